@@ -51,14 +51,14 @@ def mark_sent(
     store: Store, delivery: Delivery, at: datetime, conversation: Mapping[str, str] | None = None
 ) -> bool:
     """Note that a receiver took it."""
-    return store.write_results([AttemptResult(delivery, at, conversation=conversation)])[0]
+    return store.write_result(AttemptResult(delivery, at, conversation=conversation))
 
 
 def mark_failed(
     store: Store, delivery: Delivery, at: datetime, error: str, next_attempt_at: datetime | None
 ) -> bool:
     """Note a failed attempt; without a next one the delivery is dead."""
-    return store.write_results([AttemptResult(delivery, at, error, next_attempt_at)])[0]
+    return store.write_result(AttemptResult(delivery, at, error, next_attempt_at))
 
 
 def latest_actions(store: Store, limit: int) -> list[Action]:

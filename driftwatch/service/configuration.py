@@ -100,7 +100,6 @@ def _pool(pool: PoolSettings) -> Pool:
 
 
 def _fingerprint(settings: ServingSettings) -> Fingerprint:
-    """What runs, as the arguments say, then the start-up log."""
     parts = []
     if settings.arguments is not None:
         parts.append(fingerprint_from_arguments(_words(settings.arguments)))

@@ -132,7 +132,6 @@ class _Server(ThreadingMixIn, WSGIServer):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
     def _hang_up(self, client: socket.socket) -> None:
-        """What its thread reads or writes now ends."""
         with self._lock:
             self._clients.pop(client, None)
         with suppress(OSError):  # it went away itself

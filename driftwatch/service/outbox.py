@@ -16,10 +16,10 @@ import structlog
 
 from driftwatch.clock import Clock
 from driftwatch.errors import StoreError
+from driftwatch.receivers.registry import FreshSender
 from driftwatch.receivers.sender import Sender
 from driftwatch.service.own_metrics import DEAD_COUNTS_FOR, OwnMetrics
 from driftwatch.service.receiver_queue import Attempt, ReceiverQueue, Reposting
-from driftwatch.service.receivers import Reposts
 from driftwatch.store.store import Store
 
 POLL_SECONDS = 5.0
@@ -43,14 +43,14 @@ class Outbox:
         self._running = False
         self._queues: dict[str, ReceiverQueue] = {}  # of every receiver that there was
         self._names: tuple[str, ...] = ()  # of those that there are
-        self._reposts: Mapping[str, Reposts] = {}
+        self._repost_seconds: Mapping[str, float] = {}
         self._workers: dict[str, _Worker] = {}
         self._backlog_at = 0.0  # monotonic
 
     def adopt(
-        self, senders: Mapping[str, Sender], reposts: Mapping[str, Reposts] | None = None
+        self, senders: Mapping[str, Sender], repost_seconds: Mapping[str, float] | None = None
     ) -> None:
-        """Send to these receivers from now on, and to some post again what fires.
+        """Send to these receivers from now on, and to some post again what fires, so often.
 
         What is on its way ends first: a receiver's queue is the same before and after, so that
         nothing is sent twice. What waits for a receiver that is gone is given up.
@@ -58,7 +58,7 @@ class Outbox:
         with self._changing:
             for name in self._queues.keys() | senders.keys():
                 self._queue(name).sender = senders.get(name)
-            self._names, self._reposts = tuple(senders), reposts or {}
+            self._names, self._repost_seconds = tuple(senders), repost_seconds or {}
         self.wake()
 
     def start(self) -> None:
@@ -130,15 +130,16 @@ class Outbox:
     @property
     def reposted_to(self) -> list[str]:
         """The receivers that forget what fires unless it is posted again."""
-        return sorted(self._reposts)
+        return sorted(self._repost_seconds)
 
     def repost_to(self, name: str) -> float:
         """Post what fires again to one of them, if it is one; seconds until the next time."""
-        reposts = self._reposts.get(name)
-        if reposts is None:
+        every_seconds = self._repost_seconds.get(name)
+        if every_seconds is None:
             return POLL_SECONDS
-        self._reposting.post(name, reposts.sender)
-        return reposts.every_seconds
+        if isinstance(sender := self._queue(name).sender, FreshSender):
+            self._reposting.post(name, sender)
+        return every_seconds
 
     def note(self, attempt: Attempt) -> None:
         """Metrics and one log line, at the time of the attempt."""

@@ -147,12 +147,12 @@ class ReceiverQueue:
 
     def _write(self, result: AttemptResult) -> Attempt:
         try:
-            self._store.write_results([result])
+            self._store.write_result(result)
         except StoreError:
             raise
         except Exception:  # noqa: BLE001 - what no database takes holds up no other delivery
             error = None if result.error is None else "its error cannot be stored"
-            self._store.write_results([result._replace(error=error, conversation=None)])
+            self._store.write_result(result._replace(error=error, conversation=None))
         self._unwritten = None
         if result.error is None:
             return _attempt(result.delivery, "sent", "")

@@ -10,19 +10,11 @@ from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.incidents.routing import Subscription
 from driftwatch.model import Severity
 from driftwatch.notify.change import ServerChange, change_documents
-from driftwatch.receivers.registry import FreshSender, build_senders
+from driftwatch.receivers.registry import build_senders
 from driftwatch.receivers.sender import Sender
-from driftwatch.settings import ReceiverSettings, Settings
+from driftwatch.settings import Settings
 from driftwatch.settings.receivers.slack import SlackReceiver
 from driftwatch.settings.receivers.taken_events import takes
-
-
-@dataclass(frozen=True, slots=True)
-class Reposts:
-    """How a receiver that forgets what fires is posted it again."""
-
-    sender: FreshSender
-    every_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +24,8 @@ class Receiver:
     name: str
     severities: tuple[Severity, ...]
     sender: Sender
-    reposts: Reposts | None = None  # None: it is posted a page once
+    # how often an Alertmanager, which forgets it, is posted what fires; None: it is posted once
+    repost_seconds: float | None = None
     changes: bool = False  # whether it is sent changes of settings and releases
     form: str = "stdout"  # its kind, and which of its forms
     slack: SlackReceiver | None = None  # of Slack: its buttons
@@ -59,19 +52,13 @@ def receivers_of(settings: Settings) -> list[Receiver]:
             one.name,
             one.severities,
             senders[one.name],
-            reposts=_reposts(one, senders[one.name]),
+            repost_seconds=None if one.alertmanager is None else one.alertmanager.interval,
             changes=one.changes,
             form=one.form,
             slack=one.slack,
         )
         for one in settings.receivers
     ]
-
-
-def _reposts(receiver: ReceiverSettings, sender: FreshSender) -> Reposts | None:
-    """An Alertmanager forgets what is not posted to it again."""
-    part = receiver.alertmanager
-    return None if part is None else Reposts(sender, part.interval)
 
 
 def planned_changes(

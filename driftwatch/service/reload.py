@@ -124,7 +124,6 @@ class Reload:
         self._metrics.reloaded(good=False, at=self._clock.now())
 
     def _note(self, plan: Plan) -> None:
-        """What is other now, and what is not."""
         before, after = ({rule.id for rule in one.rules} for one in (self._plan, plan))
         files = {**self._digests_in_force, **self._digests}
         changed = [
@@ -163,7 +162,6 @@ def _whole(path: Path, message: str) -> Problem:
 
 
 def _listed(names: Iterable[str]) -> str:
-    """The first ten of them."""
     every = list(names)
     more = f" and {len(every) - 10} more" if len(every) > 10 else ""
     return ", ".join(every[:10]) + more

@@ -240,12 +240,10 @@ def _fold_day(store: Store, folded: Folded, day: datetime, end: datetime) -> Non
 
 
 def _incidents_until(incidents: Iterable[Incident], until: datetime) -> list[Incident]:
-    """Incidents that had begun, as they stood then."""
     return [_as_of(one, until) for one in incidents if one.started_at < until]
 
 
 def _as_of(incident: Incident, at: datetime) -> Incident:
-    """The incident without what came later."""
     if incident.acknowledged_at is not None and incident.acknowledged_at >= at:
         incident = replace(incident, acknowledged_at=None, acknowledged_by=None)
     return incident
@@ -258,7 +256,6 @@ def _marks(store: Store, incidents: Iterable[Incident]) -> dict[str, Marked]:
 
 
 def _of_baselines(store: Store, at: datetime) -> Iterator[Reference]:
-    """Baselines that were in force at a time."""
     for row in store.baselines(retired=True):
         if row.accepted_at > at or (row.retired_at is not None and row.retired_at <= at):
             continue
@@ -330,7 +327,6 @@ def _overrides(rule: Rule) -> list[dict[str, Any]]:
 
 
 def _deciding(rule: Rule) -> dict[str, Any]:
-    """What an override may change."""
     return {
         "enabled": rule.enabled,
         "severity": rule.severity,

@@ -197,7 +197,6 @@ class Service:
         return ticked
 
     def _note(self, ticked: Sequence[TickResult], outcome: Outcome, began: float) -> None:
-        """Metrics and log of what some batches did."""
         self._completed = now = time.monotonic()
         self._last_error = None
         self._ask_restarted(outcome)
@@ -236,8 +235,8 @@ class Service:
         return self.outbox.deliver_once()
 
     def _send_to(self, receivers: Sequence[Receiver]) -> None:
-        reposts = {one.name: one.reposts for one in receivers if one.reposts is not None}
-        self.outbox.adopt({one.name: one.sender for one in receivers}, reposts)
+        every = {one.name: one.repost_seconds for one in receivers if one.repost_seconds}
+        self.outbox.adopt({one.name: one.sender for one in receivers}, every)
 
     def make_reports(self) -> None:
         """Make the weekly reports that are due."""
@@ -329,11 +328,9 @@ class Service:
         return self._clock_steps.why_blind() or self.outbox.why_silent()
 
     def _ask_servers(self) -> None:
-        """What the servers say of themselves, where they answer."""
         self._plan = with_reports(self._plan, self._sources)
 
     def _ask_restarted(self, outcome: Outcome) -> None:
-        """A restarted server may have other settings."""
         if len(outcome.rows):
             self._restarted |= set(outcome.rows.filter("restarted")["instance"])
         self._restarted |= {key.instance for key in outcome.reborn}

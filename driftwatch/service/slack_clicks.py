@@ -135,7 +135,6 @@ class SlackClicks:
             self._answer(api, click, answer)
 
     def _refusal(self, api: SlackApi, settings: SlackReceiver, click: Click) -> str | None:
-        """Why the click is not obeyed, None where it is."""
         if abs(self._now() - click.at) > STALE_AFTER:
             return "this click is older than 5 minutes: click again"
         authority = Authority(api, settings.users, settings.user_groups)

@@ -232,7 +232,6 @@ class _Book:
             )
 
     def _look(self, target: Target, end: datetime, around: Surroundings) -> Verification:
-        """Look at an open verification; it says when to look again, or is closed."""
         key, there = target.key, self.opened[target.key]
         at = there.verification.change.at
         minutes = around.past.minutes(key, at - LOOK_BACK, end)

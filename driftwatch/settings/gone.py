@@ -62,7 +62,6 @@ def note_gone(file: YamlFile, root: Entries, gone: Mapping[str, str] = GONE) -> 
 
 
 def _nodes(root: Node, path: list[str]) -> Iterator[Entries]:
-    """The mappings at a path."""
     if not path:
         if isinstance(root, Entries):
             yield root

@@ -34,7 +34,6 @@ def checked_receivers(file: YamlFile, root: Entries) -> None:
 
 
 def _wanted(root: Entries) -> Iterator[Node | None]:
-    """The nodes that are names of receivers."""
     yield from _items(node_at(root, ("report", "receivers")))
     for pool in _items(node_at(root, ("pools",))):
         yield from _items(node_at(pool, ("receivers",)))

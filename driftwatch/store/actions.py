@@ -116,20 +116,18 @@ class Actions(Database):
 
     def is_request_done(self, request_id: str) -> bool:
         """Whether a click or form of that name was done."""
-        with self._reading() as connection:
-            return _done(connection, request_id) is not None
+        query = select(actions.c.id).where(actions.c.request_id == request_id)
+        return self._scalar(query) is not None
 
     def actions(self, incident_id: str) -> list[Action]:
         """What people did with one incident, in order."""
         query = select(actions).where(actions.c.incident_id == incident_id)
-        with self._reading() as connection:
-            return _actions_of(connection, query)
+        return [Action(**row) for row in self._all(query.order_by(actions.c.id))]
 
     def unplanned_actions(self) -> list[Action]:
         """What people did that no receiver has been told of yet, in order."""
         query = select(actions).where(actions.c.planned_at.is_(None))
-        with self._reading() as connection:
-            return _actions_of(connection, query)
+        return [Action(**row) for row in self._all(query.order_by(actions.c.id))]
 
 
 def write_planned(connection: Connection, planned_actions: Collection[int], at: datetime) -> None:
@@ -153,15 +151,9 @@ def _require_firing(incident: Incident, verb: str) -> None:
 def _done(connection: Connection, request_id: str | None) -> Action | None:
     if request_id is None:
         return None
-    return next(
-        iter(_actions_of(connection, select(actions).where(actions.c.request_id == request_id))),
-        None,
-    )
-
-
-def _actions_of(connection: Connection, query: Any) -> list[Action]:
-    rows = connection.execute(query.order_by(actions.c.id)).mappings()
-    return [Action(**row) for row in rows]
+    query = select(actions).where(actions.c.request_id == request_id)
+    row = connection.execute(query).mappings().first()
+    return None if row is None else Action(**row)
 
 
 def _write(connection: Connection, action: Action) -> Action:

@@ -46,9 +46,8 @@ class AdviceHistory(Database):
     ) -> list[AdviceRow]:
         """Answers given in [since, until), in order of time; only of one target where ``key``."""
         query = _of(advice, key).where(advice.c.at >= since, advice.c.at < until)
-        with self._reading() as connection:
-            rows = connection.execute(query.order_by(advice.c.at, advice.c.id)).mappings()
-            return [AdviceRow(**{**row, "document": json.loads(row["document"])}) for row in rows]
+        rows = self._all(query.order_by(advice.c.at, advice.c.id))
+        return [AdviceRow(**{**row, "document": json.loads(row["document"])}) for row in rows]
 
     def verifications(
         self, since: datetime, until: datetime, key: TargetKey | None = None
@@ -71,10 +70,8 @@ class AdviceHistory(Database):
             write_verifications(connection, [one])
 
     def _verifications(self, query: Select[Any]) -> list[Verification]:
-        columns = verifications.c
-        with self._reading() as connection:
-            rows = connection.execute(query.order_by(columns.opened_at, columns.id)).mappings()
-            return [VERIFICATION.value(json.loads(row["document"])) for row in rows]
+        rows = self._all(query.order_by(verifications.c.opened_at, verifications.c.id))
+        return [VERIFICATION.value(json.loads(row["document"])) for row in rows]
 
 
 def write_advices(connection: Connection, rows: Iterable[AdviceRow]) -> None:

@@ -43,15 +43,13 @@ class Baselines(Database):
 
     def baselines(self, *, retired: bool = False) -> list[BaselineRow]:
         """Those in force, in order of acceptance; with ``retired`` all that ever were."""
-        with self._reading() as connection:
-            return _rows(connection, _in_order(retired))
+        return [BaselineRow(**row) for row in self._all(_in_order(retired))]
 
     def baselines_in_force(self) -> tuple[str, ...]:
         """Their ids and when they were accepted: another answer means they changed."""
         query = select(pins.c.id, pins.c.accepted_at).where(pins.c.retired_at.is_(None))
-        with self._reading() as connection:
-            rows = connection.execute(query.order_by(pins.c.id))
-            return tuple(f"{row.id} {row.accepted_at.isoformat()}" for row in rows)
+        rows = self._all(query.order_by(pins.c.id))
+        return tuple(f"{row['id']} {row['accepted_at'].isoformat()}" for row in rows)
 
     def add_baselines(self, rows: Sequence[BaselineRow]) -> None:
         """Put them in force, all or none; what was so for the same target or pool retires.
@@ -86,9 +84,8 @@ class Baselines(Database):
     def proposals(self) -> bytes | None:
         """What :meth:`keep_proposals` kept; None where nothing was."""
         query = select(memory.c.value).where(memory.c.name == _PROPOSALS)
-        with self._reading() as connection:
-            proposals: bytes | None = connection.execute(query).scalar()
-            return proposals
+        proposals: bytes | None = self._scalar(query)
+        return proposals
 
 
 def _in_order(retired: bool) -> Select[tuple[object, ...]]:

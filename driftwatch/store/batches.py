@@ -29,9 +29,9 @@ class Batches(Database):
         """
         table = gpu_batches
         query = select(table.c.frame).where(table.c.until > since, table.c.since < until)
-        with self._reading() as connection:
-            blobs = connection.execute(query.order_by(table.c.id)).scalars().all()
-        rows = pl.concat([pl.DataFrame(schema=GPU_SCHEMA), *(decode(b, GPU_SCHEMA) for b in blobs)])
+        batches = self._all(query.order_by(table.c.id))
+        frames = [decode(one["frame"], GPU_SCHEMA) for one in batches]
+        rows = pl.concat([pl.DataFrame(schema=GPU_SCHEMA), *frames])
         return (
             rows.filter((pl.col("time") >= since) & (pl.col("time") < until))
             .unique(subset=GPU_KEY, keep="last", maintain_order=True)

@@ -65,9 +65,8 @@ class Compaction(Database):
         goes on with them. Two processes may do it at once: batches that another one replaced
         meanwhile are left to it. Returns how many batches were replaced.
         """
-        with self._reading() as connection:
-            numbers = connection.execute(select(minute_batches.c.batch).distinct()).scalars().all()
-        return sum(self._pack_batch(batch, now) for batch in numbers)
+        batches = self._all(select(minute_batches.c.batch).distinct())
+        return sum(self._pack_batch(one["batch"], now) for one in batches)
 
     def _pack_batch(self, batch: int | None, now: datetime) -> int:
         replaced = 0
@@ -164,14 +163,12 @@ def _by_size(batches: list[tuple[str, int, int]]) -> Iterator[tuple[int, ...]]:
 
 
 def _frames(connection: Connection, job: Job) -> dict[int, bytes]:
-    """Those of a job's batches that are there."""
     columns = minute_batches.c
     query = select(columns.id, columns.frame).where(columns.id.in_(job.ids))
     return {number: bytes(frame) for number, frame in connection.execute(query)}
 
 
 def _result(job: Job, frames: Mapping[int, bytes]) -> list[tuple[pl.DataFrame, bytes]]:
-    """The rows and bytes that a job makes of its batches."""
     each = []
     for number in job.ids:
         rows = decode(frames[number], STORED_SCHEMA)

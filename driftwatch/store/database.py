@@ -9,7 +9,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import ColumnElement, Connection, Engine, Table, or_, true
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Executable,
+    RowMapping,
+    Table,
+    or_,
+    true,
+)
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
@@ -141,7 +150,6 @@ class Database:
 
     @property
     def _prefix(self) -> str:
-        """What the names of the batch's memory begin with."""
         return prefix_of(self.batch)
 
     @contextmanager
@@ -151,6 +159,14 @@ class Database:
             return
         with named_failures(self.place), reading(self._engine) as connection:
             yield connection
+
+    def _all(self, query: Executable) -> Sequence[RowMapping]:
+        with self._reading() as connection:
+            return connection.execute(query).mappings().all()
+
+    def _scalar(self, query: Executable, **bound: object) -> Any:
+        with self._reading() as connection:
+            return connection.execute(query, bound).scalar()
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
@@ -201,6 +217,9 @@ def repeated_after_conflict(method: Method) -> Method:
     return cast(Method, repeated)
 
 
-def chunks(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+Id = TypeVar("Id")
+
+
+def chunks(ids: Sequence[Id]) -> Iterator[Sequence[Id]]:
     """Ids in groups small enough for one ``IN (...)``."""
     return (ids[start : start + 500] for start in range(0, len(ids), 500))

@@ -56,8 +56,8 @@ class Deliveries(Database):
 
     def next_attempt_at(self, receiver: str) -> datetime | None:
         """When the next delivery to a receiver is due; None: none is pending."""
-        with self._reading() as connection:
-            return connection.execute(NEXT_ATTEMPT_AT, {"receiver": receiver}).scalar()
+        at: datetime | None = self._scalar(NEXT_ATTEMPT_AT, receiver=receiver)
+        return at
 
     @repeated_after_conflict
     def hasten_deliveries(self, now: datetime) -> None:
@@ -74,8 +74,7 @@ class Deliveries(Database):
     def waiting_receivers(self) -> frozenset[str]:
         """The receivers, configured or not, that a delivery waits for."""
         query = select(deliveries.c.receiver).where(deliveries.c.status == "pending").distinct()
-        with self._reading() as connection:
-            return frozenset(connection.execute(query).scalars())
+        return frozenset(row["receiver"] for row in self._all(query))
 
     def backlog(self, dead_since: datetime) -> dict[str, Backlog]:
         """What each receiver has not taken; ``dead_since``: from when given-up ones count."""
@@ -96,9 +95,7 @@ class Deliveries(Database):
     def deliveries(self, incident_id: str) -> list[Delivery]:
         """Every delivery of one incident."""
         query = DELIVERIES.where(deliveries.c.incident_id == incident_id)
-        with self._reading() as connection:
-            rows = connection.execute(query.order_by(deliveries.c.id)).mappings()
-            return [_delivery(row) for row in rows]
+        return [_delivery(row) for row in self._all(query.order_by(deliveries.c.id))]
 
     def notified(
         self, also: Iterable[str] = (), *, or_given_up: bool = False
@@ -116,25 +113,23 @@ class Deliveries(Database):
         )
         if not or_given_up:
             query = query.where(deliveries.c.status != "dead")
-        with self._reading() as connection:
-            return frozenset((row.incident_id, row.receiver) for row in connection.execute(query))
+        return frozenset((row["incident_id"], row["receiver"]) for row in self._all(query))
 
     def conversation(self, delivery: Delivery) -> dict[str, str] | None:
         """What the receiver calls its message about the delivery's incident; None before one."""
         bound = {"incident_id": delivery.incident_id, "receiver": delivery.receiver}
-        with self._reading() as connection:
-            document = connection.execute(CONVERSATION, bound).scalar()
-            return None if document is None else dict(json.loads(document))
+        document = self._scalar(CONVERSATION, **bound)
+        return None if document is None else dict(json.loads(document))
 
     @repeated_after_conflict
-    def write_results(self, results: Sequence[AttemptResult]) -> list[bool]:
-        """Note what became of attempts, in one transaction; False where that was known before.
+    def write_result(self, result: AttemptResult) -> bool:
+        """Note what became of an attempt; False where that was known before.
 
         With a firing page that is given up goes what waited for it: its receiver never heard of
         that incident.
         """
         with self._writing() as connection:
-            return [_write_result(connection, one) for one in results]
+            return _write_result(connection, result)
 
     def unheard_count(self, before: datetime) -> int:
         """How many incidents fire that no receiver has taken, of pages planned before a time."""
@@ -146,9 +141,7 @@ class Deliveries(Database):
             .group_by(deliveries.c.incident_id)
             .having(sent == 0, func.min(deliveries.c.planned_at) < before)
         )
-        with self._reading() as connection:
-            whole = select(func.count()).select_from(query.subquery())
-            return int(connection.execute(whole).scalar_one())
+        return int(self._scalar(select(func.count()).select_from(query.subquery())))
 
     def write_report(
         self, week: str, document: Mapping[str, Any], receivers: Iterable[str], at: datetime
@@ -175,17 +168,12 @@ class Deliveries(Database):
 
     def report_weeks(self) -> list[str]:
         """The weeks that have a report, in order."""
-        with self._reading() as connection:
-            return list(
-                connection.execute(select(reports.c.week).order_by(reports.c.week)).scalars()
-            )
+        return [row["week"] for row in self._all(select(reports.c.week).order_by(reports.c.week))]
 
     def report(self, week: str) -> dict[str, Any] | None:
         """The document of a week as it was made; None without one."""
-        with self._reading() as connection:
-            query = select(reports.c.document).where(reports.c.week == week)
-            document = connection.execute(query).scalar()
-            return None if document is None else dict(json.loads(document))
+        document = self._scalar(select(reports.c.document).where(reports.c.week == week))
+        return None if document is None else dict(json.loads(document))
 
 
 def write_deliveries(

@@ -74,16 +74,14 @@ class Incidents(Database):
     ) -> dict[str, Incident]:
         columns = [c for c in incidents.c if pages or c is not incidents.c.page]
         query = select(*columns).where(whose, incidents.c.state != "resolved")
-        with self._reading() as connection:
-            rows = connection.execute(query.order_by(incidents.c.key)).mappings()
-            return {row["key"]: stored_incident(row) for row in rows}
+        rows = self._all(query.order_by(incidents.c.key))
+        return {row["key"]: stored_incident(row) for row in rows}
 
     def acknowledged_incidents(self) -> dict[str, Incident]:
         """Firing incidents that somebody took, by id."""
         acknowledged = incidents.c.acknowledged_at.is_not(None)
         query = select(incidents).where(incidents.c.state == "firing", acknowledged)
-        with self._reading() as connection:
-            return {row["id"]: stored_incident(row) for row in connection.execute(query).mappings()}
+        return {row["id"]: stored_incident(row) for row in self._all(query)}
 
     def incidents(
         self,
@@ -108,10 +106,7 @@ class Incidents(Database):
         if since is not None:
             resolved_at = incidents.c.resolved_at
             query = query.where(or_(resolved_at.is_(None), resolved_at >= since))
-        with self._reading() as connection:
-            return [
-                stored_incident(row) for row in connection.execute(query.limit(limit)).mappings()
-            ]
+        return [stored_incident(row) for row in self._all(query.limit(limit))]
 
     def incident(self, id_prefix: str) -> Incident:
         """The one incident whose id begins so.
@@ -158,11 +153,9 @@ class Incidents(Database):
     def marks(self, incident_ids: Collection[str]) -> dict[str, Mark]:
         """Incident → its mark; those that nobody marked are not among them."""
         mark_of: dict[str, Mark] = {}
-        with self._reading() as connection:
-            for ids in chunks(sorted(set(incident_ids))):
-                query = select(marks).where(marks.c.incident_id.in_(ids))
-                for row in connection.execute(query).mappings():
-                    mark_of[row["incident_id"]] = Mark(**row)
+        for ids in chunks(sorted(set(incident_ids))):
+            for row in self._all(select(marks).where(marks.c.incident_id.in_(ids))):
+                mark_of[row["incident_id"]] = Mark(**row)
         return mark_of
 
 

@@ -140,7 +140,6 @@ def _make_tables(connection: Connection) -> None:
 
 
 def _migrate(connection: Connection) -> None:
-    """Run the missing migrations within a write transaction."""
     from alembic import command
 
     if is_postgres(connection):

@@ -26,18 +26,12 @@ class OutboxRecords(Database):
             _OF_SILENCES.where(silences.c.until > silences_until),
             *(resolved.where(incidents.c.id.in_(ids)) for ids in chunks(sorted(also))),
         ]
-        with self._reading() as connection:
-            return [
-                OutboxRecord(
-                    **{
-                        **row,
-                        "is_pending": bool(row["is_pending"]),
-                        "is_dead": bool(row["is_dead"]),
-                    }
-                )
-                for query in queries
-                for row in connection.execute(query).mappings()
-            ]
+        flags = ("is_pending", "is_dead")
+        return [
+            OutboxRecord(**{**row, **{name: bool(row[name]) for name in flags}})
+            for query in queries
+            for row in self._all(query)
+        ]
 
 
 def _query() -> Select[Any]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 
-from sqlalchemy import Connection, Row, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, delete, func, insert, or_, select, update
 
 from driftwatch.errors import StoreError
 from driftwatch.store.database import BATCH_PREFIX, Database, prefix_of
@@ -50,23 +50,19 @@ class Progress(Database):
 
     def batches(self) -> list[BatchProgress]:
         """Every batch, by number; none in a database without a tick."""
-        with self._reading() as connection:
-            return [_progress(row) for row in connection.execute(_EVERY)]
+        return [BatchProgress(**row) for row in self._all(_EVERY)]
 
     def batch_progress(self) -> BatchProgress | None:
         """Of the batch whose part of the database this is; None before its first commit."""
         query = _EVERY.where(batches.c.number == (self.batch or 0))
-        with self._reading() as connection:
-            row = connection.execute(query).one_or_none()
-            return None if row is None else _progress(row)
+        return next((BatchProgress(**row) for row in self._all(query)), None)
 
     def database_time(self) -> datetime | None:
         """What time it is by the database's own clock; None where it has none."""
         if self._engine.dialect.name != "postgresql":
             return None
-        with self._reading() as connection:
-            at: datetime = connection.execute(select(func.clock_timestamp())).scalar_one()
-            return at.astimezone(UTC)
+        at: datetime = self._scalar(select(func.clock_timestamp()))
+        return at.astimezone(UTC)
 
     def deal(
         self,
@@ -125,7 +121,3 @@ def write_progress(connection: Connection, begun: BatchProgress, new: BatchProgr
         raise StoreError(
             f"another tick of batch {begun.number} was committed meanwhile", code="tick-lost"
         )
-
-
-def _progress(row: Row[tuple[object, ...]]) -> BatchProgress:
-    return BatchProgress(**row._mapping)

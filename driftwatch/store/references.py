@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
-from typing import TypeVar
 
 from sqlalchemy import Connection, delete, insert, select
 
 from driftwatch.detect.references import Reference, document_from
 from driftwatch.model import TargetKey
-from driftwatch.store.database import Database
+from driftwatch.store.database import Database, chunks
 from driftwatch.store.progress import batch_of
 from driftwatch.store.tables import batches
 from driftwatch.store.tables import references as table
 
-_AT_ONCE = 200
-_Value = TypeVar("_Value")
 Place = tuple[str, str, TargetKey | None]
 
 
@@ -52,19 +49,19 @@ def write_references(
     for kind in sorted({kind for kind, _, _ in places}):
         pools = sorted({pool for of, pool, key in places if of == kind and key is None})
         keys = sorted({key for of, _, key in places if of == kind and key is not None})
-        for some in _parts(pools):
+        for some in chunks(pools):
             connection.execute(
                 delete(table).where(
                     table.c.kind == kind, table.c.pool.in_(some), table.c.instance.is_(None)
                 )
             )
-        for names in _parts(sorted({key.instance for key in keys})):
+        for names in chunks(sorted({key.instance for key in keys})):
             own = {(key.instance, key.engine) for key in keys}
             query = select(table.c.id, table.c.instance, table.c.engine).where(
                 table.c.kind == kind, table.c.instance.in_(names)
             )
             ids = [i for i, *key in connection.execute(query) if tuple(key) in own]
-            for some_ids in _parts(ids):
+            for some_ids in chunks(ids):
                 connection.execute(delete(table).where(table.c.id.in_(some_ids)))
     rows = [
         {
@@ -85,7 +82,3 @@ def prune_references(connection: Connection, before: datetime) -> None:
     """Delete what was learnt of targets before a time and never since: they are gone."""
     own = table.c.instance.is_not(None) & (table.c.learnt_at < before)
     connection.execute(delete(table).where(own))
-
-
-def _parts(values: list[_Value]) -> Iterable[list[_Value]]:
-    return (values[first : first + _AT_ONCE] for first in range(0, len(values), _AT_ONCE))

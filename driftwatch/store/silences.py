@@ -66,8 +66,7 @@ class Silences(Database):
     def silences(self, at: datetime | None = None) -> list[Silence]:
         """Silences in force at a time (every one for None), the one that ends first first."""
         query = select(silences).order_by(silences.c.until, silences.c.id)
-        with self._reading() as connection:
-            every = [_silence(row) for row in connection.execute(query).mappings()]
+        every = map(_silence, self._all(query))
         return [silence for silence in every if at is None or silence.active(at)]
 
     def expire_silence(self, id_prefix: str, at: datetime) -> Silence:

@@ -293,7 +293,6 @@ class Store(
 
 
 def _write_memory(connection: Connection, memory: Mapping[str, bytes]) -> None:
-    """Keep these in place of what is kept under the same names."""
     if not memory:
         return
     rows = [{"name": name, "value": value} for name, value in sorted(memory.items())]

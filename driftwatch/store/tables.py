@@ -67,7 +67,6 @@ class UtcTime(TypeDecorator[datetime]):
 
 
 def _attempts() -> Iterator[Column[Any] | CheckConstraint]:
-    """How far a delivery got."""
     yield Column("status", String(16), nullable=False)
     yield Column("attempts", Integer, nullable=False)
     yield from (Column(name, UtcTime) for name in ("next_attempt_at", "last_attempt_at"))

@@ -94,6 +94,5 @@ def settle_overtaken(
 def withdraw(connection: Connection, numbers: Sequence[int], why: str) -> None:
     """Withdraw deliveries by their numbers, for a reason."""
     values = {"status": "withdrawn", "next_attempt_at": None, "last_error": why}
-    for start in range(0, len(numbers), 500):
-        ids = numbers[start : start + 500]
+    for ids in chunks(numbers):
         connection.execute(update(deliveries).where(deliveries.c.id.in_(ids)).values(**values))

@@ -81,15 +81,15 @@ def test_restarts_of_the_server_lose_no_incident_and_no_page(
             real(record)
 
         store.commit_tick = commit_tick  # type: ignore[method-assign]
-        mark, marked = store.write_results, list[int]()
+        mark, marked = store.write_result, list[int]()
 
-        def write_results(results: Any) -> Any:
+        def write_result(result: Any) -> Any:
             marked.append(len(slack.accepted))
             if len(marked) == 1:
                 server.stop("immediate")
-            return mark(results)
+            return mark(result)
 
-        store.write_results = write_results  # type: ignore[method-assign]
+        store.write_result = write_result  # type: ignore[method-assign]
         for number, (at, _) in enumerate(recorded[:160:2]):
             clock.set(datetime.fromtimestamp(at, UTC))
             if number % 20 == 0:

@@ -25,7 +25,7 @@ from driftwatch.receivers.registry import FreshSender
 from driftwatch.receivers.sender import message_of
 from driftwatch.service.outbox import Outbox
 from driftwatch.service.own_metrics import OwnMetrics
-from driftwatch.service.receivers import Receiver, Reposts
+from driftwatch.service.receivers import Receiver
 from driftwatch.store.store import Store, TickRecord
 from tests.outbox import due_deliveries, mark_failed
 
@@ -88,7 +88,7 @@ def notifications() -> Iterator[NotificationServer]:
 def receiver(*urls: str, seconds: float = 60.0, name: str = "am") -> Receiver:
     sender = AlertmanagerSender(name, urls, seconds)
     fresh = FreshSender(name, lambda: sender, "alertmanager")
-    return Receiver(name, ("page",), fresh, reposts=Reposts(fresh, seconds))
+    return Receiver(name, ("page",), fresh, repost_seconds=seconds)
 
 
 def outbox(store: Any, *receivers: Receiver) -> tuple[Outbox, CollectorRegistry]:
@@ -99,8 +99,8 @@ def outbox(store: Any, *receivers: Receiver) -> tuple[Outbox, CollectorRegistry]
 
 
 def adopt(made: Outbox, *receivers: Receiver) -> None:
-    reposts = {one.name: one.reposts for one in receivers if one.reposts is not None}
-    made.adopt({one.name: one.sender for one in receivers}, reposts)
+    every = {one.name: one.repost_seconds for one in receivers if one.repost_seconds}
+    made.adopt({one.name: one.sender for one in receivers}, every)
 
 
 def test_it_survives_the_restart_of_alertmanager(
