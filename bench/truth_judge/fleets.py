@@ -1,4 +1,4 @@
-"""Scenarios as recordings with their truth: ``driftwatch demo --write`` makes them, cases come out.
+"""Scenarios as recordings with their truth, as ``driftwatch demo --write`` makes them.
 
 The folder that it writes holds the compact recording, ``truth.json``, and the ``driftwatch.yaml``
 that an operator of the pool would have written.
@@ -10,9 +10,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from truth_judge.commands import Case, driftwatch
+from driftwatch.fleet.scenario.file import scenario_named
+from driftwatch.fleet.truth import write_truth
+from truth_judge.commands import Case
 from truth_judge.due import with_due
 from truth_judge.facts import Episode
+from truth_judge.load import generate_with_load
 from truth_judge.saturated import saturations
 from truth_judge.sets import Draw
 
@@ -33,9 +36,9 @@ def made(draw: Draw, folder: Path) -> Case:
     folder.mkdir(parents=True, exist_ok=True)
     if not isinstance(draw.scenario, str):
         (folder / "scenario.yaml").write_text(json.dumps(draw.scenario))  # JSON is YAML
-    into = folder / "compact"
-    words = ["--scenario", scenario_of(draw, folder), "--seed", str(draw.seed)]
-    driftwatch("demo", *words, "--write", str(into), "--jobs", "1")
+    into, scenario = folder / "compact", scenario_named(scenario_of(draw, folder))
+    generate_with_load(scenario, draw.seed, into)
+    write_truth(scenario, draw.seed, into)
     return case_of(into, draw.name, f"seed {draw.seed}")
 
 

@@ -1,6 +1,6 @@
 """When a server could not take what it was sent: a truth of its own, read from the scheduler.
 
-The load beside a recording (``driftwatch/fleet/load.py``) says for every minute how many
+The load beside a recording (``load.py``) says for every minute how many
 requests waited for room and which limit was full. A stretch in which they wait is *saturated*,
 whatever was injected: there somebody may be told of a limit, and nobody that an engine is slower.
 Where a target of time to first token is known and met all the while, waiting harms nobody.
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from driftwatch.fleet.load import LOAD_SECONDS
+from truth_judge.load import LOAD_SECONDS
 
 # what a rule of limits may say there; of anything else saturation is no excuse
 LIMIT_RULES = frozenset({"BatchLimitBinding", "BatchDrift", "RetuneAdvised", "DeferredAdmission"})

@@ -7,7 +7,7 @@ server and one day's scrapes are in memory at a time.
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from itertools import islice
 from pathlib import Path
@@ -15,9 +15,8 @@ from pathlib import Path
 import polars as pl
 
 from driftwatch.collect.recordings.compact import Part, write_manifest, write_part
-from driftwatch.fleet.load import load_file
 from driftwatch.fleet.scenario.model import Scenario
-from driftwatch.fleet.server_run import CHUNK_SECONDS, Chunk, ServerRun
+from driftwatch.fleet.server_run import CHUNK_SECONDS, Chunk, Observer, ServerRun
 from driftwatch.fleet.servers import relabelled_of, targets_of
 from driftwatch.fleet.traffic import PoolTraffic
 
@@ -47,18 +46,21 @@ def generate_compact(
     *,
     jobs: int = 1,
     progress: Progress | None = None,
+    observers: Mapping[int, Observer] | None = None,
 ) -> None:
     """A compact recording of the scenario, servers side by side.
 
     ``folder``: of the recording; made if it is not there; ``jobs``: processes; the recording does
-    not depend on how many; ``progress``: told (servers done, servers in all).
+    not depend on how many; ``progress``: told (servers done, servers in all);
+    ``observers``: by the number of the server; for one job.
     """
     folder.mkdir(parents=True, exist_ok=True)
     count = scenario.servers
     parts: dict[int, list[Part]] = {}
     if jobs <= 1 or count == 1:
         for number in range(count):
-            parts[number] = server_parts(scenario, seed, number, folder)
+            observer = (observers or {}).get(number)
+            parts[number] = server_parts(scenario, seed, number, folder, observer)
             if progress is not None:
                 progress(len(parts), count)
     else:
@@ -77,19 +79,19 @@ def generate_compact(
     write_manifest(folder, ordered, targets_of(scenario), relabelled=relabelled_of(scenario))
 
 
-def server_parts(scenario: Scenario, seed: int, number: int, folder: Path) -> list[Part]:
-    """One server's Parquet parts, a day each; its load goes beside them."""
-    run = ServerRun(scenario, seed, number, PoolTraffic.of(scenario, seed), pages=False)
+def server_parts(
+    scenario: Scenario, seed: int, number: int, folder: Path, observer: Observer | None = None
+) -> list[Part]:
+    """One server's Parquet parts, a day each."""
+    traffic = PoolTraffic.of(scenario, seed)
+    run = ServerRun(scenario, seed, number, traffic, pages=False, observer=observer)
     parts: list[Part] = []
-    loads: list[pl.DataFrame] = []
     chunks = run.chunks()
     for day, of_day in enumerate(iter(lambda: list(islice(chunks, _CHUNKS_A_DAY)), [])):
-        loads += [chunk.load for chunk in of_day if chunk.load is not None]
         parts += write_part(
             folder,
             f"{number:04d}-{day:03d}",
             pl.concat([chunk.scrapes for chunk in of_day]),
             pl.concat([chunk.gpus for chunk in of_day]),
         )
-    pl.concat(loads).write_parquet(load_file(folder, number), compression="zstd")
     return parts

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +30,6 @@ from driftwatch.fleet.hidden_engine import (
     since_start,
     step_time_of,
 )
-from driftwatch.fleet.load import LOAD_SCHEMA, LOAD_SECONDS, load_rows, load_times
 from driftwatch.fleet.metrics.history import MetricHistory, Scraped
 from driftwatch.fleet.metrics.omissions import page_without, without
 from driftwatch.fleet.metrics.releases import V0_8, V0_32
@@ -47,6 +47,7 @@ from driftwatch.fleet.servers import (
     uuids_of,
 )
 from driftwatch.fleet.traffic import PoolTraffic
+from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.engine import Engine
 from driftwatch.simulate.hardware import gpu, model
 from driftwatch.simulate.requests import Requests
@@ -72,7 +73,6 @@ class Chunk:
     answers: Sequence[Scraped] = ()  # the same scrapes as text, where pages were asked for
     gpu_answers: Sequence[Scraped] = ()  # pages of the exporter, where pages were asked for
     requests: pl.DataFrame | None = None  # what ended, as the simulator tells it; truth only
-    load: pl.DataFrame | None = None  # rows in LOAD_SCHEMA; truth only
 
 
 def server_of(scenario: Scenario, number: int, life: Life) -> Server:
@@ -98,6 +98,25 @@ def server_of(scenario: Scenario, number: int, life: Life) -> Server:
     )
 
 
+class Observer(Protocol):
+    """What looks at the scheduler itself, whatever is scraped: the judge's."""
+
+    def begin(self) -> None:
+        """Another process begins."""
+
+    def times(self, first: float, last: float) -> Floats:
+        """When it looks, in first <= time < last, in seconds."""
+
+    def note(
+        self,
+        samples: pl.DataFrame,
+        arrivals: Floats,
+        ended: pl.DataFrame,
+        configuration: SchedulerConfiguration,
+    ) -> None:
+        """What it saw at these times; arrivals in seconds, requests that ended meanwhile."""
+
+
 class ServerRun:
     """One server of a scenario from its first scrape to its last.
 
@@ -105,7 +124,14 @@ class ServerRun:
     """
 
     def __init__(
-        self, scenario: Scenario, seed: int, number: int, traffic: PoolTraffic, *, pages: bool
+        self,
+        scenario: Scenario,
+        seed: int,
+        number: int,
+        traffic: PoolTraffic,
+        *,
+        pages: bool,
+        observer: Observer | None = None,
     ) -> None:
         self._scenario, self._seed, self._number = scenario, seed, number
         self._traffic, self._pages = traffic, pages
@@ -117,12 +143,11 @@ class ServerRun:
         self._missed = missed[present] | ~self._server.is_listed(self._times)
         self._up = self._server.is_up(self._times)
         self._gpu_times = gpu_times(scenario, seed, number)
-        self._load: list[pl.DataFrame] = []
+        self._observer = observer
         self._history: MetricHistory | None = None
         self._engine: Engine | None = None
         self._life = -1
         self._before: pl.DataFrame | None = None
-        self._last: tuple[pl.DataFrame, Floats, pl.DataFrame] | None = None
         self._energy = 0.0
         self._gpus: list[pl.DataFrame] = []
         self._gpu_pages: list[Scraped] = []
@@ -172,7 +197,9 @@ class ServerRun:
             ),
             identify_blocks=False,  # each request brings its cached tokens
         )
-        self._before = self._last = None
+        self._before = None
+        if self._observer is not None:
+            self._observer.begin()
         self._lengths: list[npt.NDArray[np.int64]] = []  # of the answers, as they were offered
 
     def _run(self, life: Life, first: float, last: float, requests: Requests) -> list[pl.DataFrame]:
@@ -186,16 +213,19 @@ class ServerRun:
         self._history.offered(mine.arrival_seconds)
         inside = self._times[(self._times >= first) & (self._times < last)]
         beside = self._gpu_times[(self._gpu_times >= first) & (self._gpu_times < last)]
-        sampled = load_times(first, last)
-        every_time = np.union1d(np.union1d(inside, beside), sampled)
+        observer = self._observer
+        observed = np.empty(0) if observer is None else observer.times(first, last)
+        every_time = np.union1d(np.union1d(inside, beside), observed)
         outcome = kind.booked(self._engine.advance(last, every_time), self._lengths)
         if outcome.scrapes is not None and len(outcome.scrapes):
             every = outcome.scrapes
             at = every["time_seconds"].to_numpy()
             # the exporter is another process: it answers where the server's answer timed out
             self._read_gpus(every.filter(pl.Series(np.isin(at, beside))), life)
-            loads = every.filter(pl.Series(np.isin(at, sampled)))
-            self._note_load(loads, mine.arrival_seconds, outcome.requests)
+            if observer is not None:
+                seen = every.filter(pl.Series(np.isin(at, observed)))
+                arrivals, configuration = mine.arrival_seconds, self._engine.configuration
+                observer.note(seen, arrivals, outcome.requests, configuration)
             answer_times = self._times[~self._missed]
             outcome = replace(outcome, scrapes=every.filter(pl.Series(np.isin(at, answer_times))))
         self._history.add(outcome)
@@ -213,27 +243,6 @@ class ServerRun:
         self._history.add(outcome)
         self._engine = None
         return [outcome.requests]
-
-    def _note_load(self, samples: pl.DataFrame, arrivals: Floats, ended: pl.DataFrame) -> None:
-        """What the scheduler had to do, whether or not anybody scraped it."""
-        assert self._engine is not None  # noqa: S101 - just advanced
-        if self._last is not None:  # the minute that the last part began
-            before, arrived, over = self._last
-            samples, ended = pl.concat([before, samples]), pl.concat([over, ended])
-            arrivals = np.concatenate([arrived, arrivals])
-        if samples.is_empty():  # a life of under five seconds so far
-            return
-        scenario, configuration = self._scenario, self._engine.configuration
-        self._load.append(
-            load_rows(samples, arrivals, ended, scenario, self._number, configuration)
-        )
-        at = samples["time_seconds"].to_numpy()
-        begun = at[-1] // LOAD_SECONDS * LOAD_SECONDS
-        self._last = (
-            samples.filter(pl.col("time_seconds") >= begun),
-            arrivals[arrivals >= begun],
-            ended.filter(pl.col("end_seconds") >= begun),
-        )
 
     def _read_gpus(self, scrapes: pl.DataFrame, life: Life) -> None:
         """The exporter beside the server."""
@@ -317,5 +326,4 @@ class ServerRun:
         gpus, gpu_pages = pl.concat([empty_gpus(), *self._gpus]), self._gpu_pages
         self._gpus, self._gpu_pages = [], []
         requests = pl.concat(ended) if ended else None
-        load, self._load = pl.concat([LOAD_SCHEMA.to_frame(), *self._load]), []
-        return Chunk(self._number, scrapes, gpus, answers, gpu_pages, requests, load)
+        return Chunk(self._number, scrapes, gpus, answers, gpu_pages, requests)

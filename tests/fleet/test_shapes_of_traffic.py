@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pytest
 from fleet_cases import whole_run
 from pydantic import ValidationError
@@ -68,14 +67,12 @@ def test_a_share_of_what_the_servers_can_do_is_what_they_are_busy_with(share: fl
     )
     whole = PoolTraffic.of(made, 1).mean_rate
     assert whole == pytest.approx(share * 2 * capacity(made))
-    load = whole_run(made).load
-    assert load is not None
-    busy = load.filter(pl.col("time") > made.start)
-    sequences = float(busy["sequences_ratio"].mean())  # type: ignore[arg-type]
+    busy = whole_run(made).scrapes.filter("ok")
+    sequences = float(busy["running_requests"].mean()) / 24  # type: ignore[arg-type]
     if share < 0.5:
-        assert sequences < 0.3 and busy["waiting_requests"].max() <= 2
+        assert sequences < 0.3 and busy["waiting_capacity_requests"].max() <= 2
     else:
-        assert sequences > 0.6 and busy["waiting_requests"].max() > 2
+        assert sequences > 0.6 and busy["waiting_capacity_requests"].max() > 2
 
 
 @pytest.mark.parametrize("traffic", [{"utilisation_ratio": 0.5}, {"requests_per_second": None}])

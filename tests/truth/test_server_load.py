@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from truth_judge.load import LOAD_SCHEMA, generate_with_load
 
-from driftwatch.fleet.generate import generate_compact
-from driftwatch.fleet.load import LOAD_SCHEMA, load_file
 from driftwatch.fleet.scenario.model import Scenario
 
 
@@ -25,8 +24,8 @@ def made(folder: Path, **serving: Any) -> pl.DataFrame:
             "truth": {},
         }
     )
-    generate_compact(scenario, 1, folder)
-    return pl.read_parquet(load_file(folder, 0))
+    generate_with_load(scenario, 1, folder)
+    return pl.read_parquet(folder / "0000.load.parquet")
 
 
 def test_the_cap_that_holds_requests_back_is_seen(tmp_path: Path) -> None:

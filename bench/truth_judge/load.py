@@ -1,7 +1,7 @@
 """What a simulated server was loaded with, minute by minute: truth that no page has to show.
 
 Taken from the scheduler itself, whatever was scraped: how many waited for room, and which limit
-they met. Written beside a compact recording (``NNNN.load.parquet``), for whoever judges.
+they met. Written beside a compact recording (``NNNN.load.parquet``), for the judge.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from driftwatch.fleet.generate import generate_compact
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.servers import instance_of
 from driftwatch.simulate.configuration import SchedulerConfiguration
@@ -42,11 +43,6 @@ LOAD_SCHEMA = pl.Schema(
 )
 
 
-def load_times(first: float, last: float) -> Floats:
-    """When the load is sampled in first <= time < last: whole minutes are among them."""
-    return np.arange(np.ceil(first / SAMPLE_SECONDS) * SAMPLE_SECONDS, last, SAMPLE_SECONDS)
-
-
 def load_rows(
     scrapes: pl.DataFrame,
     arrivals: Floats,
@@ -58,7 +54,7 @@ def load_rows(
     """Rows of one process in LOAD_SCHEMA, of every minute that was sampled to its end.
 
     Args:
-        scrapes: of ``Outcome.scrapes`` at :func:`load_times`, from a whole minute on.
+        scrapes: of ``Outcome.scrapes`` at :meth:`Load.times`, from a whole minute on.
         arrivals: of the requests that were sent in that time, in seconds.
         ended: requests that ended in that time (``Outcome.requests``).
         scenario: whose targets are met or missed; without a target each request meets it.
@@ -139,6 +135,57 @@ def _in_targets(judged: pl.DataFrame, scenario: Scenario) -> tuple[pl.DataFrame,
     return done.filter(pl.col("ttft_seconds") <= ttft), done.filter(each <= tpot)
 
 
-def load_file(folder: Path, number: int) -> Path:
-    """Where the load of a server stands beside a compact recording."""
-    return folder / f"{number:04d}.load.parquet"
+class Load:
+    """Notes the load of one server of a scenario while it is simulated."""
+
+    def __init__(self, scenario: Scenario, number: int) -> None:
+        self._scenario, self._number = scenario, number
+        self._rows: list[pl.DataFrame] = []
+        self._last: tuple[pl.DataFrame, Floats, pl.DataFrame] | None = None
+
+    @property
+    def rows(self) -> pl.DataFrame:
+        """All of it, in LOAD_SCHEMA."""
+        return pl.concat([LOAD_SCHEMA.to_frame(), *self._rows])
+
+    def begin(self) -> None:
+        """Another process begins."""
+        self._last = None
+
+    def times(self, first: float, last: float) -> Floats:
+        """When the load is sampled in first <= time < last: whole minutes are among them."""
+        begun = np.ceil(first / SAMPLE_SECONDS) * SAMPLE_SECONDS
+        return np.arange(begun, last, SAMPLE_SECONDS)
+
+    def note(
+        self,
+        samples: pl.DataFrame,
+        arrivals: Floats,
+        ended: pl.DataFrame,
+        configuration: SchedulerConfiguration,
+    ) -> None:
+        """What the scheduler had to do, whether or not anybody scraped it."""
+        if self._last is not None:  # the minute that the last part began
+            before, arrived, over = self._last
+            samples, ended = pl.concat([before, samples]), pl.concat([over, ended])
+            arrivals = np.concatenate([arrived, arrivals])
+        if samples.is_empty():  # a life of under five seconds so far
+            return
+        self._rows.append(
+            load_rows(samples, arrivals, ended, self._scenario, self._number, configuration)
+        )
+        at = samples["time_seconds"].to_numpy()
+        begun = at[-1] // LOAD_SECONDS * LOAD_SECONDS
+        self._last = (
+            samples.filter(pl.col("time_seconds") >= begun),
+            arrivals[arrivals >= begun],
+            ended.filter(pl.col("end_seconds") >= begun),
+        )
+
+
+def generate_with_load(scenario: Scenario, seed: int, folder: Path) -> None:
+    """A compact recording with the load of each server beside it; the folder is made."""
+    loads = {number: Load(scenario, number) for number in range(scenario.servers)}
+    generate_compact(scenario, seed, folder, observers=loads)
+    for number, load in loads.items():
+        load.rows.write_parquet(folder / f"{number:04d}.load.parquet", compression="zstd")
