@@ -123,8 +123,7 @@ def _of_api(
     """
     from driftwatch.clock import SystemClock
     from driftwatch.collect.pages.foreign import STATS_DISABLED
-    from driftwatch.collect.prometheus.discover import discover, vllm_servers
-    from driftwatch.collect.prometheus.what_they_are import what_they_are
+    from driftwatch.collect.prometheus.discover import discover, vllm_servers, what_they_are
     from driftwatch.onboarding.discovery import found_pools
     from driftwatch.onboarding.text import Api, quoted, written
     from driftwatch.service.probes import asker_of, gpus_of, source_said

@@ -42,6 +42,8 @@ def read_once(
         for key, target in brought.targets.items():
             source_of.setdefault(key.instance, name)
             labels.setdefault(key.instance, target.labels)
+    if len(set(source_of.values())) < 2:
+        return list(collected)
     rows = pl.concat([one.select(_READ) for one in (recent, *(c.scrapes for c in collected))])
     rows = rows.filter(pl.col("created_seconds").is_not_null())
     shared = rows.group_by("engine", *_BEGAN).agg(pl.col("instance").unique())
@@ -52,10 +54,14 @@ def read_once(
         return list(collected)
     rows = rows.filter(pl.col("instance").is_in(alike)).sort("time").unique(maintain_order=True)
     of = {_identity(one, labels[one]): one for one in alike}
-    every = {name: rows.filter(pl.col("instance") == name) for name in alike}
-    before = {one: name for one, name in of.items() if any(k.instance == name for k in targets)}
+    every = {str(name): own for (name,), own in rows.partition_by("instance", as_dict=True).items()}
+    known = {key.instance for key in targets}
+    before = {one: name for one, name in of.items() if name in known}
 
     def count_alike(one: Identity, other: Identity) -> bool:
+        text = also_text(other, one)
+        if text and text in labels[of[one]].get(ALSO_LABEL, ""):
+            return True  # as before
         both = pl.concat([every[of[one]], every[of[other]]]).sort("time")
         lists = [
             part[counter].drop_nulls().to_list()

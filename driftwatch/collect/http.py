@@ -19,14 +19,34 @@ from urllib.parse import urlsplit
 
 import requests
 from requests.adapters import HTTPAdapter
-from urllib3.connection import HTTPSConnection
+from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
-from urllib3.exceptions import HTTPError, ReadTimeoutError
+from urllib3.exceptions import HTTPError, NameResolutionError, ReadTimeoutError
 
+from driftwatch.address_guard import REFUSED, AddressRefused, permitted_addresses
 from driftwatch.clock import Clock, SystemClock
-from driftwatch.collect.guarded_connection import GuardedConnection
 from driftwatch.collect.pages.text import MAX_PAGE_BYTES
 from driftwatch.errors import UsageError
+
+
+class _GuardedConnection(HTTPConnection):
+    """Connects to an address that was checked, and resolves no name after that check."""
+
+    def _new_conn(self) -> socket.socket:
+        named = self._dns_host
+        try:
+            failure: HTTPError | None = None
+            for address in permitted_addresses(named, self.port):
+                self._dns_host = address
+                try:
+                    return super()._new_conn()
+                except HTTPError as error:
+                    failure = error
+            raise failure or AddressRefused(1, REFUSED)
+        except socket.gaierror as error:
+            raise NameResolutionError(self.host, self, error) from error
+        finally:
+            self._dns_host = named  # TLS and the header Host want the name
 
 
 class _EndableAdapter(HTTPAdapter):
@@ -41,13 +61,13 @@ class _EndableAdapter(HTTPAdapter):
         super().init_poolmanager(*args, **kwargs)
         hold = self._hold
 
-        class Plain(GuardedConnection):
+        class Plain(_GuardedConnection):
             def _new_conn(self) -> socket.socket:
                 connection = super()._new_conn()
                 hold(connection.dup())
                 return connection
 
-        class Secure(GuardedConnection, HTTPSConnection):
+        class Secure(_GuardedConnection, HTTPSConnection):
             def _new_conn(self) -> socket.socket:
                 connection = super()._new_conn()
                 hold(connection.dup())

@@ -83,7 +83,7 @@ class Names:
 
     held: dict[Identity, str] = field(default_factory=dict)
     _seen: dict[Identity, int] = field(default_factory=dict)  # unix microseconds
-    _twice: dict[Identity, Identity] = field(default_factory=dict)  # doubles → who was read
+    twice: dict[Identity, Identity] = field(default_factory=dict)  # doubles → who was read
 
     def remember(self, stored: Mapping[TargetKey, Target]) -> None:
         """Names that stand in a store: they win over those that were given here."""
@@ -118,21 +118,21 @@ class Names:
             near = absent.get(_instance(one), [])
             before = [other for other in near if set(one) <= set(other)]
             before = before or [other for other in near if _place(other) == _place(one)]
-            if one in self._twice and self._twice[one] not in present:
-                self._hand_on(self._twice[one], one)
+            if one in self.twice and self.twice[one] not in present:
+                self._hand_on(self.twice[one], one)
             elif before:
                 last = max(before, key=lambda other: (len(set(other) & set(one)), other))
                 near.remove(last)
                 self._hand_on(last, one)
-        self._twice.update(twice)
+        self.twice.update(twice)
         self.held |= names(present, self.held)
         self._seen |= dict.fromkeys(present, now)
         for one in self.held:
             self._seen.setdefault(one, now)
         for one in [o for o, seen in self._seen.items() if seen < now - _KEPT]:
             self._forget(one)
-        if len(self._twice) > 2 * len(self.held):
-            self._twice = dict(twice)
+        if len(self.twice) > 2 * len(self.held):
+            self.twice = dict(twice)
 
     def _hand_on(self, one: Identity, heir: Identity) -> None:
         if one in self.held and heir not in self.held:

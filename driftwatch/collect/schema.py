@@ -6,8 +6,9 @@ A scrape that failed is a row with ``ok`` False, every value NULL and the reason
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Protocol, runtime_checkable
 
@@ -123,6 +124,23 @@ class SourceProblem:
     reason: str  # why, in words
     time: datetime | None = None  # when it was met
     lost: bool = True  # something is missing; False: it is there, by another way
+
+
+def folded(problems: Iterable[SourceProblem]) -> tuple[SourceProblem, ...]:
+    """The same problem of the same place once, at its first time, with how often it was met."""
+    times: Counter[tuple[str, str]] = Counter()
+    first: dict[tuple[str, str], SourceProblem] = {}
+    for problem in problems:
+        key = (problem.where, problem.reason)
+        times[key] += 1
+        earlier = first.get(key)
+        if earlier is None or (problem.time and earlier.time and problem.time < earlier.time):
+            first[key] = problem
+    counted = [
+        replace(p, reason=f"{p.reason} ({times[key]} times)") if times[key] > 1 else p
+        for key, p in first.items()
+    ]
+    return tuple(sorted(counted, key=lambda p: (p.where, str(p.time or ""), p.reason)))
 
 
 @dataclass(frozen=True, slots=True)

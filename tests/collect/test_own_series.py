@@ -14,7 +14,7 @@ from fakes.prometheus_server import PrometheusServer, backfill
 from polars.testing import assert_frame_equal
 
 from driftwatch.collect.prometheus.client import PrometheusAsker
-from driftwatch.collect.prometheus.own_series import MOST_BYTES, narrowed
+from driftwatch.collect.prometheus.query import MOST_BYTES, narrowed
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.fleet.loopback import Answer
 from driftwatch.model import Target, TargetKey
@@ -129,7 +129,8 @@ def test_only_two_questions_are_about_the_whole_fleet() -> None:
         texts = [one["query"] for one in api.queries]
     assert set(found.scrapes["instance"]) == {"a:1"}
     wide = [text for text in texts if "instance=" not in text and text.endswith("ms]")]
-    assert wide == ['up{job="vllm"}[60000ms]', 'vllm:num_requests_running{job="vllm"}[60000ms]']
+    assert len(wide) == 2 and wide[0] == 'up{job="vllm"}[60000ms]'
+    assert wide[1].startswith('{__name__=~"vllm:num_requests_running|')
     assert len(texts) > 10
 
 
@@ -157,3 +158,24 @@ def server(instance: str) -> Sequence[Series]:
         Series({"__name__": "vllm:num_requests_running", **own}, points(3), 10),
         Series({"__name__": "vllm:num_requests_waiting", **own}, points(0), 10),
     ]
+
+
+def test_a_process_that_is_scraped_twice_is_listed_once() -> None:
+    began = [(at, "1767225600.25") for at, _ in points(1)]
+    held = [*server("a:1"), *server("b:1")]
+    for number, instance in enumerate(("a:1", "b:1")):
+        own = {"engine": "0", "instance": instance, **JOB}
+        later = [(at + number, value) for at, value in began]
+        counted = [(at + number, str(7 + i)) for i, (at, _) in enumerate(began)]
+        held += [
+            Series({"__name__": "vllm:generation_tokens_created", **own}, later, 10),
+            Series({"__name__": "vllm:generation_tokens_total", **own}, counted, 10),
+        ]
+    with PrometheusApi(held) as api:
+        source = source_of(api.address)
+        found = source.collect(T0, T0 + MINUTE, of(lambda target: True))
+        source.close()
+    assert [key.instance for key in found.targets] == ["b:1"]
+    assert set(found.scrapes["instance"]) == {"b:1"}
+    (problem,) = found.problems
+    assert problem.reason.endswith("read once")

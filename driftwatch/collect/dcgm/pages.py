@@ -13,8 +13,7 @@ from driftwatch.collect.dcgm.names import DCGM_NAME_INDEX, Roster, canonical, gp
 from driftwatch.collect.dcgm.rows import GpuSamples, gpu_table, rows_as_samples
 from driftwatch.collect.http import Bounds, Gets
 from driftwatch.collect.pages.text import Series, SeriesCache, page_samples, same
-from driftwatch.collect.problems import folded
-from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes
+from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes, folded
 
 NOT_DCGM = "not dcgm-exporter's page: none of the DCGM_ fields that are read is on it"
 

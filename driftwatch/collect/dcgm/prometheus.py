@@ -21,11 +21,10 @@ from driftwatch.collect.dcgm.names import (
 )
 from driftwatch.collect.dcgm.rows import GpuSamples, gpu_table
 from driftwatch.collect.gpus import GPU_FIELDS, empty_gpus
-from driftwatch.collect.problems import folded
 from driftwatch.collect.prometheus.answer import RawSamples
 from driftwatch.collect.prometheus.client import PrometheusAsker, RawAsker, error_text
 from driftwatch.collect.prometheus.query import matchers, select, time_of, unix_ms
-from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes
+from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes, folded
 from driftwatch.errors import SourceError
 
 # fields that any GPU or MIG instance has, to find the exporters by

@@ -24,9 +24,8 @@ from driftwatch.collect.cells import (
 from driftwatch.collect.identity import Identity, identity_of
 from driftwatch.collect.pages.foreign import NOT_AN_ENGINE, ROUTER_NAMES, without_vllm
 from driftwatch.collect.pages.text import Series, SeriesCache, page_samples
-from driftwatch.collect.problems import folded
 from driftwatch.collect.samples import NONE, Attempt, Known, Samples
-from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes
+from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes, folded
 from driftwatch.model import Target, TargetKey
 
 _LAYOUTS = 256  # shared by instances with the same series

@@ -9,8 +9,6 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
-import numpy as np
-import polars as pl
 import requests
 from prometheus_api_client import PrometheusConnect
 from urllib3.util.retry import Retry
@@ -259,28 +257,6 @@ class RawAsker:
                 dense = len(answer.series) / (end - start + 1)
                 length = round(PIECE_SAMPLES / dense) if dense else last_ms
                 start = end + 1
-
-    def all(
-        self, selector: str, first_ms: int, last_ms: int
-    ) -> tuple[RawSamples, list[SourceError]]:
-        """As :meth:`pieces`, put together; for what is small."""
-        errors: list[SourceError] = []
-        found = list(self.pieces([selector], first_ms, last_ms, errors))
-        if len(found) == 1:
-            return found[0], errors
-        starts = np.cumsum([0, *(len(one.heads) for one in found)])
-        whole = RawSamples(
-            pl.concat([pl.Series(dtype=pl.String), *(one.heads for one in found)]),
-            np.concatenate(
-                [
-                    np.empty(0, np.int32),
-                    *(o.series + n for o, n in zip(found, starts, strict=False)),
-                ]
-            ).astype(np.int32),
-            np.concatenate([np.empty(0, np.int64), *(one.time for one in found)]),
-            np.concatenate([np.empty(0), *(one.value for one in found)]),
-        )
-        return whole, errors
 
 
 def _native(series: Sequence[Mapping[str, str]]) -> list[BadPage]:

@@ -6,7 +6,7 @@ A few instant queries for the whole fleet, none of them for a histogram's bucket
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -25,10 +25,9 @@ from driftwatch.collect.dcgm.names import pod_of
 from driftwatch.collect.gpus import empty_gpus
 from driftwatch.collect.identity import Identity, also_text, doubles, identity_of
 from driftwatch.collect.identity import names as names_of
-from driftwatch.collect.pages.foreign import STATS_DISABLED
+from driftwatch.collect.pages.foreign import STATS_DISABLED, is_known, without_vllm
 from driftwatch.collect.prometheus.client import PrometheusAsker, error_text
 from driftwatch.collect.prometheus.query import matchers, select, unix_ms
-from driftwatch.collect.prometheus.what_they_are import what_they_are
 from driftwatch.collect.registry import wire_names
 from driftwatch.collect.schema import SourceProblem
 from driftwatch.errors import SourceError
@@ -40,6 +39,10 @@ _CACHE_SERIES = "vllm:cache_config_info"
 _CREATED = "vllm:generation_tokens_created"
 _WINDOWS = ("5m", "1m", "10s")  # a target that is younger than one is measured over the next
 _MANY = 20  # jobs or namespaces that are asked for one by one
+
+_MOST = 20  # targets that are asked about at a time
+# what Prometheus itself adds to a target
+_ITS_OWN = ("scrape_", "ALERTS")
 
 # labels in which exporters put a command line (process-exporter's groupname may be a template)
 _ARGUMENT_LABELS = ("args", "arguments", "cmd", "cmdline", "command", "command_line", "groupname")
@@ -361,3 +364,23 @@ def _sample_names() -> dict[str, str]:
         f"{name}_count" if metrics[0].type == "histogram" else name: name
         for name, metrics in wire_names().items()
     }
+
+
+def what_they_are(asker: PrometheusAsker, instances: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Instance → why nothing of vLLM is there; up to 20, those that are answered.
+
+    ``instances``: with ``up`` 1 and no ``vllm:`` series now.
+    """
+    for instance in sorted(instances)[:_MOST]:
+        try:
+            names = asker.label_values("__name__", [f"{{{matchers({'instance': instance})}}}"])
+        except SourceError:
+            continue  # what the rows say without it stays true
+        yield instance, _what(names)
+
+
+def _what(names: Iterable[str]) -> str:
+    """As :func:`without_vllm`, of names that other times and recording rules left behind."""
+    own = [n for n in names if n != "up" and not n.startswith((*_ITS_OWN, "vllm:"))]
+    exporters = [n for n in own if ":" not in n]  # level:metric:operations is a rule's name
+    return without_vllm(own if is_known(own) else exporters)

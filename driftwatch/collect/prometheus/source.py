@@ -10,24 +10,29 @@ import polars as pl
 
 from driftwatch.collect.cells import VLLM, Labels, short_name
 from driftwatch.collect.pages.foreign import STATS_DISABLED
-from driftwatch.collect.problems import folded
 from driftwatch.collect.prometheus.answer import RawSamples, Reader, attempts_of
 from driftwatch.collect.prometheus.client import PrometheusAsker, RawAsker, error_text
-from driftwatch.collect.prometheus.discover import look_for_prefixes
+from driftwatch.collect.prometheus.discover import look_for_prefixes, what_they_are
 from driftwatch.collect.prometheus.images import PodImages
-from driftwatch.collect.prometheus.own_series import narrowed
 from driftwatch.collect.prometheus.query import (
     Question,
     Selector,
     matchers,
+    narrowed,
     questions,
     select,
     time_of,
     unix_ms,
 )
-from driftwatch.collect.prometheus.what_they_are import what_they_are
 from driftwatch.collect.samples import Attempt, Known
-from driftwatch.collect.schema import Collected, Own, SourceProblem, empty_scrapes, scrape_frame
+from driftwatch.collect.schema import (
+    Collected,
+    Own,
+    SourceProblem,
+    empty_scrapes,
+    folded,
+    scrape_frame,
+)
 from driftwatch.errors import Partial, SourceError
 from driftwatch.model import Target, TargetKey
 
@@ -35,6 +40,8 @@ _DAY = timedelta(days=1)
 
 # each engine has one series of it: who is there, and with which labels
 _ENGINES = "vllm:num_requests_running"
+# by which a process is known that is scraped twice
+_OF_THE_PROCESS = ("vllm:generation_tokens_created", "vllm:generation_tokens_total")
 _LABELLED = ("num_requests_running", "num_requests_waiting", "generation_tokens_total")
 _LOOK_MS = 600_000  # how often it is looked for names with another prefix
 # a query and its errors → the one of them because of which there is no answer
@@ -116,13 +123,14 @@ class PrometheusSource:
             problems.extend(SourceProblem(text, error_text(error), at) for error in errors)
             return next((e for e in errors if not isinstance(e, Partial)), None)
 
-        up, errors = self._ranges.all(self._up, first, last)
+        errors: list[SourceError] = []
+        ups = list(self._ranges.pieces([self._up], first, last, errors))
         failure = failed(self._up, errors)
         doubt = problems[0].reason if problems else None  # of who exists
-        if failure is not None and not len(up.series):
+        if failure is not None and not any(len(up.series) for up in ups):
             return self._lost(failure, at, problems)
         asking = _Asking(first, last, failed)
-        attempts = attempts_of(up)
+        attempts = [attempt for up in ups for attempt in attempts_of(up)]
         self._look_for_prefixes(first, last)
         if own is None:
             collected = self._scrapes(asking, [self._matching], attempts)
@@ -147,10 +155,10 @@ class PrometheusSource:
 
         self._targets = self._images.added(there, last, labels_of)
         if own is not None:
-            brought = self._read_own(asking, own(self._targets), up, attempts)
+            brought = self._read_own(asking, own(self._targets), ups, attempts)
             if isinstance(brought, str):
                 return self._lost(brought, at, problems)
-            problems += brought.problems
+            problems += [problem for problem in brought.problems if problem.lost]
             collected = replace(brought, problems=collected.problems, looks=collected.looks)
         problems += collected.problems
         scrapes = self._with_what_they_are(collected.scrapes)
@@ -170,7 +178,7 @@ class PrometheusSource:
 
     def _list(self, asking: _Asking, attempts: Sequence[Attempt]) -> Collected | str:
         """Every target, without a row; or why none can be told."""
-        question = Question((_ENGINES,), ())
+        question = Question((_ENGINES, *_OF_THE_PROCESS), ())
         reader = self._reader
         reader.begin(self._prefixes)
         failure = self._read(reader, asking, question, [self._matching])
@@ -185,7 +193,7 @@ class PrometheusSource:
         self,
         asking: _Asking,
         own: Collection[TargetKey],
-        up: RawSamples,
+        ups: Sequence[RawSamples],
         attempts: Sequence[Attempt],
     ) -> Collected | str:
         """The scrapes of some of the targets; or why none can be read."""
@@ -196,7 +204,7 @@ class PrometheusSource:
         if not instances:
             return Collected(empty_scrapes(), {})
         listed = [target.labels for target in self._targets.values()]
-        matching = narrowed(self._selector, instances, up.labels, listed)
+        matching = narrowed(self._selector, instances, [o for up in ups for o in up.labels], listed)
         tried = [one for one in attempts if dict(one.server).get("instance") in instances]
         brought = self._scrapes(asking, matching, tried)
         if isinstance(brought, str):
