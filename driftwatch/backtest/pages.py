@@ -25,7 +25,7 @@ _NEAR = timedelta(minutes=10)
 _A_MINUTE = timedelta(minutes=1)
 _MINUTE = [*KEY, "end"]
 # Targets whose minutes of a day are read whole at a time.
-_MOST_TARGETS = 20
+_MOST_TARGETS = 8
 
 
 class PastPages:

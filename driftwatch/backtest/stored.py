@@ -103,6 +103,7 @@ class StoredHistory:
             raise _nothing(span, reach)
         self._labels = stored_targets(store)
         self._baselines = baselines_from_store(store)
+        self._references: dict[tuple[TargetKey, ...], pl.DataFrame] = {}
 
     @cached_property
     def days(self) -> list[Day]:
@@ -130,20 +131,30 @@ class StoredHistory:
             for part in self.store.past_in_parts(*day, read, _MOST_ROWS):
                 own = part.filter(pl.col("seconds") == MINUTE)
                 earlier = before.join(own.select(KEY), on=KEY, how="semi")
-                both = pl.concat([earlier, own]).sort(*KEY, "end") if len(earlier) else own
-                evidence = self.evidence(both, minute_windows(own))
+                both = pl.concat([earlier, own]).sort(*KEY, "end") if len(earlier) else None
+                evidence = self.evidence(own, minute_windows(own), both)
                 parts.append(own.select(*_BESIDES).hstack(evidence.select(wanted)))
                 last.append(own.filter(pl.col("end") > day[1] - TEN_MINUTES))
             before = pl.concat(last)
             yield day, pl.concat(parts)
 
-    def evidence(self, stored: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-        """Evidence rows of windows, row for row; what was not read of stored rows is unknown."""
+    def evidence(
+        self, stored: pl.DataFrame, windows: pl.DataFrame, recent: pl.DataFrame | None = None
+    ) -> pl.DataFrame:
+        """Evidence rows of windows, row for row; what was not read of stored rows is unknown.
+
+        ``recent``: as :func:`stored_evidence` takes it.
+        """
         targets = self.plan.assign(self.targets(stored))
-        there = set(stored.columns)
+        there, names = set(stored.columns), tuple(targets)
         unread = [pl.lit(None, t).alias(n) for n, t in STORED_SCHEMA.items() if n not in there]
+        if names not in self._references:
+            self._references[names] = self.reference(targets)
+        reference = self._references[names]
+        if recent is not None:
+            recent = recent.with_columns(unread)
         rows = stored.with_columns(unread)
-        return stored_evidence(rows, windows, targets, self.plan, self.reference(targets))
+        return stored_evidence(rows, windows, targets, self.plan, reference, recent)
 
     def reference(self, targets: Mapping[TargetKey, Target]) -> pl.DataFrame:
         """What is "before" of targets now."""

@@ -16,7 +16,6 @@ import polars as pl
 from driftwatch.collect.schema import KEY, TIME
 from driftwatch.detect.distributions import STATISTICS, compared
 from driftwatch.detect.lengths import LENGTHS, MIN_REQUESTS
-from driftwatch.signals.histograms import quantile
 
 
 def extra_prefill_columns(at_least: float) -> dict[str, pl.Expr]:
@@ -77,16 +76,9 @@ REMEMBERED = (
     "gpu_count",
     "kv_cache_usage_ratio",
 )
-# What a forward pass had to do, and the rest of the identity of throughput:
-# name → numerator and denominator among a row's counters and columns.
-_WORK: Mapping[str, tuple[pl.Expr, pl.Expr]] = {
-    # first tokens per later token
-    "first_tokens_ratio": (pl.col("ttft_seconds_count"), pl.col("itl_seconds_count")),
-    "prefill_tokens_per_forward_pass": (
-        pl.coalesce("prompt_tokens_computed_total", "prompt_tokens_total"),
-        pl.col("forward_passes_per_second") * pl.col("duration_seconds"),
-    ),
-}
+# What a forward pass had to do, and the rest of the identity of throughput: first tokens per later
+# token, and computed prompt tokens per pass.
+_WORK = ("first_tokens_ratio", "prefill_tokens_per_forward_pass")
 # Tokens in the KV cache, mean of the window.
 _KV_USED = "kv_cache_used_tokens"
 # The lowest tenth of its 10-min rates: a rate is low where it is below what the baseline saw too.
@@ -123,35 +115,6 @@ _LOW_RATIO = "requests_per_second_low_ratio"
 def no_reference() -> pl.DataFrame:
     """A reference table without rows."""
     return pl.DataFrame(schema=REFERENCE_SCHEMA)
-
-
-def baseline(rows: pl.DataFrame) -> pl.DataFrame:
-    """Evidence rows of a baseline window, one per target → reference rows."""
-    enough = pl.col("finished_requests") >= MIN_REQUESTS
-    rows = rows.with_columns(
-        quantile(rows[f"{name}_buckets"], rows[f"{name}_edges"], 0.95).value.alias(f"{name}_p95")
-        for name in LATENCIES
-    )
-    return rows.select(
-        *KEY,
-        kind=pl.lit("baseline"),
-        since="start",
-        until="end",
-        **{
-            f"reference_{c}": pl.when(enough).then(pl.col(c))
-            if c in ("prompt_tokens_mean", "generation_tokens_mean")
-            else pl.col(c)
-            for c in REMEMBERED
-        },
-        **{
-            f"reference_{name}": pl.when(of > 0).then(share / of)
-            for name, (share, of) in _WORK.items()
-        },
-        **{f"reference_{_KV_USED}": pl.col("kv_cache_usage_ratio") * pl.col("kv_cache_tokens")},
-        # one window has no tenth of its rates, and no swings
-        **{f"reference_{c}": pl.lit(None) for c in (LOW_RATE, *SWINGS)},
-        **{f"reference_{c}": pl.when(enough).then(pl.col(c)) for c in (*P95, *HISTOGRAMS)},
-    ).select(pl.col(name).cast(dtype) for name, dtype in REFERENCE_SCHEMA.items())
 
 
 def declared(rows: list[dict[str, Any]]) -> pl.DataFrame:

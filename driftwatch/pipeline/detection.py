@@ -39,10 +39,6 @@ class Detection:
         work = self.work.join(frame, on=_KEY, how="anti", maintain_order="left")
         return Detection(work, self.references.without(gone))
 
-    def next_due(self, after: datetime, pools: Sequence[str]) -> datetime:
-        """The first time after a minute's end at which something is learnt: a piece ends there."""
-        return next_due(after, self.references, pools)
-
 
 def detected(
     detection: Detection,
@@ -55,13 +51,40 @@ def detected(
 ) -> tuple[pl.DataFrame, Detection]:
     """The detectors' columns row for row beside minutes, and what is at hand after them.
 
+    What is learnt between two minutes is known from the second one on.
+
     Args:
-        minutes: MINUTE_SCHEMA, those of the span; it reaches no further than the next time at
-            which something is learnt.
+        minutes: MINUTE_SCHEMA, those of the span.
         reference: REFERENCE_SCHEMA, what lengths are compared with.
     """
-    if minutes.is_empty():
-        return pl.DataFrame(schema=SCHEMA), detection
+    first, last = span
+    pools = minutes["pool"].fill_null("").unique().to_list()
+    numbers, parts = [], [pl.DataFrame(schema=SCHEMA)]
+    while first < last and len(minutes):
+        due = min(last, next_due(first, detection.references, pools))
+        here = minutes.select(pl.col("end").is_between(first, due, closed="right").arg_true())
+        rows = minutes[here.to_series()]
+        columns, detection = _detected(
+            *(detection, rows, (first, due), baselines, reference, settings, store)
+        )
+        numbers.append(here.to_series())
+        parts.append(columns)
+        first = due
+    if len(numbers) < 2:
+        return parts[-1], detection
+    return pl.concat(parts)[pl.concat(numbers).arg_sort()], detection
+
+
+def _detected(
+    detection: Detection,
+    minutes: pl.DataFrame,
+    span: tuple[datetime, datetime],
+    baselines: Baselines,
+    reference: pl.DataFrame,
+    settings: DetectSettings,
+    store: Store | None,
+) -> tuple[pl.DataFrame, Detection]:
+    """The same of a span that reaches no further than the next time of learning."""
     first, last = span
     references = detection.references
     new = work_of(minutes)

@@ -22,6 +22,7 @@ def stored_evidence(
     targets: Mapping[TargetKey, Target],
     plan: Plan,
     reference: pl.DataFrame,
+    recent: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
     """Evidence rows of windows, in the windows' order, and what else the windows have.
 
@@ -29,10 +30,11 @@ def stored_evidence(
         rows: of :meth:`driftwatch.store.store.Store.past`.
         windows: :data:`driftwatch.diagnose.evidence_table.WINDOW_SCHEMA`, first.
         reference: :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`.
+        recent: these rows and those of the ten minutes before; None = ``rows`` has them.
     """
     serving = plan.serving_frame(targets.values())
     asked = windows.select(*WINDOW_SCHEMA)
-    evidence = evidence_table(rows, asked, serving=serving, reference=reference)
+    evidence = evidence_table(rows, asked, serving=serving, reference=reference, recent=recent)
     return evidence.hstack(windows.drop(*WINDOW_SCHEMA))
 
 

@@ -125,11 +125,8 @@ def _evaluated(
         if not state.targets:
             break
         before = state.targets
-        pools = {target.pool or "" for target in state.targets.values()}
-        due = state.detection.next_due(minute, sorted(pools))
-        state, piece, past = _piece(
-            state, minute, min(following or last, last, due), plan, sources, there, past, ask
-        )
+        until_next = min(following or last, last)
+        state, piece, past = _piece(state, minute, until_next, plan, sources, there, past, ask)
         pieces.append(piece)
         # to come back a target must be listed now, or have been
         away |= {key: before[key] for key in piece.retired}

@@ -181,6 +181,8 @@ class MinuteWindows:
 
     def _rows_at(self, columns: Sequence[str], at: Integers) -> pl.DataFrame:
         """The columns of some rows; NULL at -1."""
+        if np.array_equal(at, np.arange(len(self.rows))):
+            return self.rows.select(columns)
         if len(at) and at.min() >= 0:
             places = pl.Series(at)
         else:
@@ -348,20 +350,20 @@ def _summed(values: Floats, observed: Flags, spans: Spans, *, strict: bool = Tru
     """
     known = ~np.isnan(values) & observed[:, None]
     lacking = ~known & observed[:, None]
+    columns = [np.where(known, values, 0.0), observed[:, None].astype(np.int64)]
+    if lacking.any():  # else what is observed is known
+        columns = [columns[0], known.astype(np.int64), lacking.astype(np.int64)]
     # the last row stands for what lies outside of a window
-    whole = np.vstack([np.where(known, values, 0.0), np.zeros((1, values.shape[1]))])
-    is_known = np.vstack([known, np.zeros((1, values.shape[1]), dtype=bool)])
-    is_lacking = np.vstack([lacking, np.zeros((1, values.shape[1]), dtype=bool)])
-    outside, is_any_lacking = len(values), bool(lacking.any())
-    shape = len(spans.first), values.shape[1]
-    sums, some, lacks = np.zeros(shape), np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
+    padded = [np.vstack([one, np.zeros((1, one.shape[1]), one.dtype)]) for one in columns]
+    totals = [np.zeros((len(spans.first), one.shape[1]), one.dtype) for one in columns]
     longest = int((spans.last - spans.first).max(initial=-1)) + 1
     for back in range(longest - 1, -1, -1):
         rows = spans.last - back
-        rows = np.where(rows >= spans.first, rows, outside)
-        sums += whole[rows]
-        some |= is_known[rows]
-        if strict and is_any_lacking:
-            lacks |= is_lacking[rows]
-    sums[~some | lacks] = np.nan
-    return sums
+        rows = np.where(rows >= spans.first, rows, len(values))
+        for total, one in zip(totals, padded, strict=True):
+            total += one[rows]
+    sums: Floats = totals[0]
+    unknown = totals[1] == 0
+    if strict and len(totals) > 2:
+        unknown |= totals[2] > 0
+    return np.where(unknown, np.nan, sums)

@@ -138,10 +138,8 @@ def play(
     detection, parts = Detection(), []
     ends = minutes["end"].unique().sort()
     now, last = ends[0] - MINUTE, ends[-1]
-    pools = minutes["pool"].unique().to_list()
     while now < last:
-        due = detection.next_due(now, pools)
-        until = min([due, last, *(cut for cut in cuts if cut > now)])
+        until = min([last, *(cut for cut in cuts if cut > now)])
         own = minutes.filter((pl.col("end") > now) & (pl.col("end") <= until))
         columns, detection = detected(
             *(detection, own, (now, until), baselines or Baselines()),

@@ -26,14 +26,15 @@ from driftwatch.collect.gpus import gpu_frame
 from driftwatch.collect.pages.parser import PageParser
 from driftwatch.detect.reference import (
     REMEMBERED,
-    baseline,
     combined,
     declared,
     no_reference,
 )
+from driftwatch.detect.reference_minutes import baseline_of_minutes
 from driftwatch.detect.slo import slo_columns
 from driftwatch.diagnose.evidence_table import evidence_table, rows_of_scrapes
 from driftwatch.signals.gpus import GPU_TARGET_SCHEMA
+from driftwatch.signals.minutes import minutes
 
 
 def history(before: int, after: int, prompt: float = 100.0, longer: float = 200.0) -> pl.DataFrame:
@@ -90,11 +91,15 @@ def measured(frame: pl.DataFrame) -> pl.DataFrame:
     return baseline(table(frame, 0, 600))
 
 
+def baseline(rows: pl.DataFrame) -> pl.DataFrame:
+    """Of the window as one long minute."""
+    return baseline_of_minutes(minutes(rows))
+
+
 def test_a_baseline_remembers_and_compares() -> None:
     frame = history(1000, 500)
     reference = measured(frame)
     assert reference.height == 1
-    assert reference.row(0, named=True)["since"] == at(0)
     assert reference.row(0, named=True)["until"] == at(600)
     row = compared(frame, reference)
     assert row["reference_kind"] == "baseline"

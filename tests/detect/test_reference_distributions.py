@@ -20,7 +20,6 @@ from driftwatch.detect.reference import (
     HISTOGRAMS,
     REFERENCE_COLUMNS,
     REFERENCE_SCHEMA,
-    baseline,
     declared,
 )
 from driftwatch.detect.reference_minutes import baseline_of_minutes
@@ -43,7 +42,9 @@ def run_main(shared_data: Path) -> tuple[pl.DataFrame, dict[str, Any]]:
 def phase(shared_data: Path, name: str, against: str | None = None) -> dict[str, Any]:
     """Evidence of a phase, its first 15 s left out."""
     frame, phases = run_main(shared_data)
-    reference = None if against is None else baseline(rows(shared_data, against))
+    reference = (
+        None if against is None else baseline_of_minutes(minutes(rows(shared_data, against)))
+    )
     span = phases[name]["start"] + 15, phases[name]["end"]
     return dict(table(within(frame, *span), whole(frame, *span), reference).row(0, named=True))
 
@@ -104,7 +105,7 @@ def test_a_reference_without_a_distribution_says_why(shared_data: Path) -> None:
 
     assert why(None) == {"no reference with a distribution (a baseline)"}
     assert why(declared([tuned])) == {"tuned_for declares a mean, no distribution"}
-    measured = baseline(rows(shared_data, "baseline"))
+    measured = baseline_of_minutes(minutes(rows(shared_data, "baseline")))
     few = measured.with_columns(
         pl.lit(None, pl.List(pl.Float64)).alias(f"reference_{c}") for c in HISTOGRAMS
     )
@@ -148,7 +149,7 @@ def test_a_reference_of_few_requests_has_no_distribution() -> None:
         )
 
     for finished, known in ((99, False), (100, True)):
-        found = baseline(table(history(finished), windows((0, 600))))
+        found = baseline_of_minutes(minutes(table(history(finished), windows((0, 600)))))
         assert (found["reference_prompt_tokens_buckets"][0] is not None) is known
         assert (found["reference_prompt_tokens_edges"][0] is not None) is known
 
@@ -157,8 +158,8 @@ def test_a_reference_of_few_requests_has_no_distribution() -> None:
 
 
 @pytest.fixture(scope="module")
-def slow_baseline(shared_data: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """run_slow's baseline of 20 minutes as one window, and as the minutes in it."""
+def slow_baseline(shared_data: Path) -> pl.DataFrame:
+    """run_slow's baseline of 20 minutes."""
     folder = shared_data / "vllm-0.32" / "run_slow"
     frame = recording(folder)
     first = frame["time"].min()
@@ -166,42 +167,13 @@ def slow_baseline(shared_data: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
     start = first.replace(second=0, microsecond=0) + timedelta(minutes=1)  # type: ignore[union-attr]
     end = start + timedelta(minutes=20)
     settings = serving(frame, gpus_per_replica=2.0)
-    one = evidence(frame, whole(frame, start.timestamp(), end.timestamp()), settings)
-    grid = evidence(frame, minute_grid(settings, start, end), settings)
-    return one, minutes(grid)
-
-
-def test_minutes_give_the_reference_that_their_window_gives(
-    slow_baseline: tuple[pl.DataFrame, pl.DataFrame],
-) -> None:
-    one, grid = slow_baseline
-    expected, found = baseline(one).row(0, named=True), baseline_of_minutes(grid).row(0, named=True)
-    assert found["since"] == grid["end"].min() - timedelta(minutes=1)
-    assert (found["until"], found["kind"]) == (expected["until"], "baseline")
-    compared = 0
-    # a window has no stretches, so it knows no lowest tenth of them
-    for name in sorted({*REFERENCE_COLUMNS} - {"reference_requests_per_second_low"}):
-        value, of_window = found[name], expected[name]
-        assert (value is None) is (of_window is None), name
-        if isinstance(value, list):
-            assert len(value) == len(of_window), name
-            if name.endswith("_edges"):
-                assert value == of_window
-            else:
-                # a window begins at its first scrape, its minutes at the scrape before
-                np.testing.assert_allclose(
-                    np.array(value) / value[-1], np.array(of_window) / of_window[-1], atol=0.005
-                )
-        elif value is not None:
-            compared += 1
-            assert value == pytest.approx(of_window, rel=0.02), name
-    assert compared >= 15
+    return minutes(evidence(frame, minute_grid(settings, start, end), settings))
 
 
 def test_minutes_without_scrapes_and_unknown_parts_count_in_neither(
-    slow_baseline: tuple[pl.DataFrame, pl.DataFrame],
+    slow_baseline: pl.DataFrame,
 ) -> None:
-    _, grid = slow_baseline
+    grid = slow_baseline
     expected = baseline_of_minutes(grid).row(0, named=True)
     unseen = grid.head(5).with_columns(
         scrapes=pl.lit(0.0), end=pl.col("end") - timedelta(minutes=60)
