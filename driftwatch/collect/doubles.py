@@ -1,9 +1,10 @@
-"""One process that two sources show: its own page and a Prometheus, or two of these. Pure."""
+"""What two sources show of one process, and what of two under one name. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from itertools import pairwise
 
 import polars as pl
@@ -21,6 +22,7 @@ from driftwatch.model import Target, TargetKey
 
 _BEGAN = ("process_start_time_seconds", "created_seconds")
 _COUNTERS = ("generation_tokens_total", "prompt_tokens_total", "iteration_tokens_count")
+_CLOCKS_APART = timedelta(seconds=20)  # those of two sources, at most
 _READ = ("instance", "engine", "time", *_BEGAN, *_COUNTERS)
 
 
@@ -31,11 +33,14 @@ def read_once(
     origins: Mapping[TargetKey, str],
     recent: pl.DataFrame,
 ) -> list[Collected]:
-    """What sources brought, each process once; who is left out is a problem that names both.
+    """What sources brought, each process once and under its own name.
+
+    Who is left out, or renamed, is a problem that says so.
 
     ``sources``: their names; ``targets``, ``origins``: those of before, and who listed them;
     ``recent``: the last scrapes of these.
     """
+    collected = _told_apart(collected, sources, origins, recent)
     source_of = {key.instance: name for key, name in origins.items()}
     labels = {key.instance: target.labels for key, target in targets.items()}
     for name, brought in zip(sources, collected, strict=True):
@@ -84,6 +89,59 @@ def read_once(
         return list(collected)
     names = {name: one for one, name in of.items()}
     return [_without(one, left, names, source_of) for one in collected]
+
+
+def _told_apart(
+    collected: Sequence[Collected],
+    sources: Sequence[str],
+    origins: Mapping[TargetKey, str],
+    recent: pl.DataFrame,
+) -> list[Collected]:
+    """Answers in which servers that only share a name with one of another source have their own.
+
+    They are other processes where the older one is seen after the younger one: a process that
+    restarts is not.
+    """
+    first = {key.instance: name for key, name in origins.items()}
+    apart: list[Collected] = []
+    for name, brought in zip(sources, collected, strict=True):
+        listed = sorted({key.instance for key in brought.targets})
+        shared = [one for one in listed if first.setdefault(one, name) != name]
+        new = {}
+        for one in shared:
+            every = [o.select(_READ).filter(instance=one) for o in (recent, *_scrapes(collected))]
+            rows = pl.concat(every).filter(pl.col("created_seconds").is_not_null()).sort("time")
+            # of each process its first and last scrape
+            spans = rows.group_by("engine", "created_seconds").agg(
+                first=pl.col("time").min(), last=pl.col("time").max()
+            )
+            both = spans.join(spans, on="engine", suffix="_younger").filter(
+                pl.col("created_seconds") < pl.col("created_seconds_younger"),
+                pl.col("last") > pl.col("first_younger") + _CLOCKS_APART,
+            )
+            if len(both):
+                new[one] = f"{name.removeprefix('prometheus ')}/{one}"
+        apart.append(_renamed(brought, new) if new else brought)
+    return apart
+
+
+def _scrapes(collected: Sequence[Collected]) -> list[pl.DataFrame]:
+    return [one.scrapes for one in collected]
+
+
+def _renamed(brought: Collected, new: Mapping[str, str]) -> Collected:
+    targets = {}
+    for key, target in brought.targets.items():
+        key = key._replace(instance=new.get(key.instance, key.instance))
+        targets[key] = replace(target, key=key)
+    why = "a server of another source has this name: this one is called"
+    problems = [SourceProblem(one, f"{why} {name}", lost=False) for one, name in new.items()]
+    return replace(
+        brought,
+        targets=targets,
+        scrapes=brought.scrapes.with_columns(pl.col("instance").replace(new)),
+        problems=(*brought.problems, *problems),
+    )
 
 
 def _identity(name: str, labels: Mapping[str, str]) -> Identity:

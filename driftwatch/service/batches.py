@@ -31,6 +31,15 @@ from driftwatch.store.store import Store
 UNWATCHED = timedelta(seconds=150)
 
 
+def _by_source(state: State) -> dict[str, dict[TargetKey, Target]]:
+    """Targets by the source that listed them last."""
+    found: dict[str, dict[TargetKey, Target]] = {}
+    for key, name in state.departures.origins.items():
+        if key in state.targets:
+            found.setdefault(name, {})[key] = state.targets[key]
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class OwnPools:
     """The pools of one batch, as a plan has pools."""
@@ -78,7 +87,7 @@ class Batches:
         of = one.progress.of
         own = None if of == 1 else OwnPools(one.progress.number, of, plan)
         return collecting.gather(
-            one.state.collected_until, now, wait_seconds, own, one.state.targets
+            one.state.collected_until, now, wait_seconds, own, _by_source(one.state)
         )
 
     def tick(

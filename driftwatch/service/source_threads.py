@@ -89,7 +89,7 @@ class Collecting:
         now: datetime,
         wait_seconds: float,
         own: Own | None = None,
-        stored: Mapping[TargetKey, Target] | None = None,
+        stored: Mapping[str, Mapping[TargetKey, Target]] | None = None,
     ) -> Gathered:
         """Ask every source that is free, and take what comes in time.
 
@@ -99,7 +99,7 @@ class Collecting:
             now: aware, UTC.
             wait_seconds: how long to wait for them.
             own: ask for the targets of this batch, where a source can; None = for all.
-            stored: targets that keep their names.
+            stored: by source, targets that keep their names.
         """
         began, number = time.monotonic(), 0 if own is None else own.number
         questions = [(source.name, number) for source in self._sources]
@@ -115,7 +115,7 @@ class Collecting:
                     and _completes(source, since, edge)
                 ):
                     narrow = own if getattr(source, "narrows", False) else None
-                    asked = (source, since, edge, narrow, stored or {})
+                    asked = (source, since, edge, narrow, (stored or {}).get(source.name, {}))
                     answer = self._threads[source.name].submit(_answer, *asked)
                     self._asked[question] = answer, began
             hang = {

@@ -176,3 +176,38 @@ def test_its_own_page_and_a_prometheus_show_one_process(vsim: ModuleType) -> Non
     )
     apart = [Collected(other.frame, other.targets), collected(fleet)]
     assert read_once(apart, ["pages", "prometheus"], {}, {}, empty_scrapes()) == apart
+
+
+def test_two_sources_with_one_name_for_two_servers(vsim: ModuleType) -> None:
+    """Two clusters, each with a Prometheus of its own and the same names."""
+    labels = {"instance": "vllm-0:8000", "job": "pods"}
+    answers = []
+    for seed in (1, 40):
+        fleet, page = Fleet(), engine(vsim, seed, 1.5)
+        for at in range(seed % 7, 60, 15):
+            fleet.page(at, page(at), labels)
+        answers.append(collected(fleet))
+    one, other = read_once(answers, ["prometheus a", "prometheus b"], {}, {}, empty_scrapes())
+    assert one == answers[0]
+    assert [key.instance for key in other.targets] == ["b/vllm-0:8000"]
+    assert set(other.scrapes["instance"]) == {"b/vllm-0:8000"}
+    assert "another source has this name" in other.problems[0].reason
+    # from then on its own source calls it so
+    with PrometheusApi(fleet.series()) as api:
+        source = PrometheusSource(PrometheusAsker(api.address), selector={})
+        source.remember(other.targets)
+        again = source.collect(T0, T0 + timedelta(minutes=1))
+        source.close()
+    assert again.targets.keys() == other.targets.keys()
+
+
+def test_a_restart_that_two_sources_see_is_one_server(vsim: ModuleType) -> None:
+    labels = {"instance": "vllm-0:8000", "job": "pods"}
+    old, new = engine(vsim, 1, 1.5), engine(vsim, 1, 1.5, t0=T0.timestamp() + 29)
+    answers = []
+    for offset in (0, 7):
+        fleet = Fleet()
+        for at in range(offset, 60, 15):
+            fleet.page(at, old(at) if at < 30 else new(at), labels)
+        answers.append(collected(fleet))
+    assert read_once(answers, ["a", "b"], {}, {}, empty_scrapes()) == answers
