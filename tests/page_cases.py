@@ -14,6 +14,7 @@ from typing import Any
 import polars as pl
 import yaml
 
+from driftwatch.diagnose.states import with_states
 from driftwatch.diagnose.tree import walk
 from driftwatch.evidence import COLUMNS
 from driftwatch.model import (
@@ -164,7 +165,9 @@ def _key(text: str) -> TargetKey:
 
 
 def _read(name: str, written: Mapping[str, Any], calm: Mapping[str, Any]) -> Case:
-    evidence = {**dict.fromkeys(_SCHEMA), **calm, **written.get("evidence", {})}
+    numbers = {**dict.fromkeys(_SCHEMA), **calm, **written.get("evidence", {})}
+    states = with_states(pl.DataFrame([numbers], schema=_SCHEMA)).row(0, named=True)
+    evidence = {**numbers, **states}
     alert = written["alert"]
     tree = TREES.get(alert, written.get("tree"))
     diagnosis = None if tree is None else diagnosed(tree, evidence)

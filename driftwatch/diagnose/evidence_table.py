@@ -18,6 +18,7 @@ from driftwatch.diagnose.carried import CARRIED, carried_on, since_last_token
 from driftwatch.diagnose.evidence_order import in_schema_order
 from driftwatch.diagnose.limits import limit_columns, limit_that_costs
 from driftwatch.diagnose.plateau import shown_caps
+from driftwatch.diagnose.states import with_states
 from driftwatch.evidence import COLUMNS, DETECTED
 from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.minutes.rows import minute_grid, minute_rows
@@ -249,7 +250,7 @@ def evidence_table(
     evidence = _only_when_fresh(evidence)
     known_before = no_reference() if reference is None else reference
     evidence = with_allowances(with_reference(evidence, last_2m, last_10m, known_before))
-    return in_schema_order(_with_idle_peers(evidence) if said is None else evidence)
+    return with_states(in_schema_order(_with_idle_peers(evidence) if said is None else evidence))
 
 
 def _without_longer_rows(minutes: MinuteWindows) -> MinuteWindows:

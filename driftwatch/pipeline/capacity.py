@@ -17,6 +17,7 @@ from typing import Any
 import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS
+from driftwatch.diagnose.states import with_states
 from driftwatch.model import TargetKey
 from driftwatch.pipeline.minutes import WINDOW, PastMinutes, with_last_speed
 from driftwatch.pipeline.plan import Plan
@@ -46,6 +47,7 @@ _ALIKE = ("pool", "model_name", "max_num_seqs", "max_num_batched_tokens", "kv_ca
 _STEADIER = {"limit_binding_share_10m_low_ratio": pl.col("limit_binding_share_10m_ratio")}
 _LENGTHS = {f"{s}_mean_2m_ratio": f"{s}_mean_ratio" for s in ("prompt_tokens", "generation_tokens")}
 _EXTREMES = (0.0, 1e9)
+_BY_CAPACITY = (*CAPACITY, "target_in_danger")
 Ask = Callable[..., TargetAdvice]
 
 
@@ -65,8 +67,10 @@ def decided_by_capacity(rows: pl.DataFrame, rules: Sequence[Rule]) -> pl.Series:
     true = pl.repeat(False, len(rows), eager=True)
     for rule, view in product(rules, views):
         for values in product(_EXTREMES, repeat=len(CAPACITY)):
-            tried = view.with_columns(
-                pl.lit(value).alias(name) for name, value in zip(CAPACITY, values, strict=True)
+            tried = with_states(
+                view.with_columns(
+                    pl.lit(value).alias(name) for name, value in zip(CAPACITY, values, strict=True)
+                )
             )
             for one in rule.variants:
                 true |= tried.select(one.when.expression.alias("true"))["true"].fill_null(False)
@@ -83,7 +87,7 @@ def with_capacity(
     rules = [
         rule
         for rule in plan.enabled
-        if any(not one.when.columns.isdisjoint(CAPACITY) for one in rule.variants)
+        if any(not one.when.columns.isdisjoint(_BY_CAPACITY) for one in rule.variants)
     ]
     grid = pl.col("end").dt.truncate(EVERY).alias("at")
     due = rows.filter(pl.col("end") == grid)

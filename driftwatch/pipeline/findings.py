@@ -167,10 +167,11 @@ _WORST: Mapping[str, pl.Expr] = {
     "slower_at_equal_load": -pl.col("speed_at_equal_load_ratio"),
     "slower_than_pool": -pl.col("speed_against_pool_ratio"),
     "seconds_since_last_token": pl.col("seconds_since_last_token"),
+    "limit_full": pl.col("batch_assembly_wait_10m_seconds"),
     "limit_binding_share_10m_ratio": pl.col("batch_assembly_wait_10m_seconds"),
     "rejected_requests_per_second": pl.col("rejected_requests_per_second"),
-    "spec_decode_acceptance_ratio": -pl.col("tokens_per_output"),
-    "lost_prefix_hits_prefill_ratio": pl.col("lost_prefix_hits_prefill_ratio"),
+    "drafts_rejected": -pl.col("tokens_per_output"),
+    "prefix_hits_lost": pl.col("lost_prefix_hits_prefill_ratio"),
     "batch_assembly_wait_10m_seconds": pl.col("batch_assembly_wait_10m_seconds"),
     **{
         # longer and shorter are as far

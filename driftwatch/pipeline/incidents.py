@@ -248,10 +248,12 @@ def _of_pools(
 
 
 # what is said of the last minutes as a whole: it began when they did
-_OF_SPEED = ("slower_at_equal_load", "slower_than_pool")
-# share of the last ten minutes → when the first of its scrapes was
+_OF_SPEED = ("slower_at_equal_load", "slower_than_pool", "slower")
+# what is said of scrapes of the last ten minutes → when the first of them was
 _SHARES = {
+    "limit_full": "binding_since",
     "limit_binding_share_10m_ratio": "binding_since",
+    "requests_deferred": "deferred_since",
     "waiting_deferred_share_10m_ratio": "deferred_since",
 }
 _SINCE = (

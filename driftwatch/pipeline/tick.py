@@ -18,6 +18,7 @@ from driftwatch.collect.gpus import empty_gpus, gpus_once
 from driftwatch.collect.schema import KEY_COLUMNS, Collected
 from driftwatch.diagnose.evidence_order import in_schema_order
 from driftwatch.diagnose.evidence_table import no_rows
+from driftwatch.diagnose.states import with_states
 from driftwatch.model import Target, TargetKey, Transition
 from driftwatch.pipeline.capacity import with_capacity
 from driftwatch.pipeline.departures import retirements
@@ -313,6 +314,7 @@ def _detected(
     rows = with_refusals(rows, state.in_force.frame)
     here = past.with_rows(rows, signals.minutes)
     rows, capacity = with_capacity(rows, state, here, plan, ask=ask)
+    rows = with_states(rows)
     past = past.with_rows(rows, signals.minutes)
     return rows, past, replace(state, detection=detection, capacity=capacity)
 

@@ -54,7 +54,21 @@ def reasons(row: Mapping[str, Any]) -> dict[str, str]:
         )
     if row.get("max_num_seqs_inferred"):
         reason_of["max_num_seqs"] = "inferred from the plateau of running requests"
+    for state, inputs in _MADE_OF.items():
+        missing = next((name for name in inputs if name in reason_of), None)
+        if state in reason_of and missing is not None:
+            reason_of[state] = f"{missing} unknown: {reason_of[missing]}"
     return reason_of
+
+
+# state → the columns that it cannot do without, the one to be named first
+_MADE_OF: Mapping[str, tuple[str, ...]] = {
+    "lengths_moved": ("prompt_tokens_mean_ratio", "generation_tokens_mean_ratio"),
+    "slower": ("slower_at_equal_load",),
+    "held_back": ("slo_missed", "limit_binding_share_10m_ratio"),
+    "drafts_rejected": ("reference_tokens_per_output", "tokens_per_output"),
+    "prefix_hits_lost": ("prefix_cache_hit_ratio", "reference_prefix_cache_hit_ratio"),
+}
 
 
 _PROVISIONAL = "provisional"

@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 
 from driftwatch.diagnose.evidence_table import WINDOW_SCHEMA, evidence_table, no_rows
+from driftwatch.diagnose.states import with_states
 from driftwatch.evidence import BY_NAME, Column
 from driftwatch.model import Slo, Target, TargetKey
 from driftwatch.ruletests.cases import INHERITS, RuleTest, RuleTestFile
@@ -45,7 +46,7 @@ class Evidence:
     def rows(self) -> pl.DataFrame:
         """Evidence rows by end and target; what no series names is unknown."""
         frames = [self._rows(name, columns) for name, columns in self.columns.items()]
-        return pl.concat(frames).sort("end", "instance")
+        return with_states(pl.concat(frames)).sort("end", "instance")
 
     def _rows(self, name: str, columns: Mapping[str, list[Value]]) -> pl.DataFrame:
         schema = _row_schema()

@@ -6,6 +6,7 @@ from typing import Any
 
 import polars as pl
 
+from driftwatch.diagnose.states import with_states
 from driftwatch.diagnose.tree import Tree, walk
 from driftwatch.evidence import COLUMNS, DType
 from driftwatch.model import Diagnosis
@@ -25,6 +26,7 @@ SCHEMA: dict[str, Any] = {
 
 # everything known, nothing wrong
 KNOWN: dict[str, Any] = {
+    "duration_seconds": 600.0,
     "slower_at_equal_load": False,
     "slower_than_pool": False,
     "speed_at_equal_load_ratio": 1.0,
@@ -93,7 +95,7 @@ PROMPTS, GENERATIONS = {"prompt_tokens_mean_ratio": 4.0}, {"generation_tokens_me
 
 
 def frame(*rows: dict[str, Any]) -> pl.DataFrame:
-    return pl.DataFrame(list(rows), schema=SCHEMA, orient="row")
+    return with_states(pl.DataFrame(list(rows), schema=SCHEMA, orient="row"))
 
 
 def diagnosed(tree: Tree, **changes: Any) -> Diagnosis:

@@ -1,0 +1,145 @@
+"""What an evidence row says in words: whether a limit is full, a target missed, lengths moved.
+
+Rules and trees name these columns. Each follows from other columns of the same row, so that an SRE
+can write another threshold over the numbers. NULL is unknown: AND and OR are those of SQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import polars as pl
+
+# Half of the scrapes: a batch that is full for 10 to 50 % of busy time is healthy.
+HALF_OF_SCRAPES = 0.5
+# All but a scrape or two: whatever makes it full, it is full.
+ALWAYS_FULL = 0.95
+# A second of waiting is felt; less than half of the TTFT is none that a limit makes.
+LONG_WAIT_SECONDS, LONG_WAIT_SHARE = 1.0, 0.5
+# Of the queue that stood while the limit was full: a limit that has let go is no news.
+QUEUE_STANDS = 0.5
+# Ten minutes less what the scrapes of one may not cover; a KV storm shows in three.
+SEEN_SECONDS, STORM_SEEN_SECONDS = 450.0, 150.0
+# A step takes seconds; with no token for two minutes nobody is served.
+STUCK_SECONDS = 120.0
+LONGER, SHORTER = 1.5, 0.67
+# Below it an engine may be slow, and a slow engine fills its batch before it is certain of it.
+NEAR_THRESHOLD = 0.95
+CAPACITY_LOST_RATIO, CAPACITY_USED_RATIO = 0.85, 0.8
+# 15 % fewer tokens a step, or 15 % more to compute, are as much as a loss that pages.
+LOSS_RATIO = 0.15
+
+LIMITS = ("max_num_seqs", "max_num_batched_tokens", "kv_cache")
+UNKNOWN_LIMIT, NO_LIMIT = "unknown", "none"
+
+
+def with_states(rows: pl.DataFrame) -> pl.DataFrame:
+    """Evidence rows with the columns that say what their numbers mean, in place of those there."""
+    return rows.with_columns(**_FIRST).with_columns(**_THEN)
+
+
+def _requests_wait() -> pl.Expr:
+    finished = pl.col("batch_assembly_wait_10m_seconds") > LONG_WAIT_SECONDS
+    finished &= pl.col("queue_share_of_ttft_10m_ratio") >= LONG_WAIT_SHARE
+    # those that still wait are in no histogram
+    queued, ttft = pl.col("queue_wait_estimate_10m_seconds"), pl.col("ttft_10m_seconds")
+    return finished | (
+        (queued > LONG_WAIT_SECONDS) & (ttft.is_null() | (queued >= LONG_WAIT_SHARE * ttft))
+    )
+
+
+def _stuck() -> pl.Expr:
+    return (pl.col("seconds_since_last_token") >= STUCK_SECONDS).fill_null(False)
+
+
+def _limit_full() -> pl.Expr:
+    stands = pl.col("waiting_capacity_requests") >= QUEUE_STANDS * pl.col(
+        "binding_waiting_requests"
+    )
+    preempted = pl.col("preemptions_per_second")
+    storm = (pl.col("binding_limit") == "kv_cache") & (
+        60 * preempted >= pl.col("binding_running_requests")
+    )
+    half = pl.col("limit_binding_share_10m_low_ratio") >= HALF_OF_SCRAPES
+    slower = pl.col("slower_at_equal_load")
+    near = NEAR_THRESHOLD * pl.col("speed_threshold_ratio")
+    speed_told = slower.is_null() | slower | (pl.col("speed_at_equal_load_ratio") > near)
+    limit_told = pl.col("binding_limit").is_not_null() | pl.col("slo_missed")
+    always = pl.col("limit_binding_share_10m_ratio") >= ALWAYS_FULL
+    full = stands & (half | storm) & (always | (speed_told & limit_told))
+    seconds = pl.col("observed_10m_seconds")
+    seen = (seconds >= SEEN_SECONDS) | ((seconds >= STORM_SEEN_SECONDS) & (preempted > 0))
+    named = pl.col("binding_limit").is_in(LIMITS).fill_null(False)
+    limit = pl.when(named).then("binding_limit").otherwise(pl.lit(UNKNOWN_LIMIT))
+    return pl.when(seen & ~_stuck()).then(
+        pl.when(full).then(limit).when(~full).then(pl.lit(NO_LIMIT))
+    )
+
+
+def _moved(name: str) -> pl.Expr:
+    """Of the window; a minute alone has few requests, so of two."""
+    is_window = pl.col("duration_seconds") > 120
+    ratio = pl.when(is_window).then(f"{name}_mean_ratio").otherwise(f"{name}_mean_2m_ratio")
+    return (ratio >= LONGER) | (ratio <= SHORTER)
+
+
+def _slower() -> pl.Expr:
+    """By either verdict; NULL where neither is known."""
+    verdicts = pl.col("slower_at_equal_load"), pl.col("slower_than_pool")
+    by_either = pl.any_horizontal(*(one.fill_null(False) for one in verdicts))
+    return pl.when(pl.any_horizontal(*(one.is_not_null() for one in verdicts))).then(by_either)
+
+
+def _held_back() -> pl.Expr:
+    waits = pl.col("slo_missed").is_null() & _requests_wait()
+    return (
+        _deferred()
+        | pl.col("slo_missed").fill_null(False)
+        | ((pl.col("limit_binding_share_10m_ratio") >= HALF_OF_SCRAPES) & waits)
+    )
+
+
+def _deferred() -> pl.Expr:
+    """On the decode side of a disaggregated pair every request waits for its KV cache first."""
+    decodes = (pl.col("engine_kind") == "decode_only").fill_null(False)
+    return (pl.col("waiting_deferred_share_10m_ratio") >= HALF_OF_SCRAPES) & ~decodes
+
+
+def _drafts_rejected() -> pl.Expr:
+    accepted, per_step = pl.col("spec_decode_acceptance_ratio"), pl.col("tokens_per_output")
+    before = pl.col("reference_tokens_per_output")
+    fewer = accepted < pl.col("reference_spec_decode_acceptance_ratio")
+    return fewer & (per_step <= (1 - LOSS_RATIO) * before)
+
+
+def _prefix_hits_lost() -> pl.Expr:
+    half = pl.col("prefix_cache_hit_ratio") <= 0.5 * pl.col("reference_prefix_cache_hit_ratio")
+    costs = pl.col("lost_prefix_hits_prefill_ratio") >= 1 + LOSS_RATIO
+    return half & costs & (3 * pl.col("lost_prefix_hits_share_ratio") >= 1)
+
+
+_REJECTED, _SERVED = pl.col("rejected_requests_per_second"), pl.col("requests_per_second")
+_FIRST: Mapping[str, pl.Expr] = {
+    "requests_wait": _requests_wait(),
+    "limit_full": _limit_full(),
+    "requests_deferred": _deferred(),
+    "lengths_moved": _moved("prompt_tokens") | _moved("generation_tokens"),
+    "slower": _slower(),
+    "held_back": _held_back(),
+    "drafts_rejected": _drafts_rejected(),
+    "prefix_hits_lost": _prefix_hits_lost(),
+    "rejected_requests_ratio": pl.when(_REJECTED + _SERVED > 0).then(
+        _REJECTED / (_REJECTED + _SERVED)
+    ),
+}
+_CAPACITY_SHORT = (pl.col("capacity_ratio") <= CAPACITY_LOST_RATIO) & (
+    pl.col("utilization_ratio") >= CAPACITY_USED_RATIO
+)
+_THEN: Mapping[str, pl.Expr] = {
+    # where nobody is served no wait ends
+    "target_missed": pl.when(~_stuck()).then(pl.coalesce("slo_missed", "requests_wait")),
+    "target_in_danger": pl.when(~_stuck()).then(
+        pl.coalesce("slo_missed", "requests_wait") | _CAPACITY_SHORT.fill_null(False)
+    ),
+}
+STATES = (*_FIRST, *_THEN)
