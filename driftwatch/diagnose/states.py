@@ -84,10 +84,8 @@ def _moved(name: str) -> pl.Expr:
 
 
 def _slower() -> pl.Expr:
-    """By either verdict; NULL where neither is known."""
-    verdicts = pl.col("slower_at_equal_load"), pl.col("slower_than_pool")
-    by_either = pl.any_horizontal(*(one.fill_null(False) for one in verdicts))
-    return pl.when(pl.any_horizontal(*(one.is_not_null() for one in verdicts))).then(by_either)
+    """By either verdict. Whoever is as fast as its peers may be slower with all of them."""
+    return pl.col("slower_at_equal_load") | pl.col("slower_than_pool").fill_null(False)
 
 
 def _held_back() -> pl.Expr:

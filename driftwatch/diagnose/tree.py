@@ -167,6 +167,7 @@ def _step(node: Node, strict: bool | None, lenient: bool | None, values: Mapping
 _NOT_SIZED = "no finished requests to size by"
 # Column → the one that says, in the detector's own words, why it is unknown.
 _WHY = {
+    "slower": "speed_unknown_reason",
     "slower_at_equal_load": "speed_unknown_reason",
     "speed_at_equal_load_ratio": "speed_unknown_reason",
     "release_changed_since_pin": "release_comparison",

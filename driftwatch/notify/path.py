@@ -116,6 +116,8 @@ def _facts(step: Step, reference: Values) -> list[_Fact]:
     for column, amount in step.evidence.items():
         if amount is None or column in _NAMES or (column in _QUIET_AT_ZERO and amount == 0):
             continue
+        if isinstance(amount, bool):
+            continue  # the answer says it
         if column == "preemptions_per_second":
             facts.append(_Fact(preemptions(amount)))
         elif column.endswith("_tokens_mean_ratio") and column[:-6] in step.evidence:

@@ -7,11 +7,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 from filled import filled
 from test_walk import LEAVES
-from walk_cases import KNOWN, SCHEMA, frame
+from walk_cases import KNOWN, frame
 
 from driftwatch.diagnose.tree import UNDETERMINED, Tree, walk
 from driftwatch.pipeline.explain import DEFAULT_TREE, SYMPTOMS, Window, explain, reference_of
@@ -101,5 +100,5 @@ def test_a_real_server_at_its_cap_whatever_was_seen_first() -> None:
 def test_an_unknown_input_is_named_in_every_tree() -> None:
     row = KNOWN | {"seconds_since_last_token": None, "slo_missed": True}
     for name in SYMPTOMS.values():
-        (found,) = walk(TREES[name], pl.DataFrame([row], schema=SCHEMA, orient="row"))
+        (found,) = walk(TREES[name], frame(row))
         assert (found.leaf, found.missing) == (UNDETERMINED, ("seconds_since_last_token",))

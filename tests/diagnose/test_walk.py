@@ -208,7 +208,7 @@ def test_speed_is_not_measured_yet_and_that_is_said(tree: Tree) -> None:
     assert found.leaf == "concurrency_cap_binding"
     slower = next(s for s in found.path if s.node == "engine_slower")
     assert slower.answer == "not asked"  # and not "no": nobody measured it
-    assert slower.reason == "no speed at equal load, and not compared with peers"
+    assert slower.reason == "no speed at equal load"
 
 
 def test_the_path_of_healthy_says_that_nobody_measured_the_speed(tree: Tree) -> None:

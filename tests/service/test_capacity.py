@@ -24,6 +24,8 @@ DRIFTED = {
     "prompt_tokens_mean_2m_ratio": 2.0,
     "limit_binding_share_10m_ratio": 0.9,
     "slo_missed": False,
+    "observed_10m_seconds": 600.0,
+    "binding_limit": "max_num_seqs",
 }
 
 
