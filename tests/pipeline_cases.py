@@ -118,8 +118,6 @@ def evidence(
     asked: pl.DataFrame,
     settings: pl.DataFrame,
     inputs: tuple[str, ...] = (),
-    *,
-    reach_back: bool = True,
     **more: Any,
 ) -> pl.DataFrame:
     """Evidence rows of windows of whole minutes, from scrapes."""
@@ -129,7 +127,7 @@ def evidence(
     if isinstance(first, datetime):
         since = min(since, floor_minute(first))
     rows = rows_of_scrapes(frame, settings, since, until, inputs)
-    return evidence_table(rows, asked, serving=settings, reach_back=reach_back, **more)
+    return evidence_table(rows, asked, serving=settings, **more)
 
 
 def within(frame: pl.DataFrame, start: float, end: float) -> pl.DataFrame:

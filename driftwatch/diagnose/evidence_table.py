@@ -186,7 +186,6 @@ def evidence_table(
     serving: pl.DataFrame,
     reference: pl.DataFrame | None = None,
     recent: pl.DataFrame | None = None,
-    reach_back: bool = True,
 ) -> pl.DataFrame:
     """Evidence rows of windows, in the windows' order.
 
@@ -198,8 +197,7 @@ def evidence_table(
     before its last restart or knob change; one of a minute adds up both sides. ``serving``:
     :data:`driftwatch.signals.rows.SERVING_SCHEMA`, one row per target, as configured;
     ``reference``: :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`; ``recent``:
-    :data:`RECENT`, of these minutes and those before; None = ``rows`` has them; ``reach_back``: the
-    ``_10m`` and ``_2m`` columns reach further back than a window that is shorter.
+    :data:`RECENT`, of these minutes and those before; None = ``rows`` has them.
     Returns: the evidence columns, then columns that pages need (``allows_*``,
     ``binding_requests``, ``binding_since``, ``reference_*``, ``cache_config``, histograms).
     """
@@ -214,12 +212,8 @@ def evidence_table(
     own = minutes.totals(windows, spans)
     before = minutes if recent is None else MinuteWindows(recent)
     fine = _without_longer_rows(before)
-
-    def last(count: int, of: MinuteWindows) -> Spans:
-        back = of.spans(windows, count, cut=True)
-        return back if reach_back or of is not minutes else spans.within(back)
-
-    ten, two = last(_BINDING_MINUTES, before), last(_LENGTH_MINUTES, fine)
+    ten = before.spans(windows, _BINDING_MINUTES, cut=True)
+    two = fine.spans(windows, _LENGTH_MINUTES, cut=True)
     last_10m = before.sums([*_SUMS_10M, "duration_seconds"], ten, _BUCKETS_10M)
     last_2m = fine.sums(_SUMS_2M, two)
     found = minutes.at_end(list(FOUND_SCHEMA), spans)

@@ -45,6 +45,8 @@ def by_layout(buckets: pl.Series, edges: pl.Series) -> Iterator[tuple[Indices, F
 
     Rows without as many counts as edges are in none.
     """
+    if buckets.null_count() == len(buckets):
+        return
     sizes, counted = (
         np.nan_to_num(lists.list.len().cast(pl.Float64).to_numpy()).astype(int)
         for lists in (edges, buckets)
@@ -122,8 +124,6 @@ def share_within(
     """
     wanted = targets.to_numpy().astype(float)
     rows = np.full((len(buckets), 2), np.nan)
-    if buckets.null_count() == len(buckets):
-        wanted = wanted[:0]
     for target in np.unique(wanted[~np.isnan(wanted)]):
         hit = wanted == target
         cells = _by_edges(

@@ -45,10 +45,6 @@ class Spans:
         """No window has more than one."""
         return bool((self.first >= self.last).all())
 
-    def within(self, others: Spans) -> Spans:
-        """The other windows, where they begin no earlier than these."""
-        return Spans(np.maximum(others.first, self.first), others.last)
-
 
 @dataclass(frozen=True, eq=False)
 class MinuteWindows:

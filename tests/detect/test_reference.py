@@ -74,7 +74,7 @@ def table(
         gpus=None if gpus is None else gpu_frame(gpus),
         gpu_targets=gpu_targets(),
     )
-    return evidence_table(rows, asked, serving=settings, reference=reference, reach_back=False)
+    return evidence_table(rows, asked, serving=settings, reference=reference)
 
 
 def gpu_targets() -> pl.DataFrame:
@@ -212,7 +212,7 @@ def test_the_drifts_of_run_main(shared_data: Path) -> None:
     def rows(name: str, reference: pl.DataFrame | None = None) -> pl.DataFrame:
         span = phases[name]["start"] + 15, phases[name]["end"]
         scraped, asked = within(frame, *span), whole(frame, *span)
-        return evidence(scraped, asked, serving(frame), reference=reference, reach_back=False)
+        return evidence(scraped, asked, serving(frame), reference=reference)
 
     reference = baseline(rows("baseline"))
     for name, facts in truth.items():
@@ -240,7 +240,7 @@ def during_and_after(shared_data: Path, name: str) -> pl.DataFrame:
 
 def over(frame: pl.DataFrame, **settings: Any) -> list[dict[str, Any]]:
     asked = pl.concat([windows((0, 120), engine=e) for e in sorted(frame["engine"].unique())])
-    return evidence(frame, asked, serving(frame, **settings), reach_back=False).to_dicts()
+    return evidence(frame, asked, serving(frame, **settings)).to_dicts()
 
 
 def test_steps_of_several_api_servers_are_marked_as_overcounted(shared_data: Path) -> None:

@@ -59,7 +59,7 @@ def rows(shared_data: Path, name: str) -> pl.DataFrame:
 def table(
     frame: pl.DataFrame, asked: pl.DataFrame, reference: pl.DataFrame | None = None
 ) -> pl.DataFrame:
-    return evidence(frame, asked, serving(frame), reference=reference, reach_back=False)
+    return evidence(frame, asked, serving(frame), reference=reference)
 
 
 def sent(shared_data: Path, name: str) -> tuple[np.ndarray[Any, Any], ...]:

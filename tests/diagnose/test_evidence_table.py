@@ -9,11 +9,8 @@ import polars as pl
 from pipeline_cases import (
     HOST,
     KEY,
-    MINUTE,
     at,
-    differences,
     evidence,
-    floor_minute,
     grid,
     recording,
     scrapes,
@@ -23,9 +20,9 @@ from pipeline_cases import (
 
 from driftwatch.collect.pages.parser import PageParser
 from driftwatch.collect.registry import BY_COLUMN, GAUGES
-from driftwatch.detect.reference import baseline
-from driftwatch.diagnose.evidence_table import WINDOW_SCHEMA
+from driftwatch.detect.reference_minutes import baseline_of_minutes
 from driftwatch.evidence import COLUMNS
+from driftwatch.signals.minutes import minutes
 from tests.replayed_rows import evidence_only
 
 INPUTS = tuple(c for c in BY_COLUMN if c not in ("created_seconds", "process_start_time_seconds"))
@@ -142,24 +139,6 @@ def test_a_baseline_of_a_whole_recording_compares_to_itself(shared_data: Path) -
     everything = grid(frame).group_by(KEY).agg(pl.col("start").min(), pl.col("end").max())
     asked = everything.select([*KEY, "start", "end"])
     first = evidence(frame, asked, serving(frame))
-    again = evidence(frame, asked, serving(frame), reference=baseline(first))
+    again = evidence(frame, asked, serving(frame), reference=baseline_of_minutes(minutes(first)))
     for name in ("prompt_tokens_mean_ratio", "requests_per_second_ratio"):
         assert again[name].to_list() == [1.0]
-
-
-def test_a_window_of_a_question_does_not_reach_outside_itself(shared_data: Path) -> None:
-    """The ten-minute columns of a five-minute window are of those five minutes."""
-    frame = recording(shared_data / "vllm-0.32" / "run_cap")
-    start = floor_minute(frame["time"][0]) + 4 * MINUTE
-    asked = pl.DataFrame(
-        [("host:8000", "0", start, start + 5 * MINUTE)], schema=WINDOW_SCHEMA, orient="row"
-    )
-    inside = frame.filter(pl.col("time").is_between(start - MINUTE, start + 5 * MINUTE))
-    inner, outer = (
-        evidence(part, asked, serving(frame, max_num_seqs=8.0), reach_back=False)
-        for part in (inside, frame)
-    )
-    names = [c for c in outer.columns if "10m" in c or "2m" in c]
-    assert len(names) >= 8
-    assert differences(inner.select(*KEY, "end", *names), outer.select(*KEY, "end", *names)) == []
-    assert outer["observed_10m_seconds"][0] < 305  # a scrape every 5 s

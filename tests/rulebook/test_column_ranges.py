@@ -8,8 +8,9 @@ from pathlib import Path
 import polars as pl
 from pipeline_cases import KEY, evidence, grid, recording, serving
 
-from driftwatch.detect.reference import baseline
+from driftwatch.detect.reference_minutes import baseline_of_minutes
 from driftwatch.evidence import BY_NAME
+from driftwatch.signals.minutes import minutes
 
 SETTINGS = {
     "max_num_seqs": 64.0,
@@ -26,7 +27,8 @@ def test_every_recorded_value_lies_in_its_range(shared_data: Path) -> None:
     before = asked.slice(0, len(asked) // 3)
     before = before.group_by(KEY).agg(pl.col("start").min(), pl.col("end").max())
     pinned = evidence(frame, before.select(asked.columns), settings)
-    rows = evidence(frame, asked, settings, reference=baseline(pinned))
+    reference = baseline_of_minutes(minutes(pinned))
+    rows = evidence(frame, asked, settings, reference=reference)
     compared = 0
     for name in rows.columns:
         column = BY_NAME.get(name)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,13 +19,9 @@ from driftwatch.clock import SystemClock
 from driftwatch.errors import NoVerdict, UsageError
 
 if TYPE_CHECKING:
-    import polars as pl
-
-    from driftwatch.model import Slo, Target, TargetKey
+    from driftwatch.model import Slo, Target
     from driftwatch.pipeline.explain import Window
-    from driftwatch.pipeline.minutes import PastMinutes
     from driftwatch.pipeline.plan import Plan
-    from driftwatch.store.store import Store
     from driftwatch.verify.verification import Verification
 
 _EXIT = {"PASS": 0, "FAIL": 1}
@@ -67,8 +62,8 @@ def command(
 
     if (before is None) != (after is None):
         raise UsageError("--before and --after belong together")
-    options = _Options(target, before, after, history.at, slo)
-    verifications = _verifications(options, record, history)
+    windows = None if before is None or after is None else (before, after)
+    verifications = _verifications(target, windows, slo, record, history)
     many = target is None and before is None
     if record:
         forecasts = track_record(verifications)
@@ -82,67 +77,40 @@ def command(
         click.get_current_context().exit(_EXIT.get(last.verdict, EXIT_NO_VERDICT))
 
 
-@dataclass(frozen=True, slots=True)
-class _Options:
-    """What the command line asks for."""
-
-    target: str | None
-    before: Window | None
-    after: Window | None
-    at: datetime | None
-    slo: Slo | None
-
-    @property
-    def computed(self) -> bool:
-        """Two stretches are named: nothing stored answers."""
-        return self.before is not None
-
-    def chosen(self, targets: Mapping[TargetKey, Target], name: str | None) -> Target:
-        from driftwatch.pipeline.explain import target_named
-
-        return target_named(name, targets, 8 if sys.stderr.isatty() else None)
-
-    def compute(
-        self,
-        targets: Mapping[TargetKey, Target],
-        past: PastMinutes,
-        plan: Plan,
-        rows: pl.DataFrame | None,
-    ) -> Verification:
-        """The two named stretches."""
-        from driftwatch.service.requested_verifications import compared
-
-        target = self.chosen(targets, self.target)
-        slo = self.slo or configured_slo(plan, target)
-        if self.before is None or self.after is None:
-            raise UsageError("--before and --after belong together")
-        return compared(target, past, self.before, self.after, slo, rows=rows)
-
-
 def configured_slo(plan: Plan, target: Target) -> Slo | None:
     """Latency targets of the target's pool; None where none are configured."""
     slo = plan.pool_of(target).slo
     return slo if slo.ttft_seconds is not None or slo.tpot_seconds is not None else None
 
 
-def _verifications(options: _Options, record: bool, history: History) -> list[Verification]:
-    """What the store says."""
+def _verifications(
+    name: str | None,
+    windows: tuple[Window, Window] | None,
+    slo: Slo | None,
+    record: bool,
+    history: History,
+) -> list[Verification]:
+    """What the store says, or two named stretches of it compared."""
     from driftwatch.cli.database import last_scraped
     from driftwatch.cli.proposal_notice import with_proposals
+    from driftwatch.pipeline.explain import target_named
     from driftwatch.pipeline.minutes import PastMinutes
     from driftwatch.pipeline.stored_state import stored_targets
-    from driftwatch.service.requested_verifications import asked_now
+    from driftwatch.service.requested_verifications import asked_now, compared
 
-    plan = history.plan
+    plan, limit = history.plan, 8 if sys.stderr.isatty() else None
     # what was advised is what is verified; nothing of it is read where two stretches are compared
-    replayed = None if options.computed else with_proposals(plan)
-    with history.store(replayed) as store:
+    with history.store(None if windows else with_proposals(plan)) as store:
         last = last_scraped(store)
-        end = min(options.at or last, last)
+        end = min(history.at or last, last)
         past, targets = PastMinutes(store=store), plan.assign(stored_targets(store))
-        if options.computed:
-            return [options.compute(targets, past, plan, _rows(store, options))]
-        key = None if options.target is None else options.chosen(targets, options.target).key
+        target = target_named(name, targets, limit) if windows or name is not None else None
+        slo = slo or (None if target is None else configured_slo(plan, target))
+        if windows is not None and target is not None:
+            before, after = windows
+            ran = store.past(before.start, after.end)
+            return [compared(target, past, before, after, slo, rows=ran)]
+        key = None if target is None else target.key
         since = end - (_EVER if record or key is not None else _LISTED_FOR)
         verifications = store.verifications(since, end + timedelta(seconds=1), key)
         if not verifications and (key is not None or not history.is_stored):
@@ -153,20 +121,9 @@ def _verifications(options: _Options, record: bool, history: History) -> list[Ve
                 else f"no change of {key.text} is known",
                 help_text="--before FROM..TO --after FROM..TO compares two stretches",
             )
-        if key is None:
-            return verifications
-        newest_one = verifications[-1]
-        if newest_one.verdict == "open":
-            slo = options.slo or configured_slo(plan, targets[key])
-            verifications[-1] = asked_now(newest_one, past, end, slo)
+        if key is not None and verifications[-1].verdict == "open":
+            verifications[-1] = asked_now(verifications[-1], past, end, slo)
         return verifications
-
-
-def _rows(store: Store, options: _Options) -> pl.DataFrame | None:
-    """Stored rows of what is compared, for what ran then."""
-    if options.before is None or options.after is None:
-        return None
-    return store.past(options.before.start, options.after.end)
 
 
 def _print(document: Mapping[str, Any], lines: Iterable[str], as_json: bool) -> None:
