@@ -15,9 +15,6 @@ from driftwatch.collect.samples import Attempt, Block, Bools, Ints, Known, Sampl
 from driftwatch.collect.schema import TIME, SourceProblem
 from driftwatch.model import Target, TargetKey
 
-_SHOWN_DOUBTS = 3
-_NEXT_SCRAPE = 90_000_000  # microseconds in which a server that is scraped has another scrape
-
 
 class ScrapedServers:
     """The servers of one answer: who is who, and under which name."""

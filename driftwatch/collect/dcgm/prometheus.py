@@ -104,8 +104,9 @@ class DcgmPrometheusSource:
     ) -> pl.DataFrame:
         # two jobs that scrape one exporter, the replicas of a Prometheus, a pod with two shares of
         # a GPU: the first in the order of labels counts
-        order = sorted(range(len(answer.labels)), key=lambda i: sorted(answer.labels[i].items()))
-        every = [canonical(labels) for labels in answer.labels]
+        written = answer.labels
+        order = sorted(range(len(written)), key=lambda index: sorted(written[index].items()))
+        every = [canonical(labels) for labels in written]
         heads = [orjson.dumps({k: v for k, v in o.items() if k != "__name__"}) for o in every]
         new = {h: o for h, o in zip(heads, every, strict=True) if h not in self._whose}
         if new:

@@ -7,12 +7,12 @@ each container with its namespace, pod, container and image; whose it is follows
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from driftwatch.collect.cells import Labels
 from driftwatch.collect.identity import IMAGE_LABEL
+from driftwatch.collect.prometheus.query import matchers
 from driftwatch.model import Target, TargetKey
 
 METRIC = "kube_pod_container_info"
@@ -97,13 +97,9 @@ def _images(containers: Mapping[str, set[str]], own: str | None) -> set[str]:
 
 
 def _query(pods: Iterable[Pod]) -> str:
-    """One query for every namespace; a pod's name is compared here, for the answer may name many.
+    r"""One query for every namespace; a pod's name is compared here, for the answer may name many.
 
     >>> _query([("b.c", "x"), ("a", "y")])
-    'kube_pod_container_info{namespace=~"a|b[.]c"}'
+    'kube_pod_container_info{namespace=~"a|b\\\\.c"}'
     """
-    names = sorted({namespace for namespace, _ in pods})
-    either = "|".join(
-        "".join(c if c.isalnum() or c in "-_" else f"[{c}]" for c in n) for n in names
-    )
-    return f"{METRIC}{{namespace=~{json.dumps(either, ensure_ascii=False)}}}"
+    return f"{METRIC}{{{matchers({'namespace': sorted({space for space, _ in pods})})}}}"
