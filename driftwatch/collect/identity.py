@@ -88,12 +88,17 @@ class Names:
     def remember(self, stored: Mapping[TargetKey, Target]) -> None:
         """Names that stand in a store: they win over those that were given here."""
         known = set(self.held.values())
-        for key in sorted(stored, reverse=True):
+        new = [key for key in sorted(stored, reverse=True) if key.instance not in known]
+        given: dict[str, list[Identity]] = {}
+        for one in self.held if new else ():
+            given.setdefault(_instance(one), []).append(one)
+        for key in new:
             if key.instance in known:
                 continue
             server = identity_of(stored[key].labels, NOT_OF_THE_SERVER)
-            for one in [o for o in self.held if set(o) <= set(server)]:
-                self._forget(one)
+            for one in given.get(_instance(server), ()):
+                if one in self.held and set(one) <= set(server):
+                    self._forget(one)
             self.held[server] = key.instance
             known.add(key.instance)
 

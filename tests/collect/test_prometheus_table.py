@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from fakes.prometheus_api import PrometheusApi, Series
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -55,3 +56,22 @@ def test_the_order_of_the_series_never_shows(held: list[Series], random: Random)
     assert_frame_equal(one.scrapes, other.scrapes, check_exact=True)
     assert one.targets == other.targets
     assert one.problems == other.problems
+
+
+@pytest.mark.parametrize(
+    "note",
+    ["{x}", '],["values":[[', '"values":[[1,"2"]]}', "a\\\nb\x1f\t", "\u00e9{\u2028}", "]]}"],
+)
+def test_labels_that_look_like_an_answer_are_labels(note: str) -> None:
+    plain = [*server("a:1"), *server("b:1")]
+    odd = [Series({**one.labels, "note": note}, one.points, 10) for one in plain]
+    answers: list[Collected] = []
+    for series in (plain, odd, [*plain[: len(plain) // 2], *odd[len(plain) // 2 :]]):
+        with PrometheusApi(series) as api:
+            source = PrometheusSource(PrometheusAsker(api.address), selector=JOB)
+            for minute in range(2):  # as new series, and as known ones
+                answers.append(source.collect(T0, T0 + MINUTE))
+                assert answers[-1].problems == (), minute
+            source.close()
+    for one in answers[1:]:
+        assert_frame_equal(one.scrapes, answers[0].scrapes, check_exact=True)
