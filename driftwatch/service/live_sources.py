@@ -54,6 +54,7 @@ class HeldSource:
         self.live = live
         self._clock, self._every_seconds = clock, every_seconds
         self._held: list[tuple[datetime, Collected]] = []
+        self._stored: Mapping[TargetKey, Target] = {}
         self._changed = threading.Condition()
         self._asking = threading.Lock()  # the source is used by one thread at a time
         self._ended = threading.Event()
@@ -94,10 +95,8 @@ class HeldSource:
                 self.live.forget(instances)
 
     def remember(self, stored: Mapping[TargetKey, Target]) -> None:
-        """As the source does."""
-        with self._asking:
-            if isinstance(self.live, PagesSource):
-                self.live.remember(stored)
+        """As the source does, from its next scrape on."""
+        self._stored = stored
 
     def close(self) -> None:
         """End the thread and the source."""
@@ -113,6 +112,8 @@ class HeldSource:
             now = self._clock.now()
             try:
                 with self._asking:
+                    if isinstance(self.live, PagesSource):
+                        self.live.remember(self._stored)
                     answer = self.live.collect(now - timedelta(seconds=self._every_seconds), now)
             except Exception as error:  # noqa: BLE001 - whatever a source raises, it is asked again
                 text = f"{type(error).__name__}: {error}"[:300]
