@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from driftwatch.diagnose.evidence_table import WINDOW_SCHEMA, evidence_table, no_rows
-from driftwatch.diagnose.states import with_states
+from driftwatch.diagnose.states import STATES, with_states
 from driftwatch.evidence import BY_NAME, Column
 from driftwatch.model import Slo, Target, TargetKey
 from driftwatch.ruletests.cases import INHERITS, RuleTest, RuleTestFile
@@ -46,7 +46,7 @@ class Evidence:
     def rows(self) -> pl.DataFrame:
         """Evidence rows by end and target; what no series names is unknown."""
         frames = [self._rows(name, columns) for name, columns in self.columns.items()]
-        return with_states(pl.concat(frames)).sort("end", "instance")
+        return pl.concat(frames).sort("end", "instance")
 
     def _rows(self, name: str, columns: Mapping[str, list[Value]]) -> pl.DataFrame:
         schema = _row_schema()
@@ -63,7 +63,9 @@ class Evidence:
             {n: pl.Series(n, v, schema[n], strict=False) for n, v in series.items()}
         )
         unknown = [pl.lit(None, dtype).alias(n) for n, dtype in schema.items() if n not in series]
-        return frame.with_columns(unknown).select(list(schema))
+        given = frame.with_columns(unknown).select(list(schema))
+        # a state follows from the other columns, unless the test says what it is
+        return with_states(given).with_columns(given[state] for state in STATES if state in columns)
 
 
 @cache
