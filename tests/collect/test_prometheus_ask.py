@@ -9,7 +9,7 @@ import pytest
 from fakes.prometheus_api import PrometheusApi, Series
 
 from driftwatch.collect.prometheus.client import PrometheusAsker, RawAsker
-from driftwatch.errors import BadPage, BadQuery, Partial, Unavailable, UsageError
+from driftwatch.errors import BadPage, BadQuery, Partial, SourceError, Unavailable, UsageError
 from driftwatch.fleet.loopback import Answer
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
@@ -82,14 +82,15 @@ def test_an_instant_that_fails_says_how(
 def test_samples_come_as_they_were_scraped(api: PrometheusApi, asker: PrometheusAsker) -> None:
     start = round(T0.timestamp() * 1000)
     raw = RawAsker(asker, budget_seconds=5)
-    found, errors = raw.all("up", start + 10_000, start + 59_999)
+    errors: list[SourceError] = []
+    (found,) = raw.pieces(["up"], start + 10_000, start + 59_999, errors)
     assert errors == []
     assert found.value.tolist() == [1, 2, 3, 4, 5] * 2
     assert found.series.tolist() == [0] * 5 + [1] * 5
     assert (found.time[:5] // 1000 - start).tolist() == [10_000, 20_000, 30_000, 40_000, 50_000]
     assert [labels["instance"] for labels in found.labels] == ["a:1", "b:1"]
     api.warnings = ["store-1 did not answer"]
-    found, errors = raw.all("up", start, start)
+    (found,) = raw.pieces(["up"], start, start, errors)
     assert [type(e) for e in errors] == [Partial]
     assert found.value.tolist() == [0, 0]
 
