@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 import polars as pl
 
 from driftwatch.backtest.pages import PastPage, PastPages, advised_then, past_pages
-from driftwatch.backtest.stored import StoredHistory, columns_read
+from driftwatch.backtest.stored import Day, StoredHistory, columns_read
 from driftwatch.model import Incident, Severity, Target, TargetKey, Transition
 from driftwatch.pipeline.incidents import advanced, closed_for
 from driftwatch.pipeline.plan import Plan
@@ -147,22 +147,36 @@ def backtests(
     sets = [_RuleSet(plan) for plan in plans]
     columns = columns_read([rule for plan in plans for rule in plan.enabled])
     for done, (day, rows) in enumerate(history.rows(columns)):
-        stretches = list(history.stretches(day, rows))
-        if len(stretches) > 1:
-            rows = rows.sort("end", maintain_order=True)
-        verdicts = _verdicts(plans, rows)
-        pages = PastPages(history) if with_pages else None
-        for stretch in stretches:
-            first, length = _within(rows, stretch) if len(stretches) > 1 else (0, len(rows))
-            here = rows.slice(first, length)
-            for number, (one, of_rules) in enumerate(zip(sets, verdicts, strict=True)):
-                judged = of_rules.slice(first, length)
-                happened = one.judge(stretch, here, judged, pages)
-                if each is not None and number == 0:
-                    each(Judged(here, judged, happened))
+        _judge_day(history, day, rows, sets, with_pages=with_pages, each=each)
+        del rows  # before the next day is read
         if progress is not None:
             progress(done + 1, len(history.days))
     return [_result(history, one, with_pages=with_pages) for one in sets]
+
+
+def _judge_day(
+    history: StoredHistory,
+    day: Day,
+    rows: pl.DataFrame,
+    sets: Sequence[_RuleSet],
+    *,
+    with_pages: bool,
+    each: Callable[[Judged], None] | None,
+) -> None:
+    """Every rule set a day on."""
+    stretches = list(history.stretches(day, rows))
+    if len(stretches) > 1:
+        rows = rows.sort("end", maintain_order=True)
+    verdicts = _verdicts([one.plan for one in sets], rows)
+    pages = PastPages(history) if with_pages else None
+    for stretch in stretches:
+        first, length = _within(rows, stretch) if len(stretches) > 1 else (0, len(rows))
+        here = rows.slice(first, length)
+        for number, (one, of_rules) in enumerate(zip(sets, verdicts, strict=True)):
+            judged = of_rules.slice(first, length)
+            happened = one.judge(stretch, here, judged, pages)
+            if each is not None and number == 0:
+                each(Judged(here, judged, happened))
 
 
 def _result(history: StoredHistory, judged: _RuleSet, *, with_pages: bool) -> Backtest:

@@ -14,6 +14,7 @@ from driftwatch.baselines.in_force import in_force
 from driftwatch.baselines.rows import baselines_from_store
 from driftwatch.collect.schema import KEY
 from driftwatch.detect.reference import combined
+from driftwatch.diagnose.states import columns_behind
 from driftwatch.errors import NoVerdict
 from driftwatch.evidence import BY_NAME
 from driftwatch.minutes.schema import QUEUED
@@ -31,8 +32,8 @@ from driftwatch.store.store import Store
 NO_MINUTES = "the server is gone (no minute of it is stored)"
 NOTE = "minutes are judged as long as they are kept as such, two days"
 _DAY = timedelta(days=1)
-# Rows that are made evidence at a time: a day of 35 targets.
-_MOST_ROWS = 20_000
+# Rows that are made evidence at a time: a day of 25 targets.
+_MOST_ROWS = 36_000
 # What is read of a day besides what rules read: by whoever tells of silent rules, and by pages of
 # the servers that they are not about.
 _READ_BESIDES = (
@@ -73,6 +74,7 @@ def columns_read(rules: Sequence[Rule]) -> set[str]:
 
 def columns_stored(evidence: Collection[str]) -> set[str]:
     """The stored columns that some columns of evidence are made of."""
+    evidence = {*evidence, *columns_behind(evidence)}
     names = {*_OF_EVERY, *evidence}
     for column in (BY_NAME[name] for name in evidence if name in BY_NAME):
         for source in column.sources:
@@ -135,8 +137,10 @@ class StoredHistory:
                 evidence = self.evidence(own, minute_windows(own), both)
                 parts.append(own.select(*_BESIDES).hstack(evidence.select(wanted)))
                 last.append(own.filter(pl.col("end") > day[1] - TEN_MINUTES))
-            before = pl.concat(last)
-            yield day, pl.concat(parts)
+            before, rows = pl.concat(last), pl.concat(parts)
+            parts.clear()
+            yield day, rows
+            del rows
 
     def evidence(
         self, stored: pl.DataFrame, windows: pl.DataFrame, recent: pl.DataFrame | None = None

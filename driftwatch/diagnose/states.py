@@ -6,7 +6,7 @@ can write another threshold over the numbers. NULL is unknown: AND and OR are th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import polars as pl
 
@@ -141,3 +141,10 @@ _THEN: Mapping[str, pl.Expr] = {
     ),
 }
 STATES = (*_FIRST, *_THEN)
+
+
+def columns_behind(states: Collection[str]) -> set[str]:
+    """The columns that some states are told from."""
+    of_then = {c for name in states if name in _THEN for c in _THEN[name].meta.root_names()}
+    first = [name for name in _FIRST if name in {*states, *of_then}]
+    return of_then.union(*(_FIRST[name].meta.root_names() for name in first))
