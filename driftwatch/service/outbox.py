@@ -68,9 +68,10 @@ class Outbox:
 
     def wake(self) -> None:
         """There are new deliveries, or other receivers."""
-        if self._running:
-            names = {*self._names, *self._waiting_for_nobody()}
-            with self._changing:
+        waiting = self._waiting_for_nobody() if self._running else ()
+        with self._changing:
+            if self._running:
+                names = {*self._names, *waiting}
                 for name in self._workers.keys() - names:
                     self._workers.pop(name).end()
                 for name in sorted(names - self._workers.keys()):

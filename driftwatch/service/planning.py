@@ -9,6 +9,7 @@ from datetime import datetime
 import structlog
 
 from driftwatch.incidents.delivery import PlannedDelivery
+from driftwatch.incidents.planner import Plan as DeliveryPlan
 from driftwatch.incidents.planner import plan_deliveries
 from driftwatch.model import Incident, Transition
 from driftwatch.notify.occasion import payload_of
@@ -36,7 +37,21 @@ def commit_planned(
     Returns the open incidents as committed.
     """
     with store.one_transaction():
-        return _commit_planned(store, configured, receivers, tick, before, after, happened)
+        plan = _planned(store, configured, receivers, tick, after, happened)
+        pages = [page for one in plan.deliveries for page in _rendered(one)]
+        store.commit_tick(
+            replace(
+                tick,
+                incidents=None
+                if tick.incidents is None
+                else _without_stored_pages(plan.open_incidents, before),
+                transitions=plan.transitions,
+                deliveries=without_ignored((*pages, *tick.deliveries), receivers),
+                by_labels=[one.name for one in receivers if one.form in BY_LABELS],
+                planned_actions=plan.planned_actions,
+            )
+        )
+    return plan.open_incidents
 
 
 @repeated_after_conflict
@@ -52,49 +67,31 @@ def plan_actions(
     with store.one_transaction():
         every = store.open_incidents()
         tick = TickRecord(now, now, incidents=None)
-        _commit_planned(store, configured, receivers, tick, every, every)
+        commit_planned(store, configured, receivers, tick, every, every)
     return True
 
 
-def _commit_planned(
+def _planned(
     store: Store,
     configured: Plan,
     receivers: Sequence[Receiver],
     tick: TickRecord,
-    before: Mapping[str, Incident],
     after: Mapping[str, Incident],
-    happened: Sequence[Transition] = (),
-) -> Mapping[str, Incident]:
+    happened: Sequence[Transition],
+) -> DeliveryPlan:
     now = tick.until
-    routes = configured.routes_to(one.subscription for one in receivers)
     acknowledged = store.acknowledged_incidents()
-    elsewhere = store.open_elsewhere(pages=False).values() if store.batch is not None else ()
-    plan = plan_deliveries(
+    return plan_deliveries(
         [replace(t, incident=_acknowledged(t.incident, acknowledged)) for t in happened],
-        routes,
+        configured.routes_to(one.subscription for one in receivers),
         [one for one in store.silences() if one.ends_at > now],
         now,
         open_incidents={key: _acknowledged(one, acknowledged) for key, one in after.items()},
         records=store.outbox_records(now, also={t.incident.id for t in happened}),
         # those of other batches' incidents are among them: they are told between ticks
         actions=store.unplanned_actions() if store.batch is None else (),
-        elsewhere=elsewhere,
+        elsewhere=store.open_elsewhere(pages=False).values() if store.batch is not None else (),
     )
-    pages = [page for one in plan.deliveries for page in _rendered(one)]
-    deliveries = without_ignored((*pages, *tick.deliveries), receivers)
-    store.commit_tick(
-        replace(
-            tick,
-            incidents=None
-            if tick.incidents is None
-            else _without_stored_pages(plan.open_incidents, before),
-            transitions=plan.transitions,
-            deliveries=deliveries,
-            by_labels=[one.name for one in receivers if one.form in BY_LABELS],
-            planned_actions=plan.planned_actions,
-        )
-    )
-    return plan.open_incidents
 
 
 def _rendered(planned: PlannedDelivery) -> list[PlannedDelivery]:

@@ -84,20 +84,6 @@ class OpenVerification:
 
 
 @dataclass(frozen=True, slots=True)
-class VerificationState:
-    """What one tick hands to the next."""
-
-    # target → what is known to run there
-    running: Mapping[TargetKey, Running] = field(default_factory=dict)
-    # targets that started anew, up to :data:`SHOWS_WITHIN` ago
-    started: Mapping[TargetKey, Started] = field(default_factory=dict)
-    # target → its open verification
-    opened: Mapping[TargetKey, OpenVerification] = field(default_factory=dict)
-    # target → what its last minute said; the same again says nothing new
-    read: Mapping[TargetKey, tuple[Any, ...]] = field(default_factory=dict, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
 class Surroundings:
     """What a step asks besides the minutes."""
 
@@ -125,11 +111,12 @@ def step(
     """
     if rows.is_empty():
         return state, ()
-    book = _Book(dict(state.running), dict(state.started), dict(state.opened))
+    book = VerificationState(
+        dict(state.running), dict(state.started), dict(state.opened), dict(state.read)
+    )
     changed: dict[str, Verification] = {}
     columns = [c for c in (*_COLUMNS, *_FLAGS) if c in rows.columns]
     ordered = rows.select("instance", "engine", "end", *columns).sort("end", "instance", "engine")
-    read = dict(state.read)
     for row in ordered.iter_rows(named=True):
         key = TargetKey(row["instance"], row["engine"])
         target = around.targets.get(key)
@@ -137,23 +124,27 @@ def step(
             continue
         busy = key in book.started or key in book.opened or any(row.get(f) for f in _FLAGS)
         said = (target, *(row.get(name) for name in _COLUMNS if not name.startswith("running")))
-        if not busy and read.get(key) == said:
+        if not busy and book.read.get(key) == said:
             continue
-        read[key] = said
+        book.read[key] = said
         for verification in book.minute(target, row, around.fingerprint_of(target), around):
             changed[verification.id] = verification
-    read = {key: said for key, said in read.items() if key in around.targets}
-    following = VerificationState(book.running, book.started, book.opened, read)
-    return following, tuple(changed.values())
+    book.read = {key: said for key, said in book.read.items() if key in around.targets}
+    return book, tuple(changed.values())
 
 
 @dataclass(slots=True)
-class _Book:
-    """The state while a step goes through its minutes."""
+class VerificationState:
+    """What one tick hands to the next."""
 
-    running: dict[TargetKey, Running]
-    started: dict[TargetKey, Started]
-    opened: dict[TargetKey, OpenVerification]
+    # target → what is known to run there
+    running: dict[TargetKey, Running] = field(default_factory=dict)
+    # targets that started anew, up to :data:`SHOWS_WITHIN` ago
+    started: dict[TargetKey, Started] = field(default_factory=dict)
+    # target → its open verification
+    opened: dict[TargetKey, OpenVerification] = field(default_factory=dict)
+    # target → what its last minute said; the same again says nothing new
+    read: dict[TargetKey, tuple[Any, ...]] = field(default_factory=dict, compare=False)
 
     def minute(
         self,
