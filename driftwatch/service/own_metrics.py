@@ -124,13 +124,20 @@ class OwnMetrics:
             "config_last_reload_success_timestamp_seconds",
             "When configuration and rules were last taken.",
         )
+        self._of_delivery(gauge, counter)
+        self.per_target = TargetMetrics(self._now)
+        registry.register(self.per_target)
+        self.incidents: Noted[list[Incident]] = Noted(_of_incidents)
+        registry.register(self.incidents)
+
+    def _of_delivery(self, gauge: Callable[..., Gauge], counter: Callable[..., Counter]) -> None:
         self.attempts = counter(
             "deliveries",
             "Delivery attempts by receiver and result: sent, retried, dead.",
             *("receiver", "result"),
         )
         self._backlog: Noted[Mapping[str, Backlog]] = Noted(self._of_backlog)
-        registry.register(self._backlog)
+        self.registry.register(self._backlog)
         self.batches = gauge("batches", "Batches that this process ticked last.")
         self.unwatched = gauge(
             "batches_unwatched", "Batches without a tick for 150 s, whoever was to do it."
@@ -157,10 +164,6 @@ class OwnMetrics:
             "Clicks on Slack's buttons by result: done, again, refused, failed.",
             *("receiver", "result"),
         )
-        self.per_target = TargetMetrics(self._now)
-        registry.register(self.per_target)
-        self.incidents: Noted[list[Incident]] = Noted(_of_incidents)
-        registry.register(self.incidents)
 
     def note_minute(self, outcome: Outcome, state: State, rules: Collection[Rule]) -> None:
         """A tick's evidence rows: the gauges per target, and the columns that the rules read."""

@@ -49,7 +49,6 @@ COMPARED: Mapping[str, tuple[str, ...]] = {
         *("last_true_at", "resolved_at", "page", "true_seconds", "false_seconds", "part_of"),
         *("inhibited_by", "extent", "extent_at"),
     ),
-    "transitions": ("incident_id", "event", "at"),
     "advice": ("id", "instance", "engine", "pool", "at", "incident_id", "document"),
     "verifications": ("id", "instance", "pool", "opened_at", "closed_at", "verdict", "document"),
 }
