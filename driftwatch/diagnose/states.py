@@ -7,6 +7,7 @@ can write another threshold over the numbers. NULL is unknown: AND and OR are th
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import polars as pl
 
@@ -148,3 +149,13 @@ def columns_behind(states: Collection[str]) -> set[str]:
     of_then = {c for name in states if name in _THEN for c in _THEN[name].meta.root_names()}
     first = [name for name in _FIRST if name in {*states, *of_then}]
     return of_then.union(*(_FIRST[name].meta.root_names() for name in first))
+
+
+def unknown_inputs(column: str, row: Mapping[str, Any]) -> tuple[str, ...]:
+    """What an unknown column of a row is unknown for: the inputs of a state, else itself."""
+    inputs = columns_behind([column]).difference(STATES) if column in STATES else set()
+    unknown = {name for name in inputs if row.get(name) is None}
+    # the mean of a window says the same as that of its last two minutes
+    return tuple(sorted(n for n in unknown if n.replace("_2m_", "_") not in unknown - {n})) or (
+        column,
+    )

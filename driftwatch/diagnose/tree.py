@@ -16,6 +16,7 @@ import polars as pl
 
 from driftwatch.condition import Condition
 from driftwatch.diagnose.limits import BUDGET, KV, SEQS
+from driftwatch.diagnose.states import unknown_inputs
 from driftwatch.evidence import BY_NAME
 from driftwatch.minutes.engine import POOLING
 from driftwatch.model import Answer, Diagnosis, Limit, Step
@@ -180,9 +181,8 @@ def _own_reason(column: str, values: Mapping[str, Any]) -> str | None:
 
 def _missing(node: Node, values: Mapping[str, Any]) -> tuple[str, ...]:
     """Columns the node needs, has no word for, and does not have."""
-    return tuple(
-        sorted(c for c in node.when.columns if values.get(c) is None and c not in node.not_asked)
-    )
+    needed = (c for c in node.when.columns if values.get(c) is None and c not in node.not_asked)
+    return tuple(sorted({name for c in needed for name in unknown_inputs(c, values)}))
 
 
 def limits_of(rows: pl.DataFrame) -> list[tuple[Limit, ...]]:

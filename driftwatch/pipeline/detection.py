@@ -16,10 +16,13 @@ from driftwatch.detect.score import KEPT, SCHEMA, score
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.detect.speed.load import VERDICTS, no_work, work_of
 from driftwatch.model import TargetKey
+from driftwatch.store.minute_columns import STORED_SCHEMA
 from driftwatch.store.minutes import MINUTE
 from driftwatch.store.store import Store
 
 _KEY = list(KEY_COLUMNS)
+# Histograms are most of a stored minute, and no detector reads them.
+_NUMBERS = [name for name, dtype in STORED_SCHEMA.items() if dtype != pl.List(pl.Float64)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +133,7 @@ def stored_work(
     store: Store, span: tuple[datetime, datetime], keys: Sequence[TargetKey] | None = None
 ) -> pl.DataFrame:
     """Rows of work of the stored minutes that end in a span (since, until]."""
-    rows = store.past(*span, keys).filter(pl.col("seconds") == MINUTE)
+    rows = store.past(*span, keys, _NUMBERS).filter(pl.col("seconds") == MINUTE)
     return work_of(rows)
 
 

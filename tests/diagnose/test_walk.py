@@ -235,7 +235,7 @@ def test_a_missed_target_with_unknown_tokens_is_undetermined(tree: Tree) -> None
 def test_without_a_reference_nothing_is_called_healthy(tree: Tree) -> None:
     found = diagnosed(tree, prompt_tokens_mean_ratio=None, generation_tokens_mean_ratio=None)
     assert found.leaf == UNDETERMINED
-    assert found.missing == ("lengths_moved",)
+    assert found.missing == ("generation_tokens_mean_ratio", "prompt_tokens_mean_ratio")
 
 
 def test_the_steps_carry_their_numbers(tree: Tree) -> None:
