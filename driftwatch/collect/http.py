@@ -3,165 +3,24 @@
 from __future__ import annotations
 
 import re
-import socket
-import ssl
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from http.client import IncompleteRead, RemoteDisconnected, responses
+from http.client import responses
 from queue import Empty, SimpleQueue
-from typing import Any
 from urllib.parse import urlsplit
 
 import requests
-from requests.adapters import HTTPAdapter
-from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
-from urllib3.exceptions import HTTPError, NameResolutionError, ReadTimeoutError
+from urllib3.exceptions import HTTPError
 
-from driftwatch.address_guard import REFUSED, AddressRefused, permitted_addresses
 from driftwatch.clock import Clock, SystemClock
+from driftwatch.collect.http_session import EndableSession, why_failed
 from driftwatch.collect.pages.text import MAX_PAGE_BYTES
 from driftwatch.errors import UsageError
-
-
-class _GuardedConnection(HTTPConnection):
-    """Connects to an address that was checked, and resolves no name after that check."""
-
-    def _new_conn(self) -> socket.socket:
-        named = self._dns_host
-        try:
-            failure: HTTPError | None = None
-            for address in permitted_addresses(named, self.port):
-                self._dns_host = address
-                try:
-                    return super()._new_conn()
-                except HTTPError as error:
-                    failure = error
-            raise failure or AddressRefused(1, REFUSED)
-        except socket.gaierror as error:
-            raise NameResolutionError(self.host, self, error) from error
-        finally:
-            self._dns_host = named  # TLS and the header Host want the name
-
-
-class _EndableAdapter(HTTPAdapter):
-    """One connection at a time, whose socket is handed out as soon as it stands; no retries."""
-
-    def __init__(self, hold: Callable[[socket.socket], None]) -> None:
-        self._hold = hold
-        super().__init__(pool_connections=1, pool_maxsize=1, max_retries=0)
-
-    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        """Connections hand out a duplicate: TLS takes the first socket away in its handshake."""
-        super().init_poolmanager(*args, **kwargs)
-        hold = self._hold
-
-        class Plain(_GuardedConnection):
-            def _new_conn(self) -> socket.socket:
-                connection = super()._new_conn()
-                hold(connection.dup())
-                return connection
-
-        class Secure(_GuardedConnection, HTTPSConnection):
-            def _new_conn(self) -> socket.socket:
-                connection = super()._new_conn()
-                hold(connection.dup())
-                return connection
-
-        class PlainPool(HTTPConnectionPool):
-            ConnectionCls = Plain
-
-        class SecurePool(HTTPSConnectionPool):
-            ConnectionCls = Secure
-
-        self.poolmanager.pool_classes_by_scheme = {"http": PlainPool, "https": SecurePool}
-
-
-class EndableSession(requests.Session):
-    """One exchange at a time, which another thread can end in any phase: no redirects, no retries,
-    nothing from the environment, no link-local or metadata address.
-
-    A read time-out alone does not end a server that drips a byte at a time.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.trust_env = False
-        self.headers["User-Agent"] = "driftwatch"
-        self.headers["Accept-Encoding"] = "identity"
-        self.aborted = False  # set it to False before an exchange
-        self._socket: socket.socket | None = None
-        self._adapter = _EndableAdapter(self._hold)
-
-    def get_adapter(self, url: str) -> HTTPAdapter:
-        """Always our own, whatever a client library mounts."""
-        return self._adapter
-
-    def abort(self) -> None:
-        """End the exchange that is under way; called from another thread."""
-        self.aborted = True
-        sock = self._socket
-        if sock is not None:
-            with suppress(OSError):  # it ended by itself
-                sock.shutdown(socket.SHUT_RDWR)
-
-    def let_go(self) -> None:
-        """The exchange is over."""
-        self._hold(None)
-
-    def close(self) -> None:
-        """Give back the connection."""
-        super().close()
-        self._adapter.close()
-        self.let_go()
-
-    def _hold(self, sock: socket.socket | None) -> None:
-        before, self._socket = self._socket, sock
-        if before is not None:
-            before.close()
-        if sock is not None and self.aborted:
-            self.abort()
-
-
-def why_failed(error: BaseException, connect_seconds: float, no_answer: str) -> str:
-    """The failure of an exchange in words, without the library's wrapping."""
-    chain = list(_chain(error))
-    for e in chain:
-        if isinstance(e, requests.ConnectTimeout):
-            return f"no connection within {connect_seconds:g} s"
-        if isinstance(e, requests.ReadTimeout | ReadTimeoutError):
-            return no_answer
-        if isinstance(e, IncompleteRead):
-            partial: object = e.partial
-            size = partial if isinstance(partial, int) else len(e.partial)
-            return f"answer cut off after {size} bytes"
-        if isinstance(e, RemoteDisconnected):
-            return "connection closed without an answer"
-        if isinstance(e, ssl.SSLError):
-            return f"TLS: {e.reason or e}"
-    for e in chain:
-        if isinstance(e, OSError) and e.strerror:
-            return e.strerror[0].lower() + e.strerror[1:]
-    return f"{type(chain[-1]).__name__}: {' '.join(str(chain[-1]).split())[:160]}"
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An exception and everything it wraps, outermost first."""
-    todo, ids = [error], set()
-    while todo:
-        here = todo.pop(0)
-        if id(here) in ids:
-            continue
-        ids.add(id(here))
-        yield here
-        inner = (*here.args, getattr(here, "reason", None), here.__cause__, here.__context__)
-        todo += [e for e in inner if isinstance(e, BaseException)]
-
 
 _CHUNK_BYTES = 64 * 1024
 _PORTS = {"http": 80, "https": 443}

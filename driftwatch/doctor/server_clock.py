@@ -11,7 +11,7 @@ from email.utils import parsedate_to_datetime
 import requests
 
 from driftwatch.clock import Clock
-from driftwatch.collect.http import EndableSession
+from driftwatch.collect.http_session import EndableSession
 
 _CONNECT_SECONDS, _READ_SECONDS = 2.0, 3.0
 

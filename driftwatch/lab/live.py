@@ -22,7 +22,7 @@ import numpy as np
 import requests
 from urllib3.exceptions import HTTPError
 
-from driftwatch.collect.http import why_failed
+from driftwatch.collect.http_session import why_failed
 from driftwatch.errors import UsageError
 from driftwatch.lab.sweep import Sent
 from driftwatch.settings.values import read_of

@@ -80,12 +80,21 @@ class OwnMetrics:
         Info("driftwatch_build", "Version of this driftwatch.", registry=registry).info(
             {"version": __version__}
         )
+        self._of_ticks(gauge, counter)
+        self._of_sources(gauge, counter)
+        self._of_delivery(gauge, counter)
+        self.per_target = TargetMetrics(self._now)
+        registry.register(self.per_target)
+        self.incidents: Noted[list[Incident]] = Noted(_of_incidents)
+        registry.register(self.incidents)
+
+    def _of_ticks(self, gauge: Callable[..., Gauge], counter: Callable[..., Counter]) -> None:
         self.ticks = counter("ticks", "Ticks by result: complete, failed, skipped.", "result")
         self.tick_seconds = Histogram(
             "driftwatch_tick_duration_seconds",
             "How long a tick took, delivery not included.",
             buckets=(0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60),
-            registry=registry,
+            registry=self.registry,
         )
         self.last_tick = gauge(
             "last_complete_tick_timestamp_seconds", "End of the last complete tick."
@@ -94,6 +103,21 @@ class OwnMetrics:
             "evaluated_until_timestamp_seconds", "End of the last evaluated minute."
         )
         self.targets = gauge("targets", "Targets known now.")
+        self.unknown = gauge(
+            "rule_unknown_targets",
+            "Targets for which a rule has no verdict in the last minute.",
+            "rule",
+        )
+        self._reload_good = gauge(
+            "config_last_reload_successful",
+            "1 if the last reading of configuration and rules was taken, 0 if it was refused.",
+        )
+        self._reload_at = gauge(
+            "config_last_reload_success_timestamp_seconds",
+            "When configuration and rules were last taken.",
+        )
+
+    def _of_sources(self, gauge: Callable[..., Gauge], counter: Callable[..., Counter]) -> None:
         self.scrapes = counter("scrapes", "Scrapes by result: ok, failed.", "result")
         self.source_seconds = gauge(
             "source_answer_seconds", "How long a source's last answer took.", "source"
@@ -111,24 +135,6 @@ class OwnMetrics:
             "Targets that were let go: scaled down, renamed, taken out, not listed for 15 min.",
         )
         self.problems = counter("source_problems", "What sources could not read.")
-        self.unknown = gauge(
-            "rule_unknown_targets",
-            "Targets for which a rule has no verdict in the last minute.",
-            "rule",
-        )
-        self._reload_good = gauge(
-            "config_last_reload_successful",
-            "1 if the last reading of configuration and rules was taken, 0 if it was refused.",
-        )
-        self._reload_at = gauge(
-            "config_last_reload_success_timestamp_seconds",
-            "When configuration and rules were last taken.",
-        )
-        self._of_delivery(gauge, counter)
-        self.per_target = TargetMetrics(self._now)
-        registry.register(self.per_target)
-        self.incidents: Noted[list[Incident]] = Noted(_of_incidents)
-        registry.register(self.incidents)
 
     def _of_delivery(self, gauge: Callable[..., Gauge], counter: Callable[..., Counter]) -> None:
         self.attempts = counter(

@@ -115,7 +115,11 @@ def test_a_full_disk_is_an_error_with_help_not_a_traceback(run: Run) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, before)
     assert (code, out) == (2, "")
-    assert "made: File too large" in err and "make room" in err and "Traceback" not in err
+    assert (
+        "made: the recording could not be written" in err
+        and "make room" in err
+        and "Traceback" not in err
+    )
 
 
 def test_a_live_scenario_is_served_to_its_end_and_no_longer(

@@ -72,7 +72,8 @@ def write_scenario(scenario: Scenario, seed: int, folder: Path, jobs: int) -> No
         generate_compact(scenario, seed, folder, jobs=jobs, progress=progress)
         write_truth(scenario, seed, folder)
     except (OSError, PolarsError) as error:
-        why = getattr(error, "strerror", None) or str(error).rpartition(": ")[2]
+        # Polars does not say why a file could not be written
+        why = getattr(error, "strerror", None) or "the recording could not be written to the end"
         raise UsageError(
             f"{folder}: {why}",
             help_text="what was written is not whole: make room, remove the folder, start again",

@@ -19,7 +19,7 @@ import requests
 from requests.exceptions import InvalidHeader, InvalidSchema, InvalidURL, MissingSchema
 from urllib3.exceptions import HTTPError
 
-from driftwatch.collect.http import EndableSession, why_failed
+from driftwatch.collect.http_session import EndableSession, why_failed
 from driftwatch.collect.prometheus.answer import cut
 from driftwatch.errors import (
     AuthFailed,
