@@ -13,7 +13,7 @@ from driftwatch.backtest.stored import OF_PAGES, StoredHistory
 from driftwatch.collect.schema import KEY, TIME
 from driftwatch.model import Incident, Severity, TargetKey, Transition
 from driftwatch.notify.advice import imperatives
-from driftwatch.pipeline.evaluation import Evaluation, signals_given
+from driftwatch.pipeline.evaluation import Evaluation, signals_from_rows
 from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.pages import with_pages
 from driftwatch.pipeline.plan import Plan
@@ -72,7 +72,7 @@ class PastPages:
         evaluation = Evaluation(
             State(targets=stretch.targets, incidents=before),
             replace(plan, simulations=0),
-            signals_given(plan.frames(stretch.targets), known, reference),
+            signals_from_rows(plan.frames(stretch.targets), known, reference),
             stretch.first,
             stretch.last,
             known,

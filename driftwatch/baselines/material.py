@@ -13,7 +13,7 @@ from driftwatch.baselines.windows import keys_of, what_ran
 from driftwatch.collect.gpus import empty_gpus
 from driftwatch.collect.schema import KEY
 from driftwatch.detect.baselines import Baselines
-from driftwatch.detect.learn import against_themselves
+from driftwatch.detect.learn import slower_than_own_model
 from driftwatch.detect.proposals import LONGEST, marked
 from driftwatch.model import Fingerprint, Incident, Target, TargetKey
 from driftwatch.pipeline.plan import Plan
@@ -83,7 +83,7 @@ def _judged(rows: pl.DataFrame) -> pl.DataFrame:
     """Minutes with ``slower_at_equal_load``; without any baseline it is against their own past."""
     if rows.is_empty() or not rows["slower_at_equal_load"].null_count():
         return rows
-    verdicts = against_themselves(rows)
+    verdicts = slower_than_own_model(rows)
     return rows.with_columns(slower_at_equal_load=pl.coalesce("slower_at_equal_load", verdicts))
 
 

@@ -1,7 +1,7 @@
 """Learn: minutes of hours and days in, references out. The only place that fits anything.
 
-It runs at full hours, and every ten minutes of a pool that has no step-time model yet. What ends
-with an hour is written down for the minutes after it, what ends with a day for the days.
+It runs at full hours, and every ten minutes of a pool that has no step-time model yet. The
+result of an hour is kept for the next minutes, the result of a day for the trend over days.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from driftwatch.detect.trend import with_day, with_lengths
 from driftwatch.model import TargetKey
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
-# A pool's own model is fitted anew after so many hours of it, and then no more: a slow loss would
-# become its usual speed.
+# Refit a pool's own model after so many hours of its data, then never again: otherwise a slow loss
+# would become its usual speed.
 STAGES = (1, 2, 4, 8, 24, 48)
 EARLY = timedelta(minutes=10)  # so often without a model,
 EARLY_FOR = timedelta(hours=2)  # and only so long: what has none by then lacks something else
@@ -240,7 +240,7 @@ def _lengths(before: DayLengths, day: Day, means: Means | None) -> DayLengths:
     return with_lengths(before, day, (prompts, answers), whole=whole)
 
 
-def against_themselves(minutes: pl.DataFrame) -> pl.Series:
+def slower_than_own_model(minutes: pl.DataFrame) -> pl.Series:
     """Whether servers were slower than what their pool had learnt of itself by then, row for row.
 
     ``minutes``: MINUTE_SCHEMA, by instance, engine and end; there is a row.

@@ -135,7 +135,7 @@ def length_columns(grid: Grid, reference: pl.DataFrame, first: int) -> dict[str,
         low, high = (
             _by_hour(beside[f"reference_{name}_swing_{end}"], hour) for end in ("low", "high")
         )
-        # what a person declares swings as a person says: not at all
+        # a mean that a person declares (tuned_for) has no swings
         is_declared = (beside["kind"] == "tuned_for").fill_null(value=False).to_numpy()[:, None]
         low, high = (np.where(is_declared, 1.0, np.where(answers, x, np.nan)) for x in (low, high))
         with np.errstate(invalid="ignore"):
@@ -151,8 +151,8 @@ def length_columns(grid: Grid, reference: pl.DataFrame, first: int) -> dict[str,
 
 
 def _answers(beside: pl.DataFrame, ends: npt.NDArray[np.floating]) -> Flags:
-    """A baseline that saw most of a day knows its nights; a shorter one answers for as long again
-    as it lasted, and no longer: (target, minute).
+    """Whether the baseline's swings apply, (target, minute): those of most of a day always,
+    those of a shorter baseline for as long again as it lasted.
     """
     length = (beside["until"] - beside["since"]).dt.total_seconds()
     until = _numbers(beside["until"].dt.epoch("s"))

@@ -111,7 +111,7 @@ class References:
         return iter(self.every.values())
 
     def with_more(self, more: Sequence[Reference]) -> References:
-        """These, and others in the place of what was there."""
+        """These, with newer documents in place of older ones of the same kind and owner."""
         return References({**self.every, **{one.place: one for one in more}}) if more else self
 
     def without(self, keys: Iterable[TargetKey]) -> References:

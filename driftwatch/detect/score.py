@@ -25,7 +25,7 @@ from driftwatch.detect.speed.verdicts import (
 )
 from driftwatch.model import TargetKey
 
-# An hour, at whose end it is written down who is slow, and what its first minute looks back to.
+# One hour, whose end records the slow servers, and the look-back of its first minute.
 KEPT = timedelta(minutes=60 + LOOKBACK)
 
 SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {

@@ -16,7 +16,7 @@ from driftwatch.detect.slo import slo_columns
 from driftwatch.diagnose.allowances import with_allowances
 from driftwatch.diagnose.carried import CARRIED, carried_on, since_last_token
 from driftwatch.diagnose.evidence_order import in_schema_order
-from driftwatch.diagnose.limits import limit_columns, limit_that_costs
+from driftwatch.diagnose.limits import final_binding_limit, limit_columns
 from driftwatch.diagnose.plateau import shown_caps
 from driftwatch.diagnose.states import with_states
 from driftwatch.evidence import COLUMNS, DETECTED
@@ -26,7 +26,7 @@ from driftwatch.minutes.schema import COUNTS, MINUTE_ROW_SCHEMA, QUEUED
 from driftwatch.signals.coverage import coverage_columns, input_coverage
 from driftwatch.signals.gpus import gpu_columns
 from driftwatch.signals.gpus.windows import GPU_COLUMNS, window_gpus
-from driftwatch.signals.rows import STORED_SETTINGS, base_columns, serving_now, serving_then
+from driftwatch.signals.rows import STORED_SETTINGS, base_columns, current_settings, stored_settings
 from driftwatch.signals.windows import MinuteWindows, Spans
 
 _BINDING_MINUTES, _LENGTH_MINUTES = 10, 2
@@ -39,8 +39,8 @@ WINDOW_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "start": TIME,
     "end": TIME,
 }
-# What is found of a minute from the one before it, and stays with it.
-FOUND_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
+# What a minute row takes over from the minutes before it; stored with the row.
+INHERITED_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     **dict.fromkeys(CARRIED, pl.Float64),
     "seconds_since_last_token": pl.Float64,
     "coverage_missing_seconds": pl.Float64,
@@ -53,9 +53,9 @@ FOUND_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
 ROW_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     **MINUTE_ROW_SCHEMA,
     **GPU_COLUMNS,
-    **FOUND_SCHEMA,
+    **INHERITED_SCHEMA,
 }
-# What only the minute itself can say: of the ten before it, of the past, of its pool.
+# Stored with a row, never computed again: made of the ten minutes before, history or the pool.
 SAID = (
     *(c.name for c in COLUMNS if c.stored and c.name not in {*ROW_SCHEMA, "binding_margin_ratio"}),
     *DETECTED,
@@ -120,7 +120,7 @@ def no_inputs_seen() -> pl.DataFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundRows:
+class InheritedRows:
     """New minute rows with what the rows before them tell."""
 
     rows: pl.DataFrame  # :data:`ROW_SCHEMA`, by target and end
@@ -128,14 +128,14 @@ class FoundRows:
     inputs_seen: pl.DataFrame  # for the next minutes (:func:`input_coverage`)
 
 
-def with_found(
+def with_inherited(
     before: pl.DataFrame,
     new: pl.DataFrame,
     serving: pl.DataFrame,
     inputs: tuple[str, ...] = (),
     inputs_seen: pl.DataFrame | None = None,
-) -> FoundRows:
-    """New minute rows with :data:`FOUND_SCHEMA`.
+) -> InheritedRows:
+    """New minute rows with :data:`INHERITED_SCHEMA`.
 
     ``before``: :data:`RECENT`, of the last :data:`HISTORY`; ``new``: minute rows with
     :data:`driftwatch.signals.gpus.GPU_COLUMNS`, the same minutes of every target, by target and
@@ -153,7 +153,7 @@ def with_found(
     )
     rows = found.select(pl.col(name).cast(dtype) for name, dtype in ROW_SCHEMA.items())
     both = pl.concat([before.select(RECENT), rows.select(RECENT)]).sort([*KEY, "end"])
-    return FoundRows(rows, both, seen.group_by(KEY, maintain_order=True).last().drop("end"))
+    return InheritedRows(rows, both, seen.group_by(KEY, maintain_order=True).last().drop("end"))
 
 
 def _ever_seen(seen: pl.DataFrame) -> pl.Series:
@@ -176,7 +176,7 @@ def rows_of_scrapes(
     grid = minute_grid(serving, since, until)
     new = minute_rows(scrapes, serving, since, until).rows
     on_gpus = gpu_columns(grid, gpus, gpu_targets).select(*GPU_COLUMNS)
-    return with_found(no_rows(), new.hstack(on_gpus), serving, inputs).rows
+    return with_inherited(no_rows(), new.hstack(on_gpus), serving, inputs).rows
 
 
 def evidence_table(
@@ -216,20 +216,20 @@ def evidence_table(
     two = fine.spans(windows, _LENGTH_MINUTES, cut=True)
     last_10m = before.sums([*_SUMS_10M, "duration_seconds"], ten, _BUCKETS_10M)
     last_2m = fine.sums(_SUMS_2M, two)
-    found = minutes.at_end(list(FOUND_SCHEMA), spans)
+    found = minutes.at_end(list(INHERITED_SCHEMA), spans)
     on_gpus = window_gpus(minutes, spans)
     said = minutes.last_row(SAID, spans) if stored else None
     if said is None:
-        settings = serving_now(windows, serving, found["inferred_max_num_seqs"], own)
+        settings = current_settings(windows, serving, found["inferred_max_num_seqs"], own)
     else:
-        settings = serving_then(windows, serving, said)
+        settings = stored_settings(windows, serving, said)
     # GPUs of this engine: declared, else found; whatever divides by them reads this column
     settings = settings.with_columns(gpus_per_replica=on_gpus["gpu_count"])
     evidence = (
         base_columns(own, settings)
         .with_columns(on_gpus)
         .with_columns(
-            *found.select(c for c in FOUND_SCHEMA if c not in _ASIDE),
+            *found.select(c for c in INHERITED_SCHEMA if c not in _ASIDE),
             *slo_columns(last_10m, settings),
             *ten_minute_columns(last_10m),
         )
@@ -277,7 +277,7 @@ def _with_limits(
         rows.with_row_index("window")
         .join(limits, on="window", how="left", maintain_order="left")
         .drop("window")
-        .with_columns(limit_that_costs(), queue_wait_estimate_10m_seconds=_queue_wait())
+        .with_columns(final_binding_limit(), queue_wait_estimate_10m_seconds=_queue_wait())
     )
 
 
@@ -287,7 +287,7 @@ _LIMITING = (*COLUMN_KNOBS, "max_num_seqs_inferred", "api_server_count")
 # requests.
 _GIVEN_LESS_RATIO = 0.5
 # Columns that reach further back than the window itself.
-_REACHING_BACK = (
+_LOOKBACK_COLUMNS = (
     *("observed_10m_seconds", "batch_assembly_wait_10m_seconds", "ttft_10m_seconds"),
     *("queue_share_of_ttft_10m_ratio", "slo_missed", "ttft_missed", "tpot_missed"),
     *("ttft_in_target_10m_ratio", "tpot_in_target_10m_ratio"),
@@ -308,7 +308,7 @@ _REACHING_BACK = (
 def _only_when_fresh(rows: pl.DataFrame) -> pl.DataFrame:
     """A window without a usable scrape says nothing, whatever the minutes before it said."""
     return rows.with_columns(
-        pl.when(pl.col("scrapes") > 0).then(pl.col(c)).alias(c) for c in _REACHING_BACK
+        pl.when(pl.col("scrapes") > 0).then(pl.col(c)).alias(c) for c in _LOOKBACK_COLUMNS
     )
 
 

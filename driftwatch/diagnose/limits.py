@@ -21,10 +21,10 @@ FULL_STEPS_SHARE = 1 / 3
 NOT_NEAR_RATIO = 0.5
 # Requests that begin in a step. Below, those that come during a step are seen waiting in fewer than
 # 40 % of scrapes (1 - exp(-0.5)): too few to pass for a limit that binds.
-ONE_STEP_LEAST = 0.5
+MIN_FIRST_TOKENS_PER_STEP = 0.5
 # Of m requests a step, m + 2 sqrt(m) are gone after three steps (m = 1; four for m = 0.5). A wait
 # of a second pages (BatchLimitBinding), so at least three steps must fit into one.
-STEPS_OF_A_WAIT = 3.0
+MIN_STEPS_PER_SECOND = 3.0
 # With a scrape a minute ten minutes hold ten, and a limit that binds in half of them shows in five:
 # five within the band over at least eight minutes (chance as above: 1 in 16 for two values).
 PLATEAU_MIN_SPARSE_SCRAPES = 5
@@ -35,8 +35,8 @@ BINDING_SHARE = 0.5
 # normal deviate). A share that is exactly a half pages once in twenty looks, and waves are that.
 SHARE_Z = 1.645
 FEWEST_SCRAPES = 3
-# Running requests that hold a level look like a cap that nobody configured; of fewer, one more or
-# less is the level.
+# A steady level of running requests looks like a cap that nobody configured. Below this many
+# requests, one more or one less is still the same level.
 LEVEL_LEAST_REQUESTS = 8
 # BatchLimitBinding pages a limit that nobody can name from there on (rules/batch-limits.yaml).
 BINDING_ALWAYS = 0.95
@@ -94,8 +94,8 @@ def _of_one_step() -> pl.Expr:
     """How many requests wait for nothing but the next step, where any wait for that."""
     of_a_step = pl.col("first_tokens_per_step").fill_null(0.0)
     most = _at_most(of_a_step)
-    short = (pl.col("steps_per_second") > STEPS_OF_A_WAIT).fill_null(False)
-    alone = (of_a_step >= ONE_STEP_LEAST) & ~(pl.col("preempted") > 0).fill_null(False)
+    short = (pl.col("steps_per_second") > MIN_STEPS_PER_SECOND).fill_null(False)
+    alone = (of_a_step >= MIN_FIRST_TOKENS_PER_STEP) & ~(pl.col("preempted") > 0).fill_null(False)
     return pl.when(alone & short).then(most).otherwise(0.0)
 
 
@@ -337,8 +337,8 @@ def _named(seqs: str, budget: str, kv: str, unknown: str) -> pl.Expr:
     )
 
 
-def limit_that_costs() -> pl.Expr:
-    """``binding_limit``, where it is named from a quarter of the scrapes on as well.
+def final_binding_limit() -> pl.Expr:
+    """``binding_limit``; behind a missed target it is named from a quarter of the scrapes on.
 
     While a target is missed (TTFT's at least as often as TPOT's) and most of the TTFT is waiting,
     requests miss it because of what holds them back: bursts fill a batch for part of the ten

@@ -5,9 +5,9 @@ counters' creation time changed, or any counter fell), when the KV configuration
 edges changed, or after a gap longer than :data:`MAX_GAP_SECONDS`. Inside an epoch every counter is
 a plain running sum, so a window is a difference of two scrapes.
 
-What a restarted process counted is the increase since the scrape before it. What a process counted
-that was already running before a gap is none: it is another server, which took the name over. Such
-an epoch begins with nothing booked.
+After a restart the new value of a counter is its increase. After a gap, a process that already ran
+before the gap is another server that took the name over: its value is no increase, and the epoch
+begins at 0.
 """
 
 from __future__ import annotations

@@ -52,10 +52,10 @@ def kind_of_scrape() -> pl.Expr:
 
 
 def waiting() -> pl.Expr:
-    """Waiting requests as far as somebody's presence asks for them.
+    """Waiting requests, to tell whether the engine has any request.
 
-    The gauge, else its parts by reason. Where neither is on the page 0 beside running requests:
-    those alone are somebody; beside none NULL: whether anybody waits is unknown.
+    The gauge, else the sum of its parts by reason. If the page has neither: 0 while requests run,
+    which are enough to tell; else NULL, for whether any request waits is unknown.
     """
     reasons = pl.col("waiting_capacity_requests") + pl.col("waiting_deferred_requests")
     alone = pl.when(pl.col("running_requests") > 0).then(pl.lit(0.0))
@@ -77,7 +77,7 @@ WORK = (
 )
 
 
-def with_life(epochs: pl.DataFrame) -> pl.DataFrame:
+def with_token_clock(epochs: pl.DataFrame) -> pl.DataFrame:
     """When the clock of ``seconds_since_last_token`` starts, scrape by scrape.
 
     It starts at a scrape that showed :data:`WORK` or is the first to tell of it, no request at all,

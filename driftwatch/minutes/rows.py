@@ -15,7 +15,7 @@ import polars as pl
 
 from driftwatch.collect.schema import KEY, TIME, in_order
 from driftwatch.minutes.continuity import MEAN_GAUGES, in_seconds, with_epochs
-from driftwatch.minutes.engine import is_asleep, kind_of_scrape, with_life
+from driftwatch.minutes.engine import is_asleep, kind_of_scrape, with_token_clock
 from driftwatch.minutes.scheduler import SAMPLE_SCHEMA, no_samples, scrape_facts
 from driftwatch.minutes.schema import BUCKETS, EDGES, EXTERNAL_HITS, MINUTE_ROW_SCHEMA, QUEUED, SUMS
 
@@ -66,7 +66,7 @@ def minute_rows(
         waiting_capacity_requests=pl.coalesce("waiting_capacity_requests", "waiting_requests"),
     )
     facts = scrape_facts(epochs, no_samples() if samples is None else samples)
-    epochs = epochs.hstack(with_life(epochs)).with_columns(
+    epochs = epochs.hstack(with_token_clock(epochs)).with_columns(
         end=(pl.col("time").dt.truncate("1m") + _MINUTE).cast(TIME), row=pl.int_range(pl.len())
     )
     inside = pl.col("time") >= since

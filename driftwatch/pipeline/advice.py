@@ -1,4 +1,4 @@
-"""Which findings are advised on by a simulation, and what the others say by themselves."""
+"""Which findings get simulated advice, and what the others advise without a simulation."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _DRAINED = ("replica_slow", "gpu_throttled")
 # a tune that is stale asks for another one, without a diagnosis of the hour
 STALE = "pin_lengths_moved"
 # gates that a window with more traffic passes
-_CURED_BY_TIME = frozenset(
+_TRANSIENT_GATES = frozenset(
     {"traffic", "busy_windows", "requests", "recent_minutes", "recent_requests", "forecast"}
 )
 # Minutes since the traffic changed that any answer needs: what a drift brings at first is seldom
@@ -98,9 +98,9 @@ def advised(
 ) -> tuple[dict[str, Finding], tuple[TargetAdvice, ...]]:
     """Findings with their recommendations, and the questions that were asked for them.
 
-    Of one minute's pages at most ``plan.simulations`` are asked about, pages before tickets and
-    long waits before short ones; the others say that they were left out. What another page of the
-    pool says already is the pool's answer.
+    At most ``plan.simulations`` findings of a minute are simulated: pages before tickets, long
+    waits before short ones. The others say that they were left out. If another page of the pool
+    has an answer already, that answer is reused.
 
     Args:
         others: incidents that fire, with their pages as of then; those of ``firing`` do not count.
@@ -334,7 +334,7 @@ def _may_change(answer: TargetAdvice) -> bool:
     if advice.recommendation.action != "insufficient":
         return False
     failed = {gate.name for gate in advice.gates if not gate.passed}
-    return answer.failed is not None or (bool(failed) and failed <= _CURED_BY_TIME)
+    return answer.failed is not None or (bool(failed) and failed <= _TRANSIENT_GATES)
 
 
 def explained(

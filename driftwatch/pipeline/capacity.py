@@ -43,7 +43,7 @@ CAUGHT_UP = "not simulated: a minute that driftwatch caught up with after a stop
 _OWN_RATE = timedelta(minutes=10)
 
 _ALIKE = ("pool", "model_name", "max_num_seqs", "max_num_batched_tokens", "kv_cache_tokens")
-# The answer holds for ten minutes, in which these columns flap; what a rule may be true by then.
+# An answer is used for ten minutes, and these columns flap meanwhile: test the steadier column.
 _STEADIER = {"limit_binding_share_10m_low_ratio": pl.col("limit_binding_share_10m_ratio")}
 _LENGTHS = {f"{s}_mean_2m_ratio": f"{s}_mean_ratio" for s in ("prompt_tokens", "generation_tokens")}
 _EXTREMES = (0.0, 1e9)
@@ -52,10 +52,10 @@ Ask = Callable[..., TargetAdvice]
 
 
 def decided_by_capacity(rows: pl.DataFrame, rules: Sequence[Rule]) -> pl.Series:
-    """Of evidence rows those in which some capacity would make one of the rules true.
+    """Whether some capacity would make one of the rules true, row for row of the evidence.
 
-    The queue may be drained for a minute, and where a target is missed already, capacity decides
-    nothing.
+    A queue that is empty in this minute does not rule that out. Where a target is missed already,
+    capacity decides nothing.
     """
     drained = dict.fromkeys(("binding_waiting_requests", "waiting_capacity_requests"), pl.lit(0.0))
     views = [

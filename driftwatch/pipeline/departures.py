@@ -1,9 +1,8 @@
 """Targets that have left. Pure.
 
-A minute in which others of its source were scraped and a target was not even tried shows that the
-source does not list it any more; after 15 such minutes it is *retired*, and no target any more. One
-that is listed and does not answer is *lost*: its failed scrapes say so, and ``CoverageLost`` opens
-a ticket.
+If a source scraped other targets in a minute and did not try this one, it no longer lists it. After
+15 such minutes the target is *retired*. A target that is listed and does not answer is *lost*: its
+scrapes fail, and ``CoverageLost`` opens a ticket.
 """
 
 from __future__ import annotations
@@ -63,8 +62,8 @@ def with_looks(
 ) -> pl.DataFrame:
     """Minute rows whose ``looks`` are 0 where the source was asked and does not list the target.
 
-    NULL stays where nobody looked. A minute that a late source owes, or of which a doubtful answer
-    says nothing, is one look that failed.
+    NULL stays where no source was asked. A minute that is missing because its source is late, or
+    because the answer is doubtful, counts as one failed scrape.
 
     ``scrapes``: of the same minutes; ``pages``: sources that answer for each of their targets;
     ``late``: source that holds nobody up any more → why, and until when it was collected;

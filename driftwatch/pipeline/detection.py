@@ -87,7 +87,7 @@ def _detected(
     settings: DetectSettings,
     store: Store | None,
 ) -> tuple[pl.DataFrame, Detection]:
-    """The same of a span that reaches no further than the next time of learning."""
+    """The same for a span that ends no later than references are next learnt."""
     first, last = span
     references = detection.references
     new = work_of(minutes)

@@ -14,7 +14,7 @@ from driftwatch.diagnose.evidence_table import (
     no_inputs_seen,
     no_recent,
     no_rows,
-    with_found,
+    with_inherited,
 )
 from driftwatch.minutes.rows import minute_grid, minute_rows
 from driftwatch.minutes.scheduler import no_samples
@@ -44,7 +44,7 @@ class Signals:
     )  # of the last scrapes (:data:`driftwatch.minutes.scheduler.SAMPLE_SCHEMA`)
 
 
-def signals_given(
+def signals_from_rows(
     frames: TargetFrames, rows: pl.DataFrame, reference: pl.DataFrame | None = None
 ) -> Signals:
     """Of minutes whose evidence ``rows`` are given."""
@@ -71,7 +71,9 @@ def signals_of(
     before = state.minutes.join(
         frames.serving, on=["instance", "engine"], how="semi", maintain_order="left"
     )
-    found = with_found(before, new.hstack(on_gpus), frames.serving, plan.inputs, state.inputs_seen)
+    found = with_inherited(
+        before, new.hstack(on_gpus), frames.serving, plan.inputs, state.inputs_seen
+    )
     reference = combined(state.in_force.reference, frames.declared)
     serving, recent = frames.serving, found.recent
     rows = evidence_table(found.rows, grid, serving=serving, reference=reference, recent=recent)

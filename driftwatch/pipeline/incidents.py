@@ -14,7 +14,7 @@ from driftwatch.incidents.life_cycle import Observation, RuleTiming, close, iden
 from driftwatch.model import Incident, Target, TargetKey, Transition
 from driftwatch.pipeline.inhibition import Inhibition, inhibitors_first
 from driftwatch.pipeline.members import members_of
-from driftwatch.pipeline.observations import that_can_change
+from driftwatch.pipeline.observations import relevant_verdicts
 from driftwatch.pipeline.pool_incidents import PoolIncidents, models_of, pool_key
 from driftwatch.rulebook.rules import Rule
 
@@ -187,7 +187,7 @@ def _of_targets(
     open_keys = pl.DataFrame(concerned, schema=dict.fromkeys(_KEY, pl.String), orient="row")
     timings: dict[str, RuleTiming] = {}
     known: dict[TargetKey, tuple[str, dict[str, str]]] = {}
-    for row in that_can_change(judged, rule, _KEY, open_keys).iter_rows(named=True):
+    for row in relevant_verdicts(judged, rule, _KEY, open_keys).iter_rows(named=True):
         key, pool = TargetKey(row["instance"], row["engine"]), row["pool"]
         if pool not in timings:
             timings[pool] = timing(rule.in_pool(pool))
@@ -230,7 +230,7 @@ def _of_pools(
         )
     )
     open_pools = pl.DataFrame({"pool": is_open}, schema={"pool": pl.String})
-    of_pools = that_can_change(every, rule, ["pool"], open_pools)
+    of_pools = relevant_verdicts(every, rule, ["pool"], open_pools)
     models = models_of(targets, set(of_pools["pool"].to_list()))
     for row in of_pools.iter_rows(named=True):
         pool = row["pool"]

@@ -34,13 +34,13 @@ def inhibitors_first(rules: Sequence[Rule]) -> tuple[Rule, ...]:
     while remaining:
         alerts = {rule.alert for rule in remaining}
         free = (r for r in remaining if alerts.isdisjoint(set(r.inhibited_by) - {r.alert}))
-        following = next(free, None) or _first_of_circle(remaining)
+        following = next(free, None) or _first_in_cycle(remaining)
         remaining.remove(following)
         ordered.append(following)
     return tuple(ordered)
 
 
-def _first_of_circle(rules: Sequence[Rule]) -> Rule:
+def _first_in_cycle(rules: Sequence[Rule]) -> Rule:
     """The first rule that waits for none but those that wait for it as well."""
     inhibitors: dict[str, set[str]] = {}
     for rule in rules:
@@ -91,8 +91,8 @@ class Inhibition:
     ) -> Sequence[Observation]:
         """The rule's observations, each with the alert that keeps it from firing.
 
-        What is part of its pool's incident fires already in all but name: only an alert that says
-        what is behind it keeps it from that.
+        An incident that is part of its pool's incident counts as firing: only an alert that
+        explains its cause inhibits it.
         """
         if not observations or not (rule.inhibited_by or rule.together):
             return observations
@@ -116,7 +116,7 @@ class Inhibition:
     def taken_over(
         self, rule: Rule, incidents: Mapping[str, Incident], end: datetime, key: str
     ) -> str | None:
-        """The alert that says more of half of a pool's open targets than the pool's page would."""
+        """The alert that explains at least half of a pool's open targets better than its page."""
         pool = incidents[key].target["pool"]
         senior = self._senior(rule, pool)
         if not senior:
@@ -185,6 +185,6 @@ class Inhibition:
 
 
 def _speaks(incident: Incident) -> bool:
-    """Whether it fires, or has all it takes but for the others of its pool that it waits for."""
+    """Whether it fires, or only waits for other targets of its pool before it fires."""
     waits = incident.extent is not None and incident.inhibited_by is None
     return incident.state == "firing" or waits

@@ -1,8 +1,8 @@
-"""A tick that no server's numbers end: what a server served may cost its own minutes alone.
+"""Isolates servers whose scrapes make the evaluation fail: only their own minutes are lost.
 
-The sources refuse numbers that none of their metrics can have. This is for what nobody thought of:
-where minutes cannot be evaluated, the servers whose scrapes make it so are found by halving, their
-scrapes of this tick become failed ones with the reason, and everybody else is judged as ever.
+Sources already reject numbers that a metric cannot have. This handles the rest: when the evaluation
+raises, bisection finds the servers whose scrapes cause it. Their scrapes of this tick become failed
+scrapes with the reason, and every other server is evaluated as usual.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _refused(
     *,
     forget: bool,
 ) -> tuple[State, list[Collected]]:
-    """Both with nothing but the fact that there was a scrape, where it is one of these servers'."""
+    """The state without these servers' scrapes; the answers, where they have failed."""
     theirs = pl.col("instance").is_in(list(instances))
     refused = []
     for one in collected:

@@ -11,7 +11,7 @@ from driftwatch.incidents.life_cycle import MINUTE_SECONDS
 from driftwatch.rulebook.rules import Rule
 
 
-def that_can_change(
+def relevant_verdicts(
     observed: pl.DataFrame, rule: Rule, by: Sequence[str], open_keys: pl.DataFrame
 ) -> pl.DataFrame:
     """The rows of one rule in which an incident of it can be open, or opens.

@@ -125,8 +125,8 @@ def _updated(
 ) -> tuple[Mapping[str, Any], str | None]:
     """The page after an answer, None where there was none; and what its receivers are told of it.
 
-    They are sent one other answer only: one that more minutes may change waits for the next time,
-    and that no knob helps by the first minutes of a drift would use it up.
+    Receivers are sent one more answer only. An answer that more minutes may change is held back:
+    "no knob helps", from the first minutes of a drift, would use up that one answer.
     """
     page, advice = incident.page or {}, None if finding is None else finding.recommendation
     stays = advice is not None and advice.action not in ("insufficient", "none")

@@ -1,9 +1,9 @@
 """One incident for the servers of a pool that have one cause.
 
-Where a rule says ``group:``, what fires on a target of a pool is part of an incident of that pool.
-It waits a while for others before its page goes out, unless all are there. Who fires later joins
-it, and it is told of again when it has become much larger. Who begins long after the others has
-another cause, and opens another incident.
+Where a rule has ``group:``, an alert on one target becomes part of an incident of its pool. The
+pool's page waits a while for more targets, unless all of them fire. Targets that fire later join
+the incident, and it is sent again once it has become much larger. A target that begins long after
+the others has another cause and opens another incident.
 
 All of it is decided minute by minute from what is open, so that the result does not depend on how
 minutes are split over ticks, and a restart forgets nothing.

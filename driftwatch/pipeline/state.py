@@ -79,8 +79,8 @@ class State:
     # :data:`driftwatch.pipeline.departures.LOOKS_SCHEMA`: minutes that are not evaluated yet, in
     # which targets of any batch were scraped; none of one batch
     looks: pl.DataFrame = field(default_factory=no_looks)
-    # minutes that end then or before are not simulated: a live tick catches them up after a stop,
-    # and would not be over in time; None = all are
+    # simulate advice only for minutes that end after this: a tick that catches up after a restart
+    # would take too long otherwise; None = for every minute
     simulates_after: datetime | None = None
 
 

@@ -43,7 +43,7 @@ from driftwatch.pipeline.state import (
 )
 from driftwatch.rulebook.rules import Rule
 from driftwatch.signals.minutes import minutes
-from driftwatch.signals.one_process import of_one_process
+from driftwatch.signals.one_process import fail_foreign_scrapes
 from driftwatch.store.store import Store
 
 # After a long stop only this much is caught up; older minutes stay without a verdict.
@@ -97,7 +97,7 @@ def _evaluated(
     sources = replace(sources, doubtful=frozenset(doubtful))
     origins = state.departures.origins
     collected = read_once(collected, sources.names, state.targets, origins, state.scrapes)
-    scrapes = of_one_process(together([c.scrapes for c in collected]), state.scrapes)
+    scrapes = fail_foreign_scrapes(together([c.scrapes for c in collected]), state.scrapes)
     gpus = pl.concat([empty_gpus(), *(c.gpus for c in collected)])
     there = roster(
         state.targets,
@@ -300,8 +300,8 @@ def _detected(
     past: PastMinutes,
     ask: Ask,
 ) -> tuple[pl.DataFrame, PastMinutes, State]:
-    """Rows with what needs a past and what a simulation says of the capacity; the past with them,
-    and the state with what both remember.
+    """Evidence rows with the detectors' and the capacity columns; the past with these rows; the
+    state with the new detection and capacity.
     """
     rows = with_releases(signals.rows, state.in_force.frame, state.releases)
     own = minutes(rows)

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import polars as pl
 
-from driftwatch.pipeline.evaluation import Evaluation, signals_given
+from driftwatch.pipeline.evaluation import Evaluation, signals_from_rows
 from driftwatch.pipeline.incidents import advanced
 from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.pages import with_pages
@@ -34,7 +34,7 @@ def played(evidence: Evidence, book: Rulebook, at_seconds: Iterable[float | None
     incidents, happened = advanced(plan.enabled, {}, targets, ever, verdicts)
     first, last = START - timedelta(minutes=1), START + timedelta(minutes=evidence.minutes - 1)
     state = State(targets=targets)
-    signals = signals_given(plan.frames(targets), rows)
+    signals = signals_from_rows(plan.frames(targets), rows)
     evaluation = Evaluation(
         state, plan, signals, first, last, rows, verdicts, PastMinutes(), windows=_last_minutes
     )

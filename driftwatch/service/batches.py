@@ -201,7 +201,7 @@ def merge(outcomes: Sequence[Outcome]) -> Outcome:
 
 
 def merge_states(states: Sequence[State]) -> State:
-    """What metrics and the log take of the states of some batches, as of one."""
+    """The states of some batches merged into one, as far as metrics and the log read it."""
     if len(states) == 1:
         return states[0]
     reached = [state.evaluated_until for state in states if state.evaluated_until is not None]

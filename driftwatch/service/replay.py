@@ -22,7 +22,7 @@ from driftwatch.pipeline.state import Outcome, State
 from driftwatch.pipeline.tick import CATCH_UP
 from driftwatch.service.requested_verifications import asked_now
 from driftwatch.service.watch import TickContext, TickInput, Watch
-from driftwatch.signals.one_process import of_one_process
+from driftwatch.signals.one_process import fail_foreign_scrapes
 from driftwatch.store.store import Store
 
 # As much as is evaluated in one go; the result does not depend on it (a test holds it to that). A
@@ -32,10 +32,10 @@ MOST_SCRAPES = 5000
 SHORTEST, LONGEST = timedelta(minutes=10), timedelta(days=1)
 # An API's labels (pod, image) are those at the end of what is asked for at once.
 LONGEST_OF_API = timedelta(hours=4)
-# Nobody knows yet how many targets come; with each stretch that has none it is less likely now.
+# While no target is known, the stride doubles up to this.
 LONGEST_EMPTY = timedelta(hours=1)
-# Of the time without a scrape before the first one that comes back, so much has verdicts.
-AWAY = timedelta(hours=2)
+# After a long gap, evaluate this much of it before the first new scrape.
+EVALUATED_GAP = timedelta(hours=2)
 DAY = timedelta(days=1)
 
 
@@ -187,7 +187,7 @@ class Ticks:
             if here >= end:
                 return
             now = min(here + ahead, midnight(here) + DAY, end, *(at for at in labels if at > here))
-            yield now, self.tick(now + settled, max(here - AWAY, midnight(here)))
+            yield now, self.tick(now + settled, max(here - EVALUATED_GAP, midnight(here)))
 
 
 def midnight(at: datetime) -> datetime:
@@ -224,7 +224,7 @@ def baseline_of(sources: Sequence[Source], window: Window, plan: Plan) -> Baseli
     before = whole.start - timedelta(minutes=1)
     collected = [s.collect(before, whole.end + timedelta(seconds=1)) for s in sources]
     targets = plan.assign({key: t for c in collected for key, t in c.targets.items()})
-    scrapes = of_one_process(in_order(pl.concat(c.scrapes for c in collected)))
+    scrapes = fail_foreign_scrapes(in_order(pl.concat(c.scrapes for c in collected)))
     gpus = pl.concat(c.gpus for c in collected)
     baseline = measured(scrapes, whole, targets, plan, gpus)
     accepted = Acceptance("--baseline", whole.end, "named on the command line")

@@ -42,7 +42,7 @@ def cache_folder() -> Path:
 def replayed_store(
     made_of: Mapping[str, Any] | None, fill: Callable[[Store], None]
 ) -> Iterator[Store]:
-    """The store that is filled so; of the cache where it has been before.
+    """The store that ``fill`` filled; from the cache where it is there already.
 
     Args:
         made_of: what decides what is in it, as JSON values; None = it is kept nowhere.

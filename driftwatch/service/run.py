@@ -101,7 +101,7 @@ class Service:
         self._restarted: set[str] = set()
         self._ask_servers()
         self._questions = BoundedQuestions(_SIMULATING_SECONDS)
-        # of the settings that the servers told, baselines know whether they still hold
+        # after the servers were asked: their settings decide which baselines are in force
         deal(store, batches, self._plan)
         self._batches = Batches(store, sources)
         self._batches.watch(0, self._of, self._plan, clock.now())

@@ -40,9 +40,9 @@ from driftwatch.store.minute_columns import stored_rows
 from driftwatch.store.progress import BatchProgress
 from driftwatch.store.store import Store, TickRecord
 
-# Of what is caught up after a stop only the last minutes' questions are simulated: a second or two
-# each, and a tick that takes long is taken for a dead one.
-SIMULATED = timedelta(minutes=10)
+# After a restart, simulate advice only for the last ten minutes: a simulation takes a second or
+# two, and a tick that takes long looks like a dead process.
+SIMULATION_LOOKBACK = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class TickContext:
     receivers: Sequence[Receiver]
     ask: Ask = target_advice  # for advice
     # how far back questions are simulated; None = all are
-    simulates: timedelta | None = SIMULATED
+    simulates: timedelta | None = SIMULATION_LOOKBACK
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class Watch:
         """
         began = time.monotonic()
         plan, receivers = context.plan, context.receivers
-        before = self._as_pinned(self.state)
+        before = self._with_current_baselines(self.state)
         if self.store.batch is not None:
             before = self._taken_over(before, given)
         state, outcome = evaluate(
@@ -164,7 +164,7 @@ class Watch:
         self._verifier.committed(news)
         return TickResult(outcome, happened, news.failed)
 
-    def _as_pinned(self, state: State) -> State:
+    def _with_current_baselines(self, state: State) -> State:
         """The state with the baselines in force; read anew where a person changed them."""
         in_force = self.store.baselines_in_force()
         if in_force == self._in_force:

@@ -27,8 +27,8 @@ _HELP = "scrape each server at its own address, not through a load balancer"
 _TIMES = ("process_start_time_seconds", "created_seconds")
 
 
-def of_one_process(scrapes: pl.DataFrame, before: pl.DataFrame | None = None) -> pl.DataFrame:
-    """The scrapes, those of another server than the target's as failed ones with the reason.
+def fail_foreign_scrapes(scrapes: pl.DataFrame, before: pl.DataFrame | None = None) -> pl.DataFrame:
+    """The scrapes; those that another server answered are failed scrapes with the reason.
 
     ``scrapes``: scrape table, any order; ``before``: scrapes of the same targets before these, the
     last usable ones at least; what failed among them says nothing.

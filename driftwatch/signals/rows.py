@@ -28,7 +28,7 @@ SERVING_SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
 STORED_SETTINGS = (*COLUMN_KNOBS, "max_num_seqs_inferred", "kv_cache_tokens", "kv_block_tokens")
 
 
-def serving_now(
+def current_settings(
     windows: pl.DataFrame, serving: pl.DataFrame, inferred: pl.Series, own: pl.DataFrame
 ) -> pl.DataFrame:
     """Settings per window: configured, else from the page, else inferred."""
@@ -50,7 +50,9 @@ def serving_now(
     ).select([*SERVING_SCHEMA, "start", "end"])
 
 
-def serving_then(windows: pl.DataFrame, serving: pl.DataFrame, said: pl.DataFrame) -> pl.DataFrame:
+def stored_settings(
+    windows: pl.DataFrame, serving: pl.DataFrame, said: pl.DataFrame
+) -> pl.DataFrame:
     """Settings per window as its last row had them; what is not stored as configured now."""
     now = windows.join(serving, on=KEY, how="left", maintain_order="left")
     then = said.select(STORED_SETTINGS).with_columns(api_server_count=pl.lit(None, pl.Float64))

@@ -154,7 +154,7 @@ class Worker:
         """Until it is to stop, or one of its parts ends, as it does without a database."""
         parts = [asyncio.create_task(self._app.run_worker_async(**self._options(queue)))
                  for queue in self._queues]  # fmt: skip
-        parts.append(asyncio.create_task(self._look_after_silent_workers()))
+        parts.append(asyncio.create_task(self._requeue_stalled_jobs()))
         stopping = asyncio.create_task(self._stopping.wait())
         await asyncio.wait([*parts, stopping], return_when=asyncio.FIRST_COMPLETED)
         for one in (*parts, stopping):
@@ -172,7 +172,7 @@ class Worker:
             "stalled_worker_timeout": MISSED * self._heartbeat_seconds,
         }
 
-    async def _look_after_silent_workers(self) -> None:
+    async def _requeue_stalled_jobs(self) -> None:
         """Give jobs of workers that show no sign of life to another worker, again and again."""
         manager = self._app.job_manager
         while True:
@@ -187,7 +187,7 @@ class Worker:
             await asyncio.sleep(self._heartbeat_seconds)
 
     async def _hand_on(self, job: StoredJob) -> None:
-        """One that ended several workers is given up; where the next one waits, it does it."""
+        """Retry a silent worker's job; drop it where one with its key waits, or after TRIES."""
         manager = self._app.job_manager
         words = {"task": job.task_name, "key": job.lock}
         try:

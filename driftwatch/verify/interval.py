@@ -28,7 +28,7 @@ SEED = 0x5EED
 # Standard deviation of an engine's speed around its mean, and how long it takes to forget. With
 # these the 95 % intervals of 288 placebo changes of healthy servers hold 0 in 90 to 100 of 100.
 WANDER_RATIO = 0.05
-FORGETS_MINUTES = 120.0
+WANDER_CORRELATION_MINUTES = 120.0
 # Standard deviation that a slope of the logarithm is believed to have. Nothing is moved by more
 # than a factor of e.
 SLOPE_SD, FARTHEST = 1.0, 1.0
@@ -163,7 +163,7 @@ def _means(values: Floats, group: Integers, weight: Floats | None = None) -> Flo
 
 def wander(minutes: int) -> float:
     """Variance of the mean of an Ornstein-Uhlenbeck process of variance 1 over so long."""
-    x = max(minutes, 1) / FORGETS_MINUTES
+    x = max(minutes, 1) / WANDER_CORRELATION_MINUTES
     return 2 * (x - 1 + math.exp(-x)) / (x * x)
 
 
@@ -218,9 +218,9 @@ def _errors(
 
 
 def _noises(errors: list[Floats]) -> tuple[_Noise, _Noise]:
-    """Both sides' noise, the shorter one's with what the longer one knows.
+    """Both sides' noise; the shorter side's is pooled with the longer side's where that is larger.
 
-    A short stretch without a burst seems too sure.
+    A short stretch without a burst shows too little noise.
     """
     noises = [_noise(one) for one in errors]
     few = 0 if len(errors[0]) < len(errors[1]) else 1

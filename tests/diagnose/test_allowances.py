@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from limit_cases import AT_CAP, IDLE, lengths, row
 
-from driftwatch.diagnose.limits import limit_that_costs
+from driftwatch.diagnose.limits import final_binding_limit
 from driftwatch.diagnose.tree import limits_of
 
 
@@ -121,4 +121,4 @@ def test_a_missed_target_names_the_limit_that_requests_wait_for(
         "tpot_in_target_10m_ratio": pl.Float64,
     }
     row = pl.DataFrame([known | changes], schema=schema)
-    assert row.select(limit_that_costs()).item() == expected
+    assert row.select(final_binding_limit()).item() == expected

@@ -16,7 +16,7 @@ from driftwatch.condition import parse_condition
 from driftwatch.model import Incident, Target, TargetKey, Transition
 from driftwatch.pipeline import incidents as module
 from driftwatch.pipeline.incidents import advanced
-from driftwatch.pipeline.observations import that_can_change
+from driftwatch.pipeline.observations import relevant_verdicts
 from driftwatch.rulebook.rules import Group, Override, Rule
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -133,7 +133,7 @@ def test_the_same_happens_with_every_row(rule: Rule, values: list[Values], cut: 
     rows = table(values)
     dropped = through(rule, rows, [cut])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "that_can_change", every_row)
+        patch.setattr(module, "relevant_verdicts", every_row)
         assert through(rule, rows, [cut]) == dropped
         assert through(rule, rows, []) == dropped
 
@@ -158,6 +158,6 @@ def test_what_is_left_of_a_day_with_one_short_episode() -> None:
     ).with_columns(verdict=rows["slower_at_equal_load"])
     nobody = rows.select("instance", "engine").clear()
     rule = replace(PLAIN, keep_firing_for_seconds=180.0)
-    left = that_can_change(observed, rule, ["instance", "engine"], nobody)
+    left = relevant_verdicts(observed, rule, ["instance", "engine"], nobody)
     # the two true minutes, and the three that end the incident
     assert left["end"].to_list() == [START + timedelta(minutes=m) for m in range(11, 16)]

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from driftwatch.minutes.continuity import with_epochs
-from driftwatch.signals.one_process import ANOTHER_SERVER, of_one_process
+from driftwatch.signals.one_process import ANOTHER_SERVER, fail_foreign_scrapes
 from tests.pipeline_cases import T0, scrapes
 
 OLD, NEW = T0.timestamp() - 9000, T0.timestamp() - 4000
@@ -29,7 +29,7 @@ def in_turn(count: int = 40) -> pl.DataFrame:
 
 
 def test_the_other_server_s_scrapes_are_failed_ones_by_name() -> None:
-    found = of_one_process(in_turn())
+    found = fail_foreign_scrapes(in_turn())
     ours = found.filter("ok")
     assert ours["process_start_time_seconds"].unique().to_list() == [OLD]
     assert len(ours) == 20
@@ -39,7 +39,7 @@ def test_the_other_server_s_scrapes_are_failed_ones_by_name() -> None:
 
 
 def test_no_tokens_are_booked_that_the_target_did_not_generate() -> None:
-    epochs = with_epochs(of_one_process(in_turn()))
+    epochs = with_epochs(fail_foreign_scrapes(in_turn()))
     assert not epochs["restarted"].any()
     grown = epochs["generation_tokens_total"].diff().drop_nulls()
     assert grown.sum() / epochs["step_microseconds"].sum() * 1e6 == pytest.approx(1000)
@@ -47,10 +47,10 @@ def test_no_tokens_are_booked_that_the_target_did_not_generate() -> None:
 
 def test_ticks_know_whose_scrapes_came_before() -> None:
     whole = in_turn()
-    at_once = of_one_process(whole)
+    at_once = fail_foreign_scrapes(whole)
     state, parts = whole.clear(), []
     for first in range(0, 40, 3):  # begins with either server
-        part = of_one_process(whole[first : first + 3], state)
+        part = fail_foreign_scrapes(whole[first : first + 3], state)
         parts.append(part)
         state = pl.concat([state, part])
     assert pl.concat(parts).equals(at_once)
@@ -62,14 +62,14 @@ def test_a_restart_is_a_restart(began: float) -> None:
     rows = [row(5 * i, OLD, 9e6 + i) for i in range(10)]
     rows += [row(50 + 5 * i, began, 10 * i) for i in range(4)]
     frame = scrapes(rows)
-    assert of_one_process(frame) is frame
+    assert fail_foreign_scrapes(frame) is frame
     assert with_epochs(frame)["restarted"].sum() == 1
 
 
 def test_a_name_that_moved_to_another_server_is_taken_over_after_a_gap() -> None:
     rows = [row(5 * i, OLD, 9e6 + i) for i in range(10)]
     rows += [row(50 + 15 * i, NEW, 4e5 + 1500 * i) for i in range(40)]
-    found = of_one_process(scrapes(rows))
+    found = fail_foreign_scrapes(scrapes(rows))
     taken = found.filter(pl.col("ok") & (pl.col("process_start_time_seconds") == NEW))
     first = taken["time"][0]
     assert first - found["time"][9] > timedelta(seconds=300)
@@ -82,7 +82,7 @@ def test_a_name_that_moved_to_another_server_is_taken_over_after_a_gap() -> None
 
 def test_a_target_without_a_start_time_is_left_alone() -> None:
     frame = scrapes([row(5 * i, None, 10.0 * i) for i in range(6)])
-    assert of_one_process(frame) is frame
+    assert fail_foreign_scrapes(frame) is frame
 
 
 @pytest.mark.parametrize("lacks", ["process_start_time_seconds", "created_seconds"])
@@ -92,6 +92,6 @@ def test_a_start_that_was_not_read_once_makes_no_other_server(lacks: str) -> Non
     for missed in (0, 3, 8):
         rows[missed][lacks] = None
     frame = scrapes(rows)
-    assert of_one_process(frame) is frame
+    assert fail_foreign_scrapes(frame) is frame
     other = {**row(50, NEW, 4e5), "created_seconds": NEW + 90}
-    assert of_one_process(scrapes([*rows, other]))["ok"].to_list() == [True] * 9 + [False]
+    assert fail_foreign_scrapes(scrapes([*rows, other]))["ok"].to_list() == [True] * 9 + [False]
