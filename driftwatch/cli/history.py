@@ -18,6 +18,7 @@ from driftwatch.cli.options import Progress, plan_from, print_warning
 from driftwatch.errors import NoVerdict, UsageError
 
 if TYPE_CHECKING:
+    from driftwatch.cli.replay_summary import ScrapeCounts
     from driftwatch.collect.schema import Source
     from driftwatch.database_place import Place
     from driftwatch.detect.baselines import Baselines
@@ -92,6 +93,9 @@ class History:
                     help_text=f"driftwatch baseline import {self.pins}",
                 )
             with open_store(self.db, self.config_file) as store:
+                last_scraped(store)
+                if (notes := store.remembered(_NOTES)) is not None:
+                    _raise_if_nothing(json.loads(notes))
                 yield store
             return
         from driftwatch.cli.proposal_notice import with_proposals
@@ -102,8 +106,7 @@ class History:
             notes = json.loads(store.remembered(_NOTES) or "")
             for warning in notes["warnings"]:
                 print_warning(warning)
-            if notes["nothing"] is not None:
-                raise NoVerdict(notes["nothing"], help_text=notes["help"])
+            _raise_if_nothing(notes)
             yield store
 
     def _made_of(self, plan: Plan) -> dict[str, Any] | None:
@@ -133,14 +136,10 @@ class History:
         progress, counts = Progress("reading"), ScrapeCounts()
         with self.sources(progress) as sources:
             first, last = span = self.span(sources)
-            whole = last
-            if self.recordings:  # no scrape follows: the last minute ends
-                minute = (last - timedelta(microseconds=1)).replace(second=0, microsecond=0)
-                whole = minute + timedelta(minutes=1)
             progress.begin("replaying")
             for outcome in replay(
                 sources,
-                (first, whole),
+                self.with_last_minute(span),
                 plan,
                 store=store,
                 baseline=self.baseline,
@@ -148,7 +147,16 @@ class History:
                 progress=lambda now: progress((now - first) / (last - first), 1.0),
             ):
                 counts.add(outcome)
-            reach = reach_of(sources)
+            self.keep_notes(store, counts, span, reach_of(sources))
+
+    def keep_notes(
+        self,
+        store: Store,
+        counts: ScrapeCounts,
+        span: tuple[datetime, datetime],
+        reach: tuple[datetime, datetime] | None,
+    ) -> None:
+        """Keep in the store what is to be told of what it was filled from."""
         nothing = None if counts.usable else f"{self.where}no usable scrape {between(span)}"
         form = "%Y-%m-%d %H:%M"
         help_text = (
@@ -244,6 +252,14 @@ class History:
             )
         return first, last
 
+    def with_last_minute(self, span: tuple[datetime, datetime]) -> tuple[datetime, datetime]:
+        """The span of a recording to the end of its last minute: no scrape follows."""
+        first, last = span
+        if not self.recordings:
+            return span
+        minute = (last - timedelta(microseconds=1)).replace(second=0, microsecond=0)
+        return first, minute + timedelta(minutes=1)
+
     def stored_span(self, store: Store) -> tuple[datetime, datetime]:
         """From ``--from`` to ``--to``, else the 30 days before the newest scrape.
 
@@ -251,6 +267,12 @@ class History:
         """
         last = self.until or last_scraped(store)
         return replace(self, since=self.since or last - STORED_SPAN, until=last).span(())
+
+
+def _raise_if_nothing(notes: Mapping[str, Any]) -> None:
+    """Raises NoVerdict: what the store was filled from has no usable scrape."""
+    if notes["nothing"] is not None:
+        raise NoVerdict(notes["nothing"], help_text=notes["help"])
 
 
 def between(span: tuple[datetime, datetime]) -> str:

@@ -61,7 +61,7 @@ def command(
     """
     from driftwatch.cli.replay_screen import ReplayScreen
     from driftwatch.receivers.stdout import StdoutSender
-    from driftwatch.service.replay import baseline_of, replay
+    from driftwatch.service.replay import baseline_of, reach_of, replay
 
     if write_pins is not None and history.baseline is None:
         raise UsageError(
@@ -84,7 +84,7 @@ def command(
             store = None if database is None else opened.enter_context(_new_store(database))
             for outcome in replay(
                 sources,
-                span,
+                span if store is None else history.with_last_minute(span),
                 plan,
                 store=store,
                 baseline=history.baseline,
@@ -98,6 +98,8 @@ def command(
                         screen.show(transition.incident.page)
                 pages += len(outcome.transitions)
                 silent.note(outcome.rows, outcome.verdicts)
+            if store is not None:
+                history.keep_notes(store, counts, span, reach_of(sources))
         except Unavailable as error:
             lost = error
     screen.close()

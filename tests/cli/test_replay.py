@@ -115,3 +115,24 @@ def test_the_configuration_that_lies_here_is_not_taken(run: Run, page: str) -> N
     assert run("explain", "--recording", "r.jsonl")[0] in (0, 4)
     assert run("replay", "r.jsonl", "-c", "driftwatch.yaml")[0] == 2
     assert run("explain")[0] == 2
+
+
+@pytest.mark.parametrize("verb", [("report",), ("verify",), ("rules", "backtest"), ("explain",)])
+def test_a_database_without_vllm_data_is_no_verdict_for_every_reader(
+    run: Run, verb: tuple[str, ...]
+) -> None:
+    write([(200, "up 1\n")] * 40)
+    assert run("replay", "r.jsonl", "--db", "d.db")[0] == 4
+    code, out, _ = run(*verb, "--db", "d.db")
+    assert code == 4
+    assert out.startswith(NONE_BETWEEN)
+
+
+def test_a_database_has_the_last_minute_of_its_recording(run: Run, page: str) -> None:
+    write([(200, page)] * 41)  # the last minute has one scrape of its four
+    assert run("replay", "r.jsonl", "--db", "d.db")[0] == 0
+    of_database, of_recording = (
+        json.loads(run("explain", *where, "--json")[1])["evidence"]
+        for where in (("--db", "d.db"), ("--recording", "r.jsonl"))
+    )
+    assert of_database == of_recording
