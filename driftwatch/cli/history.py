@@ -93,7 +93,6 @@ class History:
                     help_text=f"driftwatch baseline import {self.pins}",
                 )
             with open_store(self.db, self.config_file) as store:
-                last_scraped(store)
                 if (notes := store.remembered(_NOTES)) is not None:
                     _raise_if_nothing(json.loads(notes))
                 yield store
