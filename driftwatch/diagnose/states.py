@@ -44,9 +44,9 @@ def _requests_wait() -> pl.Expr:
     finished &= pl.col("queue_share_of_ttft_10m_ratio") >= LONG_WAIT_SHARE
     # those that still wait are in no histogram
     queued, ttft = pl.col("queue_wait_estimate_10m_seconds"), pl.col("ttft_10m_seconds")
-    return finished | (
-        (queued > LONG_WAIT_SECONDS) & (ttft.is_null() | (queued >= LONG_WAIT_SHARE * ttft))
-    )
+    waiting = (queued > LONG_WAIT_SECONDS) & (ttft.is_null() | (queued >= LONG_WAIT_SHARE * ttft))
+    # where no request finished, the queue alone says it: an idle server is not "unknown"
+    return pl.coalesce(finished | waiting, waiting)
 
 
 def _stuck() -> pl.Expr:
@@ -127,9 +127,10 @@ _FIRST: Mapping[str, pl.Expr] = {
     "held_back": _held_back(),
     "drafts_rejected": _drafts_rejected(),
     "prefix_hits_lost": _prefix_hits_lost(),
-    "rejected_requests_ratio": pl.when(_REJECTED + _SERVED > 0).then(
-        _REJECTED / (_REJECTED + _SERVED)
-    ),
+    "rejected_requests_ratio": pl.when(_REJECTED == 0)
+    .then(0.0)
+    .when(_REJECTED + _SERVED > 0)
+    .then(_REJECTED / (_REJECTED + _SERVED)),
 }
 _CAPACITY_SHORT = (pl.col("capacity_ratio") <= CAPACITY_LOST_RATIO) & (
     pl.col("utilization_ratio") >= CAPACITY_USED_RATIO
