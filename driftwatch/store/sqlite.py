@@ -82,14 +82,39 @@ def make_file(path: Path) -> None:
 
 
 def sqlite_engine(path: Path, busy_seconds: float, *, durable: bool = True) -> Engine:
-    """An engine for one file; connects to nothing yet."""
-    return _set_up(
-        create_engine(
-            URL.create("sqlite", database=os.fspath(path)),
-            connect_args={"timeout": busy_seconds, "check_same_thread": False},
-            hide_parameters=True,
-        ),
-        durable=durable,
+    """An engine for one file; connects to nothing yet.
+
+    A write transaction raises StoreError ``missing`` where the file is another than at first.
+    """
+    engine = create_engine(
+        URL.create("sqlite", database=os.fspath(path)),
+        connect_args={"timeout": busy_seconds, "check_same_thread": False},
+        hide_parameters=True,
+    )
+    opened: list[os.stat_result] = []
+
+    @event.listens_for(engine, "connect")
+    def _opened(_connection: sqlite3.Connection, _record: object) -> None:
+        if not opened:
+            opened.append(path.stat())
+
+    @event.listens_for(engine, "begin")
+    def _still_there(connection: Connection) -> None:
+        if connection.get_execution_options().get("driftwatch_writes", False):
+            _require_same_file(path, opened[0])
+
+    return _set_up(engine, durable=durable)
+
+
+def _require_same_file(path: Path, opened: os.stat_result) -> None:
+    """SQLite goes on writing into a file that was deleted, and all of it is lost at the end."""
+    with suppress(OSError):
+        if os.path.samestat(path.stat(), opened):
+            return
+    raise StoreError(
+        f"database {path} was deleted or replaced while it was open",
+        code="missing",
+        help_text="put it back from a backup, or start anew without it: then restart this process",
     )
 
 

@@ -230,6 +230,18 @@ def test_full(path: Path) -> None:
         assert store.memory() == {}
 
 
+@pytest.mark.parametrize("replaced", [False, True])
+def test_deleted_while_it_is_open(path: Path, replaced: bool) -> None:
+    with Store.open(path) as store:
+        committer(store)(pending())
+        path.unlink()
+        if replaced:
+            Store.open(path).close()
+        with pytest.raises(StoreError, match="was deleted or replaced") as caught:
+            committer(store)(pending("b"))
+        assert (caught.value.code, "restart" in caught.value.help_text) == ("missing", True)
+
+
 def test_read_only(path: Path) -> None:
     Store.open(path).close()
     raw = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
