@@ -164,7 +164,7 @@ class History:
             else f"scrapes reach from {reach[0]:{form}} to {reach[1]:{form}} UTC"
         )
         notes = {
-            "warnings": counts.told(self.where),
+            "warnings": counts.warning_lines(self.where),
             "nothing": nothing and f"{nothing}: {counts.first_reason}",
             "help": help_text,
         }

@@ -74,7 +74,7 @@ class ScrapeCounts:
             return next(iter(self._example.values()))
         return self.problems[0].reason if self.problems else "there is no scrape at all"
 
-    def told(self, where: str) -> list[str]:
+    def warning_lines(self, where: str) -> list[str]:
         """What could not be read of the sources; ``where``: before each.
 
         A scrape that failed is a fact; one that another server answered is left out.

@@ -40,7 +40,7 @@ def read_once(
     ``sources``: their names; ``targets``, ``origins``: those of before, and who listed them;
     ``recent``: the last scrapes of these.
     """
-    collected = _told_apart(collected, sources, origins, recent)
+    collected = _split_shared_names(collected, sources, origins, recent)
     source_of = {key.instance: name for key, name in origins.items()}
     labels = {key.instance: target.labels for key, target in targets.items()}
     for name, brought in zip(sources, collected, strict=True):
@@ -63,7 +63,7 @@ def read_once(
     known = {key.instance for key in targets}
     before = {one: name for one, name in of.items() if name in known}
 
-    def count_alike(one: Identity, other: Identity) -> bool:
+    def same_counters(one: Identity, other: Identity) -> bool:
         text = also_text(other, one)
         if text and text in labels[of[one]].get(ALSO_LABEL, ""):
             return True  # as before
@@ -83,7 +83,7 @@ def read_once(
         spans[one] = (int(times[0]), int(times[-1]))
         began = every[name].group_by("engine").agg(pl.col(_BEGAN).last()).sort("engine")
         started[one] = tuple(began.rows())
-    twice = doubles(spans, started, before, count_alike)
+    twice = doubles(spans, started, before, same_counters)
     left = {of[o]: of[r] for o, r in twice.items() if source_of[of[o]] != source_of[of[r]]}
     if not left:
         return list(collected)
@@ -91,7 +91,7 @@ def read_once(
     return [_without(one, left, names, source_of) for one in collected]
 
 
-def _told_apart(
+def _split_shared_names(
     collected: Sequence[Collected],
     sources: Sequence[str],
     origins: Mapping[TargetKey, str],

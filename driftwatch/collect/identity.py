@@ -199,7 +199,7 @@ def doubles(
     spans: Mapping[Identity, Span],
     started: Mapping[Identity, Hashable],
     before: Mapping[Identity, str],
-    count_alike: Callable[[Identity, Identity], bool],
+    same_counters: Callable[[Identity, Identity], bool],
 ) -> dict[Identity, Identity]:
     """Servers that are another one's process, scraped once more → the one that is read.
 
@@ -207,7 +207,7 @@ def doubles(
         spans: of every server.
         started: when the process of a server began and its counters were made, where it says so.
         before: names given before; who has one is read on.
-        count_alike: whether the counters of two go up as those of one process.
+        same_counters: whether the counters of two go up as those of one process.
 
     Two are one process where they have one address and differ only in who scraped it, or where
     process and counters began in the same microsecond and count alike.
@@ -232,7 +232,7 @@ def doubles(
                 continue
             # who is scraped at the very same moments is a copy that was made of it
             is_copy = spans[other] == spans[first] or _apart(first, other)
-            if kind == "place" or (not is_copy and count_alike(first, other)):
+            if kind == "place" or (not is_copy and same_counters(first, other)):
                 read[other] = read.get(first, first)
     return {other: one for other, one in read.items() if other != one}
 

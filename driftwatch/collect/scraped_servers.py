@@ -85,7 +85,7 @@ class ScrapedServers:
             for server, engines in created.items()
         }
 
-    def _count_alike(self, one: Identity, other: Identity) -> bool:
+    def _same_counters(self, one: Identity, other: Identity) -> bool:
         """Whether the counters of two servers go up as those of one process do."""
         if self._known.names.twice.get(other) == one:
             return True

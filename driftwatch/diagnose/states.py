@@ -78,7 +78,7 @@ def _limit_full() -> pl.Expr:
 
 
 def _moved(name: str) -> pl.Expr:
-    """Of the window; a minute alone has few requests, so of two."""
+    """By the mean of the window; a minute has few requests, so by that of two minutes."""
     is_window = pl.col("duration_seconds") > 120
     ratio = pl.when(is_window).then(f"{name}_mean_ratio").otherwise(f"{name}_mean_2m_ratio")
     return (ratio >= LONGER) | (ratio <= SHORTER)

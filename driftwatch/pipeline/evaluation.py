@@ -47,7 +47,7 @@ class Signals:
 def signals_from_rows(
     frames: TargetFrames, rows: pl.DataFrame, reference: pl.DataFrame | None = None
 ) -> Signals:
-    """Of minutes whose evidence ``rows`` are given."""
+    """Signals of minutes whose evidence rows are made already."""
     measured = no_reference() if reference is None else reference
     return Signals(frames, measured, no_rows(), no_recent(), rows, no_inputs_seen(), no_samples())
 

@@ -147,7 +147,7 @@ class _Handler(WSGIRequestHandler):
     default_request_version = "HTTP/1.0"  # also to who sends no request: an answer has a status
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Nothing of what the client sent comes back."""
+        """Answer an error without a word of the request."""
         self.send_response(code)
         self.send_header("Content-Type", "text/plain")
         self.end_headers()

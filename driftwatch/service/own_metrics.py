@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class Noted(Collector, Generic[T]):
-    """Serves families of what was noted last; ``families``: of None they are empty."""
+    """Exports what was noted last as metric families; ``families`` of None: before the first."""
 
     def __init__(self, families: Callable[[T | None], Iterable[Metric]]) -> None:
         self._families = families

@@ -80,7 +80,7 @@ class MinuteWindows:
 
         ``windows``: instance, engine, start, end; those of targets without a row have none.
         """
-        count, (known, target) = len(self._begins), self._whose(windows)
+        count, (known, target) = len(self._begins), self._targets_of(windows)
         end = _minutes(windows["end"])
         start = _minutes(windows["start"]) if minutes is None else end - minutes
         if not count:
@@ -99,7 +99,7 @@ class MinuteWindows:
             first = np.where(change >= first, np.minimum(change + 1, last), first)
         return Spans(first, last)
 
-    def _whose(self, windows: pl.DataFrame) -> tuple[Flags, Integers]:
+    def _targets_of(self, windows: pl.DataFrame) -> tuple[Flags, Integers]:
         """Whether each window's target has rows, and which number the target has."""
         if id(windows) not in self._placed:
             named = self.rows[self._begins.tolist()].select(KEY).with_row_index("whose")

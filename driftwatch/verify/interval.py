@@ -87,7 +87,7 @@ def both_of(
     its logarithm (a share: itself) moves with that of the engine's speed.
     """
     share = name in SHARES
-    before, after = _alike(before, after, share)
+    before, after = _at_same_traffic(before, after, share)
     sides = [_weighted(side) for side in (before, after)]
     values = [_ratio(top, bottom) for top, bottom in sides]
     if any(math.isnan(value) for value in values):
@@ -113,7 +113,7 @@ def both_of(
     return Both(levels[0], levels[1], variances[1] / total if total > 0 else 0.0)
 
 
-def _alike(before: Side, after: Side, share: bool) -> tuple[Side, Side]:
+def _at_same_traffic(before: Side, after: Side, share: bool) -> tuple[Side, Side]:
     """Both sides moved to the same traffic within each cell, by one ridge regression.
 
     A cell is wide: at a rising load the later minutes lie at its upper edge.

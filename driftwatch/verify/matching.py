@@ -220,7 +220,7 @@ def bins_of(minutes: pl.DataFrame, after: pl.DataFrame, by: tuple[str, ...]) -> 
 
 
 def traffic_of(minutes: pl.DataFrame, by: tuple[str, ...]) -> Floats:
-    """[minutes, columns] logarithms of what was matched, and of the load of the minutes before."""
+    """Logarithms of the matched columns and of the recent load: [minutes, columns]."""
     names = list(by)
     if "requests_per_second" in by:
         names.append("recent_requests_per_second")
