@@ -19,6 +19,8 @@ BUDGET_FULL_RATIO = 0.75
 FULL_STEPS_SHARE = 1 / 3
 # "well below S", "KV low": half of what there is
 NOT_NEAR_RATIO = 0.5
+# "Room": for so many more like those that run. A prompt that does not fit waits beside a free half.
+ROOM_REQUESTS = 4
 # Requests that begin in a step. Below, those that come during a step are seen waiting in fewer than
 # 40 % of scrapes (1 - exp(-0.5)): too few to pass for a limit that binds.
 MIN_FIRST_TOKENS_PER_STEP = 0.5
@@ -68,6 +70,7 @@ def binding_of_scrape() -> pl.Expr:
     kv_pressed = (pl.col("preempted") > 0) | (pl.col("kv") >= KV_PRESSED_RATIO)
     full = _tokens_of_a_step() / pl.col("max_num_batched_tokens") >= BUDGET_FULL_RATIO
     budget_full = pl.when(full | _steps_known()).then(full)
+    inferred = pl.col("max_num_seqs_inferred").fill_null(False)
     return (
         pl.when(pl.col("capacity").is_null())
         .then(None)
@@ -80,14 +83,23 @@ def binding_of_scrape() -> pl.Expr:
         .when(kv_pressed.is_null() & pl.col("kv").is_null())
         .then(pl.lit(_UNKNOWN))
         # a budget seen full is certain; a cap inferred from a plateau is not
-        .when(budget_full.fill_null(False) & pl.col("max_num_seqs_inferred").fill_null(False))
+        .when(budget_full.fill_null(False) & inferred)
         .then(pl.lit(BUDGET))
-        .when(at_cap.fill_null(False))
+        .when(at_cap.fill_null(False) & ~inferred)
         .then(pl.lit(SEQS))
         .when(budget_full.fill_null(False))
         .then(pl.lit(BUDGET))
+        .when((~kv_has_room(1) & (pl.col("running") > 0)).fill_null(False))
+        .then(pl.lit(KV))
+        .when(at_cap.fill_null(False))
+        .then(pl.lit(SEQS))
         .otherwise(pl.lit(_UNKNOWN))
     )
+
+
+def kv_has_room(requests: int) -> pl.Expr:
+    """The KV cache has blocks for so many more requests like those that run."""
+    return pl.col("kv") * (pl.col("running") + requests) <= pl.col("running")
 
 
 def _of_one_step() -> pl.Expr:
@@ -143,9 +155,8 @@ def _left_over() -> pl.Expr:
     below = pl.min_horizontal(CAP_BAND_RATIO * reached, reached - 1, reached - leaving)
     half = running <= NOT_NEAR_RATIO * reached
     far = pl.when(leaving.is_null()).then(half).otherwise(running < below)
-    # room for four more like those that run: a prompt that does not fit waits beside a free half
-    room = kv * (running + 4) <= running
-    kv_free = (kv <= NOT_NEAR_RATIO) & room & (pl.col("preempted").fill_null(0.0) == 0)
+    kv_free = (kv <= NOT_NEAR_RATIO) & kv_has_room(ROOM_REQUESTS)
+    kv_free &= pl.col("preempted").fill_null(0.0) == 0
     few = (_full_steps() < FULL_STEPS_SHARE) & _steps_known()
     many = _full_steps() >= FULL_STEPS_SHARE
     budget_unknown = pl.col("max_num_batched_tokens").is_null()

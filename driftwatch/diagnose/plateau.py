@@ -19,6 +19,8 @@ from driftwatch.diagnose.limits import (
     CAP_BAND_RATIO,
     KV_PRESSED_RATIO,
     PLATEAU_MIN_SPARSE_SCRAPES,
+    ROOM_REQUESTS,
+    kv_has_room,
 )
 from driftwatch.signals.windows import MinuteWindows
 
@@ -132,6 +134,7 @@ def _waits_for_a_slot() -> pl.Expr:
     fullness = pl.col("tokens_per_step") / pl.col("budget")
     return (
         (pl.col("kv") < KV_PRESSED_RATIO)
+        & kv_has_room(ROOM_REQUESTS)
         & (pl.col("preempted").fill_null(0.0) == 0)
         & pl.col("running").is_not_null()
         & (fullness < BUDGET_FULL_RATIO).fill_null(True)

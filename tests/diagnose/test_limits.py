@@ -54,6 +54,14 @@ CASES: list[tuple[str, dict[str, Any], str | None]] = [
     ("preempted at low KV", {"preempted": 2.0, "kv": 0.76}, "kv_cache"),
     ("KV full", {"kv": 0.95}, "kv_cache"),
     ("KV full at the cap", {"kv": 0.95, "running": 64.0}, "kv_cache"),
+    ("no KV for one more like those that run", {"running": 1.0, "kv": 0.74}, "kv_cache"),
+    ("nobody runs", {"running": 0.0, "kv": 0.74}, "unknown"),
+    ("a configured cap of one", {"running": 1.0, "kv": 0.74, "max_num_seqs": 1.0}, "max_num_seqs"),
+    (
+        "an inferred cap of one",
+        {"running": 1.0, "kv": 0.74, "max_num_seqs": 1.0, "max_num_seqs_inferred": True},
+        "kv_cache",
+    ),
     (
         "a full budget outranks an inferred cap",
         {"running": 64.0, "max_num_seqs_inferred": True, "tokens_per_step": 1000.0},

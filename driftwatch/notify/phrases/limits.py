@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from driftwatch.diagnose.limits import CAP_BAND_RATIO
+from driftwatch.diagnose.limits import CAP_BAND_RATIO, KV_PRESSED_RATIO
 from driftwatch.knobs import COLUMN_KNOBS, KNOBS
 from driftwatch.notify.numbers import (
     brief,
@@ -125,7 +125,10 @@ def _use(page: Page, name: str, *, own: bool = False) -> str | None:
         used = value(page, "kv_cache_usage_ratio") if used is None else used
         if used is None:
             return None
-        return f"{percent(used)} in use" if own else f"KV cache {percent(used)}"
+        if not own:
+            return f"KV cache {percent(used)}"
+        fits = used >= KV_PRESSED_RATIO or value(page, "preemptions_per_second")
+        return f"{percent(used)} in use" + ("" if fits else ", no room for the next prompt")
     cap = value(page, name)
     if name == "max_num_batched_tokens":
         used = value(page, "tokens_per_forward_pass")
