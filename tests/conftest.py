@@ -10,7 +10,6 @@ import pytest
 from fakes.postgres_server import NOT_INSTALLED, PostgresServer, installed
 from hypothesis import settings
 
-from driftwatch.receivers.slack_pace import PACE
 from driftwatch.store import migrate, sqlite
 
 # the same examples each time; other ones: pytest --hypothesis-profile search
@@ -44,13 +43,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if name in used:
                 item.add_marker(mark)
     items.sort(key=lambda item: item.path.parent.name not in LONG_FIRST)
-
-
-@pytest.fixture(autouse=True)
-def each_test_has_its_own_pace(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What Slack closed to one test is open to the next: the process's pace outlives a test."""
-    monkeypatch.setattr(PACE, "_buckets", {})
-    monkeypatch.setattr(PACE, "_closed_until", {})
 
 
 @pytest.fixture(scope="session", autouse=True)

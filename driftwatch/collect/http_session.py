@@ -21,11 +21,13 @@ from driftwatch.address_guard import REFUSED, AddressRefused, permitted_addresse
 class _GuardedConnection(HTTPConnection):
     """Connects to an address that was checked, and resolves no name after that check."""
 
+    allow_link_local = False
+
     def _new_conn(self) -> socket.socket:
         named = self._dns_host
         try:
             failure: HTTPError | None = None
-            for address in permitted_addresses(named, self.port):
+            for address in permitted_addresses(named, self.port, self.allow_link_local):
                 self._dns_host = address
                 try:
                     return super()._new_conn()
@@ -41,22 +43,33 @@ class _GuardedConnection(HTTPConnection):
 class _EndableAdapter(HTTPAdapter):
     """One connection at a time, whose socket is handed out as soon as it stands; no retries."""
 
-    def __init__(self, hold: Callable[[socket.socket], None]) -> None:
-        self._hold = hold
+    def __init__(
+        self,
+        hold: Callable[[socket.socket], None],
+        context: ssl.SSLContext | None,
+        allow_link_local: bool,
+    ) -> None:
+        self._hold, self._context, self._allow_link_local = hold, context, allow_link_local
         super().__init__(pool_connections=1, pool_maxsize=1, max_retries=0)
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
         """Connections hand out a duplicate: TLS takes the first socket away in its handshake."""
+        if self._context is not None:
+            kwargs["ssl_context"] = self._context
         super().init_poolmanager(*args, **kwargs)
-        hold = self._hold
+        hold, allowed = self._hold, self._allow_link_local
 
         class Plain(_GuardedConnection):
+            allow_link_local = allowed
+
             def _new_conn(self) -> socket.socket:
                 connection = super()._new_conn()
                 hold(connection.dup())
                 return connection
 
         class Secure(_GuardedConnection, HTTPSConnection):
+            allow_link_local = allowed
+
             def _new_conn(self) -> socket.socket:
                 connection = super()._new_conn()
                 hold(connection.dup())
@@ -73,19 +86,22 @@ class _EndableAdapter(HTTPAdapter):
 
 class EndableSession(requests.Session):
     """One exchange at a time, which another thread can end in any phase: no redirects, no retries,
-    nothing from the environment, no link-local or metadata address.
+    nothing from the environment, no link-local or metadata address unless that is allowed.
 
-    A read time-out alone does not end a server that drips a byte at a time.
+    A read time-out alone does not end a server that drips a byte at a time. ``context``: trusted
+    besides the authorities of ``verify``.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, context: ssl.SSLContext | None = None, *, allow_link_local: bool = False
+    ) -> None:
         super().__init__()
         self.trust_env = False
         self.headers["User-Agent"] = "driftwatch"
         self.headers["Accept-Encoding"] = "identity"
         self.aborted = False  # set it to False before an exchange
         self._socket: socket.socket | None = None
-        self._adapter = _EndableAdapter(self._hold)
+        self._adapter = _EndableAdapter(self._hold, context, allow_link_local)
 
     def get_adapter(self, url: str) -> HTTPAdapter:
         """Always our own, whatever a client library mounts."""
@@ -131,6 +147,8 @@ def why_failed(error: BaseException, connect_seconds: float, no_answer: str) -> 
             return f"answer cut off after {size} bytes"
         if isinstance(e, RemoteDisconnected):
             return "connection closed without an answer"
+        if isinstance(e, ssl.SSLCertVerificationError):
+            return f"its certificate was not accepted: {e.verify_message}"
         if isinstance(e, ssl.SSLError):
             return f"TLS: {e.reason or e}"
     for e in chain:

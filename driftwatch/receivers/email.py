@@ -1,7 +1,7 @@
 """Mail over SMTP: one conversation an incident, plain text and HTML, the whole report attached.
 
-The exchange has one deadline and one number of bytes (:mod:`driftwatch.receivers.bounded_socket`);
-``smtplib`` alone bounds each read. Headers are made by ``email.message``: no label can end a line.
+``smtplib`` bounds each read; here the exchange has one deadline and one number of bytes.
+``email.message`` makes the headers: no label can end a line.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import smtplib
 import socket
 import ssl
+import threading
 from base64 import b64encode
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
@@ -25,11 +26,10 @@ from typing import Any
 import structlog
 from requests.utils import DEFAULT_CA_BUNDLE_PATH
 
-from driftwatch.address_guard import REFUSED, AddressRefused
+from driftwatch.address_guard import REFUSED, AddressRefused, permitted_addresses
 from driftwatch.clock import SystemClock
 from driftwatch.errors import DeliveryError
 from driftwatch.notify.numbers import clean, cut
-from driftwatch.receivers.bounded_socket import Bounds, TlsSocket, TooManyBytes, open_socket
 from driftwatch.receivers.letter import Letter, letter_of
 from driftwatch.receivers.sender import Conversation, Message
 from driftwatch.report.forms import as_html
@@ -93,28 +93,33 @@ class EmailSender:
 
     def _hand_over(self, mail: EmailMessage) -> dict[str, tuple[int, bytes]] | DeliveryError:
         """The recipients that were refused, with the relay's answers; an error where all were."""
-        bounds = Bounds(self.relay.seconds, _ANSWER_BYTES)
+        smtp = _Smtp(self.relay)
         try:
-            smtp = _connected(self.relay, bounds)
             with closing(smtp):
-                bounds.missing = "no answer to the mail"
+                smtp.begin()
                 outcome = smtp.send_message(mail, self.sender, list(self.to))
                 with suppress(smtplib.SMTPException, OSError, ValueError):
                     smtp.quit()  # the mail is taken, whatever becomes of the farewell
                 return outcome
-        except smtplib.SMTPRecipientsRefused as error:
+        except (smtplib.SMTPException, OSError, ValueError) as error:
+            if smtp.trouble is not None:
+                return DeliveryError(f"{self.name}: {smtp.trouble}", permanent=False)
+            return self._failure(error)
+
+    def _failure(self, error: Exception) -> DeliveryError:
+        """What an exception means for the mail."""
+        if isinstance(error, smtplib.SMTPRecipientsRefused):
             codes = [code for code, _ in error.recipients.values()]
             worst = error.recipients[min(error.recipients)]
             return self._reply_error(*worst, permanent=min(codes) >= 500)
-        except smtplib.SMTPResponseException as error:
+        if isinstance(error, smtplib.SMTPResponseException):
             return self._reply_error(error.smtp_code, error.smtp_error)
-        except smtplib.SMTPNotSupportedError:
+        if isinstance(error, smtplib.SMTPNotSupportedError):
             why = f"{self.name}: the relay offers no STARTTLS, or no way to log in"
             return DeliveryError(why, permanent=True)
-        except AddressRefused:
+        if isinstance(error, AddressRefused):
             return DeliveryError(f"{self.name}: {REFUSED}", permanent=True)
-        except (smtplib.SMTPException, OSError, ValueError) as error:
-            return DeliveryError(f"{self.name}: {_trouble(error, bounds)}", permanent=False)
+        return DeliveryError(f"{self.name}: {_trouble(error)}", permanent=False)
 
     def _reply_error(self, code: int, text: Any, permanent: bool | None = None) -> DeliveryError:
         """What the relay's answer means: 4xx may pass, 5xx does not (RFC 5321, 4.2.1)."""
@@ -130,92 +135,97 @@ class EmailSender:
         return cut(clean(redact(" ".join(raw.split()), secrets)), _REASON_LIMIT)
 
 
-def _trouble(error: BaseException, bounds: Bounds) -> str:
-    # smtplib hides what became of a read behind this one
-    if isinstance(error, smtplib.SMTPServerDisconnected) and error.__context__ is not None:
-        error = error.__context__
-    if isinstance(error, TimeoutError):
-        return f"timed out: {bounds.missing}"
+def _trouble(error: BaseException) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate was not accepted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
         return "it speaks no TLS that can be used"
-    if isinstance(error, TooManyBytes):
-        return "its answers are too long"
     if isinstance(error, smtplib.SMTPServerDisconnected):
         return "it closed the connection"
     return "no connection"
 
 
 class _Smtp(smtplib.SMTP):
-    """``smtplib`` over a socket that is open and bounded already."""
+    """One session: its address is checked, its answers are bounded, and it ends at a deadline.
 
-    def __init__(self, opened: socket.socket, host: str) -> None:
-        self._opened = opened
-        # EHLO with the address, and not with a name that a resolver may take long to find
-        super().__init__(host, local_hostname=f"[{opened.getsockname()[0]}]")
+    Attributes:
+        trouble: which bound was met; None = none.
+    """
+
+    def __init__(self, relay: Relay) -> None:
+        # EHLO with an address, and not with a name that a resolver may take long to find
+        super().__init__(local_hostname="[127.0.0.1]", timeout=relay.seconds)
+        self._relay, self._host = relay, relay.host.strip("[]")  # that TLS checks the name of
+        self._held: socket.socket | None = None
+        self._left = _ANSWER_BYTES
+        self.trouble: str | None = None
+        self._deadline = threading.Timer(relay.seconds, self._end)
+        self._deadline.daemon = True
+
+    def begin(self) -> None:
+        """Connect, encrypt and log in as the settings say; without STARTTLS nothing is sent."""
+        self._deadline.start()
+        code, answer = self.connect(self._host, self._relay.port)
+        if code != 220:
+            raise smtplib.SMTPConnectError(code, answer)
+        if self._relay.tls == "starttls":
+            self.starttls(context=self._context())
+        if self._relay.user is not None:
+            self.login(self._relay.user, self._relay.password or "")
+
+    def getreply(self) -> tuple[int, bytes]:
+        """An answer, whose lines count against the bytes of the session."""
+        if self.file is None and self.sock is not None:
+            replies: Any = self.sock.makefile("rb")
+            read = replies.readline
+            replies.readline = lambda size: self._counted(read(size))
+            self.file = replies
+        return super().getreply()
+
+    def close(self) -> None:
+        """End the session, and its deadline."""
+        self._deadline.cancel()
+        super().close()
+        if self._held is not None:
+            self._held.close()
+            self._held = None
+
+    def _counted(self, line: bytes) -> bytes:
+        self._left -= len(line)
+        if self._left < 0:
+            self.trouble = self.trouble or "its answers are too long"
+            raise OSError(self.trouble)
+        return line
+
+    def _end(self) -> None:
+        """From another thread, in whatever phase it is."""
+        self.trouble = self.trouble or f"timed out after {self._relay.seconds:g} s"
+        if self._held is not None:
+            with suppress(OSError):
+                self._held.shutdown(socket.SHUT_RDWR)
 
     def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
-        return self._opened
+        failure: OSError | None = None
+        for address in permitted_addresses(host, port, self._relay.allow_link_local):
+            try:
+                opened = socket.create_connection((address, port), _CONNECT_SECONDS)
+            except OSError as error:
+                failure = error
+                continue
+            opened.settimeout(timeout)
+            self._held = opened.dup()
+            if self.trouble is not None:
+                self._end()
+            if self._relay.tls == "tls":
+                return self._context().wrap_socket(opened, server_hostname=host)
+            return opened
+        raise failure or OSError("no address")
 
-
-def _connected(relay: Relay, bounds: Bounds) -> _Smtp:
-    """A session that is encrypted and logged in as the settings say."""
-    opened: socket.socket = open_socket(
-        relay.host.strip("[]"),
-        relay.port,
-        bounds,
-        _CONNECT_SECONDS,
-        allow_link_local=relay.allow_link_local,
-    )
-    try:
-        if relay.tls == "tls":
-            opened = _with_tls(opened, relay, bounds)
-        bounds.missing = "no greeting"
-        smtp = _Smtp(opened, relay.host)
-        try:
-            if relay.tls == "starttls":
-                smtp.ehlo_or_helo_if_needed()
-                _start_tls(smtp, relay, bounds)
-            if relay.user is not None:
-                bounds.missing = "no answer to the login"
-                smtp.login(relay.user, relay.password or "")
-        except BaseException:
-            smtp.close()
-            raise
-        return smtp
-    except BaseException:
-        opened.close()
-        raise
-
-
-def _start_tls(smtp: _Smtp, relay: Relay, bounds: Bounds) -> None:
-    """STARTTLS, or nothing is sent: a relay that lost it must not get a password."""
-    if not smtp.has_extn("starttls"):
-        raise smtplib.SMTPNotSupportedError
-    code, answer = smtp.docmd("STARTTLS")
-    if code != 220:
-        raise smtplib.SMTPResponseException(code, answer)
-    smtp.sock = _with_tls(smtp.sock, relay, bounds)
-    # what the relay said before it is encrypted counts no more (RFC 3207, 4.2)
-    smtp.file = smtp.helo_resp = smtp.ehlo_resp = None
-    smtp.esmtp_features = {}
-    smtp.does_esmtp = False
-    smtp.ehlo()
-
-
-def _with_tls(opened: Any, relay: Relay, bounds: Bounds) -> TlsSocket:
-    bounds.missing = "no TLS handshake"
-    context = ssl.create_default_context(cafile=relay.ca_file)
-    if relay.ca_file is None:
-        context.load_verify_locations(DEFAULT_CA_BUNDLE_PATH)
-    context.sslsocket_class = TlsSocket
-    opened.settimeout(bounds.seconds())
-    wrapped = context.wrap_socket(opened, server_hostname=relay.host.strip("[]"))
-    if not isinstance(wrapped, TlsSocket):
-        raise TypeError("not a TlsSocket")
-    wrapped.bounds = bounds
-    return wrapped
+    def _context(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=self._relay.ca_file)
+        if self._relay.ca_file is None:
+            context.load_verify_locations(DEFAULT_CA_BUNDLE_PATH)
+        return context
 
 
 def subject(message: Message) -> str:

@@ -1,33 +1,36 @@
-"""The one way out to receivers over HTTP(S): every bound of the outside is here.
+"""The one way out to receivers over HTTP(S), and every bound of it; on requests.
 
 No redirect, no proxy, no password from the environment, no link-local or metadata address. Bounded
-are the time in total (name, connection, handshake, headers, body) and the bytes that come in.
+are the seconds of everything together and the bytes of the answer that are read.
 """
 
 from __future__ import annotations
 
+import logging
 import ssl
-from collections.abc import Mapping
-from contextlib import closing
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException, HTTPResponse
+from functools import cache
 from typing import NamedTuple
-from urllib.parse import unquote
 
-from urllib3.exceptions import LocationParseError
-from urllib3.util import Url, make_headers, parse_url
+import requests
+from requests.exceptions import InvalidSchema, InvalidURL, MissingSchema
+from urllib3.exceptions import HTTPError, LocationParseError
 
 from driftwatch import __version__
-from driftwatch.address_guard import REFUSED, AddressRefused
+from driftwatch.address_guard import REFUSED
+from driftwatch.collect.http_session import EndableSession, why_failed
 from driftwatch.errors import DeliveryError
-from driftwatch.receivers.bounded_socket import Bounds, TooManyBytes, open_socket, with_tls
 from driftwatch.receivers.sender import refusal, url_secrets
+from driftwatch.settings.values import redact
 
-# of all headers of an answer together; Slack, PagerDuty and Cloudflare send 1 to 3 KiB
-HEADER_BYTES = 32 * 1024
-# chunk sizes and trailers come in beside the text
-_FRAMING_BYTES = 16 * 1024
-_PORTS = {"http": 80, "https": 443}
+# what it logs holds paths, which are secrets of webhooks
+logging.getLogger("urllib3.connectionpool").setLevel(logging.WARNING)
+
+_NO_URL = (InvalidSchema, InvalidURL, MissingSchema, LocationParseError, UnicodeError)
+_HEADERS = {"User-Agent": f"driftwatch/{__version__}", "Connection": "close"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ class HttpAnswer(NamedTuple):
     """An answer of any status."""
 
     status: int
-    headers: Mapping[str, str]
+    headers: Mapping[str, str]  # names in any case
     text: str  # its beginning, as much as the limits take in
     complete: bool  # whether that is all of it
 
@@ -73,7 +76,7 @@ def post(
     answer = exchange(name, url, body, headers, limits, allow_link_local, method)
     if isinstance(answer, DeliveryError):
         return answer
-    hidden = (*url_secrets(url), *url_secrets(parse_url(url).url), *secrets)
+    hidden = (*url_secrets(url), *secrets)
     failure = refusal(name, answer.status, answer.headers, answer.text, hidden)
     if failure is None and limits.whole and not answer.complete:
         return incomplete(name, answer)
@@ -99,104 +102,58 @@ def exchange(
 
     Arguments as of :func:`post`; the answer's text may repeat the URL.
     """
-    try:
-        parts = parse_url(url)
-    except LocationParseError:
-        parts = Url()
-    if parts.scheme not in _PORTS or not parts.host:
-        return DeliveryError(f"{name}: its URL is not http(s)", permanent=True)
-    bounds = Bounds(limits.seconds, HEADER_BYTES + limits.answer_bytes + _FRAMING_BYTES)
-    try:
-        connection = _connection(parts, bounds, limits, allow_link_local)
-        with closing(connection):
-            bounds.missing = "it does not read"
-            connection.request(method, parts.request_uri, body, _headers(parts, headers))
-            bounds.missing = "no answer"
-            answer = connection.getresponse()
-            with closing(answer):
-                text, complete = _text(answer, limits)
-    except (OSError, HTTPException, ValueError) as error:
-        return _failed(name, error, bounds.missing)
-    fields = {field: ", ".join(answer.headers.get_all(field, ())) for field in answer.headers}
-    return HttpAnswer(answer.status, fields, text, complete)
-
-
-def _connection(
-    parts: Url, bounds: Bounds, limits: Limits, allow_link_local: bool
-) -> HTTPConnection:
-    """A connection that is open; TLS where the URL says so."""
-    host = (parts.host or "").strip("[]")
-    port = parts.port or _PORTS[parts.scheme or "http"]
-    opened = open_socket(
-        host, port, bounds, limits.connect_seconds, allow_link_local=allow_link_local
-    )
-    connection = HTTPConnection(host, port)
-    connection.sock = opened
-    if parts.scheme == "https":
+    with _ending_session(limits.seconds, allow_link_local) as session:
         try:
-            connection.sock = with_tls(opened, host)
-        except BaseException:
-            opened.close()
-            raise
-    return connection
+            with session.request(
+                method,
+                url,
+                data=body,
+                headers={**_HEADERS, **headers},
+                stream=True,
+                allow_redirects=False,
+                timeout=(limits.connect_seconds, limits.seconds),
+            ) as response:
+                if session.aborted:  # headers that break off look whole
+                    raise TimeoutError
+                content, complete = _content(response, limits)
+        except _NO_URL:
+            return DeliveryError(f"{name}: its URL cannot be used", permanent=True)
+        except (requests.RequestException, HTTPError, OSError, ValueError) as error:
+            in_time = f"no answer within {limits.seconds:g} s"
+            reason = why_failed(error, limits.connect_seconds, in_time)
+            reason = in_time if session.aborted else redact(reason, url_secrets(url))
+            return DeliveryError(f"{name}: {reason}", permanent=reason == REFUSED)
+        # an answer without a length looks complete when its connection is shut
+        complete = complete and not session.aborted
+    text = content.decode(errors="replace")
+    return HttpAnswer(response.status_code, response.headers, text, complete)
 
 
-def _headers(parts: Url, headers: Mapping[str, str]) -> dict[str, str]:
-    """What is sent besides the caller's own; a password in the URL is sent as one."""
-    default = {"Host": parts.netloc or "", "User-Agent": f"driftwatch/{__version__}"}
-    if parts.auth is not None:
-        default["Authorization"] = make_headers(basic_auth=unquote(parts.auth))["authorization"]
-    return {**default, **headers, "Connection": "close"}
-
-
-def _text(answer: HTTPResponse, limits: Limits) -> tuple[str, bool]:
-    """The beginning of an answer's text, and whether that is all of it."""
-    content, most, length = b"", limits.answer_bytes, answer.length
-    complete = length == 0
+def _content(response: requests.Response, limits: Limits) -> tuple[bytes, bool]:
+    """The beginning of an answer, and whether that is all of it."""
+    most = limits.answer_bytes
     try:
-        while len(content) <= most and not complete:
-            # of a known length nothing is asked for beyond it: the peer may keep the line open
-            remaining = most + 1 if length is None else length
-            part = answer.read1(min(most + 1, remaining) - len(content))
-            content += part
-            complete = not part if length is None else len(content) == length
-            if not part:
-                break
-    except (OSError, HTTPException, ValueError):
-        pass  # the status has come, and so has what stands before
-    return content[:most].decode(errors="replace"), complete and len(content) <= most
+        content: bytes = response.raw.read(most + 1, decode_content=False)
+        return content[:most], len(content) <= most and not response.raw.length_remaining
+    except (HTTPError, OSError, ValueError):
+        return b"", False  # the status has come
 
 
-def _failed(name: str, error: Exception, missing: str) -> DeliveryError:
-    """What an exception means for the message; its text is never used, it may hold the URL."""
-    if isinstance(error, AddressRefused):
-        text = f"{name}: {REFUSED}"
-        return DeliveryError(text, permanent=True)
-    if isinstance(error, TimeoutError):
-        return DeliveryError(f"{name}: timed out: {missing}", permanent=False)
-    if isinstance(error, ssl.SSLCertVerificationError):
-        why = _CERTIFICATE.get(error.verify_code, "it is not trusted")
-        text = f"{name}: its certificate was not accepted: {why}"
-        return DeliveryError(text, permanent=False)
-    if isinstance(error, ssl.SSLError):
-        return DeliveryError(f"{name}: no TLS", permanent=False)
-    if isinstance(error, TooManyBytes):
-        return DeliveryError(f"{name}: the headers of its answer are too long", permanent=False)
-    if isinstance(error, OSError):
-        return DeliveryError(f"{name}: {missing}", permanent=False)
-    if isinstance(error, HTTPException):
-        text = f"{name}: its answer is no HTTP, or has too many headers"
-        return DeliveryError(text, permanent=False)
-    return DeliveryError(f"{name}: its URL cannot be used", permanent=True)
+@contextmanager
+def _ending_session(seconds: float, allow_link_local: bool) -> Iterator[EndableSession]:
+    """A session whose exchange is ended after so many seconds, in whatever phase it is."""
+    session = EndableSession(_trusted(), allow_link_local=allow_link_local)
+    deadline = threading.Timer(seconds, session.abort)
+    deadline.daemon = True
+    deadline.start()
+    try:
+        yield session
+    finally:
+        deadline.cancel()
+        session.close()
 
 
-# OpenSSL's X509_V_ERR_* (x509_vfy.h) in words
-_CERTIFICATE = {
-    9: "it is not valid yet",
-    10: "it has expired",
-    18: "it is self-signed",
-    19: "its chain ends in a self-signed one",
-    20: "its issuer is not known",
-    62: "it is another host's",
-    64: "it is another host's",
-}
+@cache
+def _trusted() -> ssl.SSLContext:
+    """What the machine trusts (``SSL_CERT_FILE`` counts); requests adds Mozilla's list."""
+    return ssl.create_default_context()

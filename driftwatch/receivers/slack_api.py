@@ -1,12 +1,13 @@
-"""Slack's Web API through the bounded way out; JSON and forms as docs.slack.dev has them.
+"""Slack's Web API through the bounded way out, and what its answers mean for a message.
 
-slack-sdk builds the blocks. Its WebClient reads answers without a bound, takes proxies from the
-environment and follows redirects, and none of that can be changed through its public interface.
+slack-sdk builds the blocks and keeps the Socket Mode connection. Its WebClient reads answers
+without a bound, takes proxies from the environment and follows redirects, and its public interface
+changes none of that. Codes: the error tables of chat.postMessage and chat.update at
+docs.slack.dev/reference/methods. A 429 names seconds in which the outbox sends nothing more.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,18 +16,62 @@ from urllib.parse import urlencode, urljoin, urlsplit
 import orjson
 
 from driftwatch.errors import DeliveryError
-from driftwatch.receivers.http import HttpAnswer, Limits, exchange, incomplete
-from driftwatch.receivers.sender import refusal, retry_after, url_secrets
-from driftwatch.receivers.slack_errors import SlackRefusal, code_of
-from driftwatch.receivers.slack_pace import PACE, Pace
+from driftwatch.notify.numbers import clean, cut
+from driftwatch.receivers.http import Limits, exchange, incomplete, post
+from driftwatch.receivers.sender import refusal, retry_after
 
-# a page of conversations.members or of conversations.history
-LIMITS = Limits(answer_bytes=1024 * 1024, whole=True)
+LIMITS = Limits(answer_bytes=1024 * 1024, whole=True)  # a page of conversations.history
 SCOPES_HEADER = "x-oauth-scopes"
-# without a Retry-After, as Slack's own clients
-_RETRY_SECONDS = 30.0
-# these put something into a channel, and count against its second
-_POSTS = frozenset(("chat.postMessage", "chat.update"))
+_RETRY_SECONDS = 30.0  # without a Retry-After, as Slack's own clients
+_LONGEST_CODE = 60
+# passes by itself; of the first three some of the work may be done
+_TRANSIENT = frozenset(
+    (
+        *("fatal_error", "internal_error", "request_timeout"),
+        *("ratelimited", "rate_limited", "message_limit_exceeded", "service_unavailable"),
+        *("team_added_to_org", "org_login_required", "external_channel_migrating"),
+        *("update_failed", "accesslimited"),
+    )
+)
+# the message that is to be edited, or whose thread is meant, is not there or not ours any more
+MESSAGE_LOST = frozenset(("message_not_found", "cant_update_message", "edit_window_closed"))
+THREAD_LOST = frozenset(("message_not_found", "thread_not_found", "cannot_reply_to_message"))
+
+_BOT_TOKEN = "write a bot token (xoxb-) of an installed app to bot_token_file"  # noqa: S105 - words
+_INVITE = "invite the app: /invite in the channel"
+_HELP: Mapping[str, str] = {
+    "account_inactive": _BOT_TOKEN,
+    "channel_not_found": f"channel takes the ID of a channel of this workspace; {_INVITE}",
+    "ekm_access_denied": "the workspace's administrators suspended posting",
+    "invalid_auth": _BOT_TOKEN,
+    "is_archived": "unarchive the channel, or name another one",
+    "is_inactive": "unarchive the channel, or name another one",
+    "not_allowed_token_type": _BOT_TOKEN,
+    "not_authed": _BOT_TOKEN,
+    "not_in_channel": _INVITE,
+    "restricted_action": "a setting of the workspace keeps apps from posting there",
+    "restricted_action_read_only_channel": "let the app post in this read-only channel",
+    "restricted_action_thread_only_channel": "name a channel that takes more than threads",
+    "team_access_not_granted": "install the app in the channel's workspace",
+    "token_expired": "switch token rotation off for this app, and install it again",
+    "token_revoked": _BOT_TOKEN,
+}
+
+
+class SlackRefusal(DeliveryError):
+    """Slack answered ``ok: false``; ``code``: its word for why."""
+
+    def __init__(self, receiver: str, method: str, answer: Mapping[str, Any]) -> None:
+        code = answer.get("error")
+        self.code = cut(clean(code), _LONGEST_CODE) if isinstance(code, str) else "no reason"
+        helps = _HELP.get(self.code)
+        if self.code == "missing_scope":
+            needed = answer.get("needed")
+            scope = cut(clean(needed), _LONGEST_CODE) if isinstance(needed, str) else "the scope"
+            helps = f"add {scope} to the app's bot scopes and install it again"
+        text = f"{receiver}: Slack answered {self.code} to {method}"
+        permanent = self.code not in _TRANSIENT
+        super().__init__(f"{text}; {helps}" if helps else text, permanent=permanent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +82,13 @@ class SlackApi:
     token: str = field(repr=False)  # a bot token, or an app-level token
     url: str  # https://slack.com/api/
     limits: Limits = LIMITS
-    pace: Pace = field(default=PACE, repr=False)
 
     def call(self, method: str, document: Mapping[str, Any]) -> dict[str, Any]:
         """Call a method that writes: JSON in and out.
 
         Raises SlackRefusal: Slack answered that it is not ok; DeliveryError: there was no answer.
         """
-        body = orjson.dumps(document)
-        channel = str(document.get("channel") or document.get("channel_id") or "")
-        return self._call(method, body, "application/json;charset=utf-8", channel)[0]
+        return self._call(method, orjson.dumps(document), "application/json;charset=utf-8")[0]
 
     def ask(self, method: str, **arguments: str) -> dict[str, Any]:
         """Call a method that reads: these take forms. Raises as above."""
@@ -57,34 +99,18 @@ class SlackApi:
         headers = self._ask("auth.test", {})[1]
         return frozenset(filter(None, map(str.strip, headers.get(SCOPES_HEADER, "").split(","))))
 
-    def close(self, method: str, channel: str, seconds: float) -> None:
-        """Call it no more for so long: it needs a scope that the token lacks."""
-        self.pace.close(self._app, method, channel, seconds)
-
-    def is_closed(self, method: str, channel: str) -> bool:
-        """Whether it is not to be called now."""
-        return self.pace.is_closed(self._app, method, channel)
-
-    @property
-    def _app(self) -> str:
-        return hashlib.sha256(self.token.encode()).hexdigest()
-
-    def outside(self, url: str, body: bytes, content_type: str) -> None:
-        """Post to an address that Slack named, without the token.
+    def outside(self, url: str, document: Mapping[str, Any]) -> None:
+        """Post JSON to an address that Slack named, without the token.
 
         Raises DeliveryError: it was not taken, or the address is not Slack's.
         """
         if not self.is_slack(url):
             text = f"{self.name}: Slack named an address that is not its own; refused"
             raise DeliveryError(text, permanent=True)
-        answer = exchange(self.name, url, body, {"Content-Type": content_type}, self.limits)
-        if isinstance(answer, HttpAnswer):
-            secrets = (*url_secrets(url), self.token)
-            failure = refusal(self.name, answer.status, answer.headers, answer.text, secrets)
-        else:
-            failure = answer
-        if failure is not None:
-            raise failure
+        headers = {"Content-Type": "application/json"}
+        answer = post(self.name, url, orjson.dumps(document), headers, secrets=(self.token,))
+        if isinstance(answer, DeliveryError):
+            raise answer
 
     def is_slack(self, url: str) -> bool:
         """Whether an address is of the API's host, or below its domain, and as safe as that."""
@@ -102,52 +128,30 @@ class SlackApi:
         self, method: str, arguments: Mapping[str, str]
     ) -> tuple[dict[str, Any], Mapping[str, str]]:
         form = "application/x-www-form-urlencoded"
-        body = urlencode(arguments).encode()
-        return self._call(method, body, form, arguments.get("channel", ""))
+        return self._call(method, urlencode(arguments).encode(), form)
 
     def _call(
-        self, method: str, body: bytes, content_type: str, channel: str
+        self, method: str, body: bytes, content_type: str
     ) -> tuple[dict[str, Any], Mapping[str, str]]:
-        if seconds := self.pace.wait(self._app, method, channel, posts=method in _POSTS):
-            raise _closed(self.name, seconds)
         headers = {"Content-Type": content_type, "Authorization": f"Bearer {self.token}"}
         answer = exchange(self.name, urljoin(self.url, method), body, headers, self.limits)
-        failure, document = self._outcome(method, answer)
-        if failure is None and isinstance(answer, HttpAnswer):
-            return document, {name.lower(): text for name, text in answer.headers.items()}
-        assert failure is not None  # noqa: S101 - one of the two
-        if failure.retry_after_seconds is not None:
-            self.pace.close(self._app, method, channel, failure.retry_after_seconds)
         # raised here, outside every handler: a library's error text holds addresses
-        raise failure
-
-    def _outcome(
-        self, method: str, answer: HttpAnswer | DeliveryError
-    ) -> tuple[DeliveryError | None, dict[str, Any]]:
-        """What went wrong, and the document."""
         if isinstance(answer, DeliveryError):
-            return answer, {}
-        document = _object(answer.text)
-        if document is not None and answer.status < 300:
-            if code_of(document) is None:
-                return (None, document) if answer.complete else (incomplete(self.name, answer), {})
+            raise answer
+        document = _object(answer.text) if answer.status < 300 else None
+        if document is None:
+            failure = refusal(self.name, answer.status, answer.headers, answer.text, (self.token,))
+            if failure is None and not answer.complete:
+                failure = incomplete(self.name, answer)
+            # a login page or a wrong address answers 200 too
+            text = f"{self.name} answered {answer.status} to {method}, but not as Slack does"
+            raise failure or DeliveryError(text, permanent=True)
+        if document["ok"] is not True:
             refused = SlackRefusal(self.name, method, document)
             if refused.code in ("ratelimited", "rate_limited"):
                 refused.retry_after_seconds = retry_after(answer.headers) or _RETRY_SECONDS
-            return refused, {}
-        failure = refusal(self.name, answer.status, answer.headers, answer.text, (self.token,))
-        if failure is None:
-            # a login page or a wrong address answers 200 too
-            text = f"{self.name} answered {answer.status} to {method}, but not as Slack does"
-            return DeliveryError(text, permanent=answer.complete), {}
-        if answer.status == 429:
-            return _closed(self.name, failure.retry_after_seconds or _RETRY_SECONDS), {}
-        return failure, {}
-
-
-def _closed(name: str, seconds: float) -> DeliveryError:
-    text = f"{name}: Slack takes one message a second and channel; asked to wait {seconds:.0f} s"
-    return DeliveryError(text, permanent=False, retry_after_seconds=seconds)
+            raise refused
+        return document, answer.headers
 
 
 def _object(text: str) -> dict[str, Any] | None:

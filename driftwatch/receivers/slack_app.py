@@ -13,17 +13,14 @@ from slack_sdk.models.metadata import Metadata
 from driftwatch.errors import DeliveryError
 from driftwatch.notify.page_values import instant
 from driftwatch.receivers.sender import Conversation, Message
-from driftwatch.receivers.slack_api import SlackApi
+from driftwatch.receivers.slack_api import MESSAGE_LOST, THREAD_LOST, SlackApi, SlackRefusal
 from driftwatch.receivers.slack_blocks import document_of
-from driftwatch.receivers.slack_errors import MESSAGE_LOST, THREAD_LOST, SlackRefusal
 from driftwatch.receivers.slack_text import mrkdwn
 from driftwatch.receivers.slack_thread import Note, note_of, standing, taker_after
 
 METADATA = "driftwatch_incident"
-_HISTORY = "conversations.history"
 _CLOCKS_APART = timedelta(minutes=10)
 _RECENT_MESSAGES = 200
-_HOUR_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,20 +109,18 @@ class SlackAppSender:
         chat.postMessage has no documented key that makes it happen once: where the app may read
         the channel's history, the message is found again by its metadata.
         """
-        if message.conversation is not None or self.api.is_closed(_HISTORY, self.channel):
+        if message.conversation is not None:
             return None
         began = instant(message.payload, "firing_at") or datetime.now(UTC)
         try:
             answer = self.api.ask(
-                _HISTORY,
+                "conversations.history",
                 channel=self.channel,
                 oldest=f"{(began - _CLOCKS_APART).timestamp():.6f}",
                 limit=str(_RECENT_MESSAGES),
                 include_all_metadata="true",
             )
-        except DeliveryError as error:
-            if isinstance(error, SlackRefusal) and error.code == "missing_scope":
-                self.api.close(_HISTORY, self.channel, _HOUR_SECONDS)
+        except DeliveryError:
             return None
         wanted = _metadata(message, self.name)
         for one in answer.get("messages") or ():

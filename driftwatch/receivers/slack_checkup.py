@@ -1,12 +1,11 @@
-"""What a Slack app lacks, asked of Slack itself: scopes, the channel, the app token."""
+"""What a Slack app lacks, asked of Slack itself: scopes and the app token."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from driftwatch.errors import ConfigError, DeliveryError
-from driftwatch.receivers.slack_api import SlackApi
-from driftwatch.receivers.slack_errors import SlackRefusal
+from driftwatch.receivers.slack_api import SlackApi, SlackRefusal
 from driftwatch.settings.receivers.slack import SlackReceiver
 
 
@@ -25,7 +24,7 @@ def shortcomings(name: str, settings: SlackReceiver) -> list[str]:
         return [error.message]
     lacking = list(_lacking(settings, granted))
     if app_token is not None:
-        lacking += _of_buttons(SlackApi(name, app_token, url), bot, settings)
+        lacking += _of_buttons(SlackApi(name, app_token, url))
     return lacking
 
 
@@ -35,14 +34,12 @@ def _lacking(settings: SlackReceiver, scopes: frozenset[str]) -> Iterator[str]:
     if settings.app_token_file is None:
         yield "no app_token_file: messages have commands in place of buttons"
         return
-    if settings.user_groups and "usergroups:read" not in scopes:
-        yield "scope usergroups:read is missing: nobody of user_groups can click"
     if "users:read" not in scopes:
         yield "scope users:read is missing: who clicks is named by the user name"
 
 
-def _of_buttons(app: SlackApi, bot: SlackApi, settings: SlackReceiver) -> Iterator[str]:
-    """Whether clicks arrive, and whether driftwatch can check who clicks."""
+def _of_buttons(app: SlackApi) -> Iterator[str]:
+    """Whether clicks arrive."""
     try:
         app.ask("apps.connections.open")
     except DeliveryError as error:
@@ -51,17 +48,3 @@ def _of_buttons(app: SlackApi, bot: SlackApi, settings: SlackReceiver) -> Iterat
             f"the buttons do not work ({reason}): write an app-level token (xapp-) with the scope "
             "connections:write to app_token_file, and switch Socket Mode on"
         )
-    if settings.users or settings.user_groups:
-        return
-    try:
-        bot.ask("conversations.members", channel=settings.channel or "", limit="1")
-    except SlackRefusal as error:
-        if error.code == "missing_scope":
-            yield (
-                "scope channels:read (groups:read for a private channel) is missing: nobody can "
-                "click, unless users names them"
-            )
-        else:
-            yield error.message
-    except DeliveryError as error:
-        yield error.message

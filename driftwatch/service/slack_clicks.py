@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import orjson
 import structlog
 from prometheus_client import Counter
 
@@ -17,7 +17,6 @@ from driftwatch.incidents.silence import silencing
 from driftwatch.notify.numbers import clean, cut, moment
 from driftwatch.receivers.slack import app_of
 from driftwatch.receivers.slack_api import SlackApi
-from driftwatch.receivers.slack_members import Authority
 from driftwatch.receivers.slack_text import harmless
 from driftwatch.receivers.slack_thread import (
     ACKNOWLEDGE,
@@ -121,7 +120,7 @@ class SlackClicks:
             if self._store.is_request_done(click.request_id):
                 self._tell(receiver, click, "again")
                 return
-            answer = self._refusal(api, settings, click)
+            answer = self._refusal(settings, click)
             if answer is None:
                 answer = self._act(api, receiver, click)
                 result = "done"
@@ -134,11 +133,12 @@ class SlackClicks:
         if answer:
             self._answer(api, click, answer)
 
-    def _refusal(self, api: SlackApi, settings: SlackReceiver, click: Click) -> str | None:
+    def _refusal(self, settings: SlackReceiver, click: Click) -> str | None:
         if abs(self._now() - click.at) > STALE_AFTER:
             return "this click is older than 5 minutes: click again"
-        authority = Authority(api, settings.users, settings.user_groups)
-        return authority.refusal(click.user, click.channel)
+        if settings.users and click.user not in settings.users:
+            return "you are not among those who may use these buttons"
+        return None
 
     def _act(self, api: SlackApi, receiver: str, click: Click) -> str | None:
         """Do it; returns what who clicked is told, None where the message shows it."""
@@ -235,7 +235,7 @@ class SlackClicks:
             "text": harmless(clean(text)),
         }
         try:
-            api.outside(click.response_url, orjson.dumps(document), "application/json")
+            api.outside(click.response_url, document)
         except DeliveryError as error:
             self._log.warning("click not answered", reason=error.message)
 
@@ -254,12 +254,7 @@ class SlackClicks:
 def _name(api: SlackApi, click: Click) -> str:
     """The person's own name, else the user name."""
     name = click.user_name
-    if not api.is_closed("users.info", ""):
-        try:
-            profile = api.ask("users.info", user=click.user)["user"]["profile"]
-            name = profile.get("display_name") or profile.get("real_name") or name
-        except DeliveryError:
-            api.close("users.info", "", 600.0)
-        except (KeyError, TypeError, AttributeError):
-            pass
+    with suppress(DeliveryError, KeyError, TypeError, AttributeError):
+        profile = api.ask("users.info", user=click.user)["user"]["profile"]
+        name = profile.get("display_name") or profile.get("real_name") or name
     return cut(clean(str(name)), 60)

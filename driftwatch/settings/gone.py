@@ -31,6 +31,7 @@ GONE: dict[str, str] = {
     "fallback_receiver": _ROUTED,
     "digest_hour": _DIGEST,
     "receivers.*.notices": _DIGEST,
+    "receivers.*.slack.user_groups": "name who may click in users, or use a private channel",
     "pools.*.mute_time_intervals": _MUTED,
 }
 # the same of rule files

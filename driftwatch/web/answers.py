@@ -19,9 +19,8 @@ from driftwatch.errors import DriftwatchError, NoVerdict, StoreError, UsageError
 from driftwatch.notify.numbers import clean, cut
 from driftwatch.web.context import Web
 from driftwatch.web.drawing import page_response
-from driftwatch.web.form_posts import Posted, posted
 from driftwatch.web.page import Deed, Done, Form, Link, NotFound, Page, Query, Refused, View, Visit
-from driftwatch.web.visitor import Visitor, visitor_of
+from driftwatch.web.visitor import Posted, Visitor, posted, visitor_of
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 Model = TypeVar("Model", bound=BaseModel)
@@ -108,7 +107,7 @@ def _acted(web: Web, form: Form, request: Request, post: Posted, fields: Any) ->
 
 def _request_id(kind: str, path: Mapping[str, str], post: Posted) -> str:
     """The same for a form that is sent twice, and for no other thing or person."""
-    parts = (kind, *path.values(), post.person.name, post.salt)
+    parts = (kind, *path.values(), post.person.name, post.key)
     return f"web {kind} {hashlib.sha256(orjson.dumps(parts)).hexdigest()[:32]}"
 
 

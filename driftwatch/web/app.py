@@ -17,11 +17,10 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from driftwatch.notify.numbers import clean, cut
-from driftwatch.settings.web import listen_address
 from driftwatch.web.answers import form_endpoint, json_endpoint, page_endpoint, refused
 from driftwatch.web.context import Web
 from driftwatch.web.drawing import style_sheet
-from driftwatch.web.guard import Guard, hosts_of
+from driftwatch.web.guard import Guard
 from driftwatch.web.page import Link, NotFound
 from driftwatch.web.registry import forms, pages
 from driftwatch.web.sessions import sign_in, sign_out
@@ -53,11 +52,9 @@ def application(web: Web) -> Starlette:
         log.error("page failed", path=path, reason=repr(error)[:200], at=_place(error))
         return refused(web, visitor_of(request, web), error)
 
-    host, _ = listen_address(web.settings.listen)
-    hosts = hosts_of(host, web.external_url, web.settings.hosts)
     return Starlette(
         routes=[*_routes(web)],
-        middleware=[Middleware(Guard, hosts=hosts, root=web.root)],
+        middleware=[Middleware(Guard, hosts=web.hosts, root=web.root)],
         exception_handlers={HTTPException: not_here, Exception: failed},
         lifespan=lifespan,
     )

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from driftwatch.clock import Clock
 from driftwatch.pipeline.plan import Plan
-from driftwatch.settings.web import WebSettings
-from driftwatch.web.attempts import Attempts
+from driftwatch.settings.web import WebSettings, listen_address
 from driftwatch.web.database import WebDatabase
 from driftwatch.web.fleet_minutes import FleetMinutes
+from driftwatch.web.guard import hosts_of
 from driftwatch.web.people import People
 
 
@@ -30,12 +30,17 @@ class Web:
     nonce: Callable[[], str]
     fleet: FleetMinutes
     external_url: str | None = None
-    attempts: Attempts = field(default_factory=Attempts)
 
     @property
     def root(self) -> str:
         """Path below which it is served, without a slash at its end; empty = everything."""
         return "" if self.external_url is None else urlsplit(self.external_url).path.rstrip("/")
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """The names that it answers to."""
+        host, _ = listen_address(self.settings.listen)
+        return hosts_of(host, self.external_url, self.settings.hosts)
 
     @property
     def is_https(self) -> bool:

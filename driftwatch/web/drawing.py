@@ -18,10 +18,8 @@ from driftwatch.notify.page import http_url
 from driftwatch.notify.path import short_reason
 from driftwatch.plots.plot import Plot
 from driftwatch.web.context import Web
-from driftwatch.web.form_posts import TOKEN_FIELD
 from driftwatch.web.page import View
-from driftwatch.web.people import FORM_FOR, FormToken
-from driftwatch.web.visitor import BROWSER_COOKIE, Visitor
+from driftwatch.web.visitor import KEY_FIELD, Visitor
 
 # of numbers and texts, as every other screen writes them
 _FILTERS = (*("clean", "count", "cut", "duration", "percent", "plural", "squeeze", "utc_text"),)
@@ -60,8 +58,7 @@ def page_response(
     plots: Mapping[str, Plot],
     status: int = 200,
 ) -> Response:
-    """The page as HTML, with a form token for this browser and person."""
-    form = FormToken(visitor.now, web.nonce())
+    """The page as HTML; its forms have a key that tells one that is sent twice."""
     context: dict[str, Any] = {
         "view": view,
         "plots": plots,
@@ -70,26 +67,15 @@ def page_response(
         "person": visitor.person,
         "people": web.people,
         "path": visitor.path,
-        "form_field": TOKEN_FIELD,
-        "form_token": web.people.form_token(visitor.browser, visitor.person, form),
+        "form_field": KEY_FIELD,
+        "form_token": web.nonce(),
         "now": visitor.now,
         "old_end": web.fleet.old_end(visitor.now),
         "moment": _moment(visitor.now),
         "navigation": _navigation(),
     }
     html = _templates().get_template(template).render(context)
-    response = Response(html, status, media_type="text/html; charset=utf-8")
-    if visitor.is_new and web.people.may_act:
-        response.set_cookie(
-            BROWSER_COOKIE,
-            visitor.browser,
-            max_age=int(FORM_FOR.total_seconds()) * 60,
-            path=web.root or "/",
-            secure=web.is_https,
-            httponly=True,
-            samesite="strict",
-        )
-    return response
+    return Response(html, status, media_type="text/html; charset=utf-8")
 
 
 def _harmless(value: object) -> object:

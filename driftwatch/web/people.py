@@ -1,4 +1,4 @@
-"""Who looks at a page, and whether a form is theirs. Time and chance are arguments."""
+"""Who may act: by the token, named by the proxy, or signed in. Time is an argument."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import hmac
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from ipaddress import IPv4Network, IPv6Network, ip_address
 from pathlib import Path
 from typing import Literal
 
@@ -17,12 +18,9 @@ import structlog
 from driftwatch.errors import ConfigError, Problem
 from driftwatch.settings.values import read_of
 from driftwatch.settings.web import ProxySettings
-from driftwatch.web.client_address import client_address, is_within
 
 SHORTEST_TOKEN, LONGEST_NAME = 16, 100
-SIGNED_IN_FOR = FORM_FOR = timedelta(hours=12)
-# a form may be a little younger than the clock of this process
-_CLOCK_STEP = timedelta(minutes=1)
+SIGNED_IN_FOR = timedelta(hours=12)
 # of a program that gives no name
 PROGRAM = "a program with the token"
 
@@ -32,26 +30,15 @@ class Person:
     """Somebody who may act."""
 
     name: str
-    # by a header of the request, by the proxy's, or signed in here; of the first no form is needed
+    # by a header of the request, by the proxy's, or signed in here
     by: Literal["token", "proxy", "session"]
 
 
-@dataclass(frozen=True, slots=True)
-class FormToken:
-    """What makes a form one that this web drew for this person."""
-
-    at: datetime  # when it was drawn
-    salt: str  # another for each page that is drawn
-
-
 class People:
-    """Tokens, sessions and forms of one web.
+    """The token, the proxy and the sessions of one web."""
 
-    ``secret``: what forms and sessions are signed with where there is no token.
-    """
-
-    def __init__(self, token_file: Path | None, proxy: ProxySettings | None, secret: bytes) -> None:
-        self._token_file, self._proxy, self._secret = token_file, proxy, secret
+    def __init__(self, token_file: Path | None, proxy: ProxySettings | None) -> None:
+        self._token_file, self._proxy = token_file, proxy
 
     @property
     def can_sign_in(self) -> bool:
@@ -62,6 +49,11 @@ class People:
     def may_act(self) -> bool:
         """Whether anybody may do anything here."""
         return self._token_file is not None or self._proxy is not None
+
+    @property
+    def proxy_header(self) -> str | None:
+        """The header in which the proxy names people."""
+        return None if self._proxy is None else self._proxy.header
 
     def require_token(self) -> None:
         """Check that the token can be read and is long enough.
@@ -84,23 +76,10 @@ class People:
 
     def by_proxy(self, address: str, header: str | None) -> Person | None:
         """Whom the proxy names; None unless the request comes from it."""
-        if self._proxy is None or header is None or not (name := _name(header)):
+        name = _name(header)
+        if self._proxy is None or not name or not _is_within(address, self._proxy.addresses):
             return None
-        return Person(name, "proxy") if is_within(address, self._proxy.addresses) else None
-
-    def address_of(self, peer: str, forwarded_for: Iterable[str]) -> str:
-        """From where a request comes, which answers for its wrong tokens.
-
-        ``peer``: where the connection comes from; ``forwarded_for``: every X-Forwarded-For; only
-        the configured proxy's is believed.
-        """
-        trusted = () if self._proxy is None else self._proxy.addresses
-        return client_address(peer, forwarded_for, trusted)
-
-    @property
-    def proxy_header(self) -> str | None:
-        """The header in which the proxy names people."""
-        return None if self._proxy is None else self._proxy.header
+        return Person(name, "proxy")
 
     def is_token(self, text: str) -> bool:
         """Whether this is the token, as its file has it now."""
@@ -111,42 +90,26 @@ class People:
         return hmac.compare_digest(text.encode(), token.encode())
 
     def session(self, name: str, at: datetime) -> str:
-        """The cookie of somebody who gave the token; a new token ends it."""
-        text = f"{_packed(name)}.{int(at.timestamp())}"
-        return f"{text}.{self._signed('session', text)}"
+        """The cookie of somebody who gave the token; another token ends it."""
+        packed = base64.urlsafe_b64encode(name.encode()).decode()
+        text = f"{packed}.{int(at.timestamp())}"
+        return f"{text}.{self._signed(text)}"
 
     def by_session(self, cookie: str, now: datetime) -> Person | None:
         """Whose session this is; None: nobody's, or it is over."""
         text, _, signature = cookie.rpartition(".")
         packed, _, began = text.partition(".")
-        if not self._is_signed("session", text, signature) or not began.isdigit():
+        signed = self._signed(text)
+        if signed is None or not hmac.compare_digest(signed.encode(), signature.encode()):
             return None
-        if not 0 <= _age(began, now).total_seconds() < SIGNED_IN_FOR.total_seconds():
+        age = now - datetime.fromtimestamp(int(began), UTC)
+        if not timedelta(0) <= age < SIGNED_IN_FOR:
             return None
         try:
             name = _name(base64.urlsafe_b64decode(packed.encode()).decode())
         except (binascii.Error, UnicodeDecodeError, ValueError):
             return None
         return Person(name, "session") if name else None
-
-    def form_token(self, browser: str, person: Person | None, form: FormToken) -> str:
-        """The hidden field of a form; ``browser``: the nonce in that browser's cookie."""
-        text = f"{int(form.at.timestamp())}.{form.salt}"
-        return f"{text}.{self._signed('form', _bound(browser, person, text))}"
-
-    def form_of(
-        self, field: str, browser: str, person: Person | None, now: datetime
-    ) -> FormToken | None:
-        """The form that a hidden field stands for; None: stale, or not drawn for this person."""
-        text, _, signature = field.rpartition(".")
-        began, _, salt = text.partition(".")
-        if not browser or not salt or not began.isdigit():
-            return None
-        if not self._is_signed("form", _bound(browser, person, text), signature):
-            return None
-        if not -_CLOCK_STEP <= _age(began, now) < FORM_FOR:
-            return None
-        return FormToken(datetime.fromtimestamp(int(began), UTC), salt)
 
     def _token(self) -> str | None:
         """The token; None: there is none that can be used now, so it lets nobody in."""
@@ -158,26 +121,21 @@ class People:
             return None
         return None if token is None or len(token) < SHORTEST_TOKEN else token
 
-    def _signed(self, purpose: str, text: str) -> str:
+    def _signed(self, text: str) -> str | None:
         token = self._token()
-        key = self._secret if token is None else token.encode()
-        return hmac.new(key, f"{purpose}\n{text}".encode(), hashlib.sha256).hexdigest()
-
-    def _is_signed(self, purpose: str, text: str, signature: str) -> bool:
-        return hmac.compare_digest(self._signed(purpose, text).encode(), signature.encode())
+        if token is None:
+            return None
+        return hmac.new(token.encode(), f"session\n{text}".encode(), hashlib.sha256).hexdigest()
 
 
-def _bound(browser: str, person: Person | None, text: str) -> str:
-    whose = "" if person is None else _packed(person.name)
-    return f"{browser}\n{whose}\n{text}"
-
-
-def _age(seconds: str, now: datetime) -> timedelta:
-    return now - datetime.fromtimestamp(min(int(seconds[:12]), 2**33), UTC)
-
-
-def _packed(name: str) -> str:
-    return base64.urlsafe_b64encode(name.encode()).decode()
+def _is_within(address: str, networks: Iterable[IPv4Network | IPv6Network]) -> bool:
+    """Whether an address lies in one of the networks; IPv4 written as IPv6 is IPv4."""
+    try:
+        one = ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    ways = {one, getattr(one, "ipv4_mapped", None) or one}
+    return any(way in network for way in ways for network in networks)
 
 
 def _name(text: str | None) -> str:

@@ -17,13 +17,13 @@ from driftwatch.settings.web import WebSettings, listen_address
 from driftwatch.web.context import Web
 from driftwatch.web.database import WebDatabase
 from driftwatch.web.fleet_minutes import FleetMinutes
-from driftwatch.web.guard import MOST_HEADER_BYTES
 from driftwatch.web.people import People
 
 if TYPE_CHECKING:
     from uvicorn import Server
 
 _SHUTDOWN_SECONDS = 5
+_MOST_CONNECTIONS, _MOST_HEADER_BYTES = 200, 16_384
 
 
 def web_of(
@@ -38,7 +38,7 @@ def web_of(
 
     Raises ConfigError: the token cannot be read, or is too short.
     """
-    people = People(own.token_file, own.proxy, secrets.token_bytes(32))
+    people = People(own.token_file, own.proxy)
     people.require_token()
     return Web(
         settings=own,
@@ -77,19 +77,18 @@ def server_of(web: Web) -> Server:
     import uvicorn
 
     from driftwatch.web.app import application
-    from driftwatch.web.slow_clients import MOST_CONNECTIONS, BoundedConnection
 
     config = uvicorn.Config(
         application(web),
-        http=BoundedConnection,
+        http="h11",
         ws="none",
         log_config=None,
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        # all of them at work at once: others are told to come again
-        limit_concurrency=MOST_CONNECTIONS + 1,
-        h11_max_incomplete_event_size=2 * MOST_HEADER_BYTES,
+        # others are told to come again
+        limit_concurrency=_MOST_CONNECTIONS,
+        h11_max_incomplete_event_size=_MOST_HEADER_BYTES,
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
     )
     return uvicorn.Server(config)

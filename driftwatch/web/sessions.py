@@ -14,10 +14,9 @@ from starlette.routing import Route
 from driftwatch.notify.numbers import clean
 from driftwatch.web.context import Web
 from driftwatch.web.drawing import page_response
-from driftwatch.web.form_posts import posted
 from driftwatch.web.page import View
 from driftwatch.web.people import LONGEST_NAME, SIGNED_IN_FOR
-from driftwatch.web.visitor import SESSION_COOKIE, Visitor, visitor_of
+from driftwatch.web.visitor import SESSION_COOKIE, Visitor, posted, visitor_of
 
 PATH = "/sign-in"
 _WRONG = "That is not the token of web.token_file, or the name is empty."
@@ -48,8 +47,6 @@ def sign_in(web: Web) -> Iterator[Route]:
         fields = dict((await posted(request, web, visitor, stranger=True)).fields)
         name, back = fields.get("name", "").strip(), own_path(fields.get("back", "/"))
         is_right = await run_in_threadpool(web.people.is_token, fields.get("token", ""))
-        if not is_right:
-            web.attempts.count_wrong(visitor.address, visitor.now)
         if not is_right or not name or len(name) > LONGEST_NAME or not name.isprintable():
             structlog.get_logger().warning("sign-in refused", name=clean(name[:40]))
             return form(visitor, back, _WRONG, 403)

@@ -23,17 +23,12 @@ from fakes.slack_socket import SlackSocket
 BOT_TOKEN = "xoxb-canary-bot-token"
 APP_TOKEN = "xapp-canary-app-token"
 TEAM, APP, BOT = "T0000TEAM", "A0000APP", "B0000BOT"
-ALL_SCOPES = (
-    *("channels:history", "channels:read", "chat:write"),
-    *("usergroups:read", "users:read"),
-)
+ALL_SCOPES = ("channels:history", "chat:write", "users:read")
 # method → the scope that it needs, of those for public channels
 _SCOPES = {
     "chat.postMessage": "chat:write",
     "chat.update": "chat:write",
     "conversations.history": "channels:history",
-    "conversations.members": "channels:read",
-    "usergroups.users.list": "usergroups:read",
     "users.info": "users:read",
 }
 # these take JSON; others read and take forms
@@ -59,7 +54,6 @@ class SlackWorkspace(LoopbackServer):
     Args:
         members: channel → user ids; the app is in all of them.
         names: user id → display name.
-        groups: user group id → user ids.
 
     Attributes:
         scopes: what the bot token may do.
@@ -74,10 +68,9 @@ class SlackWorkspace(LoopbackServer):
         self,
         members: Mapping[str, tuple[str, ...]],
         names: Mapping[str, str] | None = None,
-        groups: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
         super().__init__()
-        self.members, self.names, self.groups = dict(members), dict(names or {}), dict(groups or {})
+        self.members, self.names = dict(members), dict(names or {})
         self.scopes = set(ALL_SCOPES)
         self.archived: set[str] = set()
         self.messages: dict[tuple[str, str], Posted] = {}
@@ -240,21 +233,6 @@ class SlackWorkspace(LoopbackServer):
                 entries.append(entry)
         limit = int(arguments.get("limit") or 100)
         return {"messages": entries[:limit], "has_more": len(entries) > limit}
-
-    def _conversations_members(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        if arguments.get("channel") not in self.members:
-            return {"ok": False, "error": "channel_not_found"}
-        every = self.members[arguments["channel"]]
-        limit, start = int(arguments.get("limit") or 100), int(arguments.get("cursor") or 0)
-        following = str(start + limit) if start + limit < len(every) else ""
-        page = list(every[start : start + limit])
-        return {"members": page, "response_metadata": {"next_cursor": following}}
-
-    def _usergroups_users_list(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        users = self.groups.get(str(arguments.get("usergroup")))
-        if users is None:
-            return {"ok": False, "error": "no_such_subteam"}
-        return {"users": list(users)}
 
     def _users_info(self, arguments: dict[str, Any]) -> dict[str, Any]:
         user = str(arguments.get("user"))

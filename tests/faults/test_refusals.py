@@ -22,7 +22,6 @@ from driftwatch.clock import ManualClock
 from driftwatch.fleet.loopback import Answer, LoopbackServer, Request
 from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.model import Transition
-from driftwatch.receivers import slack_pace
 from driftwatch.receivers.registry import build_senders
 from driftwatch.service.outbox import Outbox
 from driftwatch.service.own_metrics import OwnMetrics
@@ -205,10 +204,8 @@ def test_what_each_kind_does_when_it_is_refused(
     fault: str,
     empty_database: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = ManualClock(AT)
-    monkeypatch.setattr(slack_pace.PACE, "_now", lambda: clock.now().timestamp())
     with ExitStack() as stack:
         kind = KINDS[name](stack, tmp_path)
         store = stack.enter_context(Store.open(shutil.copy(empty_database, tmp_path)))

@@ -14,45 +14,24 @@ from driftwatch.receivers.http import Limits
 from driftwatch.receivers.sender import Message
 from driftwatch.receivers.slack_api import LIMITS, SlackApi
 from driftwatch.receivers.slack_app import SlackAppSender
-from driftwatch.receivers.slack_pace import Pace
 
 CHANNEL, ELSEWHERE = "C0000ONCALL", "C0000OTHER"
 ANA, BEN, EVE = "U0000ANA", "U0000BEN", "U0000EVE"
 
 
-class Clock:
-    """Seconds that pass only while somebody sleeps."""
-
-    def __init__(self) -> None:
-        self.seconds = 100.0
-        self.slept: list[float] = []
-
-    def now(self) -> float:
-        return self.seconds
-
-    def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.seconds += seconds
-
-
 def workspace() -> SlackWorkspace:
-    return SlackWorkspace(
-        {CHANNEL: (ANA, BEN), ELSEWHERE: (ANA,)}, {ANA: "Ana", BEN: "Ben"}, {"S0000SRE": (BEN,)}
-    )
+    return SlackWorkspace({CHANNEL: (ANA, BEN), ELSEWHERE: (ANA,)}, {ANA: "Ana", BEN: "Ben"})
 
 
 def sender(
     slack: SlackWorkspace,
     *,
     clicks: bool = True,
-    clock: Clock | None = None,
     token: str = BOT_TOKEN,
     limits: Limits = LIMITS,
     name: str = "oncall",
 ) -> SlackAppSender:
-    clock = clock or Clock()
-    pace = Pace(clock.now, clock.sleep)
-    return SlackAppSender(SlackApi(name, token, slack.api_url, limits, pace), CHANNEL, clicks)
+    return SlackAppSender(SlackApi(name, token, slack.api_url, limits), CHANNEL, clicks)
 
 
 def told(

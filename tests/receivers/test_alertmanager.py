@@ -145,11 +145,11 @@ def test_one_of_a_cluster_that_is_down_is_no_failure_of_the_others(
     to.send(message(recent(CAP).page()))
     assert len(alertmanager.alerts()) == 1
     told = capfd.readouterr().out
-    assert down.removeprefix("http://") in told and "no connection" in told
+    assert down.removeprefix("http://") in told and "connection refused" in told
     answers = to.keep([recent(CAP).page()])
     assert answers[alertmanager.url.removeprefix("http://")] is None
     failure = answers[down.removeprefix("http://")]
-    assert failure is not None and failure.message == "am: no connection"
+    assert failure is not None and failure.message == "am: connection refused"
     assert refused(sender(down)).permanent is False
 
 

@@ -224,7 +224,7 @@ def test_a_relay_that_drips_meets_the_deadline() -> None:
         finally:
             over.set()
             thread.join()
-    assert (error.message, error.permanent) == ("mail: timed out: no greeting", False)
+    assert (error.message, error.permanent) == ("mail: timed out after 0.6 s", False)
 
 
 def endless(server: socket.socket) -> None:

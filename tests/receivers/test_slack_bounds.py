@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import threading
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
@@ -74,34 +72,6 @@ def test_a_redirect_is_not_followed(slack: SlackWorkspace) -> None:
 def test_an_answer_that_is_too_long_is_not_read_to_its_end(slack: SlackWorkspace) -> None:
     slack.failing["chat.postMessage"] = deque([Answer(200, "{" + "x" * (LIMITS.answer_bytes * 2))])
     assert refused(slack).permanent is False
-
-
-def test_an_answer_that_drips_ends_with_the_total_time(slack: SlackWorkspace) -> None:
-    listener = socket.create_server(("127.0.0.1", 0))
-    ending = threading.Event()
-
-    def drip() -> None:
-        connection, _ = listener.accept()
-        with connection:
-            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
-            while not ending.wait(0.1):
-                try:
-                    connection.sendall(b"x")
-                except OSError:
-                    return
-
-    thread = threading.Thread(target=drip)
-    thread.start()
-    try:
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}/api/"
-        api = SlackApi("oncall", BOT_TOKEN, url, replace(LIMITS, seconds=0.5))
-        with pytest.raises(DeliveryError) as caught:
-            api.ask("auth.test")
-        assert caught.value.permanent is False
-    finally:
-        ending.set()
-        thread.join()
-        listener.close()
 
 
 def test_no_proxy_of_the_environment_sees_a_token(

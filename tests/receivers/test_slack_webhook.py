@@ -218,14 +218,14 @@ def test_no_answer_is_a_time_out(slack: SlackServer) -> None:
     slack.hang_next()
     error = refused(sender(slack, limits=Limits(seconds=1.0, whole=True)))
     assert error.permanent is False
-    assert error.message == "oncall: timed out: no answer"
+    assert error.message == "oncall: no answer within 1 s"
 
 
 def test_nobody_there() -> None:
     with SlackServer() as server:
         url = server.url
     error = refused(SlackSender("oncall", url))
-    assert (error.message, error.permanent) == ("oncall: no connection", False)
+    assert (error.message, error.permanent) == ("oncall: connection refused", False)
 
 
 def test_another_token(slack: SlackServer) -> None:

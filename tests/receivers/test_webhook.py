@@ -114,14 +114,14 @@ def test_a_date_counts_from_the_answers_own_clock() -> None:
 def test_no_answer_is_a_time_out(hook: WebhookServer) -> None:
     hook.hang_next()
     error = refused(sender(hook, limits=Limits(seconds=0.3)))
-    assert (error.message, error.permanent) == ("ops: timed out: no answer", False)
+    assert (error.message, error.permanent) == ("ops: no answer within 0.3 s", False)
 
 
 def test_nobody_there() -> None:
     with WebhookServer(SCHEMA) as server:
         url = server.url
     error = refused(WebhookSender("ops", url))
-    assert (error.message, error.permanent) == ("ops: no connection", False)
+    assert (error.message, error.permanent) == ("ops: connection refused", False)
 
 
 def test_an_answer_that_repeats_the_secret(hook: WebhookServer) -> None:

@@ -26,8 +26,9 @@ from fakes.smtp_server import SmtpServer
 from settings_field_cases import fields
 
 from driftwatch.cli.main import cli
+from driftwatch.collect import http_session
 from driftwatch.database_place import place_of
-from driftwatch.receivers import bounded_socket
+from driftwatch.receivers import email
 from driftwatch.receivers.registry import build_senders
 from driftwatch.service.heartbeat import targets_of
 from driftwatch.settings import load_settings
@@ -90,7 +91,8 @@ def commands(config: Path, calls: list[list[str]], patch: pytest.MonkeyPatch) ->
     def broken(*_: Any) -> Any:
         raise RuntimeError("not expected")
 
-    patch.setattr(bounded_socket, "lookup", broken)
+    for module in (http_session, email):
+        patch.setattr(module, "permitted_addresses", broken)
     for name in ("hook", "app", "am", "mail"):
         words = ["--debug", "doctor", "--send-test", name, "-c", str(config)]
         done = CliRunner().invoke(cli, words, standalone_mode=False)

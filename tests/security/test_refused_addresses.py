@@ -89,7 +89,7 @@ NEVER_ASKED = {"external_url", "web.grafana"}
 # addresses that no field holds: Slack names the first, doctor asks for the second
 OTHERS: dict[str, Callable[[str, Path], Any]] = {
     "what Slack names": lambda host, _: SlackApi("ops", "xoxb-1", f"http://{host}/api/").outside(
-        f"http://{host}/actions", b"{}", "application/json"
+        f"http://{host}/actions", {}
     ),
     "doctor's clock": lambda host, _: clock_offset(f"http://{host}/", SystemClock()),
 }

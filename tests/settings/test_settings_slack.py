@@ -26,8 +26,7 @@ def problems(folder: Path, slack: str) -> list[str]:
         "{webhook_url_file: url}",
         "{bot_token_file: bot, channel: C024BE91L}",
         "{bot_token_file: bot, app_token_file: app, channel: G024BE91L, users: [U024BE7LH]}",
-        "{bot_token_file: bot, app_token_file: app, channel: C1A, user_groups: [S0604QSJC],"
-        " api_url: 'https://slack-gov.com/api/'}",
+        "{bot_token_file: bot, channel: C1A, api_url: 'https://slack-gov.com/api/'}",
     ],
 )
 def test_an_app_or_a_webhook(tmp_path: Path, slack: str) -> None:
@@ -51,7 +50,7 @@ def test_an_app_or_a_webhook(tmp_path: Path, slack: str) -> None:
         ),
         (
             "{bot_token_file: bot, app_token_file: app, channel: C1A, user_groups: [U1A]}",
-            "not the ID of a user group",
+            "receivers.slack.user_groups is gone",
         ),
         ("{bot_token_file: bot, channel: C1A, api_url: 'ftp://slack.com/'}", "only http://"),
         ("{bot_token: xoxb-canary, channel: C1A}", "bot_token"),

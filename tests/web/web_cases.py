@@ -65,7 +65,7 @@ def web_at(
         settings=own,
         plan=plan,
         database=WebDatabase(place_of(database)),
-        people=People(token_file, proxy, b"a secret of this test, 32 bytes"),
+        people=People(token_file, proxy),
         clock=ManualClock(now),
         nonce=lambda: f"nonce-{next(numbers):020}",
         fleet=FleetMinutes(plan),
@@ -77,7 +77,7 @@ def browser(web: Web, *, address: str = "10.0.0.7", **headers: Any) -> TestClien
     """A client with a cookie jar, from the proxy's address unless another is given."""
     client = TestClient(
         application(web),
-        headers={"Accept": "text/html", **headers},
+        headers={"Accept": "text/html", "Origin": "http://testserver", **headers},
         client=(address, 5000),
         follow_redirects=False,
     )

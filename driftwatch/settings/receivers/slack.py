@@ -24,9 +24,8 @@ def _id(first: str, what: str) -> AfterValidator:
 _CHANNEL = "a channel, such as C024BE91L: Slack shows it at the end of its details"
 Channel = Annotated[str, _id("CGD", _CHANNEL)]
 User = Annotated[str, _id("UW", "a person, such as U024BE7LH: profile, Copy member ID")]
-UserGroup = Annotated[str, _id("S", "a user group, such as S0604QSJC: group, Copy group ID")]
 
-_OF_AN_APP = ("app_token_file", "channel", "users", "user_groups")
+_OF_AN_APP = ("app_token_file", "channel", "users")
 
 
 class SlackReceiver(WithSecrets):
@@ -39,9 +38,8 @@ class SlackReceiver(WithSecrets):
         None, description="file with the app's app-level token, xapp-: the buttons work"
     )
     channel: Channel | None = Field(None, description="ID of the channel the app posts to")
-    users: tuple[User, ...] = Field((), description="IDs of who may use the buttons")
-    user_groups: tuple[UserGroup, ...] = Field(
-        (), description="IDs of user groups whose members may"
+    users: tuple[User, ...] = Field(
+        (), description="IDs of who may use the buttons; without it whoever sees the message"
     )
     api_url: Url = Field(
         "https://slack.com/api/", description="the Web API, another one for GovSlack"
@@ -56,8 +54,8 @@ class SlackReceiver(WithSecrets):
                     raise ValueError(f"{name} belongs to an app: give bot_token_file too")
         elif self.channel is None:
             raise ValueError("bot_token_file needs channel, the ID of the channel to post to")
-        if (self.users or self.user_groups) and self.app_token_file is None:
-            raise ValueError("users and user_groups say who may click: give app_token_file too")
+        if self.users and self.app_token_file is None:
+            raise ValueError("users says who may click: give app_token_file too")
         return self
 
     @property
