@@ -2,7 +2,7 @@
 
     python bench/truth.py --seed N [--set quick|smoke|standard|full] [--out FILE.json] [--jobs 2]
                           [--servegen DIR] [--only NAME | --only NAME-SEED]... [--show false]
-                          [--page docs/truth.md --date YYYY-MM-DD]
+                          [--page docs/truth.md --date YYYY-MM-DD] [--beside 0.11=TREE]...
 
 A set is the recorded runs of real servers, the shipped scenarios, and mixed fleets, with faults and
 without. docs/truth.md says what each figure means. Everything is drawn from the seed; any seed
@@ -66,7 +66,9 @@ def _everything(given: argparse.Namespace, folder: Path) -> list[Ran]:
 
     def of_draw(draw: Draw) -> Ran:
         into = folder / draw_name(draw)
-        return run_draw(draw, into, explains=size.explains, whatifs=size.whatifs)
+        return run_draw(
+            draw, into, explains=size.explains, whatifs=size.whatifs, trees=dict(given.beside)
+        )
 
     # the longest first, so that none is left alone at the end
     todo = sorted(every, key=lambda draw: draw.group == "shipped")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -41,16 +42,21 @@ class Case:
         return [*self.options, "--baseline", f"{first}..{last}"]
 
     def stretch(self, findings: Sequence[Finding]) -> Stretch:
-        """The case with what driftwatch said of it."""
+        """The case with what was said of it, from the end of the baseline on."""
+        since = self.start_seconds if self.reference is None else self.reference[1]
+        stays = {
+            instance: [(max(first, since), last) for first, last in spans if last > since]
+            for instance, spans in self.present.items()
+        }
         return Stretch(
             name=self.name,
             draw=self.draw,
-            start_seconds=self.start_seconds,
+            start_seconds=since,
             end_seconds=self.end_seconds,
             instances=self.instances,
             episodes=self.episodes,
-            findings=tuple(findings),
-            present=self.present,
+            findings=tuple(one for one in findings if one.at_seconds >= since),
+            present=stays,
         )
 
 
@@ -59,14 +65,21 @@ def iso(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
 
 
-def driftwatch(*words: str, accept: Sequence[int] = (0,)) -> subprocess.CompletedProcess[str]:
-    """Run it.
+def driftwatch(
+    *words: str, accept: Sequence[int] = (0,), tree: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run it; ``tree``: a checkout of another version.
 
     Raises:
         RuntimeError: it ended with another exit code; with what it said.
     """
     ran = subprocess.run(
-        [sys.executable, "-m", "driftwatch", *words], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "driftwatch", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tree,
+        env=None if tree is None else {**os.environ, "PYTHONPATH": str(tree)},
     )
     # a program that breaks ends with 1 as well, and says so
     broken = ran.returncode != 0 and "Traceback (most recent call last)" in ran.stderr
@@ -77,20 +90,20 @@ def driftwatch(*words: str, accept: Sequence[int] = (0,)) -> subprocess.Complete
     return ran
 
 
-def pages(*words: str) -> tuple[list[dict[str, Any]], float]:
+def pages(*words: str, tree: Path | None = None) -> tuple[list[dict[str, Any]], float]:
     """What ``driftwatch replay --json`` prints with these words, and how long it took.
 
     Exit 1 is taken: failed scrapes are part of most histories.
     """
     began = time.perf_counter()
-    ran = driftwatch("replay", "--json", *words, accept=(0, EXIT_PARTLY))
+    ran = driftwatch("replay", "--json", *words, accept=(0, EXIT_PARTLY), tree=tree)
     seconds = time.perf_counter() - began
     return [json.loads(line) for line in ran.stdout.splitlines()], seconds
 
 
-def replayed(case: Case) -> tuple[tuple[Finding, ...], float]:
-    """The findings of a case, and the seconds it took."""
-    said, seconds = pages(*case.words(), str(case.recording))
+def replayed(case: Case, *more: str, tree: Path | None = None) -> tuple[tuple[Finding, ...], float]:
+    """The findings of a case, and the seconds it took; ``tree``: of another version."""
+    said, seconds = pages(*case.words(), *more, str(case.recording.resolve()), tree=tree)
     return findings_of(said), seconds
 
 

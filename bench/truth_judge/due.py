@@ -9,7 +9,8 @@ from truth_judge.facts import Episode
 from truth_judge.matching import SATURATION
 from truth_judge.saturated import LIMIT_RULES, Saturation, within
 
-TRAFFIC = frozenset({"rate", "prompts", "generations", "prefix-loss"})
+TRAFFIC = frozenset({"rate", "prompts", "generations", "prefix-loss", "client"})
+LENGTHS = frozenset({"LengthDrift"})  # of a new client they may be told, and need not
 LIMIT_PAGES = frozenset({"BatchLimitBinding", "BatchDrift"})
 # the windows of the rules are 10 minutes, and a page waits until it is certain
 DUE_SECONDS = 1200.0
@@ -20,7 +21,11 @@ def with_due(
     episodes: Sequence[Episode], found: Sequence[Saturation], instances: Sequence[str]
 ) -> tuple[Episode, ...]:
     """The episodes with what is due of them, and a stretch of its own for all other saturation."""
-    resolved = [_resolved(one, found, instances) for one in episodes]
+    resolved = [
+        replace(one, allowed=one.allowed | LENGTHS) if one.kind == "client" else one
+        for one in episodes
+    ]
+    resolved = [_resolved(one, found, instances) for one in resolved]
     harming = [one for one in found if one.harms]
     return (*resolved, *(_allowed(one) for one in harming))
 
@@ -39,7 +44,7 @@ def _resolved(episode: Episode, found: Sequence[Saturation], instances: Sequence
         return replace(episode, leaf=None if there else episode.leaf)
     lasts = longest.overlap(episode.start_seconds, episode.end_seconds)
     if lasts < DUE_SECONDS or longest.wait_seconds < DUE_WAIT_SECONDS or not longest.leaves:
-        return replace(episode, allowed=LIMIT_RULES, leaf=None)
+        return replace(episode, allowed=LIMIT_RULES | episode.allowed, leaf=None)
     lost = episode.kind == "prefix-loss"
     leaves = (*((episode.leaf,) if lost and episode.leaf else ()), *longest.leaves)
     began = max(longest.start_seconds, episode.start_seconds)
@@ -49,7 +54,7 @@ def _resolved(episode: Episode, found: Sequence[Saturation], instances: Sequence
         size=None,
         instances=frozenset(one.instance for one in harming),
         pages=LIMIT_PAGES,
-        allowed=LIMIT_RULES | episode.notices,
+        allowed=LIMIT_RULES | episode.notices | episode.allowed,
         leaf=leaves[0],
         also=frozenset(leaves[1:]),
         visible_seconds=began,

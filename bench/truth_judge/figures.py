@@ -15,7 +15,6 @@ from truth_judge.matching import (
     Detection,
     alarms,
     detections,
-    pool_months,
     quiet_months,
 )
 
@@ -23,26 +22,22 @@ GOAL_EPISODES = 240
 GOAL_SERVER_MONTHS = 120.0
 TOLD = ("page", "ticket", "notice")
 SOON_MINUTES = (5, 10, 15)
-PER_POOL = frozenset({"TrafficShift"})  # said once of each pool: counted per pool-month
 NO_VERDICT = "no verdict"
 UNDETERMINED = "undetermined"
 
 
 def false_alarms(stretches: Sequence[Stretch], *, seed: int) -> dict[str, Any]:
-    """False findings per server-month, by severity and by rule; a pool's per pool-month."""
-    months, pools = quiet_months(stretches), pool_months(stretches)
+    """False findings per server-month, by severity and by rule."""
+    months = quiet_months(stretches)
     judged = [a for a in alarms(stretches) if a.verdict == "false"]
     rules = sorted({(a.finding.severity, a.finding.rule) for a in judged})
     return {
         "server_months": sum(months.values()),
-        "pool_months": sum(pools.values()),
         "goal_server_months": GOAL_SERVER_MONTHS,
         "blocks": len(months),
         "by_severity": {s: _rate(judged, months, seed, severity=s) for s in TOLD},
         "by_rule": {
-            f"{rule} ({severity})": _rate(
-                judged, pools if rule in PER_POOL else months, seed, severity=severity, rule=rule
-            )
+            f"{rule} ({severity})": _rate(judged, months, seed, severity=severity, rule=rule)
             for severity, rule in rules
         },
     }

@@ -15,7 +15,7 @@ from truth_judge.bootstrap import ratio, statistic
 from truth_judge.facts import Block, Stretch
 from truth_judge.figures import NO_VERDICT, UNDETERMINED, Verdict
 from truth_judge.matching import Detection, alarms, detections, quiet_months
-from truth_judge.running import Ran
+from truth_judge.running import Ran, paged
 from truth_judge.whatif import PAGES, RECOMMEND, gain_of, summary
 
 QUIET, FAULTS, LIMITS = "mixed-quiet", "mixed-faults", "mixed-limits"
@@ -30,15 +30,31 @@ def goals(ran: Sequence[Ran], *, seed: int) -> list[dict[str, Any]]:
     if not mixed:
         return []
     stretches = [one.stretch for one in mixed]
-    found = [d for d in detections(stretches) if d.episode.pages]
     advised = summary([gain_of(g) for one in mixed for g in one.gains], seed=seed)
+    rows = [
+        *_page_rows(stretches, seed),
+        *_leaf_rows("explain", [v for one in mixed for v in one.explained], seed),
+        *(row for who in (RECOMMEND, PAGES) for row in _advice_rows(who, advised)),
+    ]
+    names = dict.fromkeys(name for one in mixed for name in one.beside)
+    beside = {
+        name: {r["figure"]: r for r in _page_rows([o.beside[name] for o in mixed], seed)}
+        for name in names
+    }
+    return [
+        {**row, "beside": {name: of.get(row["figure"]) for name, of in beside.items()}}
+        for row in rows
+    ]
+
+
+def _page_rows(stretches: Sequence[Stretch], seed: int) -> list[dict[str, Any]]:
+    """What can be said of whoever pages."""
+    found = [d for d in detections(stretches) if d.episode.pages]
     return [
         *_false_rows(stretches, seed),
         _share("pages that had to come, found", "≥ 98 %", found, seed),
         *_loss_rows(found, seed),
-        *_leaf_rows("explain", [v for one in mixed for v in one.explained], seed),
-        *_leaf_rows("pages", [v for one in mixed for v in one.paged], seed),
-        *(row for who in (RECOMMEND, PAGES) for row in _advice_rows(who, advised)),
+        *_leaf_rows("pages", [v for one in stretches for v in paged(one)], seed),
     ]
 
 
@@ -46,7 +62,7 @@ def _false_rows(stretches: Sequence[Stretch], seed: int) -> Iterable[dict[str, A
     months = quiet_months(stretches)
     judged = [a for a in alarms(stretches) if a.verdict == "false"]
     named: list[tuple[str, str, Sequence[Stretch]]] = [
-        ("false pages per quiet server-month", "≤ 0.05, upper ≤ 0.2", stretches)
+        ("false pages per quiet server-month", "≤ 0.1, upper ≤ 0.5", stretches)
     ]
     named += [
         (f"… {name}", "", [s for s in stretches if s.name == name])
@@ -59,7 +75,7 @@ def _false_rows(stretches: Sequence[Stretch], seed: int) -> Iterable[dict[str, A
     for rule, _ in pages.most_common():
         yield _rate(f"… {rule}", "", stretches, "page", rule, seed)
     yield _rate("false tickets per server-month", "≤ 0.1", stretches, "ticket", None, seed)
-    yield _rate("false notices per server-month", "≤ 1", stretches, "notice", None, seed)
+    yield _rate("false notices per server-month", "≤ 0.5", stretches, "notice", None, seed)
     notices = Counter(a.finding.rule for a in judged if a.finding.severity == "notice")
     for rule, _ in notices.most_common():
         yield _rate(f"… {rule}", "", stretches, "notice", rule, seed)
@@ -96,7 +112,7 @@ def _share(figure: str, goal: str, found: Sequence[Detection], seed: int) -> dic
 
 
 def _loss_rows(found: Sequence[Detection], seed: int) -> Iterable[dict[str, Any]]:
-    for size, goal in zip(LOSSES, ("≥ 98 %", "≥ 99 %", "100 %"), strict=True):
+    for size, goal in zip(LOSSES, ("≥ 96 %", "≥ 99 %", "100 %"), strict=True):
         own = [d for d in found if d.episode.kind == "loss" and d.episode.size == size]
         yield _share(f"{100 * size:g} % slower, found", goal, own, seed)
         delays: dict[Block, list[float]] = {}
@@ -116,7 +132,7 @@ def _leaf_rows(who: str, told: Sequence[Verdict], seed: int) -> Iterable[dict[st
 
     right = over(lambda v: v.said == v.true)
     wrong = over(lambda v: v.said not in (v.true, *_SILENT))
-    yield _row(f"right leaf ({who})", "≥ 95 %", len(told), right, "%")
+    yield _row(f"right leaf ({who})", "≥ 96 %", len(told), right, "%")
     yield _row(f"wrong leaf ({who})", "≤ 2 %", len(told), wrong, "%")
 
 

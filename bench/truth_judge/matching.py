@@ -150,16 +150,6 @@ def quiet_months(stretches: Iterable[Stretch]) -> dict[Block, float]:
     return months
 
 
-def pool_months(stretches: Iterable[Stretch]) -> dict[Block, float]:
-    """Months of a pool, for what is said once of each: all of a stretch, episodes or not."""
-    months: dict[Block, float] = {}
-    for stretch in stretches:
-        for day, seconds in _by_day(stretch.start_seconds, stretch.end_seconds):
-            block = stretch.block(day * DAY_SECONDS)
-            months[block] = months.get(block, 0.0) + seconds / MONTH_SECONDS
-    return months
-
-
 def _outside(
     stay: tuple[float, float], windows: Sequence[tuple[float, float]]
 ) -> Iterator[tuple[float, float]]:

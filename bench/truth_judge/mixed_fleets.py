@@ -35,17 +35,50 @@ from truth_judge.mixed_pools import (
 )
 
 SLOWER = ("SlowerAtEqualLoad", "ReplicaSlow")
-LENGTHS = ("LengthDrift", "TrafficShift")  # of one pool the second stands for the first
+LENGTHS = ("LengthDrift",)
 EVERY = 6 * HOUR  # an episode and the quiet after it
 
 
 def quiet(rng: Random, servers: int, days: int, pinned_days: float, traces: Traces) -> Data:
     """Nothing is injected: from nearly idle to 95 % of what the servers can do."""
     low, high = ((0.02, 0.15), (0.15, 0.6), (0.6, 0.95))[int(rng.choice(3, p=[0.3, 0.4, 0.3]))]
-    return pool_drawn(
+    made = pool_drawn(
         "mixed-quiet", rng, traces, servers, days, pinned_days, roomy(rng),
         log_uniform(rng, low, high), speed_is_measured=False,
     )  # fmt: skip
+    made["faults"] = [*_restarts(rng, servers, days), *_rollouts(rng, made["pool"], days)]
+    return made
+
+
+def _restarts(rng: Random, servers: int, days: int) -> list[Data]:
+    """Servers that start again, now and then: nothing is wrong after it."""
+    often = log_uniform(rng, 0.05, 1.0) if chance(rng, 0.6) else 0.0
+    return [
+        {"kind": "restart", "at": seconds(at), "replicas": [int(rng.integers(servers))]}
+        for at in np.sort(rng.uniform(0, days * DAY - HOUR, rng.poisson(often * days)))
+    ]
+
+
+def _rollouts(rng: Random, pool: Data, days: int) -> list[Data]:
+    """All servers one after the other: the same again, or a release that is no slower."""
+    found: list[Data] = []
+    for at in np.sort(rng.uniform(0, days * DAY - HOUR, rng.poisson(0.2 * days))):
+        one: Data = {"kind": "rollout", "at": seconds(at), "every": "90s", "down": "50s"}
+        if chance(rng, 0.5) and not found and ("vllm_version" in pool or "image" in pool):
+            name, value = _released(pool, NEW)
+            one[name] = value
+        found.append(one)
+    return found
+
+
+OLD, NEW = 0, 1
+
+
+def _released(pool: Data, which: int) -> tuple[str, str]:
+    """Which key says what release the pool runs, and the old or the new one."""
+    if "vllm_version" in pool:
+        return "vllm_version", ("0.10.2", "0.11.0")[which]
+    return "image", (OLD_IMAGE, NEW_IMAGE)[which]
 
 
 def _when(rng: Random, slot: float, lasting: float) -> Data:
@@ -70,6 +103,7 @@ FAULTS: Sequence[tuple[str, float]] = (
     ("loss", 0.05), ("loss", 0.1), ("loss", 0.15), ("loss", 0.15), ("loss", 0.2), ("loss", 0.2),
     ("loss", 0.3), ("loss", 0.3), ("throttle", 0.25), ("upgrade", 0.2), ("prompts", 2.0),
     ("prompts", 4.0), ("generations", 2.0), ("generations", 4.0), ("generations", 0.06),
+    ("client", 0.3),
 )  # fmt: skip
 SURGES: Sequence[tuple[str, float]] = (
     ("rate", 1.7), ("rate", 2.5), ("rate", 3.5), ("prompts", 2.0), ("prompts", 4.0),
@@ -88,8 +122,11 @@ def faults(rng: Random, servers: int, days: int, pinned_days: float, traces: Tra
         when = _when(rng, slot, float(rng.uniform(HOUR, 2 * HOUR)))
         if kind in ("loss", "throttle", "upgrade"):
             _slow(made, rng, kind, size, when)
+        elif kind == "client":
+            _join(made, rng, when)
         else:
             _change(made, kind, size, when)
+    made.setdefault("faults", []).extend(_restarts(rng, servers, days))
     return made
 
 
@@ -127,13 +164,26 @@ def _slow(made: Data, rng: Random, kind: str, size: float, when: Data) -> None:
         kinds = {"loss": "slowdown", "throttle": "clock_throttle"}
         into.append({"kind": kinds[kind], "factor": round(factor, 4), **when})
         return
-    new, old = ("0.11.0", "0.10.2") if "vllm_version" in pool else (NEW_IMAGE, OLD_IMAGE)
-    name = "vllm_version" if "vllm_version" in pool else "image"
+    name, new = _released(pool, NEW)
+    _, old = _released(pool, OLD)
     for at, times, value in ((when["at"], factor, new), (when["until"], 1 / factor, old)):
         into.append(
             {"kind": "rollout", "at": at, "every": "60s", "down": "50s",
              "factor": round(times, 4), name: value}
         )  # fmt: skip
+
+
+def _join(made: Data, rng: Random, when: Data) -> None:
+    """A client that nobody has seen before: lengths may be told of, and need not."""
+    share = round(float(rng.uniform(0.15, 0.6)), 3)
+    most = int(made["pool"]["serving"]["max_model_len"])
+    client = {
+        "share_ratio": share,
+        "prompt_tokens": round(log_uniform(rng, 30, most / 2)),
+        "generation_tokens": round(log_uniform(rng, 3, 600)),
+    }
+    made["traffic"].setdefault("changes", []).append({"new_client": client, **when})
+    made["truth"]["effects"].append({"what": "a new client", "kind": "client", **when})
 
 
 def _change(made: Data, kind: str, size: float, when: Data) -> None:

@@ -152,17 +152,64 @@ def _traffic(rng: Random, traces: Traces, days: int) -> Data:
             "prompt_factor": float(rng.choice([1.0, 1.0, 0.4, 2.5])),
             "generation_factor": float(rng.choice([1.0, 1.0, 0.3, 2.0])),
         }
-    if chance(rng, 0.4):
-        since = float(rng.integers(19, 24))
-        found["hours"] = [
-            {
-                "since_hour": since,
-                "until_hour": float(rng.integers(2, 8)),
-                "prompt_factor": round(log_uniform(rng, 1.5, 5.0), 2),
-                "generation_factor": round(log_uniform(rng, 0.05, 0.6), 3),
-                "rate_factor": round(log_uniform(rng, 0.4, 1.2), 2),
-            }
-        ]
+    if hours := [*_heavy_nights(rng), *_idle_nights(rng)]:
+        found["hours"] = hours
+    return found
+
+
+def _heavy_nights(rng: Random) -> list[Data]:
+    """Long prompts with short answers in the night: mostly prefill."""
+    if not chance(rng, 0.4):
+        return []
+    return [
+        {
+            "since_hour": float(rng.integers(19, 24)),
+            "until_hour": float(rng.integers(2, 8)),
+            "prompt_factor": round(log_uniform(rng, 1.5, 5.0), 2),
+            "generation_factor": round(log_uniform(rng, 0.05, 0.6), 3),
+            "rate_factor": round(log_uniform(rng, 0.4, 1.2), 2),
+        }
+    ]
+
+
+def _idle_nights(rng: Random) -> list[Data]:
+    """Hours with a request now and then."""
+    if not chance(rng, 0.3):
+        return []
+    since = int(rng.integers(0, 24))
+    until = (since + int(rng.integers(3, 9))) % 24
+    rate = round(log_uniform(rng, 0.003, 0.1), 4)
+    return [{"since_hour": float(since), "until_hour": float(until), "rate_factor": rate}]
+
+
+def _answers_of_five_tokens(rng: Random) -> list[Data]:
+    """A pool that classifies: answers of a few tokens, all the time."""
+    if not chance(rng, 0.15):
+        return []
+    factor = round(log_uniform(rng, 0.012, 0.05), 4)
+    rate = round(log_uniform(rng, 1.0, 3.0), 2)
+    return [{"at": "0", "generation_factor": factor, "rate_factor": rate}]
+
+
+def _coming_and_going(rng: Random, most_tokens: int, days: int) -> list[Data]:
+    """Clients of their own lengths that send for some minutes or hours, several times a day.
+
+    They do so from the start on: a baseline has seen them, if it is as long as they stay away.
+    """
+    if not chance(rng, 0.5):
+        return []
+    found: list[Data] = []
+    for _ in range(int(rng.integers(1, 4))):
+        client = {
+            "share_ratio": round(float(rng.uniform(0.1, 0.6)), 3),
+            "prompt_tokens": round(log_uniform(rng, 30, most_tokens / 3)),
+            "generation_tokens": round(log_uniform(rng, 3, 500)),
+        }
+        for at in np.sort(
+            rng.uniform(0, days * DAY - 60, rng.poisson(log_uniform(rng, 0.7, 8) * days))
+        ):
+            until = min(at + log_uniform(rng, 600, 3 * HOUR), days * DAY - 1)
+            found.append({"at": seconds(at), "until": seconds(until), "new_client": client})
     return found
 
 
@@ -219,6 +266,10 @@ def pool_drawn(
     """A pool of its own, with nothing injected yet."""
     pool, least = _pool(rng, servers, serving)
     traffic = _traffic(rng, traces, days) | {"utilisation_ratio": round(utilisation, 4)}
+    most_tokens = int(serving["max_model_len"])
+    changes = [*_answers_of_five_tokens(rng), *_coming_and_going(rng, most_tokens, days)]
+    if changes:
+        traffic["changes"] = changes
     found: Data = {
         "name": name,
         "title": "a pool that resembles no other",
@@ -260,8 +311,9 @@ def usual_times(data: Mapping[str, Any], seed: int, requests: float = 300.0) -> 
     plain = {
         k: v
         for k, v in data["traffic"].items()
-        if k not in ("utilisation_ratio", "bursts", "hours", "season")
+        if k not in ("utilisation_ratio", "bursts", "hours", "season", "changes")
     }
+    plain["changes"] = [c for c in data["traffic"].get("changes", ()) if "new_client" not in c]
     alone = Scenario.model_validate(
         {**data, "pool": single, "traffic": {**plain, "requests_per_second": busy}}
     )

@@ -51,6 +51,14 @@ def _parser(description: str) -> argparse.ArgumentParser:
         choices=("false", "wrong", "missed"),
         help="print each false page, each wrong one, or each episode that nobody was told of",
     )
+    parser.add_argument(
+        "--beside",
+        action="append",
+        default=[],
+        metavar="NAME=TREE",
+        type=_tree,
+        help="replay with the driftwatch of another checkout too, and print its figures beside",
+    )
     parser.add_argument("--page", help="a Markdown page whose figures are made anew", type=Path)
     parser.add_argument("--date", help="printed beside the figures")
     return parser
@@ -60,6 +68,13 @@ def _seed(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
     return int(text)
+
+
+def _tree(text: str) -> tuple[str, Path]:
+    name, _, tree = text.partition("=")
+    if not (Path(tree) / "driftwatch").is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r}: {tree or 'no folder'} has no driftwatch/")
+    return name, Path(tree).resolve()
 
 
 def draw_name(draw: Draw) -> str:

@@ -67,20 +67,25 @@ def _goals(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """What the project is held to, on the mixed fleets."""
     if not rows:
         return []
+    names = list(rows[0]["beside"])
+
+    def cells(row: Mapping[str, Any] | None) -> str:
+        if row is None:
+            return _NONE
+        count = "" if row["count"] is None else f" ({row['count']})"
+        return interval(row["estimate"], row["unit"]) + count
+
+    def of_others(row: Mapping[str, Any]) -> tuple[str, ...]:
+        return tuple(cells(row["beside"][name]) for name in names)
+
     return [
         "### The goals, on mixed fleets",
         "",
+        "In parentheses: how many.",
+        "",
         *table(
-            ("figure", "goal", "measured", "count"),
-            [
-                (
-                    row["figure"],
-                    row["goal"] or _NONE,
-                    interval(row["estimate"], row["unit"]),
-                    _NONE if row["count"] is None else row["count"],
-                )
-                for row in rows
-            ],
+            ("figure", "goal", "measured", *names),
+            [(row["figure"], row["goal"] or _NONE, cells(row), *of_others(row)) for row in rows],
         ),
     ]
 
@@ -99,8 +104,7 @@ def _false(false: Mapping[str, Any]) -> list[str]:
         goal = f"; the goal asks for {group['goal_server_months']:g}" if short else ""
         lines += [
             f"{name}: {group['server_months']:.3g} quiet server-months in {group['blocks']} "
-            f"(seed, day) blocks{goal}. {group['pool_months']:.3g} pool-months, over which "
-            "`TrafficShift` is counted.",
+            f"(seed, day) blocks{goal}.",
             "",
         ]
     return lines

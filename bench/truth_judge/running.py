@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,9 @@ from truth_judge.moments import Moment, leaf_then, moments_of
 from truth_judge.saturated import leaves_then
 from truth_judge.sets import Draw
 from truth_judge.whatif import AT_MOST_SECONDS, PAGES, RECOMMEND
+from truth_judge.yardstick import judged
 
+YARDSTICK = "yardstick"
 FAILED = "failed"  # the command ended with an error
 MOST_ROWS = 300_000  # explain reads a whole recording; of a larger one it is given the days around
 AROUND_SECONDS = 6 * 3600.0
@@ -45,6 +47,8 @@ class Ran:
     gains: list[dict[str, Any]] = field(default_factory=list)
     make_seconds: float = 0.0
     replay_seconds: float = 0.0
+    # what others said of the same recording: the yardstick, other versions
+    beside: Mapping[str, Stretch] = field(default_factory=dict)
 
 
 def run_recorded(case: Case) -> Ran:
@@ -55,12 +59,18 @@ def run_recorded(case: Case) -> Ran:
     return Ran("recorded", stretch, said, paged(stretch), replay_seconds=seconds)
 
 
-def run_draw(draw: Draw, folder: Path, *, explains: int, whatifs: int) -> Ran:
-    """A scenario under a seed: made, replayed, explained, asked what the advice would have done."""
+def run_draw(
+    draw: Draw, folder: Path, *, explains: int, whatifs: int, trees: Mapping[str, Path]
+) -> Ran:
+    """A scenario under a seed: made, replayed, explained, asked what the advice would have done.
+
+    ``trees``: checkouts of other versions by name, which replay it too.
+    """
     began = time.perf_counter()
     case = fleets.made(draw, folder)
     make_seconds = time.perf_counter() - began
-    findings, seconds = replayed(case)
+    # nobody reads the advice of pages where no episode is carried out again
+    findings, seconds = replayed(case, *(() if whatifs else ("--no-advice",)))
     stretch = case.stretch(findings)
     around = folder / "around"
     said = [_explained(case, one, around) for one in moments_of(case, explains, draw.seed)]
@@ -70,8 +80,13 @@ def run_draw(draw: Draw, folder: Path, *, explains: int, whatifs: int) -> Ran:
         whom: Iterable[str | None] = episode.instances or (None,)
         out += [(instance, episode.start_seconds, episode.until_seconds) for instance in whom]
     wanders = wander(counters_of(case.recording), out)
+    beside = {} if case.reference is None else {YARDSTICK: case.stretch(judged(case))}
+    for name, tree in trees.items():
+        beside[name] = case.stretch(replayed(case, tree=tree)[0])
     shutil.rmtree(folder)
-    return Ran(draw.group, stretch, said, paged(stretch), wanders, gains, make_seconds, seconds)
+    return Ran(
+        draw.group, stretch, said, paged(stretch), wanders, gains, make_seconds, seconds, beside
+    )
 
 
 def _explained(case: Case, moment: Moment, around: Path | None = None) -> Verdict:

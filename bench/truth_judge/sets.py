@@ -17,7 +17,7 @@ import numpy as np
 from truth_judge import mixed_fleets
 from truth_judge.mixed_pools import Traces
 
-SETS = ("quick", "smoke", "standard", "full")
+SETS = ("quick", "smoke", "pages", "standard", "full")
 
 Scenario = Mapping[str, Any]
 
@@ -43,8 +43,8 @@ class Size:
         quiet: pools of ``mixed-quiet``.
         faults: pools of ``mixed-faults``, and as many of ``mixed-limits``.
         servers: fewest and most of a pool.
-        days: how long a pool runs.
-        pinned_days: so many of them are its baseline.
+        days: how long a pool runs after its baseline; that is what is judged.
+        pinned_days: how long its baseline is, one of these at random.
         explains: moments of a stretch at which ``driftwatch explain`` is asked, at most.
         whatifs: episodes of a stretch whose advice is carried out, at most.
     """
@@ -56,18 +56,19 @@ class Size:
     faults: int
     servers: tuple[int, int]
     days: int
-    pinned_days: float
+    pinned_days: tuple[int, ...]
     explains: int
     whatifs: int
 
 
 SIZES: Mapping[str, Size] = {
     # 24 server-days in some minutes of one core: for a change of a detector, the same hour
-    "quick": Size(False, 0.0, 0, 2, 1, (2, 2), 3, 1.0, 0, 0),
-    "smoke": Size(True, 9.0, 1, 1, 1, (2, 2), 3, 1.0, 2, 2),
-    # 10 server-months and more in an hour of two cores
-    "standard": Size(True, 0.0, 0, 12, 7, (1, 4), 5, 2.0, 8, 5),
-    "full": Size(True, 400.0, 10, 110, 60, (1, 4), 7, 2.0, 24, 24),
+    "quick": Size(False, 0.0, 0, 2, 1, (1, 3), 2, (1,), 0, 0),
+    "smoke": Size(True, 9.0, 1, 1, 1, (1, 3), 2, (1,), 2, 2),
+    # pages alone, of 10 server-months and more after the baselines
+    "pages": Size(False, 0.0, 0, 20, 11, (1, 4), 3, (1, 1, 2, 2, 7), 0, 0),
+    "standard": Size(True, 0.0, 0, 20, 11, (1, 4), 3, (1, 1, 2, 2, 7), 8, 5),
+    "full": Size(True, 400.0, 10, 110, 60, (1, 4), 5, (1, 1, 2, 2, 7), 24, 24),
 }
 MIXED: Mapping[str, tuple[str, Callable[..., dict[str, Any]]]] = {
     "mixed-quiet": ("healthy", mixed_fleets.quiet),
@@ -87,10 +88,8 @@ def draws(size: Size, seed: int, shipped: Mapping[str, float], traces: Traces) -
             own = derived(seed, name, k)
             rng = np.random.default_rng(own)
             low, high = size.servers
-            # a replica that is slow among others needs others
-            least = low if group == "healthy" else max(low, 2)
-            servers = int(rng.integers(least, high + 1))
-            made = make(rng, servers, size.days, size.pinned_days, traces)
+            servers, pinned = int(rng.integers(low, high + 1)), int(rng.choice(size.pinned_days))
+            made = make(rng, servers, pinned + size.days, float(pinned), traces)
             yield Draw(name, own, made, group)
 
 

@@ -44,12 +44,18 @@ if TYPE_CHECKING:
     help="Keep minutes, incidents and advice in this new database; explain, report and web read it "
     "with --db.",
 )
+@click.option(
+    "--no-advice",
+    is_flag=True,
+    help="Simulate no advice: pages come without one, months of history in a fraction of the time.",
+)
 @click.option("--all", "whole", is_flag=True, help="Print every page whole, notices too.")
 @click.option("--json", "as_json", is_flag=True, help="Print every page as a line of JSON.")
 def command(
     history: History,
     write_pins: Path | None,
     database: Place | None,
+    no_advice: bool,
     whole: bool,
     as_json: bool,
 ) -> None:
@@ -75,6 +81,7 @@ def command(
     with ExitStack() as opened:
         sources = opened.enter_context(history.sources(progress))
         plan = with_proposals(history.plan)
+        plan = replace(plan, simulations=0) if no_advice else plan
         silent = SilentRules(plan.enabled)
         first, last = span = history.span(sources)
         try:

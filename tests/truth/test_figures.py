@@ -116,16 +116,3 @@ def test_one_page_is_enough_and_its_estimate_is_held_against_what_was_lost() -> 
     assert cell["told_once_ratio"]["value"] == 0.75
     assert cell["loss_error"]["median"]["value"] == pytest.approx(0.02)
     assert [cell[f"within_{m}min_ratio"]["value"] for m in (5, 10, 15)] == [0.0, 1.0, 1.0]
-
-
-def test_what_is_said_once_of_a_pool_is_counted_over_its_months() -> None:
-    two = []
-    for number in range(12):
-        start = number * DAY_SECONDS
-        said = fired(start + 60, "TrafficShift", "notice")
-        servers = (A, "b:8000")
-        two.append(Stretch("s", "seed 1", start, start + DAY_SECONDS, servers, (), (said,)))
-    figures = false_alarms(two, seed=1)
-    month = 12 * DAY_SECONDS / MONTH_SECONDS
-    assert figures["server_months"] == pytest.approx(2 * month)
-    assert figures["by_rule"]["TrafficShift (notice)"]["value"] == pytest.approx(12 / month)
