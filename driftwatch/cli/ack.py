@@ -62,7 +62,7 @@ def _reached(store: Store, incident: Incident) -> list[str]:
     """The receivers that got its page, or are about to."""
     from driftwatch.incidents.outbox_history import OutboxHistory
 
-    records = store.outbox_records(incident.started_at, {incident.id})
+    records = store.outbox_records({incident.id})
     return OutboxHistory(records).receivers_of(incident.id)
 
 

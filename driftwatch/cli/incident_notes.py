@@ -26,7 +26,7 @@ def notes_of(incidents: Iterable[Incident], store: Store, now: datetime) -> dict
     from driftwatch.incidents.silence import labels_of, matches
 
     undelivered: Counter[str] = Counter()
-    for record in store.outbox_records(now):
+    for record in store.outbox_records():
         undelivered[record.subject] += record.is_pending or record.is_dead
     silences, notes = store.silences(now), {}
     for one in incidents:

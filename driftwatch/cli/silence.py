@@ -57,8 +57,7 @@ def command(
     A matcher is name=value, name!=value, name=~regex or name!~regex (the whole label has to
     match). Labels: alert (the name), rule (the name with the rule's own labels), severity, and
     those of the target (instance, engine, pool, model_name). Who got the firing page still gets
-    its resolve. When the silence ends, driftwatch pages the alerts that still fire; 15 min before,
-    it tells their receivers of the end.
+    its resolve. When the silence ends, driftwatch pages the alerts that still fire.
     """
     now = SystemClock().now()
     if listing + (expire is not None) + (extend is not None) + bool(matchers) != 1:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
-from driftwatch.incidents.occasion import Occasion
+from driftwatch.incidents.occasion import Acknowledgement
 
 Reason = Literal[
     "first",
@@ -19,11 +19,10 @@ Reason = Literal[
     "resolved",
     "acknowledged",
     "unacknowledged",
-    "silence ends",
     "scheduled",
 ]
-# what a message is about: an incident, a week's report, a silence, a change
-Kind = Literal["incident", "report", "silence", "change"]
+# what a message is about: an incident, a week's report
+Kind = Literal["incident", "report"]
 MessageEvent = Literal[
     "firing",
     "advised",
@@ -32,8 +31,6 @@ MessageEvent = Literal[
     "acknowledged",
     "unacknowledged",
     "report",
-    "ending",
-    "change",
 ]
 # dead: given up, and counted as undelivered; withdrawn: a later message says what this one would
 DeliveryStatus = Literal["pending", "sent", "dead", "withdrawn"]
@@ -43,7 +40,7 @@ DeliveryStatus = Literal["pending", "sent", "dead", "withdrawn"]
 class PlannedDelivery:
     """One message to one receiver; (kind, subject, event, number, receiver) is planned once."""
 
-    subject: str  # incident id, week, silence id or change id
+    subject: str  # incident id or week
     event: MessageEvent
     receiver: str  # the receiver's name, never its URL
     reason: Reason  # why it is sent
@@ -51,8 +48,8 @@ class PlannedDelivery:
     planned_at: datetime  # from when it may be sent
     kind: Kind = "incident"
     number: int = 0  # 0 the first of this event, 1 its first repeat
-    # what is to be said beside the page, None = nothing; its text is made of it before it is stored
-    occasion: Occasion | None = None
+    # who took it or gave it back; its text is made of it before it is stored
+    occasion: Acknowledgement | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +58,7 @@ class Delivery:
 
     id: int  # number in the outbox
     kind: Kind
-    subject: str  # incident id, week, silence id or change id
+    subject: str  # incident id or week
     incident_id: str | None  # of an incident: the same as subject
     event: MessageEvent
     number: int  # 0 the first of this event, 1 its first repeat

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from driftwatch.incidents.actions import Action
-from driftwatch.incidents.silence import Silence
 from driftwatch.model import Incident
 
 
@@ -35,14 +34,3 @@ class Acknowledgement:
             incident.acknowledged_comment or "",
             None,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class EndingSilence:
-    """A silence ends soon, and alerts that it holds back still fire."""
-
-    silence: Silence
-    incidents: tuple[Incident, ...]  # those that this receiver is sent when it ends
-
-
-Occasion = Acknowledgement | EndingSilence

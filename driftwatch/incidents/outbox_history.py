@@ -1,4 +1,4 @@
-"""What the outbox holds of incidents and silences: the planner's memory. Pure.
+"""What the outbox holds of incidents: the planner's memory. Pure.
 
 Everything that the planner needs to know of the past it reads here, so a restart, a reload or an
 upgrade between two plans changes none of them.
@@ -15,8 +15,8 @@ from datetime import datetime
 class OutboxRecord:
     """What the outbox holds of one event about one subject, for one receiver, with one reason."""
 
-    kind: str  # incident or silence
-    subject: str  # incident id or silence id
+    kind: str
+    subject: str  # incident id
     receiver: str
     event: str
     reason: str
@@ -74,14 +74,6 @@ class OutboxHistory:
         """When it was last planned to tell receivers that nobody has it any more."""
         records = self._of.get(incident_id, ())
         times = [one.planned_at for one in records if one.event == "unacknowledged"]
-        return max(times, default=None)
-
-    def planned_at(self, subject: str, reason: str, receiver: str) -> datetime | None:
-        """When a message with this reason was last planned for a receiver."""
-        records = self._of.get(subject, ())
-        times = [
-            one.planned_at for one in records if (one.reason, one.receiver) == (reason, receiver)
-        ]
         return max(times, default=None)
 
     def _pages(self, incident_id: str) -> list[OutboxRecord]:

@@ -22,7 +22,7 @@ from typing import Literal
 
 from driftwatch.incidents.actions import Action
 from driftwatch.incidents.delivery import MessageEvent, PlannedDelivery, Reason
-from driftwatch.incidents.occasion import Acknowledgement, EndingSilence, Occasion
+from driftwatch.incidents.occasion import Acknowledgement
 from driftwatch.incidents.outbox_history import OutboxHistory, OutboxRecord
 from driftwatch.incidents.routing import Routed, Routes
 from driftwatch.incidents.silence import Silence, silenced_by
@@ -40,10 +40,6 @@ class Plan:
     planned_actions: tuple[int, ...] = ()  # numbers of the actions whose messages are among them
 
 
-# before a silence ends; one that lasts less than twice this has no reminder
-REMINDER = timedelta(minutes=15)
-
-
 def plan_deliveries(
     transitions: Iterable[Transition],
     routes: Routes,
@@ -53,16 +49,13 @@ def plan_deliveries(
     open_incidents: Mapping[str, Incident],
     records: Iterable[OutboxRecord] = (),
     actions: Iterable[Action] = (),
-    elsewhere: Iterable[Incident] = (),
 ) -> Plan:
     """Plan the deliveries of one tick, or of what people did between two.
 
     ``transitions``: in order, each incident with its page; ``routes``: who is sent what;
     ``silences``: those that hold or held, with when they ended; ``open_incidents``: key → incident
     after the tick, acknowledged as the store has it; ``records``: what the outbox holds of these
-    incidents, of those of the transitions, and of silences; ``actions``: what people did that
-    nobody was told of;
-    ``elsewhere``: what is open in other batches, as it was planned there.
+    incidents and of those of the transitions; ``actions``: what people did that nobody was told of.
     Raises ValueError: an incident of a transition has no page.
     """
     members: dict[str, list[Incident]] = {}
@@ -79,7 +72,6 @@ def plan_deliveries(
         key: draft.advance(incident, is_fresh=incident.id in fresh)
         for key, incident in sorted(open_incidents.items())
     }
-    draft.announce_endings([*after.values(), *elsewhere])
     return Plan(
         open_incidents=after,
         transitions=tuple(marked),
@@ -146,27 +138,6 @@ class _Draft:
         is_held = is_fresh or incident.is_quiet
         return replace(incident, silenced_by=silence if is_held else None)
 
-    def announce_endings(self, incidents: Iterable[Incident]) -> None:
-        """Tell of silences that end soon while what they hold back still fires."""
-        by_silence: dict[str, list[Incident]] = {}
-        for incident in incidents:
-            by = self._held.get(incident.id, incident.silenced_by)
-            if by is not None and incident.acknowledged_at is None:
-                by_silence.setdefault(by, []).append(incident)
-        for silence in self._silences:
-            begins = silence.until - REMINDER
-            lasting = silence.until - silence.starts_at > 2 * REMINDER
-            if silence.id not in by_silence or not lasting or self._now < begins:
-                continue
-            of_receiver: dict[str, list[Incident]] = {}
-            for incident in by_silence[silence.id]:
-                for name in {*self._route(incident).receivers, *self._reached(incident)}:
-                    of_receiver.setdefault(name, []).append(incident)
-            for name, firing in sorted(of_receiver.items()):
-                before = self._history.planned_at(silence.id, "silence ends", name)
-                if before is None or before < begins:
-                    self._announce(name, EndingSilence(silence, tuple(firing)))
-
     def _send_owed(self, incident: Incident, *, is_fresh: bool) -> None:
         """The page, to whom it was never sent."""
         if is_fresh:
@@ -225,7 +196,7 @@ class _Draft:
         incident: Incident,
         event: MessageEvent,
         reason: Reason,
-        occasion: Occasion | None = None,
+        occasion: Acknowledgement | None = None,
     ) -> None:
         if incident.page is None:
             raise ValueError(f"incident {incident.id} is to be sent and its page is not rendered")
@@ -243,18 +214,6 @@ class _Draft:
                     occasion=occasion,
                 )
             )
-
-    def _announce(self, receiver: str, ending: EndingSilence) -> None:
-        id_ = ending.silence.id
-        number = self._history.next_number(id_, receiver, "ending")
-        self._add(
-            PlannedDelivery(
-                *(id_, "ending", receiver, "silence ends", {}, self._now),
-                kind="silence",
-                number=number,
-                occasion=ending,
-            )
-        )
 
     def _add(self, one: PlannedDelivery) -> None:
         self.deliveries.append(one)

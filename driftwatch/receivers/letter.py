@@ -66,10 +66,9 @@ def _page(page: Page) -> Parts:
 
 
 def _listed(document: Mapping[str, Any]) -> Parts:
-    """A report, a silence that ends, a change: a summary, lines, a command."""
+    """A report: a summary, lines, a command."""
     rows = [(one["label"], one["text"]) for one in document["lines"]]
-    word = "CHANGE " if document["event"] == "change" else ""
-    return word + document["summary"], rows, [(document.get("links") or {}).get("command")]
+    return document["summary"], rows, [(document.get("links") or {}).get("command")]
 
 
 def _links(links: Mapping[str, str | None]) -> Iterator[tuple[str, str]]:

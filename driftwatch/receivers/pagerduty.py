@@ -1,4 +1,4 @@
-"""PagerDuty, through the Events API v2: alerts with their life, and change events.
+"""PagerDuty, through the Events API v2: alerts with their life.
 
 The deduplication key is the incident's identity and its id: a resolve that is late, because
 PagerDuty did not answer, must not close the next incident of the same server.
@@ -27,7 +27,7 @@ from driftwatch.settings.receivers.pagerduty import PagerdutyReceiver
 # developer.pagerduty.com, Events API v2: "Send an alert event", "Size limits" (512 KB)
 SUMMARY_LIMIT, DEDUP_LIMIT = 1024, 255
 BODY_LIMIT = 500_000
-ALERTS_PATH, CHANGES_PATH = "/v2/enqueue", "/v2/change/enqueue"
+ALERTS_PATH = "/v2/enqueue"
 ROUTING_KEY_LENGTH = 32
 
 _LIMITS = Limits(seconds=15.0)
@@ -55,18 +55,14 @@ class PagerdutySender:
 
         Raises DeliveryError: PagerDuty did not take it.
         """
-        if message.event == "change":
-            path, event = CHANGES_PATH, change_event(message.payload)
-        else:
-            path, event = ALERTS_PATH, alert_event(message)
-        failure = self._post(path, event)
+        failure = self._post(alert_event(message))
         if failure is not None:
             raise failure
 
-    def _post(self, path: str, event: dict[str, Any]) -> DeliveryError | None:
+    def _post(self, event: dict[str, Any]) -> DeliveryError | None:
         body = fitted({"routing_key": self.routing_key, **event})
         headers = {"Content-Type": "application/json"}
-        url, hidden = self.base_url + path, (self.routing_key,)
+        url, hidden = self.base_url + ALERTS_PATH, (self.routing_key,)
         answer = post(self.name, url, body, headers, _LIMITS, secrets=hidden)
         if isinstance(answer, DeliveryError):
             return answer
@@ -114,19 +110,6 @@ def alert_event(message: Message) -> dict[str, Any]:
     if page["links"].get("driftwatch"):
         event["client_url"] = page["links"]["driftwatch"]
     return event | _links(page["links"])
-
-
-def change_event(change: Mapping[str, Any]) -> dict[str, Any]:
-    """The change event of a change as JSON (:mod:`driftwatch.notify.change`)."""
-    return {
-        "payload": {
-            "summary": cut(_ascii(clean(change["summary"])), SUMMARY_LIMIT),
-            "source": cut(clean(change["pool"]), _FIELD_LIMIT),
-            "timestamp": change["at"],
-            "custom_details": dict(change),
-        },
-        **_links(change["links"]),
-    }
 
 
 def summary(message: Message) -> str:

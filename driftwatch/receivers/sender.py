@@ -44,7 +44,7 @@ class Message:
     """What one receiver is to be told."""
 
     kind: Kind  # what it is about
-    subject: str  # incident id, week, day, silence id or change id
+    subject: str  # incident id or week
     event: MessageEvent
     number: int  # 0 the first of this event, 1 its first repeat
     reason: Reason  # why it is sent

@@ -12,7 +12,7 @@ from driftwatch.receivers.http import Limits, post
 from driftwatch.receivers.sender import Message, Sender
 from driftwatch.receivers.slack_api import SlackApi
 from driftwatch.receivers.slack_app import SlackAppSender
-from driftwatch.receivers.slack_blocks import blocks, document_of
+from driftwatch.receivers.slack_blocks import blocks, report_blocks
 from driftwatch.settings.receivers.slack import SlackReceiver
 
 _LIMITS = Limits(whole=True)
@@ -32,8 +32,8 @@ class SlackSender:
 
         Raises DeliveryError: Slack did not take it.
         """
-        about_incident = message.kind == "incident"
-        failure = self._post(blocks(message.payload) if about_incident else document_of(message))
+        draw = blocks if message.kind == "incident" else report_blocks
+        failure = self._post(draw(message.payload))
         if failure is not None:
             # raised here, outside every handler: a library's error text holds the URL
             raise failure

@@ -14,7 +14,7 @@ from driftwatch.errors import DeliveryError
 from driftwatch.notify.page_values import instant
 from driftwatch.receivers.sender import Conversation, Message
 from driftwatch.receivers.slack_api import MESSAGE_LOST, THREAD_LOST, SlackApi, SlackRefusal
-from driftwatch.receivers.slack_blocks import document_of
+from driftwatch.receivers.slack_blocks import report_blocks
 from driftwatch.receivers.slack_text import mrkdwn
 from driftwatch.receivers.slack_thread import Note, note_of, standing, taker_after
 
@@ -45,7 +45,7 @@ class SlackAppSender:
         attempt without harm: an edit says the same twice, a note in a thread may stand twice.
         """
         if message.kind != "incident":
-            self._post(document_of(message))
+            self._post(report_blocks(message.payload))
             return None
         if "ts" not in (message.conversation or {}):
             # of the kind that a receiver of this name had before: Slack has no message of it

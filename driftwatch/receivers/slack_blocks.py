@@ -12,7 +12,6 @@ from driftwatch.notify.body import lines
 from driftwatch.notify.headline import marked
 from driftwatch.notify.numbers import clean, cut, moment
 from driftwatch.notify.page_values import Line, Page, evaluated
-from driftwatch.receivers.sender import Message
 from driftwatch.receivers.slack_text import escape, harmless, mrkdwn, top
 
 BODY_LIMIT = 900
@@ -97,20 +96,12 @@ def _shed(weighed: list[tuple[int, str]], room: int) -> list[str]:
     return [text for _, text in staying]
 
 
-def document_of(message: Message) -> dict[str, Any]:
-    """A message about something else than an incident: a week, a change."""
-    about = message.payload
-    if "lines" not in about:
-        return message_of_line(clean(str(about["summary"])), [])
-    return report_blocks(about)
-
-
 def report_blocks(document: Mapping[str, Any]) -> dict[str, Any]:
-    """A weekly report, or a silence that ends: title, lines, what to do next.
+    """A weekly report: title, lines, what to do next.
 
     ``document``: as JSON, with ``links``.
     """
-    title = cut(clean((document.get("week") or document)["title"]), _TITLE_LIMIT)
+    title = cut(clean(document["week"]["title"]), _TITLE_LIMIT)
     rows, room = [], _REPORT_LIMIT
     for line in document["lines"]:
         label = f"*{line['label']}* " if line["label"] else "    "

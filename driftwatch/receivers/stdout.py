@@ -12,7 +12,6 @@ import orjson
 
 from driftwatch.errors import DeliveryError
 from driftwatch.notify.layout import needs_ascii
-from driftwatch.notify.occasion import render_ending
 from driftwatch.notify.page_values import public
 from driftwatch.notify.terminal import render
 from driftwatch.receivers.sender import Message
@@ -41,8 +40,6 @@ class StdoutSender:
         try:
             if self.json:
                 text = orjson.dumps(public(page)).decode()
-            elif message.kind == "silence":
-                text = render_ending(page, ascii=needs_ascii(stream)) + "\n"
             else:
                 colour, ascii = wants_colour(stream), needs_ascii(stream)
                 text = render(

@@ -87,29 +87,28 @@ def _planned(
         [one for one in store.silences() if one.ends_at > now],
         now,
         open_incidents={key: _acknowledged(one, acknowledged) for key, one in after.items()},
-        records=store.outbox_records(now, also={t.incident.id for t in happened}),
+        records=store.outbox_records(also={t.incident.id for t in happened}),
         # those of other batches' incidents are among them: they are told between ticks
         actions=store.unplanned_actions() if store.batch is None else (),
-        elsewhere=store.open_elsewhere(pages=False).values() if store.batch is not None else (),
     )
 
 
 def _rendered(planned: PlannedDelivery) -> list[PlannedDelivery]:
     """With the JSON that is sent. One that cannot be made holds up no other, nor the tick.
 
-    A page goes out as it was first made then; a silence's notice, that has none, does not.
+    A page goes out as it was first made then.
     """
     try:
         return [replace(planned, payload=payload_of(planned))]
     except Exception as error:  # noqa: BLE001 - see above
         structlog.get_logger().error(
-            "page sent as first made" if planned.payload else "notice not sent",
+            "page sent as first made",
             id=planned.subject,
             receiver=planned.receiver,
             about=planned.event,
             reason=f"{type(error).__name__}: {error}",
         )
-        return [planned] if planned.payload else []
+        return [planned]
 
 
 def _without_stored_pages(

@@ -42,7 +42,7 @@ class Attempt(NamedTuple):
     receiver: str
     result: Literal["sent", "retried", "dead"]
     reason: str  # why it was not taken, empty where it was
-    subject: str  # incident id, week, day, silence id or change id
+    subject: str  # incident id or week
     event: str
     rule: str
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
 
 from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.incidents.routing import Subscription
 from driftwatch.model import Severity
-from driftwatch.notify.change import ServerChange, change_documents
 from driftwatch.receivers.registry import build_senders
 from driftwatch.receivers.sender import Sender
 from driftwatch.settings import Settings
@@ -26,7 +24,6 @@ class Receiver:
     sender: Sender
     # how often an Alertmanager, which forgets it, is posted what fires; None: it is posted once
     repost_seconds: float | None = None
-    changes: bool = False  # whether it is sent changes of settings and releases
     form: str = "stdout"  # its kind, and which of its forms
     slack: SlackReceiver | None = None  # of Slack: its buttons
 
@@ -53,29 +50,10 @@ def receivers_of(settings: Settings) -> list[Receiver]:
             one.severities,
             senders[one.name],
             repost_seconds=None if one.alertmanager is None else one.alertmanager.interval,
-            changes=one.changes,
             form=one.form,
             slack=one.slack,
         )
         for one in settings.receivers
-    ]
-
-
-def planned_changes(
-    changes: Iterable[ServerChange],
-    receivers: Iterable[Receiver],
-    external_url: str | None,
-    now: datetime,
-) -> list[PlannedDelivery]:
-    """Changes of servers for the receivers that want them; the same change is the same subject."""
-    wanting = sorted(one.name for one in receivers if one.changes)
-    if not wanting:
-        return []
-    documents = change_documents(changes, external_url)
-    return [
-        PlannedDelivery(id_, "change", name, "first", document, now, kind="change")
-        for id_, document in documents.items()
-        for name in wanting
     ]
 
 

@@ -14,7 +14,6 @@ from driftwatch.baselines.in_force import fingerprint
 from driftwatch.documents import Codec, to_json
 from driftwatch.errors import DocumentError, UsageError
 from driftwatch.model import Incident, TargetKey, Transition
-from driftwatch.notify.change import ServerChange, server_change
 from driftwatch.notify.follow_up import follow_up
 from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.plan import Plan
@@ -170,7 +169,6 @@ class VerificationNews:
     # the verdict on a change that an incident's page had advised, the first one of each incident
     transitions: tuple[Transition, ...] = ()
     failed: tuple[str, ...] = ()
-    changes: tuple[ServerChange, ...] = ()  # settings and releases that are others since this tick
 
     def on_pages(self, incidents: Mapping[str, Incident]) -> dict[str, Incident]:
         """Open incidents, with the verification of the change that their page had advised."""
@@ -250,19 +248,7 @@ class Verifier:
         except Exception:  # noqa: BLE001 - pages do not wait for verifications
             return VerificationNews(self._state, failed=(*failed, traceback.format_exc()))
         memory = verification_memory(self._state, following)
-        changes = self._changes(verifications)
-        return VerificationNews(
-            following, verifications, memory, transitions, tuple(failed), changes
-        )
-
-    def _changes(self, verifications: Iterable[Verification]) -> tuple[ServerChange, ...]:
-        """What is new in them; a verification that was only looked at has nothing."""
-        before = {key: one.verification.change for key, one in self._state.opened.items()}
-        news = (
-            server_change(one, before.get(TargetKey(one.instance, one.engine)))
-            for one in verifications
-        )
-        return tuple(one for one in news if one is not None)
+        return VerificationNews(following, verifications, memory, transitions, tuple(failed))
 
     def _follow_ups(
         self, verifications: Sequence[Verification], state: State, outcome: Outcome

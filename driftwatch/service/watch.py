@@ -34,7 +34,7 @@ from driftwatch.pipeline.stored_state import (
 from driftwatch.pipeline.tick import evaluate
 from driftwatch.recommend.advice import Advice
 from driftwatch.service.planning import commit_planned
-from driftwatch.service.receivers import Receiver, planned_changes
+from driftwatch.service.receivers import Receiver
 from driftwatch.service.stored_verifications import Verifier
 from driftwatch.store.minute_columns import stored_rows
 from driftwatch.store.progress import BatchProgress
@@ -144,7 +144,6 @@ class Watch:
         record = TickRecord(
             since=min(before.collected_until.values(), default=now),
             until=now,
-            deliveries=planned_changes(news.changes, receivers, plan.external_url, now),
             # every batch is brought all of them
             gpus=None if not first else outcome.gpus if self._goes_on else _named(outcome.gpus),
             minutes=stored_rows(outcome.rows, outcome.minutes),

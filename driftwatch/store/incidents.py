@@ -64,16 +64,13 @@ class Incidents(Database):
         own = true() if self.batch is None else incidents.c.batch == self.batch
         return self._open_incidents(own)
 
-    def open_elsewhere(self, *, pages: bool = True) -> dict[str, Incident]:
+    def open_elsewhere(self) -> dict[str, Incident]:
         """The same of other batches and of none: a batch may take one that is its own by now."""
         own = incidents.c.batch.is_not_distinct_from(self.batch)
-        return self._open_incidents(~own, pages=pages)
+        return self._open_incidents(~own)
 
-    def _open_incidents(
-        self, whose: ColumnElement[bool], *, pages: bool = True
-    ) -> dict[str, Incident]:
-        columns = [c for c in incidents.c if pages or c is not incidents.c.page]
-        query = select(*columns).where(whose, incidents.c.state != "resolved")
+    def _open_incidents(self, whose: ColumnElement[bool]) -> dict[str, Incident]:
+        query = select(incidents).where(whose, incidents.c.state != "resolved")
         rows = self._all(query.order_by(incidents.c.key))
         return {row["key"]: stored_incident(row) for row in rows}
 

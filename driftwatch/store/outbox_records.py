@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Select, case, func, select
 
 from driftwatch.incidents.outbox_history import OutboxRecord
 from driftwatch.store.database import Database, chunks
-from driftwatch.store.tables import deliveries, incidents, silences
+from driftwatch.store.tables import deliveries, incidents
 
 
 class OutboxRecords(Database):
     """Part of the store: what was sent so far."""
 
-    def outbox_records(
-        self, silences_until: datetime, also: Iterable[str] = ()
-    ) -> list[OutboxRecord]:
-        """Of open incidents, of silences that end after a time, and of incidents by id."""
+    def outbox_records(self, also: Iterable[str] = ()) -> list[OutboxRecord]:
+        """Of open incidents, and of incidents by id."""
         resolved = _OF_INCIDENTS.where(incidents.c.state == "resolved")
         queries = [
             _OF_INCIDENTS.where(incidents.c.state != "resolved"),
-            _OF_SILENCES.where(silences.c.until > silences_until),
             *(resolved.where(incidents.c.id.in_(ids)) for ids in chunks(sorted(also))),
         ]
         flags = ("is_pending", "is_dead")
@@ -55,8 +51,3 @@ def _query() -> Select[Any]:
 
 
 _OF_INCIDENTS = _query().join(incidents, incidents.c.id == deliveries.c.incident_id)
-_OF_SILENCES = (
-    _query()
-    .join(silences, silences.c.id == deliveries.c.subject)
-    .where(deliveries.c.kind == "silence")
-)

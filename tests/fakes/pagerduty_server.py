@@ -18,7 +18,7 @@ from jsonschema import Draft202012Validator
 
 from driftwatch.fleet.loopback import Answer, LoopbackServer, Request
 
-ALERTS_PATH, CHANGES_PATH = "/v2/enqueue", "/v2/change/enqueue"
+ALERTS_PATH = "/v2/enqueue"
 LARGEST_BYTES = 512 * 1024
 ROUTING_KEY = "canaryPagerdutyRoutingKey0123456"  # of a server in a test
 
@@ -68,21 +68,6 @@ ALERT_SCHEMA: Mapping[str, Any] = {
     "then": {"required": ["payload"]},
     "else": {"required": ["dedup_key"]},
 }
-CHANGE_SCHEMA: Mapping[str, Any] = {
-    "type": "object",
-    "required": ["routing_key", "payload"],
-    "properties": {
-        "routing_key": {**_KEY, "pattern": "^[^R]"},
-        "links": _LINKS,
-        "payload": {
-            "type": "object",
-            "required": ["summary"],
-            "properties": _COMMON,
-            "additionalProperties": False,
-        },
-    },
-    "additionalProperties": False,
-}
 
 
 @dataclass(slots=True)
@@ -100,17 +85,12 @@ class PagerdutyServer(LoopbackServer):
 
     Attributes:
         alerts: every alert that was opened, in order.
-        changes: change events, in order.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._validators = {
-            ALERTS_PATH: Draft202012Validator(ALERT_SCHEMA),
-            CHANGES_PATH: Draft202012Validator(CHANGE_SCHEMA),
-        }
+        self._validators = {ALERTS_PATH: Draft202012Validator(ALERT_SCHEMA)}
         self.alerts: list[Alert] = []
-        self.changes: list[Mapping[str, Any]] = []
 
     def judge(self, request: Request) -> Answer:
         validator = self._validators.get(request.path)
@@ -129,9 +109,6 @@ class PagerdutyServer(LoopbackServer):
             return _invalid("invalid event", errors)
         if event["routing_key"] != ROUTING_KEY:
             return _invalid("invalid event", ["'routing_key' is not a valid integration key"])
-        if request.path == CHANGES_PATH:
-            self.changes.append(event)
-            return _accepted({"message": "Change event processed"})
         key = event.get("dedup_key") or uuid.uuid4().hex
         self._apply(event, key)
         return _accepted({"message": "Event processed", "dedup_key": key})

@@ -12,12 +12,7 @@ from page_cases import AT, CAP
 
 from driftwatch.errors import DeliveryError
 from driftwatch.incidents.delivery import MessageEvent, PlannedDelivery, Reason
-from driftwatch.incidents.occasion import (
-    Acknowledgement,
-    EndingSilence,
-    Occasion,
-)
-from driftwatch.incidents.silence import Silence, parse_matchers
+from driftwatch.incidents.occasion import Acknowledgement
 from driftwatch.notify.occasion import payload_of
 from driftwatch.receivers.sender import Conversation, Message, Sender, message_of
 from driftwatch.report.document import week_document
@@ -37,7 +32,7 @@ def planned(
     page: Mapping[str, Any],
     reason: Reason,
     number: int = 0,
-    occasion: Occasion | None = None,
+    occasion: Acknowledgement | None = None,
 ) -> Message:
     """A message as the planner and the texts after it make it."""
     one = PlannedDelivery(INCIDENT, event, "one", reason, page, AT, "incident", number, occasion)
@@ -59,14 +54,6 @@ def acknowledged(page: Mapping[str, Any] | None = None) -> Message:
 def unacknowledged(page: Mapping[str, Any] | None = None) -> Message:
     page = CAP.page() if page is None else page
     return planned("unacknowledged", page, "unacknowledged", 0, TAKEN)
-
-
-def ending() -> Message:
-    """A silence ends soon."""
-    silence = Silence("s1", parse_matchers(["pool=rag"]), AT, "ana", AT, AT)
-    occasion = EndingSilence(silence, (CAP.incident,))
-    one = PlannedDelivery("s1", "ending", "one", "silence ends", {}, AT, "silence", 0, occasion)
-    return Message("silence", "s1", "ending", 0, "silence ends", payload_of(one))
 
 
 def refused(sender: Sender, what: Message | None = None) -> DeliveryError:

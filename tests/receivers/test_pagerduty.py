@@ -15,7 +15,6 @@ from receiver_cases import acknowledged, message, refused, repeat, unacknowledge
 from driftwatch.errors import ConfigError
 from driftwatch.notify.page_values import public
 from driftwatch.receivers.pagerduty import BODY_LIMIT, PagerdutySender, dedup_key, sender_of
-from driftwatch.receivers.sender import Message
 from driftwatch.settings.receivers.pagerduty import PagerdutyReceiver
 
 KEY = 'BatchLimitBinding{engine="0",instance="host:8000"}/3f9c1a7be204'
@@ -104,28 +103,6 @@ def test_what_is_too_large_is_shed_and_named(
     assert other["payload"]["custom_details"]["left_out"][-1] == "target"
     assert max(len(request.body) for request in pagerduty.requests) <= BODY_LIMIT
     assert len(pagerduty.alerts) == 1
-
-
-def test_a_change_event(pagerduty: PagerdutyServer, sender: PagerdutySender) -> None:
-    change = {
-        "schema_version": 1,
-        "event": "change",
-        "test": False,
-        "summary": "rag-8b, 3 servers: max_num_batched_tokens 512 → 2048",
-        "at": "2026-11-18T03:38:00Z",
-        "pool": "rag-8b",
-        "targets": ["rag-8b-1", "rag-8b-2", "rag-8b-3"],
-        "kind": "knobs",
-        "what": {"max_num_batched_tokens": {"from": "512", "to": "2048"}},
-        "incidents": ["3f9c1a7be204"],
-        "links": {"driftwatch": "https://driftwatch.example.org"},
-    }
-    sender.send(Message("change", "b0b0b0b0b0b0", "change", 0, "first", change))
-    (event,) = pagerduty.changes
-    assert pagerduty.alerts == []
-    assert event["payload"]["summary"].endswith("max_num_batched_tokens 512 -> 2048")
-    assert event["payload"]["timestamp"] == change["at"]
-    assert event["payload"]["custom_details"] == change
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from fakes.alertmanager import NotificationServer
 from fakes.pagerduty_server import ROUTING_KEY, PagerdutyServer
 from page_cases import CAP
-from receiver_cases import acknowledged, ending, message, planned, repeat, report
+from receiver_cases import acknowledged, message, planned, repeat, report
 
 from driftwatch.cli.main import cli
 from driftwatch.receivers.registry import build_senders
@@ -27,7 +27,6 @@ MESSAGES: dict[str, Message] = {
     "acknowledged": acknowledged(PAGE),
     "resolved": message(CAP.resolved()),
     "report": Message("report", "2026-W47", "report", 0, "scheduled", report()),
-    "ending": ending(),
 }
 
 
@@ -45,8 +44,8 @@ def _settings(pagerduty: PagerdutyServer) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("kind", "ignored"),
     [
-        ("alertmanager", {"repeat", "report", "ending"}),
-        ("webhook, format alertmanager", {"acknowledged", "report", "ending"}),
+        ("alertmanager", {"repeat", "report"}),
+        ("webhook, format alertmanager", {"acknowledged", "report"}),
         ("webhook", set()),
     ],
 )
@@ -65,10 +64,9 @@ def test_what_is_ignored_is_not_sent(kind: str, ignored: set[str]) -> None:
     assert sent == MESSAGES.keys() - ignored
 
 
-def test_pagerduty_gets_no_report_and_no_end_of_a_silence(pagerduty: PagerdutyServer) -> None:
+def test_pagerduty_gets_no_report(pagerduty: PagerdutyServer) -> None:
     sender = build_senders([ReceiverSettings.model_validate(_settings(pagerduty))])["one"]
-    for name in ("report", "ending"):
-        sender.send(MESSAGES[name])
+    sender.send(MESSAGES["report"])
     assert pagerduty.requests == []
     sender.send(MESSAGES["acknowledged"])
     assert len(pagerduty.requests) == 1

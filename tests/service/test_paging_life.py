@@ -17,7 +17,6 @@ from service_cases import shipped_plan
 from driftwatch.clock import ManualClock
 from driftwatch.incidents.silence import parse_matchers
 from driftwatch.model import Incident, Transition
-from driftwatch.notify.occasion import render_ending
 from driftwatch.notify.terminal import render
 from driftwatch.receivers.sender import Message
 from driftwatch.service.planning import commit_planned
@@ -162,16 +161,11 @@ def test_what_receivers_are_sent_of_one_night(
         *[(name, "repeat") for name in ("boss", "oncall")],
         *[(name, "acknowledged") for name in ("boss", "oncall")],
         *[(name, "unacknowledged") for name in ("boss", "oncall")],
-        *[(name, "silence ends") for name in ("boss", "oncall")],
         *[(name, "resolved") for name in ("boss", "oncall")],
     ]
     screens = []
     for one in (one for one in sent if one["to"] == "oncall"):
         page = one["page"]
-        if one["why"] == "silence ends":
-            page = {**page, "links": {"command": "driftwatch silence --extend ID --for 2h"}}
-            screens.append(render_ending(page))
-            continue
         jsonschema.validate(page, SCHEMA)
         if one["why"] != "resolved":
             screens.append(render(page, mark=True))

@@ -14,10 +14,10 @@ from driftwatch.settings.receivers.email import EmailReceiver
 from driftwatch.settings.receivers.pagerduty import PagerdutyReceiver
 from driftwatch.settings.receivers.slack import SlackReceiver
 from driftwatch.settings.receivers.stdout import StdoutReceiver
-from driftwatch.settings.receivers.taken_events import PAGES_ONLY, takes
+from driftwatch.settings.receivers.taken_events import PAGES_ONLY
 from driftwatch.settings.receivers.webhook import WebhookReceiver
 from driftwatch.settings.values import Name, one_of
-from driftwatch.yaml_models import Part, fault
+from driftwatch.yaml_models import Part
 
 # a kind is a field of ReceiverSettings, a module here, and one in driftwatch/receivers
 KINDS = ("slack", "pagerduty", "alertmanager", "email", "apprise", "webhook", "stdout")
@@ -37,7 +37,6 @@ class ReceiverSettings(Part):
     severities: tuple[Severity, ...] = Field(
         ("page", "ticket"), min_length=1, description="severities it takes"
     )
-    changes: bool = Field(False, description="tell it of changed settings and releases of servers")
 
     @model_validator(mode="before")
     @classmethod
@@ -54,9 +53,6 @@ class ReceiverSettings(Part):
     @model_validator(mode="after")
     def _check(self) -> Self:
         one_of(self, *KINDS)
-        if self.changes and not takes(self.form, "change"):
-            message = f"{self.kind} takes no changes"
-            raise fault("not-allowed", message, "leave it out", inner=("changes",))
         return self
 
     @property

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-_NO_ALERTS = frozenset(("verified", "report", "ending", "change"))
+_NO_ALERTS = frozenset(("verified", "report"))
 
 # form of receiver (its kind; of a webhook in another format with that) → events that it ignores;
 # other forms take every event
 _IGNORED: Mapping[str, frozenset[str]] = {
     # after its resolve a trigger would open a new alert, so PagerDuty hears no verdict
-    "pagerduty": _NO_ALERTS - {"change"},
+    "pagerduty": _NO_ALERTS,
     # Alertmanager repeats by itself
     "alertmanager": _NO_ALERTS | {"repeat"},
     "webhook, format alertmanager": _NO_ALERTS | {"acknowledged", "unacknowledged"},
