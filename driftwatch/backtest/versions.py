@@ -13,25 +13,29 @@ from pathlib import Path
 from driftwatch.errors import UsageError
 from driftwatch.git import git
 from driftwatch.rulebook.book import Rulebook, load_rulebook
+from driftwatch.settings import Settings
 
 
 @contextmanager
-def rulebook_of(version: str, paths: Sequence[Path]) -> Iterator[Rulebook]:
+def rulebook_of(
+    version: str, paths: Sequence[Path], *, configured: Settings | None = None
+) -> Iterator[Rulebook]:
     """The rules of a folder or file, else of a git ref.
 
     Args:
         version: a path that is there, else a ref: ``main``, ``HEAD~1``, ``v1.2``.
         paths: where the rules of now stand: files, folders or globs.
+        configured: whose overrides hold for it too.
 
     Raises:
         ConfigError: that version has problems.
         UsageError: there is no such path or ref, or the ref has no rules there.
     """
     if Path(version).exists():
-        yield load_rulebook([Path(version)])
+        yield load_rulebook([Path(version)], configured=configured)
         return
     with tempfile.TemporaryDirectory(prefix="driftwatch-rules-") as name:
-        yield load_rulebook(_checked_out(version, paths, Path(name)))
+        yield load_rulebook(_checked_out(version, paths, Path(name)), configured=configured)
 
 
 def _checked_out(ref: str, paths: Sequence[Path], folder: Path) -> list[Path]:

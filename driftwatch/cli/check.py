@@ -56,9 +56,9 @@ def command(
         return exit_code(problems)
     settings, found, names = _configuration(config, is_checked=not files)
     problems += found
-    paths = manifests.rule_files or (settings.rules if settings is not None else ())
-    checked = check_rulebook(paths, configured=settings)
-    problems += checked.problems
+    checked = check_rulebook(manifests.rule_files, configured=settings)
+    unchecked = None if names or settings is None or settings.file is None else settings.file.path
+    problems += (one for one in checked.problems if one.path != unchecked)
     names = [*names, *manifests.files, *checked.files]
     print_problems(problems, names, checked.rules, as_json, command_lines=lines)
     if checked.unchecked:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from driftwatch.detect.baselines import Baselines
     from driftwatch.pipeline.explain import Window
     from driftwatch.pipeline.plan import Plan
+    from driftwatch.settings import Settings
     from driftwatch.store import Store
 
 # Minutes of the database are kept 35 days.
@@ -63,6 +64,28 @@ class History:
         Raises: as :func:`plan_from`.
         """
         return plan_from(self.config_file, **self.serving)
+
+    def plan_with(self, rules: Sequence[Path]) -> Plan:
+        """The plan with the rules of these files, where some are named.
+
+        Raises: as :func:`plan_from`.
+        """
+        from driftwatch.rulebook.book import load_rulebook
+
+        if not rules:
+            return self.plan
+        book = load_rulebook(rules, configured=self.settings)
+        return replace(self.plan, rules=book.rules, trees=book.trees)
+
+    @property
+    def settings(self) -> Settings | None:
+        """The configuration; None without one.
+
+        Raises ConfigError: it has problems.
+        """
+        from driftwatch.settings import load_settings
+
+        return None if self.config_file is None else load_settings(self.config_file)
 
     @property
     def config_file(self) -> Path | None:

@@ -31,8 +31,7 @@ from driftwatch.doctor.scrapes import (
 from driftwatch.incidents.routing import Routes
 from driftwatch.model import Serving, Severity, Target, TargetKey
 from driftwatch.pipeline.plan import Plan
-from driftwatch.rulebook.overrides import pool_pattern
-from driftwatch.rulebook.rules import Rule
+from driftwatch.rulebook.rules import Rule, pool_pattern
 from driftwatch.settings.secret_files import others_can_read
 from driftwatch.signals.gpus import gpu_counts
 
@@ -126,7 +125,7 @@ def _overridden(rules: Iterable[Rule], pools: Sequence[str]) -> Iterator[Check]:
             for name in one.pools:
                 if not any(re.search(pool_pattern([name]), pool) for pool in pools):
                     what = f"{rule.id} has an override for {name}, and no pool is called so"
-                    yield Check("WARNING", f"{rule.path}:{one.line}", what)
+                    yield Check("WARNING", one.place, what)
 
 
 def _target_facts(

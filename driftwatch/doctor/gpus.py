@@ -55,11 +55,10 @@ def _or_off(costs: Costs, lost: tuple[str, ...]) -> str:
     rules = [rule for rule in costs.rules if rule.id in lost]
     if not rules:
         return ""
-    where = ", ".join(f"{rule.id} ({rule.path}:{rule.line})" for rule in rules)
-    return (
-        f"; or without GPU readings, enabled: false and a reason at {where}, in a copy of that "
-        "folder named by rules: [FOLDER]"
-    )
+    off = "alert: {}, enabled: false, reason: no GPU readings"
+    names = dict.fromkeys(rule.alert for rule in rules)
+    overrides = ", ".join(f"{{{off.format(name)}}}" for name in names)
+    return f"; or without GPU readings, in driftwatch.yaml: rules: {{overrides: [{overrides}]}}"
 
 
 def _count(

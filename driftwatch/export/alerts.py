@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from driftwatch.export.conditions import (
     EVERY,
@@ -28,6 +28,7 @@ from driftwatch.service.target_metrics import DEPARTING
 
 # What one alert is about.
 TARGET_LABELS, POOL_LABELS = ("pool", "instance", "engine"), ("pool",)
+OVERRIDE_LABEL = "pools"  # which pools an override's alert is about
 _OF_COVERAGE = "coverage_missing_seconds"
 GROUP_REASON = (
     "Alertmanager counts no share of a pool; group_by: [alertname, pool] lists the servers in one "
@@ -153,7 +154,11 @@ def _alerts(rule: Rule, served: Collection[str] | None) -> Iterator[Alert]:
     for one in rule.overrides:
         pattern = quoted("|".join(re.escape(name).replace(r"\*", ".*") for name in one.pools))
         if one.rule.enabled:
-            yield _alert(one.rule, f"{{pool=~{pattern}{others}}}")
+            # with the label it is no duplicate of the rule's own alert
+            labels = {**rule.labels, OVERRIDE_LABEL: ",".join(one.pools)}
+            yield _alert(replace(one.rule, labels=labels), f"{{pool=~{pattern}{others}}}")
+        if "*" in one.pools:
+            return  # of the rest there is no pool
         others += f",pool!~{pattern}"
     if rule.enabled:
         yield _alert(rule, f"{{{others[1:]}}}" if others else "")
@@ -226,17 +231,3 @@ def _after_first(seconds: float) -> float:
 def _literal(text: str) -> str:
     """A text as a template that prints it."""
     return text.replace("{{", '{{ "{{" }}')
-
-
-def alike(rules: Sequence[Rule]) -> Mapping[str, Mapping[str, str]]:
-    """Rule id → labels that tell its alert from the others of its name; an absent one is empty."""
-    names: dict[str, set[str]] = {}
-    for rule in rules:
-        names.setdefault(rule.alert, set()).update(rule.labels)
-    return {
-        rule.id: {
-            "severity": rule.severity,
-            **{name: rule.labels.get(name, "") for name in sorted(names[rule.alert])},
-        }
-        for rule in rules
-    }

@@ -5,14 +5,14 @@ from __future__ import annotations
 import copy
 import io
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.scalarstring import LiteralScalarString
 
-from driftwatch.export.alerts import Alert, Exported, alike
+from driftwatch.export.alerts import Alert, Exported
 from driftwatch.export.conditions import EVERY, quoted
 from driftwatch.export.promql import Atom, Binary, Call, Promql, text_of
 from driftwatch.service.target_metrics import LEFT_OUT, RULES_LEFT_OUT
@@ -63,12 +63,14 @@ _SILENCE = {
 
 
 def _groups(alerts: Sequence[Alert]) -> list[Mapping[str, Any]]:
-    told_apart = alike([alert.rule for alert in alerts])
+    names: dict[str, set[str]] = {}  # alert → labels that any rule of it has
+    for alert in alerts:
+        names.setdefault(alert.rule.alert, set()).update(alert.rule.labels)
     of_rules: list[Mapping[str, Any]] = [
         {
             "name": f"driftwatch-{name}",
             "interval": "1m",
-            "rules": [_prometheus_rule(alert, told_apart[alert.rule.id]) for alert in of_group],
+            "rules": [_prometheus_rule(alert, names[alert.rule.alert]) for alert in of_group],
         }
         for name, of_group in _by_group(alerts)
     ]
@@ -83,8 +85,10 @@ def _by_group(alerts: Sequence[Alert]) -> list[tuple[str, list[Alert]]]:
     return list(groups.items())
 
 
-def _prometheus_rule(alert: Alert, labels: Mapping[str, str]) -> Mapping[str, Any]:
-    labels = {**labels, "severity": alert.rule.severity}
+def _prometheus_rule(alert: Alert, names: Collection[str]) -> Mapping[str, Any]:
+    """``names``: labels that tell it from others of its alert; an absent one is empty."""
+    told_apart = {name: alert.rule.labels.get(name, "") for name in sorted(names)}
+    labels = {"severity": alert.rule.severity, **told_apart}
     fields: dict[str, Any] = {
         "alert": alert.rule.alert,
         "expr": _expression(_firing(alert, labels)),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from driftwatch.condition import Condition
 from driftwatch.notify.numbers import duration
 from driftwatch.rulebook.comparisons import Comparison, Joined, Part, parts_of
-from driftwatch.rulebook.rules import Rule
+from driftwatch.rulebook.rules import Override, Rule
 
 Line = tuple[str, str]  # a text, and the indent of its further lines
 
@@ -22,13 +22,18 @@ def condition_lines(rule: Rule) -> Iterator[Line]:
     """The condition in words, when it fires and ends."""
     yield from _condition(f"It fires {_fires(rule)}", rule.when)
     for one in rule.overrides:
-        yield from _override(f"In {', '.join(one.pools)}", one.rule, rule)
+        yield from _override(_where(one), one.rule, rule)
     if rule.precondition is not None:
         yield from _condition("It has no verdict unless", rule.precondition)
     if rule.until is not None:
         yield from _condition("It ends when", rule.until)
     if rule.inhibited_by:
         yield f"It does not fire while {' or '.join(rule.inhibited_by)} fires on that target", "  "
+
+
+def _where(one: Override) -> str:
+    pools = "every pool" if "*" in one.pools else ", ".join(one.pools)
+    return f"In {pools} ({one.place})"
 
 
 def _fires(rule: Rule) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -11,10 +10,11 @@ from pathlib import Path
 from driftwatch.diagnose.tree import Tree
 from driftwatch.errors import ConfigError, Problem
 from driftwatch.installation import shipped
-from driftwatch.rulebook.overrides import pool_pattern
+from driftwatch.rulebook.overrides import ReadOverride, overridden
 from driftwatch.rulebook.rules import ReadRule, Rule, read_rules, with_ids
 from driftwatch.rulebook.trees import continued_by, read_tree
 from driftwatch.settings import Settings
+from driftwatch.settings.problems import without_secrets
 from driftwatch.yaml_models import near, node_at
 from driftwatch.yaml_positions import Entries, Scalar, YamlFile, plain, read_yaml, yaml_files
 
@@ -45,16 +45,18 @@ class Reading:
     files: tuple[YamlFile, ...]
     rules: tuple[ReadRule, ...]  # readable or not
     trees: tuple[ReadTree, ...]  # readable or not
+    overrides: tuple[ReadOverride, ...] = ()  # those that could be read
 
 
 def load_rulebook(paths: Sequence[Path] = (), *, configured: Settings | None = None) -> Rulebook:
-    """Read rule and tree files; without paths the shipped ones.
+    """Read rule and tree files.
 
     Args:
-        paths: files, folders (their ``*.yaml``, and ``trees/*.yaml`` below) or globs. A tree
-            that a rule names and no file has is taken from the shipped ones.
-        configured: has the receivers that rules may name, and the pools: an
-            override for another one is a warning. None = any.
+        paths: files, folders (their ``*.yaml``, and ``trees/*.yaml`` below) or globs; empty = the
+            configuration's, else the shipped ones. A tree that a rule names and no file has is
+            taken from the shipped ones.
+        configured: has overrides, and the receivers that rules may name; None = any. An override
+            of an alert that ``paths`` do not have changes nothing.
 
     Raises:
         ConfigError: with every problem of every file; warnings alone raise nothing.
@@ -73,7 +75,8 @@ def read_rulebook(paths: Sequence[Path] = (), *, configured: Settings | None = N
     trees: dict[str, Tree] = {}
     places: dict[str, str] = {}
     of_trees: list[tuple[YamlFile, Entries]] = []
-    for path in rule_files(paths or (shipped("rules"),), problems):
+    own = () if configured is None else configured.rules.files
+    for path in rule_files(paths or own or (shipped("rules"),), problems):
         file = read_yaml(path)
         file.path = display_path(path)
         file.problems = [replace(p, path=file.path) for p in file.problems]
@@ -88,15 +91,17 @@ def read_rulebook(paths: Sequence[Path] = (), *, configured: Settings | None = N
         else:
             rules_read += read_rules(file, root)
     trees_read = _read_trees(of_trees, trees, places)
-    rules = with_ids(rules_read)
+    rules, overrides, config = overridden(with_ids(rules_read), configured, every=not paths)
     declared = {str(plain(node_at(root, ("tree",)))) for _, root in of_trees}
     _check_names(rules_read, trees, declared)
     if configured is not None:
         _check_configured(rules_read, configured)
     for file in files:
         problems += sorted(file.problems, key=lambda p: (p.line or 0, p.column or 0))
+    problems += map(without_secrets, () if config is None else config.problems)
     book = Rulebook(rules, trees)
-    return Reading(book, tuple(problems), tuple(files), tuple(rules_read), tuple(trees_read))
+    read = tuple(rules_read), tuple(trees_read), overrides
+    return Reading(book, tuple(problems), tuple(files), *read)
 
 
 def _check_names(
@@ -118,15 +123,11 @@ def _check_names(
 
 
 def _check_configured(rules: Sequence[ReadRule], settings: Settings) -> None:
-    """Receivers that rules name exist; so should the pools."""
-    where = " in the configuration"
+    """Receivers that rules name exist."""
     receivers = {one.name for one in settings.receivers}
-    pools = {one.name for one in settings.pools}
     for one in rules:
         for name in one.names("receivers"):
-            _check_name(one, name, "receiver", receivers, where)
-        if pools:
-            _note_unknown_pools(one, pools)
+            _check_name(one, name, "receiver", receivers, " in the configuration")
 
 
 def _check_name(
@@ -151,17 +152,6 @@ def _tree_hint(rule: ReadRule, name: str) -> str:
     if place.is_file():
         return f"{place} was not read: name the folder {folder}, or the file too"
     return f"a tree is a file in {folder / 'trees'} with tree: {name}"
-
-
-def _note_unknown_pools(rule: ReadRule, pools: Collection[str]) -> None:
-    """A warning for every name in an override that no pool of the configuration has."""
-    for override in rule.overrides():
-        for name in rule.names("pool", override):
-            text = str(name.value)
-            if not any(re.search(pool_pattern([text]), pool) for pool in pools):
-                message = f"no pool of the configuration is called {text}"
-                hint = near(text, pools) or f"pools: {', '.join(sorted(pools))}"
-                rule.file.add(name.place, "unknown-pool", message, hint, "warning")
 
 
 def _read_trees(

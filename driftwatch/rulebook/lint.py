@@ -6,14 +6,17 @@ import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from driftwatch.errors import Problem
 from driftwatch.rulebook.book import Reading, Rulebook, read_rulebook
-from driftwatch.rulebook.lint_conditions import rule_problems
-from driftwatch.rulebook.lint_keys import key_problems
+from driftwatch.rulebook.lint_conditions import condition_problems
+from driftwatch.rulebook.lint_keys import key_problems, shadowed
+from driftwatch.rulebook.lint_places import variants_of
 from driftwatch.rulebook.lint_trees import tree_problems
 from driftwatch.settings import Settings
+from driftwatch.settings.problems import without_secrets
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +41,10 @@ def check_rulebook(paths: Sequence[Path] = (), *, configured: Settings | None = 
         [*reading.problems, *lints],
         key=lambda p: (order.get(p.path, -1), p.line or 0, p.column or 0),
     )
-    unchecked = () if configured is not None else _configured_names(reading)
+    names_receivers = any(rule.receivers for rule in reading.book.rules)
+    unchecked = ("receivers",) if configured is None and names_receivers else ()
     count = len(reading.rules)
     return Checked(tuple(problems), tuple(order), count, unchecked, reading.book)
-
-
-def _configured_names(reading: Reading) -> tuple[str, ...]:
-    """Which kinds of names, that only a configuration has, the rules use."""
-    rules = reading.book.rules
-    used = {
-        "receivers": any(rule.receivers for rule in rules),
-        "pools": any(rule.overrides for rule in rules),
-    }
-    return tuple(kind for kind, is_used in used.items() if is_used)
 
 
 @contextmanager
@@ -67,9 +61,9 @@ def _no_collections() -> Iterator[None]:
 
 def lint(reading: Reading) -> Iterator[Problem]:
     """Every lint of the rules and trees that could be read."""
-    for one in reading.rules:
-        if one.rule is not None:
-            yield from rule_problems(one, one.rule)
-            yield from key_problems(one, one.rule)
+    for one in variants_of(reading):
+        problems = chain(condition_problems(one), key_problems(one))
+        yield from problems if one.is_rule else map(without_secrets, problems)
+    yield from map(without_secrets, shadowed(reading.overrides))
     for tree in reading.trees:
         yield from tree_problems(tree)

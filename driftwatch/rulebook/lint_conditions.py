@@ -10,8 +10,7 @@ from sqlglot import exp
 
 from driftwatch.errors import Problem
 from driftwatch.evidence import BY_NAME, Column
-from driftwatch.rulebook.lint_places import Clause, alert_place, clauses_of, problem, variants_of
-from driftwatch.rulebook.rules import ReadRule, Rule
+from driftwatch.rulebook.lint_places import Clause, Variant, problem
 from driftwatch.yaml_models import near
 
 _COMPARISON = exp.EQ | exp.NEQ | exp.LT | exp.LTE | exp.GT | exp.GTE | exp.Between | exp.In
@@ -179,16 +178,17 @@ def _unit_problems(clause: Clause) -> Iterator[Problem]:
             break
 
 
-def rule_problems(one: ReadRule, rule: Rule) -> Iterator[Problem]:
-    """Lints of a rule's conditions."""
-    for entries, variant in variants_of(one, rule):
-        for clause in clauses_of(entries, one.file, variant):
-            yield from clause_problems(clause)
-    yield from _demand(one, rule)
+def condition_problems(one: Variant) -> Iterator[Problem]:
+    """Lints of the conditions of a rule or an override."""
+    for clause in one.clauses:
+        yield from clause_problems(clause)
+    if one.is_rule:
+        yield from _demand(one)
 
 
-def _demand(one: ReadRule, rule: Rule) -> Iterator[Problem]:
+def _demand(one: Variant) -> Iterator[Problem]:
     """A page that demand alone brings; one side of an OR suffices."""
+    rule = one.rule
     if rule.severity != "page" or not rule.enabled:
         return
     conditions = [c for c in (rule.when, rule.precondition) if c is not None]
@@ -198,7 +198,7 @@ def _demand(one: ReadRule, rule: Rule) -> Iterator[Problem]:
         help_text = (
             "add what users feel or a limit: slo_missed, limit_binding_share_10m_ratio >= 0.5"
         )
-        yield problem(one.file, alert_place(one), "demand-alone", message, help_text)
+        yield problem(one.file, one.place("alert"), "demand-alone", message, help_text)
 
 
 def _moves(node: exp.Expr, *, by_demand: bool = False, negated: bool = False) -> bool:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 
 from driftwatch.errors import Problem
 from driftwatch.installation import shipped
-from driftwatch.rulebook.lint_places import alert_place, problem, variants_of
-from driftwatch.rulebook.overrides import pool_pattern
-from driftwatch.rulebook.rules import ReadRule, Rule
+from driftwatch.rulebook.lint_places import Variant, problem
+from driftwatch.rulebook.overrides import ReadOverride
+from driftwatch.rulebook.rules import pool_pattern
 from driftwatch.yaml_models import near, place_of
 from driftwatch.yaml_positions import Entries, Place
 
@@ -23,51 +23,48 @@ _ALERT = re.compile(r"^ *- alert: (\w+)$", re.M)
 _NAME_IN_BRACES = re.compile(r"\{[a-z]\w*\}")
 
 
-def key_problems(one: ReadRule, rule: Rule) -> Iterator[Problem]:
-    """Every lint of a rule's keys."""
-    for check in (_times, _summary, _annotations, _templates, _runbook, _overrides):
-        yield from check(one, rule)
+def key_problems(one: Variant) -> Iterator[Problem]:
+    """Every lint of the keys of a rule or an override."""
+    yield from _times(one)
+    for check in (_summary, _annotations, _templates, _runbook) if one.is_rule else ():
+        yield from check(one)
 
 
-def _times(one: ReadRule, rule: Rule) -> Iterator[Problem]:
+def _times(one: Variant) -> Iterator[Problem]:
     """`for` and `keep_firing_for` are counted in minutes."""
-    for entries, variant in variants_of(one, rule):
-        for key, seconds in (
-            ("for", variant.for_seconds),
-            ("keep_firing_for", variant.keep_firing_for_seconds),
-        ):
-            if key not in entries.entries:
-                continue
-            place = place_of(entries, (key,))
-            written, (longest, longest_seconds) = (
-                getattr(entries.entries[key][1], "raw", ""),
-                LONGEST[key],
-            )
-            if seconds % MINUTE_SECONDS:
-                minutes = int(seconds // MINUTE_SECONDS) + 1
-                message = f"{key}: {written} counts as {minutes} min"
-                help_text = f"driftwatch counts whole minutes: write {minutes}m"
-                yield problem(one.file, place, "for-rounded", message, help_text)
-            elif seconds > longest_seconds:
-                effect = (
-                    "one minute in which `when` is false starts it anew"
-                    if key == "for"
-                    else "the incident stays open so long after its end"
-                )
-                message = f"{key}: {written} is long: {effect}"
-                help_text = f"at most {longest} is usual"
-                yield problem(one.file, place, "for-long", message, help_text)
+    for key, seconds, effect in (
+        ("for", one.rule.for_seconds, "one minute in which `when` is false starts it anew"),
+        (
+            "keep_firing_for",
+            one.rule.keep_firing_for_seconds,
+            "the incident stays open so long after its end",
+        ),
+    ):
+        if key not in one.entries.entries:
+            continue
+        written = getattr(one.entries.entries[key][1], "raw", "")
+        longest, longest_seconds = LONGEST[key]
+        if seconds % MINUTE_SECONDS:
+            minutes = int(seconds // MINUTE_SECONDS) + 1
+            message = f"{key}: {written} counts as {minutes} min"
+            help_text = f"driftwatch counts whole minutes: write {minutes}m"
+            yield problem(one.file, one.place(key), "for-rounded", message, help_text)
+        elif seconds > longest_seconds:
+            message = f"{key}: {written} is long: {effect}"
+            help_text = f"at most {longest} is usual"
+            yield problem(one.file, one.place(key), "for-long", message, help_text)
 
 
-def _summary(one: ReadRule, rule: Rule) -> Iterator[Problem]:
+def _summary(one: Variant) -> Iterator[Problem]:
     """Line 1 of a page says what is wrong."""
+    rule = one.rule
     if not rule.annotations.get("summary", "").strip() and not rule.page.says:
         message = f"{rule.alert} has no summary: line 1 of its page does not say what is wrong"
         help_text = "annotations: {summary: more than 20 requests wait}"
-        yield problem(one.file, alert_place(one), "no-summary", message, help_text)
+        yield problem(one.file, one.place("alert"), "no-summary", message, help_text)
 
 
-def _annotations(one: ReadRule, _: Rule) -> Iterator[Problem]:
+def _annotations(one: Variant) -> Iterator[Problem]:
     """Annotations that are misspelt."""
     for name, place in _names(one):
         if name not in ANNOTATIONS and (hint := near(name, ANNOTATIONS)) is not None:
@@ -75,35 +72,36 @@ def _annotations(one: ReadRule, _: Rule) -> Iterator[Problem]:
             yield problem(one.file, place, "annotation", message, hint)
 
 
-def _names(one: ReadRule) -> Iterator[tuple[str, Place]]:
+def _names(one: Variant) -> Iterator[tuple[str, Place]]:
     node = one.entries.entries.get("annotations", (None, None))[1]
     for name, (place, _) in node.entries.items() if isinstance(node, Entries) else ():
         yield name, place
 
 
-def _templates(one: ReadRule, rule: Rule) -> Iterator[Problem]:
+def _templates(one: Variant) -> Iterator[Problem]:
     """Templates of Prometheus, or of a page, where nobody fills them in."""
-    for name, text in rule.annotations.items():
+    for name, text in one.rule.annotations.items():
         template = _TEMPLATE.search(text)
         if template is None and name == "summary":
             template = _NAME_IN_BRACES.search(text)
         if template is not None:
             message = f"no page fills {template.group()} in: templates stand under page:"
             help_text = 'write page: {says: ["{waiting_requests} requests wait"]}'
-            place = place_of(one.entries, ("annotations", name))
+            place = one.place("annotations", name)
             yield problem(one.file, place, "template", message, help_text)
 
 
-def _runbook(one: ReadRule, rule: Rule) -> Iterator[Problem]:
+def _runbook(one: Variant) -> Iterator[Problem]:
     """A page links its runbook, by an address that a phone can open."""
+    rule = one.rule
     url = rule.annotations.get("runbook_url")
     if url is None:
         if rule.severity == "page" and rule.enabled and rule.alert not in _shipped_alerts():
             message = f"{rule.alert} wakes somebody and links no runbook"
             help_text = "annotations: {runbook_url: https://…}"
-            yield problem(one.file, alert_place(one), "no-runbook", message, help_text)
+            yield problem(one.file, one.place("alert"), "no-runbook", message, help_text)
     elif not _is_address(url):
-        place = place_of(one.entries, ("annotations", "runbook_url"))
+        place = one.place("annotations", "runbook_url")
         message = f"'{url}' is no http or https address, so no page links it"
         yield problem(one.file, place, "runbook-url", message, "runbook_url: https://…")
 
@@ -115,18 +113,24 @@ def _shipped_alerts() -> frozenset[str]:
     return frozenset(name for text in texts for name in _ALERT.findall(text))
 
 
-def _overrides(one: ReadRule, rule: Rule) -> Iterator[Problem]:
-    """Overrides of pools that an earlier one has all of."""
-    earlier: list[str] = []
-    for entries, override in zip(one.overrides(), rule.overrides, strict=True):
+def shadowed(overrides: Sequence[ReadOverride]) -> Iterator[Problem]:
+    """Overrides of pools that earlier ones of the same rules have all of."""
+    earlier: dict[str, list[str]] = {}  # rule id → pools
+    for one in overrides:
+        names = one.override.pools
         # as a text, a later * can only be part of what an earlier * stands for
-        covers = [next((e for e in earlier if _covers(e, name)), None) for name in override.pools]
+        covers = [
+            next((e for e in earlier.get(rule.id, ()) if _covers(e, name)), None)
+            for rule in one.rules
+            for name in names
+        ]
         if covers and None not in covers:
-            place = place_of(entries, ("pool",))
             message = f"this override never counts: {covers[0]} above is the first that fits"
             help_text = "put the narrower pool first"
+            place = place_of(one.entries, ("pools",))
             yield problem(one.file, place, "shadowed", message, help_text)
-        earlier += override.pools
+        for rule in one.rules:
+            earlier.setdefault(rule.id, []).extend(names)
 
 
 def _covers(pattern: str, name: str) -> bool:

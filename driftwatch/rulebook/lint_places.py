@@ -11,8 +11,9 @@ from driftwatch.condition import Condition
 from driftwatch.condition_text import read_tokens
 from driftwatch.errors import Problem
 from driftwatch.evidence import BY_NAME
+from driftwatch.rulebook.book import Reading
 from driftwatch.rulebook.lint_codes import LINTS
-from driftwatch.rulebook.rules import ReadRule, Rule
+from driftwatch.rulebook.rules import Rule
 from driftwatch.yaml_models import place_of
 from driftwatch.yaml_positions import Entries, Place, Scalar, YamlFile
 
@@ -63,19 +64,36 @@ class Clause:
         return " ".join(text[start:end].split())
 
 
-def clauses_of(entries: Entries, file: YamlFile, rule: Rule) -> Iterator[Clause]:
-    """The conditions that a rule or one of its overrides writes down."""
-    for key, field in CONDITION_KEYS.items():
-        condition = getattr(rule, field)
-        if condition is not None and key in entries.entries:
-            yield Clause(file, entries, key, condition)
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A rule, or an override of it, where it stands."""
+
+    file: YamlFile
+    entries: Entries
+    rule: Rule
+    is_rule: bool = True  # it is no override
+
+    def place(self, *key: str) -> Place:
+        """Where the value of a key stands."""
+        return place_of(self.entries, key)
+
+    @property
+    def clauses(self) -> Iterator[Clause]:
+        """The conditions that it writes down."""
+        for key, field in CONDITION_KEYS.items():
+            condition = getattr(self.rule, field)
+            if condition is not None and key in self.entries.entries:
+                yield Clause(self.file, self.entries, key, condition)
 
 
-def variants_of(one: ReadRule, rule: Rule) -> Iterator[tuple[Entries, Rule]]:
-    """The rule and its overrides, each with the mapping that it stands in."""
-    yield one.entries, rule
-    for entries, override in zip(one.overrides(), rule.overrides, strict=True):
-        yield entries, override.rule
+def variants_of(reading: Reading) -> Iterator[Variant]:
+    """Every rule that could be read; of an override one of the rules that it makes."""
+    for one in reading.rules:
+        if one.rule is not None:
+            yield Variant(one.file, one.entries, one.rule)
+    for made in reading.overrides:
+        for rule in made.rules[:1]:
+            yield Variant(made.file, made.entries, rule, is_rule=False)
 
 
 def problem(
@@ -83,11 +101,6 @@ def problem(
 ) -> Problem:
     """A lint's problem, with the severity of its code."""
     return file.problem(place, code, message, help_text, LINTS[code])
-
-
-def alert_place(one: ReadRule) -> Place:
-    """Where the rule's name stands."""
-    return one.entries.entries["alert"][1].place
 
 
 def _span(text: str, inside: int) -> tuple[int, int]:

@@ -1,54 +1,56 @@
-"""``overrides:`` of a rule, as written: what the rule is in some pools."""
+"""``rules: {overrides: […]}`` of the configuration: what rules are in some pools.
+
+```yaml
+rules:
+  overrides:
+    - alert: BatchLimitBinding
+      pools: [batch-*]
+      for: 15m
+      severity: ticket
+    - alert: DeferredAdmission
+      labels: {severity: page} # of the two rules of that name the one that pages
+      enabled: false
+      reason: nobody is paged for adapters
+```
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import Field, model_validator
 
 from driftwatch.model import Severity
-from driftwatch.rulebook.values import RulePart, When
-from driftwatch.yaml_models import Duration, fault
+from driftwatch.rulebook.rules import Override, Rule, pool_pattern
+from driftwatch.rulebook.values import RulePart, When, disabled_needs_reason
+from driftwatch.settings import Settings
+from driftwatch.yaml_models import Duration, fault, near, node_at, place_of, read_model
+from driftwatch.yaml_positions import Entries, Items, YamlFile
 
-
-def pool_pattern(names: Collection[str]) -> str:
-    """The regular expression of pools' names in which * stands for any text.
-
-    >>> pool_pattern(["chat-*", "rag.1"])
-    '^(?:chat\\\\-.*|rag\\\\.1)$'
-    """
-    texts = (re.escape(name).replace(r"\*", ".*") for name in names)
-    return rf"^(?:{'|'.join(texts)})$"
-
-
-def _pool_names(value: object) -> object:
-    return [value] if isinstance(value, str) else value
+_MEANT = frozenset({"alert", "labels", "pools"})
 
 
 class OverrideInFile(RulePart):
     """What a rule is in some pools, as written; what it leaves out is as in the rule."""
 
     INSTEAD: ClassVar[Mapping[str, tuple[str, str]]] = {
-        "pools": ("pool", "one name or a list; * stands for any text"),
-        "match": ("pool", "a pool of the configuration has the labels that its targets carry"),
+        "pool": ("pools", "a list of names; * stands for any text"),
+        "rule": ("alert", "the alert's name; labels: tell its rules apart"),
+        "match": ("pools", "a pool of the configuration has the labels that its targets carry"),
     }
 
-    pool: Annotated[
-        tuple[Annotated[str, Field(min_length=1)], ...],
-        BeforeValidator(_pool_names),
-        Field(min_length=1),
-        WithJsonSchema(
-            {
-                "anyOf": [
-                    {"type": "string", "minLength": 1},
-                    {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1},
-                ],
-                "description": "the pools, one name or a list; * stands for any text",
-            }
-        ),
-    ]
+    alert: str = Field(min_length=1, description="the alert whose rules are meant")
+    labels: dict[str, str] = Field(
+        default_factory=dict,
+        description="of those the rules with these labels, severity is one; default: each",
+    )
+    pools: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        ("*",), min_length=1, description="names of pools; * stands for any text; default: each"
+    )
     when: When | None = None
     precondition: When | None = Field(None, alias="given")
     until: When | None = None
@@ -60,17 +62,109 @@ class OverrideInFile(RulePart):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.enabled is False and not self.reason:
-            help_text = 'reason: "why it is off"'
-            message = "a disabled rule needs a reason"
-            raise fault("missing-key", message, help_text, inner=("enabled",))
+        disabled_needs_reason(self.enabled, self.reason)
         if not self.changes:
             message = "the override changes nothing"
-            raise fault("value", message, "when, for, severity, enabled …", inner=("pool",))
+            raise fault("value", message, "when, for, severity, enabled …", inner=("alert",))
         return self
 
     @property
     def changes(self) -> dict[str, Any]:
         """The fields of the rule that are other there."""
-        values = {name: value for name, value in dict(self).items() if name != "pool"}
-        return {name: value for name, value in values.items() if value is not None}
+        return {k: v for k, v in dict(self).items() if v is not None and k not in _MEANT}
+
+    def means(self, rule: Rule) -> bool:
+        """It is about the rule."""
+        labels = {**rule.labels, "severity": rule.severity}
+        return rule.alert == self.alert and self.labels.items() <= labels.items()
+
+
+# the keys that change something
+OVERRIDABLE = tuple(
+    f.alias or name for name, f in OverrideInFile.model_fields.items() if name not in _MEANT
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadOverride:
+    """An override, where it stands, and the rules as it makes them."""
+
+    file: YamlFile
+    entries: Entries
+    override: OverrideInFile
+    rules: tuple[Rule, ...] = ()
+
+
+def overridden(
+    rules: Sequence[Rule], configured: Settings | None, *, every: bool = False
+) -> tuple[tuple[Rule, ...], tuple[ReadOverride, ...], YamlFile | None]:
+    """The rules with the overrides of a configuration, those, and its file with their problems.
+
+    ``every``: an override that no rule is meant by is a problem: the rules are the configuration's.
+    """
+    if configured is None or configured.file is None or not configured.rules.overrides:
+        return tuple(rules), (), None
+    file = replace(configured.file, problems=[])
+    applied: dict[str, list[Override]] = {rule.id: [] for rule in rules}
+    read = []
+    for entries in _written(file):
+        override = read_model(file, entries, OverrideInFile)
+        if override is None:
+            continue
+        meant = [rule for rule in rules if override.means(rule)]
+        if every and not meant:
+            _note_nobody(file, entries, override, rules)
+        _note_severity(file, entries, override, meant)
+        made = tuple(replace(rule, overrides=(), **override.changes) for rule in meant)
+        place = f"{Path(file.path).name}:{place_of(entries, ('alert',)).line}"
+        for rule in made:
+            applied[rule.id].append(Override(override.pools, rule, place))
+        _note_pools(file, entries, override, {pool.name for pool in configured.pools})
+        read.append(ReadOverride(file, entries, override, made))
+    with_them = (replace(rule, overrides=tuple(applied[rule.id])) for rule in rules)
+    return tuple(with_them), tuple(read), file
+
+
+def _written(file: YamlFile) -> Iterator[Entries]:
+    node = None if file.root is None else node_at(file.root, ("rules", "overrides"))
+    for one in node.items if isinstance(node, Items) else ():
+        if isinstance(one, Entries):
+            yield one
+
+
+def _note_nobody(
+    file: YamlFile, entries: Entries, override: OverrideInFile, rules: Sequence[Rule]
+) -> None:
+    """No rule is meant: its alert is misspelt, or its labels are no rule's."""
+    alert, named = override.alert, [rule.id for rule in rules if rule.alert == override.alert]
+    if named:
+        message = f"no rule of {alert} has these labels"
+        place = place_of(entries, ("labels",), to_key=True)
+        file.add(place, "unknown-alert", message, f"its rules: {', '.join(named)}")
+        return
+    alerts = tuple(dict.fromkeys(rule.alert for rule in rules))
+    hint = near(alert, alerts) or f"alerts: {', '.join(alerts)}"
+    place = place_of(entries, ("alert",))
+    file.add(place, "unknown-alert", f"there is no alert {alert} in the rules", hint)
+
+
+def _note_severity(
+    file: YamlFile, entries: Entries, override: OverrideInFile, meant: Sequence[Rule]
+) -> None:
+    """Rules of one alert that only their severity tells apart would become one."""
+    told_apart = any("severity=" in rule.id for rule in meant)
+    if override.severity is not None and told_apart:
+        message = f"only the severity tells the rules of {override.alert} apart"
+        help_text = "override enabled and when of the rules of both severities"
+        file.add(place_of(entries, ("severity",)), "value", message, help_text)
+
+
+def _note_pools(
+    file: YamlFile, entries: Entries, override: OverrideInFile, pools: Collection[str]
+) -> None:
+    """A warning for every name that no pool of the configuration has."""
+    for number, text in enumerate(override.pools if pools else ()):
+        if not any(re.search(pool_pattern([text]), pool) for pool in pools):
+            message = f"no pool of the configuration is called {text}"
+            hint = near(text, pools) or f"pools: {', '.join(sorted(pools))}"
+            file.add(place_of(entries, ("pools", number)), "unknown-pool", message, hint, "warning")

@@ -13,9 +13,6 @@ groups:
         labels: {}
         annotations: {summary: ...}
         receivers: [oncall]
-        overrides:
-          - pool: batch-*
-            when: limit_binding_share_10m_ratio >= 0.9
 ```
 """
 
@@ -23,7 +20,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -32,9 +29,8 @@ from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from driftwatch.condition import Condition
 from driftwatch.model import Severity
-from driftwatch.rulebook.overrides import OverrideInFile, pool_pattern
 from driftwatch.rulebook.page_form import PageForm
-from driftwatch.rulebook.values import RulePart, When
+from driftwatch.rulebook.values import RulePart, When, disabled_needs_reason
 from driftwatch.settings.gone import GONE_OF_RULES, note_gone
 from driftwatch.yaml_models import Duration, fault, note_duplicates, read_model
 from driftwatch.yaml_positions import Entries, Items, Node, Scalar, YamlFile
@@ -138,13 +134,23 @@ class Rule:
         return pl.when(self.precondition.expression).then(condition.expression)
 
 
+def pool_pattern(names: Collection[str]) -> str:
+    """The regular expression of pools' names in which * stands for any text.
+
+    >>> pool_pattern(["chat-*", "rag.1"])
+    '^(?:chat\\\\-.*|rag\\\\.1)$'
+    """
+    texts = (re.escape(name).replace(r"\*", ".*") for name in names)
+    return rf"^(?:{'|'.join(texts)})$"
+
+
 @dataclass(frozen=True, slots=True)
 class Override:
     """What a rule is in the pools that it names."""
 
     pools: tuple[str, ...]  # names; * stands for any text
     rule: Rule  # the whole rule as it is there, without overrides of its own
-    line: int = 0  # 1-based line of its ``pool``
+    place: str = ""  # file and line of its ``alert``
 
     @property
     def fits(self) -> pl.Expr:
@@ -223,14 +229,10 @@ class RuleInFile(RulePart):
     page: PageForm | None = None
     annotations: dict[str, str] = Field(default_factory=dict)
     receivers: tuple[str, ...] = ()
-    overrides: tuple[OverrideInFile, ...] = ()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if not self.enabled and not self.reason:
-            help_text = 'reason: "why it is off"'
-            message = "a disabled rule needs a reason"
-            raise fault("missing-key", message, help_text, inner=("enabled",))
+        disabled_needs_reason(self.enabled, self.reason)
         if self.per == "pool" and self.tree is not None:
             message = "only a target has a path, a pool has none"
             raise fault("value", message, "leave out tree: or per: pool", inner=("tree",))
@@ -270,14 +272,9 @@ class ReadRule:
     entries: Entries
     rule: Rule | None
 
-    def overrides(self) -> Iterator[Entries]:
-        """The overrides as written."""
-        yield from _mappings(self.entries, "overrides")
-
-    def names(self, key: str, within: Entries | None = None) -> Iterator[Scalar]:
-        """The texts of a key of the rule, or of a part of it: one, or those of a list."""
-        entries = (within or self.entries).entries
-        node = entries[key][1] if key in entries else None
+    def names(self, key: str) -> Iterator[Scalar]:
+        """The texts of a key of the rule: one, or those of a list."""
+        node = self.entries.entries[key][1] if key in self.entries.entries else None
         for one in node.items if isinstance(node, Items) else (node,):
             if isinstance(one, Scalar) and isinstance(one.value, str):
                 yield one
@@ -304,18 +301,9 @@ def read_rules(file: YamlFile, root: Entries) -> Iterator[ReadRule]:
                 values["together"] = Group(*dict(one.together).values())
             values["inhibited_by"] = tuple(dict.fromkeys(one.inhibited_by))
             values["page"] = one.page or there.page
-            del values["overrides"]
             rule = Rule(id=one.alert, group=there.name, path=file.path, line=place.line, **values)
-            yield ReadRule(file, entries, replace(rule, overrides=_overrides(rule, one, entries)))
+            yield ReadRule(file, entries, rule)
     note_gone(file, root, GONE_OF_RULES)
-
-
-def _overrides(rule: Rule, one: RuleInFile, entries: Entries) -> tuple[Override, ...]:
-    lines = [item.entries["pool"][0].line for item in _mappings(entries, "overrides")]
-    return tuple(
-        Override(there.pool, replace(rule, **there.changes), line)
-        for there, line in zip(one.overrides, lines, strict=True)
-    )
 
 
 def _mappings(root: Entries, key: str) -> Iterator[Entries]:
@@ -340,20 +328,8 @@ def with_ids(rules: Sequence[ReadRule]) -> tuple[Rule, ...]:
             help_text = "rules of one alert differ in labels or severity"
             one.file.add(one.entries.entries["alert"][1].place, "duplicate", message, help_text)
             continue
-        if rule_id != _identity(rule, severity=False):
-            _note_severities(one)
-        overrides = tuple(replace(o, rule=replace(o.rule, id=rule_id)) for o in rule.overrides)
-        by_id[rule_id] = replace(rule, id=rule_id, overrides=overrides)
+        by_id[rule_id] = replace(rule, id=rule_id)
     return tuple(by_id.values())
-
-
-def _note_severities(one: ReadRule) -> None:
-    """Severities in overrides of a rule that only its severity tells apart are problems."""
-    for item in one.overrides():
-        if "severity" in item.entries:
-            message = "only the severity tells this rule from another one of its alert"
-            help_text = "give both rules a label, or override enabled and when"
-            one.file.add(item.entries["severity"][1].place, "value", message, help_text)
 
 
 def _identity(rule: Rule, *, severity: bool) -> str:

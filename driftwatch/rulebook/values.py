@@ -29,7 +29,18 @@ class RulePart(Part):
 
 # of a target, which people look for among the columns
 _LABELS = frozenset({"pool", "model_name", "model", "namespace", "job", "instance"})
-_OF_A_POOL = "overrides: [{pool: chat-*, when: …}] is another condition in some pools"
+_OF_A_POOL = (
+    "another condition in some pools, in driftwatch.yaml: rules: {overrides: [{alert: …, "
+    "pools: [chat-*], when: …}]}"
+)
+
+
+def disabled_needs_reason(enabled: bool | None, reason: str | None) -> None:
+    """Refuse a rule that is off and does not say why."""
+    if enabled is False and not reason:
+        help_text = 'reason: "why it is off"'
+        message = "a disabled rule needs a reason"
+        raise fault("missing-key", message, help_text, inner=("enabled",))
 
 
 def _condition(value: object) -> Condition:

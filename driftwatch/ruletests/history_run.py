@@ -16,10 +16,12 @@ from driftwatch.durations import parse_duration
 from driftwatch.pipeline.explain import Window
 from driftwatch.pipeline.plan import Plan
 from driftwatch.rulebook.book import Rulebook
+from driftwatch.rulebook.overrides import overridden
 from driftwatch.ruletests.cases import RuleTest
 from driftwatch.ruletests.timeline import Timeline
-from driftwatch.service.configuration import plan_of, plan_of_rules
+from driftwatch.service.configuration import plan_of_rules, plan_of_settings
 from driftwatch.service.replay import replay
+from driftwatch.settings import load_settings
 
 _SHIPPED = Path(__file__).resolve().parent.parent / "_demo"
 _SHIPPED_SUFFIX = ".jsonl.gz"
@@ -49,24 +51,23 @@ def recording_played(test: RuleTest, folder: Path, book: Rulebook) -> Timeline:
         RecordingError: it cannot be read.
         UsageError: the baseline holds no minute with a scrape.
     """
-    base = plan_of_rules(()) if test.config is None else plan_of(folder / test.config)
+    settings = None if test.config is None else load_settings(folder / test.config)
+    base = plan_of_rules(()) if settings is None else plan_of_settings(settings)
+    rules, _, _ = overridden(book.rules, settings)
+    plan = replace(base, rules=rules, trees=book.trees)
     source = open_recording(recording_path(test.recording or "", folder))
     try:
         span = source.span()
         start = span[0].replace(second=0, microsecond=0)
         seconds = None if test.baseline is None else window_of(test.baseline)
         baseline = None if seconds is None else _window(start, *seconds)
-        return _replayed([source], span, start, _with_rules(base, book), book, baseline)
+        return _replayed([source], span, start, plan, book, baseline)
     finally:
         source.close()
 
 
 def _window(start: datetime, first: float, last: float) -> Window:
     return Window(start + timedelta(seconds=first), start + timedelta(seconds=last))
-
-
-def _with_rules(plan: Plan, book: Rulebook) -> Plan:
-    return replace(plan, rules=book.rules, trees=book.trees)
 
 
 def _replayed(

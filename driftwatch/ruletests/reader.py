@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from glob import has_magic
 from pathlib import Path
 
 from driftwatch.errors import Problem
+from driftwatch.installation import shipped
 from driftwatch.rulebook.book import Rulebook, read_rulebook, resolved
 from driftwatch.ruletests.cases import RuleTest, RuleTestFile
 from driftwatch.ruletests.files import FOLDER
 from driftwatch.ruletests.names import note_wrong_names
 from driftwatch.ruletests.places import Places
 from driftwatch.ruletests.series import Evidence, evidence_of
+from driftwatch.settings import Settings
 from driftwatch.yaml_models import note_duplicates, read_model
 from driftwatch.yaml_positions import Entries, YamlFile, read_yaml
 
@@ -42,20 +44,32 @@ class Reading:
     files: int
 
 
-def read_tests(paths: Sequence[Path], rules: Sequence[Path] = ()) -> Reading:
+def read_tests(
+    paths: Sequence[Path], rules: Sequence[Path] = (), *, configured: Settings | None = None
+) -> Reading:
     """Every test of the files; nothing is raised.
 
     Args:
         rules: what a file tests that names no ``rule_files`` and lies in no folder ``tests``;
             empty = the shipped ones.
+        configured: whose overrides hold.
     """
     tests: list[PlacedTest] = []
     problems: list[Problem] = []
+
+    @cache
+    def book_of(of_rules: tuple[Path, ...]) -> Rulebook | None:
+        """The rules; None where they have problems, which are added."""
+        reading = read_rulebook(of_rules or (shipped("rules"),), configured=configured)
+        wrong = [p for p in reading.problems if p.severity == "error"]
+        problems.extend(wrong)
+        return None if wrong else reading.book
+
     for path in paths:
         file = read_yaml(path)
         file.path = display(path)
         file.problems = [replace(p, path=file.path) for p in file.problems]
-        tests += _tests(file, path, rules, problems)
+        tests += _tests(file, path, rules, book_of)
         problems += sorted(file.problems, key=lambda p: (p.line or 0, p.column or 0))
     return Reading(tuple(tests), tuple(dict.fromkeys(problems)), len(paths))
 
@@ -69,7 +83,10 @@ def display(path: Path) -> str:
 
 
 def _tests(
-    file: YamlFile, path: Path, rules: Sequence[Path], problems: list[Problem]
+    file: YamlFile,
+    path: Path,
+    rules: Sequence[Path],
+    book_of: Callable[[tuple[Path, ...]], Rulebook | None],
 ) -> Iterator[PlacedTest]:
     root = file.root
     if not isinstance(root, Entries):
@@ -82,7 +99,7 @@ def _tests(
     if whole is None:
         return
     paths = _rule_paths(file, root, whole, path.parent, rules)
-    book = None if paths is None else _book(paths, problems)
+    book = None if paths is None else book_of(paths)
     if book is None:
         return
     before = len(file.problems)
@@ -111,17 +128,3 @@ def _rule_paths(
             message = f"there is no {whole.rule_files[number]} beside this file"
             places.add(("rule_files", number), "no-files", message)
     return paths if len(file.problems) == before else None
-
-
-def _book(paths: tuple[Path, ...], problems: list[Problem]) -> Rulebook | None:
-    """The rules; None where they have problems, which are added."""
-    book, wrong = _read_book(paths)
-    problems += wrong
-    return None if wrong else book
-
-
-@cache
-def _read_book(paths: tuple[Path, ...]) -> tuple[Rulebook, tuple[Problem, ...]]:
-    reading = read_rulebook(paths)
-    errors = tuple(p for p in reading.problems if p.severity == "error")
-    return reading.book, errors

@@ -53,7 +53,7 @@ def plan_of(config: Path) -> Plan:
 
 def plan_of_settings(settings: Settings) -> Plan:
     """The plan of a loaded configuration; errors as :func:`plan_of`."""
-    book = load_rulebook(settings.rules, configured=settings)
+    book = load_rulebook(configured=settings)
     return Plan(
         rules=book.rules,
         trees=book.trees,

@@ -105,7 +105,7 @@ class Reload:
 
     def _files(self) -> list[Path]:
         """The configuration, and the rule files that it names or named when it was last right."""
-        named = [path for settings in (self._in_force, self._latest) for path in settings.rules]
+        named = [path for one in (self._in_force, self._latest) for path in one.rules.files]
         return [self._config, *rule_files(named)]
 
     def _problems(self, error: DriftwatchError) -> tuple[Problem, ...]:
@@ -113,7 +113,7 @@ class Reload:
         if not isinstance(error, ConfigError):
             return (_whole(self._config, str(error)),)
         of_files = {problem.path for problem in error.problems}
-        others = read_rulebook(self._latest.rules).problems
+        others = read_rulebook(self._latest.rules.files).problems
         return (*error.problems, *(p for p in others if p.path not in of_files))
 
     def _refuse(self, problems: Sequence[Problem]) -> None:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Self
 from pydantic import (
     Field,
     PlainValidator,
+    PrivateAttr,
     ValidationError,
     ValidationInfo,
     WithJsonSchema,
@@ -26,11 +27,12 @@ from driftwatch.settings.problems import checked_receivers, without_secrets
 from driftwatch.settings.receivers.receiver import ReceiverSettings
 from driftwatch.settings.receivers.taken_events import takes
 from driftwatch.settings.report import GpuHourPrice, ReportSettings
+from driftwatch.settings.rules import RuleSettings, with_rule_files
 from driftwatch.settings.sources import SourceSettings
 from driftwatch.settings.values import File, Seconds, Url, below
 from driftwatch.settings.web import Listen, WebSettings, listen_address
 from driftwatch.yaml_models import Part, fault, note_duplicates, note_errors
-from driftwatch.yaml_positions import Entries, plain, read_yaml
+from driftwatch.yaml_positions import Entries, YamlFile, plain, read_yaml
 
 # Two of them: no settings framework is needed for that.
 ENVIRONMENT = {"DRIFTWATCH_DATABASE": "database", "DRIFTWATCH_LISTEN": "listen"}
@@ -72,8 +74,9 @@ class Settings(Part):
         description="budget of false episodes, holidays",
     )
     receivers: tuple[ReceiverSettings, ...] = Field((), description="who gets pages")
-    rules: tuple[File, ...] = Field(
-        (), description="rule files, folders or globs; without any the shipped ones"
+    rules: RuleSettings = Field(
+        default_factory=lambda: RuleSettings.model_validate({}),
+        description="rule files, or files and overrides",
     )
     database: Database = Field(
         Path("driftwatch.db"),
@@ -110,6 +113,8 @@ class Settings(Part):
     heartbeat: HeartbeatSettings | None = Field(
         None, description="who outside hears that driftwatch still watches"
     )
+    # the file, for problems that only its rules bring
+    _file: YamlFile | None = PrivateAttr(None)
 
     @model_validator(mode="after")
     def _check_report(self) -> Self:
@@ -120,6 +125,11 @@ class Settings(Part):
                 inner = ("report", "receivers", position)
                 raise fault("not-allowed", message, "leave it out", inner=inner)
         return self
+
+    @property
+    def file(self) -> YamlFile | None:
+        """The file that they were read from, without problems."""
+        return self._file
 
     @property
     def database_place(self) -> Place:
@@ -159,6 +169,7 @@ def load_settings(path: Path | str, *, environ: Mapping[str, str] | None = None)
         note_duplicates(file, root, "pools")
         note_duplicates(file, root, "receivers")
         checked_receivers(file, root)
+        with_rule_files(root)
         values: Any = plain(root)
         environ = os.environ if environ is None else environ
         context = {"base": Path(path).resolve().parent}
@@ -168,6 +179,7 @@ def load_settings(path: Path | str, *, environ: Mapping[str, str] | None = None)
             root.entries.pop(key, None)  # its own value is not looked at
         try:
             settings = Settings.model_validate(values, context=context)
+            settings._file = file
         except ValidationError as error:
             note_errors(file, root, Settings, error, {k: n for n, k in overrides.items()})
         note_gone(file, root)

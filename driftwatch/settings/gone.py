@@ -37,7 +37,11 @@ GONE: dict[str, str] = {
     "pools.*.mute_time_intervals": _MUTED,
 }
 # the same of rule files
-GONE_OF_RULES: dict[str, str] = {"groups.*.rules.*.mute_time_intervals": _MUTED}
+GONE_OF_RULES: dict[str, str] = {
+    "groups.*.rules.*.mute_time_intervals": _MUTED,
+    "groups.*.rules.*.overrides": "in driftwatch.yaml: rules: {files: […], overrides: [{alert: …, "
+    "pools: […], when: …}]}",
+}
 
 
 def note_gone(file: YamlFile, root: Entries, gone: Mapping[str, str] = GONE) -> None:

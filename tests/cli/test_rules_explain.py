@@ -20,7 +20,11 @@ from driftwatch.store import Store
 
 CONFIG = """\
 pools: [{name: chat, slo: {ttft_seconds: 0.5}}]
-rules: [own.yaml]
+rules:
+  files: [own.yaml]
+  overrides:
+    - {alert: Waiting, pools: [batch-*], when: waiting_requests >= 50, for: 15m, severity: page}
+    - {alert: Waiting, pools: [dev, staging], enabled: false, reason: nobody is paged}
 """
 RULES = """\
 groups:
@@ -30,9 +34,6 @@ groups:
         when: waiting_requests >= 5
         for: 2m
         severity: ticket
-        overrides:
-          - {pool: batch-*, when: waiting_requests >= 50, for: 15m, severity: page}
-          - {pool: [dev, staging], enabled: false, reason: nobody is paged}
       - alert: NearlyFull
         when: kv_cache_usage_ratio > 0.9 AND (waiting_requests > 100 OR slo_missed)
         given: scrapes >= 4

@@ -23,31 +23,29 @@ groups:
         annotations:
           summary: requests wait for an adapter
           runbook_url: https://wiki.example.net/runbook#adaptersthrash
-        overrides:
-          - pool: batch-*
-            for: 6m
-            severity: ticket
-          - pool: dev
-            enabled: false
-            reason: nobody is paged for dev
-          - pool: [rag, rag-2]
-            # rag serves a hundred adapters
-            when: deferred_requests_10m >= 100
 """
 POOLS = ("chat", "batch-1", "dev", "rag-2")
 CONFIG = """\
 sources: [{pages: ['http://host:8000/metrics']}]
 receivers: [{name: oncall, stdout: {}}]
-rules: [mine.yaml]
+rules:
+  files: [mine.yaml]
 pools:
+"""
+OVERRIDES = """\
+  overrides:
+    - {alert: AdaptersThrash, pools: [batch-*], for: 6m, severity: ticket}
+    - {alert: AdaptersThrash, pools: [dev], enabled: false, reason: nobody is paged for dev}
+    # rag serves a hundred adapters
+    - {alert: AdaptersThrash, pools: [rag, rag-2], when: deferred_requests_10m >= 100}
 """
 
 
-def _configured(folder: Path, rules: str = RULES) -> Path:
-    (folder / "mine.yaml").write_text(rules)
+def _configured(folder: Path, overrides: str = OVERRIDES) -> Path:
+    (folder / "mine.yaml").write_text(RULES)
     config = folder / "driftwatch.yaml"
     named = (f"  - {{name: {name}, match: {{instance: '{name}:8000'}}}}\n" for name in POOLS)
-    config.write_text(CONFIG + "".join(named))
+    config.write_text(CONFIG.replace("pools:", f"{overrides}pools:") + "".join(named))
     return config
 
 
@@ -79,8 +77,7 @@ def test_a_rule_is_another_one_in_some_pools_and_keeps_its_identity(
         ("chat", "page", 2.0, "AdaptersThrash"),
         ("batch-1", "ticket", 6.0, "AdaptersThrash"),
     ]
-    general = RULES[: RULES.index("        overrides:")]
-    same = pages(run("replay", recorded, "-c", _configured(tmp_path, general), "--json"))
+    same = pages(run("replay", recorded, "-c", _configured(tmp_path, ""), "--json"))
     ids = {p["target"]["pool"]: p["incident"]["id"] for p in same}
     assert len(ids) == 4
     assert all(ids[p["target"]["pool"]] == p["incident"]["id"] for p in told)

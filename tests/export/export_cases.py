@@ -130,10 +130,12 @@ def note_firing(one: Watched, labels: Labels, since: datetime, until: datetime) 
 
 def _labels(rule: Rule, target: Mapping[str, str]) -> Labels:
     about = ("pool",) if rule.per == "pool" else ("pool", "instance", "engine")
+    override = next((one for one in rule.overrides if one.fits_pool(target["pool"])), None)
     labels = {
         "alertname": rule.alert,
         "severity": rule.severity,
         **rule.labels,
+        **({} if override is None else {"pools": ",".join(override.pools)}),
         **{name: target[name] for name in about},
     }
     return tuple(sorted(labels.items()))

@@ -15,6 +15,7 @@ from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.incidents import advanced
 from driftwatch.rulebook.book import load_rulebook
 from driftwatch.rulebook.rules import Rule, columns_of
+from driftwatch.settings import load_settings
 
 # `waiting_requests` is always known here: `for` and `keep_firing_for` count other minutes than
 # driftwatch where a minute has no verdict, which the file says
@@ -49,9 +50,18 @@ groups:
       - alert: Elsewhere
         when: running_requests > 7
         severity: page
-        overrides:
-          - {pool: b*, when: running_requests > 3, until: running_requests < 2, severity: ticket}
-          - {pool: [c, bb], enabled: false, reason: nobody minds}
+"""
+CONFIG = """
+sources: [{pages: ['http://h:8000/metrics']}]
+rules:
+  files: [rules.yaml]
+  overrides:
+    - alert: Elsewhere
+      pools: [b*]
+      when: running_requests > 3
+      until: running_requests < 2
+      severity: ticket
+    - {alert: Elsewhere, pools: [c, bb], enabled: false, reason: nobody minds}
 """
 POOLS = {"a0": "a", "a1": "a", "a2": "a", "b0": "bb", "b1": "bb", "c0": "c", "d0": "d"}
 TARGETS = {TargetKey(name, "0"): Target(TargetKey(name, "0"), pool=p) for name, p in POOLS.items()}
@@ -90,9 +100,10 @@ def _rows(seed: int) -> pl.DataFrame:
 
 
 def life_cycle_rules(folder: Path) -> tuple[Rule, ...]:
-    file = folder / "rules.yaml"
-    file.write_text(RULES, encoding="utf-8")
-    return load_rulebook([file]).rules
+    (folder / "rules.yaml").write_text(RULES, encoding="utf-8")
+    config = folder / "driftwatch.yaml"
+    config.write_text(CONFIG, encoding="utf-8")
+    return load_rulebook(configured=load_settings(config)).rules
 
 
 def life_cycle(folder: Path, seed: int) -> Watched:

@@ -36,8 +36,6 @@ groups:
           summary: '{{ more }} than 20 wait, $HOME'
           runbook_url: https://runbooks.example/queue
           run-book: a name that Prometheus refuses
-        overrides:
-          - {pool: batch-*, when: waiting_capacity_requests > 200, severity: ticket}
       - alert: Stuck
         when: seconds_since_last_token >= 120
         for: 3m
@@ -59,12 +57,23 @@ groups:
         reason: nights are quiet
 """
 
+CONFIG = """
+sources: [{pages: ['http://h:8000/metrics']}]
+receivers: [{name: oncall, stdout: {}}, {name: chat, stdout: {}}]
+rules:
+  files: [rules.yaml]
+  overrides:
+    - {alert: QueueLong, pools: [batch-*], when: waiting_capacity_requests > 200}
+    - {alert: PoolEmpty, pools: [dev], enabled: false, reason: nobody minds}
+"""
+
 
 @pytest.fixture
 def export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """Run the command in a folder with rules.yaml."""
     monkeypatch.chdir(tmp_path)
     Path("rules.yaml").write_text(RULES, encoding="utf-8")
+    Path("driftwatch.yaml").write_text(CONFIG, encoding="utf-8")
 
     def invoke(*arguments: str) -> Result:
         return CliRunner().invoke(cli, ["rules", "export", *arguments], standalone_mode=False)
@@ -73,14 +82,14 @@ def export(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Res
 
 
 def test_the_file_and_what_is_left_out(export: Callable[..., Result], golden: Golden) -> None:
-    answer = export("--to", "prometheus", "rules.yaml")
+    answer = export("--to", "prometheus")
     assert answer.return_value == 3
     golden("export/prometheus.yaml", answer.stdout)
     golden("export/prometheus.txt", answer.stderr)
-    again = export("--to", "prometheus", "--out", "file.yaml", "rules.yaml")
+    again = export("--to", "prometheus", "--out", "file.yaml")
     assert (again.stdout, again.return_value) == ("", 3)
     assert Path("file.yaml").read_text(encoding="utf-8") == answer.stdout
-    operator = export("--to", "kubernetes", "rules.yaml")
+    operator = export("--to", "kubernetes")
     assert operator.stderr == answer.stderr
     document = YAML(typ="safe").load(operator.stdout)
     assert document["kind"] == "PrometheusRule"
@@ -90,7 +99,7 @@ def test_the_file_and_what_is_left_out(export: Callable[..., Result], golden: Go
 @pytest.mark.prometheus
 @pytest.mark.skipif(not prometheus_server.installed(), reason=prometheus_server.NOT_INSTALLED)
 def test_promtool_takes_the_file(export: Callable[..., Result]) -> None:
-    export("--to", "prometheus", "--out", "rules.yml", "rules.yaml")
+    export("--to", "prometheus", "--out", "rules.yml")
     ran = subprocess.run(
         ["promtool", "check", "rules", "--lint=all", "--lint-fatal", "rules.yml"],
         capture_output=True,

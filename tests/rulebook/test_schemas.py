@@ -30,7 +30,6 @@ RULES_OF_LOADER = frozenset(
         "alert: A, when: scrapes > 1, severity: page, inhibited_by: [Bigger]",
         "alert: A, when: scrapes > 1, severity: page, inhibited_by: [A]",
         "alert: A, when: scrapes > 1, severity: page, until: scrapes_ < 1",
-        "alert: A, when: scrapes > 1, severity: page, overrides: [{pool: a, when: scraps > 2}]",
     )
 )
 SHAPES_OF_LOADER = frozenset((SHAPES[-1],))
@@ -89,6 +88,10 @@ def test_a_wrong_tree_is_caught(old: str, new: str) -> None:
         "receivers: [{name: a, severities: [critical]}]",
         "report: {weekday: Monday}",
         "recievers: []",
+        "rules: {files: r.yaml}",
+        "rules: {overrides: [{alert: A, pools: [a]}]}",
+        "rules: {overrides: [{alert: A, enabled: false}]}",
+        "rules: {overrides: [{when: scrapes > 1}]}",
     ],
 )
 def test_a_wrong_configuration_is_caught(text: str) -> None:
@@ -97,5 +100,5 @@ def test_a_wrong_configuration_is_caught(text: str) -> None:
 
 def test_a_field_without_a_description_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema_files, "DESCRIPTIONS", {})
-    with pytest.raises(ValueError, match=r"InFile\.\w+ has no description"):
+    with pytest.raises(ValueError, match=r"\w+\.\w+ has no description"):
         schema_of("rules")

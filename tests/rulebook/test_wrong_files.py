@@ -46,15 +46,6 @@ RULES = [
     RULE + "group: {many: 3}",
     RULE + "group: 3",
     RULE + "per: pool, group: {wait: 3m}",
-    RULE + "overrides: [{pool: a, when: scraps > 2}]",
-    RULE + "overrides: [{when: scrapes > 2}]",
-    RULE + "overrides: [{pool: [], when: scrapes > 2}]",
-    RULE + "overrides: [{pool: a}]",
-    RULE + "overrides: [{pool: a, enabled: false}]",
-    RULE + "overrides: [{pools: a, when: scrapes > 2}]",
-    RULE + "overrides: [{match: {tier: dev}, when: scrapes > 2}]",
-    RULE + "overrides: [{pool: a, labels: {x: y}}]",
-    RULE + "overrides: {pool: a, when: scrapes > 2}",
 ]
 TWINS = """\
 groups:
@@ -64,7 +55,7 @@ groups:
       - alert: A
         when: scrapes > 2
         severity: page
-        overrides: [{pool: a, severity: notice}]
+        overrides: [{pool: a, severity: notice}] # which stand in the configuration now
 """
 SHAPES = [
     "",

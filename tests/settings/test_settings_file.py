@@ -60,6 +60,7 @@ listen: "[::1]:9100"
 retention: 1d
 external_url: https://driftwatch.example/
 """
+LISTED = '[rules, "more/*.yaml", /abs/r.yaml]'
 
 
 def write(folder: Path, text: str) -> Path:
@@ -92,7 +93,7 @@ def test_the_smallest_file(tmp_path: Path) -> None:
     assert receiver.slack is not None
     assert receiver.slack.webhook_url_file == tmp_path / "slack.url"
     assert settings.pool_by == ("namespace", "model_name")
-    assert settings.rules == ()
+    assert settings.rules.files == ()
     assert settings.database == tmp_path / "driftwatch.db"
     assert settings.listen_address == ("127.0.0.1", 9095)
     assert (settings.interval, settings.retention) == (15.0, 3_600.0)
@@ -115,7 +116,10 @@ def test_every_setting(tmp_path: Path) -> None:
     assert pool.tuned_for is not None and pool.tuned_for.prompt_tokens == 512
     assert settings.receivers[0].stdout is not None
     assert settings.receivers[1].severities == ("ticket",)
-    assert settings.rules == (tmp_path / "rules", tmp_path / "more/*.yaml", Path("/abs/r.yaml"))
+    files = (tmp_path / "rules", tmp_path / "more/*.yaml", Path("/abs/r.yaml"))
+    assert settings.rules.files == files
+    as_mapping = FULL.replace(f"rules: {LISTED}", f"rules: {{files: {LISTED}}}")
+    assert load(tmp_path, as_mapping).rules == settings.rules
     assert settings.listen_address == ("::1", 9100)
     assert (settings.interval, settings.connect_timeout, settings.read_timeout) == (10, 1, 5)
 

@@ -121,8 +121,9 @@ def report_of(history: History, wanted: Wanted) -> BacktestReport:
     from driftwatch.backtest.grid import axis_of
     from driftwatch.backtest.score import read_truth
     from driftwatch.backtest.stored import NOTE, StoredHistory
+    from driftwatch.cli.proposal_notice import with_proposals
 
-    plan = _plan(history, wanted.rules)
+    plan = with_proposals(history.plan_with(wanted.rules))
     axes = tuple(axis_of(text, plan.rules) for text in wanted.axes)
     if axes and wanted.against is not None:
         help_text = "run the command twice: a grid has a result for each value"
@@ -131,7 +132,7 @@ def report_of(history: History, wanted: Wanted) -> BacktestReport:
     marks = _marks(history)
     progress = Progress("reading")
     with (
-        _versions(plan, wanted) as other,
+        _versions(history, plan, wanted) as other,
         _how_to_go_on(),
         # what rules decide is decided here: the store needs the evidence alone
         history.store(plan.without_rules()) as store,
@@ -198,7 +199,7 @@ def _of_rules(
 
 
 @contextmanager
-def _versions(plan: Plan, wanted: Wanted) -> Iterator[Plan | None]:
+def _versions(history: History, plan: Plan, wanted: Wanted) -> Iterator[Plan | None]:
     """The plan with the rules that are compared with; None where none are."""
     from driftwatch.backtest.versions import rulebook_of
     from driftwatch.installation import shipped
@@ -207,7 +208,8 @@ def _versions(plan: Plan, wanted: Wanted) -> Iterator[Plan | None]:
         yield None
         return
     paths = sorted({Path(rule.path) for rule in plan.rules}) or [shipped("rules")]
-    with rulebook_of(wanted.against, wanted.rules or _parents(paths)) as book:
+    stand = wanted.rules or _parents(paths)
+    with rulebook_of(wanted.against, stand, configured=history.settings) as book:
         yield replace(plan, rules=book.rules, trees=book.trees)
 
 
@@ -264,17 +266,6 @@ def _of_grid(
 def _of_severities(result: Backtest, severities: Sequence[Severity]) -> Backtest:
     pages = tuple(page for page in result.pages if page.severity in severities)
     return replace(result, pages=pages)
-
-
-def _plan(history: History, paths: Sequence[Path]) -> Plan:
-    from driftwatch.cli.proposal_notice import with_proposals
-    from driftwatch.rulebook.book import load_rulebook
-
-    plan = with_proposals(history.plan)
-    if not paths:
-        return plan
-    book = load_rulebook(paths)
-    return replace(plan, rules=book.rules, trees=book.trees)
 
 
 def _parents(paths: Sequence[Path]) -> list[Path]:

@@ -45,7 +45,7 @@ def command(name: str, files: tuple[Path, ...], as_json: bool, history: History)
     from driftwatch.cli.rules.rule_text import document, lines
     from driftwatch.pipeline.rule_history import rule_history
 
-    plan = _plan(history, files)
+    plan = history.plan_with(files)
     try:
         rule = rule_named(name, plan.rules)
     except UsageError as error:
@@ -70,15 +70,6 @@ def command(name: str, files: tuple[Path, ...], as_json: bool, history: History)
             print_wrapped(text, indent)
     has_verdict = past is not None and past.judged > 0
     click.get_current_context().exit(EXIT_ANSWERED if has_verdict else EXIT_NO_VERDICT)
-
-
-def _plan(history: History, files: Sequence[Path]) -> Plan:
-    from driftwatch.rulebook.book import load_rulebook
-
-    if not files:
-        return history.plan
-    book = load_rulebook(files)
-    return replace(history.plan, rules=book.rules, trees=book.trees)
 
 
 def rule_named(name: str, rules: Sequence[Rule]) -> Rule:

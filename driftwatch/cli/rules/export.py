@@ -50,8 +50,8 @@ def command(files: tuple[Path, ...], to: str, out: Path | None, config: Path | N
     if config is None and not files:
         config = config_here()
     settings = None if config is None else load_settings(config)
-    own = load_rulebook(() if settings is None else settings.rules).rules
-    rules = load_rulebook(files).rules if files else own
+    own = load_rulebook(configured=settings).rules
+    rules = load_rulebook(files, configured=settings).rules if files else own
     served = None
     if config is not None:
         served = {*TARGET_COLUMNS, *columns_of(rule for rule in own if rule.is_evaluated)}

@@ -14,10 +14,12 @@ from pydantic.json_schema import GenerateJsonSchema
 from driftwatch.errors import UsageError
 from driftwatch.knobs import KNOBS
 from driftwatch.rulebook.book import shipped_trees
+from driftwatch.rulebook.overrides import OVERRIDABLE, OverrideInFile
 from driftwatch.rulebook.rules import RuleFile, RuleInFile, RulesInFile
 from driftwatch.rulebook.trees import LeafInFile, NodeInFile, TreeInFile
 from driftwatch.ruletests.cases import RuleTestFile
 from driftwatch.settings import Settings
+from driftwatch.settings.rules import RuleSettings
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 Schema = dict[str, Any]
@@ -26,6 +28,11 @@ _GROUP: Any = create_model(
     "Rules",
     __base__=RulesInFile,
     rules=(tuple[RuleInFile, ...], RulesInFile.model_fields["rules"]),
+)
+_RULES: Any = create_model(
+    "RuleSettings",
+    __base__=RuleSettings,
+    overrides=(tuple[OverrideInFile, ...], RuleSettings.model_fields["overrides"]),
 )
 # name → model, and what an editor shows of the file
 FILES: Mapping[str, tuple[type[BaseModel], str]] = {
@@ -47,7 +54,14 @@ FILES: Mapping[str, tuple[type[BaseModel], str]] = {
         "a driftwatch tree",
     ),
     "test": (RuleTestFile, "driftwatch rule tests"),
-    "config": (Settings, "driftwatch configuration"),
+    "config": (
+        create_model(
+            "Settings",
+            __base__=Settings,
+            rules=(tuple[str, ...] | _RULES, Settings.model_fields["rules"]),
+        ),
+        "driftwatch configuration",
+    ),
 }
 # definition → the first word of its keys in DESCRIPTIONS
 DESCRIBED = {
@@ -80,7 +94,6 @@ DESCRIPTIONS: Mapping[str, str] = {
     "rule: page": "what its page prints; a group may have one for all of its rules",
     "rule: annotations": "summary (line 1 of your own alerts) and runbook_url (a link on the page)",
     "rule: receivers": "names of the receivers that get this rule",
-    "rule: overrides": "what the rule is in some pools",
     "page: says": "the middle of line 1: what is wrong; the longest text first",
     "page: since": "the text after the start time",
     "page: cause": "the Cause line",
@@ -136,7 +149,7 @@ RULES_OF: Mapping[str, list[Schema]] = {
             "if": {"properties": {"enabled": {"const": False}}, "required": ["enabled"]},
             "then": {"required": ["reason"]},
         },
-        {"minProperties": 2},
+        {"anyOf": [{"required": [key]} for key in sorted(OVERRIDABLE)]},
     ],
     "LeafInFile": [
         {

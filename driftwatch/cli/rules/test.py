@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from driftwatch.ruletests.coverage import Table
     from driftwatch.ruletests.reader import PlacedTest
     from driftwatch.ruletests.runner import Result, Runner
+    from driftwatch.settings import Settings
 
 FORMATS = ("text", "json")
 
@@ -33,7 +34,7 @@ FORMATS = ("text", "json")
     "--config",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Configuration whose rules are tested, by the tests beside them.",
+    help="Configuration whose rules are tested, with its overrides, by the tests beside them.",
 )
 @click.option("--run", "pattern", metavar="REGEX", help="Run only tests whose name matches.")
 @click.option("--verbose", is_flag=True, help="List every test with its time.")
@@ -65,10 +66,14 @@ def command(
     from driftwatch.ruletests.reader import read_tests
     from driftwatch.ruletests.runner import Runner
 
-    rules = _rules(config)
-    if not files and not rules:
+    settings = _settings(config)
+    rules = () if settings is None else settings.rules.files
+    is_shipped = not files and not rules
+    if is_shipped:
         print_note(SHIPPED)
-    reading = read_tests(files_of(files, rules), rules)
+    # the shipped tests say what the shipped thresholds do
+    configured = None if is_shipped else settings
+    reading = read_tests(files_of(files, rules), rules, configured=configured)
     if reading.problems:
         from driftwatch.rulebook.render import render_problems
 
@@ -93,13 +98,13 @@ def command(
     return EXIT_PROBLEM if low or not all(result.passed for result in results) else EXIT_ANSWERED
 
 
-def _rules(config: Path | None) -> Sequence[Path]:
-    """The rules of the configuration; none = the shipped ones."""
+def _settings(config: Path | None) -> Settings | None:
+    """The configuration, where there is one."""
     from driftwatch.cli.database import config_here
     from driftwatch.settings import load_settings
 
     config = config or config_here()
-    return () if config is None else load_settings(config).rules
+    return None if config is None else load_settings(config)
 
 
 def _chosen(tests: Sequence[PlacedTest], pattern: str | None) -> Sequence[PlacedTest]:
