@@ -77,7 +77,7 @@ class Cell:
 
 
 def axis_of(text: str, rules: Sequence[Rule]) -> Axis:
-    """``SlowerAtEqualLoad.for=0s,5m``, or ``BatchDrift.capacity_ratio=0.8,0.9``.
+    """``SlowerAtEqualLoad.for=0s,5m``, or ``EngineStuck.seconds_since_last_token=60,120``.
 
     Raises UsageError: there is no such rule, part or value.
     """

@@ -26,7 +26,6 @@ STUCK_SECONDS = 120.0
 LONGER, SHORTER = 1.5, 0.67
 # Below it an engine may be slow, and a slow engine fills its batch before it is certain of it.
 NEAR_THRESHOLD = 0.95
-CAPACITY_LOST_RATIO, CAPACITY_USED_RATIO = 0.85, 0.8
 # 15 % fewer tokens a step, or 15 % more to compute, are as much as a loss that pages.
 LOSS_RATIO = 0.15
 
@@ -132,15 +131,9 @@ _FIRST: Mapping[str, pl.Expr] = {
     .when(_REJECTED + _SERVED > 0)
     .then(_REJECTED / (_REJECTED + _SERVED)),
 }
-_CAPACITY_SHORT = (pl.col("capacity_ratio") <= CAPACITY_LOST_RATIO) & (
-    pl.col("utilization_ratio") >= CAPACITY_USED_RATIO
-)
 _THEN: Mapping[str, pl.Expr] = {
     # where nobody is served no wait ends
     "target_missed": pl.when(~_stuck()).then(pl.coalesce("slo_missed", "requests_wait")),
-    "target_in_danger": pl.when(~_stuck()).then(
-        pl.coalesce("slo_missed", "requests_wait") | _CAPACITY_SHORT.fill_null(False)
-    ),
 }
 STATES = (*_FIRST, *_THEN)
 

@@ -58,7 +58,6 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
         "forward_passes_overcounted", "waiting_capacity_requests", "preemptions_per_second",
         "kv_cache_tokens", "prefix_cache_hit_ratio",
     ),
-    "capacity": ("capacity_ratio", "utilization_ratio", "capacity_requests_per_second"),
     "deferred": (
         "waiting_deferred_requests", "deferred_requests_10m", "waiting_deferred_share_10m_ratio",
     ),
@@ -82,7 +81,7 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
         "speed_slope_14d_ratio", "speed_slope_14d_lower_ratio", "speed_slope_14d_upper_ratio",
     ),
 }  # fmt: skip
-_EVERYTHING = ("lengths", "cost", "limits", "capacity", "deferred", "gpu")
+_EVERYTHING = ("lengths", "cost", "limits", "deferred", "gpu")
 
 
 def page_columns(wanted: Sequence[str]) -> frozenset[str]:

@@ -14,7 +14,7 @@ from driftwatch.model import Finding, Incident, Recommendation
 from driftwatch.notify.advice import setting_change
 from driftwatch.notify.headline import headline, target_name
 from driftwatch.notify.numbers import utc_text
-from driftwatch.notify.page import evidence_json, next_time, recommendation_json
+from driftwatch.notify.page import next_time, recommendation_json
 
 AGAIN = "asked_again_at"
 
@@ -24,16 +24,11 @@ def with_answer(
 ) -> dict[str, Any]:
     """The page of an incident with what the simulation says now.
 
-    What fired and where the diagnosis ended stay; recommendation and capacity are those of ``at``.
+    What fired and where the diagnosis ended stay; the recommendation is that of ``at``.
     """
-    evidence = evidence_json(finding, ("capacity",))
-    now = {
-        name: evidence[name] for name in page["evidence"] if name in _CAPACITY and name in evidence
-    }
     advised = finding.recommendation
     new = {
         **page,
-        "evidence": {**page["evidence"], **now},
         "recommendation": None if advised is None else recommendation_json(advised),
     }
     before = (page.get("recommendation") or {}).get("action")
@@ -43,9 +38,6 @@ def with_answer(
     if before == "none" and advised is not None and advised.action != "none":
         new["withdrawn"] = {"action": before, "at": page["times"]["evaluated_at"]}
     return later(new, next_time(at) if finding.asked_again else None)
-
-
-_CAPACITY = ("capacity_ratio", "utilization_ratio", "capacity_requests_per_second")
 
 
 def later(page: Mapping[str, Any], at: datetime | None) -> dict[str, Any]:

@@ -33,11 +33,9 @@ from driftwatch.pipeline.question import (
     Moment,
     TargetAdvice,
     alike,
-    capacity_of,
     has_load,
     peer_minutes,
     target_advice,
-    why_no_capacity,
 )
 from driftwatch.recommend.advice import Advice
 from driftwatch.recommend.words import aims
@@ -210,9 +208,8 @@ def _room(evaluation: Evaluation, finding: Finding, at: datetime) -> dict[str, f
         return None
     minutes = evaluation.past.minutes(busiest.key, at - WINDOW, at)
     moment = Moment(busiest, at, minutes, row, replicas=others.height + 1)
-    used = capacity_of(evaluation.ask(moment, evaluation.plan, ask="assess").advice)
-    share = used["utilization_ratio"]
-    return dict(finding.peers) if share is None else {**finding.peers, "utilization_ratio": share}
+    used = evaluation.ask(moment, evaluation.plan, ask="assess").advice.utilization_ratio
+    return dict(finding.peers) if used is None else {**finding.peers, "utilization_ratio": used}
 
 
 def answer_of_pool(
@@ -297,16 +294,11 @@ def _holds(answer: Recommendation, settings: Mapping[str, Any]) -> bool:
 
 def with_advice(finding: Finding, answer: TargetAdvice) -> Finding:
     """The finding with what the simulation says."""
-    values = capacity_of(answer.advice)
-    why = {name: why_no_capacity(answer.advice) for name, value in values.items() if value is None}
-    reasons = {n: text for n, text in finding.reasons.items() if values.get(n) is None}
     return replace(
         finding,
         recommendation=answer.advice.recommendation,
         asked_again=_may_change(answer),
         simulated_for=_simulated_for(answer.advice),
-        evidence={**finding.evidence, **values},
-        reasons={**reasons, **why},
     )
 
 

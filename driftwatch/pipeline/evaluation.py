@@ -104,7 +104,7 @@ class Evaluation:
     # start of the first minute, end of the last one
     first: datetime
     last: datetime
-    rows: pl.DataFrame  # evidence rows, with the detectors' columns and the capacity
+    rows: pl.DataFrame  # evidence rows, with the detectors' columns
     verdicts: pl.DataFrame  # one Boolean column per enabled rule id, beside the rows
     past: PastMinutes  # minutes up to these
     # windows (WINDOW_SCHEMA, at most ten minutes) → their evidence rows, in the windows' order

@@ -35,7 +35,6 @@ RECENT = timedelta(minutes=10)
 _MOVED = 1.5
 _LOAD = ("ttft_seconds_count", "prompt_tokens_total", "generation_tokens_total")
 _LOAD_OF_PAGE = ("requests_per_second", "prompt_tokens_mean", "generation_tokens_mean")
-CAPACITY = ("capacity_ratio", "utilization_ratio", "capacity_requests_per_second")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -172,33 +171,6 @@ def target_advice(
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())[:200]
-
-
-def capacity_of(advice: Advice) -> dict[str, float | None]:
-    """The evidence columns that an answer fills; None = unknown."""
-    today = advice.today
-    values = (
-        advice.capacity_ratio,
-        advice.utilization_ratio,
-        None if today is None else today.capacity_requests_per_second,
-    )
-    return {
-        name: None if value is None else float(value)
-        for name, value in zip(CAPACITY, values, strict=True)
-    }
-
-
-def why_no_capacity(advice: Advice) -> str:
-    """Why an answer has no capacity, or none against the reference's."""
-    if advice.recommendation.action == "insufficient":
-        return advice.recommendation.why
-    if advice.today is not None:
-        reason = advice.today.reasons.get("capacity_requests_per_second")
-        if reason is not None:
-            return reason
-    if capacity_of(advice)["capacity_requests_per_second"] is None:
-        return "the simulation gives no capacity"
-    return "no reference with lengths to compare the capacity with"
 
 
 def alike(target: Target, targets: Mapping[TargetKey, Target], plan: Plan) -> tuple[TargetKey, ...]:

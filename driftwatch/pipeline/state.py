@@ -10,7 +10,7 @@ import polars as pl
 
 from driftwatch.baselines.in_force import InForce, no_releases
 from driftwatch.collect.gpus import empty_gpus
-from driftwatch.collect.schema import KEY_COLUMNS, TIME, SourceProblem, empty_scrapes, scrapes_once
+from driftwatch.collect.schema import KEY_COLUMNS, SourceProblem, empty_scrapes, scrapes_once
 from driftwatch.detect.baselines import Baselines
 from driftwatch.diagnose.evidence_table import HISTORY, no_inputs_seen, no_recent, no_rows
 from driftwatch.minutes.scheduler import no_samples
@@ -18,27 +18,12 @@ from driftwatch.model import Incident, Target, TargetKey, Transition
 from driftwatch.pipeline.departures import Departures, no_looks
 from driftwatch.pipeline.detection import Detection
 from driftwatch.pipeline.plan import TargetFrames
-from driftwatch.pipeline.question import CAPACITY, TargetAdvice
+from driftwatch.pipeline.question import TargetAdvice
 
 __all__ = ["HISTORY", "Outcome", "State"]
 
-CAPACITY_REASON = "capacity_unknown_reason"
-CAPACITY_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
-    "instance": pl.String,
-    "engine": pl.String,
-    "at": TIME,  # the minute of the grid that asked
-    **dict.fromkeys(CAPACITY, pl.Float64),
-    CAPACITY_REASON: pl.String,
-    "asked_at": TIME,  # when its own pool was simulated last; NULL = never
-}
-
 # A source that was never asked is asked for so much; GPU readings are kept as long.
 FIRST_LOOK = timedelta(minutes=16)
-
-
-def no_capacity() -> pl.DataFrame:
-    """No target's capacity is known."""
-    return pl.DataFrame(schema=CAPACITY_SCHEMA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +59,6 @@ class State:
     frames: TargetFrames | None = None
     # which release each target ran last, and since when
     releases: pl.DataFrame = field(default_factory=no_releases)
-    # :data:`CAPACITY_SCHEMA`: the last answers
-    capacity: pl.DataFrame = field(default_factory=no_capacity)
     # :data:`driftwatch.pipeline.departures.LOOKS_SCHEMA`: minutes that are not evaluated yet, in
     # which targets of any batch were scraped; none of one batch
     looks: pl.DataFrame = field(default_factory=no_looks)

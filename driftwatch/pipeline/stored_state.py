@@ -22,7 +22,7 @@ from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.departures import Departures, no_looks
 from driftwatch.pipeline.detection import detection_from
 from driftwatch.pipeline.question import TargetAdvice
-from driftwatch.pipeline.state import FIRST_LOOK, HISTORY, State, no_capacity
+from driftwatch.pipeline.state import FIRST_LOOK, HISTORY, State
 from driftwatch.store.advice import AdviceRow, advice_id
 from driftwatch.store.frames import from_arrow, to_arrow
 from driftwatch.store.minute_columns import minute_rows_of
@@ -30,7 +30,7 @@ from driftwatch.store.minutes import MINUTE
 from driftwatch.store.store import Store
 
 DOCUMENT, _RELEASES, _SEEN = "tick", "tick.releases", "tick.seen"
-_CAPACITY, _LOOKS = "tick.capacity", "tick.looks"
+_LOOKS = "tick.looks"
 
 
 def memory_of(state: State) -> dict[str, bytes]:
@@ -50,7 +50,7 @@ def memory_of(state: State) -> dict[str, bytes]:
         ],
         "retired": [list(key) for key in sorted(departures.retired)],
     }
-    frames = {_RELEASES: state.releases, _CAPACITY: state.capacity, _SEEN: state.inputs_seen}
+    frames = {_RELEASES: state.releases, _SEEN: state.inputs_seen}
     if len(state.looks):
         frames[_LOOKS] = state.looks
     return {
@@ -115,7 +115,6 @@ def remembered(memory: Mapping[str, bytes]) -> State:
         targets=_targets(document),
         departures=departures,
         releases=frames.get(_RELEASES, no_releases()),
-        capacity=frames.get(_CAPACITY, no_capacity()),
         looks=_not_evaluated(frames.get(_LOOKS, no_looks()), _time(document["evaluated_until"])),
     )
 
@@ -124,7 +123,7 @@ def _not_evaluated(looks: pl.DataFrame, evaluated: datetime | None) -> pl.DataFr
     return looks if evaluated is None else looks.filter(pl.col("start") >= evaluated)
 
 
-_FRAMES = {_RELEASES, _CAPACITY, _LOOKS, _SEEN}
+_FRAMES = {_RELEASES, _LOOKS, _SEEN}
 
 
 def stored_targets(store: Store) -> Mapping[TargetKey, Target]:

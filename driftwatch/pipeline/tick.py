@@ -20,7 +20,6 @@ from driftwatch.diagnose.evidence_order import in_schema_order
 from driftwatch.diagnose.evidence_table import no_rows
 from driftwatch.diagnose.states import with_states
 from driftwatch.model import Target, TargetKey, Transition
-from driftwatch.pipeline.capacity import with_capacity
 from driftwatch.pipeline.departures import retirements
 from driftwatch.pipeline.detection import detected, trimmed
 from driftwatch.pipeline.evaluation import Ask, Evaluation, Signals, signals_of
@@ -251,7 +250,7 @@ def _piece(
     decided, retired = retirements(minutes_here)
     if decided is not None and decided < last:
         return _piece(state, first, decided, plan, sources, there, past, ask)
-    rows, past, after = _detected(state, signals, (first, last), plan, past, ask)
+    rows, past, after = _detected(state, signals, (first, last), plan, past)
 
     # diagnose: verdicts, and the incidents that they make
     rows_judged = rows.hstack(minutes_here.select("ever_seen"))
@@ -298,10 +297,9 @@ def _detected(
     span: tuple[datetime, datetime],
     plan: Plan,
     past: PastMinutes,
-    ask: Ask,
 ) -> tuple[pl.DataFrame, PastMinutes, State]:
-    """Evidence rows with the detectors' and the capacity columns; the past with these rows; the
-    state with the new detection and capacity.
+    """Evidence rows with the detectors' columns; the past with these rows; the state with the new
+    detection.
     """
     rows = with_releases(signals.rows, state.in_force.frame, state.releases)
     own = minutes(rows)
@@ -311,12 +309,9 @@ def _detected(
         past.store,
     )
     rows = in_schema_order(rows.with_columns(columns)) if len(rows) else rows
-    rows = with_refusals(rows, state.in_force.frame)
-    here = past.with_rows(rows, signals.minutes)
-    rows, capacity = with_capacity(rows, state, here, plan, ask=ask)
-    rows = with_states(rows)
+    rows = with_states(with_refusals(rows, state.in_force.frame))
     past = past.with_rows(rows, signals.minutes)
-    return rows, past, replace(state, detection=detection, capacity=capacity)
+    return rows, past, replace(state, detection=detection)
 
 
 def with_baselines(state: State, plan: Plan, minute_end: datetime) -> State:

@@ -10,7 +10,6 @@ from driftwatch.detect.lengths import MIN_REQUESTS
 from driftwatch.evidence import BY_NAME, Column
 from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.model import Reason
-from driftwatch.pipeline.question import CAPACITY
 from driftwatch.signals.gpus.words import reasons_of
 
 
@@ -29,8 +28,6 @@ def reasons(row: Mapping[str, Any]) -> dict[str, str]:
     if speed := row.get("speed_unknown_reason"):
         speeds = ("speed_at_equal_load_ratio", "slower_at_equal_load")
         reason_of |= dict.fromkeys((name for name in speeds if name in reason_of), speed)
-    if capacity := row.get("capacity_unknown_reason"):
-        reason_of |= {name: capacity for name in CAPACITY if name in reason_of}
     if trend := row.get("trend_unknown_reason"):
         slow = ("latency_creeps", "speed_slope_14d_ratio")
         reason_of |= dict.fromkeys((name for name in slow if name in reason_of), trend)

@@ -55,7 +55,6 @@ PHRASES: Mapping[str, str] = {
     "gpus": "clocks, use and power of the GPUs, with those of the baseline",
     "gpu_names": "which GPUs are lost",
     "gpus_of_server": "how many GPUs are lost, of how many",
-    "load": "how much of its capacity is used",
     "meaning": "what the leaf of the tree means",
     "target_kept": "whether the latency targets are kept",
     "baseline": "the day of the baseline",
@@ -64,7 +63,7 @@ PHRASES: Mapping[str, str] = {
 }
 # names of column groups, for `columns:`; what is in them: driftwatch/notify/columns.py
 GROUPS = (
-    "lengths", "usual", "cost", "limits", "capacity", "deferred", "stuck", "coverage", "gpu",
+    "lengths", "usual", "cost", "limits", "deferred", "stuck", "coverage", "gpu",
     "speed", "peers", "pin", "trend",
 )  # fmt: skip
 _NAME = re.compile(r"\{([^{}]*)\}")
@@ -103,7 +102,7 @@ class PageForm(RulePart):
     says: Templates = ()
     since: Templates = ("{lengths}",)  # what stands beside the time at which it began
     cause: Templates = ("{limit}", "{meaning}")  # why
-    also: Templates = ("{load}",)  # what else a person acts on
+    also: Templates = ()  # what else a person acts on
     over: Templates = ()  # what is so again once it is over
     # what to do where neither a leaf nor a recommendation says it
     advice: Template | None = None

@@ -90,7 +90,6 @@ def merged(states: Collection[State]) -> State:
         ),
         inputs_seen=pl.concat(state.inputs_seen for state in states),
         releases=pl.concat(state.releases for state in states),
-        capacity=pl.concat(state.capacity for state in states),
         looks=pl.concat(state.looks for state in states).unique(maintain_order=True),
     )
 
@@ -110,7 +109,6 @@ def part(state: State, own: Collection[TargetKey]) -> State:
         departures=replace(departures, origins=origins),
         inputs_seen=theirs(state.inputs_seen),
         releases=theirs(state.releases),
-        capacity=theirs(state.capacity),
     )
 
 

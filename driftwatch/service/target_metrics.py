@@ -20,7 +20,7 @@ from driftwatch.diagnose.limits import BUDGET, DEFERRED, KV, SEQS
 from driftwatch.evidence import BY_NAME
 from driftwatch.model import Target, TargetKey
 
-# One series per column and target: what the dashboard draws and the capacity, no more. 33 names,
+# One series per column and target: what the dashboard draws, no more. 33 names,
 # so that the page stays below 10 MB at the bound.
 TARGET_COLUMNS: tuple[str, ...] = (
     "requests_per_forward_pass",

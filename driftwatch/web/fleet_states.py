@@ -18,8 +18,7 @@ UNKNOWN = ("no data", "not judged")
 SUMMARY = (
     *("end", "scrapes", "coverage_missing_inputs", "slo_missed", "slower_at_equal_load"),
     *("binding_limit", "speed_unknown_reason", "speed_at_equal_load_ratio"),
-    *("ttft_in_target_10m_ratio", "tpot_in_target_10m_ratio"),
-    *("binding_margin_ratio", "utilization_ratio"),
+    *("ttft_in_target_10m_ratio", "tpot_in_target_10m_ratio", "binding_margin_ratio"),
 )
 # Of these one minute says more than an incident that is milder.
 _MILD = ("ticket", "pending", "notice")

@@ -33,11 +33,6 @@ WHOLE = replace(COMPLETE, gpus_per_replica=None)
 NOTHING_HAPPENED = {
     "coverage_missing_inputs",
     "deferred_requests_10m",
-    # lengths did not move: no capacity is asked
-    "capacity_ratio",
-    "utilization_ratio",
-    "capacity_requests_per_second",
-    "capacity_unknown_reason",
 }
 
 

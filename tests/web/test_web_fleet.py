@@ -38,7 +38,7 @@ ROWS: list[dict[str, Any]] = [
     },
     {"instance": "full:8000", "binding_limit": "kv_cache", "binding_margin_ratio": 0.0},
     {"instance": "late:8000", "slo_missed": True, "ttft_seconds_buckets": [20.0, 60.0, 100.0]},
-    {"instance": "ticket:8000", "utilization_ratio": 0.9},
+    {"instance": "ticket:8000"},
 ]
 INCIDENTS = [
     fired("a", "fires:8000"),
@@ -99,7 +99,6 @@ def test_the_worst_comes_first_and_what_is_unknown_has_its_reason(client: TestCl
         ("?sort=speed", "fires", 9),
         ("?sort=in_target", "late", 9),
         ("?sort=margin", "full", 9),
-        ("?sort=load", "ticket", 9),
         ("?sort=target&order=best", "fires", 9),
         ("?state=unknown", "gone", 3),
         ("?state=limit+full", "full", 1),

@@ -70,7 +70,7 @@ class Wanted:
     multiple=True,
     metavar="RULE.PART=V,V",
     help="Try values of a rule's for, keep_firing_for or threshold: SlowerAtEqualLoad.for=0s,5m or "
-    "BatchDrift.capacity_ratio=0.8,0.9; at most twice.",
+    "EngineStuck.seconds_since_last_token=60,120; at most twice.",
 )
 @click.option("--format", "form", type=click.Choice(FORMATS), default="text", help="Default: text.")
 @history_options("recordings", "prometheus", "span", "baseline", "pins", "db", "serving")

@@ -16,7 +16,6 @@ from driftwatch.notify.phrases.limits import (
     harm,
     in_target,
     limit,
-    load,
     missed,
     nothing_to_do,
     present,
@@ -69,7 +68,7 @@ PHRASES: Mapping[str, Callable[[Page], str | None]] = {
     for function in (
         began, began_14d, harm, missed, queueing, limit, full, present, moved, means, lengths,
         slower, slower_than_peers, step_time, peers, drift_14d, drift_interval, missing_count,
-        missing_metrics, missing_reason, gpus, gpu_names, gpus_of_server, load, meaning,
+        missing_metrics, missing_reason, gpus, gpu_names, gpus_of_server, meaning,
         target_kept, baseline, nothing_to_do, in_target, unchanged,
     )
 }  # fmt: skip

@@ -8,7 +8,6 @@ from typing import Any
 from driftwatch.diagnose.limits import CAP_BAND_RATIO, KV_PRESSED_RATIO
 from driftwatch.knobs import COLUMN_KNOBS, KNOBS
 from driftwatch.notify.numbers import (
-    brief,
     count,
     duration,
     figure,
@@ -20,7 +19,7 @@ from driftwatch.notify.numbers import (
     queue_wait,
     seconds,
 )
-from driftwatch.notify.page_values import Page, many, reference_values, value, verb
+from driftwatch.notify.page_values import Page, many, value, verb
 
 LIMIT_WORDS: Mapping[str, str] = {
     **{name: KNOBS[name].words for name in COLUMN_KNOBS},
@@ -170,18 +169,6 @@ def present(page: Page) -> str | None:
     """``12 requests running or waiting``."""
     requests = (value(page, "running_requests") or 0) + (value(page, "waiting_requests") or 0)
     return f"{plural(requests, 'request')} running or waiting" if requests else None
-
-
-def load(page: Page) -> str | None:
-    """``load 73 % of capacity (was 52 %)``; None without a simulation."""
-    used, size = value(page, "utilization_ratio"), value(page, "capacity_requests_per_second")
-    if used is None:
-        return None
-    rate, ratio = reference_values(page).get("requests_per_second"), value(page, "capacity_ratio")
-    beside = "" if size is None else f" ({brief(size)} req/s)"
-    if size and ratio and isinstance(rate, int | float) and rate:
-        beside = f" (was {percent(float(rate) * ratio / size)})"
-    return f"load {percent(used)} of capacity{beside}"
 
 
 def room(page: Page) -> str | None:

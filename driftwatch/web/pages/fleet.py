@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from driftwatch.errors import UsageError
-from driftwatch.evidence import BY_NAME
 from driftwatch.model import Incident
 from driftwatch.notify.numbers import clean, cut
 from driftwatch.pipeline.unknown_reasons import reasons
@@ -29,7 +28,6 @@ from driftwatch.web.paging import Paged, Slice, address, part_of
 from driftwatch.web.paths import pool_path, target_path
 
 PATH = "/fleet"
-LOAD_COMPUTED = BY_NAME["utilization_ratio"].disabled_by
 _REASONS, _POOLS, _REASON_LENGTH = 5, 200, 160
 
 
@@ -39,9 +37,7 @@ class FleetQuery(Paged):
     q: Annotated[str, Field(max_length=200, description="part of a target's or pool's name")] = ""
     pool: Annotated[str, Field(max_length=300)] = ""
     state: Annotated[str, Field(description="one of the states, or unknown")] = ""
-    sort: Literal["state", "target", "pool", "speed", "in_target", "margin", "load", "since"] = (
-        "state"
-    )
+    sort: Literal["state", "target", "pool", "speed", "in_target", "margin", "since"] = "state"
     order: Literal["worst", "best"] = "worst"
 
 
@@ -73,7 +69,6 @@ class FleetRow(Part):
     )
     limit: str | None = Field(description="which is full; none; null: unknown")
     margin_ratio: Measurement
-    load_of_capacity_ratio: Measurement
 
 
 class Count(Part):
@@ -100,7 +95,6 @@ class FleetView(View):
     part: Slice
     query: FleetQuery
     is_narrowed: bool = Field(description="whether the query leaves out or reorders anything")
-    load_computed: str = Field(description="when the load of capacity is computed")
     sorts: dict[str, str] = Field(description="address of the list in another order")
 
 
@@ -139,7 +133,6 @@ def load(visit: Visit) -> FleetView:
         part=part,
         query=query,
         is_narrowed=query.model_copy(update={"page": 1, "size": 50}) != FleetQuery(),
-        load_computed=LOAD_COMPUTED,
         sorts={name: address(PATH, base, sort=name) for name in _SORTS},
     )
 
@@ -208,9 +201,6 @@ _SORTS: dict[str, Callable[[Entry], Any]] = {
     "speed": lambda one: one.row["speed_at_equal_load_ratio"],
     "in_target": lambda one: in_target(one.row),
     "margin": lambda one: one.row["binding_margin_ratio"],
-    "load": lambda one: (
-        None if one.row["utilization_ratio"] is None else -one.row["utilization_ratio"]
-    ),
     "since": lambda one: None if one.incident is None else one.incident.started_at.timestamp(),
 }
 
@@ -251,7 +241,6 @@ def fleet_row(one: Entry, fleet: Fleet) -> FleetRow:
         ),
         limit=row.get("binding_limit"),
         margin_ratio=measurement("binding_margin_ratio", row.get("binding_margin_ratio")),
-        load_of_capacity_ratio=measurement("utilization_ratio", row.get("utilization_ratio")),
     )
 
 

@@ -27,7 +27,7 @@ from driftwatch.web.open_answers import (
     pending_of,
 )
 from driftwatch.web.page import Link, NotFound, Page, Part, View, Visit
-from driftwatch.web.pages.fleet import LOAD_COMPUTED, FleetRow, entries_of, fleet_row
+from driftwatch.web.pages.fleet import FleetRow, entries_of, fleet_row
 from driftwatch.web.paging import Paged, Slice, part_of
 from driftwatch.web.paths import POOL, grafana_link, near, pool_link, pool_path
 
@@ -84,7 +84,6 @@ class PoolView(View):
     not_judged: tuple[NotJudged, ...]
     rows: tuple[FleetRow, ...]
     part: Slice
-    load_computed: str = Field(description="when the load of capacity is computed")
     grafana: str | None
 
 
@@ -121,7 +120,6 @@ def load(visit: Visit) -> PoolView:
         not_judged=tuple(_not_judged(entries, fleet)),
         rows=tuple(fleet_row(one, fleet) for one in listed),
         part=part,
-        load_computed=LOAD_COMPUTED,
         grafana=None
         if until is None
         else grafana_link(visit.web.settings.grafana, name, until - LOOKED_BACK, until),
