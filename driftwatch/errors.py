@@ -62,10 +62,14 @@ class Problem:
 
 
 class ConfigError(DriftwatchError):
-    """A configuration or rule file has problems."""
+    """A configuration or rule file has problems.
 
-    def __init__(self, problems: tuple[Problem, ...]) -> None:
-        self.problems = problems
+    ``readable``: the settings without what is wrong, so that the rest can be checked; None = too
+    little is right.
+    """
+
+    def __init__(self, problems: tuple[Problem, ...], readable: object = None) -> None:
+        self.problems, self.readable = problems, readable
         super().__init__("; ".join(f"{p.path}:{p.line}:{p.column}: {p.message}" for p in problems))
 
 

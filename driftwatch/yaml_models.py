@@ -124,6 +124,13 @@ def read_model(
     return None
 
 
+def wrong_keys(error: ValidationError) -> frozenset[object]:
+    """The keys of a mapping in which its validation found something wrong."""
+    errors = error.errors(include_url=False, include_input=False)
+    places = ((*one["loc"], *one.get("ctx", {}).get("inner", ())) for one in errors)
+    return frozenset(place[0] for place in places if place)
+
+
 def note_errors(
     file: YamlFile,
     root: Entries,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import polars as pl
+from scipy.special import gammaincinv
 
 from driftwatch.backtest.pages import PastPage, PastPages, advised_then, past_pages
 from driftwatch.backtest.stored import Day, StoredHistory, columns_read
@@ -18,8 +19,18 @@ from driftwatch.pipeline.state import Stretch
 from driftwatch.pipeline.tick import verdicts_of
 
 MONTH_DAYS = 365.25 / 12
+FEWEST_SERVER_DAYS = 3.0  # over less, one page is ten and more a month
 _MINUTE = timedelta(minutes=1)
 Report = Callable[[float, float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A count per server-month, with its 95 % interval (exact, of a Poisson count)."""
+
+    per_server_month: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +52,14 @@ class History:
     def server_months(self) -> float:
         """What pages are counted over: minutes with data, for in others nothing can be judged."""
         return self.minutes_with_data / (MONTH_DAYS * 24 * 60)
+
+    def rate(self, count: int) -> Rate | None:
+        """A count per server-month; None below :data:`FEWEST_SERVER_DAYS`."""
+        months = self.server_months
+        if months * MONTH_DAYS < FEWEST_SERVER_DAYS:
+            return None
+        low, high = gammaincinv([count or 1, count + 1], [0.025, 0.975])
+        return Rate(count / months, float(low) / months if count else 0.0, float(high) / months)
 
     @property
     def data_ratio(self) -> float | None:
@@ -81,9 +100,9 @@ class Backtest:
             for rule in ordered
         ]
 
-    def per_server_month(self, pages: int) -> float | None:
-        """A count as a rate; None where there was nothing to judge."""
-        return pages / self.history.server_months if self.history.server_months else None
+    def per_server_month(self, pages: int) -> Rate | None:
+        """A count as a rate; None where too little was judged for one."""
+        return self.history.rate(pages)
 
 
 def _most_frequent(pages: Sequence[PastPage], rule: str) -> str | None:

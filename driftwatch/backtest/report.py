@@ -9,15 +9,15 @@ from typing import Any
 
 from driftwatch.backtest.compare import Comparison, Pair
 from driftwatch.backtest.grid import Axis, Cell
-from driftwatch.backtest.outcome import Backtest, History, RuleCount
+from driftwatch.backtest.outcome import Backtest, History, Rate, RuleCount
 from driftwatch.backtest.pages import PastPage
 from driftwatch.backtest.score import Score, document_of_score
 from driftwatch.model import Severity
 from driftwatch.notify.numbers import brief, duration, figure, moment, plural, utc_text
 
 SCHEMA_VERSION = 1
+_PER_MONTH = "per server-month [95 %]"
 _DARK = 0.5  # a rule without a verdict in so many of the minutes is named
-_TENTHS_FROM = 9.995  # pages a server-month: two decimals below, three digits from here on
 _PLURALS = {"page": "pages", "ticket": "tickets", "notice": "notices"}
 
 
@@ -63,6 +63,7 @@ def _share(ratio: float) -> str:
 
 
 def _days(days: float) -> str:
+    """``29 min``, ``30 d``."""
     return duration(86400 * days) if days < 2 else f"{brief(days)} d"
 
 
@@ -76,12 +77,13 @@ def rule_rows(report: BacktestReport, severity: Severity) -> tuple[Row, list[Row
         {*now, *before},
         key=lambda r: (-_pages(now.get(r)), -_pages(before.get(r)), r),
     )
-    header: Row = ("rule", noun, "per server-month")
+    has_rate = result.per_server_month(0) is not None
+    header: Row = ("rule", noun, _PER_MONTH) if has_rate else ("rule", noun)
     header += () if against is None else (against.name,)
     rows = []
     for rule in rules:
         pages = _pages(now.get(rule))
-        row: Row = (f" {rule}", str(pages), _rate(result.per_server_month(pages)))
+        row: Row = (f" {rule}", str(pages), *_rates(result, pages))
         row += () if against is None else (str(_pages(before.get(rule))),)
         rows.append(row)
     return header, rows
@@ -91,20 +93,32 @@ def _pages(count: RuleCount | None) -> int:
     return 0 if count is None else count.pages
 
 
-def _rate(rate: float | None) -> str:
-    if rate is None:
-        return "unknown"
-    return f"{rate:.2f}" if rate < _TENTHS_FROM else figure(rate)
+def _rates(result: Backtest, pages: int) -> tuple[str, ...]:
+    """The cell of a rate, where enough was judged for one."""
+    rate = result.per_server_month(pages)
+    return () if rate is None else (_rate(rate),)
+
+
+def _rate(rate: Rate) -> str:
+    """``2.5 [1.5, 4]``."""
+    numbers = (rate.per_server_month, rate.low, rate.high)
+    whole, low, high = (f"{number:.2g}" if number < 9.5 else figure(number) for number in numbers)
+    return f"{whole} [{low}, {high}]"
 
 
 def verdict_line(report: BacktestReport) -> str:
-    """``6 gone, 0 new, 1 that was marked useful lost``; of one rule set how much it sent."""
+    """``6 gone, 0 new, 1 that was marked useful lost``; of one rule set how much it sent: where
+    that is no rate, over what.
+    """
     against = report.against
     if against is None:
         counts = [
             plural(len(report.result.of(severity)), severity) for severity in report.severities
         ]
-        return ", ".join(counts)
+        history = report.result.history
+        seen = history.minutes_with_data / max(history.servers, 1)
+        over = f" in {duration(60 * seen)} on {plural(history.servers, 'server')}"
+        return ", ".join(counts) + ("" if history.rate(0) is not None else over)
     comparison = against.comparison
     parts = [f"{len(comparison.dropped)} gone", f"{len(comparison.new)} new"]
     if moved := comparison.moved:
@@ -157,7 +171,6 @@ def _lasted(length: timedelta) -> str:
 
 def score_lines(report: BacktestReport) -> Iterator[str]:
     """What people and truth files say of the pages."""
-    months = report.result.history.server_months
     for name, score in report.scores.items():
         count = len(score.right) + len(score.wrong)
         due = len(score.delays) + len(score.missed)
@@ -170,7 +183,8 @@ def score_lines(report: BacktestReport) -> Iterator[str]:
             if due
             else (f"{name}: no {noun} was due")
         )
-        often = f" ({_rate(len(score.wrong) / months)} per server-month)" if months else ""
+        rate = report.result.per_server_month(len(score.wrong))
+        often = "" if rate is None else f" ({_rate(rate)} per server-month)"
         kind = "marked not useful" if marked else "false"
         if count:
             yield f" {len(score.wrong)} of {plural(count, 'judged page')} {kind}{often}"
@@ -199,14 +213,15 @@ def grid_rows(report: BacktestReport) -> tuple[Row, list[Row]]:
     every = [len(cell.result.of("page")) for cell in report.cells]
     has_others = any(every) and counts != every
     names = (axis.name for axis in report.axes)
-    header: Row = (*names, grid_noun(report.axes), "per server-month")
+    header: Row = (*names, grid_noun(report.axes))
+    header += () if report.result.per_server_month(0) is None else (_PER_MONTH,)
     header += ("pages of all rules",) if has_others else ()
     header += ("missed", "false") if has_score else ()
     header += ("",)
     rows = []
     for number, cell in enumerate(report.cells):
         count = counts[number]
-        row: Row = (*cell.values, str(count), _rate(cell.result.per_server_month(count)))
+        row: Row = (*cell.values, str(count), *_rates(cell.result, count))
         row += (str(every[number]),) if has_others else ()
         if has_score:
             score = report.cell_scores[number]
@@ -233,7 +248,7 @@ def document(report: BacktestReport) -> dict[str, Any]:
         "server_months": history.server_months,
         "data_ratio": history.data_ratio,
         "rules": [
-            {**asdict(count), "per_server_month": result.per_server_month(count.pages)}
+            {**asdict(count), **_rate_document(result, count.pages)}
             for severity in report.severities
             for count in result.counts(severity)
         ],
@@ -250,6 +265,14 @@ def document(report: BacktestReport) -> dict[str, Any]:
         },
         "scores": {name: document_of_score(score) for name, score in report.scores.items()},
         "grid": _grid(report),
+    }
+
+
+def _rate_document(result: Backtest, pages: int) -> dict[str, Any]:
+    rate = result.per_server_month(pages)
+    return {
+        "per_server_month": rate and rate.per_server_month,
+        "per_server_month_interval": rate and [rate.low, rate.high],
     }
 
 
@@ -271,7 +294,7 @@ def _grid(report: BacktestReport) -> list[dict[str, Any]]:
             "values": dict(zip(names, cell.values, strict=True)),
             "is_now": cell.is_now,
             "pages": cell.pages_of(report.axes),
-            "per_server_month": cell.result.per_server_month(cell.pages_of(report.axes)),
+            **_rate_document(cell.result, cell.pages_of(report.axes)),
             "pages_of_all_rules": len(cell.result.of("page")),
             "score": document_of_score(report.cell_scores[n]) if report.cell_scores else None,
         }

@@ -99,7 +99,8 @@ class StoredHistory:
         self.store, self.plan = store, plan
         reach = store.minutes_reach()
         first, last = (at.replace(second=0, microsecond=0) for at in span)
-        last = last if reach is None else min(last, reach[1])
+        if reach is not None:  # what lies before and after was not judged
+            first, last = max(first, reach[0]), min(last, reach[1])
         self.span = first, max(first, last)
         if reach is None or not any(self._has_minutes(day) for day in self.days):
             raise _nothing(span, reach)

@@ -107,7 +107,7 @@ def _aligned(header: Row, rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _is_number(cell: str) -> bool:
-    return cell == "unknown" or cell.replace(",", "").replace(".", "", 1).isdecimal()
+    return cell.partition(" [")[0].replace(",", "").replace(".", "", 1).isdecimal()
 
 
 def _indent(line: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -89,7 +89,11 @@ def _configuration(
     try:
         settings = load_settings(path)
     except ConfigError as error:
-        return None, error.problems if is_checked else (), [str(path)] if is_checked else []
+        if not is_checked:
+            return None, (), []
+        readable = cast("Settings | None", error.readable)
+        more = () if readable is None else (p for p in unmet(readable, path) if p.line is not None)
+        return readable, [*error.problems, *more], [str(path)]
     if not is_checked:
         return settings, (), []
     problems = [*unmet(settings, path), *configured_argument_problems(settings, path)]

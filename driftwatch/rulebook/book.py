@@ -91,7 +91,8 @@ def read_rulebook(paths: Sequence[Path] = (), *, configured: Settings | None = N
         else:
             rules_read += read_rules(file, root)
     trees_read = _read_trees(of_trees, trees, places)
-    rules, overrides, config = overridden(with_ids(rules_read), configured, every=not paths)
+    rules = with_ids(rules_read, None if configured is None else configured.rules.runbook)
+    rules, overrides, config = overridden(rules, configured, every=not paths)
     declared = {str(plain(node_at(root, ("tree",)))) for _, root in of_trees}
     _check_names(rules_read, trees, declared)
     if configured is not None:

@@ -10,7 +10,8 @@ from itertools import chain
 from pathlib import Path
 
 from driftwatch.errors import Problem
-from driftwatch.rulebook.book import Reading, Rulebook, read_rulebook
+from driftwatch.installation import shipped
+from driftwatch.rulebook.book import Reading, Rulebook, read_rulebook, resolved
 from driftwatch.rulebook.lint_conditions import condition_problems
 from driftwatch.rulebook.lint_keys import key_problems, shadowed
 from driftwatch.rulebook.lint_places import variants_of
@@ -35,7 +36,7 @@ def check_rulebook(paths: Sequence[Path] = (), *, configured: Settings | None = 
     """Read rule and tree files and lint them; arguments as of :func:`book.read_rulebook`."""
     with _no_collections():
         reading = read_rulebook(paths, configured=configured)
-        lints = list(lint(reading))
+        lints = list(lint(reading, configured))
     order = {file.path: number for number, file in enumerate(reading.files)}
     problems = sorted(
         [*reading.problems, *lints],
@@ -59,10 +60,14 @@ def _no_collections() -> Iterator[None]:
             gc.enable()
 
 
-def lint(reading: Reading) -> Iterator[Problem]:
-    """Every lint of the rules and trees that could be read."""
+def lint(reading: Reading, configured: Settings | None) -> Iterator[Problem]:
+    """Every lint of the rules and trees, as far as they could be read."""
+    # those of the installation are in its runbook, docs/oncall; a copy names its own place of that
+    own = resolved(shipped("rules"))
+    of_every_rule = configured is not None and configured.rules.runbook is not None
     for one in variants_of(reading):
-        problems = chain(condition_problems(one), key_problems(one))
+        has_runbook = of_every_rule or resolved(Path(one.file.path)).parent == own
+        problems = chain(condition_problems(one), key_problems(one, has_runbook=has_runbook))
         yield from problems if one.is_rule else map(without_secrets, problems)
     yield from map(without_secrets, shadowed(reading.overrides))
     for tree in reading.trees:

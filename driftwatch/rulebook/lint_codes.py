@@ -14,6 +14,7 @@ LINTS: Mapping[str, Literal["error", "warning"]] = {
     "always-holds": "error",
     "unit": "warning",
     "demand-alone": "warning",
+    "until-contradicts": "error",
     # times
     "for-rounded": "warning",
     "for-long": "warning",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from sqlglot import exp
 
@@ -20,6 +20,17 @@ _SWAPPED: dict[type[exp.Expr], type[exp.Expr]] = {
 _HOLDS: dict[type[exp.Expr], Callable[[float, float], bool]] = {
     exp.GT: operator.gt, exp.GTE: operator.ge, exp.LT: operator.lt, exp.LTE: operator.le,
 }  # fmt: skip
+_NEGATED: dict[type[exp.Expr], type[exp.Expr]] = {
+    exp.GT: exp.LTE, exp.GTE: exp.LT, exp.LT: exp.GTE, exp.LTE: exp.GT, exp.NEQ: exp.EQ,
+}  # fmt: skip
+# the numbers that meet a comparison, both ends included
+_RANGES: dict[type[exp.Expr] | None, Callable[[float], tuple[float, float]]] = {
+    exp.GT: lambda n: (math.nextafter(n, math.inf), math.inf),
+    exp.GTE: lambda n: (n, math.inf),
+    exp.LT: lambda n: (-math.inf, math.nextafter(n, -math.inf)),
+    exp.LTE: lambda n: (-math.inf, n),
+    exp.EQ: lambda n: (n, n),
+}
 
 
 def clause_problems(clause: Clause) -> Iterator[Problem]:
@@ -182,8 +193,64 @@ def condition_problems(one: Variant) -> Iterator[Problem]:
     """Lints of the conditions of a rule or an override."""
     for clause in one.clauses:
         yield from clause_problems(clause)
+    yield from _until(one)
     if one.is_rule:
         yield from _demand(one)
+
+
+def _until(one: Variant) -> Iterator[Problem]:
+    """An end that is reached while the condition still holds, and may never come after it."""
+    until = one.rule.until
+    if until is None or not {"when", "until"} & one.entries.entries.keys():
+        return
+    if _follows(until.predicate, list(_parts(one.rule.when.predicate))):
+        key = "until" if "until" in one.entries.entries else "when"
+        message = f"until: {until.text} holds whenever when: {one.rule.when.text} does"
+        help_text = "say when the incident ends: waiting_requests < 10 after waiting_requests > 20"
+        yield problem(one.file, one.place(key), "until-contradicts", message, help_text)
+
+
+# a number's lowest and highest value, or a truth or a text that it is
+_Fact = tuple[str, float, float]
+
+
+def _parts(node: exp.Expr, truth: bool = True) -> Iterator[_Fact]:
+    """What is known where a condition has a truth."""
+    match node:
+        case exp.Paren():
+            yield from _parts(node.this, truth)
+        case exp.Not():
+            yield from _parts(node.this, not truth)
+        case exp.And() | exp.Or():
+            if isinstance(node, exp.And) is truth:
+                yield from _parts(node.this, truth)
+                yield from _parts(node.expression, truth)
+        case _:
+            yield _fact(node, truth)
+
+
+def _fact(node: exp.Expr, truth: bool) -> _Fact:
+    """A comparison with a number as a range of its column; else whether it holds, as 0 or 1."""
+    number = _number(node.args.get("expression") or exp.Null())
+    kind = type(node) if truth else _NEGATED.get(type(node))
+    if number is not None and kind in _RANGES:
+        low, high = _RANGES[kind](number)
+        return node.this.sql(), low, high
+    return node.sql(), float(truth), float(truth)
+
+
+def _follows(node: exp.Expr, known: Sequence[_Fact], truth: bool = True) -> bool:
+    """Whether a condition has the truth wherever these hold."""
+    match node:
+        case exp.Paren():
+            return _follows(node.this, known, truth)
+        case exp.Not():
+            return _follows(node.this, known, not truth)
+        case exp.And() | exp.Or():
+            both = (_follows(one, known, truth) for one in (node.this, node.expression))
+            return all(both) if isinstance(node, exp.And) is truth else any(both)
+    name, low, high = _fact(node, truth)
+    return any(n == name and low <= here and there <= high for n, here, there in known)
 
 
 def _demand(one: Variant) -> Iterator[Problem]:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import cache
 
 from driftwatch.errors import Problem
-from driftwatch.installation import shipped
 from driftwatch.rulebook.lint_places import Variant, problem
 from driftwatch.rulebook.overrides import ReadOverride
 from driftwatch.rulebook.rules import pool_pattern
@@ -19,15 +17,19 @@ LONGEST = {"for": ("1d", 86_400.0), "keep_firing_for": ("30d", 30 * 86_400.0)}
 ANNOTATIONS = ("summary", "runbook_url")
 _ADDRESS = re.compile(r"https?://[^/?#:@ <>|\"'`][^ <>|\"'`]*", re.I)
 _TEMPLATE = re.compile(r"\{\{.*?\}\}")
-_ALERT = re.compile(r"^ *- alert: (\w+)$", re.M)
 _NAME_IN_BRACES = re.compile(r"\{[a-z]\w*\}")
 
 
-def key_problems(one: Variant) -> Iterator[Problem]:
-    """Every lint of the keys of a rule or an override."""
+def key_problems(one: Variant, *, has_runbook: bool) -> Iterator[Problem]:
+    """Every lint of the keys of a rule or an override.
+
+    ``has_runbook``: the configuration has one for rules that name none, or they are driftwatch's.
+    """
     yield from _times(one)
-    for check in (_summary, _annotations, _templates, _runbook) if one.is_rule else ():
-        yield from check(one)
+    if one.is_rule:
+        for check in (_summary, _annotations, _templates):
+            yield from check(one)
+        yield from _runbook(one, has_runbook)
 
 
 def _times(one: Variant) -> Iterator[Problem]:
@@ -91,26 +93,22 @@ def _templates(one: Variant) -> Iterator[Problem]:
             yield problem(one.file, place, "template", message, help_text)
 
 
-def _runbook(one: Variant) -> Iterator[Problem]:
+def _runbook(one: Variant, has_runbook: bool) -> Iterator[Problem]:
     """A page links its runbook, by an address that a phone can open."""
     rule = one.rule
     url = rule.annotations.get("runbook_url")
     if url is None:
-        if rule.severity == "page" and rule.enabled and rule.alert not in _shipped_alerts():
+        if rule.severity == "page" and rule.enabled and not has_runbook:
             message = f"{rule.alert} wakes somebody and links no runbook"
-            help_text = "annotations: {runbook_url: https://…}"
+            help_text = (
+                "annotations: {runbook_url: https://…}, or of all rules rules.runbook in "
+                "driftwatch.yaml"
+            )
             yield problem(one.file, one.place("alert"), "no-runbook", message, help_text)
     elif not _is_address(url):
         place = one.place("annotations", "runbook_url")
         message = f"'{url}' is no http or https address, so no page links it"
         yield problem(one.file, place, "runbook-url", message, "runbook_url: https://…")
-
-
-@cache
-def _shipped_alerts() -> frozenset[str]:
-    """The shipped alerts: docs/oncall/runbook.md has every one of them."""
-    texts = (path.read_text(encoding="utf-8") for path in shipped("rules").glob("*.yaml"))
-    return frozenset(name for text in texts for name in _ALERT.findall(text))
 
 
 def shadowed(overrides: Sequence[ReadOverride]) -> Iterator[Problem]:

@@ -87,10 +87,12 @@ class Variant:
 
 
 def variants_of(reading: Reading) -> Iterator[Variant]:
-    """Every rule that could be read; of an override one of the rules that it makes."""
+    """Every rule, or what of it could be read; of an override one of the rules that it makes."""
     for one in reading.rules:
         if one.rule is not None:
             yield Variant(one.file, one.entries, one.rule)
+        elif one.partly is not None:
+            yield Variant(one.file, *one.partly)
     for made in reading.overrides:
         for rule in made.rules[:1]:
             yield Variant(made.file, made.entries, rule, is_rule=False)

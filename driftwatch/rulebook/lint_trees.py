@@ -3,36 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Literal
 
 from sqlglot import exp
 
+from driftwatch.condition import parse_condition
 from driftwatch.diagnose.tree import Tree
-from driftwatch.errors import Problem
+from driftwatch.errors import ConditionError, Problem
 from driftwatch.knobs import KNOBS
 from driftwatch.rulebook.book import ReadTree
 from driftwatch.rulebook.lint_conditions import clause_problems
 from driftwatch.rulebook.lint_places import Clause, problem
 from driftwatch.yaml_models import near, node_at, place_of
-from driftwatch.yaml_positions import Entries
+from driftwatch.yaml_positions import Entries, Scalar
 
 Way = Literal["yes", "no"]
 
 
 def tree_problems(one: ReadTree) -> Iterator[Problem]:
-    """Every lint of a tree that could be read."""
-    if one.tree is None:
-        return
-    is_clean = True
-    for name, node in one.tree.nodes.items():
-        entries = node_at(one.entries, ("nodes", name))
-        if isinstance(entries, Entries) and "when" in entries.entries:
-            for one_problem in clause_problems(Clause(one.file, entries, "when", node.when)):
-                is_clean = is_clean and one_problem.severity != "error"
-                yield one_problem
-    yield from _knobs(one)
-    if is_clean:
-        yield from _dead_ends(one, one.tree)
+    """Every lint of a tree, of one with problems those of the conditions that could be read."""
+    of_conditions = [found for clause in _clauses(one) for found in clause_problems(clause)]
+    yield from of_conditions
+    if one.tree is not None:
+        yield from _knobs(one)
+        if all(found.severity != "error" for found in of_conditions):
+            yield from _dead_ends(one, one.tree)
+
+
+def _clauses(one: ReadTree) -> Iterator[Clause]:
+    nodes = node_at(one.entries, ("nodes",))
+    for _, entries in nodes.entries.values() if isinstance(nodes, Entries) else ():
+        when = node_at(entries, ("when",))
+        text = when.value if isinstance(when, Scalar) else None
+        if isinstance(entries, Entries) and isinstance(text, str):
+            with suppress(ConditionError):
+                yield Clause(one.file, entries, "when", parse_condition(text.rstrip()))
 
 
 def _knobs(one: ReadTree) -> Iterator[Problem]:

@@ -25,15 +25,22 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import polars as pl
-from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, Field, ValidationError, WithJsonSchema, model_validator
 
 from driftwatch.condition import Condition
 from driftwatch.model import Severity
 from driftwatch.rulebook.page_form import PageForm
 from driftwatch.rulebook.values import RulePart, When, disabled_needs_reason
 from driftwatch.settings.gone import GONE_OF_RULES, note_gone
-from driftwatch.yaml_models import Duration, fault, note_duplicates, read_model
-from driftwatch.yaml_positions import Entries, Items, Node, Scalar, YamlFile
+from driftwatch.yaml_models import (
+    Duration,
+    fault,
+    note_duplicates,
+    note_errors,
+    read_model,
+    wrong_keys,
+)
+from driftwatch.yaml_positions import Entries, Items, Node, Place, Scalar, YamlFile, plain
 
 Per = Literal["target", "pool"]
 Instead = Mapping[str, tuple[str, str]]
@@ -271,6 +278,8 @@ class ReadRule:
     file: YamlFile
     entries: Entries
     rule: Rule | None
+    # of a rule with problems what of it is right, with stand-ins, and the keys that it was read of
+    partly: tuple[Entries, Rule] | None = None
 
     def names(self, key: str) -> Iterator[Scalar]:
         """The texts of a key of the rule: one, or those of a list."""
@@ -292,18 +301,41 @@ def read_rules(file: YamlFile, root: Entries) -> Iterator[ReadRule]:
         there = read_model(file, group, RulesInFile)
         for entries in _mappings(group, "rules"):
             place = entries.entries["alert"][0] if "alert" in entries.entries else entries.place
-            one = read_model(file, entries, RuleInFile, place=place)
-            if one is None or there is None:
+            one, right = _read_rule(file, entries, place)
+            if one is None:
                 yield ReadRule(file, entries, None)
                 continue
             values = dict(one)
             if one.together is not None:
                 values["together"] = Group(*dict(one.together).values())
             values["inhibited_by"] = tuple(dict.fromkeys(one.inhibited_by))
-            values["page"] = one.page or there.page
-            rule = Rule(id=one.alert, group=there.name, path=file.path, line=place.line, **values)
-            yield ReadRule(file, entries, rule)
+            values["page"] = one.page or (there.page if there is not None else PageForm())
+            name = "" if there is None else there.name
+            rule = Rule(id=one.alert, group=name, path=file.path, line=place.line, **values)
+            if right is entries and there is not None:
+                yield ReadRule(file, entries, rule)
+            else:
+                yield ReadRule(file, entries, None, (right, rule))
     note_gone(file, root, GONE_OF_RULES)
+
+
+# for a key that is wrong or missing, so that the others can be checked
+_STAND_INS: Mapping[str, object] = {"alert": "A", "when": "scrapes >= 0", "severity": "notice"}
+
+
+def _read_rule(file: YamlFile, entries: Entries, place: Place) -> tuple[RuleInFile | None, Entries]:
+    """A rule and the mapping that it was read of: where it has problems, without their keys."""
+    try:
+        return RuleInFile.model_validate(plain(entries)), entries
+    except ValidationError as error:
+        note_errors(file, entries, RuleInFile, error, place=place)
+        wrong = wrong_keys(error)
+    right = Entries(entries.place, {k: v for k, v in entries.entries.items() if k not in wrong})
+    try:
+        values: Any = plain(right)
+        return RuleInFile.model_validate({**_STAND_INS, **values}), right
+    except ValidationError:
+        return None, right
 
 
 def _mappings(root: Entries, key: str) -> Iterator[Entries]:
@@ -314,8 +346,12 @@ def _mappings(root: Entries, key: str) -> Iterator[Entries]:
             yield one
 
 
-def with_ids(rules: Sequence[ReadRule]) -> tuple[Rule, ...]:
-    """The rules with their identities; two that cannot be told apart are a problem."""
+def with_ids(rules: Sequence[ReadRule], runbook: str | None = None) -> tuple[Rule, ...]:
+    """The rules with their identities; two that cannot be told apart are a problem.
+
+    ``runbook``: address of the runbook of rules that name none; ``{alert}`` in it is the alert in
+    lower case, as a heading's link.
+    """
     plain = Counter(_identity(r.rule, severity=False) for r in rules if r.rule is not None)
     by_id: dict[str, Rule] = {}
     for one in rules:
@@ -328,7 +364,10 @@ def with_ids(rules: Sequence[ReadRule]) -> tuple[Rule, ...]:
             help_text = "rules of one alert differ in labels or severity"
             one.file.add(one.entries.entries["alert"][1].place, "duplicate", message, help_text)
             continue
-        by_id[rule_id] = replace(rule, id=rule_id)
+        annotations = dict(rule.annotations)
+        if runbook is not None:
+            annotations.setdefault("runbook_url", runbook.replace("{alert}", rule.alert.lower()))
+        by_id[rule_id] = replace(rule, id=rule_id, annotations=annotations)
     return tuple(by_id.values())
 
 

@@ -34,6 +34,15 @@ def unmet(settings: Settings, path: Path) -> list[Problem]:
         reason = None if location[0] == "web" else _why_not(location, named)
         if reason is not None and isinstance(root, Entries):
             file.add(place_of(root, location), "file", reason)
+    for number, pool in enumerate(settings.pools):
+        for name, longest in LONGEST_TARGETS.items():
+            value = getattr(pool.slo, name, None)
+            if value is not None and value > longest and isinstance(root, Entries):
+                message = f"{value:g} s{_in_minutes(value)} is a long target: milliseconds?"
+                place = place_of(root, ("pools", number, "slo", name))
+                file.add(
+                    place, "unit", message, f"for {value:g} ms write {value / 1000:g}", "warning"
+                )
     problems = [without_secrets(problem) for problem in file.problems]
     if not settings.sources:
         help_text = "sources: [{pages: [http://host:8000/metrics]}]"
@@ -44,6 +53,14 @@ def unmet(settings: Settings, path: Path) -> list[Problem]:
             _warning(path, "no-receivers", "no receivers: nobody gets a page", help_text)
         )
     return problems
+
+
+# Seconds; who waits so long for a first token, or for each further one, has no target.
+LONGEST_TARGETS = {"ttft_seconds": 60.0, "tpot_seconds": 1.0}
+
+
+def _in_minutes(seconds: float) -> str:
+    return f" ({seconds / 60:.3g} min)" if seconds >= 120 else ""
 
 
 def receiver_files(settings: Settings) -> Iterator[tuple[str, str | None]]:

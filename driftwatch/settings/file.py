@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -31,7 +31,7 @@ from driftwatch.settings.rules import RuleSettings, with_rule_files
 from driftwatch.settings.sources import SourceSettings
 from driftwatch.settings.values import File, Seconds, Url, below
 from driftwatch.settings.web import Listen, WebSettings, listen_address
-from driftwatch.yaml_models import Part, fault, note_duplicates, note_errors
+from driftwatch.yaml_models import Part, fault, note_duplicates, note_errors, wrong_keys
 from driftwatch.yaml_positions import Entries, YamlFile, plain, read_yaml
 
 # Two of them: no settings framework is needed for that.
@@ -179,11 +179,24 @@ def load_settings(path: Path | str, *, environ: Mapping[str, str] | None = None)
             root.entries.pop(key, None)  # its own value is not looked at
         try:
             settings = Settings.model_validate(values, context=context)
-            settings._file = file
         except ValidationError as error:
             note_errors(file, root, Settings, error, {k: n for n, k in overrides.items()})
+            settings = _readable(values, wrong_keys(error), context)
         note_gone(file, root)
+    if settings is not None:
+        settings._file = file
     if settings is None or file.problems:
         ordered = sorted(file.problems, key=lambda p: (p.line or 0, p.column or 0))
-        raise ConfigError(tuple(without_secrets(problem) for problem in ordered))
+        raise ConfigError(tuple(without_secrets(problem) for problem in ordered), settings)
     return settings
+
+
+def _readable(values: Any, wrong: Collection[object], context: dict[str, Path]) -> Settings | None:
+    """The settings without the keys that are wrong; None where rules could not be held to them."""
+    if "receivers" in wrong:
+        return None
+    rest = {key: value for key, value in values.items() if key not in wrong}
+    try:
+        return Settings.model_validate(rest, context=context)
+    except ValidationError:
+        return None

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from driftwatch.settings.values import File
+from driftwatch.settings.values import File, http_url
 from driftwatch.yaml_models import Part
 from driftwatch.yaml_positions import Entries, Items
+
+
+def _runbook(text: str) -> str:
+    http_url(text.replace("{alert}", "alert"))
+    return text
+
+
+RunbookUrl = Annotated[str, AfterValidator(_runbook)]
 
 
 class RuleSettings(Part):
@@ -19,6 +27,9 @@ class RuleSettings(Part):
 
     files: tuple[File, ...] = Field(
         (), description="rule files, folders or globs; without any the shipped ones"
+    )
+    runbook: RunbookUrl | None = Field(
+        None, description="address of the runbook of rules that have none; {alert} is the alert"
     )
     overrides: tuple[dict[str, Any], ...] = Field(
         (), description="what rules are in some pools, or in all of them"

@@ -6,10 +6,13 @@ import json
 import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import astuple
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from driftwatch.backtest.outcome import History
 from driftwatch.errors import Unavailable
 from driftwatch.installation import shipped
 
@@ -136,9 +139,25 @@ def test_an_api_that_stops_answering(
     assert err.endswith("help: is it there?\n")
 
 
-def test_minutes_without_data_do_not_thin_a_rate(run: Run, words: list[object]) -> None:
-    """A page in half an hour is no page in ten days."""
+def test_minutes_without_data_do_not_thin_what_was_counted(run: Run, words: list[object]) -> None:
+    """A page in half an hour is no page in a day, and neither is a rate."""
     wide = ("--from", "2026-11-21T08:18Z", "--to", "2026-11-22T08:18Z")
     code, out, _ = run(*words, *wide)
     assert code == 0
-    assert "BatchLimitBinding\t1\t1,460\n" in out
+    assert "BatchLimitBinding\t1\n" in out
+    assert "1 page, 0 tickets in 30 min on 1 server" in out
+
+
+@pytest.mark.parametrize(
+    ("pages", "days", "rate"),
+    [(0, 30, (0.0, 0.0, 3.74)), (3, 30, (3.04, 0.628, 8.89)), (1, 3, (10.1, 0.257, 56.5)),
+     (1, 2.9, None)],
+)  # fmt: skip
+def test_a_rate_needs_three_server_days_and_has_an_interval(
+    pages: int, days: float, rate: tuple[float, ...] | None
+) -> None:
+    minutes = round(days * 24 * 60)
+    since = datetime(2026, 11, 1, tzinfo=UTC)
+    history = History(since, since + timedelta(days=days), 1, minutes, minutes)
+    found = history.rate(pages)
+    assert (None if found is None else astuple(found)) == (rate and pytest.approx(rate, rel=0.01))
