@@ -186,7 +186,7 @@ def _judge_day(
     stretches = list(history.stretches(day, rows))
     if len(stretches) > 1:
         rows = rows.sort("end", maintain_order=True)
-    verdicts = _verdicts([one.plan for one in sets], rows)
+    verdicts = [verdicts_of(one.plan.enabled, rows) for one in sets]
     pages = PastPages(history) if with_pages else None
     for stretch in stretches:
         first, length = _within(rows, stretch) if len(stretches) > 1 else (0, len(rows))
@@ -211,18 +211,6 @@ def _within(rows: pl.DataFrame, stretch: Stretch) -> tuple[int, int]:
     """First row and number of the rows of a stretch; they are sorted by end."""
     first = rows["end"].search_sorted(stretch.first, "right")
     return first, rows["end"].search_sorted(stretch.last, "right") - first
-
-
-def _verdicts(plans: Sequence[Plan], rows: pl.DataFrame) -> list[pl.DataFrame]:
-    """Per rule set one Boolean column per rule id; a condition of several sets is judged once."""
-    known: dict[str, pl.Series] = {}
-    of_sets = []
-    for plan in plans:
-        text = {rule.id: rule.verdict.meta.serialize(format="json") for rule in plan.enabled}
-        new = [rule for rule in plan.enabled if text[rule.id] not in known]
-        known |= {text[series.name]: series for series in verdicts_of(new, rows)}
-        of_sets.append(pl.DataFrame([known[text[rule]].alias(rule) for rule in text]))
-    return of_sets
 
 
 def _advanced(

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from driftwatch.backtest.compare import Comparison, Pair
-from driftwatch.backtest.grid import Axis, Cell
 from driftwatch.backtest.outcome import Backtest, History, Rate, RuleCount
 from driftwatch.backtest.pages import PastPage
 from driftwatch.backtest.score import Score, document_of_score
@@ -40,9 +39,6 @@ class BacktestReport:
     against: Against | None = None
     # what it was judged by → the score: "marks", or the truth file's name
     scores: Mapping[str, Score] = field(default_factory=dict)
-    axes: tuple[Axis, ...] = ()
-    cells: tuple[Cell, ...] = ()
-    cell_scores: tuple[Score, ...] = ()  # of the cells, where there is a truth file
     silent: tuple[str, ...] = ()  # sentences: which rules could not be judged, and why
 
 
@@ -206,36 +202,6 @@ def undetermined_lines(report: BacktestReport) -> Iterator[str]:
     yield from report.silent
 
 
-def grid_rows(report: BacktestReport) -> tuple[Row, list[Row]]:
-    """Header and rows of the grid: of the varied rules; pages of all, where others page too."""
-    has_score = bool(report.cell_scores)
-    counts = [cell.pages_of(report.axes) for cell in report.cells]
-    every = [len(cell.result.of("page")) for cell in report.cells]
-    has_others = any(every) and counts != every
-    names = (axis.name for axis in report.axes)
-    header: Row = (*names, grid_noun(report.axes))
-    header += () if report.result.per_server_month(0) is None else (_PER_MONTH,)
-    header += ("pages of all rules",) if has_others else ()
-    header += ("missed", "false") if has_score else ()
-    header += ("",)
-    rows = []
-    for number, cell in enumerate(report.cells):
-        count = counts[number]
-        row: Row = (*cell.values, str(count), *_rates(cell.result, count))
-        row += (str(every[number]),) if has_others else ()
-        if has_score:
-            score = report.cell_scores[number]
-            row += (str(len(score.missed)), str(len(score.wrong)))
-        rows.append((*row, "as now" if cell.is_now else ""))
-    return header, rows
-
-
-def grid_noun(axes: Sequence[Axis]) -> str:
-    """What the varied rules send: ``pages``, or ``tickets``."""
-    severities = {axis.severity for axis in axes}
-    return f"{severities.pop()}s" if len(severities) == 1 else "alerts"
-
-
 def document(report: BacktestReport) -> dict[str, Any]:
     """The whole report as JSON values."""
     result, history = report.result, report.result.history
@@ -264,7 +230,6 @@ def document(report: BacktestReport) -> dict[str, Any]:
             "useful_lost": [page.id for page in against.useful_lost],
         },
         "scores": {name: document_of_score(score) for name, score in report.scores.items()},
-        "grid": _grid(report),
     }
 
 
@@ -285,21 +250,6 @@ def _page(one: Listed) -> dict[str, Any]:
         "compared": {"+": "new", "-": "gone"}.get(one.sign),
         "changes": one.changes,
     }
-
-
-def _grid(report: BacktestReport) -> list[dict[str, Any]]:
-    names = [axis.name for axis in report.axes]
-    return [
-        {
-            "values": dict(zip(names, cell.values, strict=True)),
-            "is_now": cell.is_now,
-            "pages": cell.pages_of(report.axes),
-            **_rate_document(cell.result, cell.pages_of(report.axes)),
-            "pages_of_all_rules": len(cell.result.of("page")),
-            "score": document_of_score(report.cell_scores[n]) if report.cell_scores else None,
-        }
-        for n, cell in enumerate(report.cells)
-    ]
 
 
 def when(page: PastPage) -> str:

@@ -8,7 +8,6 @@ from driftwatch.backtest.report import (
     BacktestReport,
     Listed,
     Row,
-    grid_rows,
     lasted,
     listed,
     rule_rows,
@@ -31,9 +30,6 @@ def text_lines(report: BacktestReport, *, with_list: bool, piped: bool) -> Itera
     ``piped``: tabs between the cells, and no line is wrapped.
     """
     yield summary_line(report.result.history)
-    if report.cells:
-        yield from _rows(*grid_rows(report), piped=piped)
-        return
     for severity in report.severities:
         header, rows = rule_rows(report, severity)
         if rows:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import astuple
 from datetime import UTC, datetime, timedelta
@@ -18,12 +17,6 @@ from driftwatch.installation import shipped
 
 Run = Callable[..., tuple[int, str, str]]
 Golden = Callable[[str, str], None]
-BUSY = """
-groups:
-  - name: busy
-    rules:
-      - {alert: Busy, when: running_requests > 5, severity: ticket, annotations: {summary: busy}}
-"""
 
 
 @pytest.fixture
@@ -63,21 +56,6 @@ def test_against_a_folder(run: Run, words: list[object], other: Path, golden: Go
     golden("backtest/against.txt", out)
 
 
-def test_against_a_git_ref(run: Run, words: list[object], other: Path) -> None:
-    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org"]
-    for line in (["init", "-q", "."], ["add", "other"], ["commit", "-qm", "rules"]):
-        subprocess.run([*git, *line], check=True)
-    shutil.rmtree("other")
-    shutil.copytree(shipped("rules"), "other")
-    code, out, _ = run("other", *words, "--against", "HEAD")
-    assert code == 0
-    assert "1 moved by -1 min" in out
-    code, _, err = run("other", *words, "--against", "HEAD~7")
-    assert code == 2
-    assert "--against HEAD~7: neither a folder nor a git ref of " in err
-    assert run("other", *words, "--against=-x")[0] == 2
-
-
 def test_truth(run: Run, words: list[object], golden: Golden) -> None:
     start = 1_795_249_500  # in the recording
     effects = [
@@ -91,19 +69,6 @@ def test_truth(run: Run, words: list[object], golden: Golden) -> None:
     assert code == 0
     score = json.loads(out)["scores"]["truth.json"]
     assert (score["right"], score["wrong"], score["missed"]) == (1, 0, ["a hang"])
-
-
-def test_a_grid(run: Run, words: list[object], golden: Golden) -> None:
-    code, out, _ = run(*words, "--grid", "BatchLimitBinding.for=0s,2m,30m", terminal=True)
-    assert code == 0
-    golden("backtest/grid.txt", out)
-
-
-def test_a_grid_counts_what_its_own_rule_sends(run: Run, words: list[object], other: Path) -> None:
-    (other / "busy.yaml").write_text(BUSY)
-    axes = ("--grid", "Busy.running_requests=1,1000")
-    cells = json.loads(run(other, *words, *axes, "--format", "json")[1])["grid"]
-    assert [(one["pages"], one["pages_of_all_rules"]) for one in cells] == [(3, 1), (0, 1)]
 
 
 def test_a_range_before_any_data(run: Run, words: list[object]) -> None:

@@ -16,13 +16,12 @@ from driftwatch.cli.history import History
 from driftwatch.cli.history_options import history_options
 from driftwatch.cli.options import Progress, print_note
 from driftwatch.cli.output import encodable, print_json
-from driftwatch.errors import NoVerdict, Unavailable, UsageError
+from driftwatch.errors import NoVerdict, Unavailable
 
 if TYPE_CHECKING:
-    from driftwatch.backtest.grid import Axis
     from driftwatch.backtest.outcome import Backtest
     from driftwatch.backtest.report import Against, BacktestReport
-    from driftwatch.backtest.score import Marked, Score, Truth
+    from driftwatch.backtest.score import Marked, Truth
     from driftwatch.backtest.stored import StoredHistory
     from driftwatch.model import Severity
     from driftwatch.pipeline.plan import Plan
@@ -38,23 +37,22 @@ class Wanted:
 
     Attributes:
         rules: files, folders or globs; empty = the configuration's, else the shipped ones.
-        against: a folder or a git ref; None = nothing is compared.
-        axes: ``RULE.for=0s,5m``.
+        against: files or a folder; None = nothing is compared.
     """
 
     rules: tuple[Path, ...]
-    against: str | None
+    against: Path | None
     truth: Path | None
     severities: tuple[Severity, ...]
-    axes: tuple[str, ...]
 
 
 @click.command("backtest")
 @click.argument("rules", nargs=-1, type=click.Path(path_type=Path), metavar="[RULES]...")
 @click.option(
     "--against",
-    metavar="REF|DIR",
-    help="Compare with the rules of this folder, or of this git ref of the rules' repository.",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Compare with the rules of this folder: of another checkout, or a changed copy.",
 )
 @click.option("--list", "with_list", is_flag=True, help="List every page.")
 @click.option("--notices", is_flag=True, help="Count notices too.")
@@ -64,23 +62,14 @@ class Wanted:
     metavar="FILE",
     help="Score the pages against what really happened, as in a scenario's truth.json.",
 )
-@click.option(
-    "--grid",
-    "axes",
-    multiple=True,
-    metavar="RULE.PART=V,V",
-    help="Try values of a rule's for, keep_firing_for or threshold: SlowerAtEqualLoad.for=0s,5m or "
-    "EngineStuck.seconds_since_last_token=60,120; at most twice.",
-)
 @click.option("--format", "form", type=click.Choice(FORMATS), default="text", help="Default: text.")
 @history_options("recordings", "prometheus", "span", "baseline", "pins", "db", "serving")
 def command(
     rules: tuple[Path, ...],
-    against: str | None,
+    against: Path | None,
     with_list: bool,
     notices: bool,
     truth: Path | None,
-    axes: tuple[str, ...],
     form: str,
     history: History,
 ) -> None:
@@ -100,7 +89,6 @@ def command(
         against=against,
         truth=truth,
         severities=(*severities, "notice") if notices else severities,
-        axes=axes,
     )
     report = report_of(history, wanted)
     if form == "json":
@@ -118,21 +106,16 @@ def report_of(history: History, wanted: Wanted) -> BacktestReport:
         NoVerdict: the range holds no data, or the API stopped answering.
         UsageError: options that do not go together.
     """
-    from driftwatch.backtest.grid import axis_of
     from driftwatch.backtest.score import read_truth
     from driftwatch.backtest.stored import NOTE, StoredHistory
     from driftwatch.cli.proposal_notice import with_proposals
 
     plan = with_proposals(history.plan_with(wanted.rules))
-    axes = tuple(axis_of(text, plan.rules) for text in wanted.axes)
-    if axes and wanted.against is not None:
-        help_text = "run the command twice: a grid has a result for each value"
-        raise UsageError("--grid and --against exclude each other", help_text=help_text)
+    other = _other_version(history, plan, wanted)
     truth = None if wanted.truth is None else read_truth(wanted.truth)
     marks = _marks(history)
     progress = Progress("reading")
     with (
-        _versions(history, plan, wanted) as other,
         _how_to_go_on(),
         # what rules decide is decided here: the store needs the evidence alone
         history.store(plan.without_rules()) as store,
@@ -142,8 +125,6 @@ def report_of(history: History, wanted: Wanted) -> BacktestReport:
             print_note(NOTE)
         if truth is not None:
             truth = truth.within(days.span)
-        if axes:
-            return _of_grid(days, plan, axes, wanted, truth, progress)
         return _of_rules(days, plan, other, wanted, truth, marks, progress)
 
 
@@ -198,19 +179,14 @@ def _of_rules(
     )
 
 
-@contextmanager
-def _versions(history: History, plan: Plan, wanted: Wanted) -> Iterator[Plan | None]:
+def _other_version(history: History, plan: Plan, wanted: Wanted) -> Plan | None:
     """The plan with the rules that are compared with; None where none are."""
-    from driftwatch.backtest.versions import rulebook_of
-    from driftwatch.installation import shipped
+    from driftwatch.rulebook.book import load_rulebook
 
     if wanted.against is None:
-        yield None
-        return
-    paths = sorted({Path(rule.path) for rule in plan.rules}) or [shipped("rules")]
-    stand = wanted.rules or _parents(paths)
-    with rulebook_of(wanted.against, stand, configured=history.settings) as book:
-        yield replace(plan, rules=book.rules, trees=book.trees)
+        return None
+    book = load_rulebook([wanted.against], configured=history.settings)
+    return replace(plan, rules=book.rules, trees=book.trees)
 
 
 def _against(
@@ -227,50 +203,19 @@ def _against(
 
     comparison = compare(before.pages, result.pages, rules, until)
     lost = tuple(useful_lost(comparison.dropped, marks, rules, until))
-    return Against(_heading(wanted.against or "", wanted.rules), before, comparison, lost)
+    return Against(_heading(wanted.against or Path(), wanted.rules), before, comparison, lost)
 
 
-def _heading(version: str, rules: Sequence[Path]) -> str:
-    """The last name of a folder or ref; with its parent's, where the rules' own is the same."""
-    path = Path(version)
-    if not path.exists():
-        return path.name
-    path = path.resolve()
+def _heading(version: Path, rules: Sequence[Path]) -> str:
+    """The last name of a folder; with its parent's, where the rules' own is the same."""
+    path = version.resolve()
     own = {one.resolve().name for one in rules or [Path("rules")]}
     return str(Path(path.parent.name, path.name)) if path.name in own else path.name
-
-
-def _of_grid(
-    days: StoredHistory,
-    plan: Plan,
-    axes: Sequence[Axis],
-    wanted: Wanted,
-    truth: Truth | None,
-    progress: Progress,
-) -> BacktestReport:
-    from driftwatch.backtest.grid import grid
-    from driftwatch.backtest.report import BacktestReport
-    from driftwatch.backtest.score import score_of_truth
-
-    progress.begin("judging")
-    cells = tuple(grid(days, plan, axes, progress=progress))
-    progress.close()
-    scores: tuple[Score, ...] = ()
-    if truth is not None:
-        scores = tuple(score_of_truth(c.result.of("page"), truth, ("page",)) for c in cells)
-    return BacktestReport(
-        cells[0].result, wanted.severities, axes=tuple(axes), cells=cells, cell_scores=scores
-    )
 
 
 def _of_severities(result: Backtest, severities: Sequence[Severity]) -> Backtest:
     pages = tuple(page for page in result.pages if page.severity in severities)
     return replace(result, pages=pages)
-
-
-def _parents(paths: Sequence[Path]) -> list[Path]:
-    """The folders that rule files stand in: a version of a folder has its trees too."""
-    return sorted({path.parent for path in paths})
 
 
 def _marks(history: History) -> list[Marked]:
