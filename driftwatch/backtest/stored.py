@@ -45,7 +45,7 @@ _OF_LENGTHS = ("w1_ratio", "js_distance")
 _OF_HISTOGRAMS = frozenset(
     {
         *(f"{name}_tokens_{part}" for name in ("prompt", "generation") for part in _OF_LENGTHS),
-        *("ttft_in_target_10m_ratio", "tpot_in_target_10m_ratio", "ttft_missed", "tpot_missed"),
+        *("ttft_in_target_10m_ratio", "tpot_in_target_10m_ratio"),
         "binding_margin_ratio",
     }
 )

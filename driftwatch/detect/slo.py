@@ -53,8 +53,6 @@ def slo_columns(totals: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
     each = frame.select(ttft=missed("ttft"), tpot=missed("tpot"))
     return frame.select(
         *columns,
-        ttft_missed=each["ttft"],
-        tpot_missed=each["tpot"],
         slo_missed=_missed(each, frame["slo_ttft_seconds"].is_null()),
     )
 

@@ -289,7 +289,7 @@ _GIVEN_LESS_RATIO = 0.5
 # Columns that reach further back than the window itself.
 _LOOKBACK_COLUMNS = (
     *("observed_10m_seconds", "batch_assembly_wait_10m_seconds", "ttft_10m_seconds"),
-    *("queue_share_of_ttft_10m_ratio", "slo_missed", "ttft_missed", "tpot_missed"),
+    *("queue_share_of_ttft_10m_ratio", "slo_missed"),
     *("ttft_in_target_10m_ratio", "tpot_in_target_10m_ratio"),
     "limit_binding_share_10m_ratio",
     "limit_binding_share_10m_low_ratio",

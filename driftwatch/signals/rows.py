@@ -132,23 +132,13 @@ def base_columns(totals: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
         requests_per_second=_rate("finished_requests_total"),
         rejected_requests_per_second=_rate("rejected_requests_total"),
         aborted_requests_per_second=_rate("aborted_requests_total"),
-        queue_share_of_ttft_ratio=_over(_mean("queue_seconds"), _mean("ttft_seconds")),
         prefill_share_of_e2e_ratio=_over(_mean("prefill_seconds"), _mean("e2e_seconds")),
         decode_share_of_e2e_ratio=_over(_mean("decode_seconds"), _mean("e2e_seconds")),
-        **{
-            f"{h}_mean": _mean(h)
-            for h in ("ttft_seconds", "itl_seconds", "tpot_seconds", "e2e_seconds")
-        },
+        **{f"{h}_mean": _mean(h) for h in ("ttft_seconds", "itl_seconds", "e2e_seconds")},
     )
-    decoding = _over(pl.col("itl_seconds_count"), steps)
-    estimates = (pl.col("effective_batch_size"), decoding, pl.col("running_requests"))
-    positive = [pl.when(estimate > 0).then(estimate) for estimate in estimates]
     return rows.with_columns(
         tokens_per_second_per_gpu=pl.col("generation_tokens_per_second")
         / pl.col("gpus_per_replica"),
         batch_utilization=pl.col("tokens_per_forward_pass") / pl.col("max_num_batched_tokens"),
         sequence_utilization=pl.col("running_requests") / pl.col("max_num_seqs"),
-        batch_estimate_spread_ratio=pl.when(
-            pl.sum_horizontal(p.is_not_null() for p in positive) >= 2
-        ).then(pl.max_horizontal(positive) / pl.min_horizontal(positive)),
     )
