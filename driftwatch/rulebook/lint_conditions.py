@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 
 from sqlglot import exp
 
@@ -203,7 +203,7 @@ def _until(one: Variant) -> Iterator[Problem]:
     until = one.rule.until
     if until is None or not {"when", "until"} & one.entries.entries.keys():
         return
-    if _follows(until.predicate, list(_parts(one.rule.when.predicate))):
+    if follows(until.predicate, True, list(facts(one.rule.when.predicate, True))):
         key = "until" if "until" in one.entries.entries else "when"
         message = f"until: {until.text} holds whenever when: {one.rule.when.text} does"
         help_text = "say when the incident ends: waiting_requests < 10 after waiting_requests > 20"
@@ -211,25 +211,25 @@ def _until(one: Variant) -> Iterator[Problem]:
 
 
 # a number's lowest and highest value, or a truth or a text that it is
-_Fact = tuple[str, float, float]
+Fact = tuple[str, float, float]
 
 
-def _parts(node: exp.Expr, truth: bool = True) -> Iterator[_Fact]:
+def facts(node: exp.Expr, truth: bool) -> Iterator[Fact]:
     """What is known where a condition has a truth."""
     match node:
         case exp.Paren():
-            yield from _parts(node.this, truth)
+            yield from facts(node.this, truth)
         case exp.Not():
-            yield from _parts(node.this, not truth)
+            yield from facts(node.this, not truth)
         case exp.And() | exp.Or():
             if isinstance(node, exp.And) is truth:
-                yield from _parts(node.this, truth)
-                yield from _parts(node.expression, truth)
+                yield from facts(node.this, truth)
+                yield from facts(node.expression, truth)
         case _:
             yield _fact(node, truth)
 
 
-def _fact(node: exp.Expr, truth: bool) -> _Fact:
+def _fact(node: exp.Expr, truth: bool) -> Fact:
     """A comparison with a number as a range of its column; else whether it holds, as 0 or 1."""
     number = _number(node.args.get("expression") or exp.Null())
     kind = type(node) if truth else _NEGATED.get(type(node))
@@ -239,15 +239,15 @@ def _fact(node: exp.Expr, truth: bool) -> _Fact:
     return node.sql(), float(truth), float(truth)
 
 
-def _follows(node: exp.Expr, known: Sequence[_Fact], truth: bool = True) -> bool:
+def follows(node: exp.Expr, truth: bool, known: Collection[Fact]) -> bool:
     """Whether a condition has the truth wherever these hold."""
     match node:
         case exp.Paren():
-            return _follows(node.this, known, truth)
+            return follows(node.this, truth, known)
         case exp.Not():
-            return _follows(node.this, known, not truth)
+            return follows(node.this, not truth, known)
         case exp.And() | exp.Or():
-            both = (_follows(one, known, truth) for one in (node.this, node.expression))
+            both = (follows(one, truth, known) for one in (node.this, node.expression))
             return all(both) if isinstance(node, exp.And) is truth else any(both)
     name, low, high = _fact(node, truth)
     return any(n == name and low <= here and there <= high for n, here, there in known)

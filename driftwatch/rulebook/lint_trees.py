@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Literal
-
-from sqlglot import exp
 
 from driftwatch.condition import parse_condition
 from driftwatch.diagnose.tree import Tree
 from driftwatch.errors import ConditionError, Problem
 from driftwatch.knobs import KNOBS
 from driftwatch.rulebook.book import ReadTree
-from driftwatch.rulebook.lint_conditions import clause_problems
+from driftwatch.rulebook.lint_conditions import Fact, clause_problems, facts, follows
 from driftwatch.rulebook.lint_places import Clause, problem
 from driftwatch.yaml_models import near, node_at, place_of
 from driftwatch.yaml_positions import Entries, Scalar
@@ -65,7 +63,7 @@ def _dead_ends(one: ReadTree, tree: Tree) -> Iterator[Problem]:
 
 def possible_edges(tree: Tree) -> frozenset[tuple[str, Way]]:
     """Node and answer of every edge that the same questions above do not rule out."""
-    answers: dict[str, dict[str, bool]] = {tree.start: {}}  # node → what every way to it answered
+    answers: dict[str, set[Fact]] = {tree.start: set()}  # node → what every way to it established
     edges: set[tuple[str, Way]] = set()
     for name in _downwards(tree):
         if (known := answers.get(name)) is None:
@@ -73,42 +71,13 @@ def possible_edges(tree: Tree) -> frozenset[tuple[str, Way]]:
         node = tree.nodes[name]
         ways: tuple[tuple[bool, Way], ...] = ((True, "yes"), (False, "no"))
         for truth, way in ways:
-            if not _may_be(node.when.predicate, truth, known):
+            if follows(node.when.predicate, not truth, known):
                 continue
             edges.add((name, way))
-            told = known | dict(_told(node.when.predicate, truth))
+            told = known | set(facts(node.when.predicate, truth))
             following = getattr(node, way)
-            earlier = answers.get(following, told)
-            answers[following] = dict(earlier.items() & told.items())
+            answers[following] = answers.get(following, told) & told
     return frozenset(edges)
-
-
-def _told(node: exp.Expr, truth: bool) -> Iterator[tuple[str, bool]]:
-    """The comparisons and columns whose truth follows from the condition's."""
-    match node:
-        case exp.Paren():
-            yield from _told(node.this, truth)
-        case exp.Not():
-            yield from _told(node.this, not truth)
-        case exp.And() | exp.Or():
-            if isinstance(node, exp.And) is truth:
-                yield from _told(node.this, truth)
-                yield from _told(node.expression, truth)
-        case _:
-            yield node.sql(), truth
-
-
-def _may_be(node: exp.Expr, truth: bool, known: Mapping[str, bool]) -> bool:
-    """Whether the condition may have the truth, as far as its parts are known."""
-    match node:
-        case exp.Paren():
-            return _may_be(node.this, truth, known)
-        case exp.Not():
-            return _may_be(node.this, not truth, known)
-        case exp.And() | exp.Or():
-            both = (_may_be(one, truth, known) for one in (node.this, node.expression))
-            return all(both) if isinstance(node, exp.And) is truth else any(both)
-    return known.get(node.sql(), truth) is truth
 
 
 def _downwards(tree: Tree) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from driftwatch.ruletests.coverage import Table
@@ -28,22 +29,7 @@ def _test(result: Result) -> Mapping[str, Any]:
         "passed": result.passed,
         "seconds": round(result.seconds, 3),
         "error": result.error,
-        "failures": [
-            {
-                "line": failure.line,
-                "subject": failure.subject,
-                "at_seconds": failure.at_seconds,
-                "differences": [
-                    {
-                        "field": one.field,
-                        "expected": list(one.expected),
-                        "actual": list(one.actual),
-                    }
-                    for one in failure.differences
-                ],
-            }
-            for failure in result.failures
-        ],
+        "failures": [asdict(failure) for failure in result.failures],
     }
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from driftwatch.errors import Problem
 from driftwatch.installation import shipped
-from driftwatch.rulebook.book import Rulebook, read_rulebook, resolved
+from driftwatch.rulebook.book import Rulebook, display_path, read_rulebook, resolved
 from driftwatch.ruletests.cases import RuleTest, RuleTestFile
 from driftwatch.ruletests.files import FOLDER
 from driftwatch.ruletests.names import note_wrong_names
@@ -67,19 +67,11 @@ def read_tests(
 
     for path in paths:
         file = read_yaml(path)
-        file.path = display(path)
+        file.path = display_path(path)
         file.problems = [replace(p, path=file.path) for p in file.problems]
         tests += _tests(file, path, rules, book_of)
         problems += sorted(file.problems, key=lambda p: (p.line or 0, p.column or 0))
     return Reading(tuple(tests), tuple(dict.fromkeys(problems)), len(paths))
-
-
-def display(path: Path) -> str:
-    """As short as it stays true: relative to here where it lies below."""
-    try:
-        return str(resolved(path).relative_to(Path.cwd()))
-    except (ValueError, OSError):
-        return str(path)
 
 
 def _tests(
