@@ -193,7 +193,7 @@ def load_settings(path: Path | str, *, environ: Mapping[str, str] | None = None)
 
 def _readable(values: Any, wrong: Collection[object], context: dict[str, Path]) -> Settings | None:
     """The settings without the keys that are wrong; None where rules could not be held to them."""
-    if "receivers" in wrong:
+    if "receivers" not in values or "receivers" in wrong:
         return None
     rest = {key: value for key, value in values.items() if key not in wrong}
     try:

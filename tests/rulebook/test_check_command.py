@@ -14,7 +14,8 @@ RULE = """\
 groups:
   - name: g
     rules:
-      - {alert: A, when: scrapes > 1, severity: page, receivers: [oncall]}
+      - {alert: A, when: scrapes > 1, severity: page, receivers: [oncall],
+         annotations: {summary: slow, runbook_url: "https://runbooks.example/a"}}
 """
 CLEAN = """\
 groups:
@@ -59,11 +60,11 @@ def test_every_problem_and_the_verdict_last(
     assert result.return_value == 1
     assert result.output == (
         "r.yaml:4:26: error[unknown-column] scrape\n"
-        " 4 |       - {alert: A, when: scrape > 1, severity: page, receivers: [oncall]}\n"
+        " 4 |       - {alert: A, when: scrape > 1, severity: page, receivers: [oncall],\n"
         "   |                          ^^^^^^\n"
         " help: did you mean scrapes?\n"
         "r.yaml:4:66: error[unknown-receiver] there is no receiver oncall in the configuration\n"
-        " 4 |       - {alert: A, when: scrape > 1, severity: page, receivers: [oncall]}\n"
+        " 4 |       - {alert: A, when: scrape > 1, severity: page, receivers: [oncall],\n"
         "   |                                                                  ^^^^^^\n"
         " help: did you mean oncal?\n"
         "2 errors in 2 files, 1 rule\n"
