@@ -125,12 +125,7 @@ def test_json(tmp_path: Path) -> None:
     result = check("--json", write(tmp_path, "r.yaml", RULE.replace("scrapes", "scrape")))
     found = json.loads(result.output)
     assert result.return_value == 1
-    assert (found["schema_version"], found["ok"], found["files"], found["rules"]) == (
-        1,
-        False,
-        1,
-        1,
-    )
+    assert [found[key] for key in ("schema_version", "ok", "files", "rules")] == [1, False, 1, 1]
     assert found["problems"][0] | {"path": None} == {
         "path": None,
         "line": 4,
