@@ -1,6 +1,6 @@
 """What each mechanism of the detectors is worth: their figures without it.
 
-    python bench/ablations.py --seed N [--pools 12] [--keep DIR] [--jobs 2] [--only NAME]...
+    python bench/ablations.py --seed N... [--pools 12] [--keep DIR] [--jobs 2] [--only NAME]...
                               [--page docs/truth.md]
 
 Pools of the mixed fleets are made once and become minutes once; then the detectors score them as
@@ -58,16 +58,13 @@ def _no_correction(kinds: Any, r: Any) -> correction.Correction:
     return correction.Correction()
 
 
-def _no_change(r: Any, rows: Any, start: int) -> Any:
-    return np.full((len(r), r.shape[1] - start), np.nan)
-
-
 def _mean_of_passes(values: dict[str, Any]) -> Any:
-    return load.pass_had(values)
+    """The covariates as means over passes."""
+    return load.token_met({**values, "overlap": np.ones_like(values["overlap"])})
 
 
-def _no_work(values: dict[str, Any]) -> Any:
-    return np.zeros_like(load.pass_had(values))
+def _own_axes(windows: Any) -> Any:
+    return np.diag(1 / np.maximum(windows.kinds.std(axis=0), like_work.LEAST_DEVIATION))
 
 
 def _no_swings(column: Any, hour: Any) -> Any:
@@ -90,23 +87,18 @@ MECHANISMS: Mapping[str, Sequence[tuple[Any, str, Any]]] = {
         (like_work, "REACH", INFINITE),
     ),
     "unknown where the baseline has not seen the work": ((like_work, "REACH", INFINITE),),
-    "what a slow engine has more of is no other work": (
-        (like_work, "GROWS", np.zeros(len(like_work.KINDS), dtype=bool)),
+    "distances in every direction: by each kind of work alone": (
+        (like_work.Windows, "axes", property(_own_axes)),
     ),
+    "a high quantile: the median": ((like_work, "LEVEL_QUANTILE", 0.5),),
     "a higher floor for a baseline of less than a day": (
         (like_work, "YOUNG_FLOOR", like_work.FLOOR),
     ),
-    "a change against the minutes before": ((verdicts, "_before", _no_change),),
-    "as fast as the work that it finished, at least": ((model, "pass_had", _no_work),),
-    "work as a token meets it": (
-        (model, "token_met", _mean_of_passes),
-    ),
-    "slack beyond the baseline's loads": ((model, "SLACK_PER_DOUBLING", 0.0),),
+    "work as a token meets it": ((model, "token_met", _mean_of_passes),),
     "peers": ((verdicts, "peers_of", _no_peers), (like_work, "peers_of", _no_peers)),
-    "five deviations: three": ((like_work, "DEVIATIONS", 3.0),),
+    "five deviations: four": ((like_work, "DEVIATIONS", 4.0),),
+    "minutes with 20 tokens and more: with 100": ((load, "MIN_TOKENS", 100.0),),
     "minutes after a restart and a gap do not count": ((grid, "WARM_MINUTES", 0),),
-    "fast again by three minutes in four, too": ((verdicts, "JUMP_QUANTILE", 0.0),),
-    "a least scale of a kind of work": ((like_work, "_LEAST_SCALE", 1e-6),),
     "the baseline's own swings of lengths": ((lengths, "_by_hour", _no_swings),),
     "lengths unknown while requests queue": ((lengths, "MOST_WAIT_SECONDS", INFINITE),),
     "lengths beyond in 15 of 20 minutes: in one": ((lengths, "HELD", 1),),
@@ -126,11 +118,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         # a fork after polars was imported may wait for a lock for ever
         spawn = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(given.jobs, mp_context=spawn) as pool:
-            draws = list(_draws(given.seed, given.pools))
+            draws = [draw for seed in given.seed for draw in _draws(seed, given.pools)]
             made = list(pool.map(_made, draws, [folder] * len(draws)))
             for mechanism in given.only or MECHANISMS:
                 ran = list(pool.map(_scored, made, [mechanism] * len(made)))
-                rows.append(_row(mechanism, ran, given.seed))
+                rows.append(_row(mechanism, ran, given.seed[0]))
                 print(" | ".join(rows[-1]), flush=True)
     lines = table(HEAD, rows)
     if given.page is not None:
@@ -149,8 +141,8 @@ def _options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--pools", type=int, default=12, help="of each kind of mixed fleet")
+    parser.add_argument("--seed", type=int, action="append", required=True)
+    parser.add_argument("--pools", type=int, default=12, help="of each kind and seed")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the minutes, to go on with")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--only", action="append", default=[], choices=MECHANISMS)

@@ -231,8 +231,10 @@ def _scrape(rng: Random, *, speed_is_measured: bool) -> Data:
     if chance(rng, 0.3):
         found["without_buckets"] = [TPOT]
     elif chance(rng, 0.3):
-        missing = [TPOT, QUEUE, "vllm:iteration_tokens_total"]
-        missing += [] if speed_is_measured else ["vllm:inter_token_latency_seconds"]
+        missing = [TPOT, QUEUE]
+        # without these speed is unknown, and said to be
+        of_speed = ["vllm:iteration_tokens_total", "vllm:inter_token_latency_seconds"]
+        missing += [] if speed_is_measured else of_speed
         found["without_metrics"] = [str(rng.choice(missing))]
     return found
 

@@ -14,7 +14,6 @@ from datetime import datetime, timedelta
 import polars as pl
 
 from driftwatch.collect.schema import KEY, TIME
-from driftwatch.detect.speed.model import MIN_SPREAD
 from driftwatch.model import Incident
 
 _MINUTE = timedelta(minutes=1)
@@ -225,9 +224,8 @@ def _cuts(start: datetime, end: datetime) -> list[tuple[datetime, datetime]]:
 
 
 def _best(proposals: Sequence[Proposal]) -> Proposal:
-    armed = [p for p in proposals if (p.spread or 0.0) >= MIN_SPREAD] or list(proposals)
-    longest = max(min(p.length, LONG_ENOUGH) for p in armed)
-    long = [p for p in armed if min(p.length, LONG_ENOUGH) >= _AS_LONG * longest]
+    longest = max(min(p.length, LONG_ENOUGH) for p in proposals)
+    long = [p for p in proposals if min(p.length, LONG_ENOUGH) >= _AS_LONG * longest]
     widest = max(p.spread or 0.0 for p in long)
     wide = [p for p in long if (p.spread or 0.0) >= _AS_WIDE * widest]
     return max(wide, key=lambda p: (p.until, p.length))

@@ -34,6 +34,7 @@ class Loss(_Document):
 
     before: float  # ln r before the loss
     loss: float  # how much ln r fell, above 0
+    own: float = 0.0  # ln r of its last half an hour before: what the loss is told against
     compared_with: str = ""  # id of the model; of another one the loss is not known
 
 

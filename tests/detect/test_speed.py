@@ -95,7 +95,7 @@ def test_what_a_pool_still_lacks_is_said() -> None:
 def test_idle_preempting_and_restarted_minutes_say_so() -> None:
     minutes = minutes_of(120, SERVERS[:1])
     number = (pl.col("end") - START).dt.total_minutes()
-    tokens = pl.when(number > 110).then(50.0).otherwise("itl_seconds_count")
+    tokens = pl.when(number > 110).then(10.0).otherwise("itl_seconds_count")
     preempted = pl.when(number.is_between(90, 100)).then(3.0).otherwise("preemptions_total")
     minutes = minutes.with_columns(
         itl_seconds_count=tokens, preemptions_total=preempted, restarted=number == 60

@@ -20,18 +20,15 @@ from driftwatch.detect.speed.grid import Grid, of_others, rolling
 
 WINDOW, KNOWN = 8, 5  # minutes of the statistic, and how many of them must be known
 LEVEL_QUANTILE = 0.9  # high, so that nearly every minute must be slow
-BEFORE, BEFORE_KNOWN = 37, 12  # minutes before the window, against which it has changed
-# Windows of a model that are kept: 32 kB.
+# Windows that a model keeps: 28 kB.
 MOST_WINDOWS = 1000
 # As many of a thousand windows as 200 of every minute's of a day and four servers.
 NEIGHBOURS, SHARE = 50, 0.25
 LOW_QUANTILE, LOW_DEVIATIONS = 0.02, 2.054  # of the normal distribution
 DEVIATIONS = 5.0
-# Never above: a loss of 12 %, of a baseline that has not seen a whole day of 16 %; a change of 12 %
-# that leaves the engine 8 % below what is usual.
+# Never above: a loss of 12 %, of a baseline that has not seen a whole day of 16 %.
 FLOOR, YOUNG_FLOOR, YOUNG_MINUTES = float(np.log(0.88)), float(np.log(0.84)), 1380
-CHANGE_FLOOR, LOW = float(np.log(0.88)), float(np.log(0.92))
-REACH = 1.0
+REACH = 1.0  # standard deviations in which a quarter of the neighbours must lie
 FOUND_DEVIATIONS = 1.645  # 95 of 100
 
 # What a window did, as medians of the logarithm: name, what is printed of it, the least of it.
@@ -43,9 +40,9 @@ KINDS = (
     ("queued", "wait in the queue", 0.1),
     ("overlap", "time between tokens a pass", 1e-2),
 )
-# of these what a slow engine has more of, at the same demand
-GROWS = np.array([name in ("requests", "queued", "overlap") for name, _, _ in KINDS])
-_LEAST_SCALE = 0.35  # a covariate that the baseline holds constant still varies by a third
+OF_REQUESTS = np.array([name in ("prompts", "first") for name, _, _ in KINDS], dtype=np.float64)
+# A covariate that the baseline holds constant still varies by a third.
+LEAST_DEVIATION = 0.35
 
 
 def kinds_of(grid: Grid) -> Floats:
@@ -61,17 +58,10 @@ def level_of(r: Floats, start: int = 0) -> Floats:
     return rolling(r, WINDOW, LEVEL_QUANTILE, KNOWN, start)
 
 
-def before_of(r: Floats, start: int = 0) -> Floats:
-    """Median of the minutes before these windows."""
-    values = np.full(r.shape, np.nan)
-    values[:, WINDOW:] = r[:, :-WINDOW]
-    return rolling(values, BEFORE, 0.5, BEFORE_KNOWN, start)
-
-
-def kinds_of_windows(kinds: Floats, r: Floats, start: int = 0) -> Floats:
+def kinds_of_windows(kinds: Floats, r: Floats) -> Floats:
     """What these windows did: medians of their known minutes, (target, minute, 5)."""
     known = np.where(np.isfinite(r)[..., None], kinds, np.nan)
-    medians = [rolling(one, WINDOW, 0.5, KNOWN, start) for one in np.moveaxis(known, -1, 0)]
+    medians = [rolling(one, WINDOW, 0.5, KNOWN) for one in np.moveaxis(known, -1, 0)]
     return np.stack(medians, axis=-1)
 
 
@@ -84,7 +74,7 @@ def peers_of(grid: Grid, r: Floats) -> Floats:
     return others
 
 
-LEVEL, AGAINST, CHANGE = range(3)
+LEVEL, AGAINST = range(2)
 
 
 @dataclass(frozen=True)
@@ -92,30 +82,31 @@ class Windows:
     """Windows of a baseline."""
 
     kinds: Singles  # (window, 5)
-    # (window, 3): level; level against the peers, NaN of too few; change, NaN where nobody knows
-    # what was before
-    statistics: Singles
-    scale: Singles  # (5,), standard deviations of the kinds
+    levels: Singles  # (window, 2): level; level against the peers, NaN of too few
 
     def __len__(self) -> int:
         return len(self.kinds)
 
     @cached_property
-    def most(self) -> Singles:
-        """99 % quantile of each kind."""
-        quantiles: Singles = np.quantile(self.kinds, 0.99, axis=0)
-        return quantiles
+    def axes(self) -> Floats:
+        """(5, 5): takes kinds to standard deviations of the baseline in every direction, so that
+        what always went together in it is far when it comes apart (Mahalanobis 1936).
+        """
+        centred = self.kinds.astype(np.float64) - self.kinds.mean(axis=0)
+        covariance = centred.T @ centred / max(len(self), 1)
+        covariance += LEAST_DEVIATION**2 * np.eye(len(KINDS))
+        axes: Floats = np.linalg.inv(np.linalg.cholesky(covariance)).T
+        return axes
 
     @cached_property
     def tree(self) -> cKDTree:
         """The kinds in standard deviations."""
-        return cKDTree(self.kinds / self.scale)
+        return cKDTree(self.kinds @ self.axes)
 
     def document(self) -> str:
-        """As text: singles in base 64, the scale last."""
-        rows = np.column_stack([self.kinds, self.statistics])
-        packed = np.vstack([rows, np.concatenate([self.scale, np.zeros(3)])[None, :]])
-        return base64.b64encode(packed.astype("<f4").tobytes()).decode()
+        """As text: singles in base 64."""
+        rows = np.column_stack([self.kinds, self.levels])
+        return base64.b64encode(rows.astype("<f4").tobytes()).decode()
 
 
 def windows_from(document: str) -> Windows:
@@ -123,16 +114,15 @@ def windows_from(document: str) -> Windows:
 
     Raises ValueError: it is none.
     """
-    width = len(KINDS)
+    width = len(KINDS) + 2
     numbers = np.frombuffer(base64.b64decode(document, validate=True), dtype="<f4")
-    if len(numbers) % (width + 3) or not len(numbers):
+    if len(numbers) % width:
         raise ValueError("windows of like work: their number is odd")
-    rows = numbers.reshape(-1, width + 3).astype(np.float32)
-    kinds, statistics, scale = rows[:-1, :width], rows[:-1, width:], rows[-1, :width]
-    finite = np.isfinite(kinds).all() and np.isfinite(statistics[:, LEVEL]).all()
-    if not finite or not (scale > 0).all():
+    rows = numbers.reshape(-1, width).astype(np.float32)
+    kinds, levels = rows[:, : len(KINDS)], rows[:, len(KINDS) :]
+    if not (np.isfinite(kinds).all() and np.isfinite(levels[:, LEVEL]).all()):
         raise ValueError("windows of like work: not finite")
-    return Windows(kinds, statistics, scale)
+    return Windows(kinds, levels)
 
 
 def windows_of(grid: Grid, r: Floats) -> Windows:
@@ -141,29 +131,32 @@ def windows_of(grid: Grid, r: Floats) -> Windows:
     ``r``: (target, minute), NaN of minutes that do not count.
     """
     level, kinds = level_of(r), kinds_of_windows(kinds_of(grid), r)
-    statistics = np.stack([level, level_of(r - peers_of(grid, r)), level - before_of(r)], axis=-1)
+    levels = np.stack([level, level_of(r - peers_of(grid, r))], axis=-1)
     known = np.isfinite(level) & np.isfinite(kinds).all(axis=-1)
-    rows = np.column_stack([kinds[known], statistics[known]]).astype(np.float32)
-    width = len(KINDS)
-    scale = np.full(width, _LEAST_SCALE, dtype=np.float32)
-    if len(rows):
-        scale = np.maximum(rows[:, :width].std(axis=0), scale)
+    rows = np.column_stack([kinds[known], levels[known]]).astype(np.float32)
     if len(rows) > MOST_WINDOWS:
         rows = rows[np.linspace(0, len(rows) - 1, MOST_WINDOWS).round().astype(np.intp)]
-    return Windows(rows[:, :width], rows[:, width:], scale)
+    return Windows(rows[:, : len(KINDS)], rows[:, len(KINDS) :])
 
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """Of windows, a row each, in ln; NaN where the baseline has no like work."""
+    """Of windows, in ln; NaN where the baseline has no like work."""
 
     limit: Floats  # at or below it the level is too low
     usual: Floats  # level of windows that did the same, median
     smallest: Floats  # the smallest loss that is found in 95 of 100 cases, as a share of the speed
     against: Floats  # the limit against the peers
     against_usual: Floats
-    change: Floats  # at or below it a change is a loss
     unlike: Indices  # which kind is furthest from those of the baseline, -1 where none is far
+
+    @classmethod
+    def unknown(cls, shape: tuple[int, ...]) -> Thresholds:
+        """Of windows that have none."""
+        nothing = (np.full(shape, np.nan) for _ in range(5))
+        limit, usual, smallest, against, against_usual = nothing
+        unlike = np.full(shape, -1, dtype=np.intp)
+        return cls(limit, usual, smallest, against, against_usual, unlike)
 
 
 def thresholds(windows: Windows, kinds: Floats, minutes: int) -> Thresholds:
@@ -172,30 +165,28 @@ def thresholds(windows: Windows, kinds: Floats, minutes: int) -> Thresholds:
     ``minutes``: of the baseline; a young one has not seen what a day does.
     """
     count = len(windows)
-    unlike = np.full(len(kinds), -1, dtype=np.intp)
+    found = Thresholds.unknown((len(kinds),))
     if count < 2 * KNOWN:
-        nothing = np.full(len(kinds), np.nan)
-        return Thresholds(nothing, nothing, nothing, nothing, nothing, nothing, unlike)
+        return found
     most = min(NEIGHBOURS, max(2 * KNOWN, int(SHARE * count)))
-    # a slow engine fills its batch and lets requests wait: that is no other work
-    where = np.minimum(kinds, np.where(GROWS, windows.most, np.inf)) / windows.scale
-    distance, index = windows.tree.query(where, k=most)
+    distance, index = windows.tree.query(kinds @ windows.axes, k=most)
     far = distance[:, most // 4] > REACH
     floor = FLOOR if minutes >= YOUNG_MINUTES else YOUNG_FLOOR
-    near = windows.statistics[index]
+    near = windows.levels[index]
     limit, usual, smallest = _limits(near[..., LEVEL], floor, far)
     against, against_usual, _ = _limits(near[..., AGAINST], floor, far)
     # of one server nobody knows how it was against others: two wander √2 as far
     alone = np.isnan(against)
     against = np.where(alone, np.sqrt(2.0) * limit, against)
     against_usual = np.where(alone, 0.0, against_usual)
-    change, _, found = _limits(near[..., CHANGE], CHANGE_FLOOR, far)
     if far.any():
-        middle = np.median(windows.kinds[index[far]], axis=1) / windows.scale
-        unlike[far] = np.abs(where[far] - middle).argmax(axis=-1)
-    return Thresholds(
-        limit, usual, np.fmin(smallest, found), against, against_usual, change, unlike
-    )
+        middle = np.median(windows.kinds[index[far]], axis=1)
+        deviation = np.maximum(windows.kinds.std(axis=0), LEAST_DEVIATION)
+        away = np.abs((kinds[far] - middle) / deviation)
+        # what requests are explains how many there are, and not the other way round
+        away[(away * OF_REQUESTS).max(axis=-1) > 2 * REACH] *= OF_REQUESTS
+        found.unlike[far] = away.argmax(axis=-1)
+    return Thresholds(limit, usual, smallest, against, against_usual, found.unlike)
 
 
 def _limits(near: Singles, floor: float, far: Flags) -> tuple[Floats, Floats, Floats]:
@@ -211,7 +202,7 @@ def _limits(near: Singles, floor: float, far: Flags) -> tuple[Floats, Floats, Fl
         at - first
     )
     deviation = (middle - low) / LOW_DEVIATIONS
-    # a level is a 90 % quantile: of a young baseline the usual one counts above 0 as well
+    # a level is a high quantile: of a young baseline the usual one counts above 0 as well
     above = np.maximum(middle, 0.0) if floor == YOUNG_FLOOR else 0.0
     limit = np.minimum(floor + above, np.minimum(middle, 0.0) - DEVIATIONS * deviation)
     smallest = -np.expm1(np.minimum(limit - middle - FOUND_DEVIATIONS * deviation, 0.0))

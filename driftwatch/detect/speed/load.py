@@ -20,7 +20,7 @@ from driftwatch.arrays import Floats
 from driftwatch.collect.registry import BY_COLUMN
 from driftwatch.collect.schema import TIME
 
-MIN_TOKENS = 100.0  # of a minute: the mean of fewer is noise of its own
+MIN_TOKENS = 20.0  # of a minute: the mean of fewer says little
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ WHY_NOT = (
         "perhaps several API servers, which count each forward pass once each: no process start is "
         "exported; set api_server_count",
     ),
-    Unknown("idle", "idle: fewer than 100 generated tokens in the minute"),
+    Unknown("idle", "idle: fewer than 20 generated tokens in the minute"),
     Unknown(
         "preempting",
         "preempting: what is computed again is in ITL, and so is the wait for it",
@@ -224,9 +224,3 @@ def token_met(values: dict[str, Floats]) -> Floats:
     one = np.ones_like(overlap)
     parts = (one, values["requests"] * crowd, values["kv"], values["prefill"] * overlap)
     return np.stack(parts, axis=-1)
-
-
-def pass_had(values: dict[str, Floats]) -> Floats:
-    """The same as means over passes."""
-    one = np.ones_like(values["overlap"])
-    return np.stack((one, values["requests"], values["kv"], values["prefill"]), axis=-1)

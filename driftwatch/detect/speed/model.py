@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import polars as pl
@@ -17,16 +17,11 @@ from driftwatch.arrays import Flags, Floats
 from driftwatch.detect.speed.correction import Correction, correction_of, corrections
 from driftwatch.detect.speed.grid import Grid, grid_of
 from driftwatch.detect.speed.like_work import Windows, kinds_of, windows_from, windows_of
-from driftwatch.detect.speed.load import pass_had, token_met, work_of
+from driftwatch.detect.speed.load import token_met, work_of
 
 # Whatever the scrape interval: counters of a minute are as exact from two scrapes as from twelve
 # (docs/methods/speed.md).
 MIN_MINUTES = 20
-# q95/q05 of requests per forward pass: with less a slope is guessed.
-MIN_SPREAD = 1.5
-# Beyond the baseline's 99 % quantile a model may be this much too low a doubling of the load.
-SLACK_PER_DOUBLING = 0.05
-EDGE_QUANTILE, WORK_QUANTILE = 0.99, 0.98
 # Huber's weights: 95 % as good as least squares where errors are normal.
 ROUNDS, HUBER = 10, 1.345
 
@@ -48,11 +43,6 @@ class StepTimeModel(BaseModel):
     requests_range: tuple[_Positive, _Positive]
     scrapes: Annotated[int, Field(ge=0)]  # how many the fit saw
     minutes: Annotated[int, Field(ge=0)]  # different ones
-    # 99 % quantile of n, KV and P in the fit: beyond them the model is extrapolated; 0: never seen
-    edges: tuple[_Positive | None, _Positive | None, _Positive | None] = (None, None, None)
-    # 98 % quantile of passes per second × the model at the mean pass, at least 1: no engine works
-    # more than all the time, so what is above 1 is the model's own error
-    work_ratio: Annotated[float, Field(ge=1.0, allow_inf_nan=False)] = 1.0
     misfit_ratio: _Positive = 0.0  # robust standard deviation of ln r in the fit
     correction: Correction = Correction()  # of ln r, by the kind of work
     # windows of the fit, to compare like with like: Windows.document
@@ -91,10 +81,10 @@ class StepTimeModel(BaseModel):
 class TooLittle:
     """Why there is no model yet."""
 
-    reason: str  # what is missing: ``15 of 20 minutes of data, load varies by 1.2×, 1.5× needed``
+    reason: str  # what is missing: ``15 of 20 minutes of data``
     minutes: int  # usable ones, different ones
     missing_minutes: float = 0.0  # of data
-    # when there would be enough at the present pace; None where only other load helps
+    # when there would be enough at the present pace; None where no minute was seen
     earliest: datetime | None = None
 
 
@@ -102,7 +92,7 @@ def fit(minutes: pl.DataFrame) -> StepTimeModel | TooLittle:
     """The model of minutes (MINUTE_SCHEMA) that somebody accepts as good."""
     work = work_of(minutes)
     if work.is_empty():
-        return TooLittle(missing(0, None), 0, float(MIN_MINUTES))
+        return TooLittle(missing(0), 0, float(MIN_MINUTES))
     grid = grid_of(work)
     return fitted(grid, grid.settled)
 
@@ -114,30 +104,19 @@ def fitted(grid: Grid, good: Flags, *, shared: bool = False) -> StepTimeModel | 
     """
     good = good & grid.usable
     minutes = int(good.any(axis=0).sum())
-    requests = grid["requests"][good].astype(np.float64)
-    spread = None
-    if len(requests):
-        low, high = np.quantile(requests, (0.05, 0.95))
-        spread = float(high / low) if low > 0 else None
-    if minutes < MIN_MINUTES or (spread or 0.0) < MIN_SPREAD:
-        earliest = None
-        if 0 < minutes < MIN_MINUTES:  # with enough minutes only another load helps
-            earliest = grid.last + timedelta(minutes=MIN_MINUTES - minutes)
-        short = float(max(MIN_MINUTES - minutes, 0))
-        return TooLittle(missing(minutes, spread, shared=shared), minutes, short, earliest)
+    if minutes < MIN_MINUTES:
+        short = MIN_MINUTES - minutes
+        earliest = grid.last + timedelta(minutes=short) if minutes else None
+        return TooLittle(missing(minutes, shared=shared), minutes, float(short), earliest)
     values = {name: grid[name][good].astype(np.float64) for name in grid.values}
     met, itl = token_met(values), values["itl"]
     b = nonnegative_fit(met, itl)
-    work = pass_had(values) @ b * values["passes"]
-    ratio = max(1.0, float(np.quantile(work, WORK_QUANTILE)))
-    low, high = (float(x) for x in np.quantile(requests, (0.01, 0.99)))
+    low, high = (float(x) for x in np.quantile(values["requests"], (0.01, 0.99)))
     model = StepTimeModel(
-        coefficients=_of(b),
+        coefficients=tuple(float(x) for x in b),  # type: ignore[arg-type]
         requests_range=(low, high),
         scrapes=int(grid.scrapes[good].sum()),
         minutes=minutes,
-        edges=_of(np.quantile(met[:, 1:], EDGE_QUANTILE, axis=0)),
-        work_ratio=ratio,
     )
     r = np.where(good, ln_speed(grid, [model] * len(grid.targets)), np.nan)
     known = np.isfinite(r)
@@ -145,13 +124,8 @@ def fitted(grid: Grid, good: Flags, *, shared: bool = False) -> StepTimeModel | 
     model = model.model_copy(update={"correction": correction})
     r = np.where(good, ln_speed(grid, [model] * len(grid.targets)), np.nan)
     misfit = 1.4826 * float(np.median(np.abs(r[known] - np.median(r[known]))))
-    return model.model_copy(
-        update={"misfit_ratio": misfit, "windows": windows_of(grid, r).document()}
-    )
-
-
-def _of(values: Floats) -> Any:
-    return tuple(float(x) for x in values)
+    windows = windows_of(grid, r).document()
+    return model.model_copy(update={"misfit_ratio": misfit, "windows": windows})
 
 
 def nonnegative_fit(met: Floats, itl: Floats) -> Floats:
@@ -174,31 +148,18 @@ def nonnegative_fit(met: Floats, itl: Floats) -> Floats:
 def ln_speed(grid: Grid, models: list[StepTimeModel | None]) -> Floats:
     """ln(ITL of the model / ITL measured) of (target, minute); NaN where either is unknown.
 
-    The engine is at least as fast as the arriving work that it finished; a model that is
-    extrapolated is given the slack for it. ``models``: of each target.
+    ``models``: of each target.
     """
     none = [math.nan] * 4
     b = np.array([none if x is None else x.coefficients for x in models]).reshape(-1, 1, 4)
-    ratio = np.array([1.0 if x is None else x.work_ratio for x in models]).reshape(-1, 1)
-    ends = [(None,) * 3 if x is None else x.edges for x in models]
-    edges = np.array([[edge or math.inf for edge in one] for one in ends]).reshape(-1, 1, 3)
     values = {name: of.astype(np.float64) for name, of in grid.values.items()}
-    met = token_met(values)
     with np.errstate(invalid="ignore", divide="ignore"):
-        by_token = (met * b).sum(axis=-1) / values["itl"]
-        by_work = (pass_had(values) * b).sum(axis=-1) * values["passes"] / ratio
-        beyond = np.maximum((met[..., 1:] / edges).max(axis=-1), 1.0)
-        r = np.log(np.maximum(by_token, by_work)) + np.log1p(SLACK_PER_DOUBLING * np.log2(beyond))
+        r = np.log((token_met(values) * b).sum(axis=-1) / values["itl"])
     r = r - corrections([None if x is None else x.correction for x in models], kinds_of(grid))
     return np.where(grid.usable & np.isfinite(r), r, np.nan)
 
 
-def missing(minutes: int, spread: float | None, *, shared: bool = False) -> str:
-    """What a model still needs, in words; ``spread``: of the load; ``shared``: by the pool."""
-    data = "of its pool's data" if shared else "of data"
-    parts = [f"{minutes} of {MIN_MINUTES} minutes {data}"] if minutes < MIN_MINUTES else []
-    if (spread or 0.0) < MIN_SPREAD:
-        # rounded down: 1.4998 is short of 1.5, and to be read so
-        spread_text = "unknown" if spread is None else f"{math.floor(spread * 100.0) / 100.0:.3g}×"
-        parts.append(f"load varies by {spread_text}, {MIN_SPREAD:g}× needed")
-    return ", ".join(parts)
+def missing(minutes: int, *, shared: bool = False) -> str:
+    """What a model still needs, in words; ``shared``: by the pool."""
+    whose = "of its pool's data" if shared else "of data"
+    return f"{minutes} of {MIN_MINUTES} minutes {whose}"
