@@ -242,7 +242,7 @@ def test_pins_that_no_server_can_have_are_refused(run: Run, db: str) -> None:
     before = _json(run, "list", "--db", db)["pins"]
     good = json.loads(Path("a.json").read_text())
     for part, name, value, said in (
-        ("load_model", "work_ratio", 0, "a number at least 1 is wanted"),
+        ("load_model", "misfit_ratio", -1, "a number at least 0 is wanted"),
         ("reference", "reference_prompt_tokens_buckets", [5, 4, 3], "3 counts for"),
         ("reference", "since", "2026-11-21T08:47:00", "no zone"),
     ):

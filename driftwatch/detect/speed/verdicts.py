@@ -32,7 +32,7 @@ from driftwatch.detect.speed.model import StepTimeModel, ln_speed
 from driftwatch.model import TargetKey
 
 # Minutes that must be fast again by their median.
-BACK, BACK_KNOWN = 15, 9
+BACK, BACK_KNOWN = 10, 6
 REGAINED = 0.6  # of the loss
 LOW = float(np.log(0.92))  # above it no threshold lies: FLOOR
 LEAST_LOSS = 0.05
