@@ -18,8 +18,11 @@ from driftwatch.clock import SystemClock
 from driftwatch.errors import NoVerdict, UsageError
 
 if TYPE_CHECKING:
-    from driftwatch.report.material import Material, Price
+    from driftwatch.report.material import Material
     from driftwatch.report.week import Week
+
+# a recording that reaches further holds a time that no scrape was made at
+_BELIEVED = timedelta(days=3660)
 
 
 @click.command(name="report")
@@ -67,7 +70,7 @@ def _material(history: History, chosen: Week | None, at: datetime | None) -> Mat
     from driftwatch.report.week import last_whole, week_held
     from driftwatch.service.report_material import gather
 
-    plan, price = history.plan, _price(history.config_file)
+    plan = history.plan
     now = SystemClock().now()
     if history.is_stored and chosen is not None and chosen.start >= now:
         raise UsageError(f"--week: {chosen.name} has not begun")
@@ -75,40 +78,35 @@ def _material(history: History, chosen: Week | None, at: datetime | None) -> Mat
         raise UsageError("--at lies in the future")
     with history.store(with_proposals(plan)) as store:
         first, last = store.minutes_reach() or (now, now)
+        if chosen is None and last - first > _BELIEVED:
+            raise NoVerdict(
+                f"the minutes reach from {first:%Y-%m-%d} to {last:%Y-%m-%d}: a clock was wrong",
+                help_text="name the week: driftwatch report --week 2026-W47",
+            )
         week = chosen or (week_held(first, last) if at is None else last_whole(at))
         if not history.is_stored:
             # what was closed with the last minute belongs to it
             now = max(last, last_scraped(store)) + timedelta(microseconds=1)
             TakenProposals().note_stored(store, now).tell()
-            _tell_others(week, first, last, chosen)
+            if chosen is None:
+                _tell_others(week, first, last)
             if first >= week.end or last <= week.start:
                 reach = f"from {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC"
                 raise NoVerdict(
                     f"no scrape of {week.name} ({week.title})", help_text=f"scrapes reach {reach}"
                 )
-        return gather(store, plan, week, until=min(now, week.end), price=price)
+        return gather(store, plan, week, until=min(now, week.end))
 
 
-def _tell_others(week: Week, first: datetime, last: datetime, chosen: Week | None) -> None:
+def _tell_others(week: Week, first: datetime, last: datetime) -> None:
     """Which other weeks a recording has days of."""
     from driftwatch.report.week import weeks_held
 
     for other, share in weeks_held(first, last):
-        if chosen is None and other != week:
+        if other != week:
             days = f"{7 * share:.1f}".removesuffix(".0")
             text = f"{other.name}: {days} of 7 days recorded too; --week {other.name}"
             click.echo(text, err=True)
-
-
-def _price(config: Path | None) -> Price | None:
-    """What a GPU costs for an hour, where the configuration says it."""
-    if config is None:
-        return None
-    from driftwatch.report.material import Price
-    from driftwatch.settings import load_settings
-
-    price = load_settings(config).gpu_hour_price
-    return None if price is None else Price(price.amount, price.currency)
 
 
 def _write(document: Mapping[str, Any], html: Path | None, as_json: bool) -> None:

@@ -46,13 +46,17 @@ def minute_windows(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def by_clock(rows: pl.DataFrame, length: timedelta) -> pl.DataFrame:
-    """Windows of such a length on the clock, by target and end, with ``minutes``: of how many."""
+    """Windows of such a length on the clock, cut to their rows; ``minutes``: of how many."""
     begins = pl.col("end") - pl.duration(seconds=pl.col("seconds"))
     window = (pl.col("end") - pl.duration(microseconds=1)).dt.truncate(length)
     return (
         rows.group_by(*KEY, window=window, maintain_order=True)
-        .agg(start=begins.min().cast(TIME), minutes=pl.col("seconds").sum() / MINUTE)
-        .select(*KEY, "start", end=(pl.col("window") + length).cast(TIME), minutes="minutes")
+        .agg(
+            start=begins.min().cast(TIME),
+            end=pl.col("end").max().cast(TIME),
+            minutes=pl.col("seconds").sum() / MINUTE,
+        )
+        .drop("window")
     )
 
 

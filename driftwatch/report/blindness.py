@@ -17,8 +17,6 @@ from driftwatch.report.material import Material
 # a doubling of lengths is what the reports promise to show
 DOUBLED = 2.0
 MOST_SERVERS = 20
-# a server is named that was not judged for so much of its time
-_BLIND = 0.05
 _STEMS = ("prompt_tokens", "generation_tokens")
 
 
@@ -29,15 +27,13 @@ def blind(material: Material) -> dict[str, Any]:
     missed = _nobody_watched(material)
     seconds["no data"] += missed
     total = float(cells["seconds"].sum()) + missed
-    servers = _servers(cells)
     names = short_names(targets_of(material))
     return {
         "server_minutes": total / MINUTE_SECONDS,
         "without_verdict_ratio": sum(seconds.values()) / total if total else None,
         "without_verdict_reason": None if total else "no minute of the week is kept",
         "by_reason": {r: s / total if total else None for r, s in seconds.items()},
-        "cannot_show_doubled_lengths": _cannot_show(servers, names),
-        "by_server": _by_server(servers, names),
+        "cannot_show_doubled_lengths": _cannot_show(cells, names),
         "servers": len(targets_of(material)),
         "longest_gap_hours": max((b - a for a, b in _gaps(material)), default=timedelta(0))
         / timedelta(hours=1),
@@ -62,45 +58,15 @@ def _nobody_watched(material: Material) -> float:
     return total
 
 
-def _servers(cells: pl.DataFrame) -> pl.DataFrame:
-    """A row a server: seconds by reason, and whether a doubling of a length would not show."""
-    seconds = {reason: pl.col(f"{reason.replace(' ', '_')}_seconds").sum() for reason in REASONS}
-    least = {s: pl.col(f"{s}_usual_ratio").drop_nulls().last() for s in _STEMS}
-    return (
-        cells.group_by("instance", "engine")
-        .agg(
-            pl.col("pool").last(),
-            pl.col("seconds").sum(),
-            **seconds,
-            **{stem: (ratio > DOUBLED).fill_null(True) for stem, ratio in least.items()},
-        )
-        .with_columns(
-            either=pl.any_horizontal(*_STEMS), blind=pl.sum_horizontal(*REASONS) / pl.col("seconds")
-        )
-        .sort(pl.col("blind"), "instance", "engine", descending=[True, False, False])
-    )
-
-
-def _cannot_show(servers: pl.DataFrame, names: Mapping[TargetKey, str]) -> dict[str, Any]:
+def _cannot_show(cells: pl.DataFrame, names: Mapping[TargetKey, str]) -> dict[str, Any]:
     """Servers whose lengths would not show a doubling, or of which that is not known."""
-    cannot = servers.filter("either").select("instance", "engine").sort("instance", "engine")
+    least = {s: pl.col(f"{s}_usual_ratio").drop_nulls().last() for s in _STEMS}
+    servers = cells.group_by("instance", "engine").agg(
+        **{stem: (ratio > DOUBLED).fill_null(True) for stem, ratio in least.items()}
+    )
+    servers = servers.with_columns(either=pl.any_horizontal(*_STEMS)).sort("instance", "engine")
+    cannot = servers.filter("either").select("instance", "engine")
     return {
         **{name: int(servers[name].sum()) for name in (*_STEMS, "either")},
         "servers": [names[TargetKey(*key)] for key in cannot.head(MOST_SERVERS).iter_rows()],
     }
-
-
-def _by_server(servers: pl.DataFrame, names: Mapping[TargetKey, str]) -> list[dict[str, Any]]:
-    """The servers that were blind longest, or whose lengths could double without a word."""
-    listed_servers = servers.filter((pl.col("blind") >= _BLIND) | pl.col("either"))
-    return [
-        {
-            "server": names[TargetKey(row["instance"], row["engine"])],
-            "pool": row["pool"],
-            "without_verdict_ratio": row["blind"],
-            "without_verdict_hours": row["blind"] * row["seconds"] / 3600.0,
-            "main_reason": max(REASONS, key=lambda reason: row[reason]) if row["blind"] else None,
-            "doubled_lengths_missed": [stem for stem in _STEMS if row[stem]],
-        }
-        for row in listed_servers.head(MOST_SERVERS).iter_rows(named=True)
-    ]

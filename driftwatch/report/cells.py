@@ -37,9 +37,9 @@ _OF_CODES: Mapping[str, str] = {
     "not_scraped": "no data",
 }
 SUMMED = (
-    "ttft_seconds_sum", "ttft_seconds_count", "itl_seconds_sum", "itl_seconds_count",
-    "queue_seconds_sum", "queue_seconds_count", "prompt_tokens_sum", "prompt_tokens_count",
-    "generation_tokens_sum", "generation_tokens_count", "generation_tokens_total",
+    "ttft_seconds_count", "itl_seconds_count", "queue_seconds_sum", "prompt_tokens_sum",
+    "prompt_tokens_count", "generation_tokens_sum", "generation_tokens_count",
+    "generation_tokens_total",
     "finished_requests_total", "preemptions_total", "forward_passes", "duration_seconds",
 )  # fmt: skip
 _OVER = tuple(f"{name}_over_{bound}" for name in ("ttft", "tpot") for bound in ("low", "high"))

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 from driftwatch.notify.numbers import utc_text
 from driftwatch.report.blindness import blind
-from driftwatch.report.cells import CELL_LENGTH
 from driftwatch.report.decisions import decisions
 from driftwatch.report.drift import cost, drift_rows
 from driftwatch.report.incidents import incident_rows, notice_counts, targets_of
 from driftwatch.report.material import Material
-from driftwatch.report.pools import by_day, month, pool_names, pool_rows
-from driftwatch.report.tallies import advice_record, pages, suppressed
+from driftwatch.report.pools import by_day, pool_names, pool_rows
+from driftwatch.report.tallies import advice_record, pages
 from driftwatch.report.text import message_lines, summary
 from driftwatch.report.timeline import timelines
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 
 def week_document(material: Material) -> dict[str, Any]:
@@ -48,14 +46,12 @@ def week_document(material: Material) -> dict[str, Any]:
         "pages": pages(material),
         "advice": advice_record(material),
         "blind": blind(material),
-        "cost": _whole_cost(material),
+        "cost": cost(material, "all", material.cells),
         "incidents": incident_rows(material),
         "notices": notice_counts(material),
         "pools": pool_rows(material),
         "timelines": timelines(material),
-        "month": month(material),
         "days": by_day(material),
-        "suppressed": suppressed(material),
         "rules": {
             "sha256": material.rules.sha256,
             "enabled": material.rules.rules,
@@ -70,15 +66,12 @@ def week_document(material: Material) -> dict[str, Any]:
 
 
 def _data_span(material: Material) -> dict[str, str | None]:
-    """Start of the first ten minutes of the week that anything is stored of, end of the last.
-
-    The last ten minutes may not be over yet.
-    """
-    until = material.until.replace(microsecond=0)
-    first, last = material.cells["end"].min(), material.cells["end"].max()
-    if not isinstance(first, datetime) or not isinstance(last, datetime):
+    """Where the week's first stored row starts, and where its last one ends."""
+    if material.span is None:
         return {"data_from": None, "data_to": None}
-    return {"data_from": utc_text(first - CELL_LENGTH), "data_to": utc_text(min(last, until))}
+    first, last = material.span
+    until = material.until.replace(microsecond=0)
+    return {"data_from": utc_text(first), "data_to": utc_text(min(last, until))}
 
 
 def rounded(value: Any) -> Any:
@@ -104,14 +97,3 @@ def is_quiet(document: dict[str, Any]) -> bool:
         or pages["pages"]
         or pages["silenced"]
     )
-
-
-def _whole_cost(material: Material) -> dict[str, Any]:
-    """Of the whole week and fleet, whether or not anybody was told of it."""
-    whole = cost(material, "all", material.cells)
-    whole.pop("kind")
-    price = material.price
-    whole["gpu_hour_price"] = (
-        None if price is None else {"amount": price.amount, "currency": price.currency}
-    )
-    return whole

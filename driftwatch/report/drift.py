@@ -93,10 +93,10 @@ def _figure(family: str, episodes: Sequence[Incident], cells: pl.DataFrame) -> s
 
 
 def cost(material: Material, family: str, cells: pl.DataFrame) -> dict[str, Any]:
-    """What cells cost: requests over target, GPU-hours lost, and money where a price is known."""
+    """What cells cost: requests over target, GPU-hours lost."""
     over, unknown = requests_over(material, cells)
     lost, gpus_unknown = gpu_hours_lost(cells)
-    costs: dict[str, Any] = {
+    return {
         "requests_over_target_low": over[0],
         "requests_over_target_high": over[1],
         "requests_over_target_reason": unknown,
@@ -106,13 +106,8 @@ def cost(material: Material, family: str, cells: pl.DataFrame) -> dict[str, Any]
         "gpu_hours_lost_reason": gpus_unknown,
         "server_hours_lost": float(cells["lost_seconds"].sum()) / HOUR_SECONDS,
         "waited_hours": _waited(cells),
-        "money": None,
-        "currency": None,
+        "kind": "gpu_hours" if family in ("speed", "stuck") else "requests",
     }
-    if material.price is not None and lost is not None:
-        costs |= {"money": lost * material.price.amount, "currency": material.price.currency}
-    costs["kind"] = "gpu_hours" if family in ("speed", "stuck") else "requests"
-    return costs
 
 
 def requests_over(
@@ -183,7 +178,7 @@ def _weight(costs: Mapping[str, Any]) -> float:
 def cost_text(costs: Mapping[str, Any]) -> str:
     """A cost in a cell of the table.
 
-    >>> cost_text({"kind": "gpu_hours", "gpu_hours_lost": 0.3, "money": None})
+    >>> cost_text({"kind": "gpu_hours", "gpu_hours_lost": 0.3})
     '0.30 GPU-hours lost'
     """
     if costs["kind"] == "gpu_hours":
@@ -199,13 +194,12 @@ def cost_text(costs: Mapping[str, Any]) -> str:
 
 
 def lost_text(costs: Mapping[str, Any]) -> str:
-    """``0.30 GPU-hours lost``, with money where a price is known; server-hours, or why not."""
+    """``0.30 GPU-hours lost``; server-hours, or why it is unknown."""
     lost = costs["gpu_hours_lost"]
     if lost is None:
         hours, why = costs["server_hours_lost"], costs["gpu_hours_lost_reason"]
         return f"{hours_text(hours)} server-hours lost, {why}" if hours else f"unknown: {why}"
-    money = f", {figure(costs['money'])} {clean(str(costs['currency']))}" if costs["money"] else ""
-    return f"{hours_text(lost)} GPU-hours lost{money}"
+    return f"{hours_text(lost)} GPU-hours lost"
 
 
 def over_text(costs: Mapping[str, Any]) -> str:

@@ -1,8 +1,8 @@
-"""Drawings of the report: the week of a pool, lengths by day, latency by batch. Pure."""
+"""Drawings of the report: the week of a pool, lengths by day. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from driftwatch.notify.numbers import (
     clean,
     figure,
-    milliseconds,
     percent,
     times,
     tokens,
@@ -21,8 +20,6 @@ from driftwatch.report.drift import compact
 from driftwatch.report.tables import UNKNOWN, Document, speed_text
 
 Row = Mapping[str, Any]
-# a batch that ran for less than half an hour stands in the table alone
-_LEAST_HOURS = 0.5
 _SPAN, _CHANGE, _GREY = 1, 3, 4  # colours of incidents, changes and a baseline
 
 
@@ -55,7 +52,6 @@ def plots_of(document: Document) -> dict[str, list[Plot]]:
     return {
         "week": [one for timeline in timelines for one in week_plots(timeline)],
         "lengths": [one for pool in pools for one in length_plots(document, pool)],
-        "latency": [one for pool in pools for one in latency_plots(pool)],
     }
 
 
@@ -157,53 +153,6 @@ def _rate_finding(timeline: Row) -> str:
     return f"{compact(min(values))} to {compact(max(values))} tokens/s"
 
 
-def week_rows(timeline: Row) -> Iterator[dict[str, str]]:
-    """The numbers of a timeline by day: medians, lowest values, what happened."""
-    start, step = datetime.fromisoformat(timeline["from"]), timeline["step_seconds"]
-    each = round(86_400 / step)
-    for first in range(0, len(timeline["tokens_per_second"]), each):
-        day = start + timedelta(seconds=step * first)
-
-        def of(
-            name: str, pick: Callable[[list[float]], float], write: Callable[[float], str],
-            first: int = first,
-        ) -> str:  # fmt: skip
-            values = [v for v in timeline[name][first : first + each] if v is not None]
-            return write(pick(values)) if values else UNKNOWN
-
-        yield {
-            "pool": clean(timeline["pool"]),
-            "day": f"{day:%a} {day.day} {day:%b}",
-            "speed": of("speed_median_ratio", _median, speed_text),
-            "slowest": of("speed_lowest_ratio", min, speed_text),
-            "in target": of("in_target_ratio", _median, percent),
-            "fewest in target": of("in_target_ratio", min, percent),
-            "tokens/s": of("tokens_per_second", _median, compact),
-            "what happened": _happened(timeline, day),
-        }
-
-
-def _median(values: list[float]) -> float:
-    return sorted(values)[len(values) // 2]
-
-
-def _happened(timeline: Row, day: datetime) -> str:
-    after = day + timedelta(days=1)
-    words = [
-        f"{one['alert']} {one['subject']}"
-        for one in timeline["incidents"]
-        if datetime.fromisoformat(one["from"]) < after and datetime.fromisoformat(one["to"]) > day
-    ]
-    words += [
-        one["text"]
-        for one in timeline["events"]
-        if day <= datetime.fromisoformat(one["at"]) < after
-    ]
-    several = list(dict.fromkeys(words))
-    more = f", {len(several) - 4} more" if len(several) > 4 else ""
-    return ", ".join(several[:4]) + more
-
-
 def length_plots(document: Document, pool: Row) -> Iterator[Plot]:
     """Mean lengths of a pool over the days of four weeks, what it was tuned for dashed."""
     days = [row for row in document["days"] if row["pool"] == pool["pool"]]
@@ -236,26 +185,3 @@ def length_plots(document: Document, pool: Row) -> Iterator[Plot]:
 
 def _tokens(mean: float | None) -> str:
     return UNKNOWN if mean is None else tokens(mean)
-
-
-def latency_plots(pool: Row) -> Iterator[Plot]:
-    """Inter-token latency over requests per forward pass, at the mean of each power of two."""
-    bands = [
-        band
-        for band in pool["bands"]
-        if band["itl_seconds_mean"] is not None and band["hours"] >= _LEAST_HOURS
-    ]
-    if len(bands) < 2:
-        return
-    ends = [bands[0], bands[-1]]
-    itl = " → ".join(milliseconds(band["itl_seconds_mean"]) for band in ends)
-    batch = " to ".join(figure(band["requests_mean"]) for band in ends)
-    at = [band["requests_mean"] for band in bands]
-    yield plot(
-        f"{clean(pool['pool'])}: ITL {itl} from {batch} requests a forward pass",
-        [Series("line", "", at, [1000 * band["itl_seconds_mean"] for band in bands])],
-        Axis("requests a forward pass, mean", is_log=True),
-        Axis("ITL mean, ms", low=0.0, is_robust=True),
-        header=("requests a forward pass, mean", "ITL mean"),
-        rows=[(figure(b["requests_mean"]), milliseconds(b["itl_seconds_mean"])) for b in bands],
-    )

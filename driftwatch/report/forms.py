@@ -28,19 +28,19 @@ def as_json_text(document: Document) -> str:
 
 def as_html(document: Document) -> str:
     """One page without script, nothing loaded from anywhere, its plots inside."""
-    return (
-        str(
-            _templates()
-            .get_template("week.html.j2")
-            .render(
-                **_top(document),
-                below=[*_sections_with_figures(document)],
-                plot_style=_plot_style(),
-                most_rows=_MOST_ROWS,
-            )
-        )
-        + "\n"
-    )
+    return _drawn("week.html.j2", document) + "\n"
+
+
+def as_html_body(document: Document) -> str:
+    """The same without the page around it, escaped."""
+    return _drawn("body.html.j2", document)
+
+
+def _drawn(template: str, document: Document) -> str:
+    drawn = _templates().get_template(template)
+    below = [*_sections_with_figures(document)]
+    top, style = _top(document), _plot_style()
+    return str(drawn.render(**top, below=below, plot_style=style, most_rows=_MOST_ROWS))
 
 
 def _plot_style() -> str:

@@ -40,16 +40,6 @@ class AdviceGiven:
 
 
 @dataclass(frozen=True, slots=True)
-class SilencedTime:
-    """A silence that held back pages in the week."""
-
-    id: str
-    matchers: str  # in words
-    by: str
-    comment: str
-
-
-@dataclass(frozen=True, slots=True)
 class Proposed:
     """A baseline that was proposed and that nobody accepted."""
 
@@ -77,14 +67,6 @@ class Marked:
     because: str = ""  # empty = no reason
 
 
-@dataclass(frozen=True, slots=True)
-class Price:
-    """Of one GPU for one hour."""
-
-    amount: float  # above zero
-    currency: str
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Material:
     """Everything of one week."""
@@ -92,6 +74,7 @@ class Material:
     week: Week
     until: datetime  # the report ends before it: the week's end, or now where the week is not over
     cells: pl.DataFrame = field(default_factory=no_cells)  # CELL_SCHEMA, of the week
+    span: tuple[datetime, datetime] | None = None  # start of its first row, end of its last
     days: pl.DataFrame = field(default_factory=no_days)  # of the month before ``until``
     # of the windows of baselines, as far as their minutes are kept; of drawn pools
     baseline_cells: pl.DataFrame = field(default_factory=no_cells)
@@ -100,13 +83,11 @@ class Material:
     advice: Sequence[AdviceGiven] = ()  # of those eight weeks
     references: Sequence[Reference] = ()  # baselines in force and declared lengths
     proposed: Sequence[Proposed] = ()
-    silences: Sequence[SilencedTime] = ()  # those that held in some of the week
     marks: Mapping[str, Marked] = field(default_factory=dict)  # incident's id → mark
     slos: Mapping[str, Slo] = field(default_factory=dict)  # pool → targets; only pools with one
     derived: frozenset[str] = frozenset()  # pools whose targets are twice their baseline's p95
     rules: RuleSet = field(default_factory=lambda: RuleSet("", 0, 0))
     false_episodes_per_server_month: float = 0.25  # the noise budget
-    price: Price | None = None  # None = no money is printed
 
     @property
     def since(self) -> datetime:

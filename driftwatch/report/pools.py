@@ -11,14 +11,10 @@ from driftwatch.notify.numbers import utc_text
 from driftwatch.report.cells import HOUR_SECONDS
 from driftwatch.report.days import LENGTHS
 from driftwatch.report.material import Material, Reference
-from driftwatch.report.week import week_of
 from driftwatch.signals.histograms import quantile
 
 # a cap counts as reached where so much of it ran, as in the limits model
 REACHED = 0.95
-QUANTILES = (0.05, 0.5, 0.95)
-_PASSES = pl.col("forward_passes")
-_OUTPUTS = pl.col("itl_seconds_count") + pl.col("ttft_seconds_count")
 
 
 def pool_names(material: Material) -> list[str]:
@@ -53,7 +49,6 @@ def _pool(material: Material, name: str) -> dict[str, Any]:
         **{stem: _length(stem, cells, days, reference) for stem in LENGTHS},
         "requests_per_forward_pass": _batch(cells, reference),
         "caps": _caps(cells) | {"max_num_seqs_since": _cap_since(material, name)},
-        "bands": bands(cells),
     }
 
 
@@ -123,20 +118,15 @@ def _quantile_of(days: pl.DataFrame, stem: str, q: float) -> dict[str, float | N
     }
 
 
-def _batch(cells: pl.DataFrame, reference: Reference | None) -> dict[str, Any]:
-    """Requests per forward pass: quantiles of its ten-minute means, each weighing its passes."""
-    busy = cells.filter((_PASSES > 0) & (_OUTPUTS > 0)).select(
-        batch=_OUTPUTS / _PASSES, passes=_PASSES
+def _batch(cells: pl.DataFrame, reference: Reference | None) -> dict[str, float | None]:
+    """Requests per forward pass: the week's mean, and the reference's."""
+    outputs = pl.col("itl_seconds_count") + pl.col("ttft_seconds_count")
+    busy = cells.filter((pl.col("forward_passes") > 0) & (outputs > 0))
+    requests, passes = (
+        busy.select(column.sum()).item() for column in (outputs, pl.col("forward_passes"))
     )
     before = None if reference is None else reference.values.get("requests_per_forward_pass")
-    entry: dict[str, Any] = {"reference_mean": before, "cells": busy.height}
-    total = float(busy["passes"].sum()) if busy.height else 0.0
-    ordered = busy.sort("batch").with_columns(share=pl.col("passes").cum_sum() / (total or 1.0))
-    for q in QUANTILES:
-        above = ordered.filter(pl.col("share") >= q)["batch"]
-        entry[f"p{round(100 * q):02d}"] = float(above[0]) if len(above) else None
-    entry["reason"] = None if busy.height else "no forward pass was counted"
-    return entry
+    return {"mean": requests / passes if passes else None, "reference_mean": before}
 
 
 def _caps(cells: pl.DataFrame) -> dict[str, Any]:
@@ -182,77 +172,19 @@ def _cap_since(material: Material, pool: str) -> str | None:
     return None if last is None else last.what["max_num_seqs"][1]
 
 
-def bands(cells: pl.DataFrame) -> list[dict[str, Any]]:
-    """Latency by batch: cells by requests per forward pass in powers of two, smallest first."""
-    busy = cells.filter((_PASSES > 0) & (_OUTPUTS > 0)).with_columns(
-        band=(_OUTPUTS / _PASSES).clip(1.0).log(2.0).floor()
-    )
-    means = {}
-    for stem in ("itl", "ttft", "queue"):
-        total, n = (pl.col(f"{stem}_seconds_{part}").sum() for part in ("sum", "count"))
-        means[f"{stem}_seconds_mean"] = pl.when(n > 0).then(total / n)
-    summed = busy.group_by("band").agg(
-        requests_mean=_OUTPUTS.sum() / _PASSES.sum(),
-        hours=pl.len() / 6.0,
-        tokens=pl.col("itl_seconds_count").sum(),
-        requests=pl.col("ttft_seconds_count").sum(),
-        **means,
-    )
-    return (
-        summed.sort("band")
-        .select(
-            pl.lit(2.0).pow(pl.col("band")).alias("from_requests"),
-            pl.lit(2.0).pow(pl.col("band") + 1).alias("to_requests"),
-            pl.exclude("band"),
-        )
-        .to_dicts()
-    )
-
-
-_MONTH = (
-    "prompt_tokens_mean", "generation_tokens_mean", "requests_per_forward_pass_p50",
-    "tokens_per_second_per_gpu", "speed_at_equal_load_ratio", "slo_missed_ratio",
-)  # fmt: skip
-
-
-def month(material: Material) -> list[dict[str, Any]]:
-    """The days before the week's end rolled up: a row a pool and week, oldest first.
-
-    Means weigh requests (lengths) or minutes; the median batch and the ratios are means over days,
-    so they are of a usual day.
-    """
-    weeks = (
-        material.days.filter(pl.col("pool").is_not_null())
-        .with_columns(week=pl.col("day").dt.truncate("1w"))
-        .sort("pool", "week", maintain_order=True)
-        .group_by("pool", "week", maintain_order=True)
-    )
+def by_day(material: Material) -> list[dict[str, Any]]:
+    """Mean lengths of the days before the week's end, a row a pool and day: what the plots show."""
+    days = material.days.filter(pl.col("pool").is_not_null()).sort("pool", "day")
     return [
         {
             "pool": name,
-            "week": week_of(start).name,
-            "server_days": rows.height,
-            "finished_requests": _total(rows, "finished_requests"),
-            **{c: _weighted(rows, c) for c in _MONTH},
-            **_quantile_of(rows, "ttft_seconds", 0.95),
+            "day": utc_text(day)[:10],
+            **{f"{stem}_mean": _day_mean(rows, stem) for stem in LENGTHS},
         }
-        for (name, start), rows in weeks
+        for (name, day), rows in days.group_by("pool", "day", maintain_order=True)
     ]
 
 
-def by_day(material: Material) -> list[dict[str, Any]]:
-    """The same a row a pool and day: what the plots show."""
-    days = material.days
-    columns = ("prompt_tokens_mean", "generation_tokens_mean", "requests_per_forward_pass_p50")
-    entries = []
-    for (name, day), rows in days.sort("pool", "day").group_by("pool", "day", maintain_order=True):
-        means = {c: _weighted(rows, c) for c in columns}
-        entries.append({"pool": name, "day": utc_text(day)[:10], **means})
-    return entries
-
-
-def _weighted(rows: pl.DataFrame, column: str) -> float | None:
-    by = "finished_requests" if column.endswith("_tokens_mean") else "minutes"
-    weighed = rows.filter(pl.col(column).is_not_null() & (pl.col(by) > 0))
-    total = float(weighed[by].sum()) if weighed.height else 0.0
-    return float((weighed[column] * weighed[by]).sum()) / total if total else None
+def _day_mean(rows: pl.DataFrame, stem: str) -> float | None:
+    n = _total(rows, f"{stem}_count")
+    return float(rows[f"{stem}_sum"].sum()) / n if n else None

@@ -4,38 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
-from operator import itemgetter
 
 from driftwatch.notify.numbers import (
-    clean,
     clock_seconds,
     duration,
-    figure,
 )
-from driftwatch.report.blindness import MOST_SERVERS
 from driftwatch.report.drift import hours_text, lost_text, missed_text
-from driftwatch.report.figures import week_rows
-from driftwatch.report.outcomes import effect_name
 from driftwatch.report.pool_sections import of_pools
 from driftwatch.report.tables import (
-    UNKNOWN,
     Document,
     Section,
     or_unknown,
     table,
     time_text,
 )
-from driftwatch.report.tallies import VERDICTS
-from driftwatch.report.text import MOST_DECISIONS, REASON_WORDS, many, tenths
+from driftwatch.report.text import MOST_DECISIONS
 
 
 def below(document: Document) -> list[Section]:
     """Every section that has something to say; none in a quiet week."""
     if document["quiet"]:
         return []
-    makers = (_decisions, _week, _drift, _incidents, _notices, of_pools)
-    every = [section for make in makers for section in make(document)]
-    return [*every, *_advice(document), *_blind(document), *_held_back(document), _rules(document)]
+    makers = (_decisions, _week, _drift, _incidents, _notices, of_pools, _rules)
+    return [section for make in makers for section in make(document)]
 
 
 def _decisions(document: Document) -> Iterator[Section]:
@@ -77,18 +68,6 @@ def _drift(document: Document) -> Iterator[Section]:
     )
     notes.append(f"The whole week and fleet: {over}; GPU time: {lost_text(costs)}.")
     yield from table("drift", "Drift and its cost", columns, document["drift"], tuple(notes))
-
-
-def _week(document: Document) -> Iterator[Section]:
-    """The week of the drawn pools by day; the forms that can draw it do."""
-    rows = [row for timeline in document.get("timelines", ()) for row in week_rows(timeline)]
-    columns = {name: itemgetter(name) for name in (rows[0] if rows else ())}
-    note = (
-        "By half hours. Speed at equal load: of the pool's median and of its slowest server; 100 % "
-        "is as the baseline. In target: requests within the target that most missed; a bucket that "
-        "a target lies in counts as late. Usual in the baseline: nine of ten half hours of it."
-    )
-    yield from table("week", "The week", columns, rows, (note,), range(2, 7))
 
 
 def _incidents(document: Document) -> Iterator[Section]:
@@ -148,93 +127,19 @@ def _useful(incident: Document) -> str:
     return f"{'yes' if incident['useful'] else 'no'} ({incident['marked_by']}{why})"
 
 
-def _advice(document: Document) -> Iterator[Section]:
-    record = document["advice"]
-    rows = []
-    for name, error in record["forecast_errors"].items():
-        share = name.endswith("in_target_ratio")
-        off, signed = (100 * error[n] for n in ("median_ratio", "median_signed_ratio"))
-        unit, sign = "points" if share else "%", "+" if signed > 0 else ""
-        word = "in target" if share else effect_name(name)
-        texts = (f"{figure(off)} {unit}", f"{sign}{figure(signed)} {unit}", str(error["n"]))
-        rows.append((word, *texts))
-    verdicts = ", ".join(f"{record['verdicts'][name]} {name}" for name in VERDICTS)
-    notes = (
-        f"{record['weeks']} weeks: {verdicts}, {record['open']} open; "
-        f"{many(record['changes_not_advised'], 'change')} that nobody had advised.",
-    )
-    header = ("forecast of", "median error", "median of measured minus forecast", "forecasts")
-    yield Section("advice", "Advice: the track record", header, tuple(rows), notes)
-
-
-def _blind(document: Document) -> Iterator[Section]:
-    blind = document["blind"]
-    rows = tuple(
-        (
-            REASON_WORDS.get(name, name),
-            tenths(share),
-            f"{share * blind['server_minutes'] / 60:,.1f}",
+def _week(document: Document) -> Iterator[Section]:
+    """The week of the drawn pools: its plots."""
+    if document["timelines"]:
+        note = (
+            "By half hours. Speed at equal load: of the pool's median and of its slowest server; "
+            "100 % is as the baseline. In target: requests within the target that most missed; a "
+            "bucket that a target lies in counts as late. Usual in the baseline: nine of ten half "
+            "hours of it."
         )
-        for name, share in blind["by_reason"].items()
-        if share
-    )
-    notes = []
-    if blind["longest_gap_hours"]:
-        notes.append(f"Nobody watched for {hours_text(blind['longest_gap_hours'])} h at a stretch.")
-    header = ("not judged", "% of server-minutes", "server-hours")
-    if rows or notes:
-        yield Section("blind", "Blind spots", header, rows, tuple(notes), frozenset({1, 2}))
-    columns: Mapping[str, Callable[[Document], str]] = {
-        "server": lambda row: row["server"],
-        "pool": lambda row: row["pool"] or UNKNOWN,
-        "not judged, %": lambda row: tenths(row["without_verdict_ratio"]),
-        "mainly": lambda row: _reason(row["main_reason"]),
-        "would be missed": _missed,
-    }
-    note = (
-        "Servers not judged for 5 % of their minutes or more, or with too little data on lengths; "
-        f"{MOST_SERVERS} at most."
-    )
-    servers = blind.get("by_server", ())
-    yield from table("blind-servers", "Blind servers", columns, servers, (note,), (2,))
+        yield Section("week", "The week", notes=(note,))
 
 
-def _reason(name: str | None) -> str:
-    return "never blind" if name is None else REASON_WORDS.get(name, name)
-
-
-def _missed(row: Document) -> str:
-    """What could happen to a blind server without a word from driftwatch."""
-    hours = row["without_verdict_hours"]
-    words = [f"a slower engine, for {hours_text(hours)} h"] if hours else []
-    stems = {"prompt_tokens": "prompts ×2", "generation_tokens": "generations ×2"}
-    words += [stems[stem] for stem in row["doubled_lengths_missed"]]
-    return ", ".join(words)
-
-
-def _held_back(document: Document) -> Iterator[Section]:
-    suppressed = document["suppressed"]
-    rows = [
-        *(
-            ("silenced", one["alert"], f"silence {one['silence']}")
-            for one in suppressed["silenced"]
-        ),
-        *(
-            ("silence", one["matchers"], f"by {one['by']}: {one['comment'] or 'no comment'}")
-            for one in suppressed["silences"]
-        ),
-        *(("inhibited", one["alert"], f"by {one['by']}") for one in suppressed["inhibited_now"]),
-        *(
-            ("no answer", one["reason"], "once" if one["times"] == 1 else f"{one['times']} times")
-            for one in suppressed["abstained"]
-        ),
-    ]
-    texts = tuple(tuple(clean(str(cell)) for cell in row) for row in rows)
-    if texts:
-        yield Section("held", "Held back, and no answer", ("what", "which", "why"), texts)
-
-
-def _rules(document: Document) -> Section:
+def _rules(document: Document) -> Iterator[Section]:
     rules = document["rules"]
     text = f"{rules['enabled']} rules enabled, {rules['disabled']} off; sha256 {rules['sha256']}."
-    return Section("rules", "Rules", notes=(text,))
+    yield Section("rules", "Rules", notes=(text,))

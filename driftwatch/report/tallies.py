@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -95,44 +95,4 @@ def advice_record(material: Material) -> dict[str, Any]:
             }
             for name, error in sorted(record.median_error.items())
         },
-    }
-
-
-def suppressed(material: Material) -> dict[str, Any]:
-    """What was held back, and where no answer was given and why."""
-    fired = fired_in(material, material.since, material.until)
-    abstained: Counter[str] = Counter()
-    for one in fired:
-        diagnosis = (one.page or {}).get("diagnosis") or {}
-        if diagnosis.get("leaf") == "undetermined":
-            missing: Mapping[str, Any] | list[str] = diagnosis.get("missing") or []
-            abstained[f"no leaf: {', '.join(missing) or 'its inputs'} unknown"] += 1
-    for advice in material.advice:
-        if material.since <= advice.at < material.until:
-            recommendation = advice.recommendation
-            if recommendation.get("action") == "insufficient":
-                abstained[f"no advice: {recommendation.get('reason') or 'no reason given'}"] += 1
-    silenced = [one for one in fired if one.silenced_by is not None]
-    waiting = [
-        one
-        for one in material.incidents
-        if one.inhibited_by is not None
-        and one.firing_at is None
-        and material.since <= one.started_at < material.until
-    ]
-    return {
-        "silenced": [
-            {"alert": one.alert, "silence": one.silenced_by, "id": one.id} for one in silenced
-        ],
-        "silences": [
-            {"id": s.id, "matchers": s.matchers, "by": s.by, "comment": s.comment}
-            for s in material.silences
-        ],
-        "inhibited_now": [
-            {"alert": one.alert, "by": one.inhibited_by, "id": one.id} for one in waiting
-        ],
-        "abstained": [
-            {"reason": reason, "times": times}
-            for reason, times in sorted(abstained.items(), key=lambda pair: (-pair[1], pair[0]))
-        ],
     }

@@ -25,7 +25,7 @@ LOOK_SECONDS = 5.0
 # What a process is connected to; the rest of the configuration is what it decides with.
 AT_START = (
     "sources", "interval", "connect_timeout", "read_timeout", "database",
-    "database_password_file", "listen", "retention", "gpu_hour_price", "report",
+    "database_password_file", "listen", "retention", "report",
     "heartbeat", "batches", "worker_heartbeat",
 )  # fmt: skip
 _Digests = Mapping[Path, str]  # file → of its content; "" = it cannot be read

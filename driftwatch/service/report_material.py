@@ -23,11 +23,9 @@ from driftwatch.report.material import (
     AdviceGiven,
     Marked,
     Material,
-    Price,
     Proposed,
     Reference,
     RuleSet,
-    SilencedTime,
 )
 from driftwatch.report.tallies import TRACK_WEEKS
 from driftwatch.report.timeline import drawn_pools
@@ -57,15 +55,20 @@ class Folded:
         self._slos = slos
         self._cells: list[pl.DataFrame] = []
         self._days: list[pl.DataFrame] = []
-        self.last: datetime | None = None
+        self.span: tuple[datetime, datetime] | None = None  # first row's start, last one's end
 
     def add(self, rows: pl.DataFrame) -> None:
         """Rows of whole cells."""
         if len(rows):
             self._cells.append(cells_of(rows, self._slos))
-            newest = rows["end"].max()
-            if isinstance(newest, datetime):
-                self.last = newest if self.last is None else max(self.last, newest)
+            first = rows.select(pl.col("end") - pl.duration(seconds="seconds")).to_series().min()
+            last = rows["end"].max()
+            assert isinstance(first, datetime) and isinstance(last, datetime)  # noqa: S101
+            self.span = (
+                (first, last)
+                if self.span is None
+                else (min(first, self.span[0]), max(last, self.span[1]))
+            )
 
     def add_day(self, rows: pl.DataFrame) -> None:
         """Rows of a whole day."""
@@ -114,9 +117,7 @@ def _derived(references: Iterable[Reference], configured: Mapping[str, Slo]) -> 
     return slos
 
 
-def gather(
-    store: Store, plan: Plan, week: Week, *, until: datetime | None = None, price: Price | None
-) -> Material:
+def gather(store: Store, plan: Plan, week: Week, *, until: datetime | None = None) -> Material:
     """Everything of one week in the store.
 
     Args:
@@ -143,28 +144,27 @@ def gather(
             f"not a minute of {week.name} ({week.title}) is stored",
             help_text="minutes are kept 35 days; driftwatch report --week names another week",
         )
-    if end < week.end and folded.last is not None:
+    if end < week.end and folded.span is not None:
         # not by whose clock it is told, but by what is known: the last minute's end belongs to it
-        end = min(end, folded.last + timedelta(microseconds=1))
+        end = min(end, folded.span[1] + timedelta(microseconds=1))
     incidents = store.incidents(since=week.before.start, limit=MOST_INCIDENTS)
     first = end - timedelta(weeks=TRACK_WEEKS)
     material = Material(
         week=week,
         until=end,
         cells=cells,
+        span=folded.span,
         days=folded.days,
         incidents=_incidents_until(incidents, end),
         verifications=store.verifications(first, end),
         advice=_advice(store, first, end),
         references=references,
         proposed=list(_proposed(store, end)),
-        silences=list(_silenced(store, week.start, end)),
         marks=_marks(store, incidents),
         slos=slos,
         derived=frozenset(derived),
         rules=rules_of(plan),
         false_episodes_per_server_month=plan.detection.false_episodes_per_server_month,
-        price=price,
     )
     return replace(material, baseline_cells=_baseline_cells(store, material))
 
@@ -312,14 +312,6 @@ def _proposed(store: Store, until: datetime) -> Iterator[Proposed]:
         since, end = (datetime.fromisoformat(one[n]).astimezone(UTC) for n in ("since", "until"))
         if end <= until and (since, end) not in in_force and not one.get("lacking"):
             yield Proposed(str(one["id"]), str(one["name"]), since, end)
-
-
-def _silenced(store: Store, since: datetime, until: datetime) -> Iterator[SilencedTime]:
-    for one in store.silences():
-        ended = min(one.until, one.expired_at or one.until)
-        if one.created_at < until and ended > since:
-            matchers = ", ".join(m.text for m in one.matchers)
-            yield SilencedTime(one.id, matchers, one.created_by, one.comment)
 
 
 def _overrides(rule: Rule) -> list[dict[str, Any]]:

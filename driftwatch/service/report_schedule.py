@@ -20,7 +20,6 @@ from driftwatch.notify.page import web_address
 from driftwatch.pipeline.plan import Plan
 from driftwatch.report.document import week_document
 from driftwatch.report.forms import as_html
-from driftwatch.report.material import Price
 from driftwatch.report.week import Week, last_whole, week_named
 from driftwatch.service.report_material import gather
 from driftwatch.settings import Settings
@@ -45,7 +44,6 @@ class Schedule:
     hour: int = 7  # 0 to 23, UTC
     receivers: tuple[str, ...] = ()
     directory: Path | None = None  # where HTML files go; None = none is written
-    price: Price | None = None
     external_url: str | None = None
 
     def due_at(self, week: Week) -> datetime:
@@ -55,7 +53,7 @@ class Schedule:
 
 def schedule_of(settings: Settings) -> Schedule | None:
     """What a configuration says of reports; None where it wants none."""
-    report, price = settings.report, settings.gpu_hour_price
+    report = settings.report
     if report is None:
         return None
     return Schedule(
@@ -67,7 +65,6 @@ def schedule_of(settings: Settings) -> Schedule | None:
             if takes(one.form, "report") and (not report.receivers or one.name in report.receivers)
         ),
         directory=report.directory,
-        price=None if price is None else Price(price.amount, price.currency),
         external_url=settings.external_url,
     )
 
@@ -106,7 +103,7 @@ def make_due(store: Store, plan: Plan, schedule: Schedule, now: datetime) -> lis
     reports = []
     for week in due_weeks(schedule, store.report_weeks(), now):
         try:
-            material = gather(store, plan, week, price=schedule.price)
+            material = gather(store, plan, week)
         except NoVerdict:
             continue
         document = week_document(material)

@@ -26,7 +26,7 @@ from driftwatch.settings.pools import DetectionSettings, PoolSettings
 from driftwatch.settings.problems import checked_receivers, without_secrets
 from driftwatch.settings.receivers.receiver import ReceiverSettings
 from driftwatch.settings.receivers.taken_events import takes
-from driftwatch.settings.report import GpuHourPrice, ReportSettings
+from driftwatch.settings.report import ReportSettings
 from driftwatch.settings.rules import RuleSettings, with_rule_files
 from driftwatch.settings.sources import SourceSettings
 from driftwatch.settings.values import File, Seconds, Url, below
@@ -104,9 +104,6 @@ class Settings(Part):
         None, description="URL of the web that people reach; pages link to their incident there"
     )
     web: WebSettings | None = Field(None, description="the pages of driftwatch web")
-    gpu_hour_price: GpuHourPrice | None = Field(
-        None, description="price of a GPU-hour, for the weekly report"
-    )
     report: ReportSettings | None = Field(
         None, description="the weekly report; without it none is sent"
     )

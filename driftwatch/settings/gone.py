@@ -31,6 +31,7 @@ GONE: dict[str, str] = {
     "fallback_receiver": _ROUTED,
     "digest_hour": _DIGEST,
     "receivers.*.notices": _DIGEST,
+    "gpu_hour_price": "leave it out: the report counts GPU-hours",
     "receivers.*.changes": "leave it out: `driftwatch verify` and the web's page of a server tell "
     "what changed",
     "receivers.*.slack.user_groups": "name who may click in users, or use a private channel",

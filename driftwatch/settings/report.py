@@ -1,23 +1,15 @@
-"""When the weekly report is made and who gets it, and what a GPU costs."""
+"""When the weekly report is made and who gets it."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field, field_validator
 
-from driftwatch.settings.values import File, Name, Number
+from driftwatch.settings.values import File, Name
 from driftwatch.yaml_models import Part
 
 Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
-Currency = Annotated[str, Field(pattern=r"^[^\s\d<>&\"']{1,8}$")]
-
-
-class GpuHourPrice(Part):
-    """What an hour of one GPU costs."""
-
-    amount: Number = Field(description="price of one GPU for one hour")
-    currency: Currency = Field(description="its currency, as it is printed: EUR, $")
 
 
 class ReportSettings(Part):

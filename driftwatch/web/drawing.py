@@ -55,7 +55,7 @@ def page_response(
     visitor: Visitor,
     template: str,
     view: View,
-    plots: Mapping[str, Plot],
+    plots: Mapping[str, Plot | str],
     status: int = 200,
 ) -> Response:
     """The page as HTML; its forms have a key that tells one that is sent twice."""

@@ -75,8 +75,8 @@ class Page:
     query: type[Query] = Query
     place: int | None = None  # in the navigation, None = not there
     api: str | None = None  # path of its JSON below /api/v1, None = it has none
-    # what the template draws besides, by name; numbers stay in the view
-    plots: Callable[[Any], Mapping[str, Plot]] = field(default=lambda view: {})
+    # what the template draws besides, by name: plots and markup; numbers stay in the view
+    plots: Callable[[Any], Mapping[str, Plot | str]] = field(default=lambda view: {})
 
 
 class Fields(BaseModel):

@@ -154,7 +154,8 @@ def test_pages_beyond_the_budget_are_called_so() -> None:
 
 def test_a_week_that_is_not_over_has_a_budget_so_far_and_no_data_of_the_future() -> None:
     now = WEEK.start + timedelta(minutes=14)
-    told = week_document(material(cells=cells(cell(), cell(end=now.replace(minute=20))), until=now))
+    span = WEEK.start, now.replace(minute=20)  # minutes that were packed
+    told = week_document(material(cells=cells(cell()), span=span, until=now))
     assert told["week"]["data_to"] == told["week"]["until"] == "2026-11-16T00:14:00Z"
     assert re.search(r"budget [\d.]+ so far", " ".join(top_screen(told)))
 

@@ -21,7 +21,6 @@ from driftwatch.receivers.http import Limits
 from driftwatch.receivers.slack import SlackSender
 from driftwatch.receivers.stdout import StdoutSender
 from driftwatch.receivers.webhook import WebhookSender
-from driftwatch.report.material import Price
 from driftwatch.report.week import Week
 from driftwatch.service.outbox import Outbox
 from driftwatch.service.own_metrics import OwnMetrics
@@ -82,12 +81,10 @@ def test_without_names_every_receiver_gets_it(
         "sources: [{pages: [http://h:8000/metrics]}]\n"
         "receivers: [{name: desk, stdout: {}}, {name: out, stdout: {}}]\n"
         f"report: {said}\n"
-        "gpu_hour_price: {amount: 2.5, currency: EUR}\n"
     )
     schedule = schedule_of(load_settings(path, environ={}))
     assert schedule is not None
     assert schedule.receivers == receivers
-    assert schedule.price == Price(2.5, "EUR")
     path.write_text("sources: [{pages: [http://h:8000/metrics]}]\n")
     assert schedule_of(load_settings(path, environ={})) is None
 

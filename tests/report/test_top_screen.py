@@ -16,7 +16,7 @@ from driftwatch.model import Slo, TargetKey
 from driftwatch.report.cells import cells_of
 from driftwatch.report.document import week_document
 from driftwatch.report.forms import as_html
-from driftwatch.report.material import AdviceGiven, Marked, Material, Price, Proposed
+from driftwatch.report.material import AdviceGiven, Marked, Material, Proposed
 from driftwatch.report.text import top_screen
 from driftwatch.report.week import week_held, week_named, weeks_held
 from driftwatch.store.minute_columns import STORED_SCHEMA
@@ -159,7 +159,7 @@ def test_unknown_is_said_and_never_zero() -> None:
     text = _flat(document)
     assert "waits unknown; no SLO" in text
     assert "unknown: no verdict on" in text
-    # GPUs that nobody counted: hours of servers, and no money
+    # GPUs that nobody counted: hours of servers
     lost = cells(
         cell(
             end=began + timedelta(minutes=10),
@@ -168,9 +168,8 @@ def test_unknown_is_said_and_never_zero() -> None:
             lost_gpu_seconds=None,
         )
     )
-    priced = week_document(_material(cells=lost, incidents=[slow], price=Price(2.5, "USD")))
+    priced = week_document(_material(cells=lost, incidents=[slow]))
     assert priced["drift"][0]["cost"]["gpu_hours_lost"] is None
-    assert priced["drift"][0]["cost"]["money"] is None
     assert "0.03 server-hours lost," in "\n".join(top_screen(priced))
 
 
@@ -196,7 +195,7 @@ def test_a_loss_on_gpus_that_nobody_counted_is_unknown_in_a_cell_with_fast_minut
     assert cells_of(counted, {})["lost_gpu_seconds"].to_list() == [pytest.approx(30.0)]
 
 
-def test_money_only_where_a_price_is_given() -> None:
+def test_gpu_hours_lost_are_those_of_slow_cells() -> None:
     began = incident().started_at
     lost = cells(
         cell(
@@ -208,11 +207,7 @@ def test_money_only_where_a_price_is_given() -> None:
     )
     slow = incident(alert="SlowerAtEqualLoad")
     free = week_document(_material(cells=lost, incidents=[slow]))
-    assert "USD" not in as_html(free)
     assert free["drift"][0]["cost"]["gpu_hours_lost"] == pytest.approx(228 / 3600)
-    priced = week_document(_material(cells=lost, incidents=[slow], price=Price(2.5, "USD")))
-    assert priced["drift"][0]["cost"]["money"] == pytest.approx(2.5 * 228 / 3600)
-    assert "USD" in as_html(priced)
 
 
 def test_a_pools_own_page_takes_the_place_of_its_servers_rows() -> None:
@@ -365,7 +360,7 @@ def test_a_quiet_week_is_the_top_screen_alone() -> None:
     document = week_document(_material())
     assert document["quiet"]
     lines = top_screen(document)
-    assert lines[2:4] == ["FOR YOU  nothing", "MOVED    none"]
+    assert lines[1:3] == ["FOR YOU  nothing", "MOVED    none"]
     assert "<h2>" not in as_html(document)
     assert document["pools"], "the JSON holds everything all the same"
 

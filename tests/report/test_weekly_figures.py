@@ -12,8 +12,7 @@ from report_cases import WEEK, cell, cells
 
 from driftwatch.model import Slo
 from driftwatch.plots.scales import robust_high
-from driftwatch.report.document import week_document
-from driftwatch.report.figures import latency_plots, length_plots, week_plots
+from driftwatch.report.figures import length_plots, week_plots
 from driftwatch.report.material import Material
 from driftwatch.report.timeline import timelines
 
@@ -84,14 +83,6 @@ def test_the_baselines_usual_range_and_the_required_share_are_drawn() -> None:
     assert "required" in plots[1].svg and "required" not in plots[0].svg
 
 
-def test_a_batch_that_ran_for_ten_minutes_is_not_drawn() -> None:
-    band = {"itl_seconds_mean": 0.01, "requests_mean": 3.0, "hours": 40.0}
-    odd = {"itl_seconds_mean": 16.0, "requests_mean": 40.0, "hours": 1 / 6}
-    pool = {"pool": "p", "bands": [band, {**band, "requests_mean": 6.0}, odd]}
-    (drawn,) = latency_plots(pool)
-    assert "16" not in drawn.title and len(drawn.rows) == 2
-
-
 def test_lengths_are_drawn_against_what_they_were_tuned_for() -> None:
     days = [
         {"pool": "p", "day": f"2026-11-{16 + n}", "prompt_tokens_mean": 500.0 + 100 * n,
@@ -104,12 +95,3 @@ def test_lengths_are_drawn_against_what_they_were_tuned_for() -> None:
     assert drawn.title.startswith("p: prompts ×1.60 of what it was tuned for")
     assert "prompts, tuned for" in drawn.svg and len(drawn.rows) == 7
     assert list(length_plots({"days": days[:1]}, pool)) == []
-
-
-def test_blind_servers_are_named_with_what_would_be_missed() -> None:
-    dark = cell(instance="s1:8000", verdict_seconds=0.0, no_data_seconds=600.0)
-    able = {f"{stem}_tokens_usual_ratio": 1.2 for stem in ("prompt", "generation")}
-    document = week_document(_material(cells(cell(**able), {**dark, **able})))
-    (row,) = document["blind"]["by_server"]
-    assert (row["server"], row["main_reason"]) == ("s1", "no data")
-    assert row["without_verdict_ratio"] == 1.0 and row["doubled_lengths_missed"] == []

@@ -23,7 +23,6 @@ def test_what_a_pool_may_say_of_its_engine(tmp_path: Path) -> None:
     path.write_text(
         HEAD + "pools:\n  - name: a\n    serving: {model: Qwen/Qwen2.5-32B, "
         "gpu: NVIDIA H100 80GB HBM3, tensor_parallel: 2}\n"
-        "gpu_hour_price: {amount: 2.5, currency: EUR}\n"
         "receivers: [{name: mail, stdout: {}}]\n"
         "report: {weekday: friday, hour: 0, receivers: [mail], directory: reports}\n"
     )
@@ -31,7 +30,6 @@ def test_what_a_pool_may_say_of_its_engine(tmp_path: Path) -> None:
     serving = found.pools[0].serving
     assert (serving.model, serving.gpu) == ("Qwen/Qwen2.5-32B", "NVIDIA H100 80GB HBM3")
     assert serving.tensor_parallel == 2
-    assert found.gpu_hour_price is not None and found.gpu_hour_price.amount == 2.5
     assert found.report is not None
     assert (found.report.weekday, found.report.hour) == ("friday", 0)
     assert found.report.directory == tmp_path / "reports"
@@ -41,7 +39,7 @@ def test_without_them_nothing_is_guessed(tmp_path: Path) -> None:
     path = tmp_path / "driftwatch.yaml"
     path.write_text(HEAD)
     found = load_settings(path, environ={})
-    assert found.report is None and found.gpu_hour_price is None
+    assert found.report is None
 
 
 def test_every_wrong_value_is_named_at_its_line(tmp_path: Path) -> None:
@@ -53,16 +51,14 @@ def test_every_wrong_value_is_named_at_its_line(tmp_path: Path) -> None:
         "    slo: {ttft_seconds: 5000}\n"
         "  - name: b\n"
         "    slo: {tpot_seconds: 50}\n"
-        "gpu_hour_price: {amount: 0, currency: 12 EUR}\n"
         "receivers: [{name: mail, stdout: {}}]\n"
         "report: {weekday: Monday, hour: 24, receivers: [mial, mail, mail]}\n",
     )
-    assert [line for line, _ in found] == [4, 4, 5, 7, 8, 8, 10, 10, 10, 10]
+    assert [line for line, _ in found] == [4, 4, 5, 7, 9, 9, 9, 9]
     said = "\n".join(message for _, message in found)
     for words in (
         "ttft_seconds 5000 is above 2560 seconds",
         "tpot_seconds 50 is above 10 seconds, beyond which vLLM's buckets tell nothing: are these",
-        "a currency has 1 to 8 characters",
         "one of monday, tuesday",
         "there is no receiver mial",
         "named twice: mail",

@@ -53,7 +53,7 @@ def record_firing(folder: Path, *, advised: bool = False) -> Recorded:
                     break
             service.stop()
             week = week_of(clock.now())
-            material = gather(store, plan_of_rules(()), week, until=clock.now(), price=None)
+            material = gather(store, plan_of_rules(()), week, until=clock.now())
             store.write_report(week.name, week_document(material), (), clock.now())
     assert pages, "the demo's recording fires a page"
     with sqlite3.connect(folder / "service.db") as connection:
