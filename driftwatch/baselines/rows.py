@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from driftwatch.baselines.documents import BaselineDocument, document_of, from_document
 from driftwatch.detect.baselines import Baseline, Baselines
@@ -43,16 +43,6 @@ def row_of(baseline: Baseline) -> BaselineRow:
     return BaselineRow(
         **{name: getattr(baseline, name) for name in names}, document=to_json(document_of(baseline))
     )
-
-
-def replacing(before: Sequence[Baseline], new: Sequence[Baseline]) -> tuple[Baseline, ...]:
-    """Baselines in force once new ones take the places of those of the same target or pool."""
-
-    def place(one: Baseline) -> object:
-        return one.pool if one.scope == "pool" else (one.instance, one.engine)
-
-    places = {place(one) for one in new}
-    return (*(one for one in before if place(one) not in places), *new)
 
 
 def changes_since(

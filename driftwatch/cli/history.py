@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from driftwatch.cli.replay_summary import ScrapeCounts
     from driftwatch.collect.schema import Source
     from driftwatch.database_place import Place
-    from driftwatch.detect.baselines import Baselines
     from driftwatch.pipeline.explain import Window
     from driftwatch.pipeline.plan import Plan
     from driftwatch.settings import Settings
@@ -45,7 +44,6 @@ class History:
     until: datetime | None = None
     at: datetime | None = None  # the moment to look at; None = the newest scrape
     baseline: Window | None = None  # whose lengths, rates and speed are the reference
-    pins: Path | None = None  # file of exported baselines
     db: Place | None = None
     config: Path | None = None
     cache: bool = True  # a replay is kept in the user's cache for the next question
@@ -110,11 +108,6 @@ class History:
             NoVerdict: there is no usable scrape.
         """
         if self.is_stored:
-            if self.pins is not None:
-                raise UsageError(
-                    "--pins needs --recording: the database has its own pins",
-                    help_text=f"driftwatch baseline import {self.pins}",
-                )
             with open_store(self.db, self.config_file) as store:
                 if (notes := store.remembered(_NOTES)) is not None:
                     _raise_if_nothing(json.loads(notes))
@@ -136,17 +129,15 @@ class History:
         from driftwatch.clock import SystemClock
         from driftwatch.service.replay_cache import of_files, of_plan
 
-        pins = () if self.pins is None else (self.pins,)
         settled = SystemClock().now() - _SETTLED
         grows = self.prometheus is not None and (self.until is None or self.until > settled)
         # what cannot be read is told by whoever reads it
-        readable = all(os.access(path, os.R_OK) for path in (*self.recordings, *pins))
+        readable = all(os.access(path, os.R_OK) for path in self.recordings)
         if not self.cache or grows or not readable:
             return None
         return of_plan(plan) | {
             "history": of_files(self.recordings) or [str(self.prometheus), *self.selector],
             "span": [str(self.since), str(self.until)],
-            "pins": of_files(pins),
             "baseline": str(self.baseline),
         }
 
@@ -165,7 +156,6 @@ class History:
                 plan,
                 store=store,
                 baseline=self.baseline,
-                baselines=self.pins_of_file(),
                 progress=lambda now: progress((now - first) / (last - first), 1.0),
             ):
                 counts.add(outcome)
@@ -199,17 +189,6 @@ class History:
         from driftwatch.collect.http import without_secrets
 
         return "" if self.prometheus is None else f"{without_secrets(self.prometheus)}: "
-
-    def pins_of_file(self) -> Baselines | None:
-        """The exported pins; None without ``--pins``.
-
-        Raises ConfigError: the file is no export, or some of it is wrong.
-        """
-        if self.pins is None:
-            return None
-        from driftwatch.baselines.documents import baselines_of_file
-
-        return baselines_of_file(self.pins)
 
     @contextmanager
     def sources(self, progress: Progress) -> Iterator[Sequence[Source]]:

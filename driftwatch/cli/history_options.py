@@ -56,14 +56,6 @@ _OPTIONS: dict[str, tuple[Option, ...]] = {
         _option("--baseline", type=Span(), metavar=None,
                 help="Window whose lengths, rates and speed are the reference."),
     ),
-    "pins": (
-        _option("--pins", type=_FILE, help="Take the baselines of this file (of driftwatch "
-                "baseline export) instead of the database's."),
-    ),
-    "pins_written": (
-        _option("--pins", type=_FILE, help="Write the baseline to this file instead of the "
-                "database; replay, explain and watch read it with --pins."),
-    ),
     "db": (
         _option("--db", type=Database(), metavar="DATABASE", help="SQLite file or "
                 f"postgresql://USER@HOST/NAME; default: ${DATABASE_VARIABLE}, else the "
@@ -91,7 +83,7 @@ _OPTIONS: dict[str, tuple[Option, ...]] = {
     ),
 }  # fmt: skip
 # of a command that looks at one window of a target
-WINDOW_OPTIONS = ("at", "recordings", "prometheus", "span", "baseline", "pins", "db", "serving")
+WINDOW_OPTIONS = ("at", "recordings", "prometheus", "span", "baseline", "db", "serving")
 _SERVING_NAMES = (*COLUMN_KNOBS, "startup_log", "arguments", "pid")
 _NAMES = (*(name for name in History.__dataclass_fields__ if name != "serving"), *_SERVING_NAMES)
 

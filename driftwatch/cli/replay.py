@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -16,25 +15,24 @@ from driftwatch.cli.history import History, between
 from driftwatch.cli.history_options import history_options, repeat_options
 from driftwatch.cli.main import EXIT_PROBLEM
 from driftwatch.cli.options import Database, Progress, print_problems, print_warning
-from driftwatch.cli.output import print_wrapped, write_file
+from driftwatch.cli.output import print_wrapped
 from driftwatch.cli.proposal_notice import TakenProposals, with_proposals
 from driftwatch.cli.replay_summary import ScrapeCounts, SilentRules
 from driftwatch.errors import NoVerdict, Unavailable, UsageError
 
 if TYPE_CHECKING:
     from driftwatch.database_place import Place
-    from driftwatch.detect.baselines import Baselines
     from driftwatch.store import Store
 
 
 @click.command(name="replay")
 @click.argument("recordings", nargs=-1, type=click.Path(path_type=Path), metavar="[RECORDING]...")
-@history_options("prometheus", "span", "baseline", "pins", "serving")
+@history_options("prometheus", "span", "baseline", "serving")
 @click.option(
-    "--write-pins",
+    "--pins",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="With --baseline: write what it measured as baselines, for driftwatch baseline import.",
+    help="Take the baselines of this file, of driftwatch baseline export.",
 )
 @click.option(
     "--db",
@@ -53,7 +51,7 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print every page as a line of JSON.")
 def command(
     history: History,
-    write_pins: Path | None,
+    pins: Path | None,
     database: Place | None,
     no_advice: bool,
     whole: bool,
@@ -65,15 +63,11 @@ def command(
     for each event, notices as a count. It delivers nothing. Exit code 0: the history was read;
     1: parts of it could not be; 4: none of it could.
     """
+    from driftwatch.baselines.documents import baselines_of_file
     from driftwatch.cli.replay_screen import ReplayScreen
     from driftwatch.receivers.stdout import StdoutSender
-    from driftwatch.service.replay import baseline_of, reach_of, replay
+    from driftwatch.service.replay import reach_of, replay
 
-    if write_pins is not None and history.baseline is None:
-        raise UsageError(
-            "--write-pins needs --baseline, the window to pin",
-            help_text="driftwatch baseline propose finds one",
-        )
     progress, proposals, counts = Progress("reading"), TakenProposals(), ScrapeCounts()
     sender = StdoutSender(json=as_json, stored=False, next_command=_explained(history))
     screen = ReplayScreen(sender, whole=whole or as_json)
@@ -85,8 +79,6 @@ def command(
         silent = SilentRules(plan.enabled)
         first, last = span = history.span(sources)
         try:
-            if write_pins is not None and history.baseline is not None:
-                _write_pins(write_pins, baseline_of(sources, history.baseline, plan))
             progress.begin("replaying")
             store = None if database is None else opened.enter_context(_new_store(database))
             for outcome in replay(
@@ -95,7 +87,7 @@ def command(
                 plan,
                 store=store,
                 baseline=history.baseline,
-                baselines=history.pins_of_file(),
+                baselines=None if pins is None else baselines_of_file(pins),
                 progress=lambda now: progress((now - first) / (last - first), 1.0),
             ):
                 counts.add(outcome)
@@ -135,18 +127,6 @@ def _new_store(place: Place) -> Store:
         store.close()
         raise UsageError(f"--db {place} holds minutes already", help_text="name a new file")
     return store
-
-
-def _write_pins(path: Path, pins: Baselines) -> None:
-    from driftwatch.baselines.documents import exported
-
-    write_file(path, exported(pins.every))
-    armed = sum(pin.model is not None for pin in pins.every)
-    click.echo(
-        f"wrote {len(pins.every)} pins to {path}, {armed} of them with a load model; accept them "
-        f"with: driftwatch baseline import {shlex.quote(str(path))}",
-        err=True,
-    )
 
 
 def _print_read(

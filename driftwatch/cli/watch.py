@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 @click.option(
     "--json", "as_json", is_flag=True, help="Print pages as JSON lines, minutes on stderr."
 )
-@history_options("pins", "serving")
+@history_options("serving")
 def command(
     urls: tuple[str, ...],
     interval: timedelta,
@@ -62,7 +62,6 @@ def command(
     """
     import tempfile
 
-    from driftwatch.baselines.rows import row_of
     from driftwatch.cli.logs import configure_logs, until_signal
     from driftwatch.clock import SystemClock
     from driftwatch.collect.nvml.source import NvmlSource
@@ -78,14 +77,11 @@ def command(
     # never ./driftwatch.yaml: watch needs no configuration
     plan = with_proposals(plan_from(history.config, **history.serving))
     hosts = frozenset[str]() if no_nvml else hosts_with_own_gpus(urls)
-    baselines = history.pins_of_file()
     screen = _Screen(source.version(), to_stderr=as_json)
     sender = StdoutSender(json=as_json, stored=database is not None)
     with tempfile.TemporaryDirectory(prefix="driftwatch-") as folder:
         path = database or Path(folder) / "watch.db"
         with Store.open(path) as store, store.tick_lock():
-            if baselines is not None:
-                store.add_baselines([row_of(one) for one in baselines.every])
             service = Service(
                 [source, NvmlSource(clock)] if hosts else [source],
                 replace(plan, own_hosts=hosts),

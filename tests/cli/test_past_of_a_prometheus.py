@@ -170,20 +170,23 @@ def test_a_baseline_is_proposed_and_pinned_from_a_past(
     (offer,) = json.loads(result.stdout)["proposals"]
     assert offer["finished_requests" if offer["id"] else "reason"], result.output
     assert offer["id"] is not None
-    pins = tmp_path / "pins.json"
+    db = str(tmp_path / "d.db")
+    assert call("db", "upgrade", "--db", db).exit_code == 0
     window = ("--from", offer["from"], "--to", offer["to"])
     result = call(
-        *("baseline", "pin", "host:8000", *window, *api, "--pins", str(pins)),
+        *("baseline", "pin", "host:8000", *window, *api, "--db", db),
         *("--anyway", "--why", "a test", "--json"),
     )
     assert result.exit_code in (0, 1), result.output
-    if not json.loads(result.stdout)["refused"]:
-        assert json.loads(pins.read_text())
+    refused = json.loads(result.stdout)["refused"]
+    assert call("baseline", "export", str(tmp_path / "pins.json"), "--db", db).exit_code == (
+        4 if refused else 0
+    )
 
 
 @pytest.mark.prometheus
 @needs_victoria
-def test_replay_writes_the_pins_of_its_baseline(
+def test_replay_takes_an_export_of_its_baseline(
     victoria: tuple[str, Path, tuple[str, ...]], tmp_path: Path
 ) -> None:
     url, _, whole = victoria
@@ -191,12 +194,10 @@ def test_replay_writes_the_pins_of_its_baseline(
     api = ("--prometheus", url, "--match", "job=vllm")
     first = datetime.fromisoformat(whole[1])
     window = f"{first.isoformat()}..{(first + timedelta(minutes=12)).isoformat()}"
-    result = call("replay", "--json", *api, *whole, "--baseline", window, "--write-pins", str(pins))
-    assert result.exit_code == 0, result.output
-    assert f"wrote 1 pins to {pins}" in result.stderr
     db = tmp_path / "d.db"
-    assert call("db", "upgrade", "--db", str(db)).exit_code == 0
-    result = call("baseline", "import", str(pins), "--db", str(db))
+    result = call("replay", "--json", *api, *whole, "--baseline", window, "--db", str(db))
+    assert result.exit_code == 0, result.output
+    result = call("baseline", "export", str(pins), "--db", str(db))
     assert result.exit_code == 0, result.output
     again = call("replay", "--json", *api, *whole, "--pins", str(pins))
     assert again.exit_code == 0, again.output

@@ -59,14 +59,3 @@ def test_explain_of_a_recording_says_which_proposal_it_took(
     line = "driftwatch uses the one it proposes, host:8000 2026-11-21 08:47 to "
     assert told("2026-11-21T09:17Z").count(line) == 1
     assert line not in told("2026-11-21T08:55Z")  # it is still arming
-
-
-def test_the_database_is_explained_with_its_own_pins_only(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["driftwatch", "explain", "h:1", "--pins", "p.json"])
-    with pytest.raises(SystemExit) as left:
-        main()
-    assert left.value.code == 2
-    assert "help: driftwatch baseline import p.json" in capsys.readouterr().err

@@ -159,7 +159,6 @@ def test_a_request_log_alone_says_what_is_missing(run: Run, shared_data: Path) -
         (("--slo", "ttft=1"), "ttft: 1 is not a duration"),
         (("--slo", "ttft=1s,share=1"), "share is above 0 and below 1"),
         (("--window", "10s"), "--window 10s holds no whole minute"),
-        (("--pins", "p.json"), "--pins needs --recording"),
     ],
 )
 def test_what_cannot_be_asked(run: Run, arguments: tuple[str, ...], said: str) -> None:

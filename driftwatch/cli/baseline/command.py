@@ -19,6 +19,5 @@ SUBCOMMANDS = {
 def command() -> None:
     """Pin what is good: the window that speed and lengths are compared with.
 
-    Only a person changes a baseline: with `pin`, of a window or of a proposal. With --pins FILE a
-    command works on an exported file instead of the database.
+    Only a person changes a baseline: with `pin`, of a window or of a proposal.
     """

@@ -22,9 +22,9 @@ _RECENT = timedelta(minutes=10)
 
 @click.command(name="export")
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False))
-@history_options("pins", "db", "config")
+@history_options("db", "config")
 def export_command(file: Path, history: History) -> None:
-    """Write the baselines in force to FILE (JSON), for another database or for --pins.
+    """Write the baselines in force to FILE (JSON), for another database or `replay --pins`.
 
     The same baselines give the same bytes. An existing file is overwritten.
     """

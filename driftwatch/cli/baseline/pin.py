@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import click
 import orjson
 
-from driftwatch.cli.baseline.place import accept, material_of, pins_of_new_file, subject_of
+from driftwatch.cli.baseline.place import accept, material_of, subject_of
 from driftwatch.cli.database import person, written
 from driftwatch.cli.history import History
 from driftwatch.cli.history_options import history_options, json_option
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM
 from driftwatch.cli.options import parse_time
-from driftwatch.cli.output import print_json, print_wrapped, write_file
+from driftwatch.cli.output import print_json, print_wrapped
 from driftwatch.cli.proposal_notice import YOUNG, span_text
 from driftwatch.clock import SystemClock
 from driftwatch.errors import UsageError
 from driftwatch.notify.numbers import duration
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from driftwatch.baselines.candidates import Subject
     from driftwatch.baselines.material import Material
     from driftwatch.detect.baselines import Baseline
@@ -47,7 +45,7 @@ class _Wanted:
     help="Pin a window with an incident, a restart or too few scrapes too; needs --why.",
 )
 @json_option
-@history_options("span", "recordings", "prometheus", "pins_written", "db", "config")
+@history_options("span", "prometheus", "db", "config")
 def command(
     names: tuple[str, ...],
     by: str | None,
@@ -83,14 +81,15 @@ def command(
         else:
             pins.append(baseline)
     if not refusals:
-        _keep(pins, history, at)
+        with replace(history, prometheus=None).store() as store:
+            accept(store, pins, at)
     _print([] if refusals else pins, refusals, as_json)
     return EXIT_PROBLEM if refusals else EXIT_ANSWERED
 
 
 def _contradictions(names: tuple[str, ...], history: History) -> list[str]:
     """Options that mean nothing together."""
-    since, until, of_api = history.since, history.until, history.prometheus is not None
+    since, until = history.since, history.until
     wrong: list[str] = []
     if (since is None) != (until is None):
         wrong.append("give --from and --to, or neither with the id of a proposal")
@@ -99,12 +98,8 @@ def _contradictions(names: tuple[str, ...], history: History) -> list[str]:
             wrong.append("--from is not before --to")
         if len(names) > 1:
             wrong.append("a window is pinned for one target or pool at a time")
-    elif history.pins is not None or not history.is_stored:
+    elif not history.is_stored:
         wrong.append("proposals are kept in the database only: give --from and --to")
-    if not of_api and bool(history.recordings) != (history.pins is not None):
-        wrong.append(
-            "--recording needs --pins FILE to write to, and --pins a recording or --prometheus"
-        )
     return wrong
 
 
@@ -137,18 +132,6 @@ def _wanted(material: Material, names: tuple[str, ...], history: History) -> lis
         window = Window(parse_time(chosen[0]["since"]), parse_time(chosen[0]["until"]))
         wanted += [_Wanted(s, window) for s in subjects(material, chosen[0]["name"])[:1]]
     return wanted
-
-
-def _keep(new_pins: list[Baseline], history: History, at: datetime) -> None:
-    """Into the file, else into the database."""
-    from driftwatch.baselines.documents import exported
-    from driftwatch.baselines.rows import replacing
-
-    if history.pins is None:
-        with history.store() as store:
-            accept(store, new_pins, at)
-        return
-    write_file(history.pins, exported(replacing(pins_of_new_file(history).every, new_pins)))
 
 
 def _print(pins: list[Baseline], refusals: list[tuple[str, str]], as_json: bool) -> None:

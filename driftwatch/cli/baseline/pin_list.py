@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -30,7 +31,7 @@ _PAD = " " * 12
 @click.command(name="list")
 @click.argument("name", metavar="[ID|TARGET|POOL]", required=False)
 @json_option
-@history_options("recordings", "pins", "db", "config")
+@history_options("db", "config")
 def list_command(name: str | None, as_json: bool, history: History) -> None:
     """List the baselines in force, then the targets without one and what they lack.
 
@@ -45,11 +46,8 @@ def list_command(name: str | None, as_json: bool, history: History) -> None:
         _show(pin_named(pins_in_force(history), name), as_json)
         return
     material: Material | None = None
-    if history.pins is None or history.recordings:
-        try:
-            material = material_of(history)
-        except NoVerdict:  # no minute yet
-            material = None
+    with suppress(NoVerdict):  # no minute yet
+        material = material_of(history)
     pins = pins_in_force(history) if material is None else material.baselines
     notes: dict[str, str] = {}
     waiting: list[Waiting] = []

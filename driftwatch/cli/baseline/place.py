@@ -17,25 +17,14 @@ if TYPE_CHECKING:
 
 
 def pins_in_force(history: History) -> Baselines:
-    """The baselines of the file, else of the database.
+    """The baselines of the database.
 
-    Raises ConfigError: the file has problems, or cannot be read; StoreError: the database does
-    not serve.
+    Raises StoreError: it does not serve.
     """
     from driftwatch.baselines.rows import baselines_from_store
 
-    if (exported := history.pins_of_file()) is not None:
-        return exported
     with history.store() as store:
         return baselines_from_store(store)
-
-
-def pins_of_new_file(history: History) -> Baselines:
-    """The baselines of the file; none where it is not named or not there yet."""
-    from driftwatch.detect.baselines import Baselines
-
-    exists = history.pins is not None and history.pins.exists()
-    return pins_in_force(history) if exists else Baselines()
 
 
 def accept(store: Store, baselines: Iterable[Baseline], at: datetime) -> None:
@@ -52,8 +41,8 @@ def accept(store: Store, baselines: Iterable[Baseline], at: datetime) -> None:
 def material_of(history: History) -> Material:
     """Minutes, targets and baselines of an API's past or of recordings, else of the database.
 
-    Raises ConfigError: the configuration or the file of pins has problems; StoreError: the
-    database does not serve; NoVerdict: there is no minute yet.
+    Raises ConfigError: the configuration has problems; StoreError: the database does not serve;
+    NoVerdict: there is no minute yet.
     """
     from driftwatch.baselines.material import material_of_replayed, material_of_store
 
@@ -65,11 +54,10 @@ def material_of(history: History) -> Material:
                 "the database holds no minute yet", help_text="driftwatch run -c driftwatch.yaml"
             )
         return material
-    pins = history.pins if history.pins is not None and history.pins.exists() else None
     if history.recordings:
         history = replace(history, since=None, until=None)
     # a slow stretch is no baseline: where there is none yet, its own past says so
-    with replace(history, pins=pins).store() as store:
+    with history.store() as store:
         material = material_of_replayed(store, history.plan)
     if material.until is None:
         raise NoVerdict("the recording holds no whole minute")

@@ -28,7 +28,7 @@ _UNFIT = "no minute is fit for a baseline"
 @click.command(name="propose")
 @click.argument("name", metavar="[TARGET|POOL]", required=False)
 @json_option
-@history_options("recordings", "prometheus", "span", "pins", "db", "config")
+@history_options("recordings", "prometheus", "span", "db", "config")
 def command(name: str | None, as_json: bool, history: History) -> int:
     """Find the best baseline in the last two days (--recording, --prometheus: in all of it).
 
@@ -113,11 +113,11 @@ def _accepted_by(document: Mapping[str, Any], history: History) -> str:
     pin = "driftwatch baseline pin"
     if history.is_stored:
         return f"{pin} {document['id']}"
-    file = " --pins pins.json" if history.recordings and history.pins is None else ""
-    options = f"{repeat_options(without=('since', 'until'))}{file}"
-    return (
-        f"{pin} {document['name']} --from {document.get('from')} --to {document.get('to')}{options}"
-    )
+    window = document.get("from"), document.get("to")
+    if history.recordings:
+        return f"--baseline {window[0]}..{window[1]} of replay, explain and recommend takes it"
+    options = repeat_options(without=("since", "until"))
+    return f"{pin} {document['name']} --from {window[0]} --to {window[1]}{options}"
 
 
 def _row(document: Mapping[str, Any]) -> tuple[str, ...]:

@@ -63,7 +63,7 @@ class Wanted:
     help="Score the pages against what really happened, as in a scenario's truth.json.",
 )
 @click.option("--format", "form", type=click.Choice(FORMATS), default="text", help="Default: text.")
-@history_options("recordings", "prometheus", "span", "baseline", "pins", "db", "serving")
+@history_options("recordings", "prometheus", "span", "baseline", "db", "serving")
 def command(
     rules: tuple[Path, ...],
     against: Path | None,
@@ -224,7 +224,7 @@ def _marks(history: History) -> list[Marked]:
 
     if history.db is None and not history.is_stored:
         return []
-    with replace(history, pins=None, recordings=(), prometheus=None).store() as store:
+    with replace(history, recordings=(), prometheus=None).store() as store:
         incidents = store.incidents(limit=1_000_000)
         return marked_pages(incidents, store.marks([one.id for one in incidents]))
 

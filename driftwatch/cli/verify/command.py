@@ -38,7 +38,7 @@ _EVER = timedelta(days=400)
 )
 @click.option("--slo", type=SloText(), help="Latency targets to judge by: ttft=1s,tpot=50ms.")
 @json_option
-@history_options("at", "recordings", "pins", "db", "serving")
+@history_options("at", "recordings", "db", "serving")
 def command(
     target: str | None,
     before: Window | None,
