@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-
-from pydantic import Field
 
 from driftwatch.model import Incident, TargetKey
 from driftwatch.notify.numbers import clean
 from driftwatch.web.fleet_states import RANK, incident_state
-from driftwatch.web.incident_view import Line
-from driftwatch.web.page import Link, Part
+from driftwatch.web.page import Link
 from driftwatch.web.pages.incident import (
+    Line,
     incident_link,
     incident_path,
     page_texts,
@@ -22,14 +21,15 @@ from driftwatch.web.pages.incident import (
 _MOST, _MOST_UNTAKEN = 20, 3
 
 
-class OpenAnswer(Part):
+@dataclass(frozen=True, slots=True)
+class OpenAnswer:
     """The first line and the advice of an open incident."""
 
     state: str
     text: str
-    lines: tuple[Line, ...]
+    lines: list[Line]
     since: datetime
-    holder: str | None = Field(description="who has it")
+    holder: str | None  # who has it
     path: str
 
 

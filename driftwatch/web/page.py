@@ -36,10 +36,20 @@ class Part(BaseModel):
 
 
 class View(Part):
-    """What a page shows, as a template draws it and as the API has it."""
+    """What a page shows, as a template draws it and as the API has it.
 
-    schema_version: Literal[1] = 1
-    title: str = Field(description="what the page is about, in a few words")
+    Its other fields are the page's own: values, rows and models; what is unknown is null.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    schema_version: Literal[2] = 2
+    title: str  # what the page is about, in a few words
+
+    @classmethod
+    def of(cls, title: str, **parts: object) -> View:
+        """A view with these fields."""
+        return cls.model_validate({"title": title, **parts})
 
 
 class Query(BaseModel):
@@ -70,7 +80,6 @@ class Page:
     path: str  # /incidents/{incident_id}
     title: str  # in the navigation
     template: str  # in templates/, extends base.html
-    view: type[View]
     load: Callable[[Visit], View]
     query: type[Query] = Query
     place: int | None = None  # in the navigation, None = not there

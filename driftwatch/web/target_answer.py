@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from driftwatch.baselines.in_force import in_force
 from driftwatch.baselines.rows import baseline_of_row
@@ -18,8 +19,7 @@ from driftwatch.notify.todo import todo
 from driftwatch.pipeline.explain import Window, explain, window_ending
 from driftwatch.pipeline.plan import Plan
 from driftwatch.web.database import WebStore
-from driftwatch.web.incident_view import Line
-from driftwatch.web.target_view import LimitCells
+from driftwatch.web.pages.incident import Line
 
 LENGTH = timedelta(minutes=10)
 _LONGEST = 600
@@ -50,9 +50,9 @@ def target_answer(store: WebStore, target: Target, plan: Plan, end: datetime) ->
     return TargetAnswer(finding, window, baseline, None)
 
 
-def answer_lines(finding: Finding, incidents: list[Incident]) -> tuple[str, tuple[Line, ...]]:
+def answer_lines(finding: Finding, incidents: list[Incident]) -> tuple[str, list[Line]]:
     """The answer in a sentence, and what to do, as ``explain`` prints them."""
-    lines = tuple(_labelled(text) for text in todo(finding, incidents))
+    lines = [_labelled(text) for text in todo(finding, incidents)]
     return cut(verdict_text(finding), _LONGEST), lines
 
 
@@ -91,10 +91,10 @@ def window_line(answer: TargetAnswer) -> str | None:
     return window_text(answer.finding, window.start, window.end, window.end.date())
 
 
-def limit_cells(finding: Finding) -> tuple[LimitCells, ...]:
+def limit_cells(finding: Finding) -> list[dict[str, Any]]:
     """The limits with their margins, as ``explain`` prints them."""
     if finding.diagnosis is None:
-        return ()
+        return []
     now, limits = finding.evidence, finding.diagnosis.limits
     waiting = now.get("binding_waiting_requests")
     texts = limit_texts(
@@ -103,13 +103,6 @@ def limit_cells(finding: Finding) -> tuple[LimitCells, ...]:
         preempted=now.get("preemptions_per_second"),
         full_share=now.get("limit_binding_share_10m_ratio"),
     )
-    return tuple(
-        LimitCells(
-            allows_requests=limit.allows_requests,
-            in_flight_requests=limit.in_flight_requests,
-            margin_ratio=limit.margin_ratio,
-            is_full=limit.binds,
-            **row._asdict(),
-        )
-        for limit, row in zip(limits, texts, strict=True)
-    )
+    return [
+        {"is_full": limit.binds, **row._asdict()} for limit, row in zip(limits, texts, strict=True)
+    ]

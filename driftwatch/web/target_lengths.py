@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from math import inf
 
 from driftwatch.model import Finding
 from driftwatch.notify.numbers import count, is_as_before, times, tokens
 from driftwatch.notify.shares import Shares, shares
-from driftwatch.web.target_view import LengthShares
+
+
+@dataclass(frozen=True, slots=True)
+class LengthShares:
+    """How long requests are, over the baseline."""
+
+    length: str  # prompt_tokens or generation_tokens
+    text: str  # what moved, in a sentence
+    edges_tokens: tuple[float | None, ...]  # upper edges; None = no upper edge
+    share: tuple[float, ...]  # of requests in each cell, of 10 min
+    baseline_share: tuple[float, ...] | None
+
 
 STEMS = {"prompt_tokens": "Prompts", "generation_tokens": "Generations"}
 
@@ -21,28 +33,26 @@ def length_shares(finding: Finding) -> Iterator[LengthShares]:
         alone = _cells(finding.histograms, stem) if both is None else None
         if both is None and alone is None:
             continue
-        edges, now, requests = alone or (both.edges, both.now, both.n_now)  # type: ignore[union-attr]
+        edges, now = alone or (both.edges, both.now)  # type: ignore[union-attr]
         yield LengthShares(
             length=stem,
             text=_text(finding, stem, both),
             edges_tokens=tuple(None if edge == inf else edge for edge in edges),
             share=now,
-            requests=requests,
             baseline_share=None if both is None else both.before,
-            baseline_requests=None if both is None else both.n_before,
         )
 
 
-_Cells = tuple[tuple[float, ...], tuple[float, ...], float]
+_Cells = tuple[tuple[float, ...], tuple[float, ...]]
 
 
 def _cells(histograms: Mapping[str, Sequence[float]], stem: str) -> _Cells | None:
-    """Edges, shares and requests of the window alone."""
+    """Edges and shares of the window alone."""
     counts, edges = (histograms.get(f"{stem}_{part}") or () for part in ("buckets", "edges"))
     if len(edges) < 3 or len(counts) != len(edges) or not counts[-1]:
         return None
     now = tuple((b - a) / counts[-1] for a, b in pairwise([0.0, *counts]))
-    return tuple(edges), now, counts[-1]
+    return tuple(edges), now
 
 
 def _text(finding: Finding, stem: str, both: Shares | None) -> str:

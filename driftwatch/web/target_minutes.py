@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 import polars as pl
 
@@ -35,6 +38,19 @@ _SIGNAL_COLUMNS = (
 # What signals are made of, and besides what the page shows of a span.
 SIGNAL_SCHEMA = {name: MINUTE_SCHEMA[name] for name in dict.fromkeys(_SIGNAL_COLUMNS)}
 SCHEMA = SIGNAL_SCHEMA | {name: MINUTE_SCHEMA[name] for name in (*_FLAGS, *_KNOBS)}
+
+
+@dataclass(frozen=True, slots=True)
+class Signals:
+    """Signals on one time axis."""
+
+    span_seconds: int
+    spans: Sequence[Mapping[str, Any]]  # ``end`` and :data:`SIGNALS`; None = unknown
+    recent: Mapping[str, float | None]  # of the ten minutes that the answer is of
+    usual: Mapping[str, tuple[float, float]]  # nine in ten of the baseline's ten-minute means
+    without_usual: str | None  # why there is no baseline's band
+    episodes: Sequence[Mapping[str, Any]]  # started_at, resolved_at (None = open), link
+    changes: Sequence[tuple[datetime, str]]  # restarts, changes of settings or release
 
 
 def width_of(since: datetime, until: datetime, rows: pl.DataFrame) -> int:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from itertools import pairwise
+from typing import Any
 
 from driftwatch.notify.numbers import clean, figure, seconds, tokens
 from driftwatch.plots.plot import Plot, Series, plot, thinned
 from driftwatch.plots.scales import Axis
-from driftwatch.web.target_view import (
-    LengthShares,
-    Signals,
-    TargetView,
-)
+from driftwatch.web.target_lengths import LengthShares
+from driftwatch.web.target_minutes import Signals
 
 _BASELINE = 4  # the grey
 _PER_SECOND = "tokens_per_second_per_gpu"
@@ -27,7 +25,7 @@ WORDS = {
 _LENGTHS = {"prompt_tokens_mean": "prompts", "generation_tokens_mean": "generations"}
 
 
-def target_plots(view: TargetView) -> Mapping[str, Plot]:
+def target_plots(view: Any) -> Mapping[str, Plot]:
     """By name: ``prompt_tokens``, ``generation_tokens``, one a signal, ``lengths``."""
     plots = {one.length: _shares(one) for one in view.lengths}
     if view.signals is not None:
@@ -37,7 +35,7 @@ def target_plots(view: TargetView) -> Mapping[str, Plot]:
 
 def _plotted(signals: Signals) -> tuple[str, ...]:
     """Signals with a plot of their own: throughput of a GPU where GPUs are counted."""
-    has_gpus = any(one.tokens_per_second_per_gpu is not None for one in signals.spans)
+    has_gpus = any(one[_PER_SECOND] is not None for one in signals.spans)
     other = "generation_tokens_per_second" if has_gpus else _PER_SECOND
     return tuple(name for name in WORDS if name != other)
 
@@ -117,46 +115,42 @@ def _numbers(signals: Signals) -> Iterator[tuple[str, ...]]:
     """At most 48 of the spans, evenly, the last one among them."""
     step = -(-len(signals.spans) // _ROWS)
     for one in signals.spans[(len(signals.spans) - 1) % step :: step]:
-        values = ((getattr(one, name), write) for name, (_, write) in _columns(signals).items())
+        values = ((one[name], write) for name, (_, write) in _columns(signals).items())
         texts = ("unknown" if value is None else write(value) for value, write in values)
-        yield f"{one.end:%Y-%m-%d %H:%M}", *texts
+        yield f"{one['end']:%Y-%m-%d %H:%M}", *texts
 
 
 def _title(signals: Signals, name: str) -> str:
     """``Batch: 67.0 requests a step in the last 10 min, below the baseline's 90 to 99``."""
     word, unit, write = WORDS[name]
-    last = _recent(signals, name)
+    last = signals.recent.get(name)
     if last is None:
         return f"{word}: unknown in the last 10 min"
     title = f"{word}: {write(last)}{'' if unit == 'seconds' else f' {unit}'} in the last 10 min"
-    usual = next((one for one in signals.usual if one.signal == name), None)
-    if usual is None:
+    if name not in signals.usual:
         return title
-    where = "below" if last < usual.low else "above" if last > usual.high else "within"
-    return f"{title}, {where} the baseline's {write(usual.low)} to {write(usual.high)}"
+    low, high = signals.usual[name]
+    where = "below" if last < low else "above" if last > high else "within"
+    return f"{title}, {where} the baseline's {write(low)} to {write(high)}"
 
 
 def _lengths_title(signals: Signals) -> str:
-    values = {word: _recent(signals, name) for name, word in _LENGTHS.items()}
+    values = {word: signals.recent.get(name) for name, word in _LENGTHS.items()}
     texts = (f"{w} {'unknown' if v is None else f'{tokens(v)} tokens'}" for w, v in values.items())
     return f"Lengths, mean of the last 10 min: {', '.join(texts)}"
 
 
-def _recent(signals: Signals, name: str) -> float | None:
-    return next((one.value for one in signals.recent if one.signal == name), None)
-
-
 def _usual(signals: Signals, name: str, since: datetime, until: datetime) -> Iterator[Series]:
     span = [since.timestamp(), until.timestamp()]
-    for one in signals.usual:
-        if one.signal == name:
-            yield Series("band", "baseline", span, [one.high] * 2, [one.low] * 2, colour=_BASELINE)
+    if name in signals.usual:
+        low, high = signals.usual[name]
+        yield Series("band", "baseline", span, [high] * 2, [low] * 2, colour=_BASELINE)
 
 
 def _line(signals: Signals, name: str, word: str, colour: int) -> Series:
     half = signals.span_seconds / 2
-    x = [one.end.timestamp() - half for one in signals.spans]
-    return Series("line", word.lower(), x, [getattr(o, name) for o in signals.spans], colour=colour)
+    x = [one["end"].timestamp() - half for one in signals.spans]
+    return Series("line", word.lower(), x, [one[name] for one in signals.spans], colour=colour)
 
 
 def _around(signals: Signals, since: datetime, until: datetime) -> Iterator[Series]:
@@ -164,9 +158,9 @@ def _around(signals: Signals, since: datetime, until: datetime) -> Iterator[Seri
     first, last = since.timestamp(), until.timestamp()
     near = _TOUCHING * (last - first)
     pairs: list[list[float]] = []
-    for one in sorted(signals.episodes, key=lambda one: one.started_at):
-        end = last if one.resolved_at is None else min(one.resolved_at.timestamp(), last)
-        start = max(one.started_at.timestamp(), first)
+    for one in sorted(signals.episodes, key=lambda one: one["started_at"]):
+        end = min(last, one["resolved_at"].timestamp() if one["resolved_at"] else last)
+        start = max(one["started_at"].timestamp(), first)
         if pairs and start <= pairs[-1][1] + near:
             pairs[-1][1] = max(pairs[-1][1], end)
         else:
@@ -174,12 +168,12 @@ def _around(signals: Signals, since: datetime, until: datetime) -> Iterator[Seri
     if pairs:
         yield Series("hatch", "incident", [a for a, _ in pairs], [b for _, b in pairs], colour=1)
     ticks: dict[float, str] = {}
-    for change in signals.changes:
-        at = change.at.timestamp()
+    for changed_at, what in signals.changes:
+        at = changed_at.timestamp()
         latest = next(reversed(ticks), None)
         if latest is not None and at <= latest + near:
-            ticks[latest] += f", {clean(change.what)}"
+            ticks[latest] += f", {clean(what)}"
         else:
-            ticks[at] = clean(change.what)
+            ticks[at] = clean(what)
     if ticks:
         yield Series("ticks", "restart or change", [*ticks], names=[*ticks.values()], colour=3)

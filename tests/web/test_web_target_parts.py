@@ -8,19 +8,18 @@ from typing import Any
 import polars as pl
 import pytest
 
-from driftwatch.web.page import Link
-from driftwatch.web.target_minutes import SCHEMA, changes, spans, usual, width_of
-from driftwatch.web.target_plots import target_plots
-from driftwatch.web.target_view import (
-    Change,
-    Episode,
-    LengthShares,
-    Recent,
+from driftwatch.web.page import Link, View
+from driftwatch.web.target_lengths import LengthShares
+from driftwatch.web.target_minutes import (
+    SCHEMA,
+    SIGNALS,
     Signals,
-    Span,
-    TargetView,
-    Usual,
+    changes,
+    spans,
+    usual,
+    width_of,
 )
+from driftwatch.web.target_plots import target_plots
 
 T0 = datetime(2026, 3, 2, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -92,42 +91,31 @@ def test_what_changed_is_named_with_its_numbers() -> None:
 
 def test_plots_of_a_busy_day_are_small_and_say_what_they_found() -> None:
     ends = [T0 + at * MINUTE for at in range(1, 181)]
-    span = {name: 1234.5678 for name in Span.model_fields if name != "end"}
     incidents = [
-        Episode(
-            started_at=T0 + at * MINUTE,
-            resolved_at=T0 + (at + 3) * MINUTE,
-            link=Link(text="x" * 100, path="/incidents/x"),
-        )
+        {
+            "started_at": T0 + at * MINUTE,
+            "resolved_at": T0 + (at + 3) * MINUTE,
+            "link": Link(text="x" * 100, path="/incidents/x"),
+        }
         for at in range(0, 180, 5)
     ]
     signals = Signals(
         span_seconds=60,
-        spans=tuple(
-            Span(end=at, **{n: v * (1 + at.minute) for n, v in span.items()}) for at in ends
-        ),
-        recent=(Recent(signal="requests_per_forward_pass", value=67.0),),
-        usual=(Usual(signal="requests_per_forward_pass", low=90.0, high=99.0),),
+        spans=[{"end": at, **dict.fromkeys(SIGNALS, 1234.5678 * (1 + at.minute))} for at in ends],
+        recent={"requests_per_forward_pass": 67.0},
+        usual={"requests_per_forward_pass": (90.0, 99.0)},
         without_usual=None,
-        episodes=tuple(incidents),
-        changes=tuple(Change(at=at, what="restart, <b>") for at in ends[:40]),
+        episodes=incidents,
+        changes=[(at, "restart, <b>") for at in ends[:40]],
     )
-    view = TargetView.model_construct(
-        since=T0,
-        until=ends[-1],
-        signals=signals,
-        lengths=(
-            LengthShares(
-                length="prompt_tokens",
-                text="Prompts ×2.3 longer than in the baseline",
-                edges_tokens=(1.0, 10.0, 100.0, None),
-                share=(0.1, 0.2, 0.3, 0.4),
-                requests=100.0,
-                baseline_share=(0.4, 0.3, 0.2, 0.1),
-                baseline_requests=1000.0,
-            ),
-        ),
+    lengths = LengthShares(
+        length="prompt_tokens",
+        text="Prompts ×2.3 longer than in the baseline",
+        edges_tokens=(1.0, 10.0, 100.0, None),
+        share=(0.1, 0.2, 0.3, 0.4),
+        baseline_share=(0.4, 0.3, 0.2, 0.1),
     )
+    view = View.of("t", since=T0, until=ends[-1], signals=signals, lengths=[lengths])
     plots = target_plots(view)
     assert max(len(one.svg) for one in plots.values()) <= 10_000
     batch = plots["requests_per_forward_pass"]

@@ -23,12 +23,12 @@ from driftwatch.web.fleet_states import (
     worst_incidents,
 )
 from driftwatch.web.open_answers import first_lines_of, untaken
-from driftwatch.web.page import Link, Page, Part, View, Visit
-from driftwatch.web.paging import Paged, Slice, address, part_of
+from driftwatch.web.page import Page, View, Visit
+from driftwatch.web.paging import Paged, address, part_of
 from driftwatch.web.paths import pool_path, target_path
 
 PATH = "/fleet"
-_REASONS, _POOLS, _REASON_LENGTH = 5, 200, 160
+_REASONS, _POOLS, _REASON = 5, 200, 160
 
 
 class FleetQuery(Paged):
@@ -41,64 +41,7 @@ class FleetQuery(Paged):
     order: Literal["worst", "best"] = "worst"
 
 
-class Measurement(Part):
-    """A number, or why it is unknown."""
-
-    value: float | None
-    reason: str | None = None
-    upper: float | None = None  # where the number is a lower bound
-
-
-class FleetRow(Part):
-    """One target."""
-
-    target: str
-    target_path: str
-    pool: str
-    pool_path: str
-    state: str
-    why: str | None = Field(description="why the state is unknown")
-    since: datetime | None = Field(description="of its incident; null: it has none")
-    incident: str | None
-    alert: str | None
-    severity: str | None
-    taken_by: str | None
-    speed_at_equal_load_ratio: Measurement
-    in_target_ratio: Measurement = Field(
-        description="share of requests of 10 min, the worse of both"
-    )
-    limit: str | None = Field(description="which is full; none; null: unknown")
-    margin_ratio: Measurement
-
-
-class Count(Part):
-    """How many targets."""
-
-    name: str
-    targets: int
-    path: str
-
-
-class FleetView(View):
-    """The fleet, worst first; what is unknown is counted apart."""
-
-    end: datetime | None = Field(description="of the newest minute; null: there is none")
-    is_stale: bool = Field(description="whether that is more than 5 minutes ago")
-    targets: int
-    states: tuple[Count, ...]
-    unknown: tuple[Count, ...] = Field(description="targets of unknown state, by reason")
-    untaken: tuple[Link, ...] = Field(
-        description="line 1 of pages that fire and that nobody has, the oldest first; at most 3"
-    )
-    pools: tuple[str, ...]
-    rows: tuple[FleetRow, ...]
-    part: Slice
-    query: FleetQuery
-    is_narrowed: bool = Field(description="whether the query leaves out or reorders anything")
-    sorts: dict[str, str] = Field(description="address of the list in another order")
-
-
-def load(visit: Visit) -> FleetView:
+def load(visit: Visit) -> View:
     """The part of the fleet that the query asks for."""
     query: FleetQuery = visit.query
     if query.state and query.state != "unknown" and query.state not in RANK:
@@ -114,22 +57,22 @@ def load(visit: Visit) -> FleetView:
     counts = Counter(one.state for one in entries)
     whys: Counter[str] = Counter()
     for why, number in Counter(one.why for one in entries if one.why).items():
-        whys[cut(clean(why), _REASON_LENGTH)] += number
+        whys[cut(clean(why), _REASON)] += number
     base = query.model_copy(update={"page": 1})
-    return FleetView(
-        title="Fleet",
+    return View.of(
+        "Fleet",
         end=fleet.end,
         is_stale=fleet.is_stale(visit.now),
         targets=len(entries),
-        states=tuple(
-            Count(name=state, targets=counts[state], path=address(PATH, FleetQuery(), state=state))
+        states=[
+            _count(state, counts[state], address(PATH, FleetQuery(), state=state))
             for state in STATES
             if counts[state]
-        ),
+        ],
         unknown=_by_reason(whys),
         untaken=first_lines_of(visit.store.with_pages(untaken(incidents))),
-        pools=tuple(fleet.pools)[:_POOLS],
-        rows=tuple(fleet_row(one, fleet) for one in rows),
+        pools=list(fleet.pools)[:_POOLS],
+        rows=[fleet_row(one, fleet) for one in rows],
         part=part,
         query=query,
         is_narrowed=query.model_copy(update={"page": 1, "size": 50}) != FleetQuery(),
@@ -137,13 +80,18 @@ def load(visit: Visit) -> FleetView:
     )
 
 
-def _by_reason(whys: Counter[str]) -> tuple[Count, ...]:
+def _count(name: str, targets: int, path: str) -> dict[str, Any]:
+    return {"name": name, "targets": targets, "path": path}
+
+
+def _by_reason(whys: Counter[str]) -> list[dict[str, Any]]:
+    """Targets of unknown state, by reason."""
     path = address(PATH, FleetQuery(), state="unknown")
     ordered = sorted(whys.items(), key=lambda pair: (-pair[1], pair[0]))
-    counts = [Count(name=why, targets=n, path=path) for why, n in ordered[:_REASONS]]
+    counts = [_count(why, n, path) for why, n in ordered[:_REASONS]]
     if rest := sum(n for _, n in ordered[_REASONS:]):
-        counts.append(Count(name="other reasons", targets=rest, path=path))
-    return tuple(counts)
+        counts.append(_count("other reasons", rest, path))
+    return counts
 
 
 def entries_of(fleet: Fleet, incidents: Iterable[Incident], now: datetime) -> list[Entry]:
@@ -205,43 +153,42 @@ _SORTS: dict[str, Callable[[Entry], Any]] = {
 }
 
 
-def fleet_row(one: Entry, fleet: Fleet) -> FleetRow:
-    """One target as a row of the table."""
+def fleet_row(one: Entry, fleet: Fleet) -> dict[str, Any]:
+    """One target as a row of the table; a measurement that is unknown has its reason."""
     row = fleet.rows.row(one.at, named=True) if fleet.rows.width else {}
     reason_of = {} if one.state == "no data" else reasons(row)
     silent = one.why or "unknown"
 
-    def measurement(column: str, value: float | None, upper: float | None = None) -> Measurement:
-        if value is None:
-            why = reason_of.get(column, silent)
-            return Measurement(value=None, reason=cut(clean(why), _REASON_LENGTH))
-        return Measurement(
-            value=value, upper=upper if upper is not None and upper > value else None
-        )
+    def measured(column: str, value: float | None, upper: float | None = None) -> dict[str, Any]:
+        why = None if value is not None else cut(clean(reason_of.get(column, silent)), _REASON)
+        is_bound = value is not None and upper is not None and upper > value
+        return {"value": value, "reason": why, "upper": upper if is_bound else None}
 
     incident, share = one.incident, in_target(one.row)
     worse = "tpot" if share is not None and row["ttft_in_target_10m_ratio"] != share else "ttft"
-    return FleetRow(
-        target=one.key.text,
-        target_path=target_path(one.key.text),
-        pool=one.target.pool or "default",
-        pool_path=pool_path(one.target.pool or "default"),
-        state=one.state,
-        why=one.why and cut(clean(one.why), _REASON_LENGTH),
-        since=None if incident is None else incident.started_at,
-        incident=None if incident is None else incident.id,
-        alert=None if incident is None else incident.alert,
-        severity=None if incident is None else incident.severity,
-        taken_by=None if incident is None else incident.acknowledged_by,
-        speed_at_equal_load_ratio=measurement(
-            "speed_at_equal_load_ratio", row.get("speed_at_equal_load_ratio")
-        ),
-        in_target_ratio=measurement(
-            "slo_missed", share, row.get(f"{worse}_in_target_10m_upper_ratio")
-        ),
-        limit=row.get("binding_limit"),
-        margin_ratio=measurement("binding_margin_ratio", row.get("binding_margin_ratio")),
-    )
+    upper = row.get(f"{worse}_in_target_10m_upper_ratio")
+    pool = one.target.pool or "default"
+    names = ("speed_at_equal_load_ratio", "binding_margin_ratio")
+    speed, margin = (measured(name, row.get(name)) for name in names)
+    return {
+        "target": one.key.text,
+        "target_path": target_path(one.key.text),
+        "pool": pool,
+        "pool_path": pool_path(pool),
+        "state": one.state,
+        "why": one.why and cut(clean(one.why), _REASON),
+        # of its incident; null: it has none
+        "since": incident and incident.started_at,
+        "incident": incident and incident.id,
+        "alert": incident and incident.alert,
+        "severity": incident and incident.severity,
+        "taken_by": incident and incident.acknowledged_by,
+        "speed_at_equal_load_ratio": speed,
+        # of the requests of 10 min, the worse of both
+        "in_target_ratio": measured("slo_missed", share, upper),
+        "limit": row.get("binding_limit"),
+        "margin_ratio": margin,
+    }
 
 
-PAGE = Page(PATH, "Fleet", "fleet.html", FleetView, load, FleetQuery, place=1, api="/targets")
+PAGE = Page(PATH, "Fleet", "fleet.html", load, FleetQuery, place=1, api="/targets")

@@ -4,43 +4,35 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from driftwatch.errors import UsageError
 from driftwatch.evidence import BY_NAME
-from driftwatch.incidents.actions import Action
 from driftwatch.incidents.silence import labels_of, matches, silencing
-from driftwatch.model import Incident, Step, TargetKey
+from driftwatch.model import Incident, KnobMove, Step, TargetKey
 from driftwatch.notify.columns import evidence_text
 from driftwatch.notify.delivery_words import status_text
-from driftwatch.notify.numbers import clean, cut, squeeze
+from driftwatch.notify.numbers import clean, cut
 from driftwatch.notify.page import http_url
 from driftwatch.notify.page_values import reference_values
-from driftwatch.notify.path import path_rows, short_reason
+from driftwatch.notify.path import path_rows
 from driftwatch.notify.phrases.limits import LIMIT_WORDS
 from driftwatch.notify.state_words import opening
 from driftwatch.receivers.letter import letter_of
 from driftwatch.receivers.sender import message_of
+from driftwatch.recommend.change_text import helm_values_diff, kubectl_patch, vllm_arguments
 from driftwatch.web.fleet_states import incident_state
-from driftwatch.web.incident_change import change_texts
-from driftwatch.web.incident_view import (
-    ActionRow,
-    DeliveryRow,
-    Evidence,
-    Holder,
-    Holding,
-    IncidentView,
-    LimitRow,
-    Line,
-    Marked,
-    PathStep,
-)
-from driftwatch.web.page import Link, NotFound, Page, Query, Visit
+from driftwatch.web.page import Link, NotFound, Page, Query, View, Visit
 from driftwatch.web.people import Person
 
 PATH = "/incidents/{incident_id}"
-_MOST_MEMBERS, _NEAR, _LONGEST = 20, 5, 600
+_MOST_MEMBERS, _NEAR = 20, 5
+# of an incident; its page is drawn by its own fields
+_OWN = (
+    *("severity", "alert", "rule", "target", "started_at", "firing_at", "resolved_at"),
+    *("acknowledged_by", "acknowledged_at", "acknowledged_comment"),
+)
 
 
 class IncidentQuery(Query):
@@ -49,55 +41,68 @@ class IncidentQuery(Query):
     after: Literal["taken", "silenced", "marked", "noted", "before", ""] = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a page."""
+
+    label: str
+    text: str
+
+
 def incident_path(incident_id: str) -> str:
     """Where an incident's page is."""
     return PATH.format(incident_id=incident_id)
 
 
-def load(visit: Visit) -> IncidentView:
+def load(visit: Visit) -> View:
     """The incident, whose id may be its first digits.
 
     Raises NotFound: there is none, or more than one.
     """
-    incident = incident_named(visit.store, visit.path["incident_id"])
+    store = visit.store
+    incident = incident_named(store, visit.path["incident_id"])
     page: Mapping[str, Any] = incident.page or {}
     summary, lines, commands = page_texts(incident)
     diagnosis = page.get("diagnosis") or {}
-    actions = visit.store.actions(incident.id)
     path = path_steps(diagnosis, reference_values(page) if page.get("reference") else {})
     headline = without_state(summary, page)
-    holding = tuple(_holding(visit, incident))
-    return IncidentView(
-        title=f"{state_of(incident)} {headline}",
+    holding = list(_holding(visit, incident))
+    return View.of(
+        f"{state_of(incident)} {headline}",
+        **{name: getattr(incident, name) for name in _OWN},
         incident_id=incident.id,
         state=state_of(incident),
-        severity=incident.severity,
-        alert=incident.alert,
-        rule=incident.rule,
-        target=dict(sorted(incident.target.items())),
         summary=summary,
         headline=headline,
         lines=lines,
         commands=commands,
         runbook=http_url((page.get("links") or {}).get("runbook")),
-        started_at=incident.started_at,
-        firing_at=incident.firing_at,
-        resolved_at=incident.resolved_at,
-        holder=_holder(incident),
         holding=holding,
         part_of=_speaker(visit, incident),
         members=_members(visit, incident),
         path=path,
-        has_baseline=any(step.baseline for step in path),
         leaf=diagnosis.get("leaf"),
         meaning=diagnosis.get("meaning"),
-        limits=tuple(limit_row(one) for one in diagnosis.get("limits") or ()),
-        evidence=tuple(_evidence(page.get("evidence") or {})),
-        deliveries=tuple(_deliveries(visit, incident)),
-        actions=tuple(_action(one) for one in actions),
-        mark=_mark(visit, incident),
-        verification=_verification(page, visit.now),
-        change=change_texts(page),
+        limits=[
+            {**one, "name": LIMIT_WORDS.get(one["name"], one["name"])}
+            for one in diagnosis.get("limits") or ()
+        ],
+        evidence=list(_evidence(page.get("evidence") or {})),
+        deliveries=[
+            {
+                "at": one.planned_at,
+                "event": one.event,
+                "receiver": one.receiver,
+                "reason": one.reason + (f" ({one.number})" if one.number else ""),
+                "status": one.status,
+                "status_text": status_text(one, visit.now.date()),
+            }
+            for one in store.deliveries(incident.id)
+        ],
+        actions=store.actions(incident.id),
+        mark=store.marks([incident.id]).get(incident.id),
+        verification=_verification(page, visit),
+        change=_change(page),
         silencing=" ".join(matcher.text for matcher in silencing(incident)),
         may_acknowledge=incident.state == "firing",
         news=_news(visit.query.after, incident, visit.person, is_held=bool(holding)),
@@ -162,13 +167,12 @@ def target_text(incident: Incident) -> str:
     return clean(target.get("pool") or ",".join(f"{k}={v}" for k, v in sorted(target.items())))
 
 
-def page_texts(incident: Incident) -> tuple[str, tuple[Line, ...], tuple[str, ...]]:
+def page_texts(incident: Incident) -> tuple[str, list[Line], Sequence[str]]:
     """Line 1, the other lines, the commands; of one that did not fire only what it is."""
     if incident.page is None:
-        return f"{clean(incident.alert)} {target_text(incident)}: not sent yet", (), ()
+        return f"{clean(incident.alert)} {target_text(incident)}: not sent yet", [], ()
     letter = letter_of(message_of(incident.page))
-    lines = tuple(Line(label=label, text=text) for label, text in letter.lines)
-    return letter.title, lines, letter.commands
+    return letter.title, [Line(label, text) for label, text in letter.lines], letter.commands
 
 
 def without_state(summary: str, page: Mapping[str, Any]) -> str:
@@ -177,33 +181,19 @@ def without_state(summary: str, page: Mapping[str, Any]) -> str:
     return summary.removeprefix(lead).lstrip() if lead else summary
 
 
-def _holder(incident: Incident) -> Holder | None:
-    if incident.acknowledged_at is None:
-        return None
-    return Holder(
-        by=clean(incident.acknowledged_by or "somebody"),
-        at=incident.acknowledged_at,
-        comment=incident.acknowledged_comment and clean(incident.acknowledged_comment),
-    )
-
-
-def _holding(visit: Visit, incident: Incident) -> Iterator[Holding]:
+def _holding(visit: Visit, incident: Incident) -> Iterator[str]:
+    """What holds its messages back, or did."""
     end = incident.resolved_at or visit.now
     for one in visit.store.silences():
         if one.starts_at <= end and one.ends_at > incident.started_at:
             if not matches(one, labels_of(incident)):
                 continue
             verb = "silenced" if one.active(visit.now) else "was silenced"
-            times = f"{_utc(one.starts_at)} to {_utc(one.ends_at)}"
+            start, last = (f"{at:%Y-%m-%d %H:%M} UTC" for at in (one.starts_at, one.ends_at))
             why = f": {one.comment}" if one.comment else ""
-            text = f"{verb} {times} by {one.created_by}{why}"
-            yield Holding(text=cut(clean(text), _LONGEST))
+            yield f"{verb} {start} to {last} by {one.created_by}{why}"
     if incident.state == "pending" and incident.inhibited_by is not None:
-        yield Holding(text=f"inhibited by {clean(incident.inhibited_by)}")
-
-
-def _utc(at: datetime) -> str:
-    return f"{at:%Y-%m-%d %H:%M} UTC"
+        yield f"inhibited by {incident.inhibited_by}"
 
 
 def _speaker(visit: Visit, incident: Incident) -> Link | None:
@@ -220,88 +210,51 @@ def _members(visit: Visit, incident: Incident) -> tuple[Link, ...]:
     return tuple(map(incident_link, visit.store.open_members(incident.key, _MOST_MEMBERS)))
 
 
-def path_steps(diagnosis: Mapping[str, Any], reference: Mapping[str, Any]) -> tuple[PathStep, ...]:
+def path_steps(diagnosis: Mapping[str, Any], reference: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The walk of a page's diagnosis; ``reference``: column → value of the baseline."""
     steps = [
         Step(one["node"], one["question"], one["answer"], one["evidence"], one.get("reason"))
         for one in diagnosis.get("path") or ()
     ]
-    return tuple(
-        PathStep(
-            question=row.question,
-            answer=row.answer,
-            baseline=row.before,
-            now=row.now,
-            also=row.also,
-        )
-        for row in path_rows(steps, reference)
-    )
+    return [row._asdict() for row in path_rows(steps, reference)]
 
 
-def limit_row(limit: Mapping[str, Any]) -> LimitRow:
-    """A limit of a page's diagnosis."""
-    return LimitRow(
-        name=LIMIT_WORDS.get(limit["name"], clean(limit["name"])),
-        allows_requests=limit["allows_requests"],
-        in_flight_requests=limit["in_flight_requests"],
-        margin_ratio=limit["margin_ratio"],
-        is_full=limit["binds"],
-        note=limit["note"],
-    )
-
-
-def _evidence(evidence: Mapping[str, Mapping[str, Any]]) -> Iterator[Evidence]:
+def _evidence(evidence: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     for column, entry in evidence.items():
         definition, value = BY_NAME.get(column), entry["value"]
-        reason = entry.get("reason")
-        text = "unknown" if value is None or definition is None else evidence_text(column, value)
-        yield Evidence(
-            column=column,
-            meaning="" if definition is None else definition.meaning,
-            value=value,
-            text=clean(text),
-            reason=None if reason is None else cut(short_reason(reason), _LONGEST),
-        )
+        known = value is not None and definition is not None
+        yield {
+            "column": column,
+            "meaning": "" if definition is None else definition.meaning,
+            "value": value,
+            "text": evidence_text(column, value) if known else "unknown",
+            "reason": entry.get("reason"),
+        }
 
 
-def _deliveries(visit: Visit, incident: Incident) -> Iterator[DeliveryRow]:
-    for one in visit.store.deliveries(incident.id):
-        again = f" ({one.number})" if one.number else ""
-        yield DeliveryRow(
-            at=one.planned_at,
-            event=one.event,
-            receiver=squeeze(clean(one.receiver), 63),
-            reason=one.reason + again,
-            status=one.status,
-            status_text=cut(clean(status_text(one, visit.now.date())), _LONGEST),
-        )
-
-
-def _action(one: Action) -> ActionRow:
-    about = f" {one.subject}" if one.subject and one.action == "mark" else ""
-    return ActionRow(
-        at=one.at,
-        action=one.action + about,
-        by=clean(one.by),
-        comment=clean(one.comment),
-        via=clean(one.via),
-    )
-
-
-def _mark(visit: Visit, incident: Incident) -> Marked | None:
-    mark = visit.store.marks([incident.id]).get(incident.id)
-    if mark is None:
-        return None
-    return Marked(mark=mark.mark, by=clean(mark.by), at=mark.at, because=clean(mark.because))
-
-
-def _verification(page: Mapping[str, Any], now: datetime) -> str | None:
-    document = page.get("verification")
-    if document is None:
-        return None
+def _verification(page: Mapping[str, Any], visit: Visit) -> str | None:
     from driftwatch.notify.verification_line import outcome_line
 
-    return clean(outcome_line(document, now.date()))
+    document = page.get("verification")
+    return None if document is None else outcome_line(document, visit.now.date())
 
 
-PAGE = Page(PATH, "Incident", "incident.html", IncidentView, load, IncidentQuery, api=PATH)
+def _change(page: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The change that a page recommends in three forms to copy; None: it changes no setting."""
+    answer = page.get("recommendation") or {}
+    if answer.get("action") != "change" or answer.get("knob") is None:
+        return None
+    moves = [
+        KnobMove(one["knob"], one["from"], one["to"], one.get("from_provenance"))
+        for one in (answer, *(answer.get("also") or ()))
+    ]
+    target = page.get("target") or {}
+    return {
+        "vllm_arguments": " ".join(vllm_arguments(moves)),
+        "helm_values_diff": "\n".join(helm_values_diff(moves, target.get("model_name"))),
+        "kubectl_patch": kubectl_patch(moves, target.get("namespace")),
+        "undo": answer.get("undo"),
+    }
+
+
+PAGE = Page(PATH, "Incident", "incident.html", load, IncidentQuery, api=PATH)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -12,9 +11,9 @@ from driftwatch.model import Incident
 from driftwatch.notify.numbers import clean, cut
 from driftwatch.notify.state_words import opening
 from driftwatch.web.listed_incidents import Wanted
-from driftwatch.web.page import Page, Part, View, Visit
+from driftwatch.web.page import Page, View, Visit
 from driftwatch.web.pages.incident import incident_path, state_of, target_text
-from driftwatch.web.paging import Paged, Slice, sliced
+from driftwatch.web.paging import Paged, sliced
 
 PATH = "/incidents"
 _MOST_POOLS, _LONGEST = 200, 160
@@ -37,35 +36,7 @@ class IncidentsQuery(Paged):
     state: State = ""
 
 
-class IncidentRow(Part):
-    """One incident of the list."""
-
-    incident_id: str
-    path: str
-    state: str
-    severity: str
-    alert: str
-    target: str
-    pool: str | None = Field(description="null: its rule groups by other labels")
-    headline: str | None = Field(description="line 1 of its page; null: it has not fired")
-    started_at: datetime
-    resolved_at: datetime | None
-    taken_by: str | None
-
-
-class IncidentsView(View):
-    """A part of the incidents."""
-
-    rows: tuple[IncidentRow, ...]
-    part: Slice
-    query: IncidentsQuery
-    is_narrowed: bool = Field(description="whether the query leaves any out")
-    states: tuple[str, ...]
-    alerts: tuple[str, ...] = Field(description="to choose from, at most 200")
-    pools: tuple[str, ...] = Field(description="to choose from, at most 200")
-
-
-def load(visit: Visit) -> IncidentsView:
+def load(visit: Visit) -> View:
     """The part that the query names; one behind the last is the last."""
     query: IncidentsQuery = visit.query
     wanted = Wanted(query.state, query.severity, query.alert, query.rule, query.pool, query.q)
@@ -77,33 +48,33 @@ def load(visit: Visit) -> IncidentsView:
         incidents, _ = visit.store.listed_incidents(wanted, query.size, first)
     pools = {*visit.web.fleet.current(visit.store).pools, query.pool} - {""}
     alerts = {*visit.store.alerts_of_incidents(), query.alert} - {""}
-    return IncidentsView(
-        title="Incidents",
-        rows=tuple(_row(one) for one in incidents),
+    return View.of(
+        "Incidents",
+        rows=[_row(one) for one in incidents],
         part=part,
         query=query,
         is_narrowed=query.model_copy(update={"page": 1, "size": 50}) != IncidentsQuery(),
         states=STATES,
-        alerts=tuple(sorted(alerts)),
-        pools=tuple(sorted(pools)[:_MOST_POOLS]),
+        alerts=sorted(alerts),
+        pools=sorted(pools)[:_MOST_POOLS],
     )
 
 
-def _row(incident: Incident) -> IncidentRow:
-    pool = incident.target.get("pool")
-    return IncidentRow(
-        incident_id=incident.id,
-        path=incident_path(incident.id),
-        state=state_of(incident),
-        severity=incident.severity,
-        alert=clean(incident.alert),
-        target=target_text(incident),
-        pool=None if pool is None else clean(pool),
-        headline=_headline(incident.page),
-        started_at=incident.started_at,
-        resolved_at=incident.resolved_at,
-        taken_by=incident.acknowledged_by and clean(incident.acknowledged_by),
-    )
+def _row(incident: Incident) -> dict[str, Any]:
+    """One incident of the list; null: its rule groups by other labels, it has not fired, …"""
+    return {
+        "incident_id": incident.id,
+        "path": incident_path(incident.id),
+        "state": state_of(incident),
+        "severity": incident.severity,
+        "alert": incident.alert,
+        "target": target_text(incident),
+        "pool": incident.target.get("pool"),
+        "headline": _headline(incident.page),
+        "started_at": incident.started_at,
+        "resolved_at": incident.resolved_at,
+        "taken_by": incident.acknowledged_by,
+    }
 
 
 def _headline(page: Mapping[str, Any] | None) -> str | None:
@@ -113,6 +84,4 @@ def _headline(page: Mapping[str, Any] | None) -> str | None:
     return cut(clean(page["summary"].removeprefix(opening(page)).lstrip()), _LONGEST)
 
 
-PAGE = Page(
-    PATH, "Incidents", "incidents.html", IncidentsView, load, IncidentsQuery, place=2, api=PATH
-)
+PAGE = Page(PATH, "Incidents", "incidents.html", load, IncidentsQuery, place=2, api=PATH)

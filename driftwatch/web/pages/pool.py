@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 import polars as pl
-from pydantic import Field
 
 from driftwatch.baselines.rows import baseline_of_row
 from driftwatch.detect.baselines import Baseline
@@ -19,75 +17,26 @@ from driftwatch.pipeline.unknown_reasons import reasons
 from driftwatch.web.fleet_minutes import LOOKED_BACK, Fleet
 from driftwatch.web.fleet_states import RANK, STATES, Entry
 from driftwatch.web.open_answers import (
-    OpenAnswer,
     answer_of,
     fired,
     links_of,
     of_pool,
     pending_of,
 )
-from driftwatch.web.page import Link, NotFound, Page, Part, View, Visit
-from driftwatch.web.pages.fleet import FleetRow, entries_of, fleet_row
-from driftwatch.web.paging import Paged, Slice, part_of
+from driftwatch.web.page import NotFound, Page, View, Visit
+from driftwatch.web.pages.fleet import entries_of, fleet_row
+from driftwatch.web.paging import Paged, part_of
 from driftwatch.web.paths import POOL, grafana_link, near, pool_link, pool_path
 
 _BASELINES, _REASONS, _REASON_LENGTH = 20, 8, 160
 _NOBODY = "no scrape in these minutes"
 
 
-class BaselineOf(Part):
-    """A baseline of the pool, or of one of its servers."""
-
-    baseline_id: str
-    of: str
-    since: datetime
-    until: datetime
-    age_seconds: float
-    accepted_by: str
-    accepted_at: datetime
-    why: str
-    lacking: str | None = Field(description="why the speed cannot be judged by it; null: it can")
-
-
-class NotJudged(Part):
-    """What cannot be judged on some servers, and why."""
-
-    what: str
-    reason: str
-    servers: int
-
-
-class StateCount(Part):
-    """How many servers are in a state."""
-
-    state: str
-    servers: int
-
-
 class PoolQuery(Paged):
     """Which part of the servers is listed."""
 
 
-class PoolView(View):
-    """A pool."""
-
-    pool: str
-    servers: int
-    states: tuple[StateCount, ...]
-    until: datetime | None = Field(description="of the newest minute; null: none is stored")
-    is_stale: bool = Field(description="whether that is more than 5 minutes ago")
-    answer: OpenAnswer | None = Field(description="what its worst open incident says")
-    incidents: tuple[Link, ...] = Field(description="open ones that fired, worst first")
-    pending: int = Field(description="incidents that wait, for their time or because of another")
-    without_baseline: int = Field(description="servers that no baseline is in force for")
-    baselines: tuple[BaselineOf, ...] = Field(description="the newest ones")
-    not_judged: tuple[NotJudged, ...]
-    rows: tuple[FleetRow, ...]
-    part: Slice
-    grafana: str | None
-
-
-def load(visit: Visit) -> PoolView:
+def load(visit: Visit) -> View:
     """The pool and a part of its servers.
 
     Raises NotFound: no target is in a pool of that name.
@@ -103,22 +52,20 @@ def load(visit: Visit) -> PoolView:
     mine = of_pool(incidents, name)
     counts = Counter(one.state for one in entries)
     until = fleet.end
-    return PoolView(
-        title=f"Pool {cut(clean(name), 80)}",
+    return View.of(
+        f"Pool {cut(clean(name), 80)}",
         pool=name,
         servers=len(entries),
-        states=tuple(
-            StateCount(state=state, servers=counts[state]) for state in STATES if counts[state]
-        ),
+        states=[{"state": one, "servers": counts[one]} for one in STATES if counts[one]],
         until=until,
         is_stale=fleet.is_stale(visit.now),
         answer=answer_of(visit.store.with_pages(fired(mine)[:1])),
         incidents=links_of(mine),
         pending=pending_of(mine),
         without_baseline=_without_baseline(entries, fleet),
-        baselines=tuple(_baselines(visit, name)),
-        not_judged=tuple(_not_judged(entries, fleet)),
-        rows=tuple(fleet_row(one, fleet) for one in listed),
+        baselines=list(_baselines(visit, name)),
+        not_judged=list(_not_judged(entries, fleet)),
+        rows=[fleet_row(one, fleet) for one in listed],
         part=part,
         grafana=None
         if until is None
@@ -137,20 +84,20 @@ def _row_of(one: Entry, fleet: Fleet) -> Mapping[str, Any]:
     return fleet.rows.row(one.at, named=True) if has_minute else {}
 
 
-def _baselines(visit: Visit, pool: str) -> Iterator[BaselineOf]:
+def _baselines(visit: Visit, pool: str) -> Iterator[dict[str, Any]]:
+    """Those of the pool and of its servers; ``lacking``: why the speed is not judged by it."""
     for row in visit.store.pool_baselines(pool, _BASELINES):
         one = baseline_of_row(row)
-        yield BaselineOf(
-            baseline_id=one.id,
-            of=_subject(one),
-            since=one.since,
-            until=one.until,
-            age_seconds=max(0.0, (visit.now - one.until).total_seconds()),
-            accepted_by=clean(one.accepted_by),
-            accepted_at=one.accepted_at,
-            why=cut(clean(one.why), 200),
-            lacking=None if one.model is not None else clean(one.arming or "no load model"),
-        )
+        yield {
+            "of": _subject(one),
+            "since": one.since,
+            "until": one.until,
+            "age_seconds": max(0.0, (visit.now - one.until).total_seconds()),
+            "accepted_by": one.accepted_by,
+            "accepted_at": one.accepted_at,
+            "why": cut(one.why, 200),
+            "lacking": None if one.model is not None else one.arming or "no load model",
+        }
 
 
 def _subject(one: Baseline) -> str:
@@ -178,7 +125,7 @@ _DECIDING = (
 _KNOWN_OR_NOT = ("ttft_in_target_10m_ratio", "tpot_in_target_10m_ratio", "kv_cache_usage_ratio")
 
 
-def _not_judged(entries: Iterable[Entry], fleet: Fleet) -> Iterator[NotJudged]:
+def _not_judged(entries: Iterable[Entry], fleet: Fleet) -> Iterator[dict[str, Any]]:
     """What is unknown of how many servers; the most of them first."""
     names = [name for name in _DECIDING if name in fleet.rows.columns]
     table = fleet.rows.select(
@@ -193,9 +140,9 @@ def _not_judged(entries: Iterable[Entry], fleet: Fleet) -> Iterator[NotJudged]:
         counts.update(texts[deciding])
     ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
     for (what, reason), servers in ordered[:_REASONS]:
-        yield NotJudged(what=what, reason=reason, servers=servers)
+        yield {"what": what, "reason": reason, "servers": servers}
     if rest := sum(n for _, n in ordered[_REASONS:]):
-        yield NotJudged(what="other", reason="other reasons", servers=rest)
+        yield {"what": "other", "reason": "other reasons", "servers": rest}
 
 
 def _unknowns(one: Entry, row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -214,4 +161,4 @@ def _unknowns(one: Entry, row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "limits", cut(clean(why.get("binding_limit", "unknown")), _REASON_LENGTH)
 
 
-PAGE = Page(POOL, "Pool", "pool.html", PoolView, load, PoolQuery)
+PAGE = Page(POOL, "Pool", "pool.html", load, PoolQuery)

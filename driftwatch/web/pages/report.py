@@ -5,8 +5,6 @@ from __future__ import annotations
 import difflib
 from typing import Any
 
-from pydantic import Field
-
 from driftwatch.notify.numbers import clean
 from driftwatch.report.document import SCHEMA_VERSION
 from driftwatch.report.forms import as_html_body
@@ -17,18 +15,7 @@ PATH = "/reports/{week}"
 _NEAR = 5
 
 
-class ReportView(View):
-    """One week's report."""
-
-    week: str
-    summary: str
-    reason: str | None = Field(description="why the page shows its summary alone")
-    document: dict[str, Any] = Field(description="as driftwatch report --json prints it")
-    before: Link | None
-    after: Link | None
-
-
-def load(visit: Visit) -> ReportView:
+def load(visit: Visit) -> View:
     """The report of the path's week; raises NotFound: there is none, with weeks near it."""
     name = visit.path["week"]
     weeks = sorted(week for week, _ in visit.store.kept_reports())
@@ -41,8 +28,8 @@ def load(visit: Visit) -> ReportView:
     # one that another version wrote may lack what this one draws
     is_drawn = document.get("schema_version") == SCHEMA_VERSION
     other = "another version of driftwatch wrote this report; its JSON has all of it"
-    return ReportView(
-        title=week_title(name),
+    return View.of(
+        week_title(name),
         week=name,
         summary=clean(str(document.get("summary") or "no summary")),
         reason=None if is_drawn else other,
@@ -56,9 +43,9 @@ def _link(week: str) -> Link:
     return Link(text=week_title(week), path=report_path(week))
 
 
-def drawn(view: ReportView) -> dict[str, str]:
+def drawn(view: Any) -> dict[str, str]:
     """The report itself, which is drawn as its file is."""
     return {} if view.reason else {"report": as_html_body(view.document)}
 
 
-PAGE = Page(PATH, "Report of a week", "report.html", ReportView, load, plots=drawn, api=PATH)
+PAGE = Page(PATH, "Report of a week", "report.html", load, plots=drawn, api=PATH)

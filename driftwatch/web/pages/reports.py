@@ -2,47 +2,26 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
-from pydantic import Field
-
 from driftwatch.errors import UsageError
 from driftwatch.notify.numbers import clean
 from driftwatch.report.week import week_named
-from driftwatch.web.page import Page, Part, View, Visit
-from driftwatch.web.paging import Paged, Slice, part_of
+from driftwatch.web.page import Page, View, Visit
+from driftwatch.web.paging import Paged, part_of
 
 PATH = "/reports"
 
 
-class WeekRow(Part):
-    """One week with a report."""
-
-    week: str
-    title: str
-    path: str
-    made_at: datetime
-
-
-class ReportsView(View):
-    """Weeks with a report, the newest first."""
-
-    rows: tuple[WeekRow, ...]
-    part: Slice
-    newest: str | None = Field(description="what the newest one says first; null: there is none")
-
-
-def load(visit: Visit) -> ReportsView:
+def load(visit: Visit) -> View:
     """The weeks of one part."""
     kept_weeks = visit.store.kept_reports()
     listed, part = part_of(kept_weeks, visit.query, PATH)
     newest = visit.store.report(kept_weeks[0][0]) if kept_weeks else None
-    return ReportsView(
-        title="Reports",
-        rows=tuple(
-            WeekRow(week=name, title=week_title(name), path=report_path(name), made_at=made_at)
+    return View.of(
+        "Reports",
+        rows=[
+            {"week": name, "title": week_title(name), "path": report_path(name), "made_at": made_at}
             for name, made_at in listed
-        ),
+        ],
         part=part,
         newest=None if newest is None else clean(str(newest.get("summary") or "")),
     )
@@ -61,4 +40,4 @@ def report_path(week: str) -> str:
     return f"{PATH}/{week}"
 
 
-PAGE = Page(PATH, "Reports", "reports.html", ReportsView, load, Paged, place=3, api=PATH)
+PAGE = Page(PATH, "Reports", "reports.html", load, Paged, place=3, api=PATH)

@@ -16,11 +16,10 @@ from driftwatch.notify.numbers import clean, cut, moment
 from driftwatch.notify.page import diagnosis_json
 from driftwatch.web.fleet_minutes import Fleet
 from driftwatch.web.fleet_states import concerning
-from driftwatch.web.incident_view import Line, PathStep
 from driftwatch.web.open_answers import answer_of, links_of, of_target, pending_of
-from driftwatch.web.page import Link, Moment, NotFound, Page, Query, Visit
+from driftwatch.web.page import Link, Moment, NotFound, Page, Query, View, Visit
 from driftwatch.web.pages.fleet import entries_of
-from driftwatch.web.pages.incident import incident_link, path_steps
+from driftwatch.web.pages.incident import Line, incident_link, path_steps
 from driftwatch.web.paths import TARGET, grafana_link, near, pool_link, target_link, target_path
 from driftwatch.web.target_answer import (
     TargetAnswer,
@@ -36,21 +35,13 @@ from driftwatch.web.target_minutes import (
     SCHEMA,
     SIGNAL_SCHEMA,
     SIGNALS,
+    Signals,
     changes,
     spans,
     usual,
     width_of,
 )
 from driftwatch.web.target_plots import target_plots
-from driftwatch.web.target_view import (
-    Change,
-    Episode,
-    Recent,
-    Signals,
-    Span,
-    TargetView,
-    Usual,
-)
 
 _USUAL_RANGE, _LONGEST, _SHORTEST = timedelta(hours=3), timedelta(days=35), timedelta(minutes=10)
 _RANGES = {"1 h": 1, "3 h": 3, "12 h": 12, "2 d": 48, "7 d": 168}
@@ -66,7 +57,7 @@ class TargetQuery(Query):
     until: Annotated[Moment | None, Field(alias="to", description="after from by 35 days")] = None
 
 
-def load(visit: Visit) -> TargetView:
+def load(visit: Visit) -> View:
     """The target over the range.
 
     Raises NotFound: there is no such target; UsageError: the range is none, or too long.
@@ -81,8 +72,8 @@ def load(visit: Visit) -> TargetView:
     answer = target_answer(visit.store, target, visit.web.plan, end)
     is_newest = fleet.end is None or until >= fleet.end - timedelta(minutes=1)
     open_ones = visit.store.open_now() if is_newest else []
-    return TargetView(
-        title=f"Target {cut(clean(target.key.text), 80)}",
+    return View.of(
+        f"Target {cut(clean(target.key.text), 80)}",
         target=target.key.text,
         pool=pool_link(target.pool or "default"),
         since=since,
@@ -90,7 +81,7 @@ def load(visit: Visit) -> TargetView:
         is_newest=is_newest,
         is_stale=fleet.is_stale(visit.now),
         **_no_data(visit, target, since, until, has_some=bool(len(scraped))),
-        ranges=tuple(_ranges(target, until, visit)),
+        ranges=list(_ranges(target, until, visit)),
         **_answer_parts(visit, target, answer, open_ones, fleet),
         **_measured(answer),
         signals=_signals(visit, target, answer, rows, (since, until)) if len(scraped) else None,
@@ -165,7 +156,7 @@ def _answer_parts(
     of_incident = answer_of([one for one in mine if one.id in about_it])
     entry = entries_of(fleet, incidents, visit.now)[fleet.places[target.key]]
     text = "no scrape in these ten minutes"
-    lines: tuple[Line, ...] = ()
+    lines: list[Line] = []
     if answer.finding is not None:
         own = [one for one in mine if "instance" in one.target and one.state == "firing"]
         text, lines = answer_lines(answer.finding, own)
@@ -182,15 +173,15 @@ def _answer_parts(
 def _measured(answer: TargetAnswer) -> dict[str, Any]:
     """What the ten minutes at the end of the range hold."""
     finding = answer.finding
-    lengths = () if finding is None else tuple(length_shares(finding))
+    lengths = [] if finding is None else list(length_shares(finding))
     return {
         "engine": None if finding is None else engine_line(finding),
         "window": window_line(answer),
-        "facts": tuple[Line, ...](fact_lines(answer)),
+        "facts": list(fact_lines(answer)),
         "path": _path(answer),
         "lengths": lengths,
         "without_lengths": None if lengths else _without_lengths(answer),
-        "limits": () if finding is None else limit_cells(finding),
+        "limits": [] if finding is None else limit_cells(finding),
     }
 
 
@@ -200,10 +191,10 @@ def _without_lengths(answer: TargetAnswer) -> str:
     return answer.finding.reasons.get("prompt_tokens_mean", "no request finished in these minutes")
 
 
-def _path(answer: TargetAnswer) -> tuple[PathStep, ...]:
+def _path(answer: TargetAnswer) -> list[dict[str, Any]]:
     finding = answer.finding
     if finding is None or finding.diagnosis is None:
-        return ()
+        return []
     before = finding.reference["values"] if finding.reference else {}
     return path_steps(diagnosis_json(finding.diagnosis, finding.reasons), before)
 
@@ -215,7 +206,7 @@ def _signals(
     rows: pl.DataFrame,
     span: tuple[datetime, datetime],
 ) -> Signals:
-    width = width_of(*span, rows)
+    width, now = width_of(*span, rows), answer.finding
     baseline, bands, why = answer.baseline, {}, "no baseline is in force"
     if baseline is not None:
         of = (baseline.since, baseline.until)
@@ -226,22 +217,20 @@ def _signals(
     episodes = visit.store.incidents_between(target.key, pool, span, _EPISODES)
     return Signals(
         span_seconds=width,
-        spans=tuple(Span(**row) for row in spans(rows, *span, width).iter_rows(named=True)),
-        recent=tuple(_recent(answer)),
-        usual=tuple(Usual(signal=name, low=low, high=high) for name, (low, high) in bands.items()),
+        spans=spans(rows, *span, width).to_dicts(),
+        recent={} if now is None else {name: now.evidence.get(name) for name in SIGNALS},
+        usual=bands,
         without_usual=None if bands else why,
-        episodes=tuple(
-            Episode(started_at=one.started_at, resolved_at=one.resolved_at, link=incident_link(one))
+        episodes=[
+            {
+                "started_at": one.started_at,
+                "resolved_at": one.resolved_at,
+                "link": incident_link(one),
+            }
             for one in episodes
-        ),
-        changes=tuple(Change(at=at, what=what) for at, what in changes(rows)[-_CHANGES:]),
+        ],
+        changes=changes(rows)[-_CHANGES:],
     )
 
 
-def _recent(answer: TargetAnswer) -> Iterator[Recent]:
-    if answer.finding is not None:
-        for name in SIGNALS:
-            yield Recent(signal=name, value=answer.finding.evidence.get(name))
-
-
-PAGE = Page(TARGET, "Target", "target.html", TargetView, load, TargetQuery, plots=target_plots)
+PAGE = Page(TARGET, "Target", "target.html", load, TargetQuery, plots=target_plots)
