@@ -118,18 +118,15 @@ def command(
 def _told(configured: Settings, plan: Plan) -> list[Check]:
     """Whether receivers can be used, and whether pages reach one."""
     from driftwatch.doctor.checkup import (
-        app_checks,
         receiver_checks,
         route_checks,
         secret_file_checks,
     )
-    from driftwatch.receivers.registry import shortcomings_of
     from driftwatch.service.needs import receiver_files
     from driftwatch.service.receivers import subscriptions_of
     from driftwatch.settings.secret_files import secret_files
 
     checks = receiver_checks(receiver_files(configured))
-    checks += app_checks((one.name, shortcomings_of(one)) for one in configured.receivers)
     checks += secret_file_checks(secret_files(configured))
     subscriptions = subscriptions_of(configured)
     if subscriptions:

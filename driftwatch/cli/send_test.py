@@ -19,7 +19,7 @@ def send_test_page(receiver: str, config: Path, *, resolve: bool) -> int:
     ``resolve``: send the resolve of that page as well. Raises UsageError: no such receiver.
     """
     # an import of a verb must stay cheap: these bring requests and slack_sdk
-    from driftwatch.receivers.registry import build_senders, sample_pages, shortcomings_of
+    from driftwatch.receivers.registry import build_senders, sample_pages
     from driftwatch.receivers.sender import message_of
     from driftwatch.settings import load_settings
 
@@ -45,8 +45,6 @@ def send_test_page(receiver: str, config: Path, *, resolve: bool) -> int:
     if settings.pagerduty is not None and not resolve:
         text += "; PagerDuty keeps it open: --resolve ends it"
     click.echo(text, err=settings.stdout is not None)
-    for shortcoming in shortcomings_of(settings):
-        click.echo(f"warning: {shortcoming}", err=True)
     if refused := (conversation or {}).get("refused"):
         click.echo(f"REFUSED for {refused}", err=True)
         return EXIT_PROBLEM

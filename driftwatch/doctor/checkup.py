@@ -260,13 +260,6 @@ def receiver_checks(receivers: Iterable[tuple[str, str | None]]) -> list[Check]:
     return checks or [none]
 
 
-def app_checks(receivers: Iterable[tuple[str, Sequence[str]]]) -> list[Check]:
-    """What receivers lack: name and each thing that does not work."""
-    return [
-        Check("WARNING", name, f"receiver: {text}") for name, texts in receivers for text in texts
-    ]
-
-
 def secret_file_checks(files: Iterable[Path]) -> list[Check]:
     """Secret files that every user of the machine can read."""
     return [

@@ -82,15 +82,6 @@ def _maker(receiver: ReceiverSettings) -> Callable[[], Sender]:
     return lambda: module.sender_of(receiver.name, settings)
 
 
-def shortcomings_of(receiver: ReceiverSettings) -> list[str]:
-    """What of a receiver will not work, as its service says; of most kinds nothing is known."""
-    if receiver.slack is None:
-        return []
-    from driftwatch.receivers.slack_checkup import shortcomings
-
-    return shortcomings(receiver.name, receiver.slack)
-
-
 _NAME_LIMIT = 40
 
 

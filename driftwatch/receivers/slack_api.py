@@ -21,7 +21,6 @@ from driftwatch.receivers.http import Limits, exchange, incomplete, post
 from driftwatch.receivers.sender import refusal, retry_after
 
 LIMITS = Limits(answer_bytes=1024 * 1024, whole=True)  # a page of conversations.history
-SCOPES_HEADER = "x-oauth-scopes"
 _RETRY_SECONDS = 30.0  # without a Retry-After, as Slack's own clients
 _LONGEST_CODE = 60
 # passes by itself; of the first three some of the work may be done
@@ -88,16 +87,12 @@ class SlackApi:
 
         Raises SlackRefusal: Slack answered that it is not ok; DeliveryError: there was no answer.
         """
-        return self._call(method, orjson.dumps(document), "application/json;charset=utf-8")[0]
+        return self._call(method, orjson.dumps(document), "application/json;charset=utf-8")
 
     def ask(self, method: str, **arguments: str) -> dict[str, Any]:
         """Call a method that reads: these take forms. Raises as above."""
-        return self._ask(method, arguments)[0]
-
-    def scopes(self) -> frozenset[str]:
-        """What the token may do, as the header of ``auth.test`` names it. Raises as above."""
-        headers = self._ask("auth.test", {})[1]
-        return frozenset(filter(None, map(str.strip, headers.get(SCOPES_HEADER, "").split(","))))
+        form = "application/x-www-form-urlencoded"
+        return self._call(method, urlencode(arguments).encode(), form)
 
     def outside(self, url: str, document: Mapping[str, Any]) -> None:
         """Post JSON to an address that Slack named, without the token.
@@ -124,15 +119,7 @@ class SlackApi:
         same = host == domain or host.endswith(f".{domain}")
         return same and other.scheme in secure and usual_port and other.username is None
 
-    def _ask(
-        self, method: str, arguments: Mapping[str, str]
-    ) -> tuple[dict[str, Any], Mapping[str, str]]:
-        form = "application/x-www-form-urlencoded"
-        return self._call(method, urlencode(arguments).encode(), form)
-
-    def _call(
-        self, method: str, body: bytes, content_type: str
-    ) -> tuple[dict[str, Any], Mapping[str, str]]:
+    def _call(self, method: str, body: bytes, content_type: str) -> dict[str, Any]:
         headers = {"Content-Type": content_type, "Authorization": f"Bearer {self.token}"}
         answer = exchange(self.name, urljoin(self.url, method), body, headers, self.limits)
         # raised here, outside every handler: a library's error text holds addresses
@@ -151,7 +138,7 @@ class SlackApi:
             if refused.code in ("ratelimited", "rate_limited"):
                 refused.retry_after_seconds = retry_after(answer.headers) or _RETRY_SECONDS
             raise refused
-        return document, answer.headers
+        return document
 
 
 def _object(text: str) -> dict[str, Any] | None:

@@ -10,7 +10,7 @@ from driftwatch.report.decisions import decisions
 from driftwatch.report.drift import cost, drift_rows
 from driftwatch.report.incidents import incident_rows, notice_counts, targets_of
 from driftwatch.report.material import Material
-from driftwatch.report.pools import by_day, pool_names, pool_rows
+from driftwatch.report.pools import pool_names, pool_rows
 from driftwatch.report.tallies import advice_record, pages
 from driftwatch.report.text import message_lines, summary
 from driftwatch.report.timeline import timelines
@@ -51,7 +51,6 @@ def week_document(material: Material) -> dict[str, Any]:
         "notices": notice_counts(material),
         "pools": pool_rows(material),
         "timelines": timelines(material),
-        "days": by_day(material),
         "rules": {
             "sha256": material.rules.sha256,
             "enabled": material.rules.rules,

@@ -1,4 +1,4 @@
-"""Drawings of the report: the week of a pool, lengths by day. Pure."""
+"""Drawings of the report: the week of a pool. Pure."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ from typing import Any, NamedTuple
 
 from driftwatch.notify.numbers import (
     clean,
-    figure,
     percent,
-    times,
-    tokens,
 )
 from driftwatch.plots.plot import Plot, Series, plot
 from driftwatch.plots.scales import Axis
 from driftwatch.report.drift import compact
-from driftwatch.report.tables import UNKNOWN, Document, speed_text
+from driftwatch.report.tables import Document, speed_text
 
 Row = Mapping[str, Any]
 _SPAN, _CHANGE, _GREY = 1, 3, 4  # colours of incidents, changes and a baseline
@@ -44,15 +41,9 @@ _IN_TARGET = _Signal(
 _RATE = _Signal("tokens_per_second", "tokens/s", Axis("tokens/s", low=0.0, is_robust=True))
 
 
-def plots_of(document: Document) -> dict[str, list[Plot]]:
-    """Key of a section → its drawings, of the pools that have a timeline."""
-    timelines = document.get("timelines", ())
-    names = [timeline["pool"] for timeline in timelines]
-    pools = [pool for name in names for pool in document["pools"] if pool["pool"] == name]
-    return {
-        "week": [one for timeline in timelines for one in week_plots(timeline)],
-        "lengths": [one for pool in pools for one in length_plots(document, pool)],
-    }
+def plots_of(document: Document) -> list[Plot]:
+    """The drawings of the week, of the pools that have a timeline."""
+    return [one for timeline in document.get("timelines", ()) for one in week_plots(timeline)]
 
 
 def week_plots(timeline: Row) -> Iterator[Plot]:
@@ -151,37 +142,3 @@ def _target_finding(timeline: Row) -> str:
 def _rate_finding(timeline: Row) -> str:
     values = [value for value in timeline["tokens_per_second"] if value is not None]
     return f"{compact(min(values))} to {compact(max(values))} tokens/s"
-
-
-def length_plots(document: Document, pool: Row) -> Iterator[Plot]:
-    """Mean lengths of a pool over the days of four weeks, what it was tuned for dashed."""
-    days = [row for row in document["days"] if row["pool"] == pool["pool"]]
-    if sum(1 for row in days if row["prompt_tokens_mean"]) < 2:
-        return  # one day is a number, and no line
-    words, series = [], []
-    at = [_stamp(f"{row['day']}T12:00:00+00:00") for row in days]
-    stems = ("prompt_tokens", "generation_tokens")
-    for colour, (stem, word) in enumerate(zip(stems, ("prompts", "generations"), strict=True)):
-        length = pool[stem]
-        if length["ratio"] is not None:
-            words.append(f"{word} {times(length['ratio'], 3)} of what it was tuned for")
-        elif length["mean"] is not None:
-            words.append(f"{word} {figure(length['mean'])} tokens, no baseline")
-        values = [row[f"{stem}_mean"] for row in days]
-        series.append(Series("line", word, at, values, colour=colour))
-        if length["reference_mean"] is not None:
-            name = f"{word}, tuned for"
-            series.append(Series("level", name, y=[length["reference_mean"]], colour=colour + 2))
-    numbers = [(row["day"], *(_tokens(row[f"{stem}_mean"]) for stem in stems)) for row in days]
-    yield plot(
-        f"{clean(pool['pool'])}: {', '.join(words) or 'no finished request'}",
-        series,
-        Axis("", is_time=True),
-        Axis("tokens, mean", low=0.0, is_robust=True),
-        header=("day", "prompt tokens", "generation tokens"),
-        rows=numbers,
-    )
-
-
-def _tokens(mean: float | None) -> str:
-    return UNKNOWN if mean is None else tokens(mean)

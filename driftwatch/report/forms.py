@@ -73,11 +73,10 @@ def _top(document: Document) -> dict[str, Any]:
 
 
 def _sections_with_figures(document: Document) -> Iterator[tuple[Section, list[Plot], str]]:
-    """The sections, three of them with plots, and how many pools are not drawn."""
+    """The sections, the week with its plots, and how many pools are not drawn."""
     names = {timeline["pool"] for timeline in document.get("timelines", ())}
     more = sum(1 for pool in document["pools"] if pool["pool"] not in names)
     note = f"{many(more, 'pool')} not drawn; the tables have them." if more > 0 else ""
-    plots = plots_of(document)
     for section in below(document):
-        own = plots.get(section.key, [])
+        own = plots_of(document) if section.key == "week" else []
         yield section, own, note if own else ""

@@ -11,7 +11,6 @@ import polars as pl
 
 from driftwatch.model import Incident, Slo, TargetKey
 from driftwatch.report.cells import no_cells
-from driftwatch.report.days import no_days
 from driftwatch.report.week import Week
 from driftwatch.verify.verification import Verification
 
@@ -75,7 +74,6 @@ class Material:
     until: datetime  # the report ends before it: the week's end, or now where the week is not over
     cells: pl.DataFrame = field(default_factory=no_cells)  # CELL_SCHEMA, of the week
     span: tuple[datetime, datetime] | None = None  # start of its first row, end of its last
-    days: pl.DataFrame = field(default_factory=no_days)  # of the month before ``until``
     # of the windows of baselines, as far as their minutes are kept; of drawn pools
     baseline_cells: pl.DataFrame = field(default_factory=no_cells)
     incidents: Sequence[Incident] = ()  # open in the week or in the week before it; resolved too

@@ -23,14 +23,12 @@ def of_pools(document: Document) -> Iterator[Section]:
 
 
 def _lengths(document: Document) -> Iterator[Section]:
-    """Lengths of the week against what each pool was tuned for; quantiles with their cell."""
+    """Lengths of the week against what each pool was tuned for."""
     columns: Mapping[str, Callable[[Document], str]] = {
         "pool": lambda row: row["pool"],
         "tokens": lambda row: row["word"],
         "n": lambda row: or_unknown(row["n"], compact),
         "mean": lambda row: tokens(row["mean"]) if row["mean"] else row["reason"] or UNKNOWN,
-        "p50": lambda row: _quantile(row, "p50"),
-        "p95": lambda row: _quantile(row, "p95"),
         "tuned for": lambda row: tokens(r) if (r := row["reference_mean"]) else "no reference",
         "ratio": lambda row: "not compared" if row["ratio"] is None else times(row["ratio"], 3),
         "by": lambda row: row["tuned_for"] or "no baseline, no tuned_for",
@@ -40,26 +38,8 @@ def _lengths(document: Document) -> Iterator[Section]:
         for pool in document["pools"]
         for word in ("prompt", "generation")
     ]
-    note = (
-        "Quantiles lie in the named cell of the histogram, interpolated inside it; they are of "
-        "whole days."
-    )
     title = "Lengths against the baseline and tuned_for"
-    yield from table("lengths", title, columns, rows, (note,), (2, 3, 6, 7))
-
-
-def _quantile(length: Document, name: str) -> str:
-    """``1.2k in (1k, 2k]``."""
-    if length[name] is None:
-        return UNKNOWN
-    low, high = length[f"{name}_lower"], length[f"{name}_upper"]
-    return f"{_short(length[name])} in ({_short(low or 0.0)}, {_short(high)}]"
-
-
-def _short(mean: float | None) -> str:
-    if mean is None:
-        return "∞"
-    return f"{mean:.3g}" if mean < 1000 else f"{mean / 1000:.3g}k"
+    yield from table("lengths", title, columns, rows, numeric=(2, 3, 4, 5))
 
 
 def _caps(document: Document) -> Iterator[Section]:

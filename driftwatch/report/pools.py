@@ -7,12 +7,10 @@ from typing import Any
 
 import polars as pl
 
-from driftwatch.notify.numbers import utc_text
 from driftwatch.report.cells import HOUR_SECONDS
-from driftwatch.report.days import LENGTHS
 from driftwatch.report.material import Material, Reference
-from driftwatch.signals.histograms import quantile
 
+LENGTHS = ("prompt_tokens", "generation_tokens")
 # a cap counts as reached where so much of it ran, as in the limits model
 REACHED = 0.95
 
@@ -29,7 +27,6 @@ def pool_rows(material: Material) -> list[dict[str, Any]]:
 
 def _pool(material: Material, name: str) -> dict[str, Any]:
     cells = material.cells.filter(pl.col("pool") == name)
-    days = material.days.filter(pl.col("pool") == name, pl.col("day") >= material.since)
     slo = material.slos.get(name)
     reference = _reference(material.references, name)
     return {
@@ -46,7 +43,7 @@ def _pool(material: Material, name: str) -> dict[str, Any]:
         "finished_requests": _total(cells, "finished_requests_total"),
         "requests_over_target": _over(cells),
         "tuned_for": None if reference is None else reference.said_by,
-        **{stem: _length(stem, cells, days, reference) for stem in LENGTHS},
+        **{stem: _length(stem, cells, reference) for stem in LENGTHS},
         "requests_per_forward_pass": _batch(cells, reference),
         "caps": _caps(cells) | {"max_num_seqs_since": _cap_since(material, name)},
     }
@@ -77,44 +74,17 @@ def _over(cells: pl.DataFrame) -> dict[str, float | None]:
     }
 
 
-def _length(
-    stem: str, cells: pl.DataFrame, days: pl.DataFrame, reference: Reference | None
-) -> dict[str, Any]:
-    """Mean and quantiles of the week, the reference's mean, and how far they are apart."""
+def _length(stem: str, cells: pl.DataFrame, reference: Reference | None) -> dict[str, Any]:
+    """Mean of the week, the reference's mean, and how far they are apart."""
     n = _total(cells, f"{stem}_count")
     mean = float(cells[f"{stem}_sum"].sum()) / n if n else None
     before = None if reference is None else reference.values.get(f"{stem}_mean")
-    quantiles = _quantile_of(days, stem, 0.5) | _quantile_of(days, stem, 0.95)
     return {
         "mean": mean,
         "n": n,
         "reference_mean": before,
         "ratio": mean / before if mean and before else None,
         "reason": None if mean else "no finished request",
-        **{name.removeprefix(f"{stem}_"): value for name, value in quantiles.items()},
-    }
-
-
-def _quantile_of(days: pl.DataFrame, stem: str, q: float) -> dict[str, float | None]:
-    """A quantile of the days' histograms added up, with the cell that it lies in.
-
-    Histograms of other edges than most of them are left out.
-    """
-    name = f"{stem}_p{round(100 * q)}"
-    added: dict[tuple[float, ...], list[float]] = {}
-    for buckets, edges in days.select(f"{stem}_buckets", f"{stem}_edges").iter_rows():
-        if buckets:
-            sums = added.get(tuple(edges), [0.0] * len(edges))
-            added[tuple(edges)] = [one + other for one, other in zip(sums, buckets, strict=True)]
-    if not added:
-        return dict.fromkeys((name, f"{name}_lower", f"{name}_upper"))
-    edges, counts = max(sorted(added.items()), key=lambda pair: pair[1][-1])
-    lists = [pl.Series([list(v)], dtype=pl.List(pl.Float64)) for v in (counts, edges)]
-    estimate = quantile(lists[0], lists[1], q)
-    return {
-        name: estimate.value[0],
-        f"{name}_lower": estimate.lower[0],
-        f"{name}_upper": estimate.upper[0],
     }
 
 
@@ -170,21 +140,3 @@ def _cap_since(material: Material, pool: str) -> str | None:
     ]
     last = max(changes, key=lambda change: change.at, default=None)
     return None if last is None else last.what["max_num_seqs"][1]
-
-
-def by_day(material: Material) -> list[dict[str, Any]]:
-    """Mean lengths of the days before the week's end, a row a pool and day: what the plots show."""
-    days = material.days.filter(pl.col("pool").is_not_null()).sort("pool", "day")
-    return [
-        {
-            "pool": name,
-            "day": utc_text(day)[:10],
-            **{f"{stem}_mean": _day_mean(rows, stem) for stem in LENGTHS},
-        }
-        for (name, day), rows in days.group_by("pool", "day", maintain_order=True)
-    ]
-
-
-def _day_mean(rows: pl.DataFrame, stem: str) -> float | None:
-    n = _total(rows, f"{stem}_count")
-    return float(rows[f"{stem}_sum"].sum()) / n if n else None

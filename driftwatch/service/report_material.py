@@ -18,7 +18,6 @@ from driftwatch.model import Incident, Slo, TargetKey
 from driftwatch.pipeline.plan import Plan
 from driftwatch.recommend.advice import DERIVED_TIMES
 from driftwatch.report.cells import cells_of, no_cells
-from driftwatch.report.days import days_of, no_days
 from driftwatch.report.material import (
     AdviceGiven,
     Marked,
@@ -34,7 +33,6 @@ from driftwatch.rulebook.rules import Rule
 from driftwatch.store.incidents import USEFUL
 from driftwatch.store.store import Store
 
-MONTH = timedelta(days=28)
 _DAY = timedelta(days=1)
 # A report reads so many incidents of its two weeks; a fleet that pages more has another problem.
 MOST_INCIDENTS = 10_000
@@ -45,7 +43,7 @@ _BASELINE_REACH = timedelta(days=2)
 
 
 class Folded:
-    """Rows folded into cells and days, a part of a day at a time.
+    """Rows folded into cells, a part of a day at a time.
 
     Args:
         slos: pool → latency targets.
@@ -54,7 +52,6 @@ class Folded:
     def __init__(self, slos: Mapping[str, Slo]) -> None:
         self._slos = slos
         self._cells: list[pl.DataFrame] = []
-        self._days: list[pl.DataFrame] = []
         self.span: tuple[datetime, datetime] | None = None  # first row's start, last one's end
 
     def add(self, rows: pl.DataFrame) -> None:
@@ -70,21 +67,11 @@ class Folded:
                 else (min(first, self.span[0]), max(last, self.span[1]))
             )
 
-    def add_day(self, rows: pl.DataFrame) -> None:
-        """Rows of a whole day."""
-        if len(rows):
-            self._days.append(days_of(rows))
-
     @property
     def cells(self) -> pl.DataFrame:
         """All of them, by instance, engine and end."""
         every = pl.concat([no_cells(), *self._cells])
         return every.sort("instance", "engine", "end")
-
-    @property
-    def days(self) -> pl.DataFrame:
-        """All of them, by day, instance and engine."""
-        return pl.concat([no_days(), *self._days]).sort("day", "instance", "engine")
 
 
 def slos_of(plan: Plan) -> dict[str, Slo]:
@@ -133,11 +120,8 @@ def gather(store: Store, plan: Plan, week: Week, *, until: datetime | None = Non
     derived = _derived(references, configured)
     slos = {**derived, **configured}
     folded = Folded(slos)
-    since = _midnight(end) - MONTH
     for day in _days_between(week.start, end):
         _fold_day(store, folded, day, min(day + _DAY, end))
-    for day in _days_between(since, week.start):
-        folded.add_day(store.past(day, day + _DAY))
     cells = folded.cells
     if cells.is_empty():
         raise NoVerdict(
@@ -154,7 +138,6 @@ def gather(store: Store, plan: Plan, week: Week, *, until: datetime | None = Non
         until=end,
         cells=cells,
         span=folded.span,
-        days=folded.days,
         incidents=_incidents_until(incidents, end),
         verifications=store.verifications(first, end),
         advice=_advice(store, first, end),
@@ -191,12 +174,6 @@ def _baseline_cells(store: Store, material: Material) -> pl.DataFrame:
     return folded.cells
 
 
-def _midnight(at: datetime) -> datetime:
-    """The first midnight that is not before a time."""
-    day = at.replace(hour=0, minute=0, second=0, microsecond=0)
-    return day if day == at else day + _DAY
-
-
 def _advice(store: Store, since: datetime, until: datetime) -> list[AdviceGiven]:
     return [
         AdviceGiven(
@@ -217,7 +194,7 @@ def _days_between(start: datetime, end: datetime) -> Iterator[datetime]:
 
 
 def _fold_day(store: Store, folded: Folded, day: datetime, end: datetime) -> None:
-    """One day into cells and a row of each target, so many targets at a time."""
+    """One day into cells, so many targets at a time."""
     first = store.past(day, day + timedelta(minutes=10))
     last = store.past(end - timedelta(minutes=10), end)
     keys = [
@@ -231,12 +208,10 @@ def _fold_day(store: Store, folded: Folded, day: datetime, end: datetime) -> Non
     if len(keys) <= _TARGETS_AT_ONCE:  # who came and left between is found as well
         rows = store.past(day, end)
         folded.add(rows)
-        folded.add_day(rows)
         return
     for some in range(0, len(keys), _TARGETS_AT_ONCE):
         rows = store.past(day, end, keys[some : some + _TARGETS_AT_ONCE])
         folded.add(rows)
-        folded.add_day(rows)
 
 
 def _incidents_until(incidents: Iterable[Incident], until: datetime) -> list[Incident]:

@@ -12,7 +12,7 @@ from report_cases import WEEK, cell, cells
 
 from driftwatch.model import Slo
 from driftwatch.plots.scales import robust_high
-from driftwatch.report.figures import length_plots, week_plots
+from driftwatch.report.figures import week_plots
 from driftwatch.report.material import Material
 from driftwatch.report.timeline import timelines
 
@@ -81,17 +81,3 @@ def test_the_baselines_usual_range_and_the_required_share_are_drawn() -> None:
     plots = list(week_plots(timeline))
     assert all("usual in the baseline" in one.svg for one in plots)
     assert "required" in plots[1].svg and "required" not in plots[0].svg
-
-
-def test_lengths_are_drawn_against_what_they_were_tuned_for() -> None:
-    days = [
-        {"pool": "p", "day": f"2026-11-{16 + n}", "prompt_tokens_mean": 500.0 + 100 * n,
-         "generation_tokens_mean": 200.0}
-        for n in range(7)
-    ]  # fmt: skip
-    length = {"ratio": 1.6, "mean": 800.0, "reference_mean": 500.0}
-    pool = {"pool": "p", "prompt_tokens": length, "generation_tokens": {**length, "ratio": None}}
-    (drawn,) = length_plots({"days": days}, pool)
-    assert drawn.title.startswith("p: prompts ×1.60 of what it was tuned for")
-    assert "prompts, tuned for" in drawn.svg and len(drawn.rows) == 7
-    assert list(length_plots({"days": days[:1]}, pool)) == []
