@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -39,8 +40,8 @@ def print_history(store: Store, id_prefix: str, now: datetime, as_json: bool) ->
     ]
     if as_json:
         data = as_data(incident) | {
-            "deliveries": [_delivery_data(one) for one in deliveries],
-            "actions": [_action_data(one) for one in actions],
+            "deliveries": [replace(one, payload=None) for one in deliveries],
+            "actions": actions,
             "silences": [one.id for one in silences],
         }
         print_json({"schema_version": 1, "incident": data})
@@ -85,27 +86,3 @@ def _delivery_row(one: Delivery, now: datetime) -> tuple[str, ...]:
 def _action_row(one: Action, now: datetime) -> tuple[str, ...]:
     comment = f": {one.comment}" if one.comment else ""
     return (one.action, "", f"{one.by}{comment}", f"via {one.via}")
-
-
-def _delivery_data(one: Delivery) -> dict[str, Any]:
-    return {
-        "event": one.event,
-        "number": one.number,
-        "receiver": one.receiver,
-        "reason": one.reason,
-        "status": one.status,
-        "planned_at": utc_text(one.planned_at),
-        "sent_at": None if one.sent_at is None else utc_text(one.sent_at),
-        "attempts": one.attempts,
-        "last_error": one.last_error,
-    }
-
-
-def _action_data(one: Action) -> dict[str, Any]:
-    return {
-        "action": one.action,
-        "at": utc_text(one.at),
-        "by": one.by,
-        "comment": one.comment,
-        "via": one.via,
-    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,6 @@ from driftwatch.notify.numbers import moment, utc_text
 
 if TYPE_CHECKING:
     from driftwatch.model import Incident
-    from driftwatch.store.incidents import Mark
 
 HEADER = ("ID", "STATE", "SEVERITY", "SINCE UTC", "TARGET", "ALERT")
 
@@ -81,7 +81,7 @@ def command(
         listed = [
             {
                 **as_data(i),
-                "mark": mark_data(marks.get(i.id)),
+                "mark": marks.get(i.id),
                 "note": notes.get(i.id),
                 "reaches_nobody": reaches_nobody(i, notified),
             }
@@ -173,43 +173,12 @@ def full_row(incident: Incident, note: str = "") -> tuple[str, ...]:
     )
 
 
-def mark_data(mark: Mark | None) -> dict[str, Any] | None:
-    """The mark of a page as JSON values; None: nobody marked it."""
-    if mark is None:
-        return None
-    return {
-        "mark": mark.mark,
-        "at": utc_text(mark.at),
-        "by": mark.by,
-        "because": mark.because or None,
-    }
-
-
 def as_data(incident: Incident) -> dict[str, Any]:
-    """An incident as JSON values."""
+    """An incident as it is stored, its page as receivers get it."""
     from driftwatch.notify.page_values import public
 
-    return {
-        "id": incident.id,
-        "key": incident.key,
-        "rule": incident.rule,
-        "alert": incident.alert,
-        "severity": incident.severity,
-        "target": dict(incident.target),
-        "state": incident.state,
-        "started_at": _time(incident.started_at),
-        "last_true_at": _time(incident.last_true_at),
-        "firing_at": _time(incident.firing_at),
-        "resolved_at": _time(incident.resolved_at),
-        "acknowledged_at": _time(incident.acknowledged_at),
-        "acknowledged_by": incident.acknowledged_by,
-        "acknowledged_comment": incident.acknowledged_comment,
-        "silenced_by": incident.silenced_by,
-        "inhibited_by": incident.inhibited_by,
-        "true_seconds": incident.true_seconds,
-        "false_seconds": incident.false_seconds,
-        "page": None if incident.page is None else public(incident.page),
-    }
+    page = None if incident.page is None else public(incident.page)
+    return {**asdict(replace(incident, page=None)), "page": page}
 
 
 def _time(at: datetime | None) -> str | None:

@@ -9,7 +9,7 @@ import click
 from driftwatch.cli.database import person, written
 from driftwatch.cli.history import History
 from driftwatch.cli.history_options import history_options, json_option
-from driftwatch.cli.incidents import as_data, mark_data, target_text
+from driftwatch.cli.incidents import as_data, target_text
 from driftwatch.cli.output import print_json, print_wrapped
 from driftwatch.clock import SystemClock
 from driftwatch.errors import UsageError
@@ -65,7 +65,7 @@ def command(
                 )
         incident = store.incident(incident_id)
     if as_json:
-        data = {**as_data(incident), "mark": mark_data(mark)}
+        data = {**as_data(incident), "mark": mark}
         print_json({"schema_version": 1, "incident": data})
         return
     what = f"{incident.alert} {target_text(incident.target)}"

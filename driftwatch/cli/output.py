@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from pydantic_core import to_jsonable_python
 
 from driftwatch.errors import UsageError
 from driftwatch.notify.layout import needs_ascii, spell, wrap
@@ -19,8 +20,9 @@ _WIDTH = 80
 
 
 def print_json(document: Mapping[str, Any]) -> None:
-    """One document on one line, its keys in order."""
-    click.echo(json.dumps(document, sort_keys=True, allow_nan=False))
+    """One document on one line, its keys in order; what is stored is dumped as it is."""
+    text = json.dumps(document, sort_keys=True, allow_nan=False, default=to_jsonable_python)
+    click.echo(text)
 
 
 def print_wrapped(

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
-from sqlglot import exp
-from sqlglot.dialects.dialect import Dialect
+import polars as pl
 
 from driftwatch.collect.registry import BY_COLUMN
 from driftwatch.condition import Condition
-from driftwatch.condition_text import read_tokens
 from driftwatch.doctor.checks import Check
 from driftwatch.evidence import BY_NAME, COLUMNS, Column, Need
 from driftwatch.model import Serving, Target, TargetKey
 from driftwatch.pipeline.plan import Pool
+from driftwatch.rulebook.comparisons import Joined, Part, parts_of
 from driftwatch.rulebook.rules import Rule
 
 # Registry column → what the evidence takes where it is not on the page: vLLM before
@@ -35,10 +34,6 @@ _PAST: Mapping[str, str] = {
     "latency_creeps": "7 days of history",
     "pin_lengths_moved": "a baseline and two days of history",
 }
-_Truth = Literal["true", "false", "unknown"]
-_Truths = frozenset[_Truth]
-_OPEN: _Truths = frozenset(("true", "false"))
-_NEGATED: dict[_Truth, _Truth] = {"true": "false", "false": "true", "unknown": "unknown"}
 
 
 # Metrics that only servers with a feature have: without it nothing is missing.
@@ -212,44 +207,22 @@ def can_be_true(condition: Condition, never_known: frozenset[str]) -> bool:
     Every comparison is looked at by itself: of ``a > 2 AND a < 1`` each side can be true, and so
     it counts as one that can.
 
-    ``condition``: a checked one; ``never_known``: columns that are NULL in every row.
+    ``condition``: of a rule; ``never_known``: columns that are NULL in every row.
     """
     if not condition.columns & never_known:
         return True
-    tokens = read_tokens(condition.text, BY_NAME)
-    (root,) = Dialect.get_or_raise(None).parser().parse(tokens, condition.text)
-    assert root is not None  # noqa: S101 - the condition was checked
-    return "true" in _truths(root, never_known, condition.false_when_unknown)
+    return _can_hold(parts_of(condition), never_known)
 
 
-def _truths(node: exp.Expr, dark: Set[str], lenient: Set[str]) -> _Truths:
-    """Which of true, false and unknown the node can be; never too few of them."""
-    match node:
-        case exp.Paren():
-            return _truths(node.this, dark, lenient)
-        case exp.Not(this=exp.Between() | exp.In()):
-            pass  # a comparison, as a condition reads it
-        case exp.Not():
-            return frozenset(_NEGATED[truth] for truth in _truths(node.this, dark, lenient))
-        case exp.And() | exp.Or():
-            # in order of strength: the stronger of both sides is what they are together
-            order: tuple[_Truth, ...] = ("false", "unknown", "true")
-            if isinstance(node, exp.Or):
-                order = ("true", "unknown", "false")
-            first = _truths(node.this, dark, lenient)
-            second = _truths(node.expression, dark, lenient)
-            return frozenset(min(a, b, key=order.index) for a in first for b in second)
-        case exp.Is():
-            return frozenset(("true",)) if _reads(node, dark) else _OPEN
-        case exp.Boolean():
-            return frozenset(("true" if node.this else "false",))
-    if not _reads(node, dark):
-        return _OPEN
-    return frozenset(("false",)) if _reads(node, lenient) else frozenset(("unknown",))
-
-
-def _reads(node: exp.Expr, names: Set[str]) -> bool:
-    return any(column.name in names for column in node.find_all(exp.Column))
+def _can_hold(part: Part, dark: Set[str]) -> bool:
+    if isinstance(part, Joined):
+        return (all if part.how == "all" else any)(_can_hold(one, dark) for one in part.parts)
+    if part.columns and not dark & set(part.columns):
+        return True
+    kinds = {"float": pl.Float64, "bool": pl.Boolean, "string": pl.String}
+    unknown = {name: pl.Series([None], dtype=kinds[BY_NAME[name].dtype]) for name in part.columns}
+    row = pl.DataFrame(unknown or {"": [None]})
+    return row.select(part.truth.alias("holds"))["holds"][0] is True
 
 
 def waiting(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from driftwatch.incidents.delivery import PlannedDelivery
@@ -55,14 +56,5 @@ def _restated(page: Mapping[str, Any], planned: PlannedDelivery) -> dict[str, An
 
 
 def silence_json(silence: Silence) -> dict[str, Any]:
-    """A silence as JSON values."""
-    return {
-        "id": silence.id,
-        "matchers": [matcher.text for matcher in silence.matchers],
-        "starts_at": utc_text(silence.starts_at),
-        "until": utc_text(silence.until),
-        "created_by": silence.created_by,
-        "created_at": utc_text(silence.created_at),
-        "comment": silence.comment,
-        "expired_at": None if silence.expired_at is None else utc_text(silence.expired_at),
-    }
+    """A silence as it is stored, its matchers as people write them."""
+    return {**asdict(silence), "matchers": [matcher.text for matcher in silence.matchers]}

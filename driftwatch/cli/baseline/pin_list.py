@@ -61,7 +61,16 @@ def list_command(name: str | None, as_json: bool, history: History) -> None:
         document = {
             "schema_version": 1,
             "pins": [_pin_data(pin, notes) for pin in pins.every],
-            "arming": [_waiting_data(one) for one in waiting],
+            "arming": [
+                {
+                    **one.target.key._asdict(),
+                    "pool": one.target.pool,
+                    "lacking": one.lacking,
+                    "no_verdict_before": one.earliest,
+                    "reason": one.text,
+                }
+                for one in waiting
+            ],
             "arming_more": more,
         }
         print_json(document)
@@ -107,17 +116,6 @@ def _pin_data(pin: Baseline, notes: Mapping[str, str]) -> dict[str, object]:
         "is_armed": pin.model is not None,
         "arming": pin.arming,
         "note": notes.get(pin.id),
-    }
-
-
-def _waiting_data(one: Waiting) -> dict[str, object]:
-    return {
-        "instance": one.target.key.instance,
-        "engine": one.target.key.engine,
-        "pool": one.target.pool,
-        "lacking": one.lacking,
-        "no_verdict_before": None if one.earliest is None else utc_text(one.earliest),
-        "reason": one.text,
     }
 
 
