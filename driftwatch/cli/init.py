@@ -10,7 +10,7 @@ import click
 
 from driftwatch.cli.database import DEFAULT_CONFIG
 from driftwatch.cli.history import labels_of, what_to_check
-from driftwatch.cli.output import write_file
+from driftwatch.cli.output import print_wrapped, write_file
 from driftwatch.errors import NoVerdict, SourceError, Unavailable, UsageError
 
 if TYPE_CHECKING:
@@ -87,15 +87,14 @@ def command(
         click.echo(f"next: driftwatch init … -o {DEFAULT_CONFIG}", err=True)
         return
     from driftwatch.cli.rules.schema_files import modeline, write_schemas
-    from driftwatch.onboarding.text import in_lines
 
     line = modeline("schemas/config.schema.json")
     write_file(output, f"{line}\n{configuration.text}", new=not force)
     (schema,) = write_schemas(output.parent / "schemas", ["config"])
 
     click.echo(f"wrote {output}, and {schema} for your editor. Missing:")
-    for line in in_lines(configuration.missing):
-        click.echo(line)
+    for sentence in configuration.missing:
+        print_wrapped(f"- {sentence}", piped_too=True)
     click.echo(f"next: driftwatch doctor -c {output}")
 
 

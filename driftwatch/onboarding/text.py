@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
@@ -13,8 +13,6 @@ from jinja2 import StrictUndefined
 from jinja2.sandbox import SandboxedEnvironment
 
 from driftwatch.collect.prometheus.discover import Inventory, Server
-from driftwatch.collect.registry import wire_names
-from driftwatch.collect.server_settings import from_cache_config
 from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.onboarding.discovery import Discovery, FoundPool
 
@@ -84,7 +82,6 @@ def written(inventory: Inventory, discovery: Discovery, origin: Api | Mapping[st
         ]
     silent = [] if isinstance(origin, Api) else inventory.silent
     values["source_notes"] = [f"{one.instance} is left out: {one.reason}" for one in silent]
-    values["source_notes"] += _old_names(inventory)
     engines = sum(pool.engines for pool in discovery.pools)
     values["summary"] = (
         f"What driftwatch init found {where}: {_count(len(inventory.servers), 'vLLM server')}, "
@@ -175,24 +172,6 @@ def _selections(
     ]
 
 
-def _old_names(inventory: Inventory) -> list[str]:
-    """Which names the servers use for what has been renamed."""
-    old = {
-        old.wire_name: (metric.wire_name, old.until)
-        for metrics in wire_names().values()
-        for metric in metrics
-        for old in metric.old_names
-    }
-    notes = []
-    for name in sorted(old.keys() & set(inventory.names)):
-        now, until = old[name]
-        mixed = ", beside the name of today on others" if now in inventory.names else ""
-        notes.append(
-            f"{name} is served{mixed}: vLLM {until} or older (today {now}); both are read."
-        )
-    return notes
-
-
 def _pool(pool: FoundPool, *, labelled: bool) -> dict[str, Any]:
     """A pool as the template has it."""
     first = pool.servers[0]
@@ -215,7 +194,7 @@ def _pool(pool: FoundPool, *, labelled: bool) -> dict[str, Any]:
     gpus = pool.gpus_per_replica
     return {
         "name": pool.name,
-        "about": about + _cache_words(first),
+        "about": about,
         "match": {"pool": pool.name} if labelled else pool.match,
         "gpus": None if gpus is None else f"{gpus:g}",
         "gpus_source": pool.gpus_source,
@@ -248,23 +227,6 @@ def _missing_of(pool: FoundPool) -> list[str]:
         "tuned_for: give the mean lengths that its settings were chosen for; without them and "
         "without a baseline (driftwatch baseline pin) LengthDrift and BatchDrift cannot fire",
     ]
-
-
-def _cache_words(server: Server) -> str:
-    """What cache_config_info says besides the size."""
-    if not server.caches:
-        return ""
-    import json
-
-    labels = server.caches[0]
-    words = []
-    block = from_cache_config(json.dumps(dict(labels))).kv_block_tokens
-    if block is not None:
-        words.append(f"blocks of {block.value:g} tokens")
-    for name in ("cache_dtype", "enable_prefix_caching", "gpu_memory_utilization"):
-        if labels.get(name, "None") != "None":
-            words.append(f"{name} {_short(labels[name])}")
-    return f"; {', '.join(words)}" if words else ""
 
 
 def _beside_pools(inventory: Inventory, discovery: Discovery) -> list[str]:
@@ -348,13 +310,3 @@ def _duration(seconds: float) -> str:
 
 def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
-def in_lines(missing: Iterable[str]) -> list[str]:
-    """The sentences as a terminal shows them, 80 columns."""
-    lines: list[str] = []
-    for sentence in missing:
-        lines += textwrap.wrap(
-            sentence, 80, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False
-        )
-    return lines
