@@ -141,7 +141,7 @@ def test_silencing_listing_and_expiring(run: Run, fill: Callable[..., Path]) -> 
     )
     (listed,) = json.loads(run("silence", "--list", "--json")[1])["silences"]
     assert listed["until"][:23] == row[2][:23]
-    lasts = datetime.fromisoformat(row[2]) - datetime.fromisoformat(listed["created_at"])
+    lasts = datetime.fromisoformat(listed["until"]) - datetime.fromisoformat(listed["created_at"])
     assert lasts == timedelta(hours=2)
     assert run("silence", "--extend", id_, "--for", "1h", "--by", "Bob")[0] == 0
     assert run("silence", "--expire", id_[:5], "--by", "Bob")[:2] == (0, f"silence {id_} ended\n")
