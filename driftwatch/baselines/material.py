@@ -13,9 +13,11 @@ from driftwatch.baselines.windows import keys_of, what_ran
 from driftwatch.collect.gpus import empty_gpus
 from driftwatch.collect.schema import KEY
 from driftwatch.detect.baselines import Baselines
-from driftwatch.detect.learn import slower_than_own_model
 from driftwatch.detect.proposals import LONGEST, marked
+from driftwatch.detect.reference import no_reference
+from driftwatch.detect.settings import DetectSettings
 from driftwatch.model import Fingerprint, Incident, Target, TargetKey
+from driftwatch.pipeline.detection import Detection, detected
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.server_reports import stored_reports
 from driftwatch.pipeline.stored_state import newest, stored_targets
@@ -27,7 +29,7 @@ _JUDGED = {
     "slower_than_pool": pl.Boolean,
     "cache_config": pl.String,
 }
-_RECENT = timedelta(minutes=10)
+_MINUTE, _RECENT = timedelta(minutes=1), timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,11 @@ def _judged(rows: pl.DataFrame) -> pl.DataFrame:
     """Minutes with ``slower_at_equal_load``; without any baseline it is against their own past."""
     if rows.is_empty() or not rows["slower_at_equal_load"].null_count():
         return rows
-    verdicts = slower_than_own_model(rows)
+    first, last = rows["end"].min(), rows["end"].max()
+    assert isinstance(first, datetime) and isinstance(last, datetime)  # noqa: S101
+    span, alone = (first - _MINUTE, last), DetectSettings(accepts_proposals=True)
+    columns, _ = detected(Detection(), rows, span, Baselines(), no_reference(), alone, None)
+    verdicts = columns["slower_at_equal_load"]
     return rows.with_columns(slower_at_equal_load=pl.coalesce("slower_at_equal_load", verdicts))
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -16,7 +15,6 @@ import polars as pl
 from driftwatch.arrays import Indices
 from driftwatch.collect.schema import KEY
 from driftwatch.detect.baselines import Baselines
-from driftwatch.detect.reference import no_reference
 from driftwatch.detect.references import (
     Day,
     DayLengths,
@@ -26,10 +24,8 @@ from driftwatch.detect.references import (
     Reference,
     References,
 )
-from driftwatch.detect.score import KEPT, Scored, score
-from driftwatch.detect.settings import DetectSettings
+from driftwatch.detect.score import Scored
 from driftwatch.detect.speed.grid import grid_of
-from driftwatch.detect.speed.load import work_of
 from driftwatch.detect.speed.model import StepTimeModel, TooLittle, fitted
 from driftwatch.detect.speed.verdicts import Compared, keys_of
 from driftwatch.detect.trend import with_day, with_lengths
@@ -238,36 +234,3 @@ def _lengths(before: DayLengths, day: Day, means: Means | None) -> DayLengths:
         return DayLengths()
     prompts, answers, whole = means
     return with_lengths(before, day, (prompts, answers), whole=whole)
-
-
-def slower_than_own_model(minutes: pl.DataFrame) -> pl.Series:
-    """Whether servers were slower than what their pool had learnt of itself by then, row for row.
-
-    ``minutes``: MINUTE_SCHEMA, by instance, engine and end; there is a row.
-    """
-    work = work_of(minutes).with_row_index("row")
-    pools, settings = work["pool"].fill_null("").unique().to_list(), DetectSettings(0.25, True)
-    references, reference = References(), no_reference()
-    first, last = work["end"].min(), work["end"].max()
-    assert isinstance(first, datetime) and isinstance(last, datetime)  # noqa: S101
-    slower = np.full(len(work), np.nan)
-    now = first - MINUTE
-    while now < last:
-        due = next_due(now, references, pools)
-        until = min(due, last)
-        here = work.filter((pl.col("end") > until - KEPT) & (pl.col("end") <= until))
-        scored = score(here.drop("row"), references, Baselines(), reference, settings, now)
-        rows = here.filter(pl.col("end") > now)["row"].to_numpy()
-        slower[rows] = scored.columns["slower_at_equal_load"].cast(pl.Float64).to_numpy()
-        found = pl.Series("slower", slower).fill_nan(None).cast(pl.Boolean)
-        seen = work.with_columns(found).filter(pl.col("end") <= until).drop("row")
-
-        def older(keys: Sequence[TargetKey], since: datetime, of: pl.DataFrame = seen) -> Any:
-            named = pl.DataFrame(list(keys), schema=dict.fromkeys(KEY, pl.String), orient="row")
-            return of.filter(pl.col("end") > since).join(named, on=KEY, how="semi")
-
-        if until == due:
-            new = learn(scored, references, Baselines(), reference, older, until)
-            references = references.with_more(new)
-        now = until
-    return pl.Series("slower_at_equal_load", slower).fill_nan(None).cast(pl.Boolean)
