@@ -44,7 +44,7 @@ from driftwatch.detect import lengths
 from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.detect.reference_minutes import baseline_of_minutes
 from driftwatch.detect.settings import DetectSettings
-from driftwatch.detect.speed import correction, grid, like_work, load, model, verdicts
+from driftwatch.detect.speed import grid, like_work, load, model, verdicts
 from driftwatch.pipeline.detection import Detection as AtHand
 from driftwatch.pipeline.detection import detected, trimmed
 from driftwatch.pipeline.explain import Window
@@ -52,10 +52,6 @@ from driftwatch.service.configuration import plan_of
 from driftwatch.signals.one_process import fail_foreign_scrapes
 
 LOOK_BACK = timedelta(minutes=12)  # what the columns of a chunk's first minute look back to
-
-
-def _no_correction(kinds: Any, r: Any) -> correction.Correction:
-    return correction.Correction()
 
 
 def _mean_of_passes(values: dict[str, Any]) -> Any:
@@ -79,9 +75,6 @@ INFINITE = float("inf")
 # Each mechanism: what is put in its place (module, name, value).
 MECHANISMS: Mapping[str, Sequence[tuple[Any, str, Any]]] = {
     "as it is": (),
-    "curves that take the model's error by kind of work off": (
-        (model, "correction_of", _no_correction),
-    ),
     "threshold from like work: one for all work": (
         (like_work, "NEIGHBOURS", like_work.MOST_WINDOWS), (like_work, "SHARE", 1.0),
         (like_work, "REACH", INFINITE),

@@ -170,8 +170,9 @@ def _numbers(column: pl.Series) -> Floats:
 def _by_hour(column: pl.Series, hour: Any) -> Floats:
     """One number for all hours or one of each, (target, minute)."""
     table = np.full((len(column), HOURS), np.nan)
-    for row, values in enumerate(column):
-        if values is not None and len(values):
-            table[row] = values.to_numpy() if len(values) == HOURS else values[0]
+    lengths = column.list.len().fill_null(0).to_numpy()
+    for length in (1, HOURS):
+        rows = np.flatnonzero(lengths == length)
+        table[rows] = column[rows].explode().to_numpy().reshape(-1, length)
     by_minute: Floats = table[:, hour]
     return by_minute

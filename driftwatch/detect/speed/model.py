@@ -14,9 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from scipy.optimize import nnls
 
 from driftwatch.arrays import Flags, Floats
-from driftwatch.detect.speed.correction import Correction, correction_of, corrections
 from driftwatch.detect.speed.grid import Grid, grid_of
-from driftwatch.detect.speed.like_work import Windows, kinds_of, windows_from, windows_of
+from driftwatch.detect.speed.like_work import Windows, windows_from, windows_of
 from driftwatch.detect.speed.load import token_met, work_of
 
 # Whatever the scrape interval: counters of a minute are as exact from two scrapes as from twelve
@@ -44,7 +43,6 @@ class StepTimeModel(BaseModel):
     scrapes: Annotated[int, Field(ge=0)]  # how many the fit saw
     minutes: Annotated[int, Field(ge=0)]  # different ones
     misfit_ratio: _Positive = 0.0  # robust standard deviation of ln r in the fit
-    correction: Correction = Correction()  # of ln r, by the kind of work
     # windows of the fit, to compare like with like: Windows.document
     windows: str = Field(default="", repr=False)
 
@@ -120,9 +118,6 @@ def fitted(grid: Grid, good: Flags, *, shared: bool = False) -> StepTimeModel | 
     )
     r = np.where(good, ln_speed(grid, [model] * len(grid.targets)), np.nan)
     known = np.isfinite(r)
-    correction = correction_of(kinds_of(grid)[known], r[known])
-    model = model.model_copy(update={"correction": correction})
-    r = np.where(good, ln_speed(grid, [model] * len(grid.targets)), np.nan)
     misfit = 1.4826 * float(np.median(np.abs(r[known] - np.median(r[known]))))
     windows = windows_of(grid, r).document()
     return model.model_copy(update={"misfit_ratio": misfit, "windows": windows})
@@ -155,7 +150,6 @@ def ln_speed(grid: Grid, models: list[StepTimeModel | None]) -> Floats:
     values = {name: of.astype(np.float64) for name, of in grid.values.items()}
     with np.errstate(invalid="ignore", divide="ignore"):
         r = np.log((token_met(values) * b).sum(axis=-1) / values["itl"])
-    r = r - corrections([None if x is None else x.correction for x in models], kinds_of(grid))
     return np.where(grid.usable & np.isfinite(r), r, np.nan)
 
 

@@ -73,11 +73,18 @@ def compared_with(
 
     ``accepts``: whether what a pool has learnt is a reference without anybody's word.
     """
-    pools = {pool: _of_pool(pool, references, accepts=accepts) for _, pool in targets}
-    return [
-        pools[pool] if (own := baselines.of_target(*key, pool)) is None else _of(own, pools[pool])
-        for key, pool in targets
-    ]
+    pools = {
+        pool: _of_pool(pool, references, accepts=accepts) for pool in {pool for _, pool in targets}
+    }
+    found: dict[tuple[str, str], Compared] = {}
+    every = []
+    for key, pool in targets:
+        own = baselines.of_target(*key, pool)
+        place = pool, "" if own is None else own.id
+        if place not in found:
+            found[place] = pools[pool] if own is None else _of(own, pools[pool])
+        every.append(found[place])
+    return every
 
 
 def _of_pool(pool: str, references: References, *, accepts: bool) -> Compared:
