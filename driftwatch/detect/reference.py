@@ -79,6 +79,8 @@ REMEMBERED = (
 # What a forward pass had to do, and the rest of the identity of throughput: first tokens per later
 # token, and computed prompt tokens per pass.
 _WORK = ("first_tokens_ratio", "prefill_tokens_per_forward_pass")
+# Requests that gave up, of those that began.
+_GIVEN_UP = "given_up_ratio"
 # Tokens in the KV cache, mean of the window.
 _KV_USED = "kv_cache_used_tokens"
 # The lowest tenth of its 10-min rates: a rate is low where it is below what the baseline saw too.
@@ -97,7 +99,10 @@ REFERENCE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "kind": pl.String,  # baseline | tuned_for
     "since": TIME,
     "until": TIME,
-    **{f"reference_{c}": pl.Float64 for c in (*REMEMBERED, *_WORK, _KV_USED, LOW_RATE, *P95)},
+    **{
+        f"reference_{c}": pl.Float64
+        for c in (*REMEMBERED, *_WORK, _GIVEN_UP, _KV_USED, LOW_RATE, *P95)
+    },
     **{f"reference_{c}": pl.List(pl.Float64) for c in (*HISTOGRAMS, *SWINGS)},
 }
 # What of it stands beside evidence rows.

@@ -104,6 +104,9 @@ def _measured() -> dict[str, pl.Expr]:
         **{name: _level(pl.col(name)) for name in _LEVELS},
         "first_tokens_ratio": _over(pl.col("ttft_seconds_count"), pl.col("itl_seconds_count")),
         "prefill_tokens_per_forward_pass": _over(computed, passes),
+        "given_up_ratio": _over(pl.col("given_up_requests"), pl.col("ttft_seconds_count")).clip(
+            0.0
+        ),
         "kv_cache_used_tokens": _level(pl.col("kv_cache_usage_ratio") * pl.col("kv_cache_tokens")),
     }
 

@@ -7,6 +7,12 @@ import polars as pl
 
 from driftwatch.arrays import Floats
 from driftwatch.collect.schema import KEY
+from driftwatch.minutes.scheduler import BELIEVED_SECONDS
+
+# Where peers were given five each, one that got none by chance is one of 150.
+SURELY_CAME_REQUESTS = 5.0
+# GPU_UTIL of a kernel that spins is 1; of an engine that waits for a request 0.
+SPINS_RATIO = 0.5
 
 CARRIED = (
     # the cap that running requests showed, until a restart, a knob change, or more that run
@@ -15,6 +21,8 @@ CARRIED = (
     "running_requests_max_of_process",
     # unix seconds: where the clock of ``seconds_since_last_token`` started
     "clock_started_seconds",
+    # unix seconds: when more requests waited than at the scrape before
+    "queue_grew_seconds",
     # minutes since it was scraped last, in which its source was asked
     "unlisted_minutes",
     # unix seconds: when it was scraped last
@@ -32,13 +40,14 @@ def carried_on(new: pl.DataFrame, caps: pl.Series, last: pl.DataFrame) -> pl.Dat
     keys = new.select(KEY).unique(maintain_order=True)
     before = keys.join(last, on=KEY, how="left", maintain_order="left")
     shape = (len(keys), len(new) // max(len(keys), 1))
-    cap, most, clock, unlisted, scraped = (_numbers(before, name) for name in CARRIED)
+    cap, most, clock, grew, unlisted, scraped = (_numbers(before, name) for name in CARRIED)
     unlisted = np.nan_to_num(unlisted)
     flags = (_numbers(new, name) for name in ("restarted", "configuration_changed"))
     changes = np.logical_or(*(flag == 1.0 for flag in flags)).reshape(shape)
     running, shown = _numbers(new, "running_requests_max").reshape(shape), _floats(caps, shape)
     newest, looks = _newest(new).reshape(shape), _numbers(new, "looks").reshape(shape)
     alive = newest - _numbers(new, "alive_age_seconds").reshape(shape)
+    growing = newest - _numbers(new, "queue_grew_age_seconds").reshape(shape)
     every = np.empty((len(CARRIED), *shape))
     for minute in range(shape[1]):
         here = changes[:, minute]
@@ -49,10 +58,11 @@ def carried_on(new: pl.DataFrame, caps: pl.Series, last: pl.DataFrame) -> pl.Dat
         clock = np.fmax(clock, alive[:, minute])
         # of a target that was not seen alive the clock starts when it is seen first
         clock = np.where(np.isnan(clock), newest[:, minute], clock)
+        grew = np.fmax(grew, growing[:, minute])
         looked = looks[:, minute]
         unlisted = np.where(looked > 0, 0.0, np.where(looked == 0, unlisted + 1.0, unlisted))
         scraped = np.fmax(scraped, newest[:, minute])
-        for number, values in enumerate((cap, most, clock, unlisted, scraped)):
+        for number, values in enumerate((cap, most, clock, grew, unlisted, scraped)):
             every[number, :, minute] = values
     return pl.DataFrame(
         every.reshape(len(CARRIED), -1).T.copy(), schema=list(CARRIED), nan_to_null=True
@@ -69,6 +79,36 @@ def since_last_token(new: pl.DataFrame, carried: pl.DataFrame) -> pl.Series:
     return new.select(
         pl.when(pl.col("presence_known").fill_null(False)).then(known).alias("elapsed")
     ).to_series()
+
+
+def gauges_live(
+    new: pl.DataFrame, carried: pl.DataFrame, silent: pl.Series, pools: pl.DataFrame
+) -> pl.Series:
+    """Whether the requests that a page shows are there; NULL where ``silent`` is.
+
+    vLLM sets its gauges in a step. An engine whose requests were all cancelled steps no more and
+    may show them for good (vllm#29928), as one that hangs does. Both read the same but for what
+    came since the last work, to this server or to its peers, and for a GPU that computes.
+
+    ``silent``: from :func:`since_last_token`; ``pools``: instance, engine, pool.
+    """
+    pool = new.select(KEY).join(pools, on=KEY, how="left", maintain_order="left")["pool"]
+    begun, group = pl.col("ttft_seconds_count"), ["pool", "end"]
+    peers = begun.count().over(group) - begun.is_not_null()
+    of_peers = begun.sum().over(group) - begun.fill_null(0.0)
+    came = pl.col("queue_grew_seconds") > pl.col("clock_started_seconds")
+    # as many as would have come to it, too, at what a peer was given in this minute
+    came |= (pl.col("pool").is_not_null() & (peers > 0)) & (
+        of_peers * pl.col("silent") >= SURELY_CAME_REQUESTS * 60.0 * peers
+    )
+    spins = pl.col("gpu_utilization_ratio") >= SPINS_RATIO
+    proven = (pl.col("silent") <= BELIEVED_SECONDS) | came.fill_null(False) | spins.fill_null(False)
+    of = new.select("end", "ttft_seconds_count", "gpu_utilization_ratio").with_columns(
+        pool,
+        silent.alias("silent"),
+        *carried.select("queue_grew_seconds", "clock_started_seconds").get_columns(),
+    )
+    return of.select(proven.alias("live")).to_series()
 
 
 def _newest(new: pl.DataFrame) -> Floats:

@@ -14,7 +14,7 @@ from driftwatch.collect.schema import KEY, TIME
 from driftwatch.detect.reference import no_reference, with_reference
 from driftwatch.detect.slo import slo_columns
 from driftwatch.diagnose.allowances import with_allowances
-from driftwatch.diagnose.carried import CARRIED, carried_on, since_last_token
+from driftwatch.diagnose.carried import CARRIED, carried_on, gauges_live, since_last_token
 from driftwatch.diagnose.evidence_order import in_schema_order
 from driftwatch.diagnose.limits import final_binding_limit, limit_columns
 from driftwatch.diagnose.plateau import shown_caps
@@ -43,6 +43,7 @@ WINDOW_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
 INHERITED_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     **dict.fromkeys(CARRIED, pl.Float64),
     "seconds_since_last_token": pl.Float64,
+    "gauges_live": pl.Boolean,
     "coverage_missing_seconds": pl.Float64,
     "coverage_missing_inputs": pl.String,
     "pool_coverage_missing_ratio": pl.Float64,
@@ -74,6 +75,10 @@ _SUMS_10M = (
     "queue_seconds_count",
     "ttft_seconds_sum",
     "ttft_seconds_count",
+    "prefill_seconds_sum",
+    "given_up_requests",
+    "preemptions_total",
+    "prefix_cache_queries_total",
     "tpot_seconds_sum",
     "tpot_seconds_count",
     *_SUMS_2M,
@@ -151,6 +156,10 @@ def with_inherited(
     found = new.hstack(coverage_columns(seen, serving).drop(*KEY, "end")).with_columns(
         carried, ever_seen=_ever_seen(seen), seconds_since_last_token=since_last_token(new, carried)
     )
+    live = gauges_live(
+        new, carried, found["seconds_since_last_token"], serving.select(*KEY, "pool")
+    )
+    found = found.with_columns(live.alias("gauges_live"))
     rows = found.select(pl.col(name).cast(dtype) for name, dtype in ROW_SCHEMA.items())
     both = pl.concat([before.select(RECENT), rows.select(RECENT)]).sort([*KEY, "end"])
     return InheritedRows(rows, both, seen.group_by(KEY, maintain_order=True).last().drop("end"))
@@ -215,6 +224,7 @@ def evidence_table(
     ten = before.spans(windows, _BINDING_MINUTES, cut=True)
     two = fine.spans(windows, _LENGTH_MINUTES, cut=True)
     last_10m = before.sums([*_SUMS_10M, "duration_seconds"], ten, _BUCKETS_10M)
+    last_10m = last_10m.with_columns(before.most_of("running_requests_max", ten))
     last_2m = fine.sums(_SUMS_2M, two)
     found = minutes.at_end(list(INHERITED_SCHEMA), spans)
     on_gpus = window_gpus(minutes, spans)
@@ -301,7 +311,10 @@ _LOOKBACK_COLUMNS = (
     "binding_kv_cache_usage_ratio",
     "binding_waiting_requests",
     "scrapes_10m",
+    "given_up_requests_10m",
+    "given_up_10m_low_ratio",
     "seconds_since_last_token",
+    "gauges_live",
 )
 
 
@@ -334,9 +347,38 @@ def ten_minute_columns(last_10m: pl.DataFrame) -> pl.DataFrame:
         batch_assembly_wait_10m_seconds=wait,
         ttft_10m_seconds=ttft,
         first_tokens_10m=pl.col("ttft_seconds_count"),
+        **given_up_columns(),
         # waits are those of finished requests, TTFTs those of first tokens: not the same requests
         queue_share_of_ttft_10m_ratio=pl.when(ttft > 0).then((wait / ttft).clip(upper_bound=1.0)),
     )
+
+
+# Two standard deviations, and the one that a step may hold between two gauges.
+_DEVIATIONS, _A_STEP = 2.0, 1.0
+
+
+def given_up_columns() -> dict[str, pl.Expr]:
+    """Requests of ten minutes that began and will not finish, and how sure that is.
+
+    Gauges do not say whose prompt is not computed yet; at both ends as many as prefill takes time
+    (Little's law), with the chance of counts. Who is preempted began, and waits again; V0 (without
+    counters of the prefix cache) also books its first token again.
+    """
+    begun, finished = pl.col("ttft_seconds_count"), pl.col("prompt_tokens_count")
+    # of those that gave up vLLM books no prefill time
+    of_finished = pl.when(finished > 0).then(pl.col("prefill_seconds_sum") * begun / finished)
+    seconds = pl.coalesce(of_finished, "ttft_seconds_sum")
+    in_prefill = seconds / pl.col("duration_seconds")
+    once = pl.col("prefix_cache_queries_total").is_not_null()
+    most = pl.when(once).then(pl.min_horizontal("preemptions_total", "running_requests_max"))
+    preempted = pl.coalesce(most, "preemptions_total")
+    unsure = _A_STEP + _DEVIATIONS * (2 * in_prefill).sqrt() + preempted
+    found = pl.col("given_up_requests").clip(lower_bound=0.0)
+    low = (pl.col("given_up_requests") - unsure).clip(lower_bound=0.0)
+    return {
+        "given_up_requests_10m": found,
+        "given_up_10m_low_ratio": pl.when(begun > 0).then((low / begun).clip(upper_bound=1.0)),
+    }
 
 
 def _with_idle_peers(rows: pl.DataFrame) -> pl.DataFrame:

@@ -12,6 +12,7 @@ from driftwatch.collect.registry import BY_COLUMN, HISTOGRAMS
 from driftwatch.doctor.checks import TargetCheck
 from driftwatch.doctor.needs import Costs, can_be_true
 from driftwatch.evidence import BY_NAME, COLUMNS
+from driftwatch.minutes.continuity import NEVER_ZERO
 from driftwatch.minutes.engine import KIND_COLUMNS, kind_of_scrape
 from driftwatch.model import TargetKey
 from driftwatch.notify.engine_words import ASLEEP, ENGINE_WORDS, NEVER_FILLED, NOT_APPLICABLE
@@ -94,7 +95,7 @@ def counting(key: TargetKey, row: Row, configured: float | None) -> Iterator[Tar
 
 def units(key: TargetKey, row: Row) -> Iterator[TargetCheck]:
     """Whether the newest numbers can be what their names say."""
-    wrong = [*_percentages(key, row), *_milliseconds(key, row)]
+    wrong = [*_percentages(key, row), *_parts(key, row), *_milliseconds(key, row)]
     yield from wrong or [TargetCheck(key, "ok", "ratios and seconds are plausible")]
 
 
@@ -113,6 +114,24 @@ def _percentages(key: TargetKey, row: Row) -> Iterator[TargetCheck]:
         )
 
 
+def _parts(key: TargetKey, row: Row) -> Iterator[TargetCheck]:
+    """Parts that are larger than what they are of."""
+    for part, whole, hits in (
+        ("prefix_cache_hits_total", "prefix_cache_queries_total", "prefix_cache_hit_ratio"),
+        (
+            "spec_decode_accepted_tokens_total",
+            "spec_decode_draft_tokens_total",
+            "spec_decode_acceptance_ratio",
+        ),
+    ):
+        some, every = row[part], row[whole]
+        if isinstance(some, float) and isinstance(every, float) and some > every:
+            names = BY_COLUMN[part].wire_name, BY_COLUMN[whole].wire_name
+            what = f"{names[0]} {some:,.0f} of {names[1]} {every:,.0f}: more than all"
+            fix = "ask the engine's release notes; until then it is unknown"
+            yield TargetCheck(key, "WRONG", what, (hits,), fix, kind=part)
+
+
 def _milliseconds(key: TargetKey, row: Row) -> Iterator[TargetCheck]:
     for name in (h for h in HISTOGRAMS if h.endswith("_seconds")):
         edges, count, total = row.get(f"{name}_edges"), row[f"{name}_count"], row[f"{name}_sum"]
@@ -124,15 +143,20 @@ def _milliseconds(key: TargetKey, row: Row) -> Iterator[TargetCheck]:
             what = f"has buckets up to {last:,.0f} s"
         elif name == "itl_seconds" and mean > _ITL_SECONDS:
             what = f"has a mean of {mean:,.0f} s between two tokens"
+        elif total == 0 and count and name in NEVER_ZERO:
+            what = f"adds up to 0 s in {count:,.0f} requests"
         else:
             continue
+        unit, fix = "milliseconds?", "serve it in seconds"
+        if total == 0:
+            unit, fix = "not measured", "another release of vLLM; until then it is unknown"
         columns = [c.name for c in BY_NAME.values() if name in c.sources and c.unit == "seconds"]
         yield TargetCheck(
             key,
             "WRONG",
-            f"{BY_COLUMN[name].wire_name} {what}: milliseconds?",
+            f"{BY_COLUMN[name].wire_name} {what}: {unit}",
             tuple(columns[:3]),
-            "serve it in seconds",
+            fix,
             kind=f"{name} milliseconds",
             weight=max(last, mean),
         )

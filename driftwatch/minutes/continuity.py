@@ -26,6 +26,8 @@ CLOCK_TOLERANCE_SECONDS = 60.0
 
 _MONOTONE = (*COUNTERS, *(f"{name}_count" for name in HISTOGRAMS))
 _EDGES = tuple(f"{name}_edges" for name in BUCKETED)
+# Times that nothing takes in 0 s: a sum of 0 was not measured (vllm#6337 books TTFT as 0).
+NEVER_ZERO = ("ttft_seconds", "itl_seconds", "tpot_seconds", "e2e_seconds")
 # Gauges whose window mean is asked for; the process's own times are not signals.
 MEAN_GAUGES = tuple(g for g in GAUGES if not g.endswith("_seconds"))
 
@@ -73,13 +75,23 @@ def _fell(column: str) -> pl.Expr:
     return (pl.col(column) < pl.col(column).shift(1)).fill_null(False) & _NOT_FIRST
 
 
+# Its start did not change, and it counted on.
+_WENT_ON = (
+    pl.col("process_start_time_seconds").diff().abs() <= START_TIME_TOLERANCE_SECONDS
+) & pl.any_horizontal(
+    pl.col(c).diff() > 0
+    for c in ("generation_tokens_total", "prompt_tokens_total", "finished_requests_total")
+)
+
+
 def with_epochs(scrapes: pl.DataFrame) -> pl.DataFrame:
     """Usable scrapes with their continuity, sorted by target and time.
 
     ``scrapes``: scrape table (:data:`driftwatch.collect.schema.SCRAPE_SCHEMA`), any order; of
     several rows of a target with the same time the first counts.
     Returns: the rows with ``ok`` true, and per row: ``previous_time``; ``restarted``,
-    ``configuration_changed``, ``edges_changed``, ``after_gap`` (booleans, false on a target's first
+    ``counters_fell`` (of a process that went on), ``configuration_changed``, ``edges_changed``,
+    ``after_gap`` (booleans, false on a target's first
     row); ``epoch`` (counts up within a target) and ``epoch_starts``; ``step_microseconds`` (time
     since the previous scrape that this scrape's increments cover, 0 where there is none).
     """
@@ -97,14 +109,17 @@ def with_epochs(scrapes: pl.DataFrame) -> pl.DataFrame:
         | _BEGAN_SINCE
         | pl.any_horizontal(_changed(column, START_TIME_TOLERANCE_SECONDS) for column in _BEGAN)
     )
+    # some counters of one process fell: nobody knows what it counted since the scrape before
+    impossible = (fell & _WENT_ON).fill_null(False)
     flags = usable.select(
-        restarted=other & ~(after_gap & _RAN_BEFORE),
+        restarted=other & ~impossible & ~(after_gap & _RAN_BEFORE),
+        counters_fell=impossible,
         configuration_changed=_changed("cache_config"),
         edges_changed=_edges_changed(usable),
         after_gap=after_gap,
     )
     first = pl.col("previous_time").is_null()
-    begins = pl.any_horizontal("restarted", "configuration_changed", "edges_changed", "after_gap")
+    begins = pl.any_horizontal(flags.columns)
     usable = usable.with_columns(flags).with_columns(
         epoch=begins.cast(pl.Int64).cum_sum().over(KEY),
         epoch_starts=begins | first,

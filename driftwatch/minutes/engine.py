@@ -87,8 +87,8 @@ def with_token_clock(epochs: pl.DataFrame) -> pl.DataFrame:
     cache), the clock starts there and its value is unknown.
 
     ``epochs``: from :func:`driftwatch.minutes.continuity.with_epochs`.
-    Returns: row for row ``alive`` (the clock starts here) and ``presence_known`` (running requests,
-    the token counter, whether anybody waits and was admitted are known).
+    Returns: row for row ``alive`` (the clock starts here), ``presence_known`` (running requests,
+    the token counter, whether anybody waits and was admitted are known) and ``queue_grew``.
     """
     return epochs.select(**_LIFE)
 
@@ -123,6 +123,7 @@ def _life() -> dict[str, pl.Expr]:
         "presence_known": requests.is_not_null()
         & pl.col("generation_tokens_total").is_not_null()
         & ~unsure,
+        "queue_grew": (waits > _before(waits)).fill_null(False),
     }
 
 

@@ -14,10 +14,18 @@ import numpy as np
 import polars as pl
 
 from driftwatch.collect.schema import KEY, TIME, in_order
-from driftwatch.minutes.continuity import MEAN_GAUGES, in_seconds, with_epochs
-from driftwatch.minutes.engine import is_asleep, kind_of_scrape, with_token_clock
+from driftwatch.minutes.continuity import MEAN_GAUGES, NEVER_ZERO, in_seconds, with_epochs
+from driftwatch.minutes.engine import is_asleep, kind_of_scrape, waiting, with_token_clock
 from driftwatch.minutes.scheduler import SAMPLE_SCHEMA, no_samples, scrape_facts
-from driftwatch.minutes.schema import BUCKETS, EDGES, EXTERNAL_HITS, MINUTE_ROW_SCHEMA, QUEUED, SUMS
+from driftwatch.minutes.schema import (
+    BUCKETS,
+    EDGES,
+    EXTERNAL_HITS,
+    GIVEN_UP,
+    MINUTE_ROW_SCHEMA,
+    QUEUED,
+    SUMS,
+)
 
 _MINUTE = timedelta(minutes=1)
 _GROUP = [*KEY, "end"]
@@ -64,6 +72,10 @@ def minute_rows(
     epochs = with_epochs(scrapes.filter(pl.col("time") < until)).with_columns(
         # before waiting_by_reason existed every waiting request waited for capacity
         waiting_capacity_requests=pl.coalesce("waiting_capacity_requests", "waiting_requests"),
+        # a percentage, or of two servers
+        kv_cache_usage_ratio=pl.when(pl.col("kv_cache_usage_ratio") <= 1).then(
+            "kv_cache_usage_ratio"
+        ),
     )
     facts = scrape_facts(epochs, no_samples() if samples is None else samples)
     epochs = epochs.hstack(with_token_clock(epochs)).with_columns(
@@ -110,8 +122,11 @@ _LEVELS = [
     pl.col("restarted", "configuration_changed").any(),
     kind_of_scrape().last().alias("engine_kind"),
     is_asleep().last().alias("engine_asleep"),
-    _seconds(pl.col("time").last() - pl.col("time").filter("alive").last()).alias(
-        "alive_age_seconds"
+    *(
+        _seconds(pl.col("time").last() - pl.col("time").filter(flag).last()).alias(
+            f"{flag}_age_seconds"
+        )
+        for flag in ("alive", "queue_grew")
     ),
     pl.col("presence_known", *_LABELS).last(),
     pl.col("running_requests").max().alias("running_requests_max"),
@@ -140,7 +155,8 @@ def _increases(epochs: pl.DataFrame, inside: pl.Expr) -> pl.DataFrame:
     ).to_series()
     epochs = epochs.with_columns(
         prefix_cache_hits_total=pl.col("prefix_cache_hits_total")
-        + pl.col(EXTERNAL_HITS).fill_null(0.0)
+        + pl.col(EXTERNAL_HITS).fill_null(0.0),
+        **_BALANCES,
     )
     at_last = epochs.select(pl.col([*_COUNTED, *EDGES]).gather(spans["last"]))
     at_base = epochs.select(pl.col(_COUNTED).gather(base).name.suffix("_base"))
@@ -148,11 +164,42 @@ def _increases(epochs: pl.DataFrame, inside: pl.Expr) -> pl.DataFrame:
     return _added_up(spans.select(_GROUP).hstack(differences))
 
 
+# Two balances of requests, whatever is booked as aborted: who began (a first token), less who
+# finished and who runs; and who finished, runs and waits, of whom none comes from nowhere.
+_ANSWERED = pl.coalesce(
+    pl.col("finished_requests_total") - pl.col("aborted_requests_total").fill_null(0.0),
+    "prompt_tokens_count",
+)
+_RUNS = pl.col("running_requests")
+_BALANCES = {
+    "begun_balance": pl.col("ttft_seconds_count") - _ANSWERED - _RUNS,
+    "left_balance": -_ANSWERED - _RUNS - waiting(),
+}
+
+
+def _given_up() -> pl.Expr:
+    """The balance of those who began: a little below 0 where prompts of before had first tokens.
+
+    More where so many left that nobody need have come: who waits has no first token.
+    """
+    begun, left = (
+        pl.col(name) - pl.when("zero").then(0.0).otherwise(f"{name}_base") for name in _BALANCES
+    )
+    return pl.when((left > 0) & (left > begun)).then(left).otherwise(begun)
+
+
 def _grown() -> list[pl.Expr]:
     # what fell while it was off the page shows no increase
-    grown = {c: pl.col(c) - pl.when("zero").then(0.0).otherwise(f"{c}_base") for c in SUMS}
+    counted = (c for c in SUMS if c != GIVEN_UP)
+    grown = {c: pl.col(c) - pl.when("zero").then(0.0).otherwise(f"{c}_base") for c in counted}
+    measured = {
+        name: (grown[f"{name}_sum"] != 0) | (grown[f"{name}_count"] == 0) for name in NEVER_ZERO
+    }
+    grown |= {f"{n}_sum": pl.when(is_one).then(grown[f"{n}_sum"]) for n, is_one in measured.items()}
     buckets = (
-        pl.when("zero")
+        pl.when(~measured.get(c.removesuffix("_buckets"), pl.lit(True)))
+        .then(None)
+        .when("zero")
         .then(c)
         .when((grown[c.replace("_buckets", "_count")] >= 0).fill_null(True))
         .then(pl.col(c) - pl.col(f"{c}_base"))
@@ -161,12 +208,13 @@ def _grown() -> list[pl.Expr]:
     )
     return [
         *(pl.when(grew >= 0).then(grew).alias(c) for c, grew in grown.items()),
+        _given_up().alias(GIVEN_UP),
         *buckets,
         pl.col(EDGES),
     ]
 
 
-_COUNTED = [*SUMS, *BUCKETS]
+_COUNTED = [*(c for c in SUMS if c != GIVEN_UP), *_BALANCES, *BUCKETS]
 _GROWN = _grown()
 
 

@@ -15,8 +15,11 @@ from driftwatch.minutes.continuity import MEAN_GAUGES
 
 # vLLM asks the external cache for what its own did not have: their hits are counted together.
 EXTERNAL_HITS = "external_prefix_cache_hits_total"
+# Requests of which nothing more will come, though vLLM books no end of most of them.
+GIVEN_UP = "given_up_requests"
 SUMS = (
-    *(c for c in COUNTERS if c != EXTERNAL_HITS),
+    *(c for c in COUNTERS if c not in (EXTERNAL_HITS, "aborted_requests_total")),
+    GIVEN_UP,
     *(f"{h}_{part}" for h in HISTOGRAMS for part in ("sum", "count")),
 )
 BUCKETS = tuple(f"{name}_buckets" for name in BUCKETED)
@@ -64,6 +67,7 @@ MINUTE_ROW_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     # of the last usable scrape since the last one that showed work, or no request at all; NULL =
     # none in the minute did
     "alive_age_seconds": pl.Float64,
+    "queue_grew_age_seconds": pl.Float64,  # the same since more waited than at the scrape before
     "presence_known": pl.Boolean,
     "running_requests_max": pl.Float64,
     **dict.fromkeys(SUMS, pl.Float64),

@@ -47,6 +47,7 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
     "usual": ("prompt_tokens_usual_ratio", "generation_tokens_usual_ratio"),
     "cost": (
         "batch_assembly_wait_10m_seconds", "ttft_10m_seconds", "queue_wait_estimate_10m_seconds",
+        "given_up_requests_10m", "given_up_10m_low_ratio",
         "queue_share_of_ttft_10m_ratio", "slo_missed", "ttft_in_target_10m_ratio",
         "tpot_in_target_10m_ratio", "itl_seconds_mean",
         "generation_tokens_per_second", "tokens_per_second_per_gpu",

@@ -6,6 +6,7 @@ reference where there is one, and the reader sees 96 % at idle watts.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -45,7 +46,26 @@ def gpus_of_page(now: Values, before: Values) -> str | None:
     notes = [*_clock_notes(now, before)]
     if now.get("seconds_since_last_token") and (busy := now.get(_BUSY)):
         notes.append(f"GPU_UTIL {whole_percent(busy)} {_NOT_WORK}")
-    return "; ".join(filter(None, [", ".join(parts), *notes])) or None
+    return "; ".join(filter(None, [_gone(now, before), ", ".join(parts), *notes])) or None
+
+
+_SHOWN = re.compile(r"declared ([\d.]+), (\w+) shows ([\d.]+)")
+
+
+def _gone(now: Values, before: Values) -> str | None:
+    """``DCGM shows 1 of 2 GPUs``: one that fell off the bus may leave no XID.
+
+    Of a server over several nodes one may be read, always: then it says nothing while it works.
+    """
+    shown = _SHOWN.match(now.get("gpu_count_source") or "")
+    if shown is not None and now.get("seconds_since_last_token"):
+        return f"{shown[2]} shows {shown[3]} of {shown[1]} GPUs" if shown[3] < shown[1] else None
+    gpus, usual = now.get("gpu_count"), before.get("gpu_count")
+    return (
+        f"{count(gpus)} of {count(usual)} GPUs are read"
+        if gpus and usual and gpus < usual
+        else None
+    )
 
 
 def gpu_count_text(now: Values) -> str:

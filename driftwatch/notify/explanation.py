@@ -34,6 +34,7 @@ from driftwatch.notify.numbers import (
 )
 from driftwatch.notify.page import diagnosis_json, evidence_json, plain, recommendation_json
 from driftwatch.notify.path import render_limits, render_path
+from driftwatch.notify.phrases.limits import MANY_GAVE_UP
 from driftwatch.notify.shares import shares, shares_json, shares_table
 from driftwatch.notify.todo import lacking, todo
 
@@ -170,6 +171,9 @@ def window_text(finding: Finding, start: datetime, end: datetime, today: date | 
     """The window, how much was scraped of it, and the baseline."""
     n = finding.evidence.get("finished_requests")
     counted = "finished requests unknown" if n is None else f"{count(n)} finished requests"
+    if (finding.evidence.get("given_up_10m_low_ratio") or 0.0) >= MANY_GAVE_UP:
+        gave_up = finding.evidence["given_up_requests_10m"]
+        counted += f", about {count(gave_up)} gave up in 10 min"
     text = f"{_clock(start, end, today)}{_span_text(finding, start, end)}, {counted}"
     reference = finding.reference
     if reference is None and "provisional" in (finding.evidence.get("speed_reference") or ""):

@@ -168,7 +168,7 @@ def _losses() -> dict[str, pl.Expr]:
     stuck = (pl.col("seconds_since_last_token") >= _STUCK_SECONDS) & (
         pl.col("running_requests") + pl.col("waiting_requests").fill_null(0.0) > 0
     )
-    stuck = stuck.fill_null(False)
+    stuck = (stuck & pl.col("gauges_live")).fill_null(False)
     loss = (
         pl.when(stuck)
         .then(1.0)

@@ -38,6 +38,7 @@ PHRASES: Mapping[str, str] = {
     "limit": "which limit is full, with its numbers and those of the others",
     "full": "which limit is full, in a few words",
     "present": "how many requests are running or waiting",
+    "given_up": "how many requests that began will not finish, where that is a twentieth",
     "moved": "lengths that moved: prompts are ×2.3 longer",
     "unchanged": "lengths that did not move: generations unchanged",
     "means": "mean lengths before and now: 211 → 338 tokens",
@@ -102,7 +103,7 @@ class PageForm(RulePart):
     says: Templates = ()
     since: Templates = ("{lengths}",)  # what stands beside the time at which it began
     cause: Templates = ("{limit}", "{meaning}")  # why
-    also: Templates = ()  # what else a person acts on
+    also: Templates = ("{given_up}",)  # what else a person acts on
     over: Templates = ()  # what is so again once it is over
     # what to do where neither a leaf nor a recommendation says it
     advice: Template | None = None

@@ -39,7 +39,7 @@ COUNTED = (
     "spec_decode_accepted_tokens_total",
     "finished_requests_total",
     "rejected_requests_total",
-    "aborted_requests_total",
+    "given_up_requests",
 )
 GAUGED = (
     "running_requests",

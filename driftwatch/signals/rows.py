@@ -80,6 +80,11 @@ def _over(numerator: pl.Expr, denominator: pl.Expr) -> pl.Expr:
     return pl.when(denominator > 0).then(numerator / denominator)
 
 
+def _share(part: pl.Expr, whole: pl.Expr) -> pl.Expr:
+    """The same of a part; NULL where it is more than the whole."""
+    return pl.when(part <= whole).then(_over(part, whole))
+
+
 def base_columns(totals: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
     """One evidence row per window, without reference and limit columns.
 
@@ -119,10 +124,10 @@ def base_columns(totals: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
         waiting_deferred_requests=pl.col("waiting_deferred_requests_mean"),
         kv_cache_usage_ratio=pl.col("kv_cache_usage_ratio_mean"),
         preemptions_per_second=_rate("preemptions_total"),
-        prefix_cache_hit_ratio=_over(
+        prefix_cache_hit_ratio=_share(
             pl.col("prefix_cache_hits_total"), pl.col("prefix_cache_queries_total")
         ),
-        spec_decode_acceptance_ratio=_over(
+        spec_decode_acceptance_ratio=_share(
             pl.col("spec_decode_accepted_tokens_total"), pl.col("spec_decode_draft_tokens_total")
         ),
         tokens_per_output=_over(
@@ -131,7 +136,6 @@ def base_columns(totals: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
         ),
         requests_per_second=_rate("finished_requests_total"),
         rejected_requests_per_second=_rate("rejected_requests_total"),
-        aborted_requests_per_second=_rate("aborted_requests_total"),
         prefill_share_of_e2e_ratio=_over(_mean("prefill_seconds"), _mean("e2e_seconds")),
         decode_share_of_e2e_ratio=_over(_mean("decode_seconds"), _mean("e2e_seconds")),
         **{f"{h}_mean": _mean(h) for h in ("ttft_seconds", "itl_seconds", "e2e_seconds")},

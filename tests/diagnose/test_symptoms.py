@@ -51,11 +51,6 @@ WALKS: list[tuple[str, str, Mapping[str, Any]]] = [
     ("latency-high", "prompts_take_the_time", {"prefill_share_of_e2e_ratio": 0.6}),
     ("latency-high", "answers_take_the_time", {"decode_share_of_e2e_ratio": 0.9}),
     ("throughput-low", "requests_rejected", {"rejected_requests_per_second": 0.1}),
-    (
-        "throughput-low",
-        "clients_give_up",
-        {"aborted_requests_per_second": 2.0, "requests_per_second": 10.0},
-    ),
     ("throughput-low", "demand_is_served", {"waiting_requests": 0.2}),
     ("gpu-idle", "deferred_at_times", {"waiting_deferred_share_10m_ratio": 0.3}),
     ("gpu-idle", "no_demand", {"effective_batch_size": 0.4}),

@@ -32,6 +32,8 @@ KNOWN: dict[str, Any] = {
     "speed_at_equal_load_ratio": 1.0,
     "pool_speed_at_equal_load_ratio": 1.0,
     "seconds_since_last_token": 0.0,
+    "gauges_live": True,
+    "given_up_10m_low_ratio": 0.0,
     "waiting_deferred_share_10m_ratio": 0.0,
     "limit_binding_share_10m_ratio": 0.0,
     "slo_missed": False,

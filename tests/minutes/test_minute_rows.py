@@ -102,6 +102,38 @@ def test_how_a_restart_is_seen(
     assert {name: row[name] for name in counted} == counted
 
 
+def test_a_counter_that_falls_in_a_process_that_goes_on_is_no_restart() -> None:
+    """What it counted between the two scrapes nobody knows."""
+    rows = [
+        row
+        | {"process_start_time_seconds": 1.0, "preemptions_total": 5.0 if row["t"] < 90 else 2.0}
+        for row in steady(8)
+    ]
+    second = minutes(rows)[1]
+    assert second["restarted"] is False
+    assert (second[COUNTER], second["duration_seconds"]) == (300.0, 45.0)
+    assert second["preemptions_total"] == 0.0
+
+
+def test_what_cannot_be_is_unknown() -> None:
+    """First tokens in no time at all, and more than the whole KV cache."""
+    rows = [
+        row
+        | {
+            "kv_cache_usage_ratio": 0.5 if row["t"] < 60 else 50.0,
+            "ttft_seconds_count": float(row["t"]),
+            "ttft_seconds_sum": min(row["t"], 60.0),
+            "ttft_seconds_buckets": [row["t"]] * 3,
+            "ttft_seconds_edges": EDGES,
+        }
+        for row in steady(12)
+    ]
+    first, _, third = minutes(rows)
+    assert (first["kv_cache_usage_ratio"], first["ttft_seconds_sum"]) == (0.5, 45.0)
+    assert (third["kv_cache_usage_ratio"], third["ttft_seconds_sum"]) == (None, None)
+    assert (third["ttft_seconds_count"], third["ttft_seconds_buckets"]) == (60.0, None)
+
+
 def test_a_changed_cache_configuration_is_no_restart() -> None:
     rows = [
         {**row, "cache_config": '{"num_gpu_blocks":"10"}' if row["t"] < 60 else '{"n":"20"}'}

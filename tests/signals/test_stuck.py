@@ -82,7 +82,7 @@ def test_an_engine_that_works_without_a_token_is_not_stuck(works: dict[str, floa
     """Clients give up before their first token: the queue moves, and so does something else."""
     rows = [
         page(t, 100.0, 2.0, 400.0 + t % 7)
-        | {name: 5.0 + step * (t // 30) for name, step in works.items()}
+        | {name: 0.5 + step * (t // 30) for name, step in works.items()}
         for t in range(0, 600, 30)
     ]
     assert seconds(rows, (540, 600)) == [0.0]

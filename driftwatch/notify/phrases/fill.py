@@ -13,6 +13,7 @@ from driftwatch.notify.page_values import (
 )
 from driftwatch.notify.phrases.limits import (
     full,
+    given_up,
     harm,
     in_target,
     limit,
@@ -66,9 +67,9 @@ def _text(page: Page, name: str) -> str | None:
 PHRASES: Mapping[str, Callable[[Page], str | None]] = {
     function.__name__: function
     for function in (
-        began, began_14d, harm, missed, queueing, limit, full, present, moved, means, lengths,
-        slower, slower_than_peers, step_time, peers, drift_14d, drift_interval, missing_count,
-        missing_metrics, missing_reason, gpus, gpu_names, gpus_of_server, meaning,
-        target_kept, baseline, nothing_to_do, in_target, unchanged,
+        began, began_14d, harm, missed, queueing, limit, full, present, given_up, moved, means,
+        lengths, slower, slower_than_peers, step_time, peers, drift_14d, drift_interval,
+        missing_count, missing_metrics, missing_reason, gpus, gpu_names, gpus_of_server,
+        meaning, target_kept, baseline, nothing_to_do, in_target, unchanged,
     )
 }  # fmt: skip

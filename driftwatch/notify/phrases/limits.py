@@ -171,6 +171,17 @@ def present(page: Page) -> str | None:
     return f"{plural(requests, 'request')} running or waiting" if requests else None
 
 
+MANY_GAVE_UP = 0.05  # of those that began, as in rules/queue.yaml
+
+
+def given_up(page: Page) -> str | None:
+    """``about 451 requests gave up in 10 min (49 % or more)``."""
+    requests, low = value(page, "given_up_requests_10m"), value(page, "given_up_10m_low_ratio")
+    if requests is None or low is None or low < MANY_GAVE_UP:
+        return None
+    return f"about {plural(requests, 'request')} gave up in 10 min ({percent(low)} or more)"
+
+
 def room(page: Page) -> str | None:
     """``The other seven have room: 52 → 60 % of capacity``, once this one is drained."""
     peers: Mapping[str, Any] | None = page.get("peers")

@@ -141,8 +141,9 @@ def gpus(page: Page) -> str | None:
     text = gpus_of_page(now, reference_values(page))
     if text is None:
         return None
-    if now.get("gpus_lost"):
-        return f"its other GPUs, on average: {text}"
+    if lost := now.get("gpus_lost"):
+        of = page["evidence"]["gpus_lost"].get("of")
+        return None if of is not None and of <= lost else f"its other GPUs, on average: {text}"
     return f"{clean(page['concerned']['first'][0])}: {text}" if many(page) else text
 
 
