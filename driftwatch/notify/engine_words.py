@@ -59,7 +59,11 @@ def _gone(now: Values, before: Values) -> str | None:
     """
     shown = _SHOWN.match(now.get("gpu_count_source") or "")
     if shown is not None and now.get("seconds_since_last_token"):
-        return f"{shown[2]} shows {shown[3]} of {shown[1]} GPUs" if shown[3] < shown[1] else None
+        return (
+            f"{shown[2]} shows {shown[3]} of {shown[1]} GPUs"
+            if float(shown[3]) < float(shown[1])
+            else None
+        )
     gpus, usual = now.get("gpu_count"), before.get("gpu_count")
     return (
         f"{count(gpus)} of {count(usual)} GPUs are read"

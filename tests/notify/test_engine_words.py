@@ -11,7 +11,7 @@ from driftwatch.collect.schema import scrape_frame
 from driftwatch.doctor.targets import engine
 from driftwatch.model import TargetKey
 from driftwatch.notify.attribution import Attribution, attribution
-from driftwatch.notify.engine_words import engine_text
+from driftwatch.notify.engine_words import engine_text, gpus_of_page
 from driftwatch.notify.minute_line import minute_line
 from driftwatch.rulebook.book import load_rulebook
 
@@ -100,3 +100,23 @@ def test_a_loss_of_accepted_tokens_is_called_that_in_the_factors() -> None:
         chat.factors["first tokens"] == drafting.factors["tokens an output"] == pytest.approx(0.4)
     )
     assert "first tokens" not in drafting.factors
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "said"),
+    [
+        # of a server that works, over several nodes, one may be read
+        ({"gpu_count_source": "declared 2, DCGM shows 1"}, {}, None),
+        (
+            {"gpu_count_source": "declared 2, DCGM shows 1", "seconds_since_last_token": 180.0},
+            {},
+            "DCGM shows 1 of 2 GPUs",
+        ),
+        ({"gpu_count": 1.0}, {"gpu_count": 2.0}, "1 of 2 GPUs are read"),
+        ({"gpu_count": 2.0}, {"gpu_count": 2.0}, None),
+    ],
+)
+def test_a_gpu_that_vanishes_is_named(
+    now: dict[str, Any], before: dict[str, Any], said: str | None
+) -> None:
+    assert gpus_of_page(now, before) == said
