@@ -154,9 +154,9 @@ class DocumentError(DriftwatchError):
 class StoreError(DriftwatchError):
     """The database cannot be used.
 
-    ``code`` is one of missing, locked, read-only, full, corrupt, newer-schema, older-schema,
+    ``code`` is one of missing, locked, read-only, full, corrupt, other-schema, older-schema,
     foreign, unsupported, in-use, tick-lost, unusable; of a server also unreachable, denied, busy,
-    timeout, conflict; of a copy also not-empty.
+    timeout, conflict.
     """
 
     def __init__(

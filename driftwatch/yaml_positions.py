@@ -11,25 +11,87 @@ import glob
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
+import yaml
 
-from driftwatch import yaml_events
 from driftwatch.errors import Problem
-from driftwatch.yaml_events import Event, Unsure, pure_events, quick_events
-from driftwatch.yaml_nodes import Entries as Entries
-from driftwatch.yaml_nodes import Items as Items
-from driftwatch.yaml_nodes import Node as Node
-from driftwatch.yaml_nodes import Place as Place
-from driftwatch.yaml_nodes import Scalar as Scalar
-from driftwatch.yaml_nodes import plain_value
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 50
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-LINE_BREAK = re.compile("\r\n|[\r\n]")  # of YAML 1.2, and so what ruamel counts
+LINE_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")  # as PyYAML counts lines
+# libyaml takes a tenth of the time; what it refuses is read again for PyYAML's own words
+_LOADERS: tuple[Any, ...] = (getattr(yaml, "CSafeLoader", yaml.SafeLoader), yaml.SafeLoader)
+
+# What a plain scalar stands for in YAML 1.2: not text. `yes` and `010` of YAML 1.1 are none.
+_NULL = re.compile("~|null|Null|NULL|")
+_BOOL = re.compile("true|True|TRUE|false|False|FALSE")
+_INT = re.compile("[-+]?[0-9][0-9_]*|0o[0-7_]+|0x[0-9a-fA-F_]+")
+_FLOAT = re.compile(
+    r"[-+]?(\.[0-9][0-9_]*|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?"
+    r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
+)
+
+Value = None | bool | int | float | str
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where something stands in its file: 1-based line and column, and its length there."""
+
+    line: int
+    column: int
+    length: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """One value."""
+
+    place: Place  # where it stands
+    value: Value  # null, true/false, a number or text
+    raw: str = ""  # its source text, quotes and indentation included
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """A sequence."""
+
+    place: Place
+    items: tuple[Node, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """A mapping: key → (place of the key, node)."""
+
+    place: Place
+    entries: dict[str, tuple[Place, Node]] = field(default_factory=dict)
+
+
+Node = Scalar | Items | Entries
+
+
+@lru_cache(maxsize=4096)
+def plain_value(text: str) -> Value:
+    """What a plain scalar stands for: null, true or false, a number, or its text."""
+    digits = text.replace("_", "").lower()
+    try:
+        if _NULL.fullmatch(text):
+            return None
+        if _BOOL.fullmatch(text):
+            return text.lower() == "true"
+        if _INT.fullmatch(text):
+            return int(digits, 0 if "x" in digits or "o" in digits else 10)
+        if _FLOAT.fullmatch(text):
+            return float(digits.replace(".inf", "inf").replace(".nan", "nan"))
+    except ValueError:  # more digits than Python converts: a text that no check takes for a number
+        pass
+    return text
 
 
 @dataclass(slots=True)
@@ -122,36 +184,25 @@ def read_yaml(path: Path) -> YamlFile:
 
 def parse_yaml(text: str, path: str) -> YamlFile:
     """The same for a text; ``path`` is what problems call it."""
-    return compose(YamlFile(path, LINE_BREAK.split(text)), text, Composer)
-
-
-def compose(file: YamlFile, text: str, composer: type[Composer]) -> YamlFile:
-    """Fill a file by a composer of one's own; nothing is raised."""
-    if (quick := compose_quickly(file, text, composer)) is not None:
-        file.root = quick.root
+    file = YamlFile(path, LINE_BREAK.split(text))
+    for loader in _LOADERS:
+        file.problems.clear()
+        try:
+            file.root = _Composer(file, text).document(yaml.parse(text, loader))
+            return file
+        except _TooDeep as error:
+            file.add(error.place, "too-deep", f"nested more than {MAX_DEPTH} levels")
+            return file
+        except (yaml.YAMLError, UnicodeError, RecursionError) as error:
+            failure: Exception = error
+    if isinstance(failure, yaml.MarkedYAMLError):
+        _add_yaml_error(file, failure)
         return file
-    try:
-        file.root = composer(file, text).document(pure_events(text))
-    except _TooDeep as error:
-        file.add(error.place, "too-deep", f"nested more than {MAX_DEPTH} levels")
-    except MarkedYAMLError as error:
-        _add_yaml_error(file, error)
-    except (YAMLError, RecursionError) as error:
-        position = getattr(error, "position", None)
-        place = _place_of(text, position) if isinstance(position, int) else Place(1, 1)
-        reason = str(getattr(error, "reason", None) or type(error).__name__)
-        file.add(place, "yaml", f"this cannot stand in a YAML file ({reason})")
+    position = getattr(failure, "position", None)
+    place = _place_of(text, position) if isinstance(position, int) else Place(1, 1)
+    reason = str(getattr(failure, "reason", None) or type(failure).__name__)
+    file.add(place, "yaml", f"this cannot stand in a YAML file ({reason})")
     return file
-
-
-def compose_quickly(file: YamlFile, text: str, composer: type[Composer]) -> YamlFile | None:
-    """The file by libyaml; None where ruamel.yaml has to read it, as for each problem."""
-    quick = YamlFile(file.path, file.lines)
-    try:
-        quick.root = composer(quick, text).document(quick_events(text))
-    except (Unsure, _TooDeep):
-        return None
-    return None if quick.problems else quick
 
 
 def plain(node: Node | None) -> object:
@@ -171,68 +222,58 @@ class _TooDeep(Exception):
         self.place = place
 
 
-class Composer:
-    """Events → nodes, noting what is not wanted; a subclass may want more."""
+class _Composer:
+    """Events → nodes, noting what is not wanted."""
 
     def __init__(self, file: YamlFile, text: str) -> None:
         self.file = file
         self.text = text
 
-    def document(self, events: Iterator[Event]) -> Node | None:
+    def document(self, events: Iterator[Any]) -> Node | None:
         """The first document; a second one is a problem."""
         root: Node | None = None
         documents = 0
         for event in events:
-            if isinstance(event, yaml_events.DocumentStart):
+            if isinstance(event, yaml.DocumentStartEvent):
                 documents += 1
                 if documents > 1:
                     message = "a second document starts here"
                     self.file.add(_place(event), "documents", message, "one document per file")
                     break
-            elif isinstance(event, yaml_events.Node):
+            elif isinstance(event, yaml.NodeEvent):
                 root = self.node(event, events, 1)
         return root
 
-    def alias(self, event: Event, place: Place) -> Node:
-        """What stands in place of an alias."""
-        self.file.add(place, "alias", "aliases are not allowed", "write the value out")
-        return Scalar(place, None)
-
-    def refuse(self, event: Event, place: Place) -> None:
-        """Note an anchor or a tag."""
+    def node(self, event: Any, events: Iterator[Any], depth: int) -> Node:
+        """One node with all that is in it."""
+        place = _place(event)
+        if depth > MAX_DEPTH:
+            raise _TooDeep(place)
+        if isinstance(event, yaml.AliasEvent):
+            self.file.add(place, "alias", "aliases are not allowed", "write the value out")
+            return Scalar(place, None)
         if event.anchor:
             self.file.add(place, "anchor", "anchors are not allowed", "write the value out")
         if event.tag:
             message = f"tags are not allowed: {event.tag}"
             self.file.add(place, "tag", message, "write the value plainly")
-
-    def node(self, event: Event, events: Iterator[Event], depth: int) -> Node:
-        """One node with all that is in it."""
-        place = _place(event)
-        if depth > MAX_DEPTH:
-            raise _TooDeep(place)
-        if isinstance(event, yaml_events.Alias):
-            return self.alias(event, place)
-        if event.anchor or event.tag:
-            self.refuse(event, place)
-        if isinstance(event, yaml_events.Scalar):
-            return self.scalar(event, place)
-        if isinstance(event, yaml_events.MappingStart):
-            return self.mapping(place, events, depth)
+        if isinstance(event, yaml.ScalarEvent):
+            return self._scalar(event, place)
+        if isinstance(event, yaml.MappingStartEvent):
+            return self._mapping(place, events, depth)
         items = []
-        while not isinstance(child := next(events), yaml_events.SequenceEnd):
+        while not isinstance(child := next(events), yaml.SequenceEndEvent):
             items.append(self.node(child, events, depth + 1))
         return Items(place, tuple(items))
 
-    def mapping(self, place: Place, events: Iterator[Event], depth: int) -> Entries:
-        """The pairs up to the mapping's end."""
+    def _mapping(self, place: Place, events: Iterator[Any], depth: int) -> Entries:
         mapping = Entries(place)
-        while not isinstance(event := next(events), yaml_events.MappingEnd):
+        while not isinstance(event := next(events), yaml.MappingEndEvent):
             key = self.node(event, events, depth + 1)
-            self.pair(mapping, key, self.node(next(events), events, depth + 1))
+            self._pair(mapping, key, self.node(next(events), events, depth + 1))
         return mapping
 
-    def pair(self, mapping: Entries, key: Node, value: Node) -> None:
+    def _pair(self, mapping: Entries, key: Node, value: Node) -> None:
         """Add a key with its value, or note why not."""
         if not isinstance(key, Scalar) or (key.value is None and not key.raw):
             self.file.add(key.place, "key", "a key must be a plain word")
@@ -248,23 +289,21 @@ class Composer:
         else:
             mapping.entries[name] = (key.place, value)
 
-    def scalar(self, event: Event, place: Place) -> Scalar:
+    def _scalar(self, event: Any, place: Place) -> Scalar:
         """A value with its source text."""
         value: str = event.value
         raw = self.text[event.start_mark.index : event.end_mark.index]
-        if not value.isascii() and _SURROGATE.search(
-            value
-        ):  # JSON writes some characters as two escapes, \\ud83d\\ude00
+        if not value.isascii() and _SURROGATE.search(value):
+            # JSON writes some characters as two escapes, \\ud83d\\ude00
             value = value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
             if "\ufffd" in value:
                 message = "half of a character stands here (an escape \\ud800 to \\udfff alone)"
                 self.file.add(place, "yaml", message, "write both halves, or the character")
-        if not event.implicit[0]:
-            return Scalar(place, value, raw)
-        return Scalar(place, plain_value(value), raw)
+        is_plain = event.implicit[0]
+        return Scalar(place, plain_value(value) if is_plain else value, raw)
 
 
-def _place(event: Event) -> Place:
+def _place(event: Any) -> Place:
     start, end = event.start_mark, event.end_mark
     line, column = start.line, start.column
     length = end.column - column if end.line == line else 1
@@ -280,7 +319,7 @@ def _whole(path: str, code: str, message: str) -> Problem:
     return Problem(path, None, None, code, message)
 
 
-def _add_yaml_error(file: YamlFile, error: MarkedYAMLError) -> None:
+def _add_yaml_error(file: YamlFile, error: yaml.MarkedYAMLError) -> None:
     mark = error.problem_mark or error.context_mark
     place = Place(mark.line + 1, mark.column + 1) if mark is not None else Place(1, 1)
     message = (error.problem or error.context or "this is not YAML").split("\n")[0]

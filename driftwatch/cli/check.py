@@ -1,4 +1,4 @@
-"""``driftwatch check``: configuration, rules and vLLM's arguments; the verdict last."""
+"""``driftwatch check``: configuration and rules; the verdict last."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from driftwatch.cli.arguments import arguments_option, check_manifests
 from driftwatch.cli.history_options import json_option
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_LINT, EXIT_PROBLEM, EXIT_USAGE
 from driftwatch.cli.options import print_note
@@ -33,34 +32,22 @@ SHIPPED = "no driftwatch.yaml is here, and no file is named: these are the shipp
     metavar="FILE",
     help="Configuration to check; its rules are checked unless FILES are given.",
 )
-@arguments_option
 @json_option
-def command(
-    files: tuple[Path, ...], config: Path | None, arguments: str | None, as_json: bool
-) -> int:
-    """Check configuration, rules, trees and vLLM's arguments; every problem at once.
+def command(files: tuple[Path, ...], config: Path | None, as_json: bool) -> int:
+    """Check configuration, rules and trees; every problem at once.
 
     Without arguments ./driftwatch.yaml and its rules are checked, where there is one, else the
     shipped rules. FILES are rules, trees, folders or globs; ./driftwatch.yaml then only gives the
-    names that rules may use. Kubernetes manifests, Helm values and compose files among them, and -
-    (standard input), are checked for vLLM's arguments. Exit: 0 no problem, 1 problems found, 2 a
-    file cannot be read, 3 warnings only.
+    names that rules may use. Exit: 0 no problem, 1 problems found, 2 a file cannot be read, 3
+    warnings only.
     """
     from driftwatch.rulebook.lint import check_rulebook
 
-    manifests = check_manifests(files, arguments)
-    lines = manifests.command_lines if manifests.files or arguments is not None else None
-    problems: list[Problem] = list(manifests.problems)
-    if lines is not None and not manifests.rule_files and config is None:
-        print_problems(problems, manifests.files, None, as_json, command_lines=lines)
-        return exit_code(problems)
     settings, found, names = _configuration(config, is_checked=not files)
-    problems += found
-    checked = check_rulebook(manifests.rule_files, configured=settings)
+    checked = check_rulebook(files, configured=settings)
     unchecked = None if names or settings is None or settings.file is None else settings.file.path
-    problems += (one for one in checked.problems if one.path != unchecked)
-    names = [*names, *manifests.files, *checked.files]
-    print_problems(problems, names, checked.rules, as_json, command_lines=lines)
+    problems = [*found, *(one for one in checked.problems if one.path != unchecked)]
+    print_problems(problems, [*names, *checked.files], checked.rules, as_json)
     if checked.unchecked:
         unchecked = ", ".join(checked.unchecked)
         click.echo(f"not checked without a configuration (-c FILE): {unchecked}", err=True)
@@ -101,37 +88,29 @@ def _configuration(
 
 
 def print_problems(
-    problems: Sequence[Problem],
-    files: Sequence[str],
-    rules: int | None,
-    as_json: bool,
-    *,
-    command_lines: int | None = None,
+    problems: Sequence[Problem], files: Sequence[str], rules: int | None, as_json: bool
 ) -> None:
     """Print every problem and the verdict on standard output, as text or JSON.
 
-    ``rules``: how many were read, None = no rule file; ``command_lines``: of vLLM, None = none.
+    ``rules``: how many were read, None = no rule file.
     """
     from driftwatch.rulebook.render import render_problems
 
     if as_json:
-        print_json(_json_document(problems, len(files), rules, command_lines))
+        print_json(_json_document(problems, len(files), rules))
     else:
         ascii_only = needs_ascii(sys.stdout)
         text = render_problems(
             problems,
             files=len(files),
             rules=rules,
-            command_lines=command_lines,
             ascii_only=ascii_only,
             terminal=sys.stdout.isatty(),
         )
         click.echo(text)
 
 
-def _json_document(
-    problems: Sequence[Problem], files: int, rules: int | None, command_lines: int | None = None
-) -> Mapping[str, Any]:
+def _json_document(problems: Sequence[Problem], files: int, rules: int | None) -> Mapping[str, Any]:
     """One document; ``docs`` is the heading of a problem's code."""
 
     return {
@@ -139,7 +118,6 @@ def _json_document(
         "ok": not any(problem.severity == "error" for problem in problems),
         "files": files,
         "rules": rules or 0,
-        "command_lines": command_lines or 0,
         "problems": [
             {
                 "path": problem.path,

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from types import FrameType
 from typing import Any
 
@@ -63,21 +63,10 @@ class Hangups:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._put)
 
-    def loop(self, look: Callable[[], object], reload: Callable[[], object], each: float) -> bool:
-        """Call ``look`` each so many seconds and ``reload`` at SIGHUP, until SIGTERM or SIGINT.
-
-        Returns whether ``look`` ended it, with True.
-        """
+    def loop(self, reload: Callable[[], object]) -> None:
+        """Call ``reload`` at SIGHUP, until SIGTERM or SIGINT."""
         self.listen()
-        while True:
-            try:
-                signalled = self._signals.get(timeout=each)
-            except Empty:
-                if look() is True:
-                    return True
-                continue
-            if signalled != signal.SIGHUP:
-                return False
+        while self._signals.get() == signal.SIGHUP:
             reload()
 
     def end(self) -> None:

@@ -92,7 +92,7 @@ def serve(
     from driftwatch.service.heartbeat import targets_of
     from driftwatch.service.own_metrics import OwnMetrics
     from driftwatch.service.receivers import receivers_of
-    from driftwatch.service.reload import LOOK_SECONDS, Reload
+    from driftwatch.service.reload import Reload
     from driftwatch.settings import RecordingSource
     from driftwatch.store.store import Store
 
@@ -133,11 +133,10 @@ def serve(
                 "watching",
                 rules=reload.rules,
                 sources=len(settings.sources),
-                batches=settings.batch_count,
                 database=str(settings.database_place),
                 metrics=f"http://{host}:{port}/metrics",
             )
-            hangups.loop(reload.look, reload.reload, min(settings.interval, LOOK_SECONDS))
+            hangups.loop(reload.reload)
             log.info("stopping")
         finally:
             if runner is not None:
@@ -180,10 +179,11 @@ def _service(
 
     own, place = SystemClock(), settings.database_place
     clock: Clock = own
+    batches = 1
     if isinstance(place, PostgresPlace):
-        from driftwatch.service.fleet import QUEUES, DatabaseClock, Fleet
+        from driftwatch.service.fleet import BATCHES, QUEUES, DatabaseClock, Fleet
 
-        clock = DatabaseClock(store, own)
+        clock, batches = DatabaseClock(store, own), BATCHES
     sources: list[Source] = sources_of(settings, clock)
     service = Service(
         sources,
@@ -195,7 +195,7 @@ def _service(
         retention=timedelta(seconds=settings.retention),
         reports=schedule_of(settings),
         metrics=metrics,
-        batches=settings.batch_count,
+        batches=batches,
         is_one_of_several=isinstance(place, PostgresPlace),
     )
     if not store.baselines_in_force():

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import copy
-import io
+import math
+import re
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, get_args
 
-from ruamel.yaml import YAML
-from ruamel.yaml.comments import CommentedMap, CommentedSeq
-from ruamel.yaml.scalarstring import LiteralScalarString
+import yaml
 
 from driftwatch.export.alerts import Alert, Exported
 from driftwatch.export.conditions import EVERY, quoted
@@ -32,7 +30,7 @@ def file_of(to: To, exported: Exported) -> str:
             "metadata": {"name": "driftwatch-rules"},
             "spec": body,
         }
-    return _comments(to, exported) + _dumped(body)
+    return _comments(to, exported) + _with_conditions(_dumped(body), exported.alerts)
 
 
 _BESIDE = (
@@ -47,9 +45,7 @@ _SILENCE = {
     "rules": [
         {
             "alert": "DriftwatchServesNoRuleMetrics",
-            "expr": LiteralScalarString(
-                f"{LEFT_OUT} + {RULES_LEFT_OUT} > 0\nor absent({EVERY.text})"
-            ),
+            "expr": f"{LEFT_OUT} + {RULES_LEFT_OUT} > 0\nor absent({EVERY.text})",
             "for": "15m",
             "labels": {"severity": "ticket"},
             "annotations": {
@@ -74,7 +70,7 @@ def _groups(alerts: Sequence[Alert]) -> list[Mapping[str, Any]]:
         }
         for name, of_group in _by_group(alerts)
     ]
-    return [*of_rules, copy.deepcopy(_SILENCE)]
+    return [*of_rules, _SILENCE]
 
 
 def _by_group(alerts: Sequence[Alert]) -> list[tuple[str, list[Alert]]]:
@@ -91,13 +87,13 @@ def _prometheus_rule(alert: Alert, names: Collection[str]) -> Mapping[str, Any]:
     labels = {"severity": alert.rule.severity, **told_apart}
     fields: dict[str, Any] = {
         "alert": alert.rule.alert,
-        "expr": _expression(_firing(alert, labels)),
+        "expr": text_of(_firing(alert, labels)),
     }
     if alert.pending_seconds:
         fields["for"] = duration_text(alert.pending_seconds)
     if alert.keep_seconds:
         fields["keep_firing_for"] = duration_text(alert.keep_seconds)
-    return _commented(alert, {**fields, "labels": alert.labels, "annotations": alert.annotations})
+    return {**fields, "labels": dict(alert.labels), "annotations": dict(alert.annotations)}
 
 
 def _firing(alert: Alert, labels: Mapping[str, str]) -> Promql:
@@ -129,20 +125,23 @@ def _wrapped(text: str) -> list[str]:
     )  # fmt: skip
 
 
-def _commented(alert: Alert, fields: Mapping[str, Any]) -> CommentedMap:
-    """With the conditions as the rule has them above it."""
+def _with_conditions(text: str, alerts: Sequence[Alert]) -> str:
+    """The text with the conditions as each rule has them above its alert."""
+    of_groups = iter([alert for _, of_group in _by_group(alerts) for alert in of_group])
+
+    def above(found: re.Match[str]) -> str:
+        alert = next(of_groups, None)
+        lines = [] if alert is None else _condition_lines(alert)
+        return "".join(f"{found[1]}# {line}\n" for line in lines) + found[0]
+
+    return re.sub(r"^( *)- alert: ", above, text, flags=re.MULTILINE)
+
+
+def _condition_lines(alert: Alert) -> list[str]:
     rule = alert.rule
-    mapping = CommentedMap(fields)
     conditions = {"given": rule.precondition, "when": rule.when, "until": rule.until}
     texts = [f"{key}: {one.text}" for key, one in conditions.items() if one is not None]
-    lines = [line for text in texts for line in _wrapped(text)]
-    mapping.yaml_set_start_comment("\n".join(lines), indent=6)
-    return mapping
-
-
-def _expression(query: Promql) -> str:
-    text = text_of(query)
-    return LiteralScalarString(text) if "\n" in text else text
+    return [line for text in texts for line in _wrapped(text)]
 
 
 def duration_text(seconds: float) -> str:
@@ -158,25 +157,32 @@ def duration_text(seconds: float) -> str:
     return text or "0s"
 
 
+class _Dumper(yaml.SafeDumper):  # type: ignore[misc]  # PyYAML has no types
+    """Items are indented, texts of several lines stand as they are, lists of words on one line."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        """Also below a key."""
+        super().increase_indent(flow, False)
+
+    def text(self, value: str) -> yaml.ScalarNode:
+        """A text."""
+        style = "|" if "\n" in value else None
+        return self.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+    def items(self, value: list[Any]) -> yaml.SequenceNode:
+        """A list."""
+        flow = not any(isinstance(one, dict | list) for one in value)
+        return self.represent_sequence("tag:yaml.org,2002:seq", value, flow_style=flow)
+
+    def ignore_aliases(self, data: object) -> bool:
+        """Nothing is named to be used again."""
+        return True
+
+
+_Dumper.add_representer(str, _Dumper.text)
+_Dumper.add_representer(list, _Dumper.items)
+
+
 def _dumped(document: Mapping[str, Any]) -> str:
-    yaml = YAML()
-    yaml.indent(mapping=2, sequence=4, offset=2)
-    yaml.width = 10_000
-    yaml.default_flow_style = False
-    stream = io.StringIO()
-    yaml.dump(_laid_out(document), stream)
-    return stream.getvalue()
-
-
-def _laid_out(value: Any) -> Any:
-    """Lists of words on one line."""
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            value[name] = _laid_out(inner)
-        return value
-    if not isinstance(value, list):
-        return value
-    items = CommentedSeq(_laid_out(one) for one in value)
-    if not any(isinstance(one, dict | list) for one in value):
-        items.fa.set_flow_style()
-    return items
+    options = {"width": math.inf, "sort_keys": False, "allow_unicode": True}
+    return str(yaml.dump(document, Dumper=_Dumper, **options))

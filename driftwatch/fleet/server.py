@@ -295,14 +295,8 @@ class Server:
             "block_size": str(size),
             "enable_prefix_caching": str(self.configuration.enable_prefix_caching),
             "num_gpu_blocks": str(blocks),
+            "effective_attention_block_size": str(size),
+            "kv_cache_max_concurrency": str(blocks / -(-length // size)),
+            "kv_cache_size_tokens": str(blocks * size),
         }
-        if self.style.version == V0_32.version:
-            labels |= {
-                "effective_attention_block_size": str(size),
-                "kv_cache_max_concurrency": str(blocks / -(-length // size)),
-                "kv_cache_size_tokens": str(blocks * size),
-            }
-        labels |= self.cache_config
-        if self.style.info_engine_label:
-            labels["engine"] = "0"
-        return labels
+        return {**labels, **self.cache_config, "engine": "0"}

@@ -32,7 +32,7 @@ from driftwatch.fleet.hidden_engine import (
 )
 from driftwatch.fleet.metrics.history import MetricHistory, Scraped
 from driftwatch.fleet.metrics.omissions import page_without, without
-from driftwatch.fleet.metrics.releases import V0_8, V0_32
+from driftwatch.fleet.metrics.releases import V0_32
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.server import READY_AFTER_SECONDS, Server, kind_of
 from driftwatch.fleet.servers import (
@@ -77,21 +77,20 @@ class Chunk:
 
 def server_of(scenario: Scenario, number: int, life: Life) -> Server:
     """The server process of one life."""
-    style = V0_8 if life.release == "0.8" else V0_32
     custom = {}
     if life.other_buckets:
-        plain = Server("", "", configuration_of(scenario, life.serving), style)
+        plain = Server("", "", configuration_of(scenario, life.serving))
         custom = {
             name: edges[1::_OTHER_EDGES]
             for name, edges in plain.finite_edges().items()
-            if len(edges) > 2 * _OTHER_EDGES and not name.startswith("http_")
+            if len(edges) > 2 * _OTHER_EDGES
         }
     kind = kind_of(scenario, number)
     return Server(
         instance=instance_of(scenario, number),
         model_name=model_name(scenario),
         configuration=configuration_of(scenario, life.serving),
-        style=kind.style(style),
+        style=kind.style(V0_32),
         kind=kind,
         log_stats=life.stats,
         custom_histogram_buckets=custom,

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from driftwatch.collect.recordings.compact import Relabelled
-from driftwatch.fleet.scenario.model import Fault, Scenario, Serving, Style
+from driftwatch.fleet.scenario.model import Fault, Scenario, Serving
 from driftwatch.model import Target, TargetKey
 from driftwatch.simulate.hardware import model
 
@@ -31,7 +31,6 @@ class Life:
     end_seconds: float  # it does not answer from then on; inf = to the end
     serving: Serving  # its settings
     factor: float = 1.0  # on its step times (another release)
-    release: Style = "0.32"  # whose pages it shows
     other_buckets: bool = False  # with another layout of histograms
     stats: bool = True  # with vllm: series on its page
     vllm_version: str | None = None  # what discovery labels it with, None = with nothing
@@ -93,7 +92,6 @@ def _server(scenario: Scenario, number: int) -> Replica:
             min(start + boot, end),
             end,
             pool.serving,
-            release=pool.release,
             vllm_version=pool.vllm_version,
             image=pool.image,
         )
@@ -153,7 +151,6 @@ def _after(life: Life, fault: Fault, start: float) -> Life:
         start_seconds=start,
         serving=life.serving if fault.serving is None else life.serving.changed(fault.serving),
         factor=life.factor * (fault.factor or 1.0),
-        release=fault.release or life.release,
         other_buckets=life.other_buckets or fault.kind == "bucket_layout",
         stats=life.stats and fault.kind != "stats_disabled",
         vllm_version=fault.vllm_version or life.vllm_version,

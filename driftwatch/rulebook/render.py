@@ -25,7 +25,6 @@ def render_problems(
     *,
     files: int | None = None,
     rules: int | None = None,
-    command_lines: int | None = None,
     ascii_only: bool = False,
     terminal: bool = False,
 ) -> str:
@@ -35,12 +34,11 @@ def render_problems(
         problems: in the order they are to be read.
         files: how many files were read; counted from the problems where it is not known.
         rules: how many rules were read, None = not said.
-        command_lines: how many of vLLM were read, None = not said.
         ascii_only: for terminals outside UTF-8.
         terminal: in 80 columns; elsewhere no line is wrapped.
     """
     parts = [_one(problem, terminal) for problem in problems]
-    parts.append(verdict(problems, files=files, rules=rules, command_lines=command_lines))
+    parts.append(verdict(problems, files=files, rules=rules))
     text = "\n".join(parts)
     if ascii_only:
         for sign, plain in _ASCII.items():
@@ -50,11 +48,7 @@ def render_problems(
 
 
 def verdict(
-    problems: Sequence[Problem],
-    *,
-    files: int | None = None,
-    rules: int | None = None,
-    command_lines: int | None = None,
+    problems: Sequence[Problem], *, files: int | None = None, rules: int | None = None
 ) -> str:
     """``1 error in 9 files, 12 rules``."""
     errors = sum(problem.severity == "error" for problem in problems)
@@ -62,9 +56,8 @@ def verdict(
     counts = [_count(errors, "error")] if errors or not warnings else []
     counts += [_count(warnings, "warning")] if warnings else []
     files_read = len({problem.path for problem in problems}) if files is None else files
-    where = [_count(files_read, "file")] if files_read or command_lines is None else []
+    where = [_count(files_read, "file")]
     where += [_count(rules, "rule")] if rules is not None else []
-    where += [_count(command_lines, "command line")] if command_lines is not None else []
     return f"{', '.join(counts)} in {', '.join(where)}"
 
 

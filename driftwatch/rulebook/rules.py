@@ -31,7 +31,6 @@ from driftwatch.condition import Condition
 from driftwatch.model import Severity
 from driftwatch.rulebook.page_form import PageForm
 from driftwatch.rulebook.values import RulePart, When, disabled_needs_reason
-from driftwatch.settings.gone import GONE_OF_RULES, note_gone
 from driftwatch.yaml_models import (
     Duration,
     fault,
@@ -316,7 +315,6 @@ def read_rules(file: YamlFile, root: Entries) -> Iterator[ReadRule]:
                 yield ReadRule(file, entries, rule)
             else:
                 yield ReadRule(file, entries, None, (right, rule))
-    note_gone(file, root, GONE_OF_RULES)
 
 
 # for a key that is wrong or missing, so that the others can be checked

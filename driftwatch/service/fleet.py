@@ -18,6 +18,8 @@ from driftwatch.store.store import Store
 from driftwatch.tasks.worker import Job, Queue, Task, Worker
 
 QUEUES: tuple[Queue, ...] = ("ticks", "deliveries", "slow")
+# of a new PostgreSQL: enough for eight processes with two batches each
+BATCHES = 16
 # How often it is looked for what people did, and for pages that are to be tried again.
 _SWEEP = "* * * * * */5"
 # of a minute in which its ticks may begin

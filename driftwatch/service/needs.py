@@ -12,7 +12,7 @@ from driftwatch.settings import (
 from driftwatch.settings.problems import without_secrets
 from driftwatch.settings.secret_files import NO_SECRET, Location, named_files
 from driftwatch.settings.values import read_of, read_url_of
-from driftwatch.vllm_arguments.check import check, check_text, in_order, whole
+from driftwatch.vllm_arguments.check import check_text, check_words
 from driftwatch.yaml_models import node_at, place_of
 from driftwatch.yaml_positions import Entries, Items, Scalar, read_yaml
 
@@ -101,7 +101,9 @@ def configured_argument_problems(settings: Settings, path: Path) -> tuple[Proble
         location = ("pools", number, "serving", "arguments")
         node = node_at(file.root, location) if isinstance(file.root, Entries) else None
         if isinstance(node, Scalar):
-            check_text(node, file)
+            check_text(str(node.value), node.place, file)
         elif isinstance(node, Items):
-            check([whole(one) for one in node.items if isinstance(one, Scalar)], file)
-    return in_order(file)
+            words = [one for one in node.items if isinstance(one, Scalar)]
+            texts = [w.value if isinstance(w.value, str) else w.raw for w in words]
+            check_words(texts, [one.place for one in words], file)
+    return tuple(file.problems)

@@ -25,7 +25,6 @@ from driftwatch.pipeline.server_reports import with_reports
 from driftwatch.pipeline.state import HISTORY, Outcome, State
 from driftwatch.pipeline.stored_state import evaluated_until
 from driftwatch.service.batches import UNWATCHED, Batches, merge, merge_states, unwatched
-from driftwatch.service.deal import deal
 from driftwatch.service.heartbeat import Answering, Heartbeat, Target, why_withheld
 from driftwatch.service.live_sources import HeldSource, held
 from driftwatch.service.outbox import Outbox
@@ -60,7 +59,7 @@ class Service:
         on_outcome: told of every tick's outcome (``watch`` prints it).
         reports: when weekly reports are made, and for whom; None = none are.
         metrics: that it notes its work in; by default new ones.
-        batches: number of batches that pools are dealt to.
+        batches: number of batches that pools are dealt to in a new database.
         is_one_of_several: other processes tick the same batches.
     """
 
@@ -101,8 +100,8 @@ class Service:
         self._restarted: set[str] = set()
         self._ask_servers()
         self._questions = BoundedQuestions(_SIMULATING_SECONDS)
-        # after the servers were asked: their settings decide which baselines are in force
-        deal(store, batches, self._plan)
+        # how many there are: those that the first process of the database dealt
+        self._of = store.deal(batches)
         self._batches = Batches(store, sources)
         self._batches.watch(0, self._of, self._plan, clock.now())
         # batch → when this process ticked it last, monotonic, and what came of it
@@ -150,11 +149,6 @@ class Service:
         """A tick of one batch now; nothing where another process has ticked it meanwhile."""
         with self._deciding:
             return self._tick([number] if number < self._of else [])
-
-    @property
-    def _of(self) -> int:
-        """How many batches there are: another process may have dealt pools anew."""
-        return len(self._store.batches()) or 1
 
     def _tick(self, numbers: Collection[int]) -> Outcome:
         self._attempted = began = time.monotonic()

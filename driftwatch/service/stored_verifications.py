@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import traceback
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from operator import itemgetter
 from typing import Any
 
 from driftwatch.baselines.in_force import fingerprint
@@ -63,28 +62,6 @@ def verification_memory(
         ),
     )
     return {MEMORY: to_json(_CODEC.document(memory)).encode()}
-
-
-def merged_memory(stored: Iterable[bytes]) -> VerificationMemory | None:
-    """What several batches left, as of one; None where none of them left anything."""
-    memories = [_CODEC.value(json.loads(one)) for one in stored]
-    if not memories:
-        return None
-    return VerificationMemory(
-        running=tuple(sorted((one for m in memories for one in m.running), key=itemgetter(0))),
-        started=tuple(sorted((one for m in memories for one in m.started), key=itemgetter(0))),
-        opened=tuple(sorted((one for m in memories for one in m.opened), key=itemgetter(0))),
-    )
-
-
-def part_of_memory(memory: VerificationMemory, own: Container[TargetKey]) -> bytes:
-    """What of it is about some targets, as it is stored."""
-    mine = VerificationMemory(
-        running=tuple(one for one in memory.running if one[0] in own),
-        started=tuple(one for one in memory.started if one[0] in own),
-        opened=tuple(one for one in memory.opened if one[0] in own),
-    )
-    return to_json(_CODEC.document(mine)).encode()
 
 
 def verification_state_from(store: Store) -> VerificationState:

@@ -20,7 +20,6 @@ from pydantic import (
 
 from driftwatch.database_place import Place, SqliteFile, place_of
 from driftwatch.errors import ConfigError, Problem, StoreError
-from driftwatch.settings.gone import note_gone
 from driftwatch.settings.heartbeat import HeartbeatSettings
 from driftwatch.settings.pools import DetectionSettings, PoolSettings
 from driftwatch.settings.problems import checked_receivers, without_secrets
@@ -36,8 +35,6 @@ from driftwatch.yaml_positions import Entries, YamlFile, plain, read_yaml
 
 # Two of them: no settings framework is needed for that.
 ENVIRONMENT = {"DRIFTWATCH_DATABASE": "database", "DRIFTWATCH_LISTEN": "listen"}
-# of a PostgreSQL: enough for eight workers with two batches each
-_BATCHES = 16
 
 
 def _database(value: object, info: ValidationInfo) -> Path | str:
@@ -86,13 +83,6 @@ class Settings(Part):
     database_password_file: File | None = Field(
         None, description="file with the password of a PostgreSQL database"
     )
-    batches: int | None = Field(
-        None,
-        ge=1,
-        le=1024,
-        strict=True,
-        description="how many batches pools are dealt to: 1 on SQLite, 16 on PostgreSQL",
-    )
     worker_heartbeat: Seconds = Field(
         10.0, description="time between two signs of life of a worker; it may miss two"
     )
@@ -134,12 +124,6 @@ class Settings(Part):
         return place_of(self.database, self.database_password_file)
 
     @property
-    def batch_count(self) -> int:
-        """How many batches there are."""
-        by_database = 1 if isinstance(self.database_place, SqliteFile) else _BATCHES
-        return by_database if self.batches is None else self.batches
-
-    @property
     def listen_address(self) -> tuple[str, int]:
         """Host and port of ``listen``; brackets of an IPv6 address are taken off."""
         return listen_address(self.listen)
@@ -179,7 +163,6 @@ def load_settings(path: Path | str, *, environ: Mapping[str, str] | None = None)
         except ValidationError as error:
             note_errors(file, root, Settings, error, {k: n for n, k in overrides.items()})
             settings = _readable(values, wrong_keys(error), context)
-        note_gone(file, root)
     if settings is not None:
         settings._file = file
     if settings is None or file.problems:

@@ -1,4 +1,4 @@
-"""Make a database, or bring one of 0.11 to this version's schema."""
+"""Make a database, or bring an older one to this version's schema."""
 
 from __future__ import annotations
 
@@ -36,8 +36,6 @@ from driftwatch.store.tables import SCHEMA_REVISION, meta, metadata
 if TYPE_CHECKING:
     from alembic.config import Config
 
-_OLDEST_REVISION = "0011"
-
 
 def schema_revision(connection: Connection, place: Place) -> str | None:
     """The revision a database is at; None for an empty one.
@@ -61,18 +59,10 @@ def schema_revision(connection: Connection, place: Place) -> str | None:
 def check_revision(revision: str | None, place: Place, written_by: str | None) -> None:
     """Refuse a schema that this version cannot work on.
 
-    Raises StoreError: ``newer-schema``, ``older-schema``, or ``too-old`` for one before 0.11.
+    Raises StoreError: ``older-schema``, or ``other-schema`` for one that no migration leads from.
     """
     if revision == SCHEMA_REVISION:
         return
-    if revision is not None and revision < _OLDEST_REVISION:
-        raise StoreError(
-            f"database {place} has schema {revision}, and driftwatch {__version__} upgrades "
-            f"from schema {_OLDEST_REVISION} (0.11) on",
-            code="too-old",
-            help_text="upgrade it with 0.11 first: pip install 'vllm-driftwatch==0.11.*', "
-            "driftwatch db upgrade",
-        )
     if revision is None or revision in _known_revisions():
         raise StoreError(
             f"database {place} has "
@@ -82,10 +72,11 @@ def check_revision(revision: str | None, place: Place, written_by: str | None) -
             help_text=_upgrade_command(place),
         )
     raise StoreError(
-        f"database {place} has schema {revision}, newer than this version's {SCHEMA_REVISION}"
+        f"database {place} has schema {revision}, and none that leads to {SCHEMA_REVISION}"
         + (f"; it was written by driftwatch {written_by}" if written_by else ""),
-        code="newer-schema",
-        help_text=f"use that version again (this is {__version__}), or another database",
+        code="other-schema",
+        help_text=f"use that version again, or another database: driftwatch {__version__} "
+        "upgrades from 0.14 on",
     )
 
 
@@ -100,7 +91,7 @@ def upgrade(engine: Engine, place: Place) -> tuple[str | None, str]:
 
     Returns the revision before (None for an empty database) and after.
 
-    Raises StoreError: the database is newer than this version, or not driftwatch's.
+    Raises StoreError: no migration leads from its schema, or it is not driftwatch's.
     """
     if not isinstance(place, PostgresPlace):
         make_file(place.path)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 
-from sqlalchemy import Connection, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, func, insert, select, update
 
 from driftwatch.errors import StoreError
-from driftwatch.store.database import BATCH_PREFIX, Database, prefix_of
-from driftwatch.store.tables import batches, incidents, minute_batches
-from driftwatch.store.tables import memory as memory_table
+from driftwatch.store.database import Database
+from driftwatch.store.tables import batches
 
 
 @functools.lru_cache(maxsize=100_000)
@@ -64,38 +62,15 @@ class Progress(Database):
         at: datetime = self._scalar(select(func.clock_timestamp()))
         return at.astimezone(UTC)
 
-    def deal(
-        self,
-        memories: Mapping[int, Mapping[str, bytes]],
-        batch_of_incident: Mapping[str, int],
-        evaluated_until: datetime | None,
-    ) -> None:
-        """Begin anew with batches, within :meth:`one_transaction`: whoever ticks an old one loses.
-
-        ``memories``: number → what the last tick of these pools left, by name;
-        ``batch_of_incident``: of the open ones, by id.
-        """
-        of = len(memories)
+    def deal(self, of: int) -> int:
+        """Deal pools to so many batches in a database that has none; says how many there are."""
         with self._writing() as connection:
-            version = connection.execute(select(func.max(batches.c.version))).scalar() or 0
-            name = memory_table.c.name
-            ours = or_(name.startswith(BATCH_PREFIX), name == "tick", name.startswith("tick."))
-            connection.execute(delete(memory_table).where(ours))
-            rows = [
-                {"name": f"{prefix_of(number if of > 1 else None)}{name}", "value": value}
-                for number, memory in memories.items()
-                for name, value in memory.items()
-            ]
-            if rows:
-                connection.execute(insert(memory_table), rows)
-            connection.execute(update(minute_batches).values(batch=None))
-            connection.execute(update(incidents).values(batch=None))
-            for id_, number in batch_of_incident.items() if of > 1 else ():
-                own = update(incidents).where(incidents.c.id == id_)
-                connection.execute(own.values(batch=number))
-            connection.execute(delete(batches))
-            new = [BatchProgress(n, of, evaluated_until, version + 1) for n in memories]
-            connection.execute(insert(batches), [asdict(one) for one in new])
+            there = connection.execute(select(func.count()).select_from(batches)).scalar_one()
+            if there == 0 and of > 1:
+                new = [BatchProgress(number, of) for number in range(of)]
+                connection.execute(insert(batches), [asdict(one) for one in new])
+                return of
+            return int(there) or 1
 
 
 _EVERY = select(batches).order_by(batches.c.number)

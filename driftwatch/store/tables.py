@@ -1,4 +1,4 @@
-"""The tables, in SQLAlchemy Core; ``migrations/`` brings a database of 0.11 to the same schema.
+"""The tables, in SQLAlchemy Core; ``migrations/`` brings an older database to the same schema.
 
 They serve SQLite and PostgreSQL. Times are UTC; JSON is text with sorted keys, so that equal values
 are equal bytes; text sorts by its bytes.
@@ -32,7 +32,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
 # the newest file in migrations/versions; a test compares the two
-SCHEMA_REVISION = "0015"
+SCHEMA_REVISION = "0016"
 
 metadata = MetaData(
     naming_convention={

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from ruamel.yaml import YAML
+import yaml
 
 from driftwatch.cli.main import VERBS, command_of
 
@@ -55,12 +55,12 @@ def helm_rendered(mode: str, release: str = "driftwatch") -> list[Any]:
     values = CHART / "ci" / f"{mode}-values.yaml"
     ran = helm("template", release, CHART, "--namespace", "driftwatch", "--values", values)
     assert ran.returncode == 0, ran.stderr
-    return [found for found in YAML(typ="safe").load_all(ran.stdout) if found]
+    return [found for found in yaml.safe_load_all(ran.stdout) if found]
 
 
 def documents(path: Path) -> list[Any]:
     """Every document of a YAML file, as plain values."""
-    return [found for found in YAML(typ="safe").load_all(path.read_text(encoding="utf-8")) if found]
+    return [found for found in yaml.safe_load_all(path.read_text(encoding="utf-8")) if found]
 
 
 def known_options(words: list[str]) -> list[str]:

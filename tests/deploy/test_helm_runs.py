@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 import requests
+import yaml
 from deploy_cases import CHART, MODES, containers, helm, of_kind
 from fakes.exposition_server import ReplayedExposition, read_pages
 from fakes.postgres_server import NOT_INSTALLED, PostgresServer, installed
-from ruamel.yaml import YAML
 
 pytestmark = [pytest.mark.helm, pytest.mark.slow]
 
@@ -113,10 +113,10 @@ def test_what_is_rendered_runs_and_its_probes_are_answered(
         with values.open("w") as written:
             image = {"repository": "example.com/driftwatch"}
             all_values = {"mode": mode, "image": image, "config": config, **database}
-            YAML(typ="safe").dump(all_values, written)
+            yaml.safe_dump(all_values, written)
         ran = helm("template", "driftwatch", CHART, "--values", values)
         assert ran.returncode == 0, ran.stderr
-        resources = [found for found in YAML(typ="safe").load_all(ran.stdout) if found]
+        resources = [found for found in yaml.safe_load_all(ran.stdout) if found]
         _lay_out(resources, tmp_path)
         by_command = {one["args"][0]: one for _, one in containers(resources)}
         assert set(by_command) == {"run", "web"}

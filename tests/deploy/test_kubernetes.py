@@ -9,6 +9,7 @@ from typing import Any
 import jsonschema
 import kubernetes_validate
 import pytest
+import yaml
 from deploy_cases import (
     MODES,
     ROOT,
@@ -18,7 +19,6 @@ from deploy_cases import (
     of_kind,
     pod_specs,
 )
-from ruamel.yaml import YAML
 
 from driftwatch.settings import ENVIRONMENT
 
@@ -259,6 +259,6 @@ def test_the_ingress_leads_to_the_service_under_the_name_that_the_web_answers_to
     }
     assert (backend["name"], backend["port"]["name"]) in ports
     texts = [r["data"].get("driftwatch.yaml") for r in of_kind(everything, "ConfigMap")]
-    (config,) = [YAML(typ="safe").load(text) for text in texts if text]
+    (config,) = [yaml.safe_load(text) for text in texts if text]
     assert config["external_url"] == f"https://{rule['host']}"
     assert ingress["spec"]["tls"][0]["hosts"] == [rule["host"]]

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 from fakes import prometheus_server
-from ruamel.yaml import YAML
 
 from driftwatch.cli.main import cli
 from driftwatch.errors import ConfigError
@@ -91,9 +91,9 @@ def test_the_file_and_what_is_left_out(export: Callable[..., Result], golden: Go
     assert Path("file.yaml").read_text(encoding="utf-8") == answer.stdout
     operator = export("--to", "kubernetes")
     assert operator.stderr == answer.stderr
-    document = YAML(typ="safe").load(operator.stdout)
+    document = yaml.safe_load(operator.stdout)
     assert document["kind"] == "PrometheusRule"
-    assert document["spec"] == YAML(typ="safe").load(answer.stdout)
+    assert document["spec"] == yaml.safe_load(answer.stdout)
 
 
 @pytest.mark.prometheus

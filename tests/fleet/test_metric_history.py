@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 
 import numpy as np
 import polars as pl
-import pytest
 from booked_by_hand import (
     CONFIGURATION,
     BookedServer,
@@ -20,7 +19,6 @@ from polars.testing import assert_frame_equal
 from driftwatch.collect.pages.foreign import STATS_DISABLED
 from driftwatch.collect.pages.parser import PageParser
 from driftwatch.fleet.metrics.history import MetricHistory
-from driftwatch.fleet.metrics.releases import V0_8
 from driftwatch.fleet.server import Server
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.disturbance import Disturbance
@@ -96,9 +94,8 @@ def test_a_page_is_what_vllm_books_one_by_one(seed: int, every: float, custom: b
         assert vllm_lines(texts[number]) == vllm_lines(booked.page())
 
 
-@pytest.mark.parametrize("more", [{}, {"style": V0_8}], ids=["0.32", "0.8"])
-def test_the_text_is_read_as_the_frame(more: dict[str, object]) -> None:
-    s = server(**more)
+def test_the_text_is_read_as_the_frame() -> None:
+    s = server()
     done = run(7)
     history = MetricHistory(s, EPOCH)
     history.add(outcome(done, s, np.arange(1.0, 40.0, 1.5), -1.0, np.inf))

@@ -110,8 +110,6 @@ pool: {gpu: H1000, model: nope, replicas: 2, serving: {num_gpu_blocks: 10}}
 traffic: {requests_per_second: 1.0e+9}
 faults:
   - {kind: scale, at: 10m, to: 100000000}
-  - {kind: bucket_layout, at: 5m}
-  - {kind: rollout, at: 10m, release: "0.8"}
 truth: {}
 """
     assert [(line, message) for line, _, message in problems(tmp_path, text)] == [
@@ -121,7 +119,6 @@ truth: {}
         (5, "room for 160 tokens, less than max_model_len, 8,192"),
         (6, "at most 1,000 a server are simulated"),
         (8, "at most 10,000 servers are simulated"),
-        (9, "vLLM 0.8 has no --custom-histogram-buckets"),
     ]
     lost = GOOD.replace("{requests_per_second", "{path: nowhere.csv, requests_per_second")
     assert problems(tmp_path, lost) == [(4, 17, f"there is no {tmp_path / 'nowhere.csv'}")]

@@ -81,11 +81,10 @@ class Edited:
         path.write_text("\n".join(["groups:", "  - name: own", "    rules:", *rules, ""]))
         return path
 
-    def look(self, times: int = 2) -> list[dict[str, object]]:
-        """Look at the files so often; what the log has of it."""
+    def look(self) -> list[dict[str, object]]:
+        """Read the files anew; what the log has of it."""
         with capture_logs() as log:
-            for _ in range(times):
-                self.reload.look()
+            self.reload.reload()
         return [dict(line) for line in log]
 
     def edit(self, *rules: str) -> None:

@@ -170,23 +170,11 @@ def test_a_batch_that_was_late_catches_up(
     assert mine["incidents"] == theirs["incidents"]
 
 
-def test_another_number_of_batches_goes_on_from_what_is_stored(
-    fleet: FrameSource, expected: Store, tmp_path: Path
-) -> None:
-    processes = Processes(tmp_path / "dealt.db", fleet, batches=1)
-    services = [processes.start()]
-    for minute in range(LENGTH):
-        if (of := {5: 4, 9: 3, 13: 1}.get(minute)) is not None:
-            with capture_logs() as logs:
-                services.append(processes.start(of))
-            assert [entry["batches"] for entry in logs if entry["event"] == "pools are dealt anew"]
-            assert [one.of for one in processes.store.batches()] == [of] * of
-        processes.clock.advance(MINUTE)
-        for number in range(len(processes.store.batches())):
-            services[minute % len(services)].tick(number)  # those of before follow
-    for one in services:
-        end(one)
-    same(processes.store, expected)
+def test_the_number_of_batches_is_the_databases(fleet: FrameSource, tmp_path: Path) -> None:
+    processes = Processes(tmp_path / "dealt.db", fleet)
+    for of in (BATCHES, 3):
+        end(processes.start(of))
+        assert [one.of for one in processes.store.batches()] == [BATCHES] * BATCHES
 
 
 def test_who_is_late_is_said_to_the_heartbeat(fleet: FrameSource, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_an_app_or_a_webhook(tmp_path: Path, slack: str) -> None:
         ),
         (
             "{bot_token_file: bot, app_token_file: app, channel: C1A, user_groups: [U1A]}",
-            "receivers.slack.user_groups is gone",
+            "unknown key user_groups",
         ),
         ("{bot_token_file: bot, channel: C1A, api_url: 'ftp://slack.com/'}", "only http://"),
         ("{bot_token: xoxb-canary, channel: C1A}", "bot_token"),

@@ -43,7 +43,7 @@ def test_a_missing_database_is_named_and_found_when_it_comes(
 
 @pytest.mark.parametrize(
     ("revision", "words"),
-    [("0008", "driftwatch db upgrade"), ("0999", "newer than this version")],
+    [("0015", "another database"), ("0999", "another database")],
 )
 def test_another_schema_says_what_to_do(
     copied: Recorded, tmp_path: Path, revision: str, words: str

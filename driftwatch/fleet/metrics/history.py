@@ -9,25 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 
 import numpy as np
 import polars as pl
 
 from driftwatch.collect.pages.foreign import STATS_DISABLED
 from driftwatch.collect.schema import empty_scrapes, scrape_frame
-from driftwatch.fleet.metrics.columns import (
-    EngineColumns,
-    HttpHistory,
-    process_columns,
-)
+from driftwatch.fleet.metrics.columns import EngineColumns
 from driftwatch.fleet.metrics.engine import EngineHistory, Floats
 from driftwatch.fleet.metrics.frame import Pages
-from driftwatch.fleet.metrics.template import (
-    FirstAnswers,
-    PageTemplate,
-    page_template,
-)
+from driftwatch.fleet.metrics.template import page_template
 from driftwatch.fleet.server import Server
 from driftwatch.simulate.outcome import Outcome
 
@@ -69,9 +60,7 @@ class MetricHistory:
         self._started = self._epoch.timestamp() + started_seconds
         self._engine = EngineHistory(server)
         self._engine_page = EngineColumns(server)
-        self._http = HttpHistory()
-        self._templates: dict[FirstAnswers, PageTemplate] = {}
-        self._answers = FirstAnswers()
+        self._template = page_template(server, self._started)
 
     def add(self, outcome: Outcome) -> None:
         """What the engine of the present process did since it was last told of.
@@ -80,7 +69,6 @@ class MetricHistory:
 
         Raises ValueError: times do not fit, or the engine's counters contradict its requests.
         """
-        self._http.add(outcome.requests)
         self._engine.add(outcome)
         if ready := self._engine.ready():
             self._take(self._engine.times[:ready])
@@ -105,43 +93,10 @@ class MetricHistory:
 
     def _take(self, times: Floats) -> None:
         columns = self._engine_page.page_columns(times, self._engine.take(len(times)))
-        answers = [self._http.first(which, float(times[-1])) for which in (False, True)]
-        columns |= self._http.take(times)
-        answer_counts = columns["http_requests_2xx"] + columns["http_requests_5xx"]
-        columns |= process_columns(self._started, times, columns, answer_counts)
-        self._render(times, columns, answers)
-
-    def _render(
-        self,
-        times: Floats,
-        columns: dict[str, Floats],
-        answers: Sequence[float | None],
-    ) -> None:
-        """Pages of scrapes, apart where the first HTTP answer of a kind adds lines."""
-        epoch = self._epoch.timestamp()
-        first_times = [self._answers.with_2xx, self._answers.with_5xx]
-        new = [at if had is None else None for at, had in zip(answers, first_times, strict=True)]
-        cuts = {0, len(times)} | {
-            int(np.searchsorted(times, at, side="left")) for at in new if at is not None
-        }
-        places = sorted(cuts)
-        for first, after in pairwise(places):
-            for kind, at in enumerate(new):
-                if at is not None and at <= times[first]:
-                    first_times[kind] = epoch + at
-            self._answers = FirstAnswers(*first_times)
-            template = self._template(self._answers)
-            part = {key: values[first:after] for key, values in columns.items()}
-            self._pages.append(
-                Pages(self._server.instance, self._micros(times[first:after]), template, part)
-            )
-
-    def _template(self, answers: FirstAnswers) -> PageTemplate:
-        template = self._templates.get(answers)
-        if template is None:
-            template = page_template(self._server, self._started, answers)
-            self._templates[answers] = template
-        return template
+        columns["process_start_time_seconds"] = np.full(len(times), self._started)
+        self._pages.append(
+            Pages(self._server.instance, self._micros(times), self._template, columns)
+        )
 
     def _micros(self, seconds: Floats) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         first = round(self._epoch.timestamp() * 1e6)

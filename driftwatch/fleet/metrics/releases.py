@@ -1,7 +1,4 @@
-"""What releases of vLLM put on their pages: 0.32 as recorded from a server, and 0.8.
-
-0.8 is as its own source has it (``v1/metrics/loggers.py`` of that line).
-"""
+"""What vLLM 0.32 puts on its page, as recorded from a server."""
 
 from __future__ import annotations
 
@@ -30,7 +27,6 @@ _CACHED = "in terms of number of cached"
 _PER_GPU = "per GPU (for Model Flops Utilization calculations)."
 _EXTERNAL = "External prefix cache {} from KV connector cross-instance cache sharing, "
 _PHASE = "Histogram of time spent in {} phase for request."
-_TPOT_HELP = "Histogram of time per output token in seconds."
 
 
 def _counter(name: str, text: str, *columns: str, label: str = "", values: str = "") -> Family:
@@ -134,12 +130,6 @@ _FAMILIES = (
         "request_prefill_kv_computed_tokens", REQUEST_TOKENS),
 )
 # fmt: on
-_NEW = {family.name.removeprefix("vllm:"): family for family in _FAMILIES}
-
-
-def _as_now(names: str) -> tuple[Family, ...]:
-    """Families that 0.32 has just as they are."""
-    return tuple(_NEW[name] for name in names.split())
 
 
 # labels of cache_config_info that do not follow from the scheduler's settings
@@ -171,60 +161,5 @@ _INFO = {
     ),
     "None",
 )
-_INFO_0_8 = {
-    "cache_dtype": "auto",
-    "calculate_kv_scales": "False",
-    "cpu_offload_gb": "0",
-    "gpu_memory_utilization": "0.9",
-    "is_attention_free": "False",
-    "num_cpu_blocks": "None",
-    "num_gpu_blocks_override": "None",
-    "sliding_window": "None",
-    "swap_space_bytes": "4294967296",
-}
 
 V0_32 = Style("0.32", _FAMILIES, groups=GROUPS, info_labels=_INFO)
-
-_KV = _gauge(
-    "gpu_cache_usage_perc", "GPU KV-cache usage. 1 means 100 percent usage.", "kv_cache_usage_ratio"
-)
-_GPU_CACHE = "GPU prefix cache {}, in terms of number of {} blocks."
-_ITL = _histogram("time_per_output_token_seconds", _TPOT_HELP, "itl_seconds", "inter_token_latency")
-
-# 0.8 counts blocks of the prefix cache, not tokens (tokens since 0.9)
-V0_8 = Style(
-    "0.8",
-    (
-        *_as_now("num_requests_running num_requests_waiting"),
-        _KV,
-        _counter(
-            "gpu_prefix_cache_queries", _GPU_CACHE.format("queries", "queried"), "prefix_queries"
-        ),
-        _counter("gpu_prefix_cache_hits", _GPU_CACHE.format("hits", "cached"), "prefix_hits"),
-        *_as_now("num_preemptions prompt_tokens generation_tokens"),
-        _success("stop length abort"),
-        *_as_now(
-            "request_prompt_tokens request_generation_tokens iteration_tokens_total "
-            "request_max_num_generation_tokens request_params_n request_params_max_tokens "
-            "time_to_first_token_seconds"
-        ),
-        _ITL,
-        *_as_now(
-            "e2e_request_latency_seconds request_queue_time_seconds "
-            "request_inference_time_seconds request_prefill_time_seconds "
-            "request_decode_time_seconds"
-        ),
-        _counter("spec_decode_num_draft_tokens", "Number of draft tokens.", ZERO),
-        _counter("spec_decode_num_accepted_tokens", "Number of accepted tokens.", ZERO),
-    ),
-    # the default CUDA graph sizes, which 0.8 takes for the edges of iteration_tokens_total
-    groups={
-        **GROUPS,
-        "iteration_tokens": (1.0, 2.0, 4.0, *(float(size) for size in range(8, 513, 8))),
-    },
-    info_labels=_INFO_0_8,
-    info_engine_label=False,
-    cached_in_iteration=True,
-    prefix_in_blocks=True,
-    custom_buckets=False,
-)

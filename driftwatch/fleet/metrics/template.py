@@ -15,22 +15,10 @@ from prometheus_client import generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.utils import floatToGoString
 
-from driftwatch.fleet.metrics.families import (
-    HTTP,
-    HTTP_BY_HANDLER,
-    HTTP_HIGHR,
-    HTTP_REQUESTS,
-    PYTHON,
-    PYTHON_INFO,
-    Family,
-)
+from driftwatch.fleet.metrics.families import PROCESS, Family
 from driftwatch.fleet.server import READY_AFTER_SECONDS, Server
 
 _APART_SECONDS = 1e-5  # between the making of two children of a family
-_HANDLER = "/v1/completions"  # path of the requests
-_HTTP_BEFORE_SECONDS = 0.11  # the middleware's own histogram is made as much later
-
-
 _as_go_writes: Callable[[float], str] = floatToGoString
 
 
@@ -60,25 +48,14 @@ class PageTemplate:
         return "".join(parts)
 
 
-@dataclass(frozen=True, slots=True)
-class FirstAnswers:
-    """When the first answers of each kind were given, unix seconds; None: not yet.
-
-    The middleware makes its series with labels when it has something to count.
-    """
-
-    with_2xx: float | None = None
-    with_5xx: float | None = None
-
-
-def page_template(server: Server, started: float, answers: FirstAnswers) -> PageTemplate:
+def page_template(server: Server, started: float) -> PageTemplate:
     """The page of one server process.
 
     ``started``: start of the process, unix seconds. Raises ImpossibleConfiguration: the server
     cannot be.
     """
     slots: list[Slot] = []
-    metrics = list(_metrics(server, started, answers, slots))
+    metrics = list(_metrics(server, started, slots))
     lines = tuple(
         (m.name, m.documentation, m.type, tuple((s.name, *s.labels.items()) for s in m.samples))
         for m in metrics
@@ -135,43 +112,13 @@ class _Registry:
         yield from self._metrics
 
 
-def _metrics(
-    server: Server, started: float, answers: FirstAnswers, slots: list[Slot]
-) -> Iterator[Metric]:
-    created = started + READY_AFTER_SECONDS
-    children = _Children(server, slots, created)
-    for family in PYTHON:
-        labels = PYTHON_INFO if family.name == "python_info" else {}
-        yield children.metric(family, labels)
+def _metrics(server: Server, started: float, slots: list[Slot]) -> Iterator[Metric]:
+    children = _Children(server, slots, started + READY_AFTER_SECONDS)
+    yield children.metric(PROCESS, {})
     if server.log_stats:
         for family in server.style.families:
             yield children.metric(family, children.labels(family))
         yield children.info()
-    yield from _http(answers, children, created)
-
-
-def _http(answers: FirstAnswers, children: _Children, created: float) -> Iterator[Metric]:
-    by_handler = {"handler": _HANDLER}
-    with_method = {**by_handler, "method": "POST"}
-    times = {"2xx": answers.with_2xx, "5xx": answers.with_5xx}
-    firsts = [time for time in times.values() if time is not None]
-    for family in HTTP:
-        if family is HTTP_HIGHR:
-            children.created_at = created + _HTTP_BEFORE_SECONDS
-            yield children.metric(family, {})
-            continue
-        labels = with_method if family in (HTTP_REQUESTS, HTTP_BY_HANDLER) else by_handler
-        metric = Metric(family.name, family.help, family.type)
-        if family is HTTP_REQUESTS:
-            statuses = [(time, status) for status, time in times.items() if time is not None]
-            for time, status in sorted(statuses):
-                children.created_at = time
-                place = family.label_values.index(status)
-                children.add(metric, family, place, {**labels, "status": status})
-        elif firsts:
-            children.created_at = min(firsts)
-            children.add(metric, family, 0, labels)
-        yield metric
 
 
 class _Children:
@@ -206,15 +153,12 @@ class _Children:
         """One child of a family, with all its samples."""
         column = family.columns[place]
         if family.type == "histogram":
-            edges = self._edges[family.name if family.scope == "engine" else family.group]
+            edges = self._edges[family.name]
             les = (*map(_as_go_writes, edges), "+Inf")
             for part, edge in enumerate(les):
                 self._sample(metric, "_bucket", {**labels, "le": edge}, Slot(column, part))
             self._sample(metric, "_count", labels, Slot(column, len(edges)))
             self._sample(metric, "_sum", labels, Slot(column, len(edges) + 1))
-        elif family.type == "summary":
-            self._sample(metric, "_count", labels, Slot(column, 0))
-            self._sample(metric, "_sum", labels, Slot(column, 1))
         else:
             constant = {"": 0.0, "1": 1.0}.get(column)
             slot = Slot(column, 0) if constant is None else Slot("", 0, constant)

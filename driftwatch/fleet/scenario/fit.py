@@ -21,10 +21,6 @@ def misfits(scenario: Scenario) -> Iterator[Misfit]:
     """Times, replicas, names and sizes that cannot be."""
     yield from _sizes(scenario)
     yield from _hardware(scenario)
-    releases = [scenario.pool.release, *(fault.release for fault in scenario.faults)]
-    for number, fault in enumerate(scenario.faults):
-        if fault.kind == "bucket_layout" and "0.8" in releases:
-            yield ("faults", number, "kind"), "vLLM 0.8 has no --custom-histogram-buckets"
     truth = scenario.truth
     timed: list[tuple[tuple[str, ...], tuple[Any, ...]]] = [
         (("traffic", "changes"), scenario.traffic.changes),

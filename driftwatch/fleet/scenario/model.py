@@ -32,9 +32,6 @@ def _utc(value: datetime) -> datetime:
     return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
-Style = Literal["0.32", "0.8"]
-
-
 class Scrape(Part):
     """How the pages are taken.
 
@@ -133,7 +130,6 @@ class Pool(Part):
     model: str = Field("llama-3.1-8b", description="of the simulator's table of models")
     gpu: str = Field("H100-80GB", description="of the simulator's table of GPUs")
     gpus_per_replica: Count = Field(1, description="tensor parallelism")
-    release: Style = Field("0.32", description="vLLM whose pages it shows: 0.32, or 0.8")
     vllm_version: str | None = Field(
         None,
         min_length=1,
@@ -204,7 +200,6 @@ class Fault(Part):
     serving: ServingChange | None = Field(
         None, description="settings after it; what is not named stays"
     )
-    release: Style | None = Field(None, description="rollout: pages after it")
     vllm_version: str | None = Field(
         None, min_length=1, max_length=40, description="rollout: its label after it"
     )
@@ -333,7 +328,7 @@ FAULT_KINDS: Mapping[FaultKind, FaultFields] = {
         (), ("down", "serving")),
     "rollout": FaultFields(
         "replicas restart one after the other, from the lowest number on, `every` so long",
-        (), ("down", "every", "factor", "serving", "release", "vllm_version", "image")),
+        (), ("down", "every", "factor", "serving", "vllm_version", "image")),
     "scale": FaultFields("from then on there are `to` replicas; new ones answer after 40 s",
         ("to",)),
     "gone": FaultFields("the servers run on and their pages no longer answer", (), ("until",)),

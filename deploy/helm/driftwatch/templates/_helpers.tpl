@@ -42,8 +42,8 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{/* labels and annotations of a pod: (dict "root" . "component" "run") */}}
 {{- define "driftwatch.podMetadata" -}}
 annotations:
-  # a changed configuration starts the pods anew; changed rules are reloaded
-  checksum/config: {{ include "driftwatch.config" .root | sha256sum }}
+  # a changed configuration, or changed rules, start the pods anew
+  checksum/config: {{ printf "%s%s" (include "driftwatch.config" .root) (toYaml .root.Values.rules) | sha256sum }}
 labels:
   {{- include "driftwatch.selector" .root | nindent 2 }}
   app.kubernetes.io/component: {{ .component }}
