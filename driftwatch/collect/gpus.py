@@ -104,7 +104,7 @@ GPU_SCHEMA: Mapping[str, pl.DataType | type[pl.DataType]] = {
     "time": TIME,
     "hostname": pl.String,  # of the machine that holds the GPU, as the origin names it
     "cluster": pl.String,  # label of that name: of the Prometheus that scraped; NULL: none
-    "own_host": pl.Boolean,  # read by NVML in this process: ports are those of this machine
+    "own_host": pl.Boolean,  # read by NVML in this process
     "gpu": pl.String,  # index on its host
     "uuid": pl.String,  # of the physical GPU
     "pci_bus_id": pl.String,
@@ -114,7 +114,6 @@ GPU_SCHEMA: Mapping[str, pl.DataType | type[pl.DataType]] = {
     "namespace": pl.String,  # of the workload; NULL: not mapped to any
     "pod": pl.String,
     "container": pl.String,
-    "ports": pl.List(pl.Int64),  # TCP, of the GPU's processes (NVML); NULL: unknown
     "lost": pl.Boolean,  # NVML says GPU_IS_LOST, or XID 79 without readings
     "reasons": pl.String,  # JSON, column → why it is NULL; NULL where nothing is missing
     **{field.column: pl.Float64 for field in GPU_FIELDS},

@@ -220,7 +220,7 @@ class Plan:
         rows: list[dict[str, Any]] = []
         for target in targets:
             pool, labels = self.pool_of(target), target.labels
-            host, _, port = target.key.instance.rpartition(":")
+            host = target.key.instance.rpartition(":")[0]
             namespace, pod_name = pod_of(labels)
             rows.append(
                 {
@@ -230,7 +230,6 @@ class Plan:
                     "namespace": namespace,
                     "pod": pod_name,
                     "host": labels.get("hostname") or labels.get("node") or host or None,
-                    "port": int(port) if port.isdecimal() else None,
                     "own_host": host.strip("[]") in self.own_hosts,
                     "gpu_uuids": list(pool.gpu_uuids),
                     "gpus_declared": pool.gpus_per_replica,

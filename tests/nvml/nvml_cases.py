@@ -49,9 +49,6 @@ class StandIn:
             "nvmlDeviceGetPowerUsage": lambda gpu: of("power", gpu, 402_500),
             "nvmlDeviceGetMemoryInfo": memory,
             "nvmlDeviceGetCurrentClocksEventReasons": lambda gpu: of("reasons", gpu, 4),
-            "nvmlDeviceGetComputeRunningProcesses": lambda gpu: [
-                SimpleNamespace(pid=pid) for pid in of("pids", gpu, [])
-            ],
         }
         whole: dict[str, Callable[..., Any]] = {
             "nvmlInit": self._start,

@@ -97,7 +97,7 @@ def test_a_lost_gpu_keeps_its_name_and_the_others_are_read(
     stand_in.errors = {("*", 0): 15}
     told = rows(collect(source))
     assert told["GPU-0"]["lost"] is True
-    assert {why(told["GPU-0"], column) for column in (*NVML_COLUMNS, "ports")} == {"n/a: GpuIsLost"}
+    assert {why(told["GPU-0"], column) for column in NVML_COLUMNS} == {"n/a: GpuIsLost"}
     assert (told["GPU-1"]["lost"], told["GPU-1"]["power_watts"]) == (False, 402.5)
     stand_in.errors = {}
     assert rows(collect(source))["GPU-0"]["lost"] is False

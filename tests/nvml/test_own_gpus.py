@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -53,11 +52,11 @@ def minutes(
     return pl.concat([frame for frame in rows if len(frame)])
 
 
-def test_the_servers_process_joins_it_to_its_gpu(
+def test_the_only_server_has_the_gpus_in_use(
     stand_in: StandIn, clock: ManualClock, server: ReplayedExposition
 ) -> None:
-    # this process listens on the server's port, and the library says that it computes on the GPU
-    stand_in.values = {"pids": {0: [os.getpid()]}}
+    stand_in.gpus = [0, 1]
+    stand_in.values = {"used": {1: 4_000_000}}  # nobody computes there
     plan = Plan((), {}, own_hosts=own_hosts([server.url]))
     rows = minutes(clock, server, plan, NvmlSource(clock))
     last = rows.row(-1, named=True)
@@ -68,16 +67,6 @@ def test_the_servers_process_joins_it_to_its_gpu(
     assert last["gpu_tensor_active_ratio"] is None
     assert last["gpus_lost"] == 0.0
     assert "NVML" in last["gpu_count_source"]
-
-
-def test_another_process_does_not(
-    stand_in: StandIn, clock: ManualClock, server: ReplayedExposition, tmp_path: Path
-) -> None:
-    plan = Plan((), {}, own_hosts=own_hosts([server.url]))
-    stand_in.values = {"pids": {0: [os.getpid()]}}
-    rows = minutes(clock, server, plan, NvmlSource(clock, proc=tmp_path))  # of another namespace
-    assert rows["gpu_power_watts"].null_count() == len(rows)
-    assert rows["gpu_count"].null_count() == len(rows)
 
 
 def test_which_urls_are_of_this_machine(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:

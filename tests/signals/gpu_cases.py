@@ -19,6 +19,7 @@ READ = {
     "dram_active_ratio": 0.5,
     "sm_clock_hertz": 1.98e9,
     "power_watts": 500.0,
+    "framebuffer_used_bytes": 7e10,
     "clock_event_reasons": 0.0,
     "lost": False,
 }
@@ -41,7 +42,7 @@ def reading(second: Any = 10.0, **values: Any) -> dict[str, Any]:
 
 
 def target(instance: str = "10.0.0.1:8000", **values: Any) -> dict[str, Any]:
-    host, _, port = instance.rpartition(":")
+    host = instance.rpartition(":")[0]
     row: dict[str, Any] = {
         "instance": instance,
         "engine": "0",
@@ -49,7 +50,6 @@ def target(instance: str = "10.0.0.1:8000", **values: Any) -> dict[str, Any]:
         "namespace": "prod",
         "pod": "rag-0",
         "host": host,
-        "port": int(port),
         "own_host": False,
         "gpu_uuids": [],
         "gpus_declared": None,

@@ -1,4 +1,4 @@
-"""Which GPU is whose: by pod, by declared UUID, by the port of its process."""
+"""Which GPU is whose: by pod, by declared UUID, by the own host."""
 
 from __future__ import annotations
 
@@ -176,21 +176,21 @@ def test_two_servers_of_a_host_share_its_declared_gpus() -> None:
     assert {counted(r) for r in rows} == {(1.0, "DCGM by hostname and UUID; shared by 2 servers")}
 
 
-def test_by_the_port_of_its_process_on_the_own_host() -> None:
+def test_gpus_in_use_on_the_own_host_are_those_of_its_only_server() -> None:
     mine = target("localhost:8000", pod=None, own_host=True)
-    row = one([reading(**NVML, ports=[8000]), reading(**NVML, uuid="GPU-b", ports=[9000])], mine)
-    assert counted(row) == (1.0, "NVML by process")
-    # the same port on another machine is another server
-    assert counted(one([reading(**NVML, ports=[8000])], target(pod=None)))[0] is None
-    row = one([reading(**NVML, ports=None)], mine)
-    assert "no GPU process is known to listen on port 8000" in row["gpu_reasons"]
+    idle = reading(**NVML, uuid="GPU-b", framebuffer_used_bytes=4e6)
+    assert counted(one([reading(**NVML), idle], mine)) == (1.0, "NVML by own host")
+    # another machine's GPUs are not
+    assert counted(one([reading(**NVML)], target(pod=None)))[0] is None
+    other = target("localhost:8001", pod=None, own_host=True)
+    rows = seen([reading(**NVML)], mine, other)
+    assert all("not the only server of this machine" in row["gpu_reasons"] for row in rows)
 
 
 def test_a_lost_gpu_is_whose_it_was() -> None:
     mine = target("localhost:8000", pod=None, own_host=True)
-    before = reading(-50, **NVML, ports=[8000])
-    gone = dict.fromkeys(READ) | {"lost": True, "ports": None}
-    row = one([before, reading(**(NVML | gone))], mine)
+    gone = dict.fromkeys(READ) | {"lost": True}
+    row = one([reading(-50, **NVML), reading(**(NVML | gone))], mine)
     assert row["gpus_lost"] == 1
     assert row["gpu_power_watts"] is None
 

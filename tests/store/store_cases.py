@@ -78,7 +78,6 @@ def readings(count: int, start: datetime = NOW, gpus: int = 2) -> pl.DataFrame:
                 "exporter": "node:9400",
                 "time": start + timedelta(seconds=15 * n),
                 "gpu": str(gpu),
-                "ports": [8000 + gpu],
                 "lost": False,
                 "power_watts": 100.0 * gpu + n,
                 "reasons": None if gpu else '{"sm_clock_hertz":"not exported"}',

@@ -106,7 +106,6 @@ def gpu_table(
         _lost(values),
         _reasons(codes, raw, unread or {}),
         *values.values(),
-        pl.lit(None, dtype=GPU_SCHEMA["ports"]).alias("ports"),
     )
     return table.select(list(GPU_SCHEMA)).sort(_KEYS, maintain_order=True)
 

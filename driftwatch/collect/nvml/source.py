@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import pynvml
@@ -24,7 +23,6 @@ from driftwatch.collect.gpus import (
     SHARE_OVER,
     gpu_frame,
 )
-from driftwatch.collect.nvml.machine import Listeners, NoPorts
 from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes
 
 T = TypeVar("T")
@@ -32,8 +30,6 @@ T = TypeVar("T")
 READING_SECONDS = 5.0  # of all GPUs; a call that hangs longer is left behind
 # A GPU that was reset is seen only by an NVML that was started after it.
 _LOOK_FOR_LOST: Final = timedelta(minutes=5)
-# Nobody computes on a GPU with less in use. One context takes hundreds of MiB, an idle GPU a few.
-_NOBODY_BYTES: Final = 64 * 2.0**20
 # After these nothing works before NVML is started anew.
 _ENDED: Final = frozenset(
     {
@@ -92,15 +88,12 @@ class _LeftOut(Exception):
 class NvmlSource:
     """The GPUs of this machine, read now."""
 
-    def __init__(
-        self, clock: Clock | None = None, proc: Path = Path("/proc"), hostname: str | None = None
-    ) -> None:
+    def __init__(self, clock: Clock | None = None, hostname: str | None = None) -> None:
         self.name = "nvml"
         self.settle_seconds = 0.0
         self.hostname = hostname or socket.gethostname()
         self._where = f"NVML on {self.hostname}"
         self._clock = clock or SystemClock()
-        self._proc = proc
         self._started = self._ended = False
         self._hanging: Future[Any] | None = None
         self._names: dict[int, dict[str, str]] = {}  # by index, while NVML is not started anew
@@ -179,16 +172,16 @@ class NvmlSource:
             if self._ended:
                 self._stop()
             raise
-        listeners, rows, problems = Listeners(self._proc), [], []
+        rows, problems = [], []
         for index in range(count):
             try:
-                rows.append(self._row(index, listeners) | {"time": now})
+                rows.append(self._row(index) | {"time": now})
             except _LeftOut as why:
                 self._seen.pop(self._names.get(index, {}).get("uuid", ""), None)
                 problems.append(SourceProblem(f"{self._where}, GPU {index}", str(why), now))
         listed = {row["uuid"] for row in rows if "uuid" in row}
         unlisted = "n/a: NVML does not list this GPU any more"
-        reasons = json.dumps(_NOT_READ | dict.fromkeys(("ports", *NVML_COLUMNS), unlisted))
+        reasons = json.dumps(_NOT_READ | dict.fromkeys(NVML_COLUMNS, unlisted))
         for uuid, known in sorted(self._seen.items()):
             if uuid not in listed:
                 rows.append(known | {"time": now, "reasons": reasons})
@@ -199,17 +192,16 @@ class NvmlSource:
             self._stop()
         return rows, problems
 
-    def _row(self, index: int, listeners: Listeners) -> dict[str, Any]:
+    def _row(self, index: int) -> dict[str, Any]:
         """A GPU's row. Raises _LeftOut: it is not to be read."""
         values: dict[str, float] = {}
-        whys: dict[str, Unread | NoPorts] = {}
-        ports = None
+        whys: dict[str, Unread] = {}
         try:
             handle = self._asked(lambda: pynvml.nvmlDeviceGetHandleByIndex(index))
         except Unread as why:
             if why.code == pynvml.NVML_ERROR_NO_PERMISSION and index not in self._names:
                 raise _LeftOut("no permission for this GPU: it is left out") from why
-            whys = dict.fromkeys(("ports", *NVML_COLUMNS), why)
+            whys = dict.fromkeys(NVML_COLUMNS, why)
         else:
             self._check_mig(handle)
             with suppress(Unread):  # a lost GPU keeps what it was
@@ -219,10 +211,6 @@ class NvmlSource:
                     values[column] = self._value(column, handle)
                 except Unread as why:
                     whys[column] = why
-            try:
-                ports = self._ports(handle, values.get("framebuffer_used_bytes"), listeners)
-            except (Unread, NoPorts) as why:
-                whys["ports"] = why
         known: dict[str, Any] = {
             "origin": "NVML",
             "exporter": f"nvml:{self.hostname}",
@@ -232,13 +220,12 @@ class NvmlSource:
             **(names := self._names.get(index, {})),
         }
         before = self._seen.get(names.get("uuid", ""), {}).get("lost")
-        codes = {why.code for why in whys.values() if isinstance(why, Unread)}
+        codes = {why.code for why in whys.values()}
         lost = True if pynvml.NVML_ERROR_GPU_IS_LOST in codes else False if values else before
         if names:
             self._seen[names["uuid"]] = known | {"lost": lost or None}
         reasons = _NOT_READ | {column: f"n/a: {why.reason}" for column, why in whys.items()}
-        more = {"ports": ports, "lost": lost, "reasons": json.dumps(reasons, sort_keys=True)}
-        return known | values | more
+        return known | values | {"lost": lost, "reasons": json.dumps(reasons, sort_keys=True)}
 
     def _value(self, column: str, handle: Any) -> float:
         return _checked(column, self._asked(lambda: _READ[column](handle)))
@@ -251,17 +238,6 @@ class NvmlSource:
             return  # most GPUs have none
         if current == 1:
             raise _LeftOut("MIG is on, so it is left out; dcgm-exporter tells its instances")
-
-    def _ports(self, handle: Any, used_bytes: float | None, listeners: Listeners) -> list[int]:
-        """The ports of the GPU's processes; none where nobody computes on it.
-
-        Raises Unread or NoPorts: they are not known.
-        """
-        processes = self._asked(lambda: pynvml.nvmlDeviceGetComputeRunningProcesses(handle))
-        if not processes and (used_bytes is None or used_bytes > _NOBODY_BYTES):
-            # NVML leaves out what this process cannot see
-            raise NoPorts("processes of another pid namespace")
-        return listeners.ports({process.pid for process in processes})
 
     def _asked(self, call: Callable[[], T]) -> T:
         """The call's answer. Raises Unread; notes where NVML must be started anew."""

@@ -1,8 +1,8 @@
 """Which GPU readings belong to which server, and what part of a GPU that gives it.
 
 vLLM tells nothing of its GPUs. In order of trust: the Kubernetes workload that the reading names,
-the UUIDs declared for the pool on the server's host, and, on the own host, the port on which the
-GPU's process listens. For one server the first way that finds anything counts.
+the UUIDs declared for the pool on the server's host, and, where one server runs on the own host,
+the GPUs in use there. For one server the first way that finds anything counts.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from datetime import timedelta
 import polars as pl
 
 # the ways, in order of trust, as they are printed
-WAYS = ("pod", "hostname and UUID", "process")
+WAYS = ("pod", "hostname and UUID", "own host")
 # GPUs read more rarely than the minute: so far back of the window's start the newest reading holds
 LOOK_BACK = timedelta(minutes=2)
+# Nobody computes on a GPU with less in use. One context takes hundreds of MiB, an idle GPU a few.
+IN_USE_BYTES = 64 * 2.0**20
 
 # What is known of a target that can join it to its GPUs; one row per engine.
 GPU_TARGET_SCHEMA: Mapping[str, pl.DataType | type[pl.DataType]] = {
@@ -25,7 +27,6 @@ GPU_TARGET_SCHEMA: Mapping[str, pl.DataType | type[pl.DataType]] = {
     "namespace": pl.String,
     "pod": pl.String,
     "host": pl.String,  # hostname or node label, else the instance's host
-    "port": pl.Int64,
     "own_host": pl.Boolean,  # the machine that driftwatch runs on
     "gpu_uuids": pl.List(pl.String),  # declared for its pool
     "gpus_declared": pl.Float64,  # gpus_per_replica: of all engines of the instance
@@ -53,7 +54,7 @@ def linked(gpus: pl.DataFrame, hosts: pl.DataFrame) -> pl.DataFrame:
     GPU that a pod's readings name comes with what exporters that know no pods read of it.
     """
     readings = gpus.with_row_index("reading").with_columns(device=_device())
-    ways = [_by_pod(readings, hosts), _by_uuid(readings, hosts), _by_port(readings, hosts)]
+    ways = [_by_pod(readings, hosts), _by_uuid(readings, hosts), _by_own_host(readings, hosts)]
     links = pl.concat(
         each.unique(maintain_order=True).with_columns(way=pl.lit(number, dtype=pl.Int8))
         for number, each in enumerate(ways)
@@ -208,24 +209,18 @@ def _by_uuid(readings: pl.DataFrame, hosts: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _by_port(readings: pl.DataFrame, hosts: pl.DataFrame) -> pl.DataFrame:
-    """On the own host: a process of the GPU listens on the server's port."""
+def _by_own_host(readings: pl.DataFrame, hosts: pl.DataFrame) -> pl.DataFrame:
+    """On the own host: the GPUs in use are those of its only server."""
     own = readings.filter(pl.col("own_host").fill_null(False))
-    here = hosts.filter("own_host").select("instance", "port").drop_nulls()
-    if own.is_empty() or here.is_empty():
+    here = hosts.filter("own_host")["instance"]
+    if own.is_empty() or len(here) != 1:
         return _none()
-    listening = (
-        own.select("reading", "device", port="ports")
-        .explode("port", empty_as_null=True)
-        .drop_nulls("port")
-        .join(here, on="port")
-    )
-    # a lost GPU has no processes to list any more: it is whose it was
-    lost = own.filter(pl.col("lost").fill_null(False) & pl.col("ports").is_null())
-    lost_links = lost.select("reading", "device").join(
-        listening.select("instance", "device").unique(maintain_order=True), on="device"
-    )
-    return pl.concat([frame.select("instance", "reading") for frame in (listening, lost_links)])
+    used = own.filter(pl.col("framebuffer_used_bytes") > IN_USE_BYTES)
+    # nothing is read of a lost GPU any more: it is whose it was
+    lost = own.filter(pl.col("lost").fill_null(False))
+    lost = lost.join(used.select("device"), on="device", how="semi")
+    every = pl.concat([used, lost]).unique("reading", maintain_order=True)
+    return every.select(pl.lit(here[0]).alias("instance"), "reading")
 
 
 def _none() -> pl.DataFrame:

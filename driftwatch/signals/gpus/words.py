@@ -111,10 +111,8 @@ def unjoined_text() -> pl.Expr:
         .then(pl.format("none has a declared UUID on host {}", pl.col("host").fill_null("unknown")))
         .otherwise(pl.lit("gpu_uuids not declared"))
     )
-    port = pl.when("own_host").then(
-        pl.format("no GPU process is known to listen on port {}", pl.col("port").cast(pl.String))
-    )
-    reasons = pl.concat_str([pod, uuids, port], separator=", ", ignore_nulls=True)
+    own = pl.when("own_host").then(pl.lit("it is not the only server of this machine"))
+    reasons = pl.concat_str([pod, uuids, own], separator=", ", ignore_nulls=True)
     return pl.format("no GPU reading joins the target: {}", reasons)
 
 
