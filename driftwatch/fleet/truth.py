@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -125,17 +124,13 @@ class Fired:
     instance: str | None  # the server; None for a pool's
     leaf: str | None  # where its diagnosis ended, None without one
     knob: str | None  # the setting it advises to change, None where it advises none
-    # what it says helps instead of a setting; None where it says nothing of the kind
-    instead: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
     """One expectation and what came of it."""
 
-    # ``FOUND``, ``PARTLY``, ``MISSED``, ``AGAIN`` (more than once for the same server), ``QUIET``
-    # (rightly), ``EXTRA`` or ``OTHER``
-    word: str
+    word: str  # ``FOUND``, ``MISSED``, ``QUIET`` (rightly), ``EXTRA`` or ``OTHER``
     text: str  # what of
 
 
@@ -149,43 +144,27 @@ def fired_incident(page: Mapping[str, Any]) -> Fired:
         instance=page["target"].get("instance"),
         leaf=(page["diagnosis"] or {}).get("leaf"),
         knob=change.get("knob") if change.get("action") == "change" else None,
-        instead=next(iter(change.get("instead") or ()), None),
     )
 
 
-def compared(
-    scenario: Scenario, fired: Sequence[Fired], rules: Collection[str]
-) -> list[list[Line]]:
-    """For each effect its lines, and at the end those of what belongs to none.
-
-    ``rules``: alert names of the enabled rules.
-    """
-    of_effects = [_effect(scenario, effect, fired, rules) for effect in scenario.truth.effects]
-    covered = {
-        number
-        for number, one in enumerate(fired)
-        for effect in scenario.truth.effects
-        if one.alert in _expected(effect)[one.severity] and _belongs(scenario, effect, one)
-    }
-    lines = _extra([one for number, one in enumerate(fired) if number not in covered])
-    if not lines and not any(any(_expected(e).values()) for e in scenario.truth.effects):
-        lines = [Line("QUIET", "no page, ticket or notice was sent, and none was due")]
-    return [*of_effects, lines]
-
-
-def _extra(fired: Sequence[Fired]) -> list[Line]:
-    """What belongs to nothing that was injected: the first of each rule, and how many."""
-    by_rule: dict[tuple[str, str], list[Fired]] = {}
-    for one in fired:
-        by_rule.setdefault((one.severity, one.alert), []).append(one)
-    lines = []
-    for (severity, alert), all_of_it in by_rule.items():
-        first = all_of_it[0]
+def compared(scenario: Scenario, fired: Sequence[Fired]) -> list[list[Line]]:
+    """For each effect its lines, and at the end those of what belongs to none."""
+    lines, rest = [], list(fired)
+    for effect in scenario.truth.effects:
+        own = [one for one in fired if _belongs(scenario, effect, one)]
+        due = [one for one in own if one.alert in _expected(effect)[one.severity]]
+        rest = [one for one in rest if one not in due]
+        lines.append(list(_of_effect(scenario, effect, due)))
+    besides: dict[tuple[str, str], list[Fired]] = {}
+    for one in rest:
+        besides.setdefault((one.severity, one.alert), []).append(one)
+    extra = []
+    for (severity, alert), (first, *more) in besides.items():
         text = f"{severity} {alert} at {first.at:%a %H:%M} UTC, {first.instance or 'the pool'}"
-        if len(all_of_it) > 1:
-            text += f", and {len(all_of_it) - 1} more times"
-        lines.append(Line("EXTRA", text))
-    return lines
+        extra.append(Line("EXTRA", text + (f", and {len(more)} more times" if more else "")))
+    if not extra and not any(any(_expected(e).values()) for e in scenario.truth.effects):
+        extra = [Line("QUIET", "no page, ticket or notice was sent, and none was due")]
+    return [*lines, extra]
 
 
 def _expected(effect: Effect) -> dict[str, tuple[str, ...]]:
@@ -198,69 +177,33 @@ def _belongs(scenario: Scenario, effect: Effect, one: Fired) -> bool:
     return in_time and (one.instance is None or one.instance in instances_of(scenario, effect))
 
 
-def _effect(
-    scenario: Scenario, effect: Effect, fired: Sequence[Fired], rules: Collection[str]
-) -> list[Line]:
-    own = [one for one in fired if _belongs(scenario, effect, one)]
+def _of_effect(scenario: Scenario, effect: Effect, due: Sequence[Fired]) -> Iterator[Line]:
     start, _ = window_of(scenario, effect)
-    servers = len(instances_of(scenario, effect))
-    lines = []
     for severity, names in _expected(effect).items():
-        alerts = {one.alert for one in own if one.severity == severity} & set(names)
+        said = {one.alert for one in due if one.severity == severity}
         # one of them is enough: a page of one rule may hold the other's back
-        for name in [name for name in names if name in alerts] or names:
-            matching = [one for one in own if (one.alert, one.severity) == (name, severity)]
-            lines.append(_rule(f"{severity} {name}", matching, start, servers, name in rules))
-            lines += _again(f"{severity} {name}", matching)
-    speaking = [
-        one for one in own if one.alert in {n for e in _expected(effect).values() for n in e}
-    ]
-    diagnosed = [one.leaf for one in speaking if one.leaf is not None]
-    if effect.leaf is not None and any(_expected(effect).values()):
-        lines.append(_same("leaf", effect.leaf, diagnosed))
-    if effect.knob is not None:
-        # two pages of one cause that say two things are no advice
-        # and a page without any setting leaves on-call with another answer
-        advised = [o for o in speaking if o.severity == "page" or o.knob or o.instead]
-        lines.append(_same("advice", effect.knob, [o.knob or o.instead or _NONE for o in advised]))
-    elif any(one.knob for one in own):
-        knobs = ", ".join(sorted({one.knob for one in own if one.knob}))
-        lines.append(Line("OTHER", f"advice: no setting helps; driftwatch advised {knobs}"))
-    return lines
+        for name in [name for name in names if name in said] or names:
+            fired = [one for one in due if (one.alert, one.severity) == (name, severity)]
+            if not fired:
+                yield Line("MISSED", f"{severity} {name}")
+                continue
+            minutes = (min(one.at for one in fired) - start).total_seconds() / 60.0
+            who = {one.instance for one in fired}
+            share = f"{len(who)} of {len(instances_of(scenario, effect))} servers"
+            share = "the pool" if None in who else share
+            yield Line("FOUND", f"{severity} {name} after {minutes:,.0f} min, {share}")
+    if due and effect.leaf is not None:
+        yield _same("leaf", effect.leaf, [one.leaf for one in due if one.leaf is not None])
+    if due and effect.knob is not None:
+        advised = [one for one in due if one.severity == "page" or one.knob]
+        yield _same("advice", effect.knob, [one.knob or "no setting" for one in advised])
 
 
-_NONE = "no setting"
-
-
-def _rule(what: str, fired: Sequence[Fired], start: datetime, servers: int, is_rule: bool) -> Line:
-    if not fired:
-        return Line("MISSED", what if is_rule else f"{what}: no such rule in this release")
-    delay = min(one.at for one in fired) - start
-    who = {one.instance for one in fired}
-    whole = None in who or len(who) >= servers
-    share = "the pool" if None in who else f"{len(who)} of {servers} servers"
-    minutes = delay.total_seconds() / 60.0
-    return Line("FOUND" if whole else "PARTLY", f"{what} after {minutes:,.0f} min, {share}")
-
-
-def _again(what: str, fired: Sequence[Fired]) -> list[Line]:
-    """An incident that resolved and fired anew inside of one episode: told more often than due."""
-    times = Counter(one.instance for one in fired)
-    if len(fired) == len(times):
-        return []
-    ((most, count),) = times.most_common(1)
-    who = "the pool" if most is None else most
-    text = f"{what}: {len(fired)} times, resolved in between; {who} {count} times"
-    return [Line("AGAIN", text)]
-
-
-def _same(what: str, expected: str, values: Iterable[str]) -> Line:
-    answers = list(values)
+def _same(what: str, expected: str, answers: Sequence[str]) -> Line:
     if not answers:
         return Line("MISSED", f"{what} {expected}: driftwatch gave none")
-    right = sum(one == expected for one in answers)
-    if right == len(answers):
-        return Line("FOUND", f"{what} {expected}")
     others = ", ".join(sorted(set(answers) - {expected}))
-    word = "PARTLY" if right else "OTHER"
-    return Line(word, f"{what} {expected}: {right} of {len(answers)} times, else {others}")
+    if not others:
+        return Line("FOUND", f"{what} {expected}")
+    right = sum(one == expected for one in answers)
+    return Line("OTHER", f"{what} {expected}: {right} of {len(answers)} times, else {others}")

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -23,7 +23,7 @@ from driftwatch.notify.numbers import utc_text
 
 if TYPE_CHECKING:
     from driftwatch.fleet.scenario.model import Effect, Scenario
-    from driftwatch.fleet.truth import Line
+    from driftwatch.fleet.truth import Fired, Line
     from driftwatch.pipeline.explain import Window
 
 NOBODY = "no page, ticket or notice"
@@ -106,7 +106,7 @@ def play_scenario(
     from driftwatch.cli.proposal_notice import TakenProposals, with_proposals
     from driftwatch.collect.recordings import open_recording
     from driftwatch.fleet.generate import generate_compact
-    from driftwatch.fleet.truth import CONFIGURATION, Fired, fired_incident, write_truth
+    from driftwatch.fleet.truth import CONFIGURATION, fired_incident, write_truth
     from driftwatch.receivers.sender import message_of
     from driftwatch.receivers.stdout import StdoutSender
     from driftwatch.service.replay import replay
@@ -136,8 +136,7 @@ def play_scenario(
             for transition in outcome.transitions:
                 page, incident = transition.incident.page, transition.incident.id
                 if page is not None and transition.event == "advised" and incident in pages:
-                    now = fired_incident(page)
-                    pages[incident] = replace(pages[incident], knob=now.knob, instead=now.instead)
+                    pages[incident] = replace(pages[incident], knob=fired_incident(page).knob)
                     updates += 1
                 if page is None or transition.event != "firing":
                     continue
@@ -153,18 +152,18 @@ def play_scenario(
         more = f"{len(pages) - _PAGES_IN_FULL} more" if len(pages) > _PAGES_IN_FULL else ""
         click.echo(f"and {', '.join(filter(None, (more, later)))}")
     click.echo("-" * 80)
-    fulfilled = _print_verdict(scenario, [*pages.values()], {rule.alert for rule in plan.enabled})
+    fulfilled = _print_verdict(scenario, [*pages.values()])
     again = f"driftwatch demo --scenario {_word(typed)} --seed {seed} --write DIR"
     click.echo(f"next:    {again}")
     proposals.tell()
     return fulfilled
 
 
-def _print_verdict(scenario: Scenario, pages: Sequence[Any], rules: set[str]) -> bool:
+def _print_verdict(scenario: Scenario, pages: Sequence[Fired]) -> bool:
     """Print injected beside said; whether nothing was missed."""
     from driftwatch.fleet.truth import compared
 
-    comparison = compared(scenario, pages, rules)
+    comparison = compared(scenario, pages)
     for line in _verdict(scenario, comparison):
         click.echo(encodable(line))
     return all(line.word != "MISSED" for lines in comparison for line in lines)

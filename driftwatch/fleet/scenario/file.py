@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from driftwatch.errors import ConfigError, Problem, UsageError
-from driftwatch.fleet.scenario.fit import Misfit, misfits, unknown_names
+from driftwatch.fleet.scenario.fit import Misfit, misfits
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.yaml_models import note_errors, place_of
 from driftwatch.yaml_positions import Entries, YamlFile, parse_yaml, plain, read_yaml
@@ -59,18 +59,8 @@ def scenario_named(name: str) -> Scenario:
     return shipped[name]
 
 
-def _unknown_names(scenario: Scenario) -> Iterator[Misfit]:
-    from driftwatch.rulebook.book import load_rulebook
-
-    book = load_rulebook(())
-    leaves = {leaf for tree in book.trees.values() for leaf in tree.leaves}
-    yield from unknown_names(scenario, leaves, {rule.alert for rule in book.rules})
-
-
-def _misfits(scenario: Scenario, base: Path | None) -> Iterator[Misfit]:
+def _misfits(scenario: Scenario) -> Iterator[Misfit]:
     yield from misfits(scenario)
-    if base is not None:  # a test reads the names of the shipped ones
-        yield from _unknown_names(scenario)
     path = scenario.traffic.path
     if path is not None and not path.exists():
         yield ("traffic", "path"), f"there is no {path}"
@@ -90,7 +80,7 @@ def _scenario(file: YamlFile, base: Path | None) -> Scenario:
         except ValidationError as error:
             note_errors(file, root, Scenario, error, {})
         else:
-            for location, message in _misfits(scenario, base):
+            for location, message in _misfits(scenario):
                 file.add(place_of(root, location), "value", message)
     if scenario is None or file.problems:
         raise ConfigError(tuple(sorted(file.problems, key=lambda p: (p.line or 0, p.column or 0))))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Collection, Iterator
-from itertools import chain
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from driftwatch.errors import DriftwatchError
-from driftwatch.fleet.scenario.model import Scenario, Serving
+from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.simulate.hardware import gpu, model
 
 Misfit = tuple[tuple[str | int, ...], str]  # where (keys, and numbers of items), and what
@@ -81,29 +79,3 @@ def _hardware(scenario: Scenario) -> Iterator[Misfit]:
     if blocks is not None and blocks * serving.block_size < length:
         room = f"{blocks * serving.block_size:,} tokens, less than max_model_len, {length:,}"
         yield ("pool", "serving", "num_gpu_blocks"), f"room for {room}"
-
-
-def unknown_names(
-    scenario: Scenario, leaves: Collection[str], rules: Collection[str]
-) -> Iterator[Misfit]:
-    """Leaves, rules and settings of the truth that there are not.
-
-    A rule may be one of a later release: one that is like no rule of this one is passed over.
-    """
-    knobs = frozenset(Serving.model_fields)
-    for number, effect in enumerate(scenario.truth.effects):
-        where = ("truth", "effects", number)
-        for name, value, valid in (("leaf", effect.leaf, leaves), ("knob", effect.knob, knobs)):
-            if value is not None and value not in valid:
-                close = difflib.get_close_matches(value, valid, n=1)
-                names = f"known: {', '.join(sorted(valid))}"
-                hint = f"did you mean {close[0]}?" if close else names
-                yield (*where, name), f"there is no {name} {value:.60}: {hint}"
-        listed = ("pages", effect.pages), ("tickets", effect.tickets), ("notices", effect.notices)
-        for severity, place, value in chain.from_iterable(
-            ((severity, *item) for item in enumerate(names)) for severity, names in listed
-        ):
-            close = difflib.get_close_matches(value, rules, n=1, cutoff=0.8)
-            if value not in rules and close:
-                wrong = f"there is no rule {value:.60}: did you mean {close[0]}?"
-                yield (*where, severity, place), wrong
