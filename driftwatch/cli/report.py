@@ -128,10 +128,8 @@ def _write(document: Mapping[str, Any], html: Path | None, as_json: bool) -> Non
 
 
 def _save(path: Path, text: str) -> None:
-    from driftwatch.service.report_schedule import write_whole
-
     try:
-        write_whole(path, text)
+        path.write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}") from error
     click.echo(f"{path} written", err=True)

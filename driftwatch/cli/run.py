@@ -192,7 +192,6 @@ def _service(
         receivers,
         clock,
         interval_seconds=settings.interval,
-        retention=timedelta(seconds=settings.retention),
         reports=schedule_of(settings),
         metrics=metrics,
         batches=batches,

@@ -31,9 +31,9 @@ class Bounds:
     """What one GET may take."""
 
     connect_seconds: float = 2.0  # until the connection stands (per address of the host)
-    read_seconds: float = 5.0  # between two pieces of the answer
+    read_seconds: float = 10.0  # between two pieces of the answer
     # for all of it; the waiter enforces it with :meth:`Endpoint.abort`.
-    total_seconds: float = 10.0
+    total_seconds: float = 12.0
     body_bytes: int = MAX_PAGE_BYTES  # largest answer that is read
 
 

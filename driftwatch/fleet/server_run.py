@@ -31,7 +31,6 @@ from driftwatch.fleet.hidden_engine import (
     step_time_of,
 )
 from driftwatch.fleet.metrics.history import MetricHistory, Scraped
-from driftwatch.fleet.metrics.omissions import page_without, without
 from driftwatch.fleet.metrics.releases import V0_32
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.server import READY_AFTER_SECONDS, Server, kind_of
@@ -180,7 +179,9 @@ class ServerRun:
         server = server_of(self._scenario, self._number, life)
         started = life.start_seconds - READY_AFTER_SECONDS
         if self._history is None:
-            self._history = MetricHistory(server, self._scenario.start, started)
+            scrape = self._scenario.scrape
+            dropped = scrape.without_buckets, scrape.without_metrics
+            self._history = MetricHistory(server, self._scenario.start, started, *dropped)
         else:
             self._history.restart(server, started)
         self._life = number
@@ -315,12 +316,8 @@ class ServerRun:
         history = self._history
         if history is None:
             return Chunk(self._number, empty_scrapes(), empty_gpus())
-        dropped = self._scenario.scrape.without_buckets, self._scenario.scrape.without_metrics
-        scrapes = without(history.scrape_frame(), *dropped)
-        answers = [
-            replace(answer, body=page_without(answer.body, *dropped))
-            for answer in (history.answers() if self._pages else [])
-        ]
+        scrapes = history.scrape_frame()
+        answers = history.answers() if self._pages else []
         history.drop()
         gpus, gpu_pages = pl.concat([empty_gpus(), *self._gpus]), self._gpu_pages
         self._gpus, self._gpu_pages = [], []

@@ -72,7 +72,7 @@ def _listed(document: Mapping[str, Any]) -> Parts:
 
 
 def _links(links: Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
-    words = {"runbook": "runbook", "driftwatch": "driftwatch", "report": "whole report"}
+    words = {"runbook": "runbook", "driftwatch": "driftwatch"}
     for name, word in words.items():
         address = links.get(name)
         if address and address.isprintable():

@@ -111,8 +111,7 @@ def report_blocks(document: Mapping[str, Any]) -> dict[str, Any]:
         rows.append(text)
         room -= len(text) + 1
     links = document.get("links") or {}
-    where = [f"whole report: {links['report']}"] if links.get("report") else []
-    where += [links["command"]] if links.get("command") else []
+    where = [links["command"]] if links.get("command") else []
     parts: list[Any] = [SectionBlock(text=mrkdwn("\n".join(rows)), expand=True)]
     if where:
         text = harmless(cut(clean("; ".join(where)), _REPORT_LINE_LIMIT))

@@ -23,7 +23,6 @@ from driftwatch.vllm_arguments.command_line import plain_words
 
 if TYPE_CHECKING:
     from driftwatch import settings as kinds
-    from driftwatch.collect.http import Bounds
     from driftwatch.settings import PoolSettings, ServingSettings, Settings
 
 _SETTINGS_OF_VLLM = (*KNOBS, "max_model_len", "kv_cache_tokens", "api_server_count")
@@ -182,27 +181,17 @@ def sources_of(settings: Settings, clock: Clock) -> list[Source]:
     if pages:
         from driftwatch.collect.pages.source import PagesSource
 
-        sources.append(PagesSource(pages, clock, _bounds(settings), verify=verify))
+        sources.append(PagesSource(pages, clock, verify=verify))
     if exporters:
         from driftwatch.collect.dcgm.pages import DcgmPagesSource
 
-        sources.append(DcgmPagesSource(exporters, clock=clock, bounds=_bounds(settings)))
+        sources.append(DcgmPagesSource(exporters, clock=clock))
     if not sources:
         raise UsageError(
             "the configuration has no source",
             help_text="sources: [{pages: [http://host:8000/metrics]}]",
         )
     return sources
-
-
-def _bounds(settings: Settings) -> Bounds:
-    from driftwatch.collect.http import Bounds
-
-    return Bounds(
-        connect_seconds=settings.connect_timeout,
-        read_seconds=settings.read_timeout,
-        total_seconds=settings.connect_timeout + settings.read_timeout,
-    )
 
 
 def api_of(source: kinds.PrometheusSource) -> dict[str, Any]:

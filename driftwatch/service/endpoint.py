@@ -6,7 +6,6 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from socketserver import ThreadingMixIn
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
@@ -21,7 +20,7 @@ Check = Callable[[], str | None]
 Registry = CollectorRegistry | RestrictedRegistry
 
 # probes and scrapes take milliseconds: whoever takes longer is no use to anybody
-MOST_CLIENTS, CLIENT_SECONDS = 32, 10.0
+_CLIENT_SECONDS = 10.0
 _HINT = "see /metrics, /-/healthy, /-/ready\n"
 
 
@@ -95,47 +94,15 @@ class Endpoint:
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """A thread a client; one that is beyond ``MOST_CLIENTS`` ends the one that is there longest."""
+    """A thread a client."""
 
     daemon_threads = True
     request_queue_size = 128
-
-    def __init__(self, *args: Any) -> None:
-        self._clients: dict[Any, None] = {}  # in the order in which they came
-        self._lock = threading.Lock()
-        super().__init__(*args)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """In a thread of its own."""
-        with self._lock:
-            self._clients[request] = None
-            beyond = list(self._clients)[:-MOST_CLIENTS]
-        for client in beyond:
-            self._hang_up(client)
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        """The client is done with."""
-        with self._lock:
-            self._clients.pop(request, None)
-        super().shutdown_request(request)
-
-    def server_close(self) -> None:
-        """Nobody is served any more."""
-        super().server_close()
-        for client in list(self._clients):
-            self._hang_up(client)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that went away before its answer was whole is not news."""
         if not isinstance(sys.exception(), (ConnectionError, TimeoutError)):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
-
-    def _hang_up(self, client: socket.socket) -> None:
-        with self._lock:
-            self._clients.pop(client, None)
-        with suppress(OSError):  # it went away itself
-            client.shutdown(socket.SHUT_RDWR)
 
 
 class _ServerOfIpv6(_Server):
@@ -143,7 +110,7 @@ class _ServerOfIpv6(_Server):
 
 
 class _Handler(WSGIRequestHandler):
-    timeout = CLIENT_SECONDS
+    timeout = _CLIENT_SECONDS
     default_request_version = "HTTP/1.0"  # also to who sends no request: an answer has a status
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:

@@ -21,8 +21,8 @@ from driftwatch.settings import Settings, load_settings
 
 # What a process is connected to; the rest of the configuration is what it decides with.
 AT_START = (
-    "sources", "interval", "connect_timeout", "read_timeout", "database",
-    "database_password_file", "listen", "retention", "report",
+    "sources", "interval", "database",
+    "database_password_file", "listen", "report",
     "heartbeat", "worker_heartbeat",
 )  # fmt: skip
 Adopt = Callable[[Plan, Sequence[Receiver]], None]

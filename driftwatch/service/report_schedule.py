@@ -7,19 +7,14 @@ is made at the next start, as long as the week's minutes are kept.
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
-from typing import Any
 
 from driftwatch.errors import NoVerdict
 from driftwatch.notify.page import web_address
 from driftwatch.pipeline.plan import Plan
 from driftwatch.report.document import week_document
-from driftwatch.report.forms import as_html
 from driftwatch.report.week import Week, last_whole, week_named
 from driftwatch.service.report_material import gather
 from driftwatch.settings import Settings
@@ -43,7 +38,6 @@ class Schedule:
     weekday: str = "monday"  # of :data:`WEEKDAYS`
     hour: int = 7  # 0 to 23, UTC
     receivers: tuple[str, ...] = ()
-    directory: Path | None = None  # where HTML files go; None = none is written
     external_url: str | None = None
 
     def due_at(self, week: Week) -> datetime:
@@ -64,18 +58,8 @@ def schedule_of(settings: Settings) -> Schedule | None:
             for one in settings.receivers
             if takes(one.form, "report") and (not report.receivers or one.name in report.receivers)
         ),
-        directory=report.directory,
         external_url=settings.external_url,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenReport:
-    """A report that was made."""
-
-    week: Week
-    file: Path | None = None  # where its HTML lies; None = nowhere
-    problem: str | None = None
 
 
 def due_weeks(schedule: Schedule, names: Sequence[str], now: datetime) -> list[Week]:
@@ -94,65 +78,27 @@ def due_weeks(schedule: Schedule, names: Sequence[str], now: datetime) -> list[W
     return weeks[::-1]
 
 
-def make_due(store: Store, plan: Plan, schedule: Schedule, now: datetime) -> list[WrittenReport]:
-    """Make every report that is due; a week without a minute has none.
+def make_due(store: Store, plan: Plan, schedule: Schedule, now: datetime) -> list[Week]:
+    """Make every report that is due, and say of which weeks; a week without a minute has none.
 
     Raises:
         StoreError: the store does not serve; what was made before is kept.
     """
-    reports = []
+    made = []
     for week in due_weeks(schedule, store.report_weeks(), now):
         try:
             material = gather(store, plan, week)
         except NoVerdict:
             continue
         document = week_document(material)
-        file, problem = _written(schedule.directory, document)
-        linked = {**document, "links": _links(schedule, week, file)}
-        # the file first: it can be written again, a report that was sent cannot be sent again
+        linked = {**document, "links": _links(schedule, week)}
         if store.write_report(week.name, linked, schedule.receivers, now):
-            reports.append(WrittenReport(week, file, problem))
-    return reports
+            made.append(week)
+    return made
 
 
-def _written(directory: Path | None, document: dict[str, Any]) -> tuple[Path | None, str | None]:
-    """The HTML file; that it cannot be written must not keep the report from its receivers."""
-    if directory is None:
-        return None, None
-    file = directory / f"driftwatch-{document['week']['name']}.html"
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        write_whole(file, as_html(document))
-    except OSError as error:
-        return None, f"{file}: {error.strerror or error}"
-    return file, None
-
-
-def _links(schedule: Schedule, week: Week, file: Path | None) -> dict[str, str | None]:
+def _links(schedule: Schedule, week: Week) -> dict[str, str | None]:
     return {
-        "report": None if file is None else str(file),
         "driftwatch": web_address(schedule.external_url, f"/reports/{week.name}"),
         "command": f"driftwatch report --week {week.name}",
     }
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Put the text in the file's place; who reads it meanwhile reads the old one or the new one.
-
-    Raises:
-        OSError: it cannot be written there.
-    """
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        # as any new file of this process: a web server may have to read it
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(name).chmod(0o666 & ~umask)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

@@ -41,7 +41,10 @@ from driftwatch.store.store import Store
 
 _ACTIONS_SECONDS = 1.0
 _PRUNE_SECONDS = 3600.0
+# Raw scrapes and GPU readings; what is not evaluated yet stays.
+SCRAPES_KEPT = timedelta(hours=1)
 # Resolved incidents are kept as long as the longest look back that reports take.
+SCRAPES_KEPT = timedelta(hours=1)
 _INCIDENTS_KEPT = timedelta(days=400)
 # What receivers were sent can be looked up for so long; that they were, as long as incidents.
 _PAYLOADS_KEPT = timedelta(days=7)
@@ -72,7 +75,6 @@ class Service:
         clock: Clock,
         *,
         interval_seconds: float = 15.0,
-        retention: timedelta = timedelta(hours=1),
         on_outcome: Callable[[Outcome], None] | None = None,
         reports: Schedule | None = None,
         metrics: OwnMetrics | None = None,
@@ -91,7 +93,6 @@ class Service:
         self._deciding = threading.Lock()
         self._clock = clock
         self._interval_seconds = interval_seconds
-        self._retention = retention
         self._on_outcome = on_outcome
         self._reports = reports
         self._log = structlog.get_logger()
@@ -236,9 +237,7 @@ class Service:
         """Make the weekly reports that are due."""
         if self._reports is not None:
             for one in make_due(self._store, self._plan, self._reports, self._clock.now()):
-                self._log.info("report made", week=one.week.name, file=str(one.file or ""))
-                if one.problem is not None:
-                    self._log.error("report not written", reason=one.problem)
+                self._log.info("report made", week=one.name)
 
     def prune(self) -> None:
         """Forget old rows, and pack the hours that are over."""
@@ -246,7 +245,7 @@ class Service:
         # a restart needs the readings before the last evaluated minute, however long ago it was
         needed = (evaluated_until(self._store) or now) - HISTORY
         self._store.prune(
-            min(now - self._retention, needed),
+            min(now - SCRAPES_KEPT, needed),
             incidents_before=now - _INCIDENTS_KEPT,
             minutes_before=now - _MINUTES_KEPT,
             payloads_before=now - _PAYLOADS_KEPT,

@@ -58,8 +58,6 @@ class Settings(Part):
 
     sources: tuple[SourceSettings, ...] = Field((), description="where scrapes come from")
     interval: Seconds = Field(15.0, description="time between two ticks")
-    connect_timeout: Seconds = Field(2.0, description="time to connect to a source")
-    read_timeout: Seconds = Field(10.0, description="time for a source to answer")
     pools: tuple[PoolSettings, ...] = Field((), description="what you know of the targets")
     pool_by: tuple[str, ...] = Field(
         ("namespace", "model_name"),
@@ -87,9 +85,6 @@ class Settings(Part):
         10.0, description="time between two signs of life of a worker; it may miss two"
     )
     listen: Listen = Field("127.0.0.1:9095", description="address of its own /metrics")
-    retention: Seconds = Field(
-        3_600.0, le=10 * 365 * 86_400.0, description="how long raw scrapes are kept"
-    )
     external_url: Url | None = Field(
         None, description="URL of the web that people reach; pages link to their incident there"
     )

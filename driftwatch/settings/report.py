@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from driftwatch.settings.values import File, Name
+from driftwatch.settings.values import Name
 from driftwatch.yaml_models import Part
 
 Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
@@ -20,7 +20,6 @@ class ReportSettings(Part):
     receivers: tuple[Name, ...] = Field(
         (), description="names of the receivers that get it; without any all of them"
     )
-    directory: File | None = Field(None, description="folder that the HTML file is written into")
 
     @field_validator("receivers")
     @classmethod

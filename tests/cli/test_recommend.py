@@ -73,8 +73,9 @@ def test_the_bound_server_is_told_to_raise_its_cap(answer: dict[str, Any]) -> No
 
 @pytest.mark.slow
 def test_a_service_says_the_same_of_minutes_whose_scrapes_are_gone(
-    run: Run, answer: dict[str, Any], tmp_path: Path
+    run: Run, answer: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("driftwatch.service.run.SCRAPES_KEPT", timedelta(minutes=1))
     source = RecordingSource(RECORDED)
     since, _ = source.span()
     first = since.replace(second=0, microsecond=0)
@@ -82,7 +83,7 @@ def test_a_service_says_the_same_of_minutes_whose_scrapes_are_gone(
     with Store.open(path) as store:
         clock = ManualClock(first)
         plan = replace(plan_from(None), simulations=0)  # what its page says is tested elsewhere
-        service = Service([source], plan, store, [], clock, retention=timedelta(minutes=1))
+        service = Service([source], plan, store, [], clock)
         # beyond the restart: what was then is not what is now
         while clock.now() < BOUND + timedelta(minutes=15):
             clock.advance(timedelta(minutes=5))

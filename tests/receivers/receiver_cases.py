@@ -71,5 +71,5 @@ def report() -> dict[str, Any]:
     """The report of a week without a minute of data."""
     week = week_named("2026-W47")
     material = Material(week, week.end, rules=RuleSet("0" * 64, 3, 1))
-    links = {"report": None, "driftwatch": None, "command": "driftwatch report --week 2026-W47"}
+    links = {"driftwatch": None, "command": "driftwatch report --week 2026-W47"}
     return week_document(material) | {"links": links}

@@ -72,8 +72,8 @@ def test_a_file_that_comes_or_goes_is_a_change(edited: Edited) -> None:
 
 
 def test_what_needs_a_restart_is_named(edited: Edited) -> None:
-    edited.config.write_text(CONFIG.replace("metrics", "metric") + "retention: 2h\n")
+    edited.config.write_text(CONFIG.replace("metrics", "metric") + "interval: 20s\n")
     log = edited.look()
-    assert [line.get("key") for line in log] == [None, "sources", "retention"]
+    assert [line.get("key") for line in log] == [None, "sources", "interval"]
     edited.config.write_text(CONFIG)
     assert len(edited.look()) == 1

@@ -24,7 +24,7 @@ def test_what_a_pool_may_say_of_its_engine(tmp_path: Path) -> None:
         HEAD + "pools:\n  - name: a\n    serving: {model: Qwen/Qwen2.5-32B, "
         "gpu: NVIDIA H100 80GB HBM3, tensor_parallel: 2}\n"
         "receivers: [{name: mail, stdout: {}}]\n"
-        "report: {weekday: friday, hour: 0, receivers: [mail], directory: reports}\n"
+        "report: {weekday: friday, hour: 0, receivers: [mail]}\n"
     )
     found = load_settings(path, environ={})
     serving = found.pools[0].serving
@@ -32,7 +32,6 @@ def test_what_a_pool_may_say_of_its_engine(tmp_path: Path) -> None:
     assert serving.tensor_parallel == 2
     assert found.report is not None
     assert (found.report.weekday, found.report.hour) == ("friday", 0)
-    assert found.report.directory == tmp_path / "reports"
 
 
 def test_without_them_nothing_is_guessed(tmp_path: Path) -> None:

@@ -31,8 +31,6 @@ sources:
   - {pages: ["http://a:8000/metrics", "http://b:8000/metrics"], labels: {pool: x}}
   - {recording: scrapes.jsonl.gz}
 interval: 10s
-connect_timeout: 1s
-read_timeout: 5s
 pools:
   - name: chat
     match: {model_name: llama, namespace: prod}
@@ -57,7 +55,6 @@ receivers:
 rules: [rules, "more/*.yaml", /abs/r.yaml]
 database: state/dw.db
 listen: "[::1]:9100"
-retention: 1d
 external_url: https://driftwatch.example/
 """
 LISTED = '[rules, "more/*.yaml", /abs/r.yaml]'
@@ -96,7 +93,7 @@ def test_the_smallest_file(tmp_path: Path) -> None:
     assert settings.rules.files == ()
     assert settings.database == tmp_path / "driftwatch.db"
     assert settings.listen_address == ("127.0.0.1", 9095)
-    assert (settings.interval, settings.retention) == (15.0, 3_600.0)
+    assert settings.interval == 15.0
 
 
 def test_every_setting(tmp_path: Path) -> None:
@@ -121,7 +118,7 @@ def test_every_setting(tmp_path: Path) -> None:
     as_mapping = FULL.replace(f"rules: {LISTED}", f"rules: {{files: {LISTED}}}")
     assert load(tmp_path, as_mapping).rules == settings.rules
     assert settings.listen_address == ("::1", 9100)
-    assert (settings.interval, settings.connect_timeout, settings.read_timeout) == (10, 1, 5)
+    assert settings.interval == 10
 
 
 def test_all_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:

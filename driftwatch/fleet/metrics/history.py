@@ -38,11 +38,20 @@ class MetricHistory:
     """The scrapes of one server, restarts included.
 
     ``epoch``: the wall time of second 0 of the simulation; ``started_seconds``: start of the first
-    process on the simulation's clock; its metrics are made ``READY_AFTER_SECONDS`` later. Raises
-    ImpossibleConfiguration: the server cannot be.
+    process on the simulation's clock; its metrics are made ``READY_AFTER_SECONDS`` later;
+    ``without_buckets``, ``without_metrics``: what a scrape's configuration throws away.
+    Raises ImpossibleConfiguration: the server cannot be.
     """
 
-    def __init__(self, server: Server, epoch: datetime, started_seconds: float = -60.0) -> None:
+    def __init__(
+        self,
+        server: Server,
+        epoch: datetime,
+        started_seconds: float = -60.0,
+        without_buckets: Sequence[str] = (),
+        without_metrics: Sequence[str] = (),
+    ) -> None:
+        self._without = without_buckets, without_metrics
         self._epoch = epoch.astimezone(UTC)
         self._pages: list[Pages] = []
         self._failed: list[tuple[int, str]] = []  # unix microseconds, what went wrong
@@ -60,7 +69,7 @@ class MetricHistory:
         self._started = self._epoch.timestamp() + started_seconds
         self._engine = EngineHistory(server)
         self._engine_page = EngineColumns(server)
-        self._template = page_template(server, self._started)
+        self._template = page_template(server, self._started).without(*self._without)
 
     def add(self, outcome: Outcome) -> None:
         """What the engine of the present process did since it was last told of.

@@ -6,7 +6,7 @@ its own); a page is the template with its numbers filled in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -18,6 +18,8 @@ from prometheus_client.utils import floatToGoString
 from driftwatch.fleet.metrics.families import PROCESS, Family
 from driftwatch.fleet.server import READY_AFTER_SECONDS, Server
 
+# of the samples of a family
+_ENDS = ("", "_total", "_bucket", "_sum", "_count", "_created")
 _APART_SECONDS = 1e-5  # between the making of two children of a family
 _as_go_writes: Callable[[float], str] = floatToGoString
 
@@ -46,6 +48,27 @@ class PageTemplate:
         parts[0::2] = self.texts
         parts[1::2] = map(_as_go_writes, numbers)
         return "".join(parts)
+
+    def without(self, buckets: Collection[str], metrics: Collection[str]) -> PageTemplate:
+        """What the ``metric_relabel_configs`` of a Prometheus leave of it; comments stay.
+
+        ``buckets``: histograms that keep +Inf alone; ``metrics``: names that are dropped.
+        """
+        dropped = {name + end for name in metrics for end in _ENDS}
+        some = {f"{name}_bucket" for name in buckets}
+        if not (buckets or metrics):
+            return self
+        kept: list[tuple[Slot, str, str]] = []
+        comments = ""
+        for slot, text, line in zip(self.slots, self.texts, self.series, strict=False):
+            comments += text.removesuffix(f"{line} ").removeprefix("\n")  # of the line before
+            name = line.partition("{")[0]
+            if name not in dropped and (name not in some or 'le="+Inf"' in line):
+                kept.append((slot, f"{comments}{line} ", line))
+                comments = ""
+        slots, texts, series = zip(*kept, strict=True)
+        joined = (texts[0], *(f"\n{text}" for text in texts[1:]), f"\n{comments}")
+        return PageTemplate(slots, joined, series)
 
 
 def page_template(server: Server, started: float) -> PageTemplate:

@@ -16,8 +16,8 @@ from pydantic import (
     model_validator,
 )
 
+from driftwatch.collect.registry import REGISTRY
 from driftwatch.errors import ImpossibleConfiguration
-from driftwatch.fleet.metrics.omissions import METRIC_NAMES
 from driftwatch.fleet.scenario.demand import (
     Offset,
     Ratio,
@@ -59,7 +59,7 @@ class Scrape(Part):
     @field_validator("without_buckets", "without_metrics")
     @classmethod
     def _check_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if unknown := sorted(set(value) - METRIC_NAMES):
+        if unknown := sorted(set(value) - {metric.wire_name for metric in REGISTRY}):
             raise ValueError(f"no metric that is read is called {', '.join(unknown)}")
         return value
 
