@@ -32,7 +32,7 @@ def test_a_frame_comes_back_as_it_was(count: int) -> None:
 
 @pytest.mark.parametrize("count", [3, PARQUET_FROM_ROWS])
 def test_an_older_or_newer_schema_is_read_as_todays(count: int) -> None:
-    older = readings(count, gpus=1).drop("power_watts", "ports")
+    older = readings(count, gpus=1).drop("power_watts")
     stored = encode(older.with_columns(pl.lit(1.0).alias("a_column_of_tomorrow")))
     found = decode(stored, GPU_SCHEMA)
     assert dict(found.schema) == dict(GPU_SCHEMA)
