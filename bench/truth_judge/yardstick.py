@@ -50,7 +50,9 @@ def judged(case: Case) -> tuple[Finding, ...]:
     for instance, minutes in servers.items():
         limit, leaf = _limit(minutes, settings)
         others = [on for name, on in slow.items() if name != instance]
-        alone = len(others) >= 2 and ~np.any(others, axis=0)
+        alone = np.full(len(limit), len(others) >= 2)
+        for on in others:
+            alone &= ~on
         said = [
             ("page", "SlowerAtEqualLoad", slow[instance],
              np.where(alone, "replica_slow", "scheduler_regression")),
