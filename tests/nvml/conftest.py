@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pynvml
 import pytest
@@ -29,7 +28,7 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def source(stand_in: StandIn, clock: ManualClock, tmp_path: Path) -> Iterator[NvmlSource]:
-    made = NvmlSource(clock, proc=tmp_path / "proc", hostname="gpu-host")
+def source(stand_in: StandIn, clock: ManualClock) -> Iterator[NvmlSource]:
+    made = NvmlSource(clock, hostname="gpu-host")
     yield made
     made.close()
