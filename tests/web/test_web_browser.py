@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, Request
 from recorded_cases import Recorded, record_firing
 from web_cases import VARIABLES, served, web_at
 
-from driftwatch.web.guard import CONTENT_SECURITY_POLICY
+from driftwatch.web.guard import HEADERS
 from driftwatch.web.registry import pages
 
 pytestmark = pytest.mark.browser
@@ -100,7 +100,7 @@ def test_every_page_at_every_width(tab: Page, address: str, firing: Recorded, pa
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     response = tab.goto(address + _addresses(firing)[path])
     assert response is not None
-    assert response.headers["content-security-policy"] == CONTENT_SECURITY_POLICY
+    assert response.headers["content-security-policy"] == HEADERS["Content-Security-Policy"]
     assert response.status == (404 if path == "/nowhere" else 200)
     assert tab.locator("script, [style], [onclick]").count() == 0
     for width in WIDTHS:
