@@ -12,6 +12,8 @@ from truth_judge.saturated import LIMIT_RULES, Saturation, within
 TRAFFIC = frozenset({"rate", "prompts", "generations", "prefix-loss", "client"})
 LENGTHS = frozenset({"LengthDrift"})  # of a new client they may be told, and need not
 LIMIT_PAGES = frozenset({"BatchLimitBinding", "BatchDrift"})
+# requests that end before their first token: that no token comes is true
+STUCK_RULES = frozenset({"EngineStuck", "EngineSilent"})
 # the windows of the rules are 10 minutes, and a page waits until it is certain
 DUE_SECONDS = 1200.0
 DUE_WAIT_SECONDS = 1.0  # where no target is known, a wait below it is not worth a page
@@ -72,7 +74,7 @@ def _allowed(one: Saturation) -> Episode:
         one.start_seconds,
         one.end_seconds,
         instances=frozenset({one.instance}),
-        allowed=LIMIT_RULES,
+        allowed=LIMIT_RULES | (STUCK_RULES if one.serves_nobody else frozenset()),
     )
 
 

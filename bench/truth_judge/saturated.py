@@ -33,6 +33,7 @@ _SHORTEST_SECONDS = 180.0
 _APART_SECONDS = 600.0  # the windows that rules judge: two stretches closer than that are one
 _FULL: Mapping[str, float] = {"sequences": 0.98, "tokens": 0.85, "kv": 0.9}
 _BINDS = 0.3  # of a stretch's minutes, or a half of those of the limit that binds most
+_STUCK_MINUTES = 3  # a rule that says "no token" waits two
 _TARGET_MINUTES = 10  # over which a share in target is taken, as a rule of it does
 
 Booleans = npt.NDArray[np.bool_]
@@ -52,6 +53,7 @@ class Saturation:
             come); inf where none came.
         minutes: those in which requests waited, in unix seconds, each with the limits then full.
         harms: too few requests met the target of their first token, or no such target is known.
+        serves_nobody: for minutes nobody's request finishes in time: clients give up before it.
     """
 
     instance: str
@@ -61,6 +63,7 @@ class Saturation:
     harms: bool
     wait_seconds: float = inf
     minutes: tuple[tuple[float, frozenset[str]], ...] = ()
+    serves_nobody: bool = False
 
     @property
     def leaves(self) -> tuple[str, ...]:
@@ -115,10 +118,17 @@ def stretches(rows: pl.DataFrame, share: float | None) -> list[Saturation]:
             inside = rows.filter(pl.Series((at >= first) & (at <= last)))
             minutes, waited = _limits(inside), _waited(inside)
             limits = _binding([of for _, of in minutes])
+            nobody = _serves_nobody(inside)
             found.append(
-                Saturation(rows["instance"][0], first, last, limits, harms, waited, minutes)
+                Saturation(rows["instance"][0], first, last, limits, harms, waited, minutes, nobody)
             )
     return found
+
+
+def _serves_nobody(rows: pl.DataFrame) -> bool:
+    served = rows["in_tpot_requests"].rolling_sum(_STUCK_MINUTES)
+    waiting = rows["waiting_requests"].rolling_min(_STUCK_MINUTES)
+    return bool(((served == 0) & (waiting > 0)).any())
 
 
 def _waited(rows: pl.DataFrame) -> float:

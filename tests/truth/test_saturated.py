@@ -24,6 +24,7 @@ def rows(waiting: list[int], **more: float) -> pl.DataFrame:
         "arrived_requests": 60,
         "ended_requests": 10,
         "in_ttft_requests": 10,
+        "in_tpot_requests": 10,
         **more,
     }
     return pl.DataFrame(
@@ -60,6 +61,8 @@ def test_the_limit_is_the_one_that_is_full() -> None:
 def test_waiting_within_the_target_harms_nobody() -> None:
     assert not stretches(rows(QUEUE), 0.95)[0].harms
     assert stretches(rows(QUEUE, in_ttft_requests=8), 0.95)[0].harms
+    assert not stretches(rows(QUEUE, in_ttft_requests=8), 0.95)[0].serves_nobody
+    assert stretches(rows(QUEUE, in_ttft_requests=0, in_tpot_requests=0), 0.95)[0].serves_nobody
     assert stretches(rows(QUEUE, ended_requests=0, in_ttft_requests=0), 0.95)[0].harms
 
 
