@@ -10,8 +10,15 @@ from truth_judge.matching import SATURATION
 from truth_judge.saturated import LIMIT_RULES, Saturation, within
 
 TRAFFIC = frozenset({"rate", "prompts", "generations", "prefix-loss", "client"})
-LENGTHS = frozenset({"LengthDrift"})  # of a new client they may be told, and need not
+# what may be told of an episode, and need not
+MAY_BE_TOLD = {
+    "client": frozenset({"LengthDrift"}),
+    "prefix-loss": frozenset({"PrefixHitsFell"}),
+    "rate": frozenset({"ClientsGiveUp"}),
+}
 LIMIT_PAGES = frozenset({"BatchLimitBinding", "BatchDrift"})
+# that a queue stands, and that clients leave it, is true of any queue
+WAIT_RULES = frozenset({"QueueSpike", "ClientsGiveUp"})
 # requests that end before their first token: that no token comes is true
 STUCK_RULES = frozenset({"EngineStuck", "EngineSilent"})
 # the windows of the rules are 10 minutes, and a page waits until it is certain
@@ -24,12 +31,11 @@ def with_due(
 ) -> tuple[Episode, ...]:
     """The episodes with what is due of them, and a stretch of its own for all other saturation."""
     resolved = [
-        replace(one, allowed=one.allowed | LENGTHS) if one.kind == "client" else one
+        replace(one, allowed=one.allowed | MAY_BE_TOLD.get(one.kind, frozenset()))
         for one in episodes
     ]
     resolved = [_resolved(one, found, instances) for one in resolved]
-    harming = [one for one in found if one.harms]
-    return (*resolved, *(_allowed(one) for one in harming))
+    return (*resolved, *(_allowed(one) for one in found))
 
 
 def _resolved(episode: Episode, found: Sequence[Saturation], instances: Sequence[str]) -> Episode:
@@ -68,13 +74,15 @@ def _resolved(episode: Episode, found: Sequence[Saturation], instances: Sequence
 
 
 def _allowed(one: Saturation) -> Episode:
-    """A stretch in which a limit may be paged and need not be."""
+    """A stretch in which a queue may be told of, and need not be."""
     return Episode(
         SATURATION,
         one.start_seconds,
         one.end_seconds,
         instances=frozenset({one.instance}),
-        allowed=LIMIT_RULES | (STUCK_RULES if one.serves_nobody else frozenset()),
+        allowed=WAIT_RULES
+        | (LIMIT_RULES if one.harms else frozenset())
+        | (STUCK_RULES if one.serves_nobody else frozenset()),
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import polars as pl
-from truth_judge.due import LIMIT_PAGES, injected, with_due
+from truth_judge.due import LIMIT_PAGES, WAIT_RULES, injected, with_due
 from truth_judge.facts import Episode, Finding, Stretch
 from truth_judge.matching import SATURATION, alarms
 from truth_judge.saturated import LIMIT_RULES, Saturation, fullest, leaves_then, stretches
@@ -92,7 +92,7 @@ def test_a_limit_is_due_where_it_harmed_for_long() -> None:
         frozenset({"concurrency_cap_binding"}),
     )
     assert due.instances == {"a:8000"} and due.visible_seconds == S0 + 3900
-    assert allowed.kind == SATURATION and allowed.allowed == LIMIT_RULES
+    assert allowed.kind == SATURATION and allowed.allowed == LIMIT_RULES | WAIT_RULES
     assert injected([due, allowed]) == [due]
     short = Saturation("a:8000", S0 + 3900, S0 + 4500, ("kv",), True)
     (undue, _) = with_due([EFFECT], [short], ["a:8000", "b:8000"])
@@ -122,7 +122,8 @@ def test_saturation_excuses_a_page_of_a_limit_and_no_page_of_a_slow_engine() -> 
 
 def test_waiting_that_harms_nobody_excuses_no_page() -> None:
     harmless = Saturation("a:8000", S0, S0 + 7000, ("sequences",), False)
-    assert with_due([], [harmless], ["a:8000"]) == ()
+    (allowed,) = with_due([], [harmless], ["a:8000"])
+    assert allowed.allowed == WAIT_RULES
 
 
 def test_a_limit_is_asked_about_while_it_was_fullest_and_by_what_was_full_then() -> None:
