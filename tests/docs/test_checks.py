@@ -16,7 +16,6 @@ SOURCES = (
     *(ROOT / "driftwatch" / "rulebook").glob("*.py"),
     *(ROOT / "driftwatch" / "settings").glob("*.py"),
     *(ROOT / "driftwatch" / "vllm_arguments").glob("*.py"),
-    ROOT / "driftwatch" / "cli" / "arguments.py",
     ROOT / "driftwatch" / "service" / "needs.py",
 )
 # function → which of its arguments is a code
