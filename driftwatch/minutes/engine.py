@@ -82,9 +82,9 @@ def with_token_clock(epochs: pl.DataFrame) -> pl.DataFrame:
 
     It starts at a scrape that showed :data:`WORK` or is the first to tell of it, no request at all,
     a sleeping engine, a restart, or the first requests after none: an idle engine is not stuck, and
-    neither is one whose first request came while nobody looked. A queue that moves shows that the
-    scheduler runs: who left it was admitted or gave up. Where admissions cannot be seen (no prefix
-    cache), the clock starts there and its value is unknown.
+    neither is one whose first request came while nobody looked. A queue that shrinks shows that the
+    scheduler runs: who left it was admitted or gave up. One that grows does where admissions cannot
+    be seen (no prefix cache): the clock starts there and its value is unknown.
 
     ``epochs``: from :func:`driftwatch.minutes.continuity.with_epochs`.
     Returns: row for row ``alive`` (the clock starts here), ``presence_known`` (running requests,
@@ -108,7 +108,9 @@ def _life() -> dict[str, pl.Expr]:
     admitted = _moved(pl.col("prefix_cache_queries_total")) & (pl.col("running_requests") > 0)
     others = (_moved(pl.col(c)) for c in WORK if c != "prefix_cache_queries_total")
     appeared = (pl.col(c).is_not_null() & _before(pl.col(c)).is_null() for c in WORK)
-    works = pl.any_horizontal(admitted.fill_null(False), *others, *appeared)
+    # where each client gives up before its first token, nothing else shows that steps run
+    left = (waits < _before(waits)).fill_null(False)
+    works = pl.any_horizontal(admitted.fill_null(False), left, *others, *appeared)
     admits = (pl.col("prefix_cache_queries_total") > 0).fill_null(False)
     unsure = _moved(waits) & ~works & ~admits
     asleep = [is_asleep(), _before(is_asleep())]

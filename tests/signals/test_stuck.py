@@ -95,6 +95,13 @@ def test_a_queue_that_moves_beside_nobody_admitted_is_stuck() -> None:
     assert seconds(rows, (240, 300)) == [290.0]
 
 
+def test_a_queue_that_shrinks_without_a_token_is_no_hang() -> None:
+    """Each client gives up before its first token: steps run, and no page shows them."""
+    rows = [page(t, 100.0, 0.0, 4900.0 + 7 * (-1) ** (t // 15)) for t in range(0, 600, 15)]
+    found = seconds(rows, (540, 600))
+    assert found[0] is not None and found[0] <= 30.0
+
+
 def test_a_cache_that_is_asked_for_the_head_of_the_queue_alone_is_no_work() -> None:
     """Older vLLM asks in every step, and nobody is admitted: nothing runs, and nothing moves."""
     rows = [
