@@ -17,7 +17,7 @@ from driftwatch.detect.reference import combined
 from driftwatch.diagnose.states import columns_behind
 from driftwatch.errors import NoVerdict
 from driftwatch.evidence import BY_NAME
-from driftwatch.minutes.schema import QUEUED
+from driftwatch.minutes.schema import GIVEN_UP, QUEUED
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.incidents import READ_BY_INCIDENTS
 from driftwatch.pipeline.plan import Plan
@@ -49,6 +49,14 @@ _OF_HISTOGRAMS = frozenset(
         "binding_margin_ratio",
     }
 )
+# What columns are made of besides their sources.
+_BESIDES_SOURCES = {
+    "given_up_requests_10m": (GIVEN_UP,),
+    "given_up_10m_low_ratio": (
+        *(GIVEN_UP, "running_requests_max", "prefill_seconds_sum", "prompt_tokens_count"),
+        "prefix_cache_queries_total",
+    ),
+}
 # Limits are read, not told anew: their scrapes need not be.
 _NOT_OF_PAGES = tuple(
     f"{name}_seconds_{part}" for name in ("itl", "e2e", "queue") for part in ("buckets", "edges")
@@ -79,6 +87,8 @@ def columns_stored(evidence: Collection[str]) -> set[str]:
     for column in (BY_NAME[name] for name in evidence if name in BY_NAME):
         for source in column.sources:
             names |= {source, f"{source}_sum", f"{source}_count"}
+    for name in evidence & _BESIDES_SOURCES.keys():
+        names |= {*_BESIDES_SOURCES[name]}
     if not _OF_HISTOGRAMS.isdisjoint(evidence):
         names |= {*OF_PAGES}
     return names & STORED_SCHEMA.keys()

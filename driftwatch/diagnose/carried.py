@@ -108,7 +108,7 @@ def gauges_live(
         silent.alias("silent"),
         *carried.select("queue_grew_seconds", "clock_started_seconds").get_columns(),
     )
-    return of.select(proven.alias("live")).to_series()
+    return of.select(pl.when(pl.col("silent").is_not_null()).then(proven).alias("live")).to_series()
 
 
 def _newest(new: pl.DataFrame) -> Floats:

@@ -15,10 +15,12 @@ from driftwatch.minutes.continuity import MEAN_GAUGES
 
 # vLLM asks the external cache for what its own did not have: their hits are counted together.
 EXTERNAL_HITS = "external_prefix_cache_hits_total"
+# Counted from scrape to scrape only: of a minute nothing is asked about them alone.
+NOT_KEPT = (EXTERNAL_HITS, "aborted_requests_total")
 # Requests of which nothing more will come, though vLLM books no end of most of them.
 GIVEN_UP = "given_up_requests"
 SUMS = (
-    *(c for c in COUNTERS if c not in (EXTERNAL_HITS, "aborted_requests_total")),
+    *(c for c in COUNTERS if c not in NOT_KEPT),
     GIVEN_UP,
     *(f"{h}_{part}" for h in HISTOGRAMS for part in ("sum", "count")),
 )

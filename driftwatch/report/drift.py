@@ -264,16 +264,18 @@ def _restarted(material: Material, cause: Cause) -> int:
 
 
 def _result(material: Material, family: str, episodes: Sequence[Incident]) -> str:
-    """Without a verification: how long it lasted, or how fast the engine is at the week's end."""
+    """Without a verification: how long it lasted, or how fast the engine is since it ended."""
     still = [one for one in episodes if is_open(one, material.until)]
     if still:
         since = min(one.started_at for one in still)
         return f"open {short_duration((material.until - since).total_seconds())}"
     if family == "speed" and episodes[-1].target.get("instance"):
         key = key_of(episodes[-1])
+        ended = max(one.resolved_at or material.until for one in episodes)
         mine = material.cells.filter(
             (pl.col("instance") == key.instance)
             & (pl.col("engine") == key.engine)
+            & (pl.col("end") > ended)
             & pl.col("speed_at_equal_load_ratio").is_not_null()
         )
         if len(mine):

@@ -11,7 +11,7 @@ import polars as pl
 from driftwatch.collect.registry import BY_COLUMN
 from driftwatch.collect.schema import KEY, TIME
 from driftwatch.minutes.continuity import MAX_GAP_SECONDS
-from driftwatch.minutes.schema import EXTERNAL_HITS
+from driftwatch.minutes.schema import NOT_KEPT
 
 MAX_GAP, _MICROSECOND = timedelta(seconds=MAX_GAP_SECONDS), timedelta(microseconds=1)
 # Inputs are missed for a day after they were last seen.
@@ -22,7 +22,7 @@ POOL_MISSING_SECONDS = 300.0
 NAMED_AFTER_SECONDS = 120.0
 
 # Times of the process: they make ``restarted``, and nothing is missed without them.
-_NOT_KEPT = ("process_start_time_seconds", "created_seconds", EXTERNAL_HITS)
+_NOT_MISSED = ("process_start_time_seconds", "created_seconds", *NOT_KEPT)
 
 
 def input_coverage(
@@ -39,7 +39,7 @@ def input_coverage(
     Returns: instance, engine, end with ``looked_until`` (end of the last minute in which somebody
     looked), ``looking_since``, and ``seen_<input>`` (end of the last minute with it; NULL = never).
     """
-    names = [name for name in inputs if name not in _NOT_KEPT]
+    names = [name for name in inputs if name not in _NOT_MISSED]
     columns = ["looked_until", "looking_since", *(f"seen_{name}" for name in names)]
     keys = rows.select(KEY).unique(maintain_order=True)
     missing = (pl.lit(None, dtype=TIME).alias(c) for c in columns if c not in carried.columns)

@@ -53,7 +53,7 @@ def _trouble(found: Checkup) -> list[Check]:
     return [c for c in found.checks if c.status in ("MISSING", "WARNING")]
 
 
-OF_BASELINES = ("AcceptanceFell", "PrefixHitsFell", "QueueSpike")
+OF_BASELINES = ("AcceptanceFell", "PrefixHitsFell", "QueueSpike", "ClientsGiveUp")
 PHASE_MIX = tuple(f'PhaseMixShift{{direction="{phase}"}}' for phase in ("prefill", "decode"))
 
 
@@ -111,7 +111,8 @@ def test_without_the_waiting_gauge_a_stuck_engine_is_still_seen(shared_data: Pat
     found = _checked(_page(shared_data, r"^vllm:num_requests_waiting\{.*\n"))
     (check,) = _trouble(found)
     # the limits' rules ask whether tokens still come, and say nothing of recovery without it
-    parts = ("a part of BatchDrift", "a part of BatchLimitBinding", "a part of EngineStuck")
+    rules = ("BatchDrift", "BatchLimitBinding", "EngineSilent", "EngineStuck")
+    parts = tuple(f"a part of {rule}" for rule in rules)
     assert (check.status, check.disables) == ("WARNING", parts)
     assert found.ready
 

@@ -33,7 +33,8 @@ def test_an_incident_of_who_was_let_go_resolves_with_the_reason() -> None:
     rest = Server("b:8000", step(600, 100, 200))
     source = FleetSource([stuck, rest], 40)
     present = pl.when(pl.col("instance") == "a:8000").then(3.0).otherwise(1.0)
-    source.frame = source.frame.with_columns(running_requests=present)
+    begun = pl.col("generation_tokens_total") / 100  # the peer's: that a is given none is no chance
+    source.frame = source.frame.with_columns(running_requests=present, ttft_seconds_count=begun)
     state, outcomes = watched([source], 40, PLAN, every=5)
     assert events(outcomes) == [("firing", "EngineStuck"), ("resolved", "EngineStuck")]
     assert retired(outcomes) == {"a:8000": NOT_LISTED}
