@@ -60,13 +60,25 @@ def _no_collections() -> Iterator[None]:
             gc.enable()
 
 
+def _is_copy(path: Path, folder: Path) -> bool:
+    """A file of the folder, or the same text elsewhere."""
+    twin = folder / path.name
+    return path == twin or (
+        twin.is_file() and path.is_file() and twin.read_bytes() == path.read_bytes()
+    )
+
+
 def lint(reading: Reading, configured: Settings | None) -> Iterator[Problem]:
     """Every lint of the rules and trees, as far as they could be read."""
-    # those of the installation are in its runbook, docs/oncall; a copy names its own place of that
+    # those of the installation are in its runbook, docs/oncall; a copy with changes needs its own
     own = resolved(shipped("rules"))
+    is_shipped: dict[str, bool] = {}
     of_every_rule = configured is not None and configured.rules.runbook is not None
     for one in variants_of(reading):
-        has_runbook = of_every_rule or resolved(Path(one.file.path)).parent == own
+        path = str(one.file.path)
+        if path not in is_shipped:
+            is_shipped[path] = _is_copy(resolved(Path(path)), own)
+        has_runbook = of_every_rule or is_shipped[path]
         problems = chain(condition_problems(one), key_problems(one, has_runbook=has_runbook))
         yield from problems if one.is_rule else map(without_secrets, problems)
     yield from map(without_secrets, shadowed(reading.overrides))

