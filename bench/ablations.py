@@ -85,7 +85,7 @@ MECHANISMS: Mapping[str, Sequence[tuple[Any, str, Any]]] = {
     ),
     "a high quantile: the median": ((like_work, "LEVEL_QUANTILE", 0.5),),
     "a higher floor for a baseline of less than a day": (
-        (like_work, "YOUNG_FLOOR", like_work.FLOOR),
+        (like_work, "YOUNG_MINUTES", 0),
     ),
     "work as a token meets it": ((model, "token_met", _mean_of_passes),),
     "peers": ((verdicts, "peers_of", _no_peers), (like_work, "peers_of", _no_peers)),

@@ -34,14 +34,12 @@ from driftwatch.yaml_models import note_errors
 from driftwatch.yaml_positions import MAX_BYTES as MAX_PLACED_BYTES
 from driftwatch.yaml_positions import Entries, read_yaml
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2  # 1: models of 0.13 and before, whose windows mean something else
 # 10,000 baselines are about 30 MB
 MAX_BYTES = 128 << 20
 _WHEN = ("since", "until", "accepted_at")
 _GROUPS = ("identity", "knobs", "release")
 _TIMES = ("since", "until")  # of a reference
-# columns that references of 0.12 and before have
-_RETIRED = ("reference_prompt_tokens_usual_ratio", "reference_generation_tokens_usual_ratio")
 _TEXT = 1000
 # JSON has no infinity, which every histogram's last edge is
 _INF = "+Inf"
@@ -111,9 +109,16 @@ class BaselineDocument(_Part):
 
 
 class _Export(_Part):
-    schema_version: Literal[1]
+    schema_version: int
     driftwatch: str = ""
     baselines: tuple[BaselineDocument, ...] = Field(alias="pins")
+
+    @field_validator("schema_version")
+    @classmethod
+    def _check_version(cls, value: int) -> int:
+        if value != SCHEMA_VERSION:
+            raise ValueError("of another version: driftwatch baseline propose finds them anew")
+        return value
 
 
 _SAME = tuple(name for name in BaselineDocument.model_fields if name != "load_model")
@@ -241,8 +246,6 @@ def _reference_of(
     row: dict[str, Any] = {"instance": instance, "engine": engine}
     for name, value in values.items():
         dtype = REFERENCE_SCHEMA.get(name)
-        if name in _RETIRED:
-            continue
         if dtype is None or name in ("instance", "engine"):
             raise ValueError(f"unknown column {name} in the reference")
         is_text = name == "kind" or name in _TIMES

@@ -46,13 +46,13 @@ def gpus_of_page(now: Values, before: Values) -> str | None:
     notes = [*_clock_notes(now, before)]
     if now.get("seconds_since_last_token") and (busy := now.get(_BUSY)):
         notes.append(f"GPU_UTIL {whole_percent(busy)} {_NOT_WORK}")
-    return "; ".join(filter(None, [_gone(now, before), ", ".join(parts), *notes])) or None
+    return "; ".join(filter(None, [_gpus_gone(now, before), ", ".join(parts), *notes])) or None
 
 
 _SHOWN = re.compile(r"declared ([\d.]+), (\w+) shows ([\d.]+)")
 
 
-def _gone(now: Values, before: Values) -> str | None:
+def _gpus_gone(now: Values, before: Values) -> str | None:
     """``DCGM shows 1 of 2 GPUs``: one that fell off the bus may leave no XID.
 
     Of a server over several nodes one may be read, always: then it says nothing while it works.

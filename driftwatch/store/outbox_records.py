@@ -16,7 +16,7 @@ class OutboxRecords(Database):
     """Part of the store: what was sent so far."""
 
     def outbox_records(self, also: Iterable[str] = ()) -> list[OutboxRecord]:
-        """Of open incidents, and of incidents by id."""
+        """Records of open incidents, and of the incidents in ``also``."""
         resolved = _OF_INCIDENTS.where(incidents.c.state == "resolved")
         queries = [
             _OF_INCIDENTS.where(incidents.c.state != "resolved"),

@@ -247,6 +247,9 @@ def test_pins_that_no_server_can_have_are_refused(run: Run, db: str) -> None:
         )
         code, _, err = run("import", "bad.json", "--db", db)
         assert (code, said in err) == (2, True), (name, err)
+    Path("bad.json").write_text(json.dumps({**good, "schema_version": 1}))
+    code, _, err = run("import", "bad.json", "--db", db)
+    assert code == 2 and "of another version" in err, err
     twin = {**good["pins"][0], "instance": "other:8000"}
     for document, said in (
         ([twin], "is the id of a baseline of host:8000"),

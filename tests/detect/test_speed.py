@@ -9,6 +9,7 @@ from detector_cases import START, at, minutes_of, play, slow_spans
 
 from driftwatch.baselines.windows import Acceptance, Measured, baselines_of
 from driftwatch.detect.baselines import Baselines
+from driftwatch.detect.speed.like_work import KINDS, Windows, thresholds
 from driftwatch.detect.speed.model import StepTimeModel, TooLittle, fit
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.explain import Window
@@ -37,6 +38,32 @@ def test_a_loss_is_found_and_told_as_it_is(loss: float) -> None:
     peers = rows.filter(pl.col("slower_than_pool"))
     assert peers["instance"].unique().to_list() == ["b:8000"]
     assert peers["speed_against_pool_ratio"].median() == pytest.approx(1 - loss, abs=0.03)
+
+
+def test_a_loss_is_told_against_the_minutes_before_it() -> None:
+    """An engine that is 6 % below its pool, within its wander, loses 20 %: not 25 %."""
+    wander, loss = [(1445, 1680, 1 / 0.94)], [(1501, 1600, 1 / 0.8)]
+    minutes = minutes_of(BASELINE + 240, slow={"b:8000": wander + loss})
+    rows, _ = play(minutes, baselines=baselines(minutes))
+    told = rows.filter(pl.col("slower_at_equal_load"))
+    assert told["instance"].unique().to_list() == ["b:8000"]
+    assert told["speed_at_equal_load_ratio"].median() == pytest.approx(0.8, abs=0.02)
+    after = rows.filter(pl.col("instance") == "b:8000", pl.col("end") > at(1640))
+    assert after["speed_at_equal_load_ratio"].median() == pytest.approx(0.94, abs=0.02)
+
+
+def test_what_always_went_together_is_other_work_when_it_comes_apart() -> None:
+    """Two kinds that rise and fall as one in the baseline, each in its range, and not as one."""
+    rng = np.random.default_rng(3)
+    kinds = np.zeros((1000, len(KINDS)), dtype=np.float32)
+    kinds[:, 0] = rng.normal(0, 2, 1000)
+    kinds[:, 1] = kinds[:, 0] + rng.normal(0, 0.1, 1000)
+    windows = Windows(kinds, rng.normal(0, 0.01, (1000, 2)).astype(np.float32))
+    together, apart = np.zeros((1, len(KINDS))), np.zeros((1, len(KINDS)))
+    together[0, :2], apart[0, :2] = 1.5, (1.5, -1.5)
+    assert np.isfinite(thresholds(windows, together, 2000).limit).all()
+    found = thresholds(windows, apart, 2000)
+    assert np.isnan(found.limit).all() and found.unlike[0] in (0, 1)
 
 
 def test_nobody_is_slow_for_two_days() -> None:

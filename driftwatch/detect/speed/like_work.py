@@ -141,7 +141,7 @@ def windows_of(grid: Grid, r: Floats) -> Windows:
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """Of windows, in ln; NaN where the baseline has no like work."""
+    """In ln, one for each window; NaN where the baseline has no like work."""
 
     limit: Floats  # at or below it the level is too low
     usual: Floats  # level of windows that did the same, median
@@ -152,7 +152,7 @@ class Thresholds:
 
     @classmethod
     def unknown(cls, shape: tuple[int, ...]) -> Thresholds:
-        """Of windows that have none."""
+        """Nothing but NaN, for windows in this shape."""
         nothing = (np.full(shape, np.nan) for _ in range(5))
         limit, usual, smallest, against, against_usual = nothing
         unlike = np.full(shape, -1, dtype=np.intp)
@@ -171,10 +171,10 @@ def thresholds(windows: Windows, kinds: Floats, minutes: int) -> Thresholds:
     most = min(NEIGHBOURS, max(2 * KNOWN, int(SHARE * count)))
     distance, index = windows.tree.query(kinds @ windows.axes, k=most)
     far = distance[:, most // 4] > REACH
-    floor = FLOOR if minutes >= YOUNG_MINUTES else YOUNG_FLOOR
+    is_young = minutes < YOUNG_MINUTES
     near = windows.levels[index]
-    limit, usual, smallest = _limits(near[..., LEVEL], floor, far)
-    against, against_usual, _ = _limits(near[..., AGAINST], floor, far)
+    limit, usual, smallest = _limits(near[..., LEVEL], far, is_young=is_young)
+    against, against_usual, _ = _limits(near[..., AGAINST], far, is_young=is_young)
     # of one server nobody knows how it was against others: two wander √2 as far
     alone = np.isnan(against)
     against = np.where(alone, np.sqrt(2.0) * limit, against)
@@ -189,7 +189,7 @@ def thresholds(windows: Windows, kinds: Floats, minutes: int) -> Thresholds:
     return Thresholds(limit, usual, smallest, against, against_usual, found.unlike)
 
 
-def _limits(near: Singles, floor: float, far: Flags) -> tuple[Floats, Floats, Floats]:
+def _limits(near: Singles, far: Flags, *, is_young: bool) -> tuple[Floats, Floats, Floats]:
     """Limit, usual level and smallest loss of the levels of like windows (window, neighbour)."""
     near = np.sort(near.astype(np.float64), axis=1)  # NaN last
     known = np.isfinite(near).sum(axis=1)
@@ -203,8 +203,8 @@ def _limits(near: Singles, floor: float, far: Flags) -> tuple[Floats, Floats, Fl
     )
     deviation = (middle - low) / LOW_DEVIATIONS
     # a level is a high quantile: of a young baseline the usual one counts above 0 as well
-    above = np.maximum(middle, 0.0) if floor == YOUNG_FLOOR else 0.0
-    limit = np.minimum(floor + above, np.minimum(middle, 0.0) - DEVIATIONS * deviation)
+    floor = YOUNG_FLOOR + np.maximum(middle, 0.0) if is_young else FLOOR
+    limit = np.minimum(floor, np.minimum(middle, 0.0) - DEVIATIONS * deviation)
     smallest = -np.expm1(np.minimum(limit - middle - FOUND_DEVIATIONS * deviation, 0.0))
     out = far | (known < 2 * KNOWN)
     return (

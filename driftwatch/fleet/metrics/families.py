@@ -83,7 +83,7 @@ class Style:
         return edges
 
 
-# of what the client library and the HTTP server count, that alone which is read
+# of the metrics of the client library and the HTTP server, only those that driftwatch reads
 PROCESS = Family(
     "process_start_time_seconds",
     "gauge",

@@ -85,7 +85,7 @@ def _row_of(one: Entry, fleet: Fleet) -> Mapping[str, Any]:
 
 
 def _baselines(visit: Visit, pool: str) -> Iterator[dict[str, Any]]:
-    """Those of the pool and of its servers; ``lacking``: why the speed is not judged by it."""
+    """Baselines of the pool and of its servers; ``lacking``: why one does not judge the speed."""
     for row in visit.store.pool_baselines(pool, _BASELINES):
         one = baseline_of_row(row)
         yield {
