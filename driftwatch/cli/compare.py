@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import click
 import numpy as np
 
-from driftwatch.cli.answer import OUTPUT, UNKNOWN, number, publish
+from driftwatch.cli.answer import UNKNOWN, number, publish
 from driftwatch.cli.engine_options import (
     engine_from,
     engine_options,
     lengths_options,
     mix_of,
     option,
-    with_all,
 )
 from driftwatch.cli.finite import Finite, Numbers
+from driftwatch.cli.history_options import json_option
 from driftwatch.cli.options import Progress
 from driftwatch.errors import UsageError
 from driftwatch.lab import comparison as lab
 from driftwatch.lab.batchers import CONTINUOUS, POLICIES, Settings, serve
 from driftwatch.lab.comparison import DEFINITION, Knee, Point
 from driftwatch.notify.numbers import figure, percent
-from driftwatch.plots.plot import Plot, Series
-from driftwatch.plots.plot import plot as draw
-from driftwatch.plots.scales import Axis
 from driftwatch.simulate.requests import Requests, make_requests
 from driftwatch.simulate.step_time import StepTime
 
 _EXIT_NO_VERDICT = 4
-_MOST_REQUESTS = 2_000_000
+_AT_EACH_RATE = 4000  # requests: 2,800 in the steady part, 28 of them above its p99
 _MOST_TOKENS = 1_000_000  # a batch keeps a time for each token of its longest member
 _MIX_SIZE = 10_000  # lengths drawn; repeated where more are needed
 _LIMIT_FACTOR = 3.0  # default limit: so many times the p99 of requests served alone
@@ -54,12 +51,6 @@ class Comparison:
 @click.command("compare")
 @lengths_options(128, "Take the lengths of this request log, in its order, not its times.", cv=1.0)
 @option("--rates", Numbers(float, 1e-6, 1e6), "Requests per second (default: eight).")
-@option(
-    "--duration-seconds",
-    _ABOVE_0,
-    "How long requests arrive, for 2,000 requests at least.",
-    default=120.0,
-)
 @option("--batch-size", click.IntRange(1, 100_000), "Of static and dynamic batching.", default=32)
 @option(
     "--max-wait-seconds",
@@ -68,40 +59,28 @@ class Comparison:
     default=0.05,
 )
 @option(
-    "--buckets bucket_tokens", Numbers(int, 1, 1e7), "Static and dynamic: pad prompts to these."
-)
-@option(
-    "--prefill-share prefill_share_ratio",
-    Finite(0, 1, min_open=True, max_open=True),
-    "Hybrid: share of the time for prompts while answers wait too.",
-    default=0.8,
-)
-@option(
     "--slo-p99-seconds limit_seconds",
     _ABOVE_0,
     f"Limit on the p99 end-to-end time (default: {_LIMIT_FACTOR:g} times that of requests served "
     "alone).",
 )
-@with_all(OUTPUT)
+@json_option
 @engine_options
 def command(
     rates: tuple[float, ...] | None,
-    duration_seconds: float,
     limit_seconds: float | None,
+    as_json: bool,
     **flags: Any,
 ) -> int:
     """Compare ways of batching: static, dynamic, continuous, hybrid.
 
-    The same requests with Poisson arrivals at each of --rates, one step-time model. Exit code 4: no
-    policy keeps up at any rate.
+    The same 4,000 requests with Poisson arrivals at each of --rates, one step-time model. Exit code
+    4: no policy keeps up at any rate.
     """
     mix, notes = _mix(flags)
     server = engine_from(flags)
-    how = {name: flags[name] for name in ("batch_size", "max_wait_seconds", "prefill_share_ratio")}
-    settings = Settings(server.configuration, **how, bucket_tokens=flags["bucket_tokens"] or ())
-    found = _compare(
-        settings, mix, server.step_time, rates, duration_seconds, limit_seconds, flags["seed"]
-    )
+    settings = Settings(server.configuration, flags["batch_size"], flags["max_wait_seconds"])
+    found = _compare(settings, mix, server.step_time, rates, limit_seconds, flags["seed"])
     document = {
         "requests_in_mix": len(mix.prompt_tokens),
         "prompt_tokens_mean": float(mix.prompt_tokens.mean()),
@@ -121,9 +100,9 @@ def command(
         },
     }
     every = [one for points in found.points.values() for one in points]
-    table, plots = (_HEADER, [_row(one) for one in every]), lambda: _plots(found)
+    table = (_HEADER, [_row(one) for one in every])
     notes += server.notes
-    publish(flags, _line(found), table, _details(found), document, notes, plots)
+    publish(as_json, _line(found), table, _details(found), document, notes)
     return 0 if any(one.keeps_up for one in every) else _EXIT_NO_VERDICT
 
 
@@ -154,19 +133,12 @@ def _compare(
     mix: Requests,
     step_time: StepTime,
     rates: tuple[float, ...] | None,
-    duration_seconds: float,
     limit_seconds: float | None,
     seed: int,
 ) -> Comparison:
     capacities = {name: lab.capacity(name, settings, mix, step_time) for name in POLICIES}
     if rates is None:
         rates = lab.ladder(capacities[CONTINUOUS] or 1.0)
-    if (count := rates[-1] * duration_seconds) > _MOST_REQUESTS:
-        raise UsageError(
-            f"{rates[-1]:g} requests/s for {duration_seconds:g} s are {count:,.0f} requests; at "
-            f"most {_MOST_REQUESTS:,} are simulated",
-            help_text="give a smaller --duration-seconds",
-        )
     if limit_seconds is None:
         alone = lab.alone_seconds(mix, step_time)
         limit_seconds = _LIMIT_FACTOR * float(np.quantile(alone, 0.99))
@@ -175,7 +147,7 @@ def _compare(
         progress(done, len(POLICIES))
         points[name] = []
         for rate in rates:
-            sent = lab.at_rate(mix, rate, max(2000, round(rate * duration_seconds)), seed)
+            sent = lab.at_rate(mix, rate, _AT_EACH_RATE, seed)
             served = serve(name, sent, step_time, settings)
             points[name].append(lab.steady(name, rate, served, settings.leave_together(name)))
     progress.close()
@@ -227,22 +199,3 @@ def _details(found: Comparison) -> Iterator[str]:
             yield f"{name}{f' at {knee.fails_at:g} req/s' if knee.fails_at else ''}: {knee.reason}."
         if rejected := sum(one.rejected_requests for one in found.points[name]):
             yield f"{name}: {rejected:,} requests rejected."
-
-
-def _plots(found: Comparison) -> Sequence[Plot]:
-    x = Axis("arriving requests per second")
-
-    def drawn(title: str, y: Axis, value: Callable[[Point], float | None], *more: Series) -> Plot:
-        lines = [
-            Series("line", name, found.rates, [value(one) for one in points], colour=colour)
-            for colour, (name, points) in enumerate(found.points.items())
-        ]
-        return draw(title, [*lines, *more], x, y)
-
-    limit = Series("level", "limit", y=[found.limit_seconds], colour=4)
-    late = Axis("seconds, log scale", is_log=True)
-    return (
-        drawn("Throughput", Axis("req/s"), lambda one: one.throughput_requests_per_second),
-        drawn("End to end, p99", late, lambda one: one.e2e.p99, limit),
-        drawn("To first token, p99", late, lambda one: one.ttft.p99),
-    )

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
 
-from driftwatch.cli.answer import OUTPUT, publish
+from driftwatch.cli.answer import publish
 from driftwatch.cli.engine_options import (
     checked,
     hardware_options,
     lengths_options,
     option,
     server_of,
-    with_all,
 )
 from driftwatch.cli.engine_options import mix_of as requests_of
 from driftwatch.cli.finite import SECONDS, Finite
+from driftwatch.cli.history_options import json_option
 from driftwatch.errors import UsageError
 from driftwatch.lab.plan import is_problem, mix_of, plan
 from driftwatch.notify.numbers import count, figure, milliseconds, whole_percent
-from driftwatch.plots.plot import Plot, Series
-from driftwatch.plots.plot import plot as draw
-from driftwatch.plots.scales import Axis
 from driftwatch.simulate.kv_cache import CACHE_DTYPES
 
 _GIB = 2**30
@@ -47,8 +44,8 @@ _HEADER = (
 )
 @lengths_options(256, "Take the lengths from this request log or trace.")
 @option("--tpot-seconds", SECONDS, "Target of the time per output token.")
-@with_all(OUTPUT)
-def command(tpot_seconds: float | None, **flags: Any) -> int:
+@json_option
+def command(tpot_seconds: float | None, as_json: bool, **flags: Any) -> int:
     """How many requests fit a server's memory, and how fast it is with them.
 
     Memory and speed come from datasheets: an estimate before the server runs. Exit code 1: it does
@@ -77,10 +74,8 @@ def command(tpot_seconds: float | None, **flags: Any) -> int:
         notes.append(f"{(~fits).sum():,} requests are longer than max_model_len and left out")
     kept = requests.take(fits)
     document = plan(server, mix_of(kept.prompt_tokens, kept.generation_tokens), tpot_seconds)
-    batches = document.get("batches", ())
-    table = (_HEADER, [_row(row) for row in batches])
-    details, plots = _details(document), lambda: _plots(batches)
-    publish(flags, _line(document), table, details, document, notes, plots)
+    table = (_HEADER, [_row(row) for row in document.get("batches", ())])
+    publish(as_json, _line(document), table, _details(document), document, notes)
     return 1 if is_problem(document) else 0
 
 
@@ -172,17 +167,3 @@ def _details(document: Mapping[str, Any]) -> Iterator[str]:
             last[f"tokens_per_second_{end}"] / last["tokens_per_second"] for end in ("low", "high")
         )
         yield f"No server was measured: a real one reaches {low:.2g} to {high:.2g} times these."
-
-
-def _plots(batches: Sequence[Mapping[str, Any]]) -> Sequence[Plot]:
-    x, sizes = Axis("batch, log scale", is_log=True), [float(row["batch"]) for row in batches]
-
-    def drawn(title: str, key: str) -> Plot:
-        line = Series("line", "", sizes, [row[key] for row in batches])
-        return draw(title, [line], x, Axis("tokens/s"))
-
-    drawings = (
-        drawn("All users together", "tokens_per_second"),
-        drawn("One user", "tokens_per_second_per_user"),
-    )
-    return drawings if batches else ()

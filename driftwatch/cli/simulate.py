@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
 import click
 import numpy as np
 
-from driftwatch.cli.answer import OUTPUT, number, publish
+from driftwatch.cli.answer import number, publish
 from driftwatch.cli.engine_options import (
     EngineSetup,
     engine_from,
@@ -18,18 +18,14 @@ from driftwatch.cli.engine_options import (
     mix_of,
     option,
     typed_flags,
-    with_all,
 )
 from driftwatch.cli.finite import COUNT, RATE, SECONDS
+from driftwatch.cli.history_options import json_option
 from driftwatch.cli.lazy import LazyGroup
 from driftwatch.cli.options import Progress
 from driftwatch.errors import ImpossibleConfiguration, UsageError
 from driftwatch.notify.numbers import milliseconds, percent
-from driftwatch.plots.plot import Plot, Series
-from driftwatch.plots.plot import plot as draw
-from driftwatch.plots.scales import Axis
 from driftwatch.simulate.demand import paced
-from driftwatch.simulate.outcome import Outcome
 from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.run_summary import RunSummary, RunTally, with_itl
 
@@ -64,7 +60,7 @@ _LIMITS = {
 @option("--limit", COUNT, f"Requests, at most (default: all of a file, else {_DRAWN:,}).")
 @option("--concurrency", COUNT, "Closed loop: so many clients, times of arrival are not used.")
 @option("--timeout-seconds", SECONDS, "How long after its arrival a client gives up.")
-@with_all(OUTPUT)
+@json_option
 @engine_options
 @click.pass_context
 def command(
@@ -74,6 +70,7 @@ def command(
     limit: int | None,
     concurrency: int | None,
     timeout_seconds: float | None,
+    as_json: bool,
     **flags: Any,
 ) -> int | None:
     """Simulate requests on vLLM's scheduler, or compare ways of batching.
@@ -104,7 +101,7 @@ def command(
             help_text=f"--limit {_MOST_REQUESTS}",
         )
     requests = _arrivals(requests, rate, flags["seed"], at_once=concurrency is not None)
-    outcome, summary = _run(requests, server, concurrency, timeout_seconds)
+    summary = _run(requests, server, concurrency, timeout_seconds)
     finished = bool(summary.statuses["finished"])
     document = {
         "requests_file": None if file is None else str(file),
@@ -118,8 +115,8 @@ def command(
         ("latency, s", *_CELLS),
         [_row(label, summary.latency[name]) for name, label in _TIMES.items()],
     )
-    notes, plots = (*server.notes, *unused), lambda: _plots(outcome)
-    publish(flags, _line(summary), table, _details(summary), document, notes, plots)
+    notes = (*server.notes, *unused)
+    publish(as_json, _line(summary), table, _details(summary), document, notes)
     return 0 if finished else _EXIT_NO_VERDICT
 
 
@@ -137,7 +134,7 @@ def _arrivals(requests: Requests, rate: float | None, seed: int, *, at_once: boo
 
 def _run(
     requests: Requests, server: EngineSetup, concurrency: int | None, timeout_seconds: float | None
-) -> tuple[Outcome, RunSummary]:
+) -> RunSummary:
     from driftwatch.simulate.engine import check_fit, simulate  # compiles on import
 
     try:
@@ -159,7 +156,7 @@ def _run(
     tally = RunTally(requests, server.configuration)
     if outcome.steps is not None:
         tally.take(with_itl(outcome.requests), outcome.steps)
-    return outcome, tally.summary(outcome.summary)
+    return tally.summary(outcome.summary)
 
 
 def _line(summary: RunSummary) -> str:
@@ -204,19 +201,3 @@ def _details(summary: RunSummary) -> Iterator[str]:
     if held := {name: share for name, share in summary.waited.items() if share}:
         shares = ", ".join(f"{_LIMITS[name]} {percent(share)}" for name, share in held.items())
         yield f"Share of the step time in which requests waited for a limit: {shares}."
-
-
-def _plots(outcome: Outcome) -> Sequence[Plot]:
-    steps, rows = outcome.steps, outcome.requests.drop_nulls("ttft_seconds").sort("arrival_seconds")
-    if steps is None or not steps.height:
-        return ()
-    time, x = steps["end_seconds"].to_list(), Axis("seconds")
-    inside = [
-        Series("line", name, time, steps[name].to_list(), colour=colour)
-        for colour, name in enumerate(("running", "waiting"))
-    ]
-    first = Series("line", "", rows["arrival_seconds"].to_list(), rows["ttft_seconds"].to_list())
-    return (
-        draw("Requests in the server", inside, x, Axis("requests")),
-        draw("Time to first token by arrival", [first], x, Axis("seconds")),
-    )

@@ -32,7 +32,6 @@ class Settings:
     configuration: SchedulerConfiguration  # of continuous batching; the hybrid takes its caps
     batch_size: int = 32  # of static and dynamic batching
     max_wait_seconds: float = 0.05  # of dynamic batching: a batch starts once its oldest waited so
-    bucket_tokens: tuple[int, ...] = ()  # prompt buckets of static and dynamic; empty = none
     prefill_share_ratio: float = 0.8  # of the hybrid's time, while both kinds have work
 
     def leave_together(self, policy: str) -> int:
@@ -66,7 +65,7 @@ def serve(policy: str, requests: Requests, step_time: StepTime, settings: Settin
     if policy == HYBRID:
         return _Hybrid(requests, step_time, settings).run()
     wait = FOREVER if policy == STATIC else settings.max_wait_seconds
-    return _run_batches(requests, step_time, settings.batch_size, wait, settings.bucket_tokens)
+    return _run_batches(requests, step_time, settings.batch_size, wait)
 
 
 def step_seconds(
@@ -93,13 +92,6 @@ def step_seconds(
     )
 
 
-def padded_lengths(lengths_tokens: npt.ArrayLike, bucket_tokens: tuple[int, ...] = ()) -> Integers:
-    """Each length padded to the first bucket that holds it, else to the longest of all."""
-    lengths = np.asarray(lengths_tokens, dtype=np.int64)
-    edges = np.asarray((*bucket_tokens, max(int(lengths.max()), *bucket_tokens, 1)), dtype=np.int64)
-    return np.asarray(edges[np.searchsorted(edges, lengths)], dtype=np.int64)
-
-
 def _run_continuous(
     requests: Requests, step_time: StepTime, configuration: SchedulerConfiguration
 ) -> Served:
@@ -116,45 +108,33 @@ def _run_continuous(
 
 
 def _run_batches(
-    requests: Requests,
-    step_time: StepTime,
-    size: int,
-    max_wait_seconds: float,
-    bucket_tokens: tuple[int, ...],
+    requests: Requests, step_time: StepTime, size: int, max_wait_seconds: float
 ) -> Served:
     """Static and dynamic: a batch starts together, runs to its longest member, ends together.
 
-    A step over all prompts, brought to one length, then a step a token; replies leave when the
+    A step over all prompts, padded to the longest, then a step a token; replies leave when the
     batch ends. Static (``max_wait_seconds`` inf) waits until it is full or nobody more can come.
     """
     arrival, end = requests.arrival_seconds, np.full(len(requests), np.nan)
-    queues: dict[int, list[int]] = {}
-    padded = padded_lengths(requests.prompt_tokens, bucket_tokens) if len(requests) else ()
-    for index, edge in enumerate(padded):
-        queues.setdefault(int(edge) if bucket_tokens else 0, []).append(index)
-    computed = padded_tokens = slots = 0
+    computed = padded_tokens = slots = first = 0
     free_at = 0.0
-
-    def ready(queue: list[int]) -> float:
-        full = float(arrival[queue[size - 1]]) if len(queue) >= size else FOREVER
-        return max(free_at, min(full, float(arrival[queue[0]]) + max_wait_seconds))
-
-    while waiting := [queue for queue in queues.values() if queue]:
-        queue = min(waiting, key=lambda one: (ready(one), one[0]))
-        if (start := ready(queue)) == FOREVER:  # nobody more can come: the rest as it is
-            start = max(free_at, *(float(arrival[one[-1]]) for one in waiting))
-            queue = min(waiting, key=lambda one: one[0])
-        members = np.array([index for index in queue[:size] if arrival[index] <= start])
-        del queue[: len(members)]
+    while first < len(requests):
+        oldest, last = float(arrival[first]), min(first + size, len(requests)) - 1
+        full = float(arrival[last]) if last - first + 1 == size else FOREVER
+        start = max(free_at, min(full, oldest + max_wait_seconds))
+        if start == FOREVER:  # nobody more can come: the rest as it is
+            start = max(free_at, float(arrival[-1]))
+        members = np.arange(first, last + 1)
+        members = members[arrival[members] <= start]
+        first += len(members)
         prompts = requests.prompt_tokens[members]
         generations = requests.generation_tokens[members]
-        longest = int(padded_lengths(prompts, bucket_tokens).max())
-        count, steps = len(members), int(generations.max())
+        longest, count, steps = int(prompts.max()), len(members), int(generations.max())
         k = np.arange(1, steps)
         pairs = count * longest * (longest + 1) / 2
-        first = step_seconds(step_time, [longest * count], [0], [0], [pairs])
+        prefill = step_seconds(step_time, [longest * count], [0], [0], [pairs])
         rest = step_seconds(step_time, 0, np.full(len(k), count), count * (longest + k))
-        free_at = float(np.cumsum(np.concatenate(([start], first, rest)))[-1])
+        free_at = float(np.cumsum(np.concatenate(([start], prefill, rest)))[-1])
         end[members] = free_at
         computed += int(prompts.sum())
         padded_tokens += longest * count

@@ -29,7 +29,6 @@ DEFINITION = (
     "turns into latency instead of throughput: d ln(requests/s) / d ln(users) "
     f"below {GAIN:g}, and at the next level where there is one"
 )
-NO_TOKENS = "the server does not report its tokens"
 _NEEDED = {0.5: 2, 0.99: 100}  # requests behind a quantile
 
 
@@ -173,7 +172,6 @@ def simulated(
     requests: Requests,
     configuration: SchedulerConfiguration,
     step_time: StepTime,
-    timeout_seconds: float | None,
     concurrency: int,
     count: int,
 ) -> Sent:
@@ -183,11 +181,8 @@ def simulated(
     """
     from driftwatch.simulate.engine import simulate  # compiles on import
 
-    table = simulate(
-        *(requests.at(np.zeros(count)), configuration, step_time),
-        concurrency=concurrency,
-        timeout_seconds=timeout_seconds,
-    ).requests
+    sent = requests.at(np.zeros(count))
+    table = simulate(sent, configuration, step_time, concurrency=concurrency).requests
     return Sent(
         table["arrival_seconds"].to_numpy(),
         table["first_token_seconds"].fill_null(math.nan).to_numpy(),

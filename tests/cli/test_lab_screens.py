@@ -13,7 +13,7 @@ SHORT = ("--prompt-tokens", "300", "--generation-tokens", "40", "--max-num-seqs"
 FLAT = ("--step-time", "0.004,0,0,0", "--prompt-tokens", "20", "--generation-tokens", "6")
 COMPARE = (
     *("simulate", "compare", "--prompt-tokens", "200", "--generation-tokens", "20"),
-    *("--step-time", "0.007,2e-5,2e-5,1e-8", "--max-num-seqs", "64", "--duration-seconds", "5"),
+    *("--step-time", "0.007,2e-5,2e-5,1e-8", "--max-num-seqs", "64"),
 )
 LOG = "arrival_seconds,prompt_tokens,generation_tokens\n"
 RUN = ("simulate", "--requests", "log.csv", "--step-time", "0.02,1e-4,1e-3,0")

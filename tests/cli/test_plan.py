@@ -7,11 +7,9 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 
-SVG = "{http://www.w3.org/2000/svg}"
 Run = Callable[..., tuple[int, str, str]]
 SHORT = ("--prompt-tokens", "300", "--generation-tokens", "40", "--max-num-seqs", "64")
 H100 = ("plan", "--gpu", "H100-80GB", "--model", "llama-3.1-8b", "--max-model-len", "16384")
@@ -94,16 +92,6 @@ def test_piped_the_answer_is_the_first_line_and_the_table_is_between_tabs(run: R
     ]
 
 
-def test_the_drawing_has_the_answer_and_both_speeds(run: Run) -> None:
-    code, out, _ = run(*H100, "--plot", "p.svg")
-    assert code == 0
-    drawing = ElementTree.fromstring(Path("p.svg").read_text())
-    texts = ["".join(one.itertext()) for one in drawing.iter(f"{SVG}text")]
-    assert drawing.findtext(f"{SVG}title") == out.splitlines()[0]
-    assert {"All users together", "One user", "tokens/s"} <= set(texts)
-    assert len([one for one in drawing.iter(f"{SVG}path") if "line" in one.attrib["class"]]) == 2
-
-
 def test_a_request_log_gives_the_mix(run: Run, shared_data: Path) -> None:
     trace = str(shared_data / "traces/azure_2023_conv.csv.gz")
     found = document(run, *H100, "--requests", trace)
@@ -128,7 +116,6 @@ def test_a_request_log_gives_the_mix(run: Run, shared_data: Path) -> None:
         ((*H100[1:], "--prompt-tokens", "inf"), "inf is no finite number"),
         ((*H100[1:], "--requests", "none.csv"), "none.csv"),
         ((*H100[1:], "--prompt-tokens", "90000", "--length-cv", "0"), "every request is longer"),
-        ((*H100[1:], "--plot", "x.png"), "the name ends in .svg"),
     ],
 )
 def test_what_cannot_be_asked(run: Run, arguments: tuple[str, ...], says: str) -> None:

@@ -6,12 +6,10 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 
 Run = Callable[..., tuple[int, str, str]]
-SVG = "{http://www.w3.org/2000/svg}"
 STEP_TIME = "0.009,6e-05,6.5e-05,4e-07"
 SMALL = "arrival_seconds,prompt_tokens,generation_tokens\n0,100,3\n0.5,200,1\n0.5,50,2\n"
 FLAT = ("--step-time", "0.1,0,0,0", "--set", "async_scheduling=false")
@@ -88,15 +86,6 @@ def test_requests_at_a_rate_need_no_file(run: Run) -> None:
     assert "requests waited for max_num_seqs" in busy["answer"]
 
 
-def test_the_drawing_has_the_answer_and_the_queue(run: Run) -> None:
-    code, out, _ = run("--rate", 20, *FLAT, "--limit", 200, "--max-num-seqs", 4, "--plot", "p.svg")
-    assert code == 0
-    drawing = ElementTree.fromstring(Path("p.svg").read_text())
-    assert drawing.findtext(f"{SVG}title") == out.splitlines()[0]
-    texts = {"".join(one.itertext()) for one in drawing.iter(f"{SVG}text")}
-    assert {"Requests in the server", "running", "waiting"} <= texts
-
-
 def test_nobody_finished_is_no_verdict(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "gone.csv"
     path.write_text(
@@ -121,7 +110,6 @@ def test_nobody_finished_is_no_verdict(run: Run, tmp_path: Path) -> None:
         (["--step-time", STEP_TIME, "--set", "max_num_seqs=2"], "no setting has this name"),
         (["--step-time", STEP_TIME, "--set", "block_size=x"], "should be a valid integer"),
         (["--step-time", STEP_TIME, "--set", f"block_size={10**12}"], "too large"),
-        (["--step-time", STEP_TIME, "--plot", "p.png"], "the name ends in .svg"),
         (["compare"], "--requests: given before compare"),
     ],
 )

@@ -17,7 +17,6 @@ from driftwatch.lab.batchers import (
     POLICIES,
     STATIC,
     Settings,
-    padded_lengths,
     serve,
 )
 from driftwatch.lab.comparison import lognormal_lengths
@@ -72,27 +71,11 @@ def test_when_batches_start() -> None:
     assert ends(DYNAMIC, 4) == [2.0, 3.0, 3.0, 6.0, 7.0, 21.0]
 
 
-def test_buckets_batch_alike_prompts() -> None:
+def test_a_batch_pads_its_prompts_to_the_longest() -> None:
     prompts = [10, 900, 12, 800, 11, 1000]
     requests = make_requests(np.arange(6) / 100, prompts, [5] * 6)
-    found = serve(STATIC, requests, STEP_TIME, settings_of(3, bucket_tokens=(16, 1024)))
-    assert found.prompt_padding_waste_ratio == pytest.approx(1 - sum(prompts) / (48 + 3072))
-    plain = serve(STATIC, requests, STEP_TIME, settings_of(3))
-    assert plain.prompt_padding_waste_ratio == pytest.approx(1 - sum(prompts) / (2700 + 3000))
-
-
-def test_the_padding_of_known_lengths() -> None:
-    lengths = [64, 128, 256, 512, 1024] * 2
-
-    def waste(buckets: tuple[int, ...] = ()) -> float:
-        return 1 - sum(lengths) / int(padded_lengths(lengths, buckets).sum())
-
-    assert waste() == pytest.approx(1 - 1984 / 5120)
-    assert waste((128, 256, 512, 1024, 2048)) == pytest.approx(1 / 32)
-    assert waste((128, 512, 1024)) == pytest.approx(320 / 2304)
-    # above the last bucket: the longest of all
-    assert padded_lengths([5, 200, 300], (8, 100)).tolist() == [8, 300, 300]
-    assert padded_lengths([5, 7], (8, 100)).tolist() == [8, 8]
+    found = serve(STATIC, requests, STEP_TIME, settings_of(3))
+    assert found.prompt_padding_waste_ratio == pytest.approx(1 - sum(prompts) / (2700 + 3000))
 
 
 @pytest.mark.parametrize("policy", POLICIES)
