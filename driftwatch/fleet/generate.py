@@ -26,16 +26,16 @@ _CHUNKS_A_DAY = round(86_400.0 / CHUNK_SECONDS)
 
 
 def generate(
-    scenario: Scenario, seed: int, *, pages: bool = False, chunk_seconds: float = CHUNK_SECONDS
+    scenario: Scenario, seed: int, *, chunk_seconds: float = CHUNK_SECONDS
 ) -> Iterator[Chunk]:
     """Every server's chunks, server by server, each in order of time.
 
-    ``pages``: with the texts of the pages; ``chunk_seconds``: how much is in memory at a time;
-    requests are drawn chunk by chunk, so another length is another draw.
+    ``chunk_seconds``: how much is in memory at a time; requests are drawn chunk by chunk, so
+    another length is another draw.
     """
     traffic = PoolTraffic.of(scenario, seed)
     for number in range(scenario.servers):
-        run = ServerRun(scenario, seed, number, traffic, pages=pages)
+        run = ServerRun(scenario, seed, number, traffic)
         yield from run.chunks(chunk_seconds)
 
 
@@ -84,7 +84,7 @@ def server_parts(
 ) -> list[Part]:
     """One server's Parquet parts, a day each."""
     traffic = PoolTraffic.of(scenario, seed)
-    run = ServerRun(scenario, seed, number, traffic, pages=False, observer=observer)
+    run = ServerRun(scenario, seed, number, traffic, observer)
     parts: list[Part] = []
     chunks = run.chunks()
     for day, of_day in enumerate(iter(lambda: list(islice(chunks, _CHUNKS_A_DAY)), [])):

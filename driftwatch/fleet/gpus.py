@@ -22,10 +22,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from driftwatch.collect.dcgm.names import DCGM_NAME_INDEX, gpu_of
+from driftwatch.collect.dcgm.names import DCGM_NAME_INDEX
+from driftwatch.collect.dcgm.names import Gpu as Row
 from driftwatch.collect.dcgm.rows import GpuSamples, gpu_table
 from driftwatch.errors import UsageError
-from driftwatch.fleet.dcgm_pages import FAMILIES, FakeGpu, dcgm_page
 from driftwatch.simulate.hardware import Gpu, Model
 from driftwatch.simulate.kv_cache import bytes_per_token
 from driftwatch.simulate.roofline import active_parameters, attention_flops_per_pair, read_weights
@@ -41,6 +41,14 @@ _RESTING_POWER_RATIO = 0.6  # of the idle power, once clocks have fallen
 _CONTEXT_MIB = 600.0  # of a CUDA context, beside what vLLM allocates
 
 
+# digits after the point that dcgm-exporter writes of these; others are whole
+_DIGITS = 6
+_EXACT = (
+    "DCGM_FI_DEV_POWER_USAGE",
+    "DCGM_FI_PROF_GR_ENGINE_ACTIVE",
+    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",
+    "DCGM_FI_PROF_DRAM_ACTIVE",
+)
 # columns of Outcome.scrapes that a GPU's load follows from, beside the time
 WORK_COLUMNS = (
     "busy_seconds",
@@ -103,20 +111,6 @@ class GpuLoad:
     def energy_joules(self) -> float:
         """Of the counter at the end: where the next days go on."""
         return float(self.values["DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"][-1]) / 1e3
-
-    def gpu(self, fake: FakeGpu, row: int) -> FakeGpu:
-        """The GPU as the exporter lists it at one scrape, for :func:`dcgm_page`."""
-        values = {name: float(series[row]) for name, series in self.values.items()}
-        return FakeGpu(
-            fake.index,
-            fake.uuid,
-            fake.model,
-            fake.profile,
-            fake.instance,
-            fake.workload,
-            {**values, "DCGM_FI_DEV_MEMORY_TEMP": None, **fake.values},
-            fake.more,
-        )
 
 
 def gpu_load(
@@ -194,7 +188,10 @@ def gpu_load(
     epoch_micros = round(epoch.astimezone(UTC).timestamp() * 1e6)
     return GpuLoad(
         epoch_micros + np.rint(times * 1e6).astype(np.int64),
-        {name: np.round(series, FAMILIES[name][3]) for name, series in values.items()},
+        {
+            name: np.round(series, _DIGITS if name in _EXACT else 0)
+            for name, series in values.items()
+        },
     )
 
 
@@ -214,52 +211,31 @@ def _resting(
     return np.where(between, low, sm_clock), np.where(between, resting_watts, power)
 
 
-def dcgm_text(
-    gpus: Sequence[tuple[FakeGpu, GpuLoad]],
-    row: int,
-    hostname: str,
-    hostname_label: str = "Hostname",
-) -> str:
-    """The page of one exporter at one scrape."""
-    return dcgm_page(
-        [load.gpu(fake, row) for fake, load in gpus], hostname, hostname_label=hostname_label
-    )
-
-
 def gpu_rows(
-    gpus: Sequence[tuple[FakeGpu, GpuLoad]],
-    exporter: str,
-    hostname: str,
-    hostname_label: str = "Hostname",
+    load: GpuLoad, uuids: Sequence[str], model_name: str, exporter: str, hostname: str
 ) -> pl.DataFrame:
-    """The GPU table of one exporter: what its pages at all scrapes are read as.
-
-    Raises ValueError: a GPU's labels do not tell which one it is, or scrapes differ.
-    """
-    who, micros = [], gpus[0][1].micros
-    columns: list[tuple[int, int, Floats]] = []
-    for number, (fake, load) in enumerate(gpus):
-        identity = gpu_of(fake.labels(hostname, hostname_label), exporter)
-        if isinstance(identity, str):
-            raise ValueError(identity)
-        if not np.array_equal(load.micros, micros):
-            raise ValueError("the GPUs of one exporter are scraped at the same times")
-        who.append(identity)
-        columns += [
-            (number, DCGM_NAME_INDEX[name], series)
-            for name, series in load.values.items()
-            if name in DCGM_NAME_INDEX
-        ]
-    count = len(micros)
-    epoch = datetime.fromtimestamp(0, UTC)
+    """The GPU table of one exporter whose GPUs are all at this load; ``uuids``: by index."""
+    who = [
+        Row(
+            exporter=exporter,
+            hostname=hostname,
+            gpu=str(index),
+            uuid=uuid,
+            pci_bus_id=f"00000000:{0x18 + index:02X}:00.0",
+            gpu_model=model_name,
+        )
+        for index, uuid in enumerate(uuids)
+    ]
+    read = {DCGM_NAME_INDEX[n]: v for n, v in load.values.items() if n in DCGM_NAME_INDEX}
+    count, epoch = len(load.micros), datetime.fromtimestamp(0, UTC)
     return gpu_table(
         who,
-        [epoch + timedelta(microseconds=int(at)) for at in micros],
+        [epoch + timedelta(microseconds=int(at)) for at in load.micros],
         GpuSamples(
-            np.repeat([number for number, _, _ in columns], count),
-            np.tile(np.arange(count), len(columns)),
-            np.repeat([name for _, name, _ in columns], count),
-            np.concatenate([series for _, _, series in columns]),
+            np.repeat(np.arange(len(who)), len(read) * count),
+            np.tile(np.arange(count), len(who) * len(read)),
+            np.tile(np.repeat(list(read), count), len(who)),
+            np.tile(np.concatenate(list(read.values())), len(who)),
         ),
     )
 

@@ -17,41 +17,27 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 import polars as pl
 
 from driftwatch.errors import ImpossibleConfiguration
-from driftwatch.fleet.metrics.families import Family, Style
-from driftwatch.fleet.metrics.releases import V0_32
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.servers import concerns
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.outcome import Outcome
 from driftwatch.simulate.requests import Requests
+from driftwatch.simulate.vllm_buckets import (
+    INTER_TOKEN_LATENCY_SECONDS,
+    ITERATION_TOKENS,
+    REQUEST_LATENCY_SECONDS,
+    TIME_TO_FIRST_TOKEN_SECONDS,
+    request_tokens,
+)
 
 Floats = npt.NDArray[np.float64]
 
 READY_AFTER_SECONDS = 25.0  # from the start of a process until its metrics are made
 _TRANSFER_SECONDS = 0.25  # 2,000 tokens of 128 KiB over 10 Gbit/s
-_SPEC = "Number of {} in speculative decoding."
-_SPEC_FAMILIES = tuple(
-    Family(f"vllm:spec_decode_num_{name}", "counter", _SPEC.format(what), (f"spec_{name}",))
-    for name, what in (
-        ("drafts", "drafts"),
-        ("draft_tokens", "draft tokens"),
-        ("accepted_tokens", "accepted tokens"),
-    )
-)
-# family → its columns, where a page of these kinds shows what others leave at 0 or 1
-_KIND_COLUMNS: Mapping[str, tuple[str, ...]] = {
-    "vllm:engine_sleep_state": ("awake", "offloaded", ""),
-    "vllm:prompt_tokens_by_source": (
-        "prompt_tokens_computed",
-        "prompt_tokens_local",
-        "prompt_tokens_transferred",
-    ),
-    "vllm:external_prefix_cache_queries": ("external_queries",),
-    "vllm:external_prefix_cache_hits": ("external_hits",),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +49,6 @@ class EngineKind:
     # (from when, share of them that is accepted), ascending
     accepted: tuple[tuple[float, float], ...] = ()
     asleep: tuple[tuple[float, float], ...] = ()  # stretches (from, to)
-
-    @property
-    def is_usual(self) -> bool:
-        """Its page is that of any server."""
-        return self.name == "generate" and not self.asleep
-
-    def style(self, usual: Style) -> Style:
-        """What its page shows."""
-        if self.is_usual:
-            return usual
-        families = tuple(
-            replace(family, columns=_KIND_COLUMNS.get(family.name, family.columns))
-            for family in usual.families
-        )
-        return replace(usual, families=families + (_SPEC_FAMILIES if self.draft_tokens else ()))
 
     def accepted_tokens(self, times: Floats) -> Floats:
         """Accepted tokens of a step at these times; mean."""
@@ -140,7 +111,7 @@ def kind_of(scenario: Scenario, number: int) -> EngineKind:
 
 @dataclass(slots=True)
 class KindColumns:
-    """The columns of one engine's page that its kind decides, as it goes on."""
+    """What an engine's kind makes of the columns of its scrapes, as it goes on."""
 
     kind: EngineKind  # of the engine
     accepted: float = 0.0  # tokens accepted until the last scrape
@@ -153,97 +124,115 @@ class KindColumns:
         if self.kind.name == "decode_only":
             self.arrivals = np.concatenate([self.arrivals, arrival_seconds])
 
-    def page_columns(self, times: Floats, columns: dict[str, Floats]) -> dict[str, Floats]:
-        """The columns as such a server shows them.
+    def columns(self, times: Floats, columns: dict[str, Floats]) -> dict[str, Floats]:
+        """The columns of the scrape table as such a server fills them.
 
-        ``times``: of the scrapes, seconds of the scenario; ``columns``: columns of a server that
-        generates, one token a step.
+        ``times``: of the scrapes, seconds of the scenario; ``columns``: those of a server that
+        generates, one token a step; histograms as cumulative buckets and the sum.
         """
-        kind = self.kind
-        if kind.is_usual:
-            return columns
-        nothing = np.zeros(len(times))
-        sleeps = nothing.astype(bool)
+        kind, nothing = self.kind, np.zeros(len(times))
+        awake = np.ones(len(times))
         for start, end in kind.asleep:
-            sleeps |= (times >= start) & (times < end)
-        moved = nothing
-        local = columns["prompt_tokens_cached"]
+            awake[(times >= start) & (times < end)] = 0.0
+        columns |= {
+            "engine_awake": awake,
+            "aborted_requests_total": nothing,
+            "prompt_tokens_transferred_total": nothing,
+            "external_prefix_cache_hits_total": nothing,
+        }
         if kind.name == "decode_only":
-            moved, local = local, nothing
-            late = np.searchsorted(self.arrivals, times - _TRANSFER_SECONDS, side="right")
-            arrived = np.searchsorted(self.arrivals, times, side="right")
-            columns["waiting_deferred"] = (arrived - late).astype(np.float64)
-            columns["waiting"] = columns["waiting_capacity"] + columns["waiting_deferred"]
-            columns["external_hits"] = columns["prefix_hits"]
-            columns["prefix_hits"] = nothing
+            columns |= self._transferred(times, columns)
         if kind.name == "pooling":
             columns |= self._without_answers(columns)
         if kind.draft_tokens:
             columns |= self._drafted(times, columns)
-        return columns | {
-            "awake": (~sleeps).astype(float),
-            "offloaded": sleeps.astype(float),
-            "prompt_tokens_local": local,
-            "prompt_tokens_transferred": moved,
-            "external_queries": columns["prefix_queries"]
-            if kind.name == "decode_only"
-            else nothing,
-            "external_hits": columns.get("external_hits", nothing),
+        waiting = columns["waiting_capacity_requests"] + columns["waiting_deferred_requests"]
+        return columns | {"waiting_requests": waiting}
+
+    def _transferred(self, times: Floats, columns: Mapping[str, Floats]) -> dict[str, Floats]:
+        """Prompts come by transfer, and who waits for it is deferred."""
+        late = np.searchsorted(self.arrivals, times - _TRANSFER_SECONDS, side="right")
+        arrived = np.searchsorted(self.arrivals, times, side="right")
+        moved = columns["prompt_tokens_total"] - columns["prompt_tokens_computed_total"]
+        return {
+            "waiting_deferred_requests": (arrived - late).astype(np.float64),
+            "prompt_tokens_transferred_total": moved,
+            "external_prefix_cache_hits_total": columns["prefix_cache_hits_total"],
+            "prefix_cache_hits_total": np.zeros(len(times)),
         }
 
     @staticmethod
     def _without_answers(columns: Mapping[str, Floats]) -> dict[str, Floats]:
-        """A pooling request stops, with no token and no ``max_tokens``."""
-        nothing = np.zeros_like(columns["generation_tokens"])
-        changed = {
-            "generation_tokens": nothing,
-            "finished_stop": columns["finished_stop"] + columns["finished_length"],
-            "finished_length": nothing,
-            "request_params_max_tokens": np.zeros_like(columns["request_params_max_tokens"]),
+        """A pooling request stops without a token."""
+        tokens = columns["generation_tokens_total"]
+        answers, steps = columns["generation_tokens"].copy(), columns["iteration_tokens"].copy()
+        answers[:, -1] = 0.0
+        steps[:, -1] = np.maximum(steps[:, -1] - tokens, 0.0)
+        return {
+            "generation_tokens_total": np.zeros_like(tokens),
+            "generation_tokens": answers,
+            "iteration_tokens": steps,
         }
-        for name, tokens in (
-            ("request_generation_tokens", columns["generation_tokens"]),
-            ("request_max_num_generation_tokens", columns["generation_tokens"]),
-            ("iteration_tokens", columns["generation_tokens"]),
-        ):
-            histogram = columns[name].copy()
-            histogram[:, -1] = np.maximum(histogram[:, -1] - tokens, 0.0)
-            changed[name] = histogram
-        for name in ("request_generation_tokens", "request_max_num_generation_tokens"):
-            changed[name][:, -1] = 0.0
-        return changed
 
     def _drafted(self, times: Floats, columns: Mapping[str, Floats]) -> dict[str, Floats]:
         """More tokens a step, and the counters of drafts."""
-        outputs = columns["itl_seconds_count"]
+        outputs = columns["itl_seconds"][:, -2]
         new = np.diff(outputs, prepend=self.outputs)
         accepted = np.rint(self.accepted + np.cumsum(new * self.kind.accepted_tokens(times)))
         self.accepted, self.outputs = float(accepted[-1]), float(outputs[-1])
-        histogram = columns["iteration_tokens"].copy()
-        histogram[:, -1] += accepted
+        steps = columns["iteration_tokens"].copy()
+        steps[:, -1] += accepted
         return {
-            "generation_tokens": columns["generation_tokens"] + accepted,
-            "iteration_tokens": histogram,
-            "spec_drafts": outputs,
-            "spec_draft_tokens": outputs * self.kind.draft_tokens,
-            "spec_accepted_tokens": accepted,
+            "generation_tokens_total": columns["generation_tokens_total"] + accepted,
+            "iteration_tokens": steps,
+            "spec_decode_draft_tokens_total": outputs * self.kind.draft_tokens,
+            "spec_decode_accepted_tokens_total": accepted,
         }
+
+
+# labels of cache_config_info on a page of vLLM 0.32 that do not follow from the settings
+_INFO = {
+    "_block_size_resolved": "True",
+    "cache_dtype": "auto",
+    "enable_mamba_shared_prefix_checkpoint": "False",
+    "gpu_memory_utilization": "0.92",
+    "is_attention_free": "False",
+    "kv_cache_dtype_skip_layers": "[]",
+    "kv_offloading_backend": "native",
+    "kv_sharing_fast_prefill": "False",
+    "mamba_cache_dtype": "auto",
+    "mamba_cache_mode": "none",
+    "mamba_ssm_cache_dtype": "float32",
+    "prefix_cache_retention_interval": "0",
+    "prefix_caching_hash_algo": "sha256",
+    "replayssm_buffer_len": "16",
+    "swa_bounded_replay": "True",
+    "use_kda_recoverssm": "False",
+    "use_replayssm": "False",
+    "user_specified_block_size": "True",
+} | dict.fromkeys(
+    (
+        *("cache_hit_alignment_tokens", "hash_block_size", "kv_cache_layout", "sliding_window"),
+        *("kv_cache_memory_bytes", "kv_offloading_size", "mamba_block_size", "num_cpu_blocks"),
+        *("mamba_page_size_padded", "num_gpu_blocks_override", "prefix_match_unit"),
+        "skip_page_size_padded",
+    ),
+    "None",
+)
+_FEW_EDGES = 4  # a histogram of no more keeps all of them
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server process, from its start to its end."""
+    """A server process of vLLM 0.32, from its start to its end."""
 
     instance: str  # host:port
     model_name: str  # first served model name
     # of each engine; max_model_len and num_gpu_blocks must be known, as a page shows them
     configuration: SchedulerConfiguration
-    style: Style = V0_32  # version of vLLM
     log_stats: bool = True  # False = ``--disable-log-stats``: no ``vllm:`` line at all
-    # group of edges, or family, → finite edges
-    custom_histogram_buckets: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    # labels of cache_config_info instead of the usual ones
-    cache_config: Mapping[str, str] = field(default_factory=dict)
+    # ``--custom-histogram-buckets`` with every second of the usual edges
+    other_buckets: bool = False
     kind: EngineKind = USUAL  # what it does with them, where that is not to generate
 
     def check(self) -> None:
@@ -258,40 +247,32 @@ class Server:
         if problems:
             raise ImpossibleConfiguration(tuple(problems))
 
-    def finite_edges(self) -> dict[str, tuple[float, ...]]:
-        """Group and family → finite bucket edges.
+    def edges(self) -> dict[str, tuple[float, ...]]:
+        """Histogram of the scrape table → its finite bucket edges.
 
         Raises ImpossibleConfiguration: as :meth:`check`.
         """
         self.check()
-        length = self.configuration.max_model_len
-        assert length is not None  # noqa: S101 - checked just now
-        return self.style.finite_edges(length, self.custom_histogram_buckets)
+        tokens = request_tokens(self.configuration.max_model_len or 0)
+        latencies = ("e2e_seconds", "queue_seconds", "prefill_seconds", "decode_seconds")
+        edges = {
+            "iteration_tokens": ITERATION_TOKENS,
+            "prompt_tokens": tokens,
+            "generation_tokens": tokens,
+            "ttft_seconds": TIME_TO_FIRST_TOKEN_SECONDS,
+            "itl_seconds": INTER_TOKEN_LATENCY_SECONDS,
+            "tpot_seconds": INTER_TOKEN_LATENCY_SECONDS,
+            **dict.fromkeys(latencies, REQUEST_LATENCY_SECONDS),
+        }
+        if not self.other_buckets:
+            return edges
+        return {n: own[1::2] if len(own) > _FEW_EDGES else own for n, own in edges.items()}
 
-    @property
-    def itl_edges(self) -> tuple[float, ...]:
-        """Finite edges that the engine has to book time between tokens by."""
-        return self._edges_of("itl_seconds")
-
-    @property
-    def iteration_tokens_edges(self) -> tuple[float, ...]:
-        """Finite edges that the engine has to book tokens of a step by."""
-        return self._edges_of("iteration_tokens")
-
-    def _edges_of(self, column: str) -> tuple[float, ...]:
-        """Edges of the family that shows the column."""
-        edges = self.finite_edges()
-        families = (f for f in self.style.families if f.type == "histogram")
-        return next(edges[family.name] for family in families if column in family.columns)
-
-    def info_labels(self) -> dict[str, str]:
-        """Labels of cache_config_info; count and size of blocks include vLLM's null block."""
-        labels = dict(self.style.info_labels)
-        blocks, size = self.configuration.num_gpu_blocks, self.configuration.block_size
-        length = self.configuration.max_model_len
-        assert blocks is not None  # noqa: S101 - checked before any page is made
-        assert length is not None  # noqa: S101
-        labels |= {
+    def cache_config(self) -> str:
+        """Labels of cache_config_info, sorted JSON; counts include vLLM's null block."""
+        blocks, size = self.configuration.num_gpu_blocks or 0, self.configuration.block_size
+        length = self.configuration.max_model_len or 0
+        labels = _INFO | {
             "block_size": str(size),
             "enable_prefix_caching": str(self.configuration.enable_prefix_caching),
             "num_gpu_blocks": str(blocks),
@@ -299,4 +280,4 @@ class Server:
             "kv_cache_max_concurrency": str(blocks / -(-length // size)),
             "kv_cache_size_tokens": str(blocks * size),
         }
-        return {**labels, **self.cache_config, "engine": "0"}
+        return orjson.dumps(labels, option=orjson.OPT_SORT_KEYS).decode()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 import numpy as np
@@ -13,15 +12,7 @@ import polars as pl
 
 from driftwatch.collect.gpus import empty_gpus
 from driftwatch.collect.schema import empty_scrapes
-from driftwatch.fleet.dcgm_pages import FakeGpu
-from driftwatch.fleet.gpus import (
-    WORK_COLUMNS,
-    board,
-    dcgm_text,
-    gpu_load,
-    gpu_rows,
-    work_of,
-)
+from driftwatch.fleet.gpus import WORK_COLUMNS, board, gpu_load, gpu_rows, work_of
 from driftwatch.fleet.hidden_engine import (
     clock_ratio,
     configuration_of,
@@ -30,8 +21,7 @@ from driftwatch.fleet.hidden_engine import (
     since_start,
     step_time_of,
 )
-from driftwatch.fleet.metrics.history import MetricHistory, Scraped
-from driftwatch.fleet.metrics.releases import V0_32
+from driftwatch.fleet.metrics import ServerScrapes
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.server import READY_AFTER_SECONDS, Server, kind_of
 from driftwatch.fleet.servers import (
@@ -58,8 +48,6 @@ Floats = npt.NDArray[np.float64]
 CHUNK_SECONDS = 21_600.0
 
 _TIMED_OUT = "timed out after 10 s"
-# --custom-histogram-buckets after a change of layout: every second of the usual edges
-_OTHER_EDGES = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,30 +57,18 @@ class Chunk:
     number: int  # of the server
     scrapes: pl.DataFrame  # rows in SCRAPE_SCHEMA
     gpus: pl.DataFrame  # rows in GPU_SCHEMA
-    answers: Sequence[Scraped] = ()  # the same scrapes as text, where pages were asked for
-    gpu_answers: Sequence[Scraped] = ()  # pages of the exporter, where pages were asked for
     requests: pl.DataFrame | None = None  # what ended, as the simulator tells it; truth only
 
 
 def server_of(scenario: Scenario, number: int, life: Life) -> Server:
     """The server process of one life."""
-    custom = {}
-    if life.other_buckets:
-        plain = Server("", "", configuration_of(scenario, life.serving))
-        custom = {
-            name: edges[1::_OTHER_EDGES]
-            for name, edges in plain.finite_edges().items()
-            if len(edges) > 2 * _OTHER_EDGES
-        }
-    kind = kind_of(scenario, number)
     return Server(
         instance=instance_of(scenario, number),
         model_name=model_name(scenario),
         configuration=configuration_of(scenario, life.serving),
-        style=kind.style(V0_32),
-        kind=kind,
+        kind=kind_of(scenario, number),
         log_stats=life.stats,
-        custom_histogram_buckets=custom,
+        other_buckets=life.other_buckets,
     )
 
 
@@ -116,10 +92,7 @@ class Observer(Protocol):
 
 
 class ServerRun:
-    """One server of a scenario from its first scrape to its last.
-
-    ``pages``: whether texts are kept as well.
-    """
+    """One server of a scenario from its first scrape to its last."""
 
     def __init__(
         self,
@@ -127,12 +100,10 @@ class ServerRun:
         seed: int,
         number: int,
         traffic: PoolTraffic,
-        *,
-        pages: bool,
         observer: Observer | None = None,
     ) -> None:
         self._scenario, self._seed, self._number = scenario, seed, number
-        self._traffic, self._pages = traffic, pages
+        self._traffic = traffic
         self._server = traffic.servers[number]
         self._disturbance = disturbance_of(scenario, seed, number)
         times, missed = scrape_times(scenario, seed, number)
@@ -142,13 +113,12 @@ class ServerRun:
         self._up = self._server.is_up(self._times)
         self._gpu_times = gpu_times(scenario, seed, number)
         self._observer = observer
-        self._history: MetricHistory | None = None
+        self._history: ServerScrapes | None = None
         self._engine: Engine | None = None
         self._life = -1
         self._before: pl.DataFrame | None = None
         self._energy = 0.0
         self._gpus: list[pl.DataFrame] = []
-        self._gpu_pages: list[Scraped] = []
 
     def chunks(self, length: float = CHUNK_SECONDS) -> Iterator[Chunk]:
         """The whole run; each chunk may lack its last scrapes, which the next one has."""
@@ -177,11 +147,12 @@ class ServerRun:
         """A process starts, after the one before it has ended."""
         self._end()
         server = server_of(self._scenario, self._number, life)
+        edges = server.edges()
         started = life.start_seconds - READY_AFTER_SECONDS
         if self._history is None:
             scrape = self._scenario.scrape
             dropped = scrape.without_buckets, scrape.without_metrics
-            self._history = MetricHistory(server, self._scenario.start, started, *dropped)
+            self._history = ServerScrapes(server, self._scenario.start, started, *dropped)
         else:
             self._history.restart(server, started)
         self._life = number
@@ -192,8 +163,8 @@ class ServerRun:
                 disturbance=since_start(self._disturbance, life.start_seconds),
                 seed=int(generator(self._seed, "steps", self._number, number).integers(2**62)),
                 timeout_seconds=self._scenario.traffic.timeout,
-                itl_edges=server.itl_edges,
-                iteration_tokens_edges=server.iteration_tokens_edges,
+                itl_edges=edges["itl_seconds"],
+                iteration_tokens_edges=edges["iteration_tokens"],
             ),
             identify_blocks=False,  # each request brings its cached tokens
         )
@@ -286,19 +257,9 @@ class ServerRun:
             idle=idle,
         )
         self._energy = load.energy_joules
-        fakes = [
-            FakeGpu(index, name, board(pool.gpu).model_name)
-            for index, name in enumerate(uuids_of(scenario, number))
-        ]
-        gpus = [(fake, load) for fake in fakes]
-        host = host_of(scenario, number)
-        self._gpus.append(gpu_rows(gpus, exporter_of(scenario, number), host))
-        if self._pages:
-            epoch = datetime.fromtimestamp(0, UTC)
-            self._gpu_pages += [
-                Scraped(epoch + timedelta(microseconds=int(at)), 200, dcgm_text(gpus, row, host))
-                for row, at in enumerate(load.micros)
-            ]
+        uuids, host = uuids_of(scenario, number), host_of(scenario, number)
+        exporter = exporter_of(scenario, number)
+        self._gpus.append(gpu_rows(load, uuids, board(pool.gpu).model_name, exporter, host))
 
     def _fail(self, start: float, end: float) -> None:
         """Scrapes of the stretch that brought no page."""
@@ -308,18 +269,13 @@ class ServerRun:
         if self._history is None:  # a server that is not there yet has nobody to tell of it
             return
         if len(timed_out):
-            self._history.fail(timed_out, body=_TIMED_OUT)
+            self._history.fail(timed_out, _TIMED_OUT)
         if len(down):
             self._history.fail(down)
 
     def _chunk(self, ended: list[pl.DataFrame]) -> Chunk:
-        history = self._history
-        if history is None:
+        if self._history is None:
             return Chunk(self._number, empty_scrapes(), empty_gpus())
-        scrapes = history.scrape_frame()
-        answers = history.answers() if self._pages else []
-        history.drop()
-        gpus, gpu_pages = pl.concat([empty_gpus(), *self._gpus]), self._gpu_pages
-        self._gpus, self._gpu_pages = [], []
+        gpus, self._gpus = pl.concat([empty_gpus(), *self._gpus]), []
         requests = pl.concat(ended) if ended else None
-        return Chunk(self._number, scrapes, gpus, answers, gpu_pages, requests)
+        return Chunk(self._number, self._history.take(), gpus, requests)

@@ -1,22 +1,17 @@
-"""demo --scenario: lists, writes what replay reads, plays, serves, and refuses."""
+"""demo --scenario: lists, writes what replay reads, plays, and refuses."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import resource
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import requests
 
-from driftwatch.cli.demo.live import serve_scenario
-from driftwatch.fleet.scenario.file import scenario_named, shipped_scenarios
+from driftwatch.fleet.scenario.file import shipped_scenarios
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -87,11 +82,9 @@ def test_what_is_written_is_replayed_and_gives_what_the_demo_says(run: Run) -> N
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--write", "x"], "--write and --live need --scenario"),
+        (["--write", "x"], "--seed, --jobs and --write need --scenario"),
         (["--seed", "3"], "--seed, --jobs"),
         (["--scenario", "wedged", "--list"], "not both"),
-        (["--scenario", "wedged", "--for", "3m"], "--for needs --live"),
-        (["--scenario", "wedged", "--write", "x", "--live"], "--write or --live"),
         (["--scenario", "no-such"], "there is no scenario 'no-such'"),
         (["--scenario", "absent.yaml"], "absent.yaml"),
         (["--scenario", "short.yaml", "--write", "."], "not empty"),
@@ -120,40 +113,3 @@ def test_a_full_disk_is_an_error_with_help_not_a_traceback(run: Run) -> None:
         and "make room" in err
         and "Traceback" not in err
     )
-
-
-def test_a_live_scenario_is_served_to_its_end_and_no_longer(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Pages that stand still after the end are a hung engine to whoever reads them."""
-    waited: list[float | None] = []
-    monkeypatch.setattr("driftwatch.cli.logs.until_signal", waited.append)
-    short = scenario_named("short.yaml")
-    for given in (None, 60.0, 1e6):
-        serve_scenario(short, 1, for_seconds=given)
-    first = min(effect.at for effect in short.truth.effects)
-    left = short.duration - max(0.0, first - 120.0)
-    assert waited == [left, 60.0, left]
-
-
-@pytest.mark.slow
-def test_live_pages_until_a_signal(tmp_path: Path) -> None:
-    (tmp_path / "short.yaml").write_text(SHORT)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "driftwatch", "demo", "--scenario", "short.yaml", "--live"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    )
-    try:
-        assert process.stdout is not None
-        name, url = process.stdout.readline().split()
-        assert name == "tiny-0:8000"
-        assert "vllm:num_requests_running{" in requests.get(url, timeout=10).text
-        process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
-    finally:
-        process.kill()
-        process.communicate()

@@ -14,11 +14,10 @@ from pathlib import Path
 import pytest
 from fakes import prometheus_server
 from fakes.dcgm_exporter import DcgmExporter
+from fakes.dcgm_pages import FakeGpu, dcgm_page, workload
 from fakes.exposition_server import Page, ReplayedExposition
 from fakes.prometheus_api import PrometheusApi, Series, refused
 from fakes.prometheus_server import PrometheusServer, backfill
-
-from driftwatch.fleet.dcgm_pages import FakeGpu, dcgm_page, workload
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from fakes.loopback import Answer
 from fakes.prometheus_api import PrometheusApi
 from typed_words import call
 
-from driftwatch.fleet.loopback import Answer
 from tests.collect.field_cases import T0, Fleet, engine, load_vsim
 
 MINUTES = 35

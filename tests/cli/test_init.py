@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from fakes import prometheus_server
 from fakes.exposition_server import Page, ReplayedExposition
+from fakes.loopback import Answer, LoopbackServer, Request
 from fakes.prometheus_server import PrometheusServer, backfill
 from jsonschema import Draft202012Validator
 
-from driftwatch.fleet.loopback import Answer, LoopbackServer, Request
 from driftwatch.settings import PrometheusSource, Settings, load_settings
 from driftwatch.yaml_positions import parse_yaml, plain
 

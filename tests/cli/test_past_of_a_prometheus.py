@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from fakes.exposition_server import read_pages
+from fakes.loopback import Answer
 from fakes.prometheus_api import PrometheusApi, Series
 from fakes.victoria_metrics_server import VictoriaMetricsServer, installed
 from replayed_rows import replayed_rows
@@ -22,7 +23,6 @@ from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.recordings.history import RetryingSource
 from driftwatch.collect.schema import Collected
 from driftwatch.errors import Unavailable
-from driftwatch.fleet.loopback import Answer
 from driftwatch.settings import load_settings
 
 needs_victoria = pytest.mark.skipif(not installed(), reason="victoria-metrics is not installed")

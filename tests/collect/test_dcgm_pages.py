@@ -9,6 +9,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 from fakes.dcgm_exporter import DcgmExporter
+from fakes.dcgm_pages import FakeGpu, dcgm_page, workload
+from fakes.loopback import Answer
 
 from driftwatch.clock import ManualClock
 from driftwatch.collect.dcgm.pages import NOT_DCGM, DcgmBatch, DcgmPagesSource
@@ -18,8 +20,6 @@ from driftwatch.collect.pages.text import SeriesCache
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.schema import Collected, SourceProblem
 from driftwatch.errors import RecordingError, UsageError
-from driftwatch.fleet.dcgm_pages import FakeGpu, dcgm_page, workload
-from driftwatch.fleet.loopback import Answer
 
 T0 = datetime(2026, 1, 2, tzinfo=UTC)
 LATER = T0 + timedelta(seconds=30)

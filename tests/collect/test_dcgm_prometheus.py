@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
+from fakes.loopback import Answer, Request
 from fakes.prometheus_api import PrometheusApi, Series
 
 from driftwatch.clock import ManualClock
@@ -15,7 +16,6 @@ from driftwatch.collect.dcgm.prometheus import DcgmPrometheusSource
 from driftwatch.collect.gpus import GPU_FIELDS
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.schema import Collected
-from driftwatch.fleet.loopback import Answer, Request
 from driftwatch.service.configuration import sources_of
 from driftwatch.settings import Settings
 

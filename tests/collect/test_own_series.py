@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from fakes import prometheus_server
+from fakes.loopback import Answer
 from fakes.prometheus_api import PrometheusApi, Series
 from fakes.prometheus_server import PrometheusServer, backfill
 from polars.testing import assert_frame_equal
@@ -16,7 +17,6 @@ from polars.testing import assert_frame_equal
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.query import MOST_BYTES, narrowed
 from driftwatch.collect.prometheus.source import PrometheusSource
-from driftwatch.fleet.loopback import Answer
 from driftwatch.model import Target, TargetKey
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)

@@ -6,12 +6,12 @@ import doctest
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from fakes.loopback import Answer
 from fakes.prometheus_api import PrometheusApi, Series
 
 from driftwatch.collect.prometheus import images as pod_images
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
-from driftwatch.fleet.loopback import Answer
 from driftwatch.model import TargetKey
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)

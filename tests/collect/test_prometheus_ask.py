@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from fakes.loopback import Answer
 from fakes.prometheus_api import PrometheusApi, Series
 
 from driftwatch.collect.prometheus.client import PrometheusAsker, RawAsker
 from driftwatch.errors import BadPage, BadQuery, Partial, SourceError, Unavailable, UsageError
-from driftwatch.fleet.loopback import Answer
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 POINTS = [(T0.timestamp() + 10 * i, str(i)) for i in range(12)]

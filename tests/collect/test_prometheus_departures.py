@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 
 import polars as pl
 import pytest
+from fakes.loopback import Answer
 from fakes.prometheus_api import PrometheusApi, Series
 
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.schema import Collected
-from driftwatch.fleet.loopback import Answer
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

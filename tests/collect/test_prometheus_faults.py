@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
+from fakes.loopback import Answer
 from fakes.prometheus_api import PrometheusApi, Series, refused
 from fault_cases import JOB, MINUTE, T0, collected, series, source_of
 
@@ -21,7 +22,6 @@ from driftwatch.errors import (
     TooExpensive,
     Unavailable,
 )
-from driftwatch.fleet.loopback import Answer
 
 
 @pytest.fixture

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 
 import polars as pl
 import pytest
+from fakes.loopback import Answer
 from fakes.prometheus_api import PrometheusApi, Series
 from fault_cases import JOB, T0, collected, series
-
-from driftwatch.fleet.loopback import Answer
 
 NAMES = ("vllm:num_requests_running", "vllm:generation_tokens_total")
 

@@ -11,12 +11,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from fakes.loopback import Answer
 from fakes.prometheus_api import PrometheusApi, refused
 
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.errors import SourceError, Unavailable, UsageError
-from driftwatch.fleet.loopback import Answer
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 CANARY = "canary-4711"

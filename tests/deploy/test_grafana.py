@@ -14,12 +14,12 @@ import pytest
 import requests
 from deploy_cases import DEPLOY, ROOT, documents
 from fakes import prometheus_server
+from fakes.dcgm_pages import FakeGpu, dcgm_page, workload
 from fakes.exposition_server import Page, read_pages
 from fakes.prometheus_server import PrometheusServer, backfill
 from prometheus_client.exposition import generate_latest
 
 from driftwatch.clock import ManualClock
-from driftwatch.fleet.dcgm_pages import FakeGpu, dcgm_page, workload
 from driftwatch.receivers.stdout import StdoutSender
 from driftwatch.service.configuration import plan_of_settings, sources_of
 from driftwatch.service.run import Receiver, Service

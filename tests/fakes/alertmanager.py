@@ -11,8 +11,8 @@ from typing import Any
 
 import requests
 
-from driftwatch.fleet.loopback import Answer, LoopbackServer, Request
 from fakes.daemon import Daemon
+from fakes.loopback import Answer, LoopbackServer, Request
 
 # Debian's name, then its own
 BINARY = next(filter(shutil.which, ("prometheus-alertmanager", "alertmanager")), "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from driftwatch.fleet.loopback import Answer, LoopbackServer, Request
+from fakes.loopback import Answer, LoopbackServer, Request
 
 
 class DcgmExporter(LoopbackServer):

@@ -11,8 +11,9 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Literal, Self
 
-from driftwatch.fleet.live import CONTENT_TYPE
-from driftwatch.fleet.loopback import Answer, LoopbackServer, Request
+from fakes.loopback import Answer, LoopbackServer, Request
+
+CONTENT_TYPE = "text/plain; version=1.0.0; charset=utf-8"  # as vLLM's
 
 Page = tuple[float, str | None]
 

@@ -1,55 +1,26 @@
-"""A simulated fleet as a text recording, and as OpenMetrics for promtool."""
+"""A simulated fleet as OpenMetrics for promtool."""
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import orjson
 
-from driftwatch.fleet.metrics.history import Scraped
+from driftwatch.collect.pages.foreign import STATS_DISABLED
+from driftwatch.collect.registry import REGISTRY
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.server_run import Chunk
 from driftwatch.fleet.servers import (
     CONTAINER,
-    DCGM_JOB,
     JOB,
     KUBE_JOB,
-    exporter_of,
     instance_of,
     pod_of,
     seconds_of,
     servers_of,
 )
-
-_TEXT_FILE = "scrapes.jsonl.gz"
-
-
-def write_recording(scenario: Scenario, chunks: Iterable[Chunk], folder: Path) -> Path:
-    """``scrapes.jsonl.gz``: server by server, each server's pages and its exporter's by time.
-
-    ``chunks``: with the texts of the pages. Returns the file; the same chunks give the same bytes.
-    """
-    path = folder / _TEXT_FILE
-    with path.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as file:
-        for chunk in chunks:
-            lines = [(a, instance_of(scenario, chunk.number)) for a in chunk.answers]
-            lines += [(a, exporter_of(scenario, chunk.number)) for a in chunk.gpu_answers]
-            for answer, instance in sorted(lines, key=lambda line: (line[0].time, line[1])):
-                file.write(_line(answer, instance))
-    return path
-
-
-def _line(answer: Scraped, instance: str) -> bytes:
-    fields = {
-        "t": answer.time.timestamp(),
-        "instance": instance,
-        "status": answer.status,
-        "body": answer.body,
-    }
-    return orjson.dumps(fields) + b"\n"
-
 
 _OPENMETRICS_FILE = "fleet.om"
 KUBE_INSTANCE = "kube-state-metrics:8080"
@@ -58,21 +29,17 @@ KUBE_INSTANCE = "kube-state-metrics:8080"
 def write_openmetrics(scenario: Scenario, chunks: Iterable[Chunk], folder: Path) -> Path:
     """``fleet.om``, series of all servers.
 
-    ``chunks``: with the texts of the pages. Returns the file; ``promtool tsdb create-blocks-from
-    openmetrics FILE DATA`` loads it.
+    Returns the file; ``promtool tsdb create-blocks-from openmetrics FILE DATA`` loads it.
     """
     path = folder / _OPENMETRICS_FILE
     with path.open("w", encoding="utf-8", newline="\n") as file:
         for chunk in chunks:
-            for answers, instance, job in (
-                (chunk.answers, instance_of(scenario, chunk.number), JOB),
-                (chunk.gpu_answers, exporter_of(scenario, chunk.number), DCGM_JOB),
-            ):
-                # the exporter's own labels hold its pod, not that of the server
-                kube = scenario.pool.image is not None and job == JOB
-                more = pod_of(scenario, chunk.number) if kube else {}
-                for answer in answers:
-                    file.writelines(_samples(answer, instance, job, more))
+            target = {"instance": instance_of(scenario, chunk.number), "job": JOB}
+            if scenario.pool.image is not None:
+                target |= pod_of(scenario, chunk.number)
+            for row in chunk.scrapes.iter_rows(named=True):
+                file.writelines(f"{line} {row['time'].timestamp():.3f}\n"
+                                for line in _samples(row, target))  # fmt: skip
         file.writelines(container_info(scenario))
         file.write("# EOF\n")
     return path
@@ -96,18 +63,28 @@ def container_info(scenario: Scenario) -> Iterator[str]:
                 at += scenario.scrape.interval
 
 
-def _samples(answer: Scraped, instance: str, job: str, more: Mapping[str, str]) -> Iterator[str]:
-    """The lines of one scrape, with the labels that discovery gives the target."""
-    at = f"{answer.time.timestamp():.3f}"
-    target_labels = {"instance": instance, "job": job, **more}
-    labels = ",".join(f'{name}="{value}"' for name, value in target_labels.items())
-    yield f"up{{{labels}}} {int(answer.status == 200)} {at}\n"
-    if answer.status != 200:
+def _samples(row: Mapping[str, Any], target: Mapping[str, str]) -> Iterator[str]:
+    """The series of one scrape, with the labels that discovery gives the target."""
+
+    def line(name: str, value: float, **own: str) -> str:
+        labels = ",".join(f'{k}="{v}"' for k, v in {**own, **target}.items())
+        return f"{name}{{{labels}}} {value!r}"
+
+    yield line("up", float(row["ok"] or row["reason"] == STATS_DISABLED))
+    if not row["ok"]:
         return
-    for line in answer.body.splitlines():
-        if not line or line.startswith("#"):
-            continue
-        series, _, value = line.rpartition(" ")
-        name, brace, rest = series.partition("{")
-        inside = f"{rest[:-1].rstrip(',')}," if brace and rest != "}" else ""
-        yield f"{name}{{{inside}{labels}}} {value} {at}\n"
+    engine = {"engine": row["engine"], "model_name": row["model_name"]}
+    for metric in REGISTRY:
+        name, column = metric.wire_name, metric.column
+        own = {**(engine if name.startswith("vllm:") else {}), **dict(metric.labels)}
+        if metric.type == "info":
+            yield line(name, 1.0, **{"engine": row["engine"], **orjson.loads(row[column])})
+        elif metric.type != "histogram" and row[column] is not None:
+            yield line(name, row[column], **own)
+        elif metric.type == "histogram":
+            edges, counts = (row.get(f"{column}_{part}") or () for part in ("edges", "buckets"))
+            for edge, count in zip(edges, counts, strict=True):
+                le = "+Inf" if edge == float("inf") else repr(edge)
+                yield line(f"{name}_bucket", count, **own, le=le)
+            yield line(f"{name}_sum", row[f"{column}_sum"], **own)
+            yield line(f"{name}_count", row[f"{column}_count"], **own)

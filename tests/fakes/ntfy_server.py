@@ -10,7 +10,7 @@ import json
 import re
 from typing import Any
 
-from driftwatch.fleet.loopback import Answer, LoopbackServer, Request
+from fakes.loopback import Answer, LoopbackServer, Request
 
 TOPIC = "canary-topic"
 _TOPIC = re.compile(r"[-_A-Za-z0-9]{1,64}")

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from jsonschema import Draft202012Validator
 
-from driftwatch.fleet.loopback import Answer, LoopbackServer, Request
+from fakes.loopback import Answer, LoopbackServer, Request
 
 ALERTS_PATH = "/v2/enqueue"
 LARGEST_BYTES = 512 * 1024

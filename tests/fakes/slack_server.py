@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from driftwatch.fleet.loopback import Answer, LoopbackServer, Request
+from fakes.loopback import Answer, LoopbackServer, Request
 from fakes.slack_blocks import mentions, refusal
 
 TOKEN_PATH = "/services/T0000/B0000/canary-slack-token"

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import parse_qsl
 
-from driftwatch.fleet.loopback import Answer, LoopbackServer, Request
+from fakes.loopback import Answer, LoopbackServer, Request
 from fakes.slack_blocks import mentions, refusal
 from fakes.slack_socket import SlackSocket
 

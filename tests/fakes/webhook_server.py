@@ -8,8 +8,8 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from driftwatch.fleet.loopback import Answer, LoopbackServer, Request
 from driftwatch.receivers.webhook import IDEMPOTENCY_HEADER, SIGNATURE_HEADER, signature
+from fakes.loopback import Answer, LoopbackServer, Request
 
 HOOK_PATH = "/hooks/canary-webhook-token"
 

@@ -14,6 +14,7 @@ from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from fakes.loopback import Answer, LoopbackServer, Request
 from fakes.prometheus_api import PrometheusApi, Series
 from pytest import MonkeyPatch
 
@@ -21,7 +22,6 @@ from driftwatch.clock import ManualClock
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.schema import Source
-from driftwatch.fleet.loopback import Answer, LoopbackServer, Request
 from driftwatch.pipeline.plan import Plan, Pool
 from driftwatch.receivers.webhook import WebhookSender
 from driftwatch.service.configuration import plan_of_rules

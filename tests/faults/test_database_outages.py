@@ -10,6 +10,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
+from fakes.loopback import Answer, Request
 from fakes.postgres_server import PostgresServer
 from kill_rounds.judge import RECEIVERS, Inbox
 from kill_rounds.world import TICKS, Place, live, service_of, time_of
@@ -17,7 +18,6 @@ from sqlalchemy import Connection, event
 
 from driftwatch.clock import ManualClock
 from driftwatch.errors import StoreError
-from driftwatch.fleet.loopback import Answer, Request
 from driftwatch.store.store import Store
 from tests.outbox import undelivered_count
 

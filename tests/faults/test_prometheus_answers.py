@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fakes.loopback import Answer
 from open_incident_cases import (
     BACK,
     END,
@@ -18,8 +19,6 @@ from open_incident_cases import (
     fleet,
     stories,
 )
-
-from driftwatch.fleet.loopback import Answer
 
 HUGE = '{"status":"success","data":"' + 30 * 2**20 * "x" + '"}'
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.loopback import Answer, LoopbackServer, Request
 from fakes.pagerduty_server import ROUTING_KEY, PagerdutyServer
 from fakes.slack_server import TOKEN_PATH, SlackServer
 from fakes.slack_workspace import BOT_TOKEN, SlackWorkspace
@@ -19,7 +20,6 @@ from fakes.smtp_server import SmtpServer
 from page_cases import AT, CAP
 
 from driftwatch.clock import ManualClock
-from driftwatch.fleet.loopback import Answer, LoopbackServer, Request
 from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.model import Transition
 from driftwatch.receivers.registry import build_senders

@@ -12,6 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from fakes.loopback import Answer, Request
 from fakes.postgres_server import PostgresServer
 from open_incident_cases import (
     BEGIN,
@@ -25,7 +26,6 @@ from open_incident_cases import (
 from process_cases import Process, until
 
 from driftwatch.clock import SystemClock
-from driftwatch.fleet.loopback import Answer, Request
 
 pytestmark = pytest.mark.kill
 

@@ -113,27 +113,60 @@ def run(seed: int, count: int = 60, seats: int = 4) -> Run:
     return Run(requests, steps, rejected)
 
 
+# what is booked of a step or a request, with the labels that a metric has beside model and engine
+_COUNTERS = (
+    *("num_preemptions", "prefix_cache_queries", "prefix_cache_hits", "prompt_tokens"),
+    *("generation_tokens", "external_prefix_cache_hits"),
+)
+_GAUGES = ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")
+_LABELLED = (
+    (Gauge, "num_requests_waiting_by_reason", "reason", ("capacity", "deferred")),
+    (Gauge, "engine_sleep_state", "sleep_state", ("awake",)),
+    (Counter, "request_success", "finished_reason", ("stop", "length", "abort")),
+    (Counter, "prompt_tokens_by_source", "source",
+        ("local_compute", "local_cache_hit", "external_kv_transfer")),
+)  # fmt: skip
+_HISTOGRAMS = {
+    "request_prompt_tokens": "prompt_tokens",
+    "request_generation_tokens": "generation_tokens",
+    "iteration_tokens_total": "iteration_tokens",
+    "time_to_first_token_seconds": "ttft_seconds",
+    "inter_token_latency_seconds": "itl_seconds",
+    "request_time_per_output_token_seconds": "tpot_seconds",
+    "e2e_request_latency_seconds": "e2e_seconds",
+    "request_queue_time_seconds": "queue_seconds",
+    "request_prefill_time_seconds": "prefill_seconds",
+    "request_decode_time_seconds": "decode_seconds",
+}
+
+
 class BookedServer:
     """vLLM 0.32's logger for one engine: ``record`` once a step."""
 
     def __init__(self, server: Any, model_name: str = "m") -> None:
         self.registry = CollectorRegistry()
-        self._labels = {"model_name": model_name, "engine": "0"}
-        edges = server.finite_edges()
-        self._edges = edges
-        names = ["model_name", "engine"]
+        own = {"model_name": model_name, "engine": "0"}
         self.metrics: dict[str, Any] = {}
-        for family in server.style.families:
-            own = [*names[: 2 if family.scope == "engine" else 1]]
-            labels = [*own, *([family.label] if family.label else [])]
-            kind = {"counter": Counter, "gauge": Gauge, "histogram": Histogram}[family.type]
-            more = {"buckets": edges[family.name]} if family.type == "histogram" else {}
-            metric = kind(family.name, family.help, labels, registry=self.registry, **more)
-            for value in family.label_values:
-                given = {name: self._labels[name] for name in own}
-                given |= {family.label: value} if family.label else {}
-                key = family.name.removeprefix("vllm:") + (f"/{value}" if value else "")
-                self.metrics[key] = metric.labels(**given)
+
+        def make(kind: Any, name: str, label: str = "", values: tuple[str, ...] = (), **more: Any):
+            labels = [*own, *([label] if label else [])]
+            metric = kind(f"vllm:{name}", name, labels, registry=self.registry, **more)
+            for value in values or ("",):
+                given = own | ({label: value} if label else {})
+                self.metrics[f"{name}/{value}" if value else name] = metric.labels(**given)
+
+        for name in _COUNTERS:
+            make(Counter, name)
+        for name in _GAUGES:
+            make(Gauge, name)
+        for kind, name, label, values in _LABELLED:
+            make(kind, name, label, values)
+        for name, column in _HISTOGRAMS.items():
+            make(Histogram, name, buckets=server.edges()[column])
+        rejected = Counter(
+            "vllm:admission_rejections", "-", ["model_name", "reason"], registry=self.registry
+        )
+        self.rejected = rejected.labels(model_name=model_name, reason="max_num_queued_reqs")
         self.metrics["engine_sleep_state/awake"].set(1)
 
     def record(self, step: Step) -> None:
@@ -147,13 +180,11 @@ class BookedServer:
         for r in step.admitted:
             m["prefix_cache_queries"].inc(r.prompt)
             m["prefix_cache_hits"].inc(r.cached)
-            m["prompt_tokens_cached_by_source/device"].inc(r.cached)
         if not step.outputs:
             return
         m["num_preemptions"].inc(step.preempted)
         first = [r for r in step.outputs if r.token_times[0] == step.end]
         m["prompt_tokens"].inc(sum(r.prompt for r in first))
-        m["prompt_tokens_cached"].inc(sum(r.cached for r in first))
         m["prompt_tokens_by_source/local_cache_hit"].inc(sum(r.cached for r in first))
         m["prompt_tokens_by_source/local_compute"].inc(sum(r.prompt - r.cached for r in first))
         m["generation_tokens"].inc(len(step.outputs))
@@ -176,21 +207,15 @@ class BookedServer:
         m[f"request_success/{'length' if r.generation >= asked else 'stop'}"].inc()
         m["e2e_request_latency_seconds"].observe(r.end - r.arrival)
         m["request_queue_time_seconds"].observe(r.scheduled - r.arrival)
-        m["request_inference_time_seconds"].observe(r.end - r.scheduled)
         m["request_prefill_time_seconds"].observe(r.token_times[0] - r.scheduled)
         m["request_decode_time_seconds"].observe(r.end - r.token_times[0])
         mean = (r.end - r.token_times[0]) / (r.generation - 1) if r.generation > 1 else 0.0
         m["request_time_per_output_token_seconds"].observe(mean)
         m["request_prompt_tokens"].observe(r.prompt)
         m["request_generation_tokens"].observe(r.generation)
-        m["request_max_num_generation_tokens"].observe(r.generation)
-        m["request_params_n"].observe(1)
-        m["request_params_max_tokens"].observe(asked)
-        m["request_num_preemptions"].observe(r.preemptions)
-        m["request_prefill_kv_computed_tokens"].observe(r.prompt - r.cached)
 
-    def reject(self, reason: str) -> None:
-        self.metrics[f"admission_rejections/{reason}"].inc()
+    def reject(self) -> None:
+        self.rejected.inc()
 
     def page(self) -> str:
         return generate_latest(self.registry).decode()
@@ -237,6 +262,7 @@ def scrape_rows(run: Run, server: Any, times: np.ndarray) -> pl.DataFrame | None
     """Step counters by counting every step anew for each scrape."""
     if not len(times):
         return None
+    edges = server.edges()
     rows = []
     for time in times:
         steps = [s for s in run.steps if s.end <= time]
@@ -263,10 +289,12 @@ def scrape_rows(run: Run, server: Any, times: np.ndarray) -> pl.DataFrame | None
                 "steps_all": len(steps),
                 "busy_seconds": 0.05 * len(steps),
                 "iteration_tokens_sum": float(sum(iteration)),
-                "iteration_tokens_buckets": _cumulative(iteration, server.iteration_tokens_edges),
+                "iteration_tokens_buckets": _cumulative(
+                    iteration, server.edges()["iteration_tokens"]
+                ),
                 "itl_seconds_sum": itl_sum,
                 "itl_seconds_count": len(itls),
-                "itl_seconds_buckets": _cumulative(itls, server.itl_edges),
+                "itl_seconds_buckets": _cumulative(itls, edges["itl_seconds"]),
                 "prompt_tokens": sum(r.prompt for _, r in firsts),
                 "prompt_tokens_computed": sum(r.prompt - r.cached for _, r in firsts),
                 "generation_tokens": sum(len(s.outputs) for s in steps),

@@ -60,7 +60,7 @@ def one_server(name: str, number: int = 0, seed: int = 1, after: float = AFTER) 
 
 def whole_run(made: Scenario, number: int = 0, seed: int = 1) -> Chunk:
     """One server of a scenario of at most a day."""
-    run = ServerRun(made, seed, number, PoolTraffic.of(made, seed), pages=False)
+    run = ServerRun(made, seed, number, PoolTraffic.of(made, seed))
     (chunk,) = run.chunks()
     return chunk
 

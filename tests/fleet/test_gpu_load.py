@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 import numpy as np
 import polars as pl
 import pytest
+from fakes.dcgm_pages import FakeGpu, dcgm_page
 from polars.testing import assert_frame_equal
 
 from driftwatch.collect.dcgm.pages import DcgmBatch
 from driftwatch.collect.pages.text import SeriesCache
-from driftwatch.fleet.dcgm_pages import FakeGpu, workload
-from driftwatch.fleet.gpus import BOARDS, GpuLoad, board, dcgm_text, gpu_load, gpu_rows, work_of
+from driftwatch.fleet.gpus import BOARDS, GpuLoad, board, gpu_load, gpu_rows, work_of
 from driftwatch.simulate.hardware import gpu, model
 
 EPOCH = datetime(2026, 3, 1, tzinfo=UTC)
@@ -41,22 +41,18 @@ def told(load: GpuLoad, name: str) -> list[float]:
     return [float(value) for value in load.values[f"DCGM_FI_{name}"]]
 
 
-@pytest.mark.parametrize("label", ["hostname"])
-def test_the_text_is_read_as_the_frame(label: str) -> None:
-    rows = scrapes([0.0, 0.4, 1.0], [0.0, 500.0, 9000.0], [0.0, 8.0, 64.0])
-    load = gpu_load(H100, WORK, EPOCH, rows)
-    gpus = [
-        (FakeGpu(i, f"GPU-{i}", H100.model_name, workload=workload("ml", "chat-0")), load)
-        for i in range(2)
-    ]
+def test_the_rows_are_what_the_exporters_pages_are_read_as() -> None:
+    load = gpu_load(H100, WORK, EPOCH, scrapes([0.0, 0.4, 1.0], [0.0, 500.0, 9e3], [0, 8, 64]))
+    uuids = ["GPU-0", "GPU-1"]
     batch = DcgmBatch(SeriesCache())
     for row, micros in enumerate(load.micros):
-        page = dcgm_text(gpus, row, "node-1", label)
+        values = {name: float(series[row]) for name, series in load.values.items()}
+        gpus = [FakeGpu(n, uuid, H100.model_name, values=values) for n, uuid in enumerate(uuids)]
         at = datetime.fromtimestamp(micros / 1e6, UTC)
-        assert batch.add("node-1:9400", at, page.encode())
+        assert batch.add("node-1:9400", at, dcgm_page(gpus, "node-1").encode())
     frame, problems = batch.finish()
     assert not problems
-    assert_frame_equal(gpu_rows(gpus, "node-1:9400", "node-1", label), frame)
+    assert_frame_equal(gpu_rows(load, uuids, H100.model_name, "node-1:9400", "node-1"), frame)
     assert frame["hostname"].unique().to_list() == ["node-1"]
 
 

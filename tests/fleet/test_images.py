@@ -30,7 +30,7 @@ def scenario(image: str | None) -> Scenario:
 
 def lines(made: Scenario, folder: Path) -> list[str]:
     folder.mkdir()
-    return write_openmetrics(made, generate(made, 1, pages=True), folder).read_text().splitlines()
+    return write_openmetrics(made, generate(made, 1), folder).read_text().splitlines()
 
 
 def test_a_prometheus_has_the_image_in_kube_state_metrics_alone(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from fakes.dcgm_exporter import DcgmExporter
+from fakes.dcgm_pages import FakeGpu, dcgm_page, workload
 from fakes.exposition_server import read_pages
 from fakes.prometheus_server import PrometheusServer, backfill
 
@@ -18,7 +19,6 @@ from driftwatch.collect.dcgm.pages import DcgmPagesSource
 from driftwatch.collect.dcgm.prometheus import DcgmPrometheusSource
 from driftwatch.collect.gpus import GPU_FIELDS
 from driftwatch.collect.prometheus.client import PrometheusAsker
-from driftwatch.fleet.dcgm_pages import FakeGpu, dcgm_page, workload
 from driftwatch.service.configuration import sources_of
 from driftwatch.settings import Settings
 

@@ -72,7 +72,7 @@ def test_a_simulated_fleets_page_is_the_same(tmp_path: Path) -> None:
     draw = Draw("short-wedge", 5, WEDGED, "shipped")
     case = fleets.made(draw, tmp_path)
     scenario = Scenario.model_validate(draw.scenario)
-    text = write_openmetrics(scenario, generate(scenario, draw.seed, pages=True), tmp_path)
+    text = write_openmetrics(scenario, generate(scenario, draw.seed), tmp_path)
     words = ["promtool", "tsdb", "create-blocks-from", "openmetrics", text, tmp_path / "blocks"]
     subprocess.run(words, check=True, capture_output=True)
     ours, theirs = both_ways(case, tmp_path / "blocks", 15.0)

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 from fakes.alertmanager import BINARY, Alertmanager, NotificationServer
+from fakes.loopback import Answer, LoopbackServer, Request
 from page_cases import CAP, CASES, Case
 from receiver_cases import acknowledged, message, refused
 
-from driftwatch.fleet.loopback import Answer, LoopbackServer, Request
 from driftwatch.receivers.alertmanager import AlertmanagerSender
 from driftwatch.receivers.alerts import labels_of, webhook_document
 from driftwatch.receivers.sender import Message

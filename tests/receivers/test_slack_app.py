@@ -204,7 +204,7 @@ def test_a_missing_scope_is_named(slack: SlackWorkspace) -> None:
 def test_a_login_page_is_not_slack(slack: SlackWorkspace) -> None:
     from collections import deque
 
-    from driftwatch.fleet.loopback import Answer
+    from fakes.loopback import Answer
 
     for body in ("<html>log in</html>", "[]", '{"error": "x"}', ""):
         slack.failing["chat.postMessage"] = deque([Answer(200, body)])

@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fakes.loopback import Answer
 from fakes.slack_workspace import BOT_TOKEN, SlackWorkspace
 from page_cases import CAP
 from slack_cases import CHANNEL, sender, told, workspace
 
 from driftwatch.errors import DeliveryError
-from driftwatch.fleet.loopback import Answer
 from driftwatch.receivers.slack_api import LIMITS, SlackApi
 
 PACKAGE = Path(__file__).resolve().parents[2] / "driftwatch"

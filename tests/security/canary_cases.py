@@ -11,9 +11,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from fakes.loopback import Answer, LoopbackServer, Request
 from page_cases import CAP
 
-from driftwatch.fleet.loopback import Answer, LoopbackServer, Request
 from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.model import Transition
 from driftwatch.store import Store, TickRecord

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.loopback import LoopbackServer
 from fakes.pagerduty_server import ROUTING_KEY
 from fakes.slack_workspace import BOT_TOKEN
 from page_cases import AT, CAP
 from structlog.testing import capture_logs
 
 from driftwatch.clock import ManualClock
-from driftwatch.fleet.loopback import LoopbackServer
 from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.model import Transition
 from driftwatch.receivers.registry import build_senders

@@ -8,11 +8,11 @@ from pathlib import Path
 import polars as pl
 from checkup_cases import COMPLETE, NOW, ago, page_text, plan_with, scrapes_of, targets_of, trouble
 from fakes.dcgm_exporter import DcgmExporter
+from fakes.dcgm_pages import FAMILIES, FakeGpu, dcgm_page, workload
 
 from driftwatch.collect.dcgm.pages import DcgmPagesSource
 from driftwatch.doctor.checks import Check, Checkup
 from driftwatch.doctor.checkup import Inputs, checkup
-from driftwatch.fleet.dcgm_pages import FAMILIES, FakeGpu, dcgm_page, workload
 from driftwatch.pipeline.plan import Pool
 
 

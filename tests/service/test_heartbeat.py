@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.loopback import Answer, LoopbackServer, Request
 from service_cases import FrameSource, shipped_plan
 from structlog.testing import capture_logs
 
 from driftwatch.clock import ManualClock
 from driftwatch.collect.schema import Collected, Source, scrape_frame
 from driftwatch.errors import Unavailable
-from driftwatch.fleet.loopback import Answer, LoopbackServer, Request
 from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.model import Incident, Target, TargetKey, Transition
 from driftwatch.pipeline.incidents import incident_key

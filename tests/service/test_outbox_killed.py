@@ -7,10 +7,10 @@ import subprocess
 import sys
 import time
 
+from fakes.loopback import Answer, LoopbackServer, Request
 from outbox_cases import commit, planned
 
 from driftwatch.clock import SystemClock
-from driftwatch.fleet.loopback import Answer, LoopbackServer, Request
 from driftwatch.receivers.webhook import IDEMPOTENCY_HEADER, WebhookSender
 from driftwatch.service.outbox import Outbox
 from driftwatch.service.own_metrics import OwnMetrics

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fakes.loopback import Answer, LoopbackServer, Request
 from reload_cases import FIRST, LAST, Edited, recorded, rule
 
-from driftwatch.fleet.loopback import Answer, LoopbackServer, Request
 from tests.outbox import undelivered_count
 
 CONFIG = """\

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 from fakes.alertmanager import BINARY, Alertmanager, NotificationServer
+from fakes.loopback import Answer, LoopbackServer, Request
 from page_cases import AT, CAP
 from prometheus_client import CollectorRegistry, generate_latest
 
 from driftwatch.clock import SystemClock
-from driftwatch.fleet.loopback import Answer, LoopbackServer, Request
 from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.model import Incident
 from driftwatch.receivers.alertmanager import AlertmanagerSender

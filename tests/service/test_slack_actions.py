@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.loopback import Answer
 from fakes.slack_workspace import APP_TOKEN, BOT_TOKEN, Posted, SlackWorkspace
 from page_cases import AT, CAP
 
 from driftwatch.clock import ManualClock
-from driftwatch.fleet.loopback import Answer
 from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.model import Incident, Transition
 from driftwatch.receivers.registry import build_senders

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from driftwatch.cli.main import EXIT_PROBLEM
-from driftwatch.cli.options import Duration
 from driftwatch.cli.output import encodable
 from driftwatch.errors import UsageError
 
@@ -54,8 +53,6 @@ next:    driftwatch watch http://HOST:8000/metrics      on your own server
     metavar="DIR",
     help="Write the scenario's recording, truth and configuration here.",
 )
-@click.option("--live", is_flag=True, help="Serve the scenario's /metrics over HTTP until it ends.")
-@click.option("--for", "length", type=Duration(), help="With --live: end after this long.")
 @click.option(
     "--jobs", type=click.IntRange(min=1), help="Processes that simulate (default: one per core)."
 )
@@ -65,8 +62,6 @@ def command(
     listed: bool,
     seed: int | None,
     folder: Path | None,
-    live: bool,
-    length: timedelta | None,
     jobs: int | None,
 ) -> None:
     """Play a recorded server, minute by minute, and show the page on-call gets.
@@ -81,7 +76,6 @@ def command(
 
         list_scenarios()
         return
-    seconds = None if length is None else length.total_seconds()
     if scenario is None:
         _play_recorded(fast)
         return
@@ -97,10 +91,6 @@ def command(
         jobs = processes() if chosen.servers * chosen.duration > 86_400 else 1
     if folder is not None:
         write_scenario(chosen, seed, folder, jobs)
-    elif live:
-        from driftwatch.cli.demo.live import serve_scenario
-
-        serve_scenario(chosen, seed, for_seconds=seconds)
     else:
         pause = 0.0 if fast or not sys.stdout.isatty() else 1.0
         fulfilled = play_scenario(chosen, scenario, seed, jobs=jobs, pause=pause)
@@ -118,24 +108,14 @@ def _check(options: Mapping[str, Any]) -> None:
     of_scenario = any(options[name] is not None for name in ("seed", "jobs", "folder"))
     contradictions = (
         (
-            scenario is None and (of_scenario or options["live"]),
-            "--seed, --jobs, --write and --live need --scenario",
+            scenario is None and of_scenario,
+            "--seed, --jobs and --write need --scenario",
             "driftwatch demo --list",
         ),
         (
             options["listed"] and scenario is not None,
             "give --list or --scenario, not both",
             "--list shows the names",
-        ),
-        (
-            options["folder"] is not None and options["live"],
-            "give --write or --live, not both",
-            "--write makes files, --live serves",
-        ),
-        (
-            not options["live"] and options["length"] is not None,
-            "--for needs --live",
-            "add --live",
         ),
     )
     if wrong := [(what, fix) for holds, what, fix in contradictions if holds]:

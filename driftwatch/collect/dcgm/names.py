@@ -79,11 +79,11 @@ class Gpu(NamedTuple):
     uuid: str
     pci_bus_id: str | None
     gpu_model: str | None
-    mig_profile: str | None
-    mig_instance: str | None
-    namespace: str | None
-    pod: str | None
-    container: str | None
+    mig_profile: str | None = None
+    mig_instance: str | None = None
+    namespace: str | None = None
+    pod: str | None = None
+    container: str | None = None
     cluster: str | None = None
 
     @property

@@ -1,11 +1,14 @@
-"""Histories against vLLM's own way of booking, and their two renderings against each other."""
+"""Simulated scrapes against vLLM's own way of booking and a recorded page."""
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
+from pathlib import Path
 
 import numpy as np
 import polars as pl
+import pytest
 from booked_by_hand import (
     CONFIGURATION,
     BookedServer,
@@ -18,7 +21,8 @@ from polars.testing import assert_frame_equal
 
 from driftwatch.collect.pages.foreign import STATS_DISABLED
 from driftwatch.collect.pages.parser import PageParser
-from driftwatch.fleet.metrics.history import MetricHistory
+from driftwatch.errors import ImpossibleConfiguration
+from driftwatch.fleet.metrics import ServerScrapes, Tally
 from driftwatch.fleet.server import Server
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.disturbance import Disturbance
@@ -34,53 +38,30 @@ def server(**more: object) -> Server:
     return Server("host:8000", "m", CONFIGURATION, **more)  # type: ignore[arg-type]
 
 
-def vllm_lines(page: str) -> list[str]:
-    """Without what says when it was made, and without what is not the logger's."""
-    return [
-        line
-        for line in page.splitlines()
-        if "vllm:" in line and "_created" not in line and "cache_config_info" not in line
-    ]
-
-
-def pages(history: MetricHistory) -> list[str]:
-    return [answer.body for answer in history.answers()]
-
-
-def parsed(history: MetricHistory) -> pl.DataFrame:
-    """The scrapes as driftwatch's parser reads their text."""
-    batch = PageParser().batch()
-    for answer in history.answers():
-        if answer.status == 200:
-            batch.add(history.server.instance, answer.time, answer.body.encode())
-        else:
-            batch.fail(history.server.instance, answer.time, f"no answer: {answer.body}")
-    found = batch.finish()
-    assert not [p for p in found.problems if p.reason != STATS_DISABLED]
-    return found.frame
+# of a page that was booked by hand nobody knows when its process began, and how it is configured
+OF_THE_PROCESS = (
+    "time", "cache_config", "several_api_servers", "process_start_time_seconds", "created_seconds",
+)  # fmt: skip
 
 
 @settings(max_examples=5, deadline=None)
-@example(seed=440, every=0.7, custom=False)  # it drew a prompt over max_model_len
-@given(
-    seed=st.integers(0, 2**32),
-    every=st.sampled_from([0.7, 5.0]),
-    custom=st.booleans(),
-)
-def test_a_page_is_what_vllm_books_one_by_one(seed: int, every: float, custom: bool) -> None:
-    buckets = {"request_latency": (0.5, 2.0, 9.0), "time_to_first_token_seconds": (0.2, 1.0)}
-    s = server(custom_histogram_buckets=buckets if custom else {})
+@example(seed=440, every=0.7, other=False)  # it drew a prompt over max_model_len
+@given(seed=st.integers(0, 2**32), every=st.sampled_from([0.7, 5.0]), other=st.booleans())
+def test_a_row_is_what_vllm_books_one_by_one(seed: int, every: float, other: bool) -> None:
+    s = server(other_buckets=other)
     done = run(seed)
     end = done.steps[-1].end
     times = np.arange(every, end + every, every)
-    history = MetricHistory(s, EPOCH)
+    history = ServerScrapes(s, EPOCH)
     middle = float(times[len(times) // 2])  # told in two parts, cut between requests' tokens
     history.add(outcome(done, s, times[times <= middle], -1.0, middle))
-    assert len(history) <= np.sum(times <= middle)
+    early = history.take()
+    assert len(early) <= np.sum(times <= middle)
     history.add(outcome(done, s, times[times > middle], middle, np.inf))
-    assert len(history) == len(times)
+    rows = pl.concat([early, history.take()])
+    assert len(rows) == len(times) and rows["ok"].all()
 
-    booked, texts = BookedServer(s), pages(history)
+    booked, parser = BookedServer(s), PageParser()
     told = iter(done.steps)
     step = next(told, None)
     rejected = list(done.rejected)
@@ -90,61 +71,86 @@ def test_a_page_is_what_vllm_books_one_by_one(seed: int, every: float, custom: b
             step = next(told, None)
         while rejected and rejected[0][0] <= time:
             rejected.pop(0)
-            booked.reject("max_num_queued_reqs")
-        assert vllm_lines(texts[number]) == vllm_lines(booked.page())
-
-
-def test_the_text_is_read_as_the_frame() -> None:
-    s = server()
-    done = run(7)
-    history = MetricHistory(s, EPOCH)
-    history.add(outcome(done, s, np.arange(1.0, 40.0, 1.5), -1.0, np.inf))
-    frame = history.scrape_frame()
-    assert frame["ok"].all()
-    assert_frame_equal(parsed(history), frame)
+            booked.reject()
+        page = parser.parse("host:8000", EPOCH, booked.page().encode())
+        assert not page.problems
+        assert_frame_equal(rows[number].drop(OF_THE_PROCESS), page.frame.drop(OF_THE_PROCESS))
 
 
 def test_a_restart_and_stats_switched_off() -> None:
     first, done = server(), run(1)
-    history = MetricHistory(first, EPOCH)
+    history = ServerScrapes(first, EPOCH)
     times = np.arange(1.0, 15.0)
     history.add(outcome(done, first, times, -1.0, np.inf))
     history.fail([15.0, 16.0])
     shorter = SchedulerConfiguration(
         max_num_seqs=4, max_num_batched_tokens=512, num_gpu_blocks=1024, max_model_len=2048
     )
-    second = Server(
-        "host:8000",
-        "m",
-        shorter,
-        custom_histogram_buckets={"request_tokens": (9, 99), "vllm:request_params_n": (4,)},
-    )
+    second = Server("host:8000", "m", shorter)
     history.restart(second, 16.5)
     later = outcome(done, second, times, -1.0, np.inf)
     later.scrapes = later.scrapes.with_columns(pl.col("time_seconds") + 17.0)
     moved = [name for name in later.requests.columns if name.endswith("_seconds")]
     later.requests = later.requests.with_columns(pl.col(moved) + 17.0)
     history.add(later)
-    frame = history.scrape_frame()
-    assert_frame_equal(parsed(history), frame)
+    frame = history.take()
     assert frame["ok"].to_list() == [True] * 14 + [False] * 2 + [True] * 14
     assert frame["cache_config"].drop_nulls().n_unique() == 2
     started = frame["process_start_time_seconds"].drop_nulls()
     assert started[-1] - started[0] == 16.5 + 60.0
     generated = frame["generation_tokens_total"].drop_nulls().to_list()
     assert generated[14] == generated[0] < generated[13]
-    assert frame["prompt_tokens_edges"][-1].to_list() == [9.0, 99.0, np.inf]
-    assert 'vllm:request_params_n_bucket{engine="0",le="4.0"' in pages(history)[-1]
-    history.drop()
+    assert frame["prompt_tokens_edges"][-1].to_list()[-3:] == [1000.0, 2000.0, np.inf]
     history.restart(Server("host:8000", "m", shorter, log_stats=False), 40.0)
     history.add(outcome(done, second, times, -1.0, np.inf))
-    off = history.scrape_frame()
+    off = history.take()
     assert off["reason"].unique().to_list() == [STATS_DISABLED]
     assert off["engine"].unique().to_list() == ["0"]
-    assert not any("vllm:" in answer.body for answer in history.answers())
 
 
-def simulated(seed: int, chunks: list[float]) -> MetricHistory:
+def test_a_recorded_server_shows_what_a_simulated_one_does(shared_data: Path) -> None:
+    """The page of a real vLLM 0.32: the same columns, edges and labels of its configuration."""
+    body = (shared_data / "vllm-0.32" / "metrics_after_main_run.txt").read_bytes()
+    (real,) = PageParser().parse("host:8000", EPOCH, body).frame.iter_rows(named=True)
+    labels = json.loads(real["cache_config"])
+    size = int(labels["block_size"])
+    blocks = int(labels["kv_cache_size_tokens"]) // size
+    length = int(blocks / float(labels["kv_cache_max_concurrency"]) * size)
+    configuration = SchedulerConfiguration(
+        64, 1024, num_gpu_blocks=blocks, block_size=size, max_model_len=length
+    )
+    like = Server("host:8000", real["model_name"], configuration)
+    history = ServerScrapes(like, EPOCH)
+    history.add(outcome(run(3), like, np.array([50.0]), -1.0, np.inf))
+    (made,) = history.take().iter_rows(named=True)
+    assert {n for n, v in made.items() if v is None} == {n for n, v in real.items() if v is None}
+    for name in (n for n in made if n.endswith("_edges")):
+        assert made[name] == real[name], name
+    same = json.loads(made["cache_config"])
+    differ = {name for name in labels.keys() | same.keys() if labels.get(name) != same.get(name)}
+    assert differ == {"kv_cache_memory_bytes"}  # how much memory it was given
+
+
+def test_a_server_that_cannot_be_is_refused_with_every_reason() -> None:
+    with pytest.raises(ImpossibleConfiguration) as refused:
+        Server("h:1", "m", SchedulerConfiguration(8, 4)).edges()
+    assert len(refused.value.problems) == 3
+    text = str(refused.value)
+    for word in ("max_num_batched_tokens", "max_model_len", "num_gpu_blocks"):
+        assert word in text
+
+
+def test_an_edge_belongs_to_its_bucket_and_a_tally_goes_on() -> None:
+    tally = Tally((1.0, 100.0))
+    first = tally.book(np.array([0, 1, 1]), np.array([1.0, 100.0, 100.5]), 3)
+    assert first[:2].tolist() == [[1, 1, 1, 1.0], [1, 2, 3, 201.5]]
+    assert tally.book(np.array([1]), np.array([2.0]), 2).tolist() == [
+        [1, 2, 3, 201.5],
+        [1, 3, 4, 203.5],
+    ]
+
+
+def simulated(seed: int, chunks: list[float]) -> pl.DataFrame:
     """A real engine under preemption, time-outs and a queue limit, told chunk by chunk."""
     rng = np.random.default_rng(seed)
     configuration = SchedulerConfiguration(
@@ -168,12 +174,12 @@ def simulated(seed: int, chunks: list[float]) -> MetricHistory:
             disturbance=Disturbance(jitter_sigma=0.1),
             seed=seed,
             timeout_seconds=15.0,
-            itl_edges=s.itl_edges,
-            iteration_tokens_edges=s.iteration_tokens_edges,
+            itl_edges=s.edges()["itl_seconds"],
+            iteration_tokens_edges=s.edges()["iteration_tokens"],
         ),
     )
     times = np.arange(1.0, 61.0)
-    history = MetricHistory(s, EPOCH)
+    history = ServerScrapes(s, EPOCH)
     before = 0.0
     for until in chunks:
         at = requests.arrival_seconds
@@ -182,14 +188,13 @@ def simulated(seed: int, chunks: list[float]) -> MetricHistory:
         history.add(outcome)
         before = until
     history.add(engine.advance())  # as a process ends: its first tokens are known then
-    assert len(history) == len(times)
-    return history
+    rows = history.take()
+    assert len(rows) == len(times)
+    return rows
 
 
 def test_a_real_engine_in_one_piece_and_in_many() -> None:
-    whole = simulated(1, [60.0])
-    frame = whole.scrape_frame()
-    assert_frame_equal(parsed(whole), frame)
+    frame = simulated(1, [60.0])
     last = frame.row(-1, named=True)
     assert last["preemptions_total"] > 0
     assert last["rejected_requests_total"] > 0
@@ -197,6 +202,6 @@ def test_a_real_engine_in_one_piece_and_in_many() -> None:
     assert last["ttft_seconds_count"] > last["finished_requests_total"] > 50
     assert last["ttft_seconds_count"] + last["itl_seconds_count"] == last["generation_tokens_total"]
     assert last["prompt_tokens_computed_total"] < last["prompt_tokens_total"]
-    pieces = simulated(1, [7.5, 7.6, 11.0, 23.25, 40.0, 60.0]).scrape_frame()
+    pieces = simulated(1, [7.5, 7.6, 11.0, 23.25, 40.0, 60.0])
     counts = [name for name in frame.columns if name.endswith(("_count", "_buckets", "_total"))]
     assert_frame_equal(pieces.select(counts), frame.select(counts))

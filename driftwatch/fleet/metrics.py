@@ -1,0 +1,373 @@
+"""The scrapes of a simulated server: what its engines counted, as rows of the scrape table.
+
+Booked as vLLM 0.32 does (v1/metrics/loggers.py): step counters as the engine tells them, time to
+first token when the first token is out, the rest of a request when it finishes. A request that is
+cancelled, timed out or refused leaves no observation but its time to first token.
+
+A scrape is told once every first token before it is known; the engine tells of a request when it
+ends. How many first tokens there were is known at once: each output token is either a request's
+first (time to first token) or follows another (inter-token latency).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from driftwatch.collect.pages.foreign import STATS_DISABLED
+from driftwatch.collect.registry import BY_COLUMN, REGISTRY
+from driftwatch.collect.schema import BUCKETS, SCRAPE_SCHEMA, TIME, empty_scrapes
+from driftwatch.fleet.server import READY_AFTER_SECONDS, KindColumns, Server
+from driftwatch.simulate.outcome import Outcome
+
+Floats = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.intp]
+
+REFUSED = "connection refused"
+# prometheus_client makes a family's children one after the other, 21 of them before the counter of
+# generated tokens, whose ``_created`` is read
+_CHILDREN_BEFORE, _APART_SECONDS = 21, 1e-5
+
+# column of the scrape table → the counter or gauge of the engine
+_SCRAPED: Mapping[str, str] = {
+    "running_requests": "running",
+    "waiting_capacity_requests": "waiting_capacity",
+    "waiting_deferred_requests": "waiting_deferred",
+    "kv_cache_usage_ratio": "kv_cache_usage_ratio",
+    "preemptions_total": "preemptions",
+    "prompt_tokens_total": "prompt_tokens",
+    "prompt_tokens_computed_total": "prompt_tokens_computed",
+    "generation_tokens_total": "generation_tokens",
+    "prefix_cache_queries_total": "prefix_queries_tokens",
+    "prefix_cache_hits_total": "prefix_hits_tokens",
+}
+_BESIDE = ("itl_seconds_count", "rejected_reqs", "rejected_tokens")
+_OF_STEPS = ("iteration_tokens", "itl_seconds")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Finished:
+    """Finished requests, sorted by their end; times in seconds on the simulation's clock."""
+
+    end: Floats
+    arrival: Floats
+    first_scheduled: Floats  # what a preempted request waits again is in prefill and decode
+    first_token: Floats
+    prompt: Floats  # tokens
+    generated: Floats  # tokens
+
+    def take(self, which: slice) -> Finished:
+        """Some of them."""
+        return Finished(*(getattr(self, f.name)[which] for f in fields(self)))
+
+    def followed_by(self, requests: pl.DataFrame) -> Finished:
+        """These and the finished ones of ended requests; equal ends keep their order."""
+        done = requests.filter(pl.col("status") == "finished")
+        new = [
+            done[name].cast(pl.Float64).to_numpy()
+            for name in (
+                *("end_seconds", "arrival_seconds", "first_scheduled_seconds"),
+                *("first_token_seconds", "prompt_tokens", "generated_tokens"),
+            )
+        ]
+        every = [np.concatenate([getattr(self, f.name), n]) for f, n in zip(fields(self), new)]  # noqa: B905
+        order = np.argsort(every[0], kind="stable")
+        return Finished(*(values[order] for values in every))
+
+
+def _tpot(f: Finished) -> Floats:
+    """Mean time per output token after the first; 0 where there is only one."""
+    intervals = f.generated - 1.0
+    decode = f.end - f.first_token
+    return np.divide(decode, intervals, out=np.zeros_like(decode), where=intervals > 0)
+
+
+# what a finished request adds to each histogram
+_AT_FINISH: Mapping[str, Callable[[Finished], Floats]] = {
+    "prompt_tokens": lambda f: f.prompt,
+    "generation_tokens": lambda f: f.generated,
+    "tpot_seconds": _tpot,
+    "e2e_seconds": lambda f: f.end - f.arrival,
+    "queue_seconds": lambda f: f.first_scheduled - f.arrival,
+    "prefill_seconds": lambda f: f.first_token - f.first_scheduled,
+    "decode_seconds": lambda f: f.end - f.first_token,
+}
+_AT_FIRST_TOKEN = "ttft_seconds"  # noqa: S105 - a column
+
+
+class Tally:
+    """One histogram as it grows: cumulative at any number of times.
+
+    ``edges``: finite, ascending, at most 255; a value equal to an edge is in that edge's bucket.
+    """
+
+    def __init__(self, edges: tuple[float, ...]) -> None:
+        self._edges = np.array(edges)
+        self._counts = np.zeros(len(edges) + 1)
+        self._sum = 0.0
+
+    def book(self, rows: Rows, values: Floats, how_many: int) -> Floats:
+        """Add observations and tell the histogram after each of the next times.
+
+        ``rows``: (observations,) ascending; number of the first time that sees it; ``values``:
+        (observations,) in the order in which they are made. Returns (how_many, edges + 2):
+        cumulative buckets with +Inf last, then the sum, which is added up in the order of the
+        observations as vLLM does.
+        """
+        width = len(self._counts)
+        booked = np.bincount(rows * width + self._buckets(values), minlength=how_many * width)
+        counts = booked.reshape(how_many, width).cumsum(axis=0) + self._counts
+        sums = np.concatenate([[self._sum], values]).cumsum()
+        until = np.searchsorted(rows, np.arange(how_many), side="right")
+        table = np.empty((how_many, width + 1))
+        np.cumsum(counts, axis=1, out=table[:, :-1])
+        table[:, -1] = sums[until]
+        if how_many:
+            self._counts = counts[-1]
+            self._sum = float(sums[-1])
+        return table
+
+    def _buckets(self, values: Floats) -> npt.NDArray[np.uint8]:
+        """How many edges each value is above: few edges, so faster than searching each value."""
+        buckets = np.zeros(len(values), dtype=np.uint8)
+        above = np.empty(len(values), dtype=np.bool_)
+        for edge in self._edges:
+            np.greater(values, edge, out=above)
+            buckets += above.view(np.uint8)
+        return buckets
+
+
+def _nothing() -> Floats:
+    return np.zeros(0)
+
+
+@dataclass(slots=True)
+class EngineHistory:
+    """One engine of a server process, from the start of the process on."""
+
+    server: Server
+    # what was told and not yet taken
+    times: Floats = field(default_factory=_nothing)
+    _scraped: dict[str, Floats] = field(default_factory=dict)
+    _finished: Finished = field(default_factory=lambda: Finished(*(_nothing() for _ in range(6))))
+    _first_tokens: Floats = field(default_factory=_nothing)
+    _first_arrivals: Floats = field(default_factory=_nothing)
+    # what was taken
+    _first_tokens_taken: int = 0
+    _finished_taken: int = 0
+    _tallies: dict[str, Tally] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        edges = self.server.edges()
+        self._tallies = {
+            name: Tally(edges[name] if BY_COLUMN[name].buckets else ())
+            for name in (*_AT_FINISH, _AT_FIRST_TOKEN)
+        }
+
+    def add(self, outcome: Outcome) -> None:
+        """What ended, and scrapes, after everything that was added before.
+
+        Raises ValueError: scrapes before earlier ones, or buckets of other edges than the server's.
+        """
+        requests = outcome.requests
+        self._finished = self._finished.followed_by(requests)
+        first = requests["first_token_seconds"].to_numpy()  # null is NaN
+        has_token = ~np.isnan(first)
+        tokens = np.concatenate([self._first_tokens, first[has_token]])
+        arrivals = requests["arrival_seconds"].to_numpy()[has_token]
+        arrivals = np.concatenate([self._first_arrivals, arrivals])
+        order = np.argsort(tokens, kind="stable")
+        self._first_tokens, self._first_arrivals = tokens[order], arrivals[order]
+        if outcome.scrapes is not None and len(outcome.scrapes):
+            self._add_scrapes(outcome.scrapes)
+
+    def _add_scrapes(self, scrapes: pl.DataFrame) -> None:
+        times = scrapes["time_seconds"].to_numpy()
+        last = self.times[-1] if len(self.times) else -np.inf
+        if times[0] <= last or (np.diff(times) <= 0).any():
+            raise ValueError("scrapes must come in order, each time once")
+        names = (*_SCRAPED.values(), *_BESIDE)
+        new = {name: scrapes[name].cast(pl.Float64).to_numpy() for name in names}
+        edges = self.server.edges()
+        for name in _OF_STEPS:
+            width = len(edges[name]) + 1
+            buckets = scrapes[f"{name}_buckets"].explode().cast(pl.Float64).to_numpy()
+            if len(buckets) != len(times) * width:
+                raise ValueError(f"{name} was booked with other edges than the server's")
+            sums = scrapes[f"{name}_sum"].cast(pl.Float64).to_numpy()
+            new[name] = np.column_stack([buckets.reshape(len(times), width), sums])
+        self.times = np.concatenate([self.times, times])
+        before = self._scraped or {name: values[:0] for name, values in new.items()}
+        self._scraped = {n: np.concatenate([before[n], values]) for n, values in new.items()}
+
+    def ready(self) -> int:
+        """How many scrapes, from the first on, can be taken: those whose first tokens are known.
+
+        Raises ValueError: more requests have a first token than the engine counted.
+        """
+        if not len(self.times):
+            return 0
+        counted = np.searchsorted(self._first_tokens, self.times, side="right")
+        had = self._scraped["generation_tokens"] - self._scraped["itl_seconds_count"]
+        lacking = had - (counted + self._first_tokens_taken)
+        if (lacking < 0).any():
+            at = float(self.times[np.flatnonzero(lacking < 0)[0]])
+            raise ValueError(
+                f"by {at:g} s more requests have a first token than the engine's counters say "
+                "(generation_tokens - itl_seconds_count)"
+            )
+        late = np.flatnonzero(lacking > 0)
+        return int(late[0]) if len(late) else len(self.times)
+
+    def take(self, how_many: int) -> dict[str, Floats]:
+        """Columns of the scrape table for the first scrapes, which are then forgotten.
+
+        Returns:
+            numbers (how_many,), histograms (how_many, edges + 2): cumulative buckets, sum.
+        """
+        times = self.times[:how_many]
+        told = {name: values[:how_many] for name, values in self._scraped.items()}
+        columns = {column: told[name] for column, name in _SCRAPED.items()}
+        columns |= {name: told[name] for name in _OF_STEPS}
+        columns["rejected_requests_total"] = told["rejected_reqs"] + told["rejected_tokens"]
+        ended = int(np.searchsorted(self._finished.end, times[-1], side="right"))
+        done = self._finished.take(slice(0, ended))
+        rows = np.searchsorted(times, done.end, side="left")
+        for column, values in _AT_FINISH.items():
+            columns[column] = self._tallies[column].book(rows, values(done), how_many)
+        first = int(np.searchsorted(self._first_tokens, times[-1], side="right"))
+        tokens = self._first_tokens[:first]
+        columns[_AT_FIRST_TOKEN] = self._tallies[_AT_FIRST_TOKEN].book(
+            np.searchsorted(times, tokens, side="left"),
+            tokens - self._first_arrivals[:first],
+            how_many,
+        )
+        counts = np.bincount(rows, minlength=how_many).cumsum()
+        columns["finished_requests_total"] = (counts + self._finished_taken).astype(np.float64)
+        self._finished_taken += ended
+        self._first_tokens_taken += first
+        self._finished = self._finished.take(slice(ended, None))
+        self._first_tokens = self._first_tokens[first:]
+        self._first_arrivals = self._first_arrivals[first:]
+        self.times = self.times[how_many:]
+        self._scraped = {name: values[how_many:] for name, values in self._scraped.items()}
+        return columns
+
+
+class ServerScrapes:
+    """The scrapes of one server, restarts included.
+
+    ``epoch``: the wall time of second 0 of the simulation; ``started_seconds``: start of the first
+    process on the simulation's clock; its metrics are made ``READY_AFTER_SECONDS`` later;
+    ``without_buckets``, ``without_metrics``: what a scrape's configuration throws away.
+    Raises ImpossibleConfiguration: the server cannot be.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        epoch: datetime,
+        started_seconds: float = -60.0,
+        without_buckets: Sequence[str] = (),
+        without_metrics: Sequence[str] = (),
+    ) -> None:
+        self._without_buckets, self._without_metrics = {*without_buckets}, {*without_metrics}
+        self._epoch = epoch.astimezone(UTC)
+        self._frames: list[pl.DataFrame] = []
+        self.restart(server, started_seconds)
+
+    def restart(self, server: Server, started_seconds: float) -> None:
+        """The process ends and another one starts: every counter is 0 again.
+
+        What ends after the last scrape of the old process is forgotten with it.
+
+        Raises ImpossibleConfiguration: the new server cannot be.
+        """
+        server.check()
+        self.server = server
+        self._started = self._epoch.timestamp() + started_seconds
+        self._created = self._started + READY_AFTER_SECONDS
+        for _ in range(_CHILDREN_BEFORE):
+            self._created += _APART_SECONDS
+        self._engine = EngineHistory(server)
+        self._kind = KindColumns(server.kind)
+
+    def add(self, outcome: Outcome) -> None:
+        """What the engine of the present process did since it was last told of.
+
+        A scrape waits until the requests that had their first token by then have ended.
+
+        Raises ValueError: times do not fit, or the engine's counters contradict its requests.
+        """
+        self._engine.add(outcome)
+        if ready := self._engine.ready():
+            times = self._engine.times[:ready]
+            columns = self._kind.columns(times, self._engine.take(ready))
+            if self.server.log_stats:
+                self._frames.append(self._frame(times, columns))
+            else:
+                self._fail(times, STATS_DISABLED)
+
+    def offered(self, arrival_seconds: Floats) -> None:
+        """When the next requests of the present process reach it."""
+        self._kind.arrived(arrival_seconds)
+
+    def fail(self, scrape_seconds: Sequence[float] | Floats, why: str = REFUSED) -> None:
+        """Scrapes that brought no page (before the restart that ends them, if one does)."""
+        self._fail(np.asarray(scrape_seconds, dtype=np.float64), f"no answer: {why}")
+
+    def take(self) -> pl.DataFrame:
+        """Every scrape that is ready as rows of the scrape table; they are forgotten here."""
+        every = pl.concat([empty_scrapes(), *self._frames])
+        self._frames = []
+        return every.sort("instance", "engine", "time", maintain_order=True).rechunk()
+
+    def _fail(self, times: Floats, reason: str) -> None:
+        self._frames.append(self._rows(times, {}).with_columns(ok=False, reason=pl.lit(reason)))
+
+    def _rows(self, times: Floats, columns: Mapping[str, pl.Series | pl.Expr]) -> pl.DataFrame:
+        """Rows of the scrape table; a column that is not given is NULL."""
+        first = round(self._epoch.timestamp() * 1e6)
+        micros = first + np.rint(times * 1e6).astype(np.int64)
+        named = pl.DataFrame({"time": pl.Series(micros).cast(TIME)}).with_columns(
+            instance=pl.lit(self.server.instance), engine=pl.lit("0"), **columns
+        )
+        return pl.concat([empty_scrapes(), named], how="diagonal").select(list(SCRAPE_SCHEMA))
+
+    def _frame(self, times: Floats, numbers: dict[str, Floats]) -> pl.DataFrame:
+        """What a page with these numbers is read as."""
+        columns: dict[str, pl.Series | pl.Expr] = {
+            "process_start_time_seconds": pl.lit(self._started),
+            "created_seconds": pl.lit(self._created),
+        }
+        edges = self.server.edges()
+        for name, values in numbers.items():
+            if values.ndim == 1:
+                columns[name] = pl.Series(values)
+                continue
+            counts, own = values[:, :-1], (*edges[name], np.inf)
+            if BY_COLUMN[name].wire_name in self._without_buckets:
+                counts, own = counts[:, -1:], own[-1:]
+            columns |= {f"{name}_sum": pl.Series(values[:, -1])}
+            columns |= {f"{name}_count": pl.Series(counts[:, -1])}
+            if BY_COLUMN[name].buckets:
+                lists = pl.Series(np.ascontiguousarray(counts)).arr.to_list()
+                columns |= {f"{name}_buckets": lists}
+                columns |= {f"{name}_edges": pl.lit(pl.Series([list(own)], dtype=BUCKETS)).first()}
+        dropped = [m.column for m in REGISTRY if m.wire_name in self._without_metrics]
+        for name in dropped:
+            for part in (name, *(f"{name}_{p}" for p in ("sum", "count", "buckets", "edges"))):
+                columns.pop(part, None)
+        starts = ("process_start_time_seconds", "created_seconds")
+        if "cache_config" not in dropped:
+            columns["cache_config"] = pl.lit(self.server.cache_config())
+        return self._rows(times, columns).with_columns(
+            ok=True,
+            model_name=pl.lit(self.server.model_name),
+            several_api_servers=pl.lit(not any(name in columns for name in starts)),
+        )
