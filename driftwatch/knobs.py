@@ -1,6 +1,6 @@
 """Every scheduler setting of vLLM that an answer may turn: one entry each.
 
-An entry makes a knob known to the parsers of command lines, logs and ``/server_info``, to what-ifs,
+An entry makes a knob known to the parsers of command lines and logs, to what-ifs,
 tables, the words of pages and advice, and the Helm text. It is swept where
 ``driftwatch/recommend/sweep_values.py`` has a function that names values worth a simulation, and
 advised where the simulator prices it: where it is a field of ``SchedulerConfiguration``.

@@ -1,4 +1,4 @@
-"""Which server it is and which release: by ``/version``, ``/server_info``, its log, its arguments.
+"""Which server it is and which release: by ``/version``, its log, its arguments.
 
 vLLM's ``/metrics`` names neither its version nor the image or driver (0.32: the only ``_info``
 series are of Python, the cache configuration and LoRA). Names and short flags are those of vLLM
@@ -7,37 +7,15 @@ series are of Python, the cache configuration and LoRA). Names and short flags a
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from driftwatch.collect.server_settings import last_start, section_of
+from driftwatch.collect.server_settings import last_start
 from driftwatch.model import Fingerprint
 from driftwatch.vllm_arguments.command_line import flags_of
 
 NOT_QUANTIZED = "none"
 _CONFIGURED = "given"  # that there is speculation matters, not which
-
-# section of vllm_config, its key, our name (vLLM's own)
-_IDENTITY = (
-    ("model_config", "model", "model"),
-    ("model_config", "dtype", "dtype"),
-    ("model_config", "quantization", "quantization"),
-    ("parallel_config", "tensor_parallel_size", "tensor_parallel_size"),
-    ("parallel_config", "pipeline_parallel_size", "pipeline_parallel_size"),
-)
-# Settings that move the step time and that no metric shows.
-_KNOBS = (
-    ("scheduler_config", "policy", "scheduling_policy"),
-    ("scheduler_config", "enable_chunked_prefill", "enable_chunked_prefill"),
-    ("scheduler_config", "async_scheduling", "async_scheduling"),
-    ("scheduler_config", "stream_interval", "stream_interval"),
-    ("model_config", "enforce_eager", "enforce_eager"),
-    ("compilation_config", "cudagraph_mode", "cudagraph_mode"),
-    ("parallel_config", "data_parallel_size", "data_parallel_size"),
-    ("parallel_config", "enable_expert_parallel", "enable_expert_parallel"),
-)
 
 _ENGINE_LINE = re.compile(r"Initializing a V1 LLM engine \(v([^)]+)\) with config: (.*)")
 _BANNER = re.compile(r"(?:vLLM API server|█\s+) ?version v?(\d\S*)")
@@ -87,64 +65,11 @@ _SWITCHES: Mapping[str, str] = {
     )
 }
 _ALIASES: Mapping[str, str] = {"half": "float16", "float": "float32"}
-_SIZE_FLAGS = {
-    "--tensor-parallel-size": "tensor",
-    "-tp": "tensor",
-    "--pipeline-parallel-size": "pipeline",
-    "-pp": "pipeline",
-    "--data-parallel-size": "data",
-    "-dp": "data",
-    "--data-parallel-size-local": "local",
-    "-dpl": "local",
-    # each rank is then a server of its own
-    "--data-parallel-rank": "rank",
-    "-dpn": "rank",
-}
-_ONE_ENGINE_EACH = ("--data-parallel-external-lb", "-dpe")
 
 
 def from_version(version: str | None) -> Fingerprint:
     """The answer of ``GET /version``; nothing is known where it did not say."""
     return Fingerprint() if not version else Fingerprint(release={"vllm": version})
-
-
-def fingerprint_from_server_info(obj: Mapping[str, Any]) -> Fingerprint:
-    """What ``GET /server_info`` says of model, parallelism, flags and driver.
-
-    ``obj``: the answer, with ``config_format=json`` or ``text``.
-    """
-    config = obj.get("vllm_config")
-    identity: dict[str, str] = {}
-    knobs: dict[str, str] = {}
-    if isinstance(config, str):
-        identity = _of_line(config)
-    elif isinstance(config, Mapping):
-        identity, knobs = _of_sections(config, _IDENTITY), _of_sections(config, _KNOBS)
-        if "model_config" in config and isinstance(config["model_config"], Mapping):
-            identity.setdefault("quantization", NOT_QUANTIZED)
-        if isinstance(config.get("speculative_config"), Mapping):
-            knobs["speculative_config"] = _CONFIGURED
-        if isinstance(config.get("lora_config"), Mapping):
-            knobs["enable_lora"] = "True"
-    release: dict[str, str] = {}
-    system = section_of(obj, "system_env")
-    driver, gpus = system.get("nvidia_driver_version"), system.get("nvidia_gpu_models")
-    if isinstance(driver, str) and driver:
-        release["driver"] = driver
-    if isinstance(gpus, str) and gpus:
-        # "GPU 0: NVIDIA H100 80GB HBM3", a line each
-        names = {re.sub(r"^GPU \d+: ", "", line).strip() for line in gpus.splitlines()}
-        identity["gpu"] = ", ".join(sorted(names - {""}))
-    return Fingerprint(identity, knobs, release)
-
-
-def _of_sections(config: Mapping[str, Any], keys: Sequence[tuple[str, str, str]]) -> dict[str, str]:
-    values: dict[str, str] = {}
-    for section, key, name in keys:
-        value = section_of(config, section).get(key)
-        if isinstance(value, str | int | float):
-            values[name] = str(value).removeprefix("torch.")
-    return values
 
 
 def fingerprint_from_startup_log(text: str) -> Fingerprint:
@@ -214,29 +139,3 @@ def _put(values: dict[str, str], name: str, value: str) -> None:
         values.pop(name, None)  # it overrides an earlier one with something unknown
     elif name == "model" or not value.startswith("-"):
         values[name] = _ALIASES.get(value, value)
-
-
-def gpus_from_arguments(args: Sequence[str]) -> float | None:
-    """Tensor × pipeline × data parallel size of one server; None where that is not said.
-
-    Of data parallelism over several machines the engines on this one count, where they are given.
-    A size that only the shell knows (``$TP``) or that is no number is unknown, and so is all.
-
-    >>> gpus_from_arguments(["vllm", "serve", "m", "-tp", "8", "--pipeline_parallel_size=2"])
-    16.0
-    >>> gpus_from_arguments(["vllm", "serve", "m", "--max-num-seqs", "8"]) is None
-    True
-    """
-    sizes: dict[str, float] = {}
-    alone = False
-    for flag in flags_of(args):
-        size, value = _SIZE_FLAGS.get(flag.name), flag.value or ""
-        alone = alone or size == "rank" or flag.name in _ONE_ENGINE_EACH
-        if size is not None and size != "rank":
-            is_size = value.isascii() and value.isdecimal() and int(value) > 0
-            sizes[size] = float(value) if is_size else math.nan
-    if not sizes:
-        return None
-    engines = sizes.get("local", 1.0 if alone else sizes.get("data", 1.0))
-    count = sizes.get("tensor", 1.0) * sizes.get("pipeline", 1.0) * engines
-    return None if math.isnan(count) else count

@@ -1,8 +1,8 @@
 """What a vLLM server was started with, and where that was read.
 
 vLLM exports none of its scheduler settings in a metric, so they are put together from what is at
-hand: driftwatch's own configuration, the server's log, its arguments, ``/server_info``. A setting
-that no source names stays None; a default of vLLM is never assumed, because it depends on the
+hand: driftwatch's own configuration, the server's log, its arguments, the metrics. A setting that
+no source names stays None; a default of vLLM is never assumed, because it depends on the
 release, the device and the other settings.
 """
 
@@ -159,46 +159,6 @@ def from_arguments(args: Sequence[str]) -> Serving:
     return serving_of(settings)
 
 
-_SERVER_INFO: tuple[tuple[str, str, str], ...] = (
-    *(("scheduler_config", name, name) for name in KNOBS),
-    ("model_config", "max_model_len", "max_model_len"),
-    ("cache_config", "kv_cache_size_tokens", "kv_cache_tokens"),
-    ("cache_config", "block_size", "kv_block_tokens"),
-    ("parallel_config", "_api_process_count", "api_server_count"),
-)
-
-
-def from_server_info(obj: Mapping[str, Any]) -> Serving:
-    """The answer of ``GET /server_info``, with ``config_format=json`` or ``text``.
-
-    The text form holds no scheduler settings, only the model length.
-
-    Raises UsageError: it is no such answer.
-    """
-    config = obj.get("vllm_config")
-    settings: dict[str, Setting] = {}
-    if isinstance(config, str):
-        if match := re.search(r"\bmax_seq_len=(\d+)", config):
-            settings["max_model_len"] = Setting(float(match[1]), "server_info", "max_seq_len")
-        return serving_of(settings)
-    if not isinstance(config, Mapping):
-        raise UsageError("this is no answer of /server_info: it has no vllm_config")
-    for section, key, field in _SERVER_INFO:
-        value = _positive(section_of(config, section).get(key))
-        if value is not None:
-            settings[field] = Setting(value, "server_info", f"{section}.{key}")
-    if "kv_cache_tokens" not in settings:
-        cache = section_of(config, "cache_config")
-        settings |= _kv_from_blocks(cache, "server_info", "cache_config.")
-    return serving_of(settings)
-
-
-def section_of(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A section of ``vllm_config``; empty where it is none."""
-    section = config.get(name)
-    return section if isinstance(section, Mapping) else {}
-
-
 def from_cache_config(labels_json: str) -> Serving:
     """The labels of ``vllm:cache_config_info`` (the scrape table's ``cache_config``).
 
@@ -211,7 +171,7 @@ def from_cache_config(labels_json: str) -> Serving:
         labels = None
     if not isinstance(labels, dict):
         raise UsageError("cache_config is not a JSON object of labels")
-    settings = _kv_from_blocks(labels, "metrics", "")
+    settings = _kv_from_blocks(labels)
     size = _positive(labels.get("kv_cache_size_tokens"))
     if size is not None:
         settings["kv_cache_tokens"] = Setting(size, "metrics", "kv_cache_size_tokens")
@@ -228,14 +188,12 @@ def from_cache_config(labels_json: str) -> Serving:
     return serving_of(settings)
 
 
-def _kv_from_blocks(
-    cache: Mapping[str, Any], provenance: Provenance, prefix: str
-) -> dict[str, Setting]:
+def _kv_from_blocks(cache: Mapping[str, Any]) -> dict[str, Setting]:
     blocks, block = _positive(cache.get("num_gpu_blocks")), _positive(cache.get("block_size"))
     if blocks is None or block is None:
         return {}
-    detail = f"{prefix}num_gpu_blocks × {prefix}block_size"
-    return {"kv_cache_tokens": Setting(blocks * block, provenance, detail)}
+    detail = "num_gpu_blocks × block_size"
+    return {"kv_cache_tokens": Setting(blocks * block, "metrics", detail)}
 
 
 def from_config(

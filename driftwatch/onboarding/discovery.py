@@ -6,15 +6,13 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from driftwatch.collect.dcgm.names import pod_of
-from driftwatch.collect.prometheus.discover import Hint, Inventory, Server
-from driftwatch.collect.server_settings import from_cache_config, merge, serving_of
-from driftwatch.knobs import COLUMN_KNOBS, KNOBS, refusal
-from driftwatch.model import Serving, Setting, Target, TargetKey
-from driftwatch.onboarding.arguments import Arguments
+from driftwatch.collect.prometheus.discover import Inventory, Server
+from driftwatch.collect.server_settings import from_cache_config
+from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.plan import Plan
 from driftwatch.signals.gpus import gpu_counts
 from driftwatch.signals.gpus.words import MIXED, reasons_of
@@ -34,10 +32,7 @@ class FoundPool:
     name: str  # fit for ``pools[].name``, unique
     match: Mapping[str, str]  # labels that its servers have and no other pool's
     servers: tuple[Server, ...]  # by instance
-    # settings that something shows, with where; those that differ are left out
-    serving: Serving = field(default_factory=Serving)
-    # the same for all servers whose GPUs are known, by readings and by arguments; None = not known
-    # or not the same
+    # the same for all servers whose GPUs are known; None = not known or not the same
     gpus_per_replica: float | None = None
     gpus_source: str = ""  # what says so, or why it is not known
     # of one engine, smallest and largest; None where no page says it
@@ -50,26 +45,13 @@ class FoundPool:
         return sum(len(server.engines) for server in self.servers)
 
 
-@dataclass(frozen=True, slots=True)
-class Discovery:
-    """What is written down."""
-
-    # in the order of the file: a target belongs to the first that matches
-    pools: tuple[FoundPool, ...]
-    unjoined: tuple[Hint, ...] = ()  # command lines of vLLM that fit no server
-
-
-def found_pools(inventory: Inventory, at: datetime) -> Discovery:
+def found_pools(inventory: Inventory, at: datetime) -> tuple[FoundPool, ...]:
     """The servers in pools: by namespace and model, then by what tells different ones apart.
 
-    ``inventory``: what was seen; ``at``: when; GPU readings of the two minutes before it count.
+    In the order of the file: a target belongs to the first that matches. ``inventory``: what was
+    seen; ``at``: when; GPU readings of the two minutes before it count.
     """
-    arguments = Arguments(inventory.hints)
-    stated_settings: dict[str, tuple[Serving, ...]] = {
-        s.instance: arguments.of(s) for s in inventory.servers
-    }
     gpus = _gpus(inventory, at)
-    wanted_gpus = {s.instance: arguments.gpus(s) for s in inventory.servers}
     repeated = _repeated_pods(inventory.servers)
     groups: dict[_Group, list[Server]] = {}
     for server in inventory.servers:
@@ -80,7 +62,7 @@ def found_pools(inventory: Inventory, at: datetime) -> Discovery:
     ordered = sorted(groups.items(), key=lambda g: ([k is None for k in g[0]], str(g[0])))
     for (namespace, model, cluster), servers in ordered:
         match = dict(one for one in (namespace, model, cluster) if one is not None)
-        kinds = _kinds(servers, stated_settings)
+        kinds = _kinds(servers)
         label = _telling(servers, kinds) if len(set(kinds)) > 1 else None
         parts: dict[str, list[Server]] = {}
         for server in servers:
@@ -100,8 +82,8 @@ def found_pools(inventory: Inventory, at: datetime) -> Discovery:
             doubts = () if label or len(set(kinds)) == 1 else (_no_label(servers, kinds),)
             if cluster:
                 doubts = (*doubts, _of_one_cluster(members, repeated))
-            pools.append(_described(pool, stated_settings, gpus, wanted_gpus, doubts))
-    return Discovery(tuple(pools), arguments.unjoined)
+            pools.append(_described(pool, gpus, doubts))
+    return tuple(pools)
 
 
 _Label = tuple[str, str]
@@ -143,99 +125,42 @@ def _of_one_cluster(servers: Sequence[Server], repeated: Mapping[_Pod, Sequence[
 
 
 def _described(
-    pool: FoundPool,
-    stated_settings: Mapping[str, tuple[Serving, ...]],
-    gpus: Mapping[str, tuple[float | None, str]],
-    wanted_gpus: Mapping[str, Sequence[tuple[float, str]]],
-    doubts: tuple[str, ...],
+    pool: FoundPool, gpus: Mapping[str, tuple[float | None, str]], doubts: tuple[str, ...]
 ) -> FoundPool:
-    every = [one for server in pool.servers for one in stated_settings[server.instance]]
-    serving, disagreements = _agreed(every, len(pool.servers))
-    count, source = _gpu_count(pool.servers, gpus, wanted_gpus)
+    count, source = _gpu_count(pool.servers, gpus)
     sizes = [s for server in pool.servers for s in _kv_sizes(server)]
     return replace(
         pool,
-        serving=serving,
         gpus_per_replica=count,
         gpus_source=source,
         kv_cache_tokens=(min(sizes), max(sizes)) if sizes else None,
-        doubts=(*doubts, *disagreements),
+        doubts=doubts,
     )
 
 
 def _gpu_count(
-    servers: Sequence[Server],
-    gpus: Mapping[str, tuple[float | None, str]],
-    wanted_gpus: Mapping[str, Sequence[tuple[float, str]]],
+    servers: Sequence[Server], gpus: Mapping[str, tuple[float | None, str]]
 ) -> tuple[float | None, str]:
     """GPUs of each server and what says so; None, and why, where nothing does or they differ."""
-    of = f"of {len(servers)} servers"
     readings = [gpus[s.instance] for s in servers if s.instance in gpus]
     counted = [(count, origin) for count, origin in readings if count is not None]
-    sizes = [one for s in servers for one in wanted_gpus[s.instance]]
-    counts, wanted = ({count for count, _ in every} for every in (counted, sizes))
+    counts = Counter(count for count, _ in counted)
     if len(counts) > 1:
-        differing = ", ".join(
-            f"{c:g} on {n}" for c, n in sorted(Counter(c for c, _ in counted).items())
-        )
+        differing = ", ".join(f"{c:g} on {n}" for c, n in sorted(counts.items()))
         return None, f"not the same on all servers: {differing}"
-    if len(wanted) > 1:
-        differing = ", ".join(f"{count:g}" for count in sorted(wanted))
-        return None, f"command lines ask for different numbers of GPUs: {differing}"
-    (asks, where) = sizes[0] if sizes else (None, "")
     if not counted:
-        if asks is not None:
-            some = sum(bool(wanted_gpus[s.instance]) for s in servers)
-            return asks, f"parallel sizes in {where}, {some} {of}"
         return None, readings[0][1] if readings else ""
     count, origin = counted[0]
-    if asks is not None and asks != count:
-        return None, (
-            f"{where} asks for {asks:g} GPUs (tensor x pipeline x data parallel size), {origin} "
-            f"shows {count:g} at the server's pod or host: over several nodes {asks:g} is right"
-        )
-    also = f" and parallel sizes in {where}" if asks is not None else ""
-    return count, f"{origin}{also}, {len(counted)} {of}"
+    return count, f"{origin}, {len(counted)} of {len(servers)} servers"
 
 
-def _agreed(every: Sequence[Serving], servers: int) -> tuple[Serving, tuple[str, ...]]:
-    """Settings on which all agree; a sentence for each on which they do not."""
-    agreed: dict[str, Setting] = {}
-    doubts = []
-    for name in (*KNOBS, "max_model_len", "api_server_count"):
-        values = [setting for one in every if (setting := one.setting(name)) is not None]
-        if len({setting.value for setting in values}) == 1:
-            detail = f"{values[0].detail}; {min(len(values), servers)} of {servers} servers"
-            agreed[name] = replace(values[0], detail=detail)
-        elif values:
-            different = sorted({setting.value for setting in values})
-            doubts.append(f"{name} is not the same: {', '.join(f'{v:g}' for v in different)}")
-    why = refusal({name: one.value for name, one in agreed.items()})
-    if why is not None:
-        doubts.append(why)
-        del agreed["max_num_batched_tokens"]
-    return serving_of(agreed), tuple(doubts)
-
-
-def _kinds(
-    servers: Sequence[Server], stated_settings: Mapping[str, tuple[Serving, ...]]
-) -> list[object]:
-    """What each server's configuration looks like; equal ones are the same kind."""
+def _kinds(servers: Sequence[Server]) -> list[tuple[int, ...]]:
+    """What each server's KV caches look like; equal ones are the same kind."""
     sizes = sorted({size for server in servers for size in _kv_sizes(server)})
     band: dict[float, int] = {}
     for before, size in zip([0.0, *sizes], sizes, strict=False):
         band[size] = band.get(before, -1) + (size > before * _APART)
-    settings = [merge(*stated_settings[server.instance]) for server in servers]
-    values = [[getattr(one, name) for one in settings] for name in COLUMN_KNOBS]
-    # what only some say makes no kind of the others
-    complete = [[v.value for v in column] for column in values if None not in column]
-    return [
-        (
-            tuple(sorted({band[size] for size in _kv_sizes(server)})),
-            *(column[i] for column in complete),
-        )
-        for i, server in enumerate(servers)
-    ]
+    return [tuple(sorted({band[size] for size in _kv_sizes(server)})) for server in servers]
 
 
 def _telling(servers: Sequence[Server], kinds: Sequence[object]) -> str | None:
@@ -262,7 +187,7 @@ def _no_label(servers: Sequence[Server], kinds: Sequence[object]) -> str:
         first.setdefault(kind, server.instance)
     examples = ", ".join(sorted(first.values())[:3])
     return (
-        f"its servers are of {len(first)} kinds (KV cache size or settings; compare {examples}), "
+        f"its servers are of {len(first)} kinds (KV cache size; compare {examples}), "
         "and no label tells them apart: give each kind a label where it is scraped, and a pool"
     )
 

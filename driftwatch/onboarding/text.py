@@ -14,7 +14,7 @@ from jinja2.sandbox import SandboxedEnvironment
 
 from driftwatch.collect.prometheus.discover import Inventory, Server
 from driftwatch.knobs import COLUMN_KNOBS
-from driftwatch.onboarding.discovery import Discovery, FoundPool
+from driftwatch.onboarding.discovery import FoundPool
 
 _WIDTH = 80
 _LONGEST_VALUE = 60  # characters of a label value in a comment
@@ -60,11 +60,13 @@ def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
-def written(inventory: Inventory, discovery: Discovery, origin: Api | Mapping[str, str]) -> Written:
+def written(
+    inventory: Inventory, pools: Sequence[FoundPool], origin: Api | Mapping[str, str]
+) -> Written:
     """The file for what was found.
 
-    ``inventory``: servers, GPUs and command lines; ``discovery``: its pools; ``origin``: the API
-    that was asked, or instance → address of the pages.
+    ``inventory``: servers and GPUs; ``pools``: what they are put into; ``origin``: the API that was
+    asked, or instance → address of the pages.
     """
     missing: list[str] = []
     values: dict[str, Any] = {"api_sources": [], "page_sources": [], "basic_auth": None}
@@ -78,24 +80,25 @@ def written(inventory: Inventory, discovery: Discovery, origin: Api | Mapping[st
         where = f"at {len(origin)} /metrics addresses"
         values["page_sources"] = [
             {"urls": [origin[server.instance] for server in pool.servers], "pool": pool.name}
-            for pool in discovery.pools
+            for pool in pools
         ]
     silent = [] if isinstance(origin, Api) else inventory.silent
     values["source_notes"] = [f"{one.instance} is left out: {one.reason}" for one in silent]
-    engines = sum(pool.engines for pool in discovery.pools)
+    engines = sum(pool.engines for pool in pools)
     values["summary"] = (
         f"What driftwatch init found {where}: {_count(len(inventory.servers), 'vLLM server')}, "
-        f"{_count(engines, 'engine')}, {_count(len(discovery.pools), 'pool')}. Lines without a "
+        f"{_count(engines, 'engine')}, {_count(len(pools), 'pool')}. Lines without a "
         "number sign were found; what is commented out is for you to fill in."
     )
     labelled = not isinstance(origin, Api)
-    values["pools"] = [_pool(pool, labelled=labelled) for pool in discovery.pools]
+    values["settings"] = COLUMN_KNOBS
+    values["pools"] = [_pool(pool, labelled=labelled) for pool in pools]
     of_pools: dict[str, list[str]] = {}
-    for pool in discovery.pools:
+    for pool in pools:
         for sentence in _missing_of(pool):
             of_pools.setdefault(sentence, []).append(pool.name)
     missing += [f"{_first(names)}: {sentence}" for sentence, names in of_pools.items()]
-    missing += _beside_pools(inventory, discovery)
+    missing += _beside_pools(inventory)
     missing.append("receivers: nobody gets a page until one is configured")
     text = _environment().from_string(_template()).render(**values, missing=missing)
     return Written(text, tuple(missing))
@@ -184,13 +187,6 @@ def _pool(pool: FoundPool, *, labelled: bool) -> dict[str, Any]:
     models = sorted({server.labels.get("model_name", "") for server in pool.servers} - {""})
     if labelled and models:
         about += f"; serves {', '.join(map(_short, models))}"
-    settings = []
-    for name in (*COLUMN_KNOBS, "max_num_active_seqs", "max_model_len", "api_server_count"):
-        setting = pool.serving.setting(name)
-        if setting is not None:
-            source = f"{setting.provenance}: {_short(setting.detail, 200)}"
-            comment = source if name in COLUMN_KNOBS else None
-            settings.append({"name": name, "value": f"{setting.value:.0f}", "source": comment})
     gpus = pool.gpus_per_replica
     return {
         "name": pool.name,
@@ -198,13 +194,7 @@ def _pool(pool: FoundPool, *, labelled: bool) -> dict[str, Any]:
         "match": {"pool": pool.name} if labelled else pool.match,
         "gpus": None if gpus is None else f"{gpus:g}",
         "gpus_source": pool.gpus_source,
-        "known": settings,
-        "unknown": _unknown(pool),
     }
-
-
-def _unknown(pool: FoundPool) -> list[str]:
-    return [name for name in COLUMN_KNOBS if pool.serving.setting(name) is None]
 
 
 def _missing_of(pool: FoundPool) -> list[str]:
@@ -213,15 +203,11 @@ def _missing_of(pool: FoundPool) -> list[str]:
     if pool.gpus_per_replica is None:
         why = pool.gpus_source or "no GPU reading has the labels of its servers"
         missing.append(f"gpus_per_replica ({why}): without it tokens/s/GPU is unknown")
-    if unknown := _unknown(pool):
-        them = "them" if len(unknown) > 1 else "it"
-        missing.append(
-            f"{' and '.join(unknown)}: no metric shows {them}; give "
-            f"{' and '.join(f'serving.{name}' for name in unknown)}, or serving.startup_log or "
-            "serving.arguments (vLLM's command line)"
-        )
     return [
         *missing,
+        f"{' and '.join(COLUMN_KNOBS)}: no metric shows them; give "
+        f"{' and '.join(f'serving.{name}' for name in COLUMN_KNOBS)}, or serving.startup_log or "
+        "serving.arguments (vLLM's command line)",
         *pool.doubts,
         "slo: give the latency targets; no metric has them",
         "tuned_for: give the mean lengths that its settings were chosen for; without them and "
@@ -229,22 +215,14 @@ def _missing_of(pool: FoundPool) -> list[str]:
     ]
 
 
-def _beside_pools(inventory: Inventory, discovery: Discovery) -> list[str]:
-    """Servers, command lines and answers that belong to no pool."""
+def _beside_pools(inventory: Inventory) -> list[str]:
+    """Servers and answers that belong to no pool."""
     notes = _merged(inventory)
     by_reason: dict[str, list[str]] = {}
     for silent in inventory.silent:
         by_reason.setdefault(silent.reason, []).append(silent.instance)
     for reason, instances in sorted(by_reason.items()):
         notes.append(f"{_first(instances)} in no pool: {reason}")
-    if discovery.unjoined:
-        one = discovery.unjoined[0]
-        lines = _count(len(discovery.unjoined), "vLLM command line")
-        source = " ".join(
-            map(_short, (one.series, one.label, "of", one.labels.get("instance", "")))
-        )
-        first = "from" if len(discovery.unjoined) == 1 else "the first from"
-        notes.append(f"{lines} matched none of the servers ({first} {source})")
     notes += [f"not answered: {_short(p.where, 120)}: {p.reason}" for p in inventory.problems]
     return notes
 

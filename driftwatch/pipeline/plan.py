@@ -10,7 +10,6 @@ import polars as pl
 
 from driftwatch.collect.dcgm.names import pod_of
 from driftwatch.collect.registry import BY_COLUMN
-from driftwatch.collect.server_settings import merge
 from driftwatch.detect.reference import declared, no_reference
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.diagnose.tree import Tree
@@ -85,9 +84,6 @@ class Plan:
     default_serving: Serving = field(default_factory=Serving)
     # what runs there, as the arguments and the log on the command line say
     default_reported: Fingerprint = field(default_factory=Fingerprint)
-    # instance → settings that the server itself answered (``/server_info``); what a person
-    # configured wins over them
-    served: Mapping[str, Serving] = field(default_factory=dict)
     # names and addresses of the machine that driftwatch runs on, where it reads NVML; empty
     # elsewhere
     own_hosts: frozenset[str] = frozenset()
@@ -148,9 +144,8 @@ class Plan:
         return matches[0] == matches[1] and self.pool_by == other.pool_by
 
     def serving_of(self, target: Target) -> Serving:
-        """Settings of one target: configured, else as the server itself answered."""
-        served = self.served.get(target.key.instance, Serving())
-        return merge(self.pool_of(target).serving, served)
+        """Settings of one target."""
+        return self.pool_of(target).serving
 
     def assign(
         self, targets: Mapping[TargetKey, Target], before: Mapping[TargetKey, Target] | None = None

@@ -1,4 +1,4 @@
-"""What servers report of themselves: settings, and what runs there."""
+"""What servers report of themselves: which release runs there."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import orjson
 
-from driftwatch.collect.fingerprint import fingerprint_from_server_info, from_version
+from driftwatch.collect.fingerprint import from_version
 from driftwatch.collect.schema import Source
-from driftwatch.collect.server_settings import from_server_info
-from driftwatch.detect.fingerprints import merged
 from driftwatch.model import Fingerprint
 from driftwatch.pipeline.plan import Plan
 from driftwatch.store.store import Store
@@ -26,31 +24,17 @@ class Reporting(Protocol):
     def version(self) -> Mapping[str, str | None]:
         """Release by instance; None where it does not say."""
 
-    def server_info(self) -> Mapping[str, Mapping[str, Any] | None]:
-        """Settings, model and driver by instance; None where they are not served."""
-
 
 def with_reports(plan: Plan, sources: Iterable[Source]) -> Plan:
-    """The plan with what the servers that are scraped directly answer now.
+    """The plan with the release that each server that is scraped directly answers at ``/version``.
 
-    ``/version`` names the release; ``/server_info``, where it is served (vLLM's development mode),
-    settings, model and driver. A server's answer stands until it restarts.
+    A server's answer stands until it restarts.
     """
-    served, reported = dict(plan.served), dict(plan.reported)
+    reported = dict(plan.reported)
     for source in sources:
-        if not isinstance(source, Reporting):
-            continue
-        versions = source.version()
-        for instance, answer in source.server_info().items():
-            served.pop(instance, None)
-            runs = from_version(versions.get(instance))
-            if answer is not None:
-                served[instance] = from_server_info(answer)
-                runs = merged(runs, fingerprint_from_server_info(answer))
-            reported[instance] = runs
-    if served == plan.served and reported == plan.reported:
-        return plan
-    return replace(plan, served=served, reported=reported)
+        if isinstance(source, Reporting):
+            reported |= {one: from_version(told) for one, told in source.version().items()}
+    return plan if reported == plan.reported else replace(plan, reported=reported)
 
 
 def reports_memory(plan: Plan) -> dict[str, bytes]:

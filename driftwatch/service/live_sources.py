@@ -83,13 +83,8 @@ class HeldSource:
         with self._asking:
             return self.live.version() if isinstance(self.live, PagesSource) else {}
 
-    def server_info(self) -> Mapping[str, Mapping[str, Any] | None]:
-        """As the source says."""
-        with self._asking:
-            return self.live.server_info() if isinstance(self.live, PagesSource) else {}
-
     def forget(self, instances: Iterable[str]) -> None:
-        """Ask these servers for version and settings again: they restarted."""
+        """Ask these servers for their version again: they restarted."""
         with self._asking:
             if isinstance(self.live, PagesSource):
                 self.live.forget(instances)

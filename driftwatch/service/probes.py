@@ -18,9 +18,7 @@ from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.discover import Inventory, Server, SilentServer
 from driftwatch.collect.registry import BY_COLUMN
 from driftwatch.collect.schema import SourceProblem
-from driftwatch.collect.server_settings import from_server_info
 from driftwatch.errors import UsageError
-from driftwatch.model import Serving
 from driftwatch.service.configuration import api_of, sources_of
 from driftwatch.settings import PagesSource as PagesSettings
 from driftwatch.settings import PrometheusSource, Settings
@@ -79,7 +77,7 @@ def found_at_pages(urls: Sequence[str]) -> tuple[Inventory, dict[str, str]]:
     _valid(PagesSettings, {"pages": list(addresses.values())})
     source, at = PagesSource(urls), SystemClock().now()
     try:
-        collected, info = source.collect(at, at), source.server_info()
+        collected = source.collect(at, at)
     finally:
         source.close()
     servers: list[Server] = []
@@ -102,26 +100,11 @@ def found_at_pages(urls: Sequence[str]) -> tuple[Inventory, dict[str, str]]:
         if len(model):
             labels["model_name"] = model[0]
         caches = [dict(orjson.loads(text)) for text in good["cache_config"].drop_nulls()]
-        servers.append(
-            Server(
-                str(instance),
-                labels,
-                tuple(good["engine"]),
-                tuple(caches),
-                serving=_serving(info.get(str(instance))),
-            )
-        )
+        servers.append(Server(str(instance), labels, tuple(good["engine"]), tuple(caches)))
     inventory = Inventory(
         tuple(servers), tuple(silent), frozenset(present), problems=collected.problems
     )
     return inventory, addresses
-
-
-def _serving(info: Mapping[str, Any] | None) -> Serving:
-    try:
-        return Serving() if info is None else from_server_info(info)
-    except UsageError:
-        return Serving()
 
 
 def gpus_of(

@@ -123,7 +123,7 @@ class Service:
         State stays; the next tick ends the incidents of rules and pools that are gone.
         """
         with self._deciding:
-            plan = replace(plan, served=self._plan.served, reported=self._plan.reported)
+            plan = replace(plan, reported=self._plan.reported)
             self._plan, self._receivers = plan, receivers
             self._send_to(receivers)
             self.metrics.unknown.clear()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from pathlib import Path
 
 import pytest
 from page_servers import (
@@ -55,25 +54,6 @@ def test_version_in_another_form_is_unknown(body: bytes) -> None:
         source = PagesSource([address])
         assert source.version() == {address: None}
         source.close()
-
-
-def test_server_info(shared_data: Path) -> None:
-    body = (shared_data / "vllm-0.32" / "server_info_config_json.json").read_bytes()
-    asked: list[str] = []
-
-    def behave(connection: socket.socket, path: str) -> None:
-        asked.append(path)
-        answer(body)(connection, path)
-
-    with serving(behave) as address, serving(answer(b"{}", "404 Not Found")) as none:
-        source = PagesSource([address, none])
-        found = source.server_info()
-        source.close()
-    assert found[none] is None
-    info = found[address]
-    assert info is not None
-    assert info["vllm_config"]["scheduler_config"]["max_num_seqs"] > 0
-    assert asked == ["/server_info?config_format=json"]
 
 
 # --- addresses

@@ -15,7 +15,6 @@ from driftwatch.collect.server_settings import (
     from_arguments,
     from_cache_config,
     from_config,
-    from_server_info,
     from_startup_log,
     human_int,
     merge,
@@ -155,31 +154,6 @@ def test_a_value_that_cannot_be_known_is_unknown(value: str) -> None:
 def test_bad_arguments_are_named(args: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         from_arguments(args)
-
-
-def test_server_info_as_json(shared_data: Path) -> None:
-    path = shared_data / "vllm-0.32/server_info_config_json.json"
-    serving = from_server_info(json.loads(path.read_text()))
-    assert values(serving) == {
-        "max_num_seqs": 64,
-        "max_num_batched_tokens": 1024,
-        "max_model_len": 8192,
-        "kv_cache_tokens": 262144,
-        "kv_block_tokens": 128,
-        "api_server_count": 1,
-    }
-    assert serving.max_num_seqs == Setting(64, "server_info", "scheduler_config.max_num_seqs")
-
-
-def test_server_info_as_text_has_no_scheduler_numbers(shared_data: Path) -> None:
-    path = shared_data / "vllm-0.32/server_info_config_text.json"
-    assert values(from_server_info(json.loads(path.read_text()))) == {"max_model_len": 8192}
-
-
-@pytest.mark.parametrize("answer", [{}, {"detail": "Not Found"}, {"vllm_config": [1]}])
-def test_what_is_no_server_info(answer: dict[str, object]) -> None:
-    with pytest.raises(UsageError, match="no answer of /server_info"):
-        from_server_info(answer)
 
 
 def test_cache_config_labels() -> None:

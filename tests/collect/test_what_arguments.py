@@ -6,7 +6,6 @@ import pytest
 
 from driftwatch.collect.fingerprint import (
     fingerprint_from_arguments,
-    fingerprint_from_server_info,
     fingerprint_from_startup_log,
 )
 
@@ -81,5 +80,3 @@ def test_speculation_and_lora_of_a_server_that_tells_them(shared_data: Path) -> 
         "speculative_config": "given",
         "enable_lora": "True",
     }
-    told = {"vllm_config": {"lora_config": {"max_loras": 1}, "speculative_config": None}}
-    assert dict(fingerprint_from_server_info(told).knobs) == {"enable_lora": "True"}

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from driftwatch.collect.fingerprint import (
-    fingerprint_from_server_info,
     fingerprint_from_startup_log,
     from_version,
 )
@@ -33,25 +32,6 @@ IDENTITY = {
     "tensor_parallel_size": "1",
     "pipeline_parallel_size": "1",
 }
-
-
-@pytest.mark.parametrize("form", ["json", "text"])
-def test_server_info_tells_model_and_parallelism(shared_data: Path, form: str) -> None:
-    answer = json.loads((shared_data / f"vllm-0.32/server_info_config_{form}.json").read_text())
-    found = fingerprint_from_server_info(answer)
-    assert dict(found.identity) == IDENTITY
-    assert found.release == {}  # a CPU build: no driver; the version is in /version only
-    assert (found.knobs.get("scheduling_policy") == "fcfs") == (form == "json")
-
-
-def test_server_info_of_a_gpu_machine_tells_gpu_and_driver() -> None:
-    system = {
-        "nvidia_driver_version": "570.86.15",
-        "nvidia_gpu_models": "GPU 0: NVIDIA H100 80GB HBM3\nGPU 1: NVIDIA H100 80GB HBM3",
-    }
-    found = fingerprint_from_server_info({"vllm_config": {}, "system_env": system})
-    assert found.release == {"driver": "570.86.15"}
-    assert found.identity == {"gpu": "NVIDIA H100 80GB HBM3"}
 
 
 def test_the_startup_log_tells_the_release(shared_data: Path) -> None:

@@ -70,7 +70,7 @@ def test_exporters_are_scraped_apart_from_their_servers() -> None:
     assert together.gpus["time"].to_list() == together.scrapes["time"].to_list()
 
 
-def test_dropped_buckets_and_metrics_are_gone_from_table_and_text() -> None:
+def test_dropped_buckets_and_metrics_are_gone_from_the_table() -> None:
     made = scenario(
         0.25, without_buckets=[TPOT], without_metrics=["vllm:request_queue_time_seconds"]
     )
@@ -81,9 +81,4 @@ def test_dropped_buckets_and_metrics_are_gone_from_table_and_text() -> None:
     assert row["queue_seconds_sum"].null_count() == 1
     assert row["queue_seconds_edges"].null_count() == 1
     assert len(row["ttft_seconds_edges"][0]) > 5
-    text = chunk.answers[-1].body
-    buckets = [line for line in text.splitlines() if line.startswith(f"{TPOT}_bucket")]
-    assert len(buckets) == 1 and 'le="+Inf"' in buckets[0]
-    assert f"\n{TPOT}_sum" in text
-    assert "\nvllm:request_queue_time_seconds_" not in text
     assert "tpot_seconds" in HISTOGRAMS and "queue_seconds" in HISTOGRAMS

@@ -10,7 +10,6 @@ import pytest
 from driftwatch import knobs
 from driftwatch.collect.server_settings import (
     from_arguments,
-    from_server_info,
     from_startup_log,
     merge,
 )
@@ -39,9 +38,6 @@ def test_an_entry_alone_makes_a_knob_known_to_every_parser(name: str) -> None:
     log = from_startup_log(f"non-default args: {{'{name}': 512}}", path="vllm.log").setting(name)
     assert log is not None
     assert (log.value, log.detail) == (512.0, "vllm.log:1")
-    info = from_server_info({"vllm_config": {"scheduler_config": {name: 128}}}).setting(name)
-    assert info is not None
-    assert info.value == 128.0
     both = merge(from_arguments([flag_of(name), "7"]), from_arguments([flag_of(name), "9"]))
     assert both.setting(name).value == 7.0  # type: ignore[union-attr]
 

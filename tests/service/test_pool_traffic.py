@@ -16,8 +16,6 @@ from driftwatch.model import (
     KnobMove,
     Reason,
     Recommendation,
-    Serving,
-    Setting,
     Target,
     TargetKey,
     Transition,
@@ -87,13 +85,11 @@ def test_a_server_with_another_load_is_asked_about_by_itself(
     assert set(pooled(A, both, AT)) == ({A, B} if alike else {A})
 
 
-def test_servers_of_another_pool_or_configured_otherwise_are_no_twins() -> None:
+def test_servers_of_another_pool_are_no_twins() -> None:
     fleet = {**_fleet(A, B), C: Target(C, {"model_name": "m"}, pool="q")}
     plan = plan_of_rules(())
     assert peers_of(fleet[A], fleet, plan) == (B,)
     assert peers_of(fleet[C], fleet, plan) == ()
-    larger = {B.instance: Serving(max_num_seqs=Setting(64.0, "server_info"))}
-    assert peers_of(fleet[A], fleet, replace(plan, served=larger)) == ()
 
 
 def _page(key: TargetKey, at: datetime, said: Recommendation | None) -> Incident:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any
 
 import orjson
 
@@ -36,7 +35,7 @@ class PagesSource:
         self.name = "pages"
         self.settle_seconds = 0.0
         self._parser = PageParser()
-        self._json: dict[tuple[str, str], Any] = {}
+        self._versions: dict[str, str | None] = {}
         labelled = urls if isinstance(urls, Mapping) else {url: {} for url in urls}
         names = ((url, labels.get("instance")) for url, labels in labelled.items())
         self._gets = Gets(names, clock, bounds, workers, verify)
@@ -65,26 +64,23 @@ class PagesSource:
 
         An instance that answered is not asked again.
         """
-        answers = self._ask("/version")
-        return {
-            instance: answer["version"]
-            if isinstance(answer, dict) and isinstance(answer.get("version"), str)
-            else None
-            for instance, answer in answers.items()
-        }
-
-    def server_info(self) -> dict[str, dict[str, Any] | None]:
-        """``/server_info`` as JSON by instance; None where it is not served.
-
-        vLLM serves it in its development mode only, which no production server should run.
-        """
-        answers = self._ask("/server_info?config_format=json")
-        return {i: answer if isinstance(answer, dict) else None for i, answer in answers.items()}
+        urls = self._gets.beside("/version")
+        urls = {one: url for one, url in urls.items() if one not in self._versions}
+        for instance, answer in self._gets.answers(urls):
+            if answer.status is None:
+                continue  # not reached: ask again next time
+            try:
+                told = orjson.loads(answer.body or b"null")
+            except orjson.JSONDecodeError:
+                told = None
+            version = told.get("version") if isinstance(told, dict) else None
+            self._versions[instance] = version if isinstance(version, str) else None
+        return {instance: self._versions.get(instance) for instance in sorted(self._labels)}
 
     def forget(self, instances: Iterable[str]) -> None:
-        """Ask these servers for version and settings again: they restarted."""
-        restarted = set(instances)
-        self._json = {key: answer for key, answer in self._json.items() if key[0] not in restarted}
+        """Ask these servers for their version again: they restarted."""
+        for instance in instances:
+            self._versions.pop(instance, None)
 
     def remember(self, stored: Mapping[TargetKey, Target]) -> None:
         """The targets of a store: they keep their names."""
@@ -93,19 +89,3 @@ class PagesSource:
     def close(self) -> None:
         """End what is under way and give back the connections."""
         self._gets.close()
-
-    def _ask(self, path: str) -> dict[str, Any]:
-        """JSON answer by instance, None where there was none; a server's word is kept."""
-        urls = {
-            instance: url
-            for instance, url in self._gets.beside(path).items()
-            if (instance, path) not in self._json
-        }
-        for instance, answer in self._gets.answers(urls):
-            if answer.status is None:
-                continue  # not reached: ask again next time
-            try:
-                self._json[instance, path] = orjson.loads(answer.body or b"null")
-            except orjson.JSONDecodeError:
-                self._json[instance, path] = None
-        return {instance: self._json.get((instance, path)) for instance in sorted(self._labels)}

@@ -5,7 +5,6 @@ A few instant queries for the whole fleet, none of them for a histogram's bucket
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -21,7 +20,6 @@ from driftwatch.collect.cells import (
     wire_names_of,
     written_as,
 )
-from driftwatch.collect.dcgm.names import pod_of
 from driftwatch.collect.gpus import empty_gpus
 from driftwatch.collect.identity import Identity, also_text, doubles, identity_of
 from driftwatch.collect.identity import names as names_of
@@ -31,7 +29,6 @@ from driftwatch.collect.prometheus.query import matchers, select, unix_ms
 from driftwatch.collect.registry import wire_names
 from driftwatch.collect.schema import SourceProblem
 from driftwatch.errors import SourceError
-from driftwatch.model import Serving
 
 # one series per engine each: who is there
 _ENGINE_SERIES = ("vllm:num_requests_running", "vllm:generation_tokens_total")
@@ -44,14 +41,7 @@ _MOST = 20  # targets that are asked about at a time
 # what Prometheus itself adds to a target
 _ITS_OWN = ("scrape_", "ALERTS")
 
-# labels in which exporters put a command line (process-exporter's groupname may be a template)
-_ARGUMENT_LABELS = ("args", "arguments", "cmd", "cmdline", "command", "command_line", "groupname")
-_OF_VLLM = "(?s).*(max-num-|max_num_|vllm serve|vllm.entrypoints).*"
-_KUBERNETES = (
-    '{__name__=~"kube_(pod|deployment|statefulset|daemonset|replicaset)_(annotations|labels)"%s}'
-)
 _NOT_UP = "Prometheus cannot scrape it (up is 0)"
-_SAYS_VLLM = re.compile(_OF_VLLM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +54,6 @@ class Server:
     # labels of ``vllm:cache_config_info``, one set for each engine that has one
     caches: tuple[Mapping[str, str], ...] = ()
     interval_seconds: float | None = None  # true time between two of its scrapes; None = not known
-    serving: Serving = field(default_factory=Serving)  # settings that the server itself answered
     also: tuple[str, ...] = ()  # labels under which the same process is scraped once more
 
 
@@ -79,16 +68,6 @@ class SilentServer:
 
 
 @dataclass(frozen=True, slots=True)
-class Hint:
-    """A label that seems to hold arguments of vLLM."""
-
-    series: str  # name of the metric that carries it
-    label: str  # its name
-    text: str  # its value
-    labels: Mapping[str, str]  # all labels of the series
-
-
-@dataclass(frozen=True, slots=True)
 class Inventory:
     """Everything that was seen."""
 
@@ -96,7 +75,6 @@ class Inventory:
     silent: tuple[SilentServer, ...] = ()  # by instance
     # metric names of the registry that are served, old ones among them
     names: frozenset[str] = frozenset()
-    hints: tuple[Hint, ...] = ()  # command lines, annotations
     gpus: pl.DataFrame = field(default_factory=empty_gpus)  # GPU table of the last minutes
     problems: tuple[SourceProblem, ...] = ()  # what could not be asked
     prefixes: frozenset[str] = frozenset()  # of vLLM's names, other than ``vllm:``
@@ -166,12 +144,10 @@ def discover(asker: PrometheusAsker, match: Mapping[str, str], at: datetime) -> 
     for instance, best in others.items():
         reason = what.get(instance, STATS_DISABLED) if best.up else _NOT_UP
         silent.append(SilentServer(instance, best.labels, reason, best.up))
-    namespaces = sorted({space for s in servers if (space := pod_of(s.labels)[0])})
     return Inventory(
         tuple(servers),
         tuple(silent),
         frozenset(served & _sample_names().keys()),
-        tuple(_hints(asking, namespaces)) if servers else (),
         problems=tuple(asking.problems),
         prefixes=prefixes - {VLLM},
     )
@@ -322,30 +298,6 @@ def _ups(
             if target.labels.get("instance"):
                 ups.setdefault(target.labels["instance"], []).append(target)
     return ups
-
-
-def _hints(asking: _Questions, namespaces: Sequence[str]) -> list[Hint]:
-    """Labels of any series that hold a vLLM command line, and Kubernetes' annotations."""
-    hints: list[Hint] = []
-    for label in _ARGUMENT_LABELS:
-        for labels, _ in asking.instant(f'{{{label}=~"{_OF_VLLM}"}}'):
-            hints.append(Hint(labels.get("__name__", ""), label, labels[label], labels))
-    if namespaces:
-        # without honorLabels the workload's namespace is the exported one
-        selectors = [
-            f",{matchers({label: name})}"
-            for name in namespaces
-            for label in ("namespace", "exported_namespace")
-        ]
-        for inside in selectors if len(namespaces) <= _MANY else [""]:
-            for labels, _ in asking.instant(_KUBERNETES % inside):
-                hints += [
-                    Hint(labels.get("__name__", ""), label, text, labels)
-                    for label, text in sorted(labels.items())
-                    if label.startswith(("annotation_", "label_"))
-                    and (_SAYS_VLLM.match(text) or "max_num_" in label)
-                ]
-    return sorted(hints, key=lambda s: (s.series, s.label, s.text, sorted(s.labels.items())))
 
 
 def _shared(series: Sequence[Mapping[str, str]]) -> dict[str, str]:

@@ -3,7 +3,7 @@
 - driftwatch's own: arrival_seconds, prompt_tokens, generation_tokens and optional columns.
 - Azure LLM inference traces 2023 (Patel et al., "Splitwise", ISCA 2024) and 2024 (Stojkovic et al.,
   "DynamoLLM", HPCA 2025): TIMESTAMP, ContextTokens, GeneratedTokens.
-- Mooncake traces (Qin et al., FAST '25): timestamp (ms), input_length, output_length, hash_ids.
+- Mooncake traces (Qin et al., FAST '25): timestamp (ms), input_length, output_length.
 
 A column becomes an array of numbers; every value that cannot be is named with its line.
 """
@@ -199,7 +199,7 @@ class Format:
     @property
     def numeric(self) -> frozenset[str]:
         """Its columns that hold numbers."""
-        return frozenset((*self.required, *self.optional)) - {"TIMESTAMP", "hash_ids"}
+        return frozenset((*self.required, *self.optional)) - {"TIMESTAMP"}
 
 
 def _wall_clock(chunk: Chunk, zero: int | None, problems: Problems) -> tuple[Floats, int | None]:
@@ -254,7 +254,7 @@ AZURE = Format(
 MOONCAKE = Format(
     "Mooncake trace",
     ("timestamp", "input_length", "output_length"),
-    ("hash_ids",),
+    (),
     {"input_length": "prompt_tokens", "output_length": "generation_tokens"},
     times=_milliseconds,
 )

@@ -25,7 +25,6 @@ from driftwatch.simulate.workload.formats import (
     numbers,
     recognise,
 )
-from driftwatch.simulate.workload.prefixes import Prefixes
 
 _WHOLE = np.int32  # tokens are below 2^31: half the memory until they are all read
 
@@ -95,7 +94,6 @@ class _Reader:
         self._unknown: dict[str, None] = {}
         self._before = -np.inf
         self._zero: int | None = None
-        self._prefixes: Prefixes | None = None
         self.count = 0
 
     def take(self, chunk: Chunk) -> None:
@@ -115,11 +113,6 @@ class _Reader:
                 columns[ours] = numbers(BY_NAME[ours], renamed, self._problems, theirs)
         before = None if self._any_order else self._before
         cross_problems(columns, chunk.lines, before, self._problems)
-        if "hash_ids" in kind.optional and "hash_ids" in frame.columns:
-            self._prefixes = self._prefixes or Prefixes(self.count)
-            self._prefixes.take(chunk, columns["prompt_tokens"], self._problems)
-        elif self._prefixes is not None:
-            self._prefixes.skip(frame.height)
         arrival = columns["arrival_seconds"]
         self._before = float(arrival[-1])  # a refused one, NaN, says nothing of the next
         self._keep(columns, len(arrival))
@@ -164,10 +157,6 @@ class _Reader:
                 columns["prompt_tokens"],
                 out=columns["shared_prefix_tokens"],
             )
-        if self._prefixes is not None:
-            groups, shared, note = self._prefixes.grouped()
-            columns |= {"prefix_group": groups, "shared_prefix_tokens": shared}
-            notes.append(note)
         if self._any_order:
             order = np.argsort(columns["arrival_seconds"], kind="stable")
             columns = {name: values[order] for name, values in columns.items()}
