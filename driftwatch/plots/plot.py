@@ -1,6 +1,6 @@
 """Small drawings by hand: SVG with axes, lines, bands and ticks; the same numbers, the same bytes.
 
-A plot's title is its finding, its numbers stand in a table below. Colours are classes of the style
+A plot's title is its finding. Colours are classes of the style
 sheet (Okabe and Ito's, light and dark), each line has a dash of its own. Pure, no text unescaped.
 """
 
@@ -48,12 +48,10 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A drawing, its finding, and its numbers."""
+    """A drawing and its finding."""
 
     title: str  # the finding, in a sentence
     svg: Markup
-    header: tuple[str, ...] = ()
-    rows: tuple[tuple[str, ...], ...] = ()  # the numbers as texts
 
 
 def plot(
@@ -63,13 +61,10 @@ def plot(
     y: Axis,
     *,
     height: float = 190.0,
-    header: Sequence[str] = (),
-    rows: Iterable[Sequence[str]] = (),
 ) -> Plot:
     """Draw series over two axes.
 
-    ``height``: of the axes with their labels, in pixels at which a text has 12; ``header``,
-    ``rows``: the numbers, as the table below has them.
+    ``height``: of the axes with their labels, in pixels at which a text has 12.
     """
     thin = [thinned(one) for one in series]
     bottom = height - (38.0 if x.title else 22.0)
@@ -89,8 +84,7 @@ def plot(
         f'<svg class="plot" viewBox="0 0 {WIDTH:.0f} {height + legend.height:.0f}" role="img" '
         f'aria-label="{alt}">{"".join(parts)}{legend.svg(height)}</svg>'
     )
-    texts = tuple(tuple(row) for row in rows)
-    return Plot(title, Markup(svg), tuple(header), texts)  # noqa: S704 - texts are escaped
+    return Plot(title, Markup(svg))  # noqa: S704 - texts are escaped
 
 
 def thinned(series: Series, most: int = MOST_POINTS) -> Series:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
 from importlib.resources import files
@@ -11,15 +10,10 @@ from typing import Any
 
 from jinja2 import PackageLoader, StrictUndefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-from starlette.responses import Response
 
 from driftwatch.notify import numbers
 from driftwatch.notify.page import http_url
 from driftwatch.notify.path import short_reason
-from driftwatch.plots.plot import Plot
-from driftwatch.web.context import Web
-from driftwatch.web.page import View
-from driftwatch.web.visitor import KEY_FIELD, Visitor
 
 # of numbers and texts, as every other screen writes them
 _FILTERS = (*("clean", "count", "cut", "duration", "percent", "plural", "squeeze", "utc_text"),)
@@ -50,32 +44,14 @@ def _templates() -> ImmutableSandboxedEnvironment:
     return environment
 
 
-def page_response(
-    web: Web,
-    visitor: Visitor,
-    template: str,
-    view: View,
-    plots: Mapping[str, Plot | str],
-    status: int = 200,
-) -> Response:
-    """The page as HTML; its forms have a key that tells one that is sent twice."""
-    context: dict[str, Any] = {
-        "view": view,
-        "plots": plots,
-        "root": web.root,
-        "style": style_sheet()[0],
-        "person": visitor.person,
-        "people": web.people,
-        "path": visitor.path,
-        "form_field": KEY_FIELD,
-        "form_token": web.nonce(),
-        "now": visitor.now,
-        "old_end": web.fleet.old_end(visitor.now),
-        "moment": _moment(visitor.now),
-        "navigation": _navigation(),
-    }
-    html = _templates().get_template(template).render(context)
-    return Response(html, status, media_type="text/html; charset=utf-8")
+def html_of(template: str, *, now: datetime, **context: Any) -> str:
+    """A template with its values, ``view`` among them; times are told as on every screen."""
+
+    def moment(at: datetime) -> str:
+        return numbers.moment(at, now.date())
+
+    parts = {"now": now, "moment": moment, "style": style_sheet()[0], **context}
+    return _templates().get_template(template).render(parts)
 
 
 def _harmless(value: object) -> object:
@@ -91,20 +67,3 @@ def _harmless(value: object) -> object:
 def _short(reason: str) -> str:
     """Why, without how to mend it and what follows from it: JSON has the whole reason."""
     return short_reason(reason).split("; ")[0]
-
-
-def _moment(now: datetime) -> Any:
-    """A time as on every screen: UTC, with its date unless it is today."""
-
-    def moment(at: datetime) -> str:
-        return numbers.moment(at, now.date())
-
-    return moment
-
-
-def _navigation() -> tuple[tuple[str, str], ...]:
-    """(title, path) of the pages that every page links to."""
-    from driftwatch.web.registry import pages
-
-    placed = sorted((page.place, page.title, page.path) for page in pages() if page.place)
-    return tuple((title, path) for _, title, path in placed)

@@ -1,19 +1,23 @@
-"""What a page of the web is: a path, a typed view, and the pure function that makes one."""
+"""What a page of the web is: a path, the query it takes, and the function that makes its view."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from urllib.parse import urlencode
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 if TYPE_CHECKING:
     from driftwatch.plots.plot import Plot
-    from driftwatch.web.context import Web
+    from driftwatch.web.access import Person
+    from driftwatch.web.app import Web
     from driftwatch.web.database import WebStore
-    from driftwatch.web.people import Person
+
+MOST_ROWS, MOST_PAGES = 200, 100_000
+Row = TypeVar("Row")
 
 
 def in_utc(at: datetime) -> datetime:
@@ -29,13 +33,7 @@ def in_utc(at: datetime) -> datetime:
 Moment = Annotated[datetime, AfterValidator(in_utc)]
 
 
-class Part(BaseModel):
-    """A part of a view: what is unknown is null beside its reason."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class View(Part):
+class View(BaseModel):
     """What a page shows, as a template draws it and as the API has it.
 
     Its other fields are the page's own: values, rows and models; what is unknown is null.
@@ -53,21 +51,28 @@ class View(Part):
 
 
 class Query(BaseModel):
-    """Parameters of a page's URL; another one is refused with its nearest name."""
+    """Parameters of a page's URL, or fields of a form; another one is refused by its name."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
+
+
+class Paged(Query):
+    """Parameters of a page that lists."""
+
+    page: Annotated[int, Field(ge=1, le=MOST_PAGES)] = 1
+    size: Annotated[int, Field(ge=1, le=MOST_ROWS)] = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """One request for a page: all that its view may be made of."""
+    """One request: all that a view, or what a form does, may be made of."""
 
     web: Web
-    store: WebStore  # reads only; every statement sees what is committed
+    store: WebStore  # of a page: reads only; every statement sees what is committed
     now: datetime
     path: Mapping[str, str]  # the variable parts of the path
-    query: Any  # of the page's own class
-    person: Person | None = None  # who looks, None = nobody that may act
+    query: Any  # of the page's or the form's own class
+    person: Person | None = None  # who looks; None = nobody that may act
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,65 +87,30 @@ class Page:
     template: str  # in templates/, extends base.html
     load: Callable[[Visit], View]
     query: type[Query] = Query
-    place: int | None = None  # in the navigation, None = not there
+    is_placed: bool = False  # in the navigation
     api: str | None = None  # path of its JSON below /api/v1, None = it has none
     # what the template draws besides, by name: plots and markup; numbers stay in the view
     plots: Callable[[Any], Mapping[str, Plot | str]] = field(default=lambda view: {})
 
 
-class Fields(BaseModel):
-    """Fields of a form, besides those that every form has."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
-
-
-@dataclass(frozen=True, slots=True)
-class Deed:
-    """One form that somebody sent."""
-
-    store: WebStore  # may be written to
-    path: Mapping[str, str]
-    person: Person
-    request_id: str
-    now: datetime
-
-
-class Done(Part):
-    """What came of a form."""
-
-    schema_version: Literal[1] = 1
-    done: bool = Field(description="whether this request did it; false: it was done before")
-    text: str = Field(description="what holds now, in a sentence")
-    location: str = Field(description="path of the page that shows it")
-
-
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a page posts; ``act`` is audited by what it writes, and sent twice it is done once.
+    """What a page posts; ``act`` does it and says which page shows it.
 
     Raises UsageError (a 409: it cannot be done as things stand), NotFound or StoreError.
     """
 
     path: str  # /incidents/{incident_id}/acknowledge
-    title: str
-    fields: type[Fields]
-    act: Callable[[Deed, Any], Done]
+    fields: type[Query]
+    act: Callable[[Visit], str]
 
 
-class Link(Part):
+@dataclass(frozen=True, slots=True)
+class Link:
     """A text that leads to a page."""
 
     text: str
     path: str
-
-
-class Refused(View):
-    """A page that says what is wrong, and what helps."""
-
-    status: int
-    message: str
-    help: str | None = None
-    near: tuple[Link, ...] = ()
 
 
 class NotFound(Exception):
@@ -149,3 +119,42 @@ class NotFound(Exception):
     def __init__(self, message: str, near: tuple[Link, ...] = ()):
         super().__init__(message)
         self.message, self.near = message, near
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Which part of a list this is."""
+
+    page: int
+    pages: int
+    size: int
+    rows: int  # of all parts together
+    # of the same list: path and query of the part before and of the next
+    before: str | None
+    after: str | None
+
+
+def part_of(rows: Sequence[Row], query: Paged, path: str) -> tuple[Sequence[Row], Slice]:
+    """The rows of one part, and which it is; a part behind the last is the last."""
+    piece = sliced(len(rows), query, path)
+    first = (piece.page - 1) * piece.size
+    return rows[first : first + piece.size], piece
+
+
+def sliced(count: int, query: Paged, path: str) -> Slice:
+    """Which part of ``count`` rows is wanted, with the addresses of its neighbours."""
+    pages = max(1, -(-count // query.size))
+    page = min(query.page, pages)
+    before = address(path, query, page=page - 1) if page > 1 else None
+    after = address(path, query, page=page + 1) if page < pages else None
+    return Slice(page, pages, query.size, count, before, after)
+
+
+def address(path: str, query: Query, **changes: object) -> str:
+    """The path with the query's parameters that are not usual, some of them changed.
+
+    >>> address("/fleet", Paged(size=20), page=3)
+    '/fleet?page=3&size=20'
+    """
+    wanted = query.model_copy(update=changes).model_dump(mode="json", exclude_defaults=True)
+    return f"{path}?{urlencode(wanted)}" if wanted else path

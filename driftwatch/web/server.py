@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,10 +13,10 @@ from driftwatch.errors import UsageError
 from driftwatch.pipeline.plan import Plan
 from driftwatch.settings import Settings
 from driftwatch.settings.web import WebSettings, listen_address
-from driftwatch.web.context import Web
+from driftwatch.web.access import People
+from driftwatch.web.app import Web, application
 from driftwatch.web.database import WebDatabase
 from driftwatch.web.fleet_minutes import FleetMinutes
-from driftwatch.web.people import People
 
 if TYPE_CHECKING:
     from uvicorn import Server
@@ -46,7 +45,6 @@ def web_of(
         database=WebDatabase(place),
         people=people,
         clock=SystemClock() if clock is None else clock,
-        nonce=lambda: secrets.token_urlsafe(24),
         fleet=FleetMinutes(plan),
         external_url=None if settings is None else settings.external_url,
     )
@@ -75,8 +73,6 @@ def listening(web: Web) -> Iterator[tuple[str, list[socket.socket]]]:
 def server_of(web: Web) -> Server:
     """What serves it; ``run(sockets)`` returns after SIGTERM or Ctrl-C."""
     import uvicorn
-
-    from driftwatch.web.app import application
 
     config = uvicorn.Config(
         application(web),

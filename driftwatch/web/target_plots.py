@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from itertools import pairwise
 from typing import Any
@@ -62,18 +62,7 @@ def _shares(one: LengthShares) -> Plot:
         series,
         Axis(f"{word} tokens of a request, log scale", edges[0], edges[-1], is_log=True),
         Axis("share of requests, %"),
-        header=("Tokens", "Baseline, %", "Now, %"),
-        rows=_share_rows(one),
     )
-
-
-def _share_rows(one: LengthShares) -> Iterator[tuple[str, str, str]]:
-    lower = 0.0
-    for at, edge in enumerate(one.edges_tokens):
-        name = f"over {lower:,.0f}" if edge is None else f"{lower:,.0f} to {edge:,.0f}"
-        before = "none" if one.baseline_share is None else f"{100 * one.baseline_share[at]:.1f}"
-        yield name, before, f"{100 * one.share[at]:.1f}"
-        lower = edge or lower
 
 
 def _signals(signals: Signals, since: datetime, until: datetime) -> dict[str, Plot]:
@@ -92,32 +81,12 @@ def _signals(signals: Signals, since: datetime, until: datetime) -> dict[str, Pl
         [*bands[:1], *others, *around, *(thinned(one, _POINTS) for one in lines)],
         axis,
         Axis("tokens"),
-        header=("End of span, UTC", *(word for word, _ in _columns(signals).values())),
-        rows=_numbers(signals),
     )
     return plots
 
 
-_ROWS = 48  # of numbers below the plots
 _POINTS = 120  # of each line where there are two
 _TOUCHING = 0.012  # of the axis: nearer than two stripes of a hatch are
-
-
-def _columns(signals: Signals) -> dict[str, tuple[str, Callable[[float], str]]]:
-    """Signal → its heading in the table of numbers, and how a number of it is written."""
-    of = {
-        name: (f"{WORDS[name][0]}, {WORDS[name][1]}", WORDS[name][2]) for name in _plotted(signals)
-    }
-    return of | {name: (f"{word.capitalize()}, tokens", tokens) for name, word in _LENGTHS.items()}
-
-
-def _numbers(signals: Signals) -> Iterator[tuple[str, ...]]:
-    """At most 48 of the spans, evenly, the last one among them."""
-    step = -(-len(signals.spans) // _ROWS)
-    for one in signals.spans[(len(signals.spans) - 1) % step :: step]:
-        values = ((one[name], write) for name, (_, write) in _columns(signals).items())
-        texts = ("unknown" if value is None else write(value) for value, write in values)
-        yield f"{one['end']:%Y-%m-%d %H:%M}", *texts
 
 
 def _title(signals: Signals, name: str) -> str:

@@ -98,7 +98,7 @@ def test_text_of_others_stays_text() -> None:
     assert "<script" not in drawn.svg
 
 
-def test_a_plot_with_its_numbers_is_read_without_seeing_it(
+def test_a_plot_is_drawn_as_it_was(
     golden: Callable[[str, str], None],
 ) -> None:
     drawn = plot(
@@ -109,11 +109,8 @@ def test_a_plot_with_its_numbers_is_read_without_seeing_it(
         ],
         Axis("prompt tokens, log scale", is_log=True),
         Axis("share of requests"),
-        header=("tokens", "baseline", "now"),
-        rows=[("≤ 500", "52 %", "10 %")],
     )
     golden("web/lengths.svg", str(drawn.svg).replace("><", ">\n<") + "\n")
-    assert drawn.rows == (("≤ 500", "52 %", "10 %"),)
 
 
 def test_labels_beside_each_other_do_not_touch() -> None:

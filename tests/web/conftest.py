@@ -13,7 +13,7 @@ from recorded_cases import Recorded, record_firing
 from web_cases import web_at
 
 from driftwatch.store import Store
-from driftwatch.web.context import Web
+from driftwatch.web.app import Web
 
 CHROMIUM = Path("/usr/bin/chromium")
 MINUTE = timedelta(minutes=1)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from conftest import Recorded
-from web_cases import ANA, BEARER, browser, view_of
+from web_cases import ANA, browser, view_of
 
-from driftwatch.web.context import Web
-from driftwatch.web.registry import pages
+from driftwatch.web.app import PAGES, Web
 
 
 def test_it_has_targets_incidents_and_reports(web: Web, firing: Recorded) -> None:
@@ -22,13 +21,13 @@ def test_it_has_targets_incidents_and_reports(web: Web, firing: Recorded) -> Non
         answer = client.get(f"/api/v1{path}", headers=ANA)
         assert answer.headers["content-type"] == "application/json"
         assert answer.json() == view_of(web, page), path
-    assert sum(page.api is not None for page in pages()) == len(pages_of)
+    assert sum(page.api is not None for page in PAGES) == len(pages_of)
 
 
 def test_it_reads_and_its_errors_are_json(web: Web, firing: Recorded) -> None:
     client, path = browser(web), f"/api/v1/incidents/{firing.incident_id}"
     for answer, status in (
-        (client.post(path, headers=BEARER), 405),
+        (client.post(path, headers=ANA), 405),
         (client.get("/api/v1/incidents/zz"), 404),
         (client.get("/api/v1/nothing"), 404),
         (client.get("/api/v1/targets?size=0"), 400),

@@ -14,8 +14,7 @@ from playwright.sync_api import Browser, Page, Request
 from recorded_cases import Recorded, record_firing
 from web_cases import VARIABLES, served, web_at
 
-from driftwatch.web.guard import HEADERS
-from driftwatch.web.registry import pages
+from driftwatch.web.app import HEADERS, PAGES
 
 pytestmark = pytest.mark.browser
 WIDTHS = (360, 768, 1280)
@@ -54,7 +53,7 @@ def _addresses(firing: Recorded) -> dict[str, str]:
     values = VARIABLES | {"incident_id": firing.incident_id}
     return {
         page.path: re.sub(r"{(\w+)(?::\w+)?}", lambda found: values[found[1]], page.path)
-        for page in pages()
+        for page in PAGES
     } | {"/sign-in": "/sign-in", "/nowhere": "/nowhere"}
 
 
@@ -90,7 +89,7 @@ def _focused_with_the_keyboard(tab: Page) -> tuple[int, int, int]:
     return count, len(reached), outlined
 
 
-@pytest.mark.parametrize("path", [page.path for page in pages()] + ["/sign-in", "/nowhere"])
+@pytest.mark.parametrize("path", [page.path for page in PAGES] + ["/sign-in", "/nowhere"])
 def test_every_page_at_every_width(tab: Page, address: str, firing: Recorded, path: str) -> None:
     requests: list[Request] = []
     noise: list[str] = []

@@ -11,7 +11,7 @@ from conftest import Recorded
 from web_cases import ANA, browser, send, web_at
 from web_fleet_cases import END
 
-from driftwatch.web.context import Web
+from driftwatch.web.app import Web
 
 
 def test_an_incident_that_is_not_there_names_those_like_it(web: Web, firing: Recorded) -> None:

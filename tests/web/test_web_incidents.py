@@ -12,7 +12,7 @@ from operation_cases import every_state
 from web_cases import browser, view_of
 
 from driftwatch.store import Store
-from driftwatch.web.context import Web
+from driftwatch.web.app import Web
 from driftwatch.web.fleet_states import incident_state
 
 

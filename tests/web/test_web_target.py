@@ -12,7 +12,7 @@ from web_fleet_cases import END, fired, fleet_database
 
 from driftwatch.pipeline.plan import Pool
 from driftwatch.service.configuration import plan_of_rules
-from driftwatch.web.context import Web
+from driftwatch.web.app import Web
 
 PATH = "/targets/host:8000"
 
@@ -72,9 +72,6 @@ def test_a_range_is_in_the_address_and_one_without_data_says_so(web: Web) -> Non
     assert newest[:13].replace(":", "%3A") in view["data"]["path"]
 
 
-_JSON = {"Accept": "application/json"}
-
-
 def test_a_range_that_is_none_is_refused(web: Web) -> None:
     client = browser(web)
     for params in (
@@ -84,11 +81,11 @@ def test_a_range_that_is_none_is_refused(web: Web) -> None:
         {"since": "2026-01-01"},
     ):
         assert client.get(PATH, params=params).status_code == 400, params
-    answer = client.get(PATH, params={"from": "2026-01-02", "to": "2026-01-01"}, headers=_JSON)
-    assert answer.json()["message"].endswith("is no range")
+    answer = client.get(PATH, params={"from": "2026-01-02", "to": "2026-01-01"})
+    assert "is no range</p>" in answer.text
 
 
 def test_an_unknown_target_lists_names_like_it(web: Web) -> None:
-    answer = browser(web).get("/targets/hots:8000", headers=_JSON)
+    answer = browser(web).get("/targets/hots:8000")
     assert answer.status_code == 404
-    assert answer.json()["near"] == [{"text": "host:8000", "path": PATH}]
+    assert f'<li><a href="{PATH}">host:8000</a></li>' in answer.text

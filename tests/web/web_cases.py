@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import socket
 import threading
 import time
@@ -10,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from functools import cache
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -22,25 +20,21 @@ from driftwatch.database_place import place_of
 from driftwatch.pipeline.plan import Plan
 from driftwatch.service.configuration import plan_of_rules
 from driftwatch.settings.web import ProxySettings, WebSettings
-from driftwatch.web.app import application
-from driftwatch.web.context import Web
+from driftwatch.web.access import People
+from driftwatch.web.app import PAGES, Web, application
 from driftwatch.web.database import WebDatabase
 from driftwatch.web.fleet_minutes import FleetMinutes
 from driftwatch.web.page import Visit
-from driftwatch.web.people import People
-from driftwatch.web.registry import pages
 from driftwatch.web.server import server_of
 
 TOKEN = "correct-horse-battery-staple"
 ANA, BEN = {"X-Forwarded-User": "Ana"}, {"X-Forwarded-User": "Ben"}
-BEARER = {"Authorization": f"Bearer {TOKEN}", "Accept": "application/json"}
 # what stands in a page's path, for the walk over every page
 VARIABLES: dict[str, str] = {
     "pool": "tiny-llama",
     "target": "host:8000",
     "week": "2026-W47",
 }
-_TOKEN_FIELD = re.compile(r'name="form" value="([^"]+)"')
 
 
 @cache
@@ -59,7 +53,6 @@ def web_at(
     proxy = ProxySettings.model_validate({"addresses": addresses})
     external_url = settings.pop("external_url", None)
     own = WebSettings.model_validate({"hosts": ["testserver"], **settings})
-    numbers = count(1)
     plan = usual_plan() if plan is None else plan
     return Web(
         settings=own,
@@ -67,7 +60,6 @@ def web_at(
         database=WebDatabase(place_of(database)),
         people=People(token_file, proxy),
         clock=ManualClock(now),
-        nonce=lambda: f"nonce-{next(numbers):020}",
         fleet=FleetMinutes(plan),
         external_url=external_url,
     )
@@ -101,23 +93,14 @@ def served(web: Web) -> Iterator[str]:
         assert not thread.is_alive()
 
 
-def form_token(html: str) -> str:
-    """The hidden field of a page's forms."""
-    found = _TOKEN_FIELD.search(html)
-    assert found is not None, "the page has no form"
-    return found[1]
-
-
 def send(client: TestClient, page: str, form: str, person: Mapping[str, str], **fields: str) -> Any:
-    """Open a page as a person and send one of its forms."""
-    html = client.get(page, headers=dict(person)).text
-    data = {"form": form_token(html), **fields}
-    return client.post(f"{page}/{form}", data=data, headers=dict(person))
+    """Send one of a page's forms as a person."""
+    return client.post(f"{page}/{form}", data=fields, headers=dict(person))
 
 
 def view_of(web: Web, path: str, **query: str) -> Any:
     """What a page shows, as JSON; also of pages that the API does not have."""
-    for page in pages():
+    for page in PAGES:
         found = compile_path(page.path)[0].match(path)
         if found is not None:
             wanted = page.query.model_validate(query)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -23,22 +23,18 @@ from driftwatch.web.fleet_states import (
     worst_incidents,
 )
 from driftwatch.web.open_answers import first_lines_of, untaken
-from driftwatch.web.page import Page, View, Visit
-from driftwatch.web.paging import Paged, address, part_of
+from driftwatch.web.page import Page, Paged, View, Visit, address, part_of
 from driftwatch.web.paths import pool_path, target_path
 
 PATH = "/fleet"
-_REASONS, _POOLS, _REASON = 5, 200, 160
+_REASONS, _REASON = 5, 160
 
 
 class FleetQuery(Paged):
-    """What of the fleet is listed, and in which order."""
+    """What of the fleet is listed."""
 
-    q: Annotated[str, Field(max_length=200, description="part of a target's or pool's name")] = ""
-    pool: Annotated[str, Field(max_length=300)] = ""
-    state: Annotated[str, Field(description="one of the states, or unknown")] = ""
-    sort: Literal["state", "target", "pool", "speed", "in_target", "margin", "since"] = "state"
-    order: Literal["worst", "best"] = "worst"
+    q: Annotated[str, Field(max_length=200)] = ""  # part of a target's or pool's name
+    state: str = ""  # one of the states, or unknown
 
 
 def load(visit: Visit) -> View:
@@ -52,13 +48,12 @@ def load(visit: Visit) -> View:
     fleet = visit.web.fleet.current(visit.store)
     incidents = visit.store.open_now()
     entries = entries_of(fleet, incidents, visit.now)
-    listed = sorted(filter(_wanted(query), entries), key=_key(query))
+    listed = sorted(filter(_wanted(query), entries), key=lambda one: RANK[one.state])
     rows, part = part_of(listed, query, PATH)
     counts = Counter(one.state for one in entries)
     whys: Counter[str] = Counter()
     for why, number in Counter(one.why for one in entries if one.why).items():
         whys[cut(clean(why), _REASON)] += number
-    base = query.model_copy(update={"page": 1})
     return View.of(
         "Fleet",
         end=fleet.end,
@@ -71,12 +66,10 @@ def load(visit: Visit) -> View:
         ],
         unknown=_by_reason(whys),
         untaken=first_lines_of(visit.store.with_pages(untaken(incidents))),
-        pools=list(fleet.pools)[:_POOLS],
         rows=[fleet_row(one, fleet) for one in rows],
         part=part,
         query=query,
         is_narrowed=query.model_copy(update={"page": 1, "size": 50}) != FleetQuery(),
-        sorts={name: address(PATH, base, sort=name) for name in _SORTS},
     )
 
 
@@ -109,48 +102,20 @@ def _wanted(query: FleetQuery) -> Callable[[Entry], bool]:
     words = query.q.lower()
 
     def wanted(one: Entry) -> bool:
-        pool = one.target.pool or "default"
-        if query.pool and pool != query.pool:
-            return False
         if query.state == "unknown" and one.why is None:
             return False
         if query.state not in ("", "unknown", one.state):
             return False
+        pool = one.target.pool or "default"
         return not words or words in one.key.text.lower() or words in pool.lower()
 
     return wanted
-
-
-def _key(query: FleetQuery) -> Callable[[Entry], Any]:
-    """Unknown comes last, whichever way; then worst first, then by name, as they stand."""
-    of, sign = _SORTS[query.sort], -1.0 if query.order == "best" else 1.0
-
-    def key(one: Entry) -> tuple[Any, ...]:
-        value = of(one)
-        if isinstance(value, str):
-            return (0, 0.0, value, RANK[one.state])
-        unknown = value is None
-        return (unknown, 0.0 if unknown else sign * value, "", RANK[one.state])
-
-    return key
 
 
 def in_target(row: Mapping[str, Any]) -> float | None:
     """Share of requests of ten minutes in target, the worse of both; None = unknown."""
     both = [row[f"{name}_in_target_10m_ratio"] for name in ("ttft", "tpot")]
     return min((one for one in both if one is not None), default=None)
-
-
-# what a column is sorted by: smaller is worse
-_SORTS: dict[str, Callable[[Entry], Any]] = {
-    "state": lambda one: float(RANK[one.state]),
-    "target": lambda one: one.key.text,
-    "pool": lambda one: one.target.pool or "default",
-    "speed": lambda one: one.row["speed_at_equal_load_ratio"],
-    "in_target": lambda one: in_target(one.row),
-    "margin": lambda one: one.row["binding_margin_ratio"],
-    "since": lambda one: None if one.incident is None else one.incident.started_at.timestamp(),
-}
 
 
 def fleet_row(one: Entry, fleet: Fleet) -> dict[str, Any]:
@@ -191,4 +156,4 @@ def fleet_row(one: Entry, fleet: Fleet) -> dict[str, Any]:
     }
 
 
-PAGE = Page(PATH, "Fleet", "fleet.html", load, FleetQuery, place=1, api="/targets")
+PAGE = Page(PATH, "Fleet", "fleet.html", load, FleetQuery, is_placed=True, api="/targets")

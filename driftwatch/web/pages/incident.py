@@ -22,9 +22,9 @@ from driftwatch.notify.state_words import opening
 from driftwatch.receivers.letter import letter_of
 from driftwatch.receivers.sender import message_of
 from driftwatch.recommend.change_text import helm_values_diff, kubectl_patch, vllm_arguments
+from driftwatch.web.access import Person
 from driftwatch.web.fleet_states import incident_state
 from driftwatch.web.page import Link, NotFound, Page, Query, View, Visit
-from driftwatch.web.people import Person
 
 PATH = "/incidents/{incident_id}"
 _MOST_MEMBERS, _NEAR = 20, 5

@@ -10,10 +10,9 @@ from pydantic import Field
 from driftwatch.model import Incident
 from driftwatch.notify.numbers import clean, cut
 from driftwatch.notify.state_words import opening
-from driftwatch.web.listed_incidents import Wanted
-from driftwatch.web.page import Page, View, Visit
+from driftwatch.web.database import Wanted
+from driftwatch.web.page import Page, Paged, View, Visit, sliced
 from driftwatch.web.pages.incident import incident_path, state_of, target_text
-from driftwatch.web.paging import Paged, sliced
 
 PATH = "/incidents"
 _MOST_POOLS, _LONGEST = 200, 160
@@ -84,4 +83,4 @@ def _headline(page: Mapping[str, Any] | None) -> str | None:
     return cut(clean(page["summary"].removeprefix(opening(page)).lstrip()), _LONGEST)
 
 
-PAGE = Page(PATH, "Incidents", "incidents.html", load, IncidentsQuery, place=2, api=PATH)
+PAGE = Page(PATH, "Incidents", "incidents.html", load, IncidentsQuery, is_placed=True, api=PATH)

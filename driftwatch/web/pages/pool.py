@@ -23,9 +23,8 @@ from driftwatch.web.open_answers import (
     of_pool,
     pending_of,
 )
-from driftwatch.web.page import NotFound, Page, View, Visit
+from driftwatch.web.page import NotFound, Page, Paged, View, Visit, part_of
 from driftwatch.web.pages.fleet import entries_of, fleet_row
-from driftwatch.web.paging import Paged, part_of
 from driftwatch.web.paths import POOL, grafana_link, near, pool_link, pool_path
 
 _BASELINES, _REASONS, _REASON_LENGTH = 20, 8, 160

@@ -1,9 +1,11 @@
-"""Who may act: by the token, named by the proxy, or signed in. Time is an argument."""
+"""Who may act: whom the proxy names, or who signed in with the token; and the forms they send.
+
+Time is an argument.
+"""
 
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 from collections.abc import Iterable
@@ -12,8 +14,11 @@ from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from pathlib import Path
 from typing import Literal
+from urllib.parse import parse_qsl
 
 import structlog
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 
 from driftwatch.errors import ConfigError, Problem
 from driftwatch.settings.values import read_of
@@ -21,8 +26,9 @@ from driftwatch.settings.web import ProxySettings
 
 SHORTEST_TOKEN, LONGEST_NAME = 16, 100
 SIGNED_IN_FOR = timedelta(hours=12)
-# of a program that gives no name
-PROGRAM = "a program with the token"
+SESSION_COOKIE = "driftwatch_session"
+_MOST_FIELDS, _MOST_BODY_BYTES = 50, 65_536
+_FORM_TYPE = "application/x-www-form-urlencoded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +36,7 @@ class Person:
     """Somebody who may act."""
 
     name: str
-    # by a header of the request, by the proxy's, or signed in here
-    by: Literal["token", "proxy", "session"]
+    by: Literal["proxy", "session"]  # named by the proxy, or signed in here
 
 
 class People:
@@ -50,11 +55,6 @@ class People:
         """Whether anybody may do anything here."""
         return self._token_file is not None or self._proxy is not None
 
-    @property
-    def proxy_header(self) -> str | None:
-        """The header in which the proxy names people."""
-        return None if self._proxy is None else self._proxy.header
-
     def require_token(self) -> None:
         """Check that the token can be read and is long enough.
 
@@ -67,19 +67,18 @@ class People:
             path = str(self._token_file)
             raise ConfigError((Problem(path, None, None, "value", message, help_text),))
 
-    def by_header(self, authorization: str, name: str | None) -> Person | None:
-        """Who sent ``Authorization: Bearer TOKEN``; ``name``: whom it says it acts for."""
-        scheme, _, token = authorization.partition(" ")
-        if scheme.lower() != "bearer" or not self.is_token(token.strip()):
-            return None
-        return Person(_name(name) or PROGRAM, "token")
-
-    def by_proxy(self, address: str, header: str | None) -> Person | None:
-        """Whom the proxy names; None unless the request comes from it."""
-        name = _name(header)
-        if self._proxy is None or not name or not _is_within(address, self._proxy.addresses):
-            return None
-        return Person(name, "proxy")
+    def person(self, request: Request, now: datetime) -> Person | None:
+        """Who sent a request; None: somebody who may look, and not act."""
+        proxy = self._proxy
+        if proxy is not None and request.client is not None:
+            texts = request.headers.getlist(proxy.header)
+            # of two headers one may be the client's own
+            if len(texts) == 1 and _is_within(request.client.host, proxy.addresses):
+                name = person_name(texts[0].encode("latin-1").decode(errors="replace"))
+                if name:
+                    return Person(name, "proxy")
+        name = self._session_name(request.cookies.get(SESSION_COOKIE, ""), now)
+        return Person(name, "session") if name else None
 
     def is_token(self, text: str) -> bool:
         """Whether this is the token, as its file has it now."""
@@ -95,21 +94,17 @@ class People:
         text = f"{packed}.{int(at.timestamp())}"
         return f"{text}.{self._signed(text)}"
 
-    def by_session(self, cookie: str, now: datetime) -> Person | None:
-        """Whose session this is; None: nobody's, or it is over."""
+    def _session_name(self, cookie: str, now: datetime) -> str:
+        """Whose session this is; empty: nobody's, or it is over."""
         text, _, signature = cookie.rpartition(".")
         packed, _, began = text.partition(".")
         signed = self._signed(text)
         if signed is None or not hmac.compare_digest(signed.encode(), signature.encode()):
-            return None
+            return ""
         age = now - datetime.fromtimestamp(int(began), UTC)
         if not timedelta(0) <= age < SIGNED_IN_FOR:
-            return None
-        try:
-            name = _name(base64.urlsafe_b64decode(packed.encode()).decode())
-        except (binascii.Error, UnicodeDecodeError, ValueError):
-            return None
-        return Person(name, "session") if name else None
+            return ""
+        return person_name(base64.urlsafe_b64decode(packed).decode())
 
     def _token(self) -> str | None:
         """The token; None: there is none that can be used now, so it lets nobody in."""
@@ -138,7 +133,58 @@ def _is_within(address: str, networks: Iterable[IPv4Network | IPv6Network]) -> b
     return any(way in network for way in ways for network in networks)
 
 
-def _name(text: str | None) -> str:
+def person_name(text: str) -> str:
     """A name as it is kept: bounded, printable; empty where it is none."""
-    name = (text or "").strip()
+    name = text.strip()
     return name if len(name) <= LONGEST_NAME and name.isprintable() else ""
+
+
+async def posted(request: Request, hosts: frozenset[str]) -> list[tuple[str, str]]:
+    """The fields of a form that one of the web's own pages sent.
+
+    Every browser says which site sent a form. Raises HTTPException: 403 another site; 413 too
+    long; 415, 400 no form.
+    """
+    origin = request.headers.get("origin", "")
+    is_same = request.headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
+    if not is_same or host_of(origin.partition("://")[2]) not in hosts:
+        raise HTTPException(403, "Another site sent this form.")
+    kind = request.headers.get("content-type", "").partition(";")[0].strip()
+    if kind != _FORM_TYPE and (kind or request.headers.get("content-length", "0") != "0"):
+        raise HTTPException(415, f"A form is sent as {_FORM_TYPE}.")
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > _MOST_BODY_BYTES:
+            raise HTTPException(413, f"A form has at most {_MOST_BODY_BYTES} bytes.")
+    try:
+        return parse_qsl(
+            body.decode(),
+            keep_blank_values=True,
+            strict_parsing=bool(body),
+            max_num_fields=_MOST_FIELDS,
+        )
+    except (UnicodeDecodeError, ValueError):
+        raise HTTPException(400, "The body is no form.") from None
+
+
+def host_of(header: str) -> str:
+    """The name in a Host or Origin header, without its port.
+
+    >>> host_of("Ops.example.com:443"), host_of("[::1]:9096")
+    ('ops.example.com', '::1')
+    """
+    text = header.strip().lower()
+    if text.startswith("["):
+        return text[1:].partition("]")[0]
+    return text.partition(":")[0]
+
+
+def own_path(text: str) -> str:
+    """The path where it is one of this web, else the first page: no way to another site.
+
+    >>> own_path("/incidents/a?page=2"), own_path("//evil.example"), own_path("https://evil")
+    ('/incidents/a?page=2', '/', '/')
+    """
+    is_own = text.startswith("/") and not text.startswith(("//", "/\\")) and text.isprintable()
+    return text if is_own and "\\" not in text else "/"
