@@ -1,4 +1,4 @@
-"""The GPU table: what DCGM and NVML sources deliver, one row per (GPU or MIG instance, reading).
+"""The GPU table: what DCGM and NVML sources deliver, one row per (GPU, reading).
 
 Gauges in base units, as read; NULL is "not read", with the reason in ``reasons``, never 0.
 """
@@ -34,18 +34,13 @@ _MIB = 2.0**20
 SHARE_OVER = 0.01
 
 # Source: dcgm-exporter's etc/default-counters.csv and NVIDIA's DCGM field identifiers; NVML's
-# reference (nvml.h). Units of DCGM: MHz, W, mJ, MiB, percent (DEV_*), 0–1 (PROF_*).
+# reference (nvml.h). Units of DCGM: MHz, W, MiB, percent (DEV_*), 0–1 (PROF_*).
 # fmt: off
 GPU_FIELDS: tuple[GpuField, ...] = (
     GpuField("utilization_ratio", ("DCGM_FI_DEV_GPU_UTIL",),
         0.01, "a kernel was resident; not work"),
-    GpuField("memory_copy_utilization_ratio", ("DCGM_FI_DEV_MEM_COPY_UTIL",),
-        0.01, "device memory was read or written"),
     GpuField("engine_active_ratio", ("DCGM_FI_PROF_GR_ENGINE_ACTIVE",),
-        1.0, "the graphics or compute engine was busy; holds under MIG as well"),
-    GpuField("sm_active_ratio", ("DCGM_FI_PROF_SM_ACTIVE",),
-        1.0, "an SM had a warp, mean over SMs",
-        on_by_default=False),
+        1.0, "the graphics or compute engine was busy"),
     GpuField("tensor_active_ratio", ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",),
         1.0, "the tensor pipe was active"),
     GpuField("dram_active_ratio", ("DCGM_FI_PROF_DRAM_ACTIVE",),
@@ -53,24 +48,11 @@ GPU_FIELDS: tuple[GpuField, ...] = (
     GpuField("sm_clock_hertz", ("DCGM_FI_DEV_SM_CLOCK",),
         1e6, "SM clock",
         most=10e9, why_most="above 10 GHz, which no GPU clock reaches"),
-    GpuField("memory_clock_hertz", ("DCGM_FI_DEV_MEM_CLOCK",),
-        1e6, "memory clock",
-        # GDDR7 boards report 14 GHz
-        most=40e9, why_most="above 40 GHz, which no memory clock reaches"),
     GpuField("power_watts", ("DCGM_FI_DEV_POWER_USAGE",),
         1.0, "board power",
         most=5e3, why_most="above 5 kW, which no board draws"),
-    GpuField("energy_joules_total", ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",),
-        1e-3, "energy since the driver was loaded; a counter",
-        most=3.2e12, why_most="above 3.2e12 J, which is 5 kW for 20 years"),
-    GpuField("temperature_celsius", ("DCGM_FI_DEV_GPU_TEMP",),
-        1.0, "temperature of the GPU",
-        most=200.0, why_most="above 200 degrees, which no GPU survives"),
     GpuField("framebuffer_used_bytes", ("DCGM_FI_DEV_FB_USED",),
         _MIB, "device memory in use; vLLM allocates ahead, so it says nothing of KV pressure",
-        most=2.0**42, why_most="above 4 TiB, which no GPU has"),
-    GpuField("framebuffer_free_bytes", ("DCGM_FI_DEV_FB_FREE",),
-        _MIB, "device memory that is free",
         most=2.0**42, why_most="above 4 TiB, which no GPU has"),
     GpuField("xid_code", ("DCGM_FI_DEV_XID_ERRORS",),
         1.0, "the last XID error, 0 = none; 79 = the GPU has fallen off the bus",
@@ -87,7 +69,6 @@ NVML_COLUMNS = (
     "sm_clock_hertz",
     "power_watts",
     "framebuffer_used_bytes",
-    "framebuffer_free_bytes",
     "clock_event_reasons",
 )
 GPU_FIELD_BY_COLUMN: Mapping[str, GpuField] = {field.column: field for field in GPU_FIELDS}
@@ -95,8 +76,6 @@ GPU_FIELD_BY_COLUMN: Mapping[str, GpuField] = {field.column: field for field in 
 # dcgm-exporter writes this and above for a field that the GPU does not support (dcgm_fields.h,
 # DCGM_INT64_BLANK 0x7ffffffffffffff0 and its neighbours, as a float).
 BLANK_FROM = 9.22e18
-# dcgm_structs.h: DCGM_INT32_BLANK, and one, two and three above it
-INT32_BLANKS = tuple(float(0x7FFFFFF0 + n) for n in range(4))
 
 GPU_SCHEMA: Mapping[str, pl.DataType | type[pl.DataType]] = {
     "origin": pl.String,  # "DCGM" or "NVML"
@@ -107,21 +86,16 @@ GPU_SCHEMA: Mapping[str, pl.DataType | type[pl.DataType]] = {
     "own_host": pl.Boolean,  # read by NVML in this process
     "gpu": pl.String,  # index on its host
     "uuid": pl.String,  # of the physical GPU
-    "pci_bus_id": pl.String,
     "gpu_model": pl.String,
-    "mig_profile": pl.String,  # NULL: the whole GPU
-    "mig_instance": pl.String,
     "namespace": pl.String,  # of the workload; NULL: not mapped to any
     "pod": pl.String,
-    "container": pl.String,
     "lost": pl.Boolean,  # NVML says GPU_IS_LOST, or XID 79 without readings
     "reasons": pl.String,  # JSON, column → why it is NULL; NULL where nothing is missing
     **{field.column: pl.Float64 for field in GPU_FIELDS},
 }
 
 # what one reading of one GPU for one workload is known by
-_WHOSE = ("namespace", "pod", "container")
-GPU_KEY = ("exporter", "uuid", "gpu", "mig_instance", *_WHOSE, "time")
+GPU_KEY = ("exporter", "uuid", "gpu", "namespace", "pod", "time")
 
 _EMPTY = pl.DataFrame(schema=dict(GPU_SCHEMA))
 

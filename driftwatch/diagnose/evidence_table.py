@@ -24,8 +24,7 @@ from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.minutes.rows import minute_grid, minute_rows
 from driftwatch.minutes.schema import COUNTS, MINUTE_ROW_SCHEMA, QUEUED
 from driftwatch.signals.coverage import coverage_columns, input_coverage
-from driftwatch.signals.gpus import gpu_columns
-from driftwatch.signals.gpus.windows import GPU_COLUMNS, window_gpus
+from driftwatch.signals.gpus import GPU_COLUMNS, gpu_columns, window_gpus
 from driftwatch.signals.rows import STORED_SETTINGS, base_columns, current_settings, stored_settings
 from driftwatch.signals.windows import MinuteWindows, Spans
 

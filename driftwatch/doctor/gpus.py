@@ -11,10 +11,9 @@ from driftwatch.collect.gpus import GPU_FIELDS, NVML_COLUMNS, GpuField
 from driftwatch.doctor.checks import Check, TargetCheck
 from driftwatch.doctor.needs import Cost, Costs
 from driftwatch.model import TargetKey
-from driftwatch.signals.gpus.words import reasons_of
+from driftwatch.signals.gpus import reasons_of
 
 _UNIT = "serve it in DCGM's unit: take away what multiplies it (a recording or relabelling rule)"
-_BUSY = 0.2  # a kernel is resident at least as long as the engine is active
 _COUNTED = ("gpu_count", "gpu_count_source")
 
 
@@ -104,16 +103,6 @@ def _count(
 
 
 def _notes(key: TargetKey, row: Mapping[str, Any]) -> Iterator[TargetCheck]:
-    source = row["gpu_count_source"] or ""
-    if "; shared by" in source:
-        shared = next(part for part in source.split("; ") if part.startswith("shared by"))
-        yield TargetCheck(
-            key,
-            "WARNING",
-            f"its GPUs are {shared} (time-slicing): readings are of the whole device",
-            ("GPU readings are not of this target alone; the count is by shares",),
-            kind="time-slicing",
-        )
     if row["gpus_lost"]:
         yield TargetCheck(
             key,
@@ -126,8 +115,7 @@ def _notes(key: TargetKey, row: Mapping[str, Any]) -> Iterator[TargetCheck]:
     if row["gpus_found"]:
         for column, why in sorted(reasons_of(row["gpu_reasons"]).items()):
             # what is not exported is a check of the exporter, with the line that mends it
-            of_exporter = "s before the window" in why or " not exported" in why
-            if column not in _COUNTED and not of_exporter:
+            if column not in _COUNTED and " not exported" not in why:
                 yield TargetCheck(key, "OFF", f"{column}: {why}")
 
 
@@ -149,10 +137,7 @@ def _unread(gpus: pl.DataFrame) -> Iterator[Check]:
         for reason, fields in sorted(unread.items()):
             names = [field.dcgm_names[0] for field, _ in fields]
             count = max(number for _, number in fields)
-            lines = "; ".join(
-                f"{f.dcgm_names[0]}, {'counter' if 'total' in f.column else 'gauge'}, {f.meaning}"
-                for f, _ in fields
-            )
+            lines = "; ".join(f"{f.dcgm_names[0]}, gauge, {f.meaning}" for f, _ in fields)
             exported = "not exported" in reason
             # one odd number is a glitch, the same on every GPU a unit
             unit = count == rows.height and any(f.why_most in reason for f, _ in fields)
@@ -164,38 +149,5 @@ def _unread(gpus: pl.DataFrame) -> Iterator[Check]:
                 (", ".join(field.column for field, _ in fields) + " of GPUs",),
                 _UNIT if unit else fix,
             )
-        yield from _ratio_for_percent(str(origin), rows)
         if not unread:
             yield Check("ok", str(origin), f"every field is read on {rows.height} GPUs")
-        mig = rows["mig_profile"].drop_nulls().unique().sort()
-        if len(mig):
-            yield Check(
-                "ok",
-                str(origin),
-                f"MIG ({', '.join(mig)}): GPU_UTIL is not supported there, the engine's active "
-                "share stands in",
-            )
-
-
-def _ratio_for_percent(origin: str, rows: pl.DataFrame) -> Iterator[Check]:
-    """GPU_UTIL of 1 % at most on every GPU, though their engines are busy."""
-    ratios = rows.filter(pl.col("mig_profile").is_null()).select(
-        "utilization_ratio", "engine_active_ratio"
-    )
-    ratios = ratios.drop_nulls().filter(pl.col("utilization_ratio") > 0)
-    if ratios.is_empty() or (ratios["utilization_ratio"] > 0.01).any():
-        return
-    busy = ratios.filter(pl.col("engine_active_ratio") >= _BUSY)
-    if busy.is_empty():
-        return
-    percent = busy["utilization_ratio"].max()
-    active = busy["engine_active_ratio"].max()
-    assert isinstance(percent, float) and isinstance(active, float)  # noqa: S101
-    yield Check(
-        "WRONG",
-        origin,
-        f"DCGM_FI_DEV_GPU_UTIL is {percent * 100:g} at most on every GPU, and an engine is active "
-        f"{active:.0%} of the time: a ratio instead of percent?",
-        ("gpu_utilization_ratio",),
-        _UNIT,
-    )

@@ -36,7 +36,6 @@ _RESIDENT_RATIO = 0.98  # GPU_UTIL of an engine that is always busy
 _RESIDENT_POWER = 4
 _WEDGED_RATIO = 0.96  # a kernel that spins
 _POWER_OF_BUSY, _POWER_OF_TENSOR, _POWER_OF_DRAM = 0.25, 1.1, 0.45
-_COOLED_CELSIUS, _LIMIT_CELSIUS = 28.0, 74.0
 _RESTING_POWER_RATIO = 0.6  # of the idle power, once clocks have fallen
 _CONTEXT_MIB = 600.0  # of a CUDA context, beside what vLLM allocates
 
@@ -107,11 +106,6 @@ class GpuLoad:
     # DCGM family → (scrapes,) in its own unit, as many digits as the exporter writes
     values: dict[str, Floats]
 
-    @property
-    def energy_joules(self) -> float:
-        """Of the counter at the end: where the next days go on."""
-        return float(self.values["DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"][-1]) / 1e3
-
 
 def gpu_load(
     board: Board,
@@ -122,7 +116,6 @@ def gpu_load(
     wedged: npt.NDArray[np.bool_] | None = None,
     clock_ratio: Floats | None = None,
     before: pl.DataFrame | None = None,
-    energy_joules: float = 0.0,
     idle: Floats | None = None,
 ) -> GpuLoad:
     """One GPU of an engine, from the engine's own counters.
@@ -160,27 +153,19 @@ def gpu_load(
     effort = _POWER_OF_BUSY * busy + _POWER_OF_TENSOR * tensor + _POWER_OF_DRAM * dram
     dynamic = board.limit_watts - board.idle_watts
     power = board.idle_watts + dynamic * np.minimum(effort, 1.0) * clock
-    share = power / board.limit_watts
     resident = _RESIDENT_RATIO * (1.0 - (1.0 - busy) ** _RESIDENT_POWER)
     active = np.where(hangs, _WEDGED_RATIO, busy)
     used = work.memory_utilization_ratio * board.framebuffer_mib + _CONTEXT_MIB
-    free = max(board.framebuffer_mib - board.reserved_mib - used, 0.0)
     steady = np.ones(len(times))
     sm_clock = board.sm_clock_mhz * clock
     if idle is not None:
         sm_clock, power = _resting(board, (idle > resident) & ~hangs, sm_clock, power)
     values = {
         "DCGM_FI_DEV_SM_CLOCK": sm_clock,
-        "DCGM_FI_DEV_MEM_CLOCK": board.memory_clock_mhz * steady,
-        "DCGM_FI_DEV_GPU_TEMP": _COOLED_CELSIUS + (_LIMIT_CELSIUS - _COOLED_CELSIUS) * share,
         "DCGM_FI_DEV_POWER_USAGE": power,
-        "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": 1e3 * (energy_joules + np.cumsum(power * seconds)),
         "DCGM_FI_DEV_GPU_UTIL": 100.0 * np.where(hangs, _WEDGED_RATIO, resident),
-        "DCGM_FI_DEV_MEM_COPY_UTIL": 100.0 * dram,
         "DCGM_FI_DEV_XID_ERRORS": 0.0 * steady,
-        "DCGM_FI_DEV_FB_FREE": free * steady,
         "DCGM_FI_DEV_FB_USED": used * steady,
-        "DCGM_FI_DEV_FB_RESERVED": board.reserved_mib * steady,
         "DCGM_FI_PROF_GR_ENGINE_ACTIVE": active,
         "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": tensor,
         "DCGM_FI_PROF_DRAM_ACTIVE": dram,
@@ -221,7 +206,6 @@ def gpu_rows(
             hostname=hostname,
             gpu=str(index),
             uuid=uuid,
-            pci_bus_id=f"00000000:{0x18 + index:02X}:00.0",
             gpu_model=model_name,
         )
         for index, uuid in enumerate(uuids)
@@ -248,9 +232,7 @@ class Board:
     limit_watts: float  # power limit
     idle_watts: float  # drawn while no kernel runs
     sm_clock_mhz: float  # boost clock, kept while a CUDA context is open
-    memory_clock_mhz: float  # memory clock
-    framebuffer_mib: float  # FB_USED + FB_FREE + FB_RESERVED
-    reserved_mib: float  # FB_RESERVED
+    framebuffer_mib: float  # all of it
     # where the driver lets the clocks fall while no kernel runs (P8 of ``nvidia-smi -q -d CLOCK``:
     # 210 on Ampere and Ada boards, 345 on Hopper)
     idle_sm_clock_mhz: float = 210.0
@@ -258,17 +240,15 @@ class Board:
 
 # by the name of the simulator's table of GPUs
 BOARDS: Mapping[str, Board] = {
-    "A10": Board("NVIDIA A10", 150.0, 25.0, 1695.0, 6251.0, 23028.0, 511.0),
-    "A100-40GB": Board("NVIDIA A100-SXM4-40GB", 400.0, 60.0, 1410.0, 1215.0, 40960.0, 448.0),
-    "A100-80GB": Board("NVIDIA A100-SXM4-80GB", 400.0, 65.0, 1410.0, 1593.0, 81920.0, 604.0),
-    "H100-80GB": Board(
-        "NVIDIA H100 80GB HBM3", 700.0, 115.0, 1980.0, 2619.0, 81559.0, 473.0, 345.0
-    ),
-    "H100-PCIE-80GB": Board("NVIDIA H100 PCIe", 350.0, 75.0, 1755.0, 1593.0, 81559.0, 473.0, 345.0),
-    "H200-141GB": Board("NVIDIA H200", 700.0, 120.0, 1980.0, 3201.0, 143771.0, 600.0, 345.0),
-    "B200": Board("NVIDIA B200", 1000.0, 140.0, 1965.0, 3996.0, 183359.0, 726.0, 345.0),
-    "L4": Board("NVIDIA L4", 72.0, 17.0, 2040.0, 6251.0, 23034.0, 484.0),
-    "L40S": Board("NVIDIA L40S", 350.0, 40.0, 2520.0, 9001.0, 46068.0, 597.0),
+    "A10": Board("NVIDIA A10", 150.0, 25.0, 1695.0, 23028.0),
+    "A100-40GB": Board("NVIDIA A100-SXM4-40GB", 400.0, 60.0, 1410.0, 40960.0),
+    "A100-80GB": Board("NVIDIA A100-SXM4-80GB", 400.0, 65.0, 1410.0, 81920.0),
+    "H100-80GB": Board("NVIDIA H100 80GB HBM3", 700.0, 115.0, 1980.0, 81559.0, 345.0),
+    "H100-PCIE-80GB": Board("NVIDIA H100 PCIe", 350.0, 75.0, 1755.0, 81559.0, 345.0),
+    "H200-141GB": Board("NVIDIA H200", 700.0, 120.0, 1980.0, 143771.0, 345.0),
+    "B200": Board("NVIDIA B200", 1000.0, 140.0, 1965.0, 183359.0, 345.0),
+    "L4": Board("NVIDIA L4", 72.0, 17.0, 2040.0, 23034.0),
+    "L40S": Board("NVIDIA L40S", 350.0, 40.0, 2520.0, 46068.0),
 }
 
 

@@ -117,7 +117,6 @@ class ServerRun:
         self._engine: Engine | None = None
         self._life = -1
         self._before: pl.DataFrame | None = None
-        self._energy = 0.0
         self._gpus: list[pl.DataFrame] = []
 
     def chunks(self, length: float = CHUNK_SECONDS) -> Iterator[Chunk]:
@@ -253,10 +252,8 @@ class ServerRun:
             wedged=hangs,
             clock_ratio=clock_ratio(scenario, number, times),
             before=self._before if loaded else None,
-            energy_joules=self._energy,
             idle=idle,
         )
-        self._energy = load.energy_joules
         uuids, host = uuids_of(scenario, number), host_of(scenario, number)
         exporter = exporter_of(scenario, number)
         self._gpus.append(gpu_rows(load, uuids, board(pool.gpu).model_name, exporter, host))

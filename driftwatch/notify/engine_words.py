@@ -90,10 +90,8 @@ def gpu_count_text(now: Values) -> str:
 def _numbers(now: Values, before: Values) -> Iterator[str]:
     if (text := _moved(now.get(_CLOCK), before.get(_CLOCK), 1e6)) is not None:
         yield f"SM clock {text} MHz"
-    # of a MIG instance it is the engine's share of time
-    busy = "engine busy" if "MIG " in (now.get("gpu_count_source") or "") else "GPU_UTIL"
     shares = (
-        (_BUSY, busy),
+        (_BUSY, "GPU_UTIL"),
         ("gpu_tensor_active_ratio", "tensor"),
         ("gpu_dram_active_ratio", "DRAM"),
     )

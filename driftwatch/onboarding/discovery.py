@@ -14,8 +14,7 @@ from driftwatch.collect.prometheus.discover import Inventory, Server
 from driftwatch.collect.server_settings import from_cache_config
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.plan import Plan
-from driftwatch.signals.gpus import gpu_counts
-from driftwatch.signals.gpus.words import MIXED, reasons_of
+from driftwatch.signals.gpus import MIXED, gpu_counts, reasons_of
 
 _APART = 1.1  # KV cache sizes this much apart are two configurations; profiling varies by less
 # labels that name one server rather than a kind of them

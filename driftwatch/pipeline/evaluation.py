@@ -24,8 +24,7 @@ from driftwatch.pipeline.plan import Plan, TargetFrames
 from driftwatch.pipeline.question import TargetAdvice, target_advice
 from driftwatch.pipeline.roster import Sources
 from driftwatch.pipeline.state import State
-from driftwatch.signals.gpus import gpu_columns
-from driftwatch.signals.gpus.windows import GPU_COLUMNS
+from driftwatch.signals.gpus import GPU_COLUMNS, gpu_columns
 
 
 @dataclass(frozen=True, slots=True, eq=False)

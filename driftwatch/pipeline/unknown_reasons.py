@@ -10,7 +10,7 @@ from driftwatch.detect.lengths import MIN_REQUESTS
 from driftwatch.evidence import BY_NAME, Column
 from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.model import Reason
-from driftwatch.signals.gpus.words import reasons_of
+from driftwatch.signals.gpus import reasons_of
 
 
 def reasons(row: Mapping[str, Any]) -> dict[str, str]:

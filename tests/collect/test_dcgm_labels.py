@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from gpu_label_cases import BASE, EXPORTED, OWN, WORK
 
-from driftwatch.collect.dcgm.names import Gpu, gpu_of, own_pods
+from driftwatch.collect.dcgm.names import DIVIDED, Gpu, gpu_of, own_pods
 
 
 def workload(labels: Mapping[str, str], own: frozenset[str] = frozenset()) -> tuple[Any, ...]:
     found = gpu_of({**BASE, **labels}, "node-1:9400", own)
     assert isinstance(found, Gpu)
-    return found.namespace, found.pod, found.container
+    return found.namespace, found.pod
 
 
 def test_every_label() -> None:
@@ -24,8 +24,6 @@ def test_every_label() -> None:
         "pci_bus_id": "00000000:1A:00.0",
         "device": "nvidia3",
         "modelName": "NVIDIA H100 80GB HBM3",
-        "GPU_I_PROFILE": "1g.10gb",
-        "GPU_I_ID": "7",
         "Hostname": "node-1",
         "DCGM_FI_DRIVER_VERSION": "535.129.03",
         **WORK,
@@ -35,13 +33,9 @@ def test_every_label() -> None:
         hostname="node-1",
         gpu="3",
         uuid="GPU-a",
-        pci_bus_id="00000000:1A:00.0",
         gpu_model="NVIDIA H100 80GB HBM3",
-        mig_profile="1g.10gb",
-        mig_instance="7",
         namespace="prod",
         pod="vllm-0",
-        container="vllm",
     )
 
 
@@ -68,6 +62,10 @@ def test_a_series_without_uuid_is_of_no_gpu(labels: dict[str, str]) -> None:
     assert gpu_of(labels, "e:9400") == "no UUID label: it cannot be told which GPU it is of"
 
 
+def test_a_mig_instance_is_left_out() -> None:
+    assert gpu_of({**BASE, "GPU_I_ID": "0"}, "e:9400") == DIVIDED
+
+
 def test_the_old_name_of_uuid() -> None:
     found = gpu_of({"uuid": "GPU-a"}, "e:9400")
     assert isinstance(found, Gpu)
@@ -77,18 +75,18 @@ def test_the_old_name_of_uuid() -> None:
 @pytest.mark.parametrize(
     ("labels", "found"),
     [
-        (WORK, ("prod", "vllm-0", "vllm")),
+        (WORK, ("prod", "vllm-0")),
         (
             {"pod_name": "vllm-0", "pod_namespace": "prod", "container_name": "vllm"},
-            ("prod", "vllm-0", "vllm"),
+            ("prod", "vllm-0"),
         ),
-        ({"pod": "", "namespace": "", "container": ""}, (None, None, None)),
-        ({}, (None, None, None)),
+        ({"pod": "", "namespace": "", "container": ""}, (None, None)),
+        ({}, (None, None)),
         # honorLabels false
-        ({**OWN, **EXPORTED}, ("prod", "vllm-0", "vllm")),
-        (OWN, (None, None, None)),
+        ({**OWN, **EXPORTED}, ("prod", "vllm-0")),
+        (OWN, (None, None)),
         # an empty exported label is none: the pod is still the exporter's
-        ({**OWN, "exported_pod": ""}, (None, None, None)),
+        ({**OWN, "exported_pod": ""}, (None, None)),
     ],
 )
 def test_whose_workload(labels: dict[str, str], found: tuple[str | None, ...]) -> None:
@@ -105,11 +103,11 @@ RELABELLED = {"kubernetes_namespace": "gpu", "kubernetes_pod_name": "exporter-x"
 @pytest.mark.parametrize(
     ("labels", "found"),
     [
-        ({"kubernetes_namespace": "ml", "kubernetes_pod_name": "rag-0"}, ("ml", "rag-0", None)),
-        ({"kubernetes_namespace": "ml", "kubernetes_pod": "rag-0"}, ("ml", "rag-0", None)),
-        (RELABELLED | {"namespace": "ml", "pod": "rag-0"}, ("ml", "rag-0", None)),
-        (RELABELLED | {"exported_namespace": "ml", "exported_pod": "a"}, ("ml", "a", None)),
-        (RELABELLED, (None, None, None)),
+        ({"kubernetes_namespace": "ml", "kubernetes_pod_name": "rag-0"}, ("ml", "rag-0")),
+        ({"kubernetes_namespace": "ml", "kubernetes_pod": "rag-0"}, ("ml", "rag-0")),
+        (RELABELLED | {"namespace": "ml", "pod": "rag-0"}, ("ml", "rag-0")),
+        (RELABELLED | {"exported_namespace": "ml", "exported_pod": "a"}, ("ml", "a")),
+        (RELABELLED, (None, None)),
     ],
 )
 def test_prometheus_own_relabelling(labels: dict[str, str], found: tuple[str | None, ...]) -> None:

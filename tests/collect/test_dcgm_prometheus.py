@@ -21,7 +21,7 @@ from driftwatch.settings import Settings
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
-TEMP, WATTS = "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_POWER_USAGE"
+CLOCK, WATTS = "DCGM_FI_DEV_SM_CLOCK", "DCGM_FI_DEV_POWER_USAGE"
 OWN = {"pod": "nvidia-dcgm-exporter-7mqjg", "namespace": "gpu-operator"}
 
 
@@ -45,7 +45,7 @@ def source_of(api: PrometheusApi, **selector: str) -> DcgmPrometheusSource:
 
 @pytest.fixture
 def api() -> Iterator[PrometheusApi]:
-    with PrometheusApi([series(TEMP, 40), series(WATTS, 300)]) as api:
+    with PrometheusApi([series(CLOCK, 40), series(WATTS, 300)]) as api:
         yield api
 
 
@@ -57,14 +57,14 @@ def asked(api: PrometheusApi) -> list[str]:
 
 def test_readings_are_those_of_the_scrapes_however_they_are_asked_for() -> None:
     cuts = [T0, T0 + timedelta(seconds=7), T0 + timedelta(seconds=31), T0 + 5 * MINUTE]
-    with PrometheusApi([series(TEMP, 40), series(WATTS, 300)]) as api:
+    with PrometheusApi([series(CLOCK, 40), series(WATTS, 300)]) as api:
         source = source_of(api)
         pieces = [source.collect(a, b).gpus for a, b in pairwise(cuts)]
         source.close()
-    whole = collected(series(TEMP, 40), series(WATTS, 300), until=cuts[-1])
+    whole = collected(series(CLOCK, 40), series(WATTS, 300), until=cuts[-1])
     assert whole.problems == ()
     assert whole.gpus["time"].to_list() == [T0 + timedelta(seconds=15 * i) for i in range(20)]
-    assert whole.gpus["temperature_celsius"].to_list() == [40.0 + i for i in range(20)]
+    assert whole.gpus["sm_clock_hertz"].to_list() == [1e6 * (40 + i) for i in range(20)]
     assert whole.gpus.equals(pieces[0].vstack(pieces[1]).vstack(pieces[2]))
 
 
@@ -112,15 +112,15 @@ def test_an_api_that_is_down_is_asked_once(api: PrometheusApi, answer: Answer, r
 
 
 def test_one_gpu_told_by_two_jobs_is_one_row_whatever_the_order() -> None:
-    both = [series(TEMP, 40, job="a", pod="vllm-0"), series(TEMP, 50, job="b", pod="vllm-0")]
+    both = [series(CLOCK, 40, job="a", pod="vllm-0"), series(CLOCK, 50, job="b", pod="vllm-0")]
     for held in (both, both[::-1]):
         found = collected(*held)
-        assert found.gpus["temperature_celsius"].to_list() == [40.0, 41.0, 42.0, 43.0]
+        assert found.gpus["sm_clock_hertz"].to_list() == [40e6, 41e6, 42e6, 43e6]
 
 
 def test_who_the_exporter_is_that_went() -> None:
-    gone = series(TEMP, 40, instance="node-2:9400")
-    with PrometheusApi([series(TEMP, 40), Series(gone.labels, gone.points[:4], 15)]) as api:
+    gone = series(CLOCK, 40, instance="node-2:9400")
+    with PrometheusApi([series(CLOCK, 40), Series(gone.labels, gone.points[:4], 15)]) as api:
         source = source_of(api)
         first = source.collect(T0, T0 + MINUTE)
         second = source.collect(T0 + 2 * MINUTE, T0 + 3 * MINUTE)
@@ -138,7 +138,7 @@ def test_who_the_exporter_is_that_went() -> None:
 def test_where_up_cannot_be_asked_the_exporters_own_pod_is_known_by_its_name() -> None:
     # this API knows no "and": the question for up is refused
     found = collected(
-        series(TEMP, 40, pod="vllm-0", namespace="prod"), series(TEMP, 50, gpu="GPU-b", **OWN)
+        series(CLOCK, 40, pod="vllm-0", namespace="prod"), series(CLOCK, 50, gpu="GPU-b", **OWN)
     )
     assert found.gpus.select("uuid", "pod").unique(maintain_order=True).rows() == [
         ("GPU-a", "vllm-0"),
@@ -164,8 +164,8 @@ def test_names_in_lower_case_are_read() -> None:
 def test_an_exporters_own_pod_stays_known_when_its_workload_ends() -> None:
     # up cannot be asked, and nothing but the workload beside it told whose the pod is
     own = {"pod": "gpu-metrics-1", "namespace": "gpu"}
-    used = series(TEMP, 40, exported_pod="vllm-0", exported_namespace="prod", **own)
-    idle = series(TEMP, 40, **own)
+    used = series(CLOCK, 40, exported_pod="vllm-0", exported_namespace="prod", **own)
+    idle = series(CLOCK, 40, **own)
     with PrometheusApi(
         [Series(used.labels, used.points[:4], 15), Series(idle.labels, idle.points[4:], 15)]
     ) as api:
@@ -178,7 +178,7 @@ def test_an_exporters_own_pod_stays_known_when_its_workload_ends() -> None:
 
 
 def test_the_cluster_of_the_prometheus_that_scraped() -> None:
-    found = collected(series(TEMP, 40, cluster="a"), series(TEMP, 50, gpu="GPU-b"))
+    found = collected(series(CLOCK, 40, cluster="a"), series(CLOCK, 50, gpu="GPU-b"))
     assert found.gpus.select("uuid", "cluster").unique(maintain_order=True).rows() == [
         ("GPU-a", "a"),
         ("GPU-b", None),
@@ -186,7 +186,7 @@ def test_the_cluster_of_the_prometheus_that_scraped() -> None:
 
 
 def test_what_could_not_be_asked_is_asked_again() -> None:
-    with PrometheusApi([series(TEMP, 40, pod="gpu-metrics-1")]) as api:
+    with PrometheusApi([series(CLOCK, 40, pod="gpu-metrics-1")]) as api:
         source = source_of(api)
         first = source.collect(T0, T0 + MINUTE)
         assert first.gpus["pod"].unique().to_list() == ["gpu-metrics-1"]

@@ -70,19 +70,13 @@ def test_prefill_works_the_tensor_cores_and_decode_the_memory() -> None:
     assert tensor[2] == dram[2] == 0.0
 
 
-def test_energy_is_power_over_time_also_in_parts() -> None:
+def test_a_stretch_may_be_told_in_parts() -> None:
     rows = scrapes([0.2, 0.9, 0.5, 0.0], [100.0, 4000.0, 10.0, 0.0], [2.0, 40.0, 9.0, 0.0])
     whole = gpu_load(H100, WORK, EPOCH, rows)
-    energy = told(whole, "DEV_TOTAL_ENERGY_CONSUMPTION")
-    power = told(whole, "DEV_POWER_USAGE")
-    assert np.diff(energy) == pytest.approx(np.array(power[1:]) * 30.0 * 1e3, rel=1e-6)
     first = gpu_load(H100, WORK, EPOCH, rows[:2])
-    rest = gpu_load(
-        H100, WORK, EPOCH, rows[2:], before=rows[1:2], energy_joules=first.energy_joules
-    )
+    rest = gpu_load(H100, WORK, EPOCH, rows[2:], before=rows[1:2])
     for name, values in whole.values.items():
-        both = np.concatenate([first.values[name], rest.values[name]])
-        assert both == pytest.approx(values, abs=1.0 if "ENERGY" in name else 0.0)
+        assert np.array_equal(np.concatenate([first.values[name], rest.values[name]]), values)
 
 
 @pytest.mark.parametrize("name", sorted(BOARDS)[:2])
@@ -92,5 +86,4 @@ def test_no_board_exceeds_what_it_can(name: str) -> None:
     load = gpu_load(kind, work, EPOCH, scrapes([1.0], [1e9], [1e6]))
     assert told(load, "DEV_POWER_USAGE") == [kind.limit_watts]
     assert told(load, "PROF_PIPE_TENSOR_ACTIVE") == told(load, "PROF_DRAM_ACTIVE") == [1.0]
-    parts = [told(load, f"DEV_FB_{part}")[0] for part in ("USED", "FREE", "RESERVED")]
-    assert sum(parts) == pytest.approx(kind.framebuffer_mib, rel=0.01)
+    assert 0.9 * kind.framebuffer_mib < told(load, "DEV_FB_USED")[0] < kind.framebuffer_mib

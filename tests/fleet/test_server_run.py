@@ -65,8 +65,6 @@ def test_the_exporter_answers_while_its_server_does_not() -> None:
     missed = between(made, chunk.gpus, 22, 30)
     assert not between(made, chunk.scrapes, 22, 30)["ok"].any()
     assert len(missed) > 25 and missed["power_watts"].min() > down["power_watts"].max()
-    energy = chunk.gpus["energy_joules_total"].to_numpy()
-    assert (np.diff(energy) > 0).all()  # one counter from the first to the last
     times = scrape_times(made, 1, 0)[0]
     assert len(chunk.gpus) == len(times)
 

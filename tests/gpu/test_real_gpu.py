@@ -16,7 +16,6 @@ from driftwatch.collect.nvml.source import NvmlSource
 RANGES = {
     "sm_clock_hertz": (50e6, 5e9),
     "power_watts": (3.0, 3000.0),
-    "framebuffer_free_bytes": (0.0, 2.0**42),
     "framebuffer_used_bytes": (0.0, 2.0**42),
 }
 
@@ -46,7 +45,6 @@ def test_every_gpu_has_a_name_and_is_not_lost(rows: list[dict[str, Any]]) -> Non
     for row in rows:
         assert row["uuid"].startswith("GPU-")
         assert row["gpu_model"]
-        assert row["pci_bus_id"].count(":") == 2
         assert row["lost"] is False
 
 
@@ -67,7 +65,5 @@ def test_every_field_is_a_value_in_its_range_or_a_reason(rows: list[dict[str, An
 
 def test_memory_and_clocks_are_told_by_a_whole_gpu(rows: list[dict[str, Any]]) -> None:
     for row in rows:
-        if row["mig_profile"] is None:
-            assert row["sm_clock_hertz"] is not None
-            total = row["framebuffer_used_bytes"] + row["framebuffer_free_bytes"]
-            assert total > 2.0**30
+        assert row["sm_clock_hertz"] is not None
+        assert row["framebuffer_used_bytes"] is not None

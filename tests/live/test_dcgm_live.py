@@ -95,7 +95,7 @@ def test_each_label_scheme_gives_the_page(
     source.close()
     assert found.problems == ()
     assert found.scrapes.is_empty()
-    rows = found.gpus.select("uuid", "namespace", "pod", "container").unique(maintain_order=True)
+    rows = found.gpus.select("uuid", "namespace", "pod").unique(maintain_order=True)
     assert rows.rows() == ROWS
     page = DcgmPagesSource([exporter.url], ManualClock(since))
     truth = page.collect(since, until).gpus

@@ -66,12 +66,6 @@ def test_an_unknown_is_left_out_and_never_zero() -> None:
     assert gpus_text({"gpu_utilization_ratio": 0.0}) == "GPU_UTIL 0 %"
 
 
-def test_a_mig_instance_has_no_gpu_util() -> None:
-    source = "DCGM by pod; MIG 3g.40gb"
-    said = gpus_text({"gpu_utilization_ratio": 0.3, "gpu_count_source": source})
-    assert said == "engine busy 30 %"
-
-
 @pytest.mark.parametrize(
     ("found", "source", "said"),
     [
@@ -83,7 +77,6 @@ def test_a_mig_instance_has_no_gpu_util() -> None:
             "declared, DCGM agrees; divided among 4 engines",
             "2 GPUs (declared = DCGM; divided among 4 engines)",
         ),
-        (0.25, "DCGM by pod; shared by 4 pods", "0.25 GPUs (DCGM by pod; shared by 4 pods)"),
         (None, None, "GPU count unknown"),
     ],
 )

@@ -10,8 +10,7 @@ from gpu_cases import NOON, NVML, READ, counted, one, reading, seen, target, tar
 from polars.testing import assert_frame_equal
 
 from driftwatch.collect.gpus import empty_gpus, gpu_frame
-from driftwatch.signals.gpus import gpu_columns, gpu_counts
-from driftwatch.signals.gpus.words import NO_READING, reasons_of
+from driftwatch.signals.gpus import NO_READING, gpu_columns, gpu_counts, reasons_of
 
 # how many
 
@@ -41,30 +40,12 @@ def test_engines_of_a_server_share_its_gpus() -> None:
     assert [r["gpus_found"] for r in rows] == [8.0] * 4
 
 
-def test_a_time_sliced_gpu_counts_by_its_shares() -> None:
-    readings = [
-        reading(second, pod=pod, power_watts=300.0)
-        for second in (10, 40)
-        for pod in ("rag-0", "rag-1", "other", "one-more")
-    ]
+def test_a_gpu_that_several_pods_have_is_a_whole_one_of_each() -> None:
+    pods = ("rag-0", "rag-1", "other", "one-more")
+    readings = [reading(second, pod=pod, power_watts=300.0) for second in (10, 40) for pod in pods]
     rows = seen(readings, target(), target("10.0.0.2:8000", pod="rag-1"))
-    assert [counted(r) for r in rows] == [(0.25, "DCGM by pod; shared by 4 pods")] * 2
-    assert [r["gpu_power_watts"] for r in rows] == [300.0] * 2  # the device's, not a quarter
-
-
-def test_mig_instances_count_each_and_are_busy_by_their_engine() -> None:
-    mig = [
-        reading(
-            mig_profile="3g.40gb",
-            mig_instance=str(n),
-            utilization_ratio=0.0,
-            engine_active_ratio=0.3 + 0.2 * n,
-        )
-        for n in (1, 2)
-    ]
-    row = one(mig)
-    assert counted(row) == (2.0, "DCGM by pod; MIG 3g.40gb")
-    assert row["gpu_utilization_ratio"] == pytest.approx(0.6)
+    assert [counted(r) for r in rows] == [(1.0, "DCGM by pod")] * 2
+    assert [r["gpu_power_watts"] for r in rows] == [300.0] * 2
 
 
 def test_a_gpu_that_two_origins_tell_counts_once() -> None:
@@ -74,7 +55,6 @@ def test_a_gpu_that_two_origins_tell_counts_once() -> None:
     row = one([full, reading(12, **nvml), reading(42, **nvml)])
     assert counted(row) == (1.0, "DCGM by pod")
     assert row["gpu_power_watts"] == 500.0  # the fuller one's alone, not a mean of both
-    assert row["gpu_clock_event_reasons"] == "sw_power_cap"  # what it lacks, the other tells
 
 
 def test_a_pod_reborn_on_other_gpus_has_never_both() -> None:
@@ -110,12 +90,9 @@ def test_readings_of_the_window_only() -> None:
 def test_gpus_read_rarely_hold_for_two_minutes(age: int, value: float | None) -> None:
     row = one([reading(-age - 30, power_watts=7.0), reading(-age)])
     assert row["gpu_power_watts"] == value
-    said = reasons_of(row["gpu_reasons"])["gpu_power_watts"]
-    assert said == (
-        f"read {age} s before the window"
-        if value
-        else "no reading of its GPUs in this window or in the 2 min before it"
-    )
+    said = reasons_of(row["gpu_reasons"]).get("gpu_power_watts", "")
+    assert said.startswith("no reading of its GPUs in this window" if value is None else "")
+    assert (said == "") == (value is not None)
 
 
 def test_a_gpu_without_a_reading_is_said() -> None:
@@ -123,9 +100,7 @@ def test_a_gpu_without_a_reading_is_said() -> None:
     lacking = {"tensor_active_ratio": None, "reasons": why}
     row = one([reading(), reading(uuid="GPU-b", **lacking)])
     assert row["gpu_tensor_active_ratio"] == pytest.approx(0.4)
-    assert reasons_of(row["gpu_reasons"]) == {
-        "gpu_tensor_active_ratio": "of 1 of 2 GPUs: a profiler pauses it"
-    }
+    assert reasons_of(row["gpu_reasons"]) == {}
     row = one([reading(**lacking)])
     assert row["gpu_tensor_active_ratio"] is None
     assert reasons_of(row["gpu_reasons"]) == {"gpu_tensor_active_ratio": "a profiler pauses it"}
@@ -153,11 +128,11 @@ def test_lost_is_what_the_newest_reading_says() -> None:
 def test_a_lost_gpu_is_named_as_far_as_it_is_told() -> None:
     told = [
         reading(uuid="GPU-b", gpu="1", hostname="node-1", lost=True),
-        reading(uuid="GPU-c", gpu="2", hostname="node-1", lost=True, mig_instance="3"),
+        reading(uuid="GPU-c", gpu="2", hostname="node-1", lost=True),
         reading(uuid="GPU-a", gpu="0", hostname="node-1"),
     ]
     row = one(told)
-    assert row["gpus_lost_names"] == "1 on node-1, GPU-b; 2 on node-1, GPU-c, MIG 3"
+    assert row["gpus_lost_names"] == "1 on node-1, GPU-b; 2 on node-1, GPU-c"
     assert row["gpus_of_server"] == 3
     bare = reading(uuid=None, gpu="5", hostname=None, lost=True)
     assert one([bare])["gpus_lost_names"] == "5"

@@ -1,7 +1,7 @@
 """DCGM's names and labels: which GPU a series of dcgm-exporter is of, and whose workload it runs.
 
-Labels as dcgm-exporter writes them (its ``rendermetrics`` templates): gpu, UUID, pci_bus_id,
-device, modelName, GPU_I_PROFILE and GPU_I_ID (MIG), Hostname (hostname since May 2026), and with
+Labels as dcgm-exporter writes them (its ``rendermetrics`` templates): gpu, UUID, modelName,
+GPU_I_ID (of a MIG instance), Hostname (hostname since May 2026), and with
 its Kubernetes option container, namespace, pod. A label with an empty value is an absent one.
 """
 
@@ -11,25 +11,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from driftwatch.collect.gpus import GPU_FIELDS, GpuField
-
-
-def names_of(of: GpuField) -> tuple[str, ...]:
-    """The names that a field may come under, the preferred one first.
-
-    A pipeline that goes by OpenMetrics (OpenTelemetry's collector, for example) appends _total to
-    a counter's name.
-    """
-    if not of.column.endswith("_total"):
-        return of.dcgm_names
-    return (*of.dcgm_names, *(f"{name}_total" for name in of.dcgm_names))
-
+from driftwatch.collect.gpus import GPU_FIELDS
 
 # (name, index of its field in GPU_FIELDS, 0 for the preferred name)
 DCGM_NAMES: tuple[tuple[str, int, int], ...] = tuple(
     (name, index, rank)
     for index, one in enumerate(GPU_FIELDS)
-    for rank, name in enumerate(names_of(one))
+    for rank, name in enumerate(one.dcgm_names)
 )
 DCGM_NAME_INDEX: Mapping[str, int] = {name: i for i, (name, _, _) in enumerate(DCGM_NAMES)}
 
@@ -39,7 +27,6 @@ _HOSTNAME = ("Hostname", "hostname", "node", "nodeName")  # the last two by rela
 _POD_OF_SCRAPE = ("kubernetes_pod_name", "kubernetes_pod")
 _POD = ("pod", "pod_name", *_POD_OF_SCRAPE)
 _NAMESPACE = ("namespace", "pod_namespace", "kubernetes_namespace")
-_CONTAINER = ("container", "container_name")
 _EXPORTED = ("exported_pod", "exported_namespace", "exported_container")
 
 
@@ -47,7 +34,6 @@ _EXPORTED = ("exported_pod", "exported_namespace", "exported_container")
 _AS_WRITTEN: Mapping[str, str] = {
     "uuid": "UUID",
     "modelname": "modelName",
-    "gpu_i_profile": "GPU_I_PROFILE",
     "gpu_i_id": "GPU_I_ID",
 }
 
@@ -61,13 +47,14 @@ def canonical(labels: Mapping[str, str]) -> dict[str, str]:
     name = labels.get("__name__", "")
     if not name.islower():
         return dict(labels)
-    total = "_total" if name.endswith("_total") else ""
     own = {_AS_WRITTEN.get(label, label): value for label, value in labels.items()}
-    own["__name__"] = name.removesuffix(total).upper() + total
-    for kind in ("gpu-", "mig-"):
-        if own.get("UUID", "").startswith(kind):
-            own["UUID"] = kind.upper() + own["UUID"].removeprefix(kind)
+    own["__name__"] = name.upper()
+    if own.get("UUID", "").startswith("gpu-"):
+        own["UUID"] = "GPU-" + own["UUID"].removeprefix("gpu-")
     return own
+
+
+DIVIDED = "GPUs that are divided into MIG instances are left out"
 
 
 class Gpu(NamedTuple):
@@ -77,26 +64,15 @@ class Gpu(NamedTuple):
     hostname: str | None
     gpu: str | None
     uuid: str
-    pci_bus_id: str | None
     gpu_model: str | None
-    mig_profile: str | None = None
-    mig_instance: str | None = None
     namespace: str | None = None
     pod: str | None = None
-    container: str | None = None
     cluster: str | None = None
 
     @property
     def key(self) -> tuple[str | None, ...]:
         """What makes it another row: not what only describes it."""
-        return (
-            self.exporter,
-            self.uuid,
-            self.mig_instance,
-            self.namespace,
-            self.pod,
-            self.container,
-        )
+        return (self.exporter, self.uuid, self.namespace, self.pod)
 
 
 @dataclass(slots=True)
@@ -128,7 +104,9 @@ def gpu_of(
     uuid = _first(labels, _UUID)
     if uuid is None:
         return "no UUID label: it cannot be told which GPU it is of"
-    namespace, pod, container = _workload(labels, own)
+    if labels.get("GPU_I_ID"):
+        return DIVIDED
+    namespace, pod = _workload(labels, own)
     # without the node's name the exporter takes that of its own pod, which tells nothing
     hostnames = (labels.get(name) for name in _HOSTNAME)
     return Gpu(
@@ -136,13 +114,9 @@ def gpu_of(
         hostname=next((host for host in hostnames if host and host not in own), None),
         gpu=labels.get("gpu") or None,
         uuid=uuid,
-        pci_bus_id=labels.get("pci_bus_id") or None,
         gpu_model=labels.get("modelName") or None,
-        mig_profile=labels.get("GPU_I_PROFILE") or None,
-        mig_instance=labels.get("GPU_I_ID") or None,
         namespace=namespace,
         pod=pod,
-        container=container,
         cluster=labels.get("cluster") or None,
     )
 
@@ -187,17 +161,14 @@ def pod_of(labels: Mapping[str, str]) -> tuple[str | None, str | None]:
     return _first(labels, _NAMESPACE), _first(labels, _POD)
 
 
-def _workload(
-    labels: Mapping[str, str], own: frozenset[str]
-) -> tuple[str | None, str | None, str | None]:
-    """Namespace, pod and container; all None where no workload is mapped to the GPU."""
+def _workload(labels: Mapping[str, str], own: frozenset[str]) -> tuple[str | None, str | None]:
+    """Namespace and pod; both None where no workload is mapped to the GPU."""
     if any(labels.get(name) for name in _EXPORTED):
-        pod, namespace, container = (labels.get(name) or None for name in _EXPORTED)
-        return namespace, pod, container
+        return labels.get("exported_namespace") or None, labels.get("exported_pod") or None
     pod = _first(labels, _POD)
     if pod is None or pod in own:
-        return None, None, None
-    return _first(labels, _NAMESPACE), pod, _first(labels, _CONTAINER)
+        return None, None
+    return _first(labels, _NAMESPACE), pod
 
 
 def _first(labels: Mapping[str, str], names: Iterable[str]) -> str | None:

@@ -9,7 +9,7 @@ import polars as pl
 
 from driftwatch.clock import Clock
 from driftwatch.collect.cells import short_name
-from driftwatch.collect.dcgm.names import DCGM_NAME_INDEX, Roster, canonical, gpu_of
+from driftwatch.collect.dcgm.names import DCGM_NAME_INDEX, DIVIDED, Roster, canonical, gpu_of
 from driftwatch.collect.dcgm.rows import GpuSamples, gpu_table, rows_as_samples
 from driftwatch.collect.http import Bounds, Gets
 from driftwatch.collect.pages.text import Series, SeriesCache, page_samples, same
@@ -55,7 +55,8 @@ class DcgmBatch:
             any_field = True
             gpu = gpu_of(labels, exporter)
             if isinstance(gpu, str):
-                self.problem(exporter, f"{_name(series)}: {gpu}", time)
+                what = gpu if gpu == DIVIDED else f"{_name(series)}: {gpu}"
+                self.problem(exporter, what, time)
                 continue
             code = self._roster.number(gpu)
             before = first.get((code, name))

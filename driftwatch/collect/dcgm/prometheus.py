@@ -12,10 +12,10 @@ import polars as pl
 from driftwatch.collect.cells import Labels, short_name
 from driftwatch.collect.dcgm.names import (
     DCGM_NAME_INDEX,
+    DIVIDED,
     Roster,
     canonical,
     gpu_of,
-    names_of,
     own_pods,
     pod_of,
 )
@@ -27,8 +27,8 @@ from driftwatch.collect.prometheus.query import matchers, select, time_of, unix_
 from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes, folded
 from driftwatch.errors import SourceError
 
-# fields that any GPU or MIG instance has, to find the exporters by
-_ANY_GPU = ("DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_PROF_GR_ENGINE_ACTIVE")
+# fields that any GPU has, to find the exporters by
+_ANY_GPU = ("DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_SM_CLOCK", "DCGM_FI_PROF_GR_ENGINE_ACTIVE")
 _NO_SERIES = "no DCGM series any more: its scrape fails, or it is gone"
 _NAMED = 10  # exporters named that are gone; the others are counted
 NONE = -1  # a series that is of no GPU, or of no field
@@ -59,7 +59,7 @@ class DcgmPrometheusSource:
         self._asker = asker
         self._ranges = RawAsker(asker, budget_seconds=budget_seconds)
         matching = matchers(selector or {})
-        names = dict.fromkeys(name for one in GPU_FIELDS for name in names_of(one))
+        names = dict.fromkeys(name for one in GPU_FIELDS for name in one.dcgm_names)
         self._any = select(tuple(names), matching, any_case=True)
         self._selector = dict(selector or {})
         self._up = f"up and on (job, instance) {select(_ANY_GPU, matching, any_case=True)}"
@@ -116,7 +116,8 @@ class DcgmPrometheusSource:
         for index, head in enumerate(heads):
             whose = self._whose[head]
             if isinstance(whose, str):
-                reason = f"{short_name(every[index])}: {whose}"
+                named = f"{short_name(every[index])}: {whose}"
+                reason = DIVIDED if whose == DIVIDED else named
                 problems.append(SourceProblem(self.name, reason, at))
             else:
                 gpu[index] = whose

@@ -1,4 +1,4 @@
-"""Samples of DCGM fields → the GPU table: units, sentinels, MIG, and a reason for each gap."""
+"""Samples of DCGM fields → the GPU table: units, sentinels, and a reason for each gap."""
 
 from __future__ import annotations
 
@@ -18,36 +18,21 @@ from driftwatch.collect.gpus import (
     GPU_FIELD_BY_COLUMN,
     GPU_FIELDS,
     GPU_SCHEMA,
-    INT32_BLANKS,
     SHARE_OVER,
     TIME,
     GpuField,
     empty_gpus,
 )
 
-# dcgm_structs.h: DCGM_FP64_BLANK, and one, two and three above it
-_FLOAT_BLANKS = 2.0**47 + np.arange(4)
-_MARK = "DCGM's mark for no value"
+# dcgm_structs.h: DCGM_FP64_BLANK and DCGM_INT32_BLANK, and one, two and three above each
+_BLANKS = np.concatenate([2.0**47 + np.arange(4), float(0x7FFFFFF0) + np.arange(4)])
 _LIVE = ("utilization_ratio", "engine_active_ratio", "sm_clock_hertz")  # of a GPU that answers
 _GONE_XID = 79  # "GPU has fallen off the bus" (NVIDIA's list of XID errors)
 
-# One value for the whole board: under MIG an instance may lack it where the device has it.
-_OF_THE_BOARD = (
-    "sm_clock_hertz",
-    "memory_clock_hertz",
-    "power_watts",
-    "energy_joules_total",
-    "temperature_celsius",
-    "xid_code",
-    "clock_event_reasons",
-)
-# nvmlDeviceGetUtilizationRates is not supported under MIG; DCGM then writes 0 or nothing
-_ZERO_UNDER_MIG = ("utilization_ratio", "memory_copy_utilization_ratio")
-
-_OK, _MISSING, _BLANK, _FLOAT_BLANK, _INT32_BLANK, _MIG_ZERO, _ODD = range(7)
+_OK, _MISSING, _BLANK, _ODD = range(4)
 
 _COLUMNS = tuple(field.column for field in GPU_FIELDS)
-_KEYS = ("exporter", "uuid", "mig_instance", "namespace", "pod", "container", "time")
+_KEYS = ("exporter", "uuid", "namespace", "pod", "time")
 
 _Floats = npt.NDArray[np.float64]
 _Bools = npt.NDArray[np.bool_]
@@ -70,7 +55,7 @@ def gpu_table(
     samples: GpuSamples,
     unread: Mapping[str, str] | None = None,
 ) -> pl.DataFrame:
-    """The GPU table of these samples, a row per GPU (or MIG instance), workload and time.
+    """The GPU table of these samples, a row per GPU, workload and time.
 
     Of two samples with the same GPU, time and name the first counts.
 
@@ -87,9 +72,7 @@ def gpu_table(
     there.ravel()[place] = True
     who, when = cell // len(moments), cell % len(moments)
     raw, there = _one_name_each(raw, there)
-    staying, is_mig = _without_devices_of_instances(gpus, who, when, raw, there)
-    raw, who, when = raw[:, staying], who[staying], when[staying]
-    codes = _judged(raw, there[:, staying], is_mig[staying])
+    codes = _judged(raw, there)
     values = {
         field.column: pl.Series(np.where(codes[i] == _OK, _in_base(field, raw[i]), np.nan))
         .fill_nan(None)
@@ -139,38 +122,7 @@ def _one_name_each(raw: _Floats, there: _Bools) -> tuple[_Floats, _Bools]:
     return value, filled
 
 
-def _without_devices_of_instances(
-    gpus: Sequence[Gpu], who: _Ints, when: _Ints, raw: _Floats, there: _Bools
-) -> tuple[_Bools, _Bools]:
-    """Which rows stay, and which of all rows are MIG instances.
-
-    An exporter may tell of a device and of its MIG instances as well. They have the same UUID, and
-    only the instances have GPU_I_ID: the device then is no further GPU. What holds for the whole
-    board is written to those of its instances that lack it.
-    """
-    is_mig = np.array([g.mig_instance is not None for g in gpus], dtype=np.bool_)[who]
-    if not is_mig.any() or is_mig.all():
-        return np.ones(who.size, dtype=np.bool_), is_mig
-    boards: dict[tuple[str, str], int] = {}
-    board = np.array([boards.setdefault((g.exporter, g.uuid), len(boards)) for g in gpus])
-    at = board[who] * (int(when.max()) + 1) + when
-    instances, devices = np.flatnonzero(is_mig), np.flatnonzero(~is_mig)
-    doubled = np.isin(at[devices], at[instances])
-    first, index = np.unique(at[devices], return_index=True)
-    place = np.searchsorted(first, at[instances]).clip(max=first.size - 1)
-    has = first[place] == at[instances]
-    to, of = instances[has], devices[index[place[has]]]
-    for column in _OF_THE_BOARD:
-        i = _COLUMNS.index(column)
-        lacks = ~there[i, to]
-        raw[i, to[lacks]] = raw[i, of[lacks]]
-        there[i, to[lacks]] = there[i, of[lacks]]
-    staying = np.ones(who.size, dtype=np.bool_)
-    staying[devices[doubled]] = False
-    return staying, is_mig
-
-
-def _judged(raw: _Floats, there: _Bools, is_mig: _Bools) -> npt.NDArray[np.uint8]:
+def _judged(raw: _Floats, there: _Bools) -> npt.NDArray[np.uint8]:
     """What each value is worth, one of the codes above."""
     codes = np.full(raw.shape, _OK, dtype=np.uint8)
     with np.errstate(invalid="ignore"):
@@ -178,12 +130,7 @@ def _judged(raw: _Floats, there: _Bools, is_mig: _Bools) -> npt.NDArray[np.uint8
         for i, field in enumerate(GPU_FIELDS):
             over = SHARE_OVER if field.column.endswith("_ratio") else 0.0
             codes[i, raw[i] * field.factor > field.most + over] = _ODD
-        codes[np.isin(raw, INT32_BLANKS)] = _INT32_BLANK
-        codes[np.isin(raw, _FLOAT_BLANKS)] = _FLOAT_BLANK
-        codes[np.isfinite(raw) & (raw >= BLANK_FROM)] = _BLANK
-        for column in _ZERO_UNDER_MIG:
-            i = _COLUMNS.index(column)
-            codes[i, is_mig & (raw[i] == 0)] = _MIG_ZERO
+        codes[np.isin(raw, _BLANKS) | (np.isfinite(raw) & (raw >= BLANK_FROM))] = _BLANK
     codes[~there] = _MISSING
     return codes
 
@@ -220,13 +167,7 @@ def _why(index: int, code: int, value: float | None, unread: Mapping[str, str]) 
     if code == _OK:
         return None
     if code == _BLANK:
-        return f"not supported: {name} is {BLANK_FROM:.3g} or more, {_MARK}"
-    if code == _FLOAT_BLANK:
-        return f"not supported: {name} is {_FLOAT_BLANKS[0]:.3g}, {_MARK}"
-    if code == _INT32_BLANK:
-        return f"not supported: {name} is {INT32_BLANKS[0]:.0f} to {INT32_BLANKS[-1]:.0f}, {_MARK}"
-    if code == _MIG_ZERO:
-        return f"not supported under MIG: {name} is 0 there whatever the load"
+        return f"not supported: {name} is DCGM's mark for no value"
     if code == _ODD:
         return f"{name} is {_odd(value, field.why_most)}"
     return unread.get(field.column) or not_exported(field.column)

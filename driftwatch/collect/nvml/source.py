@@ -68,7 +68,6 @@ _READ: Final[Mapping[str, Callable[[Any], float]]] = {
     "power_watts": lambda gpu: pynvml.nvmlDeviceGetPowerUsage(gpu) / 1e3,
     # version 2 tells used memory from reserved memory
     "framebuffer_used_bytes": lambda gpu: float(_memory(gpu).used),
-    "framebuffer_free_bytes": lambda gpu: float(_memory(gpu).free),
     "clock_event_reasons": lambda gpu: float(pynvml.nvmlDeviceGetCurrentClocksEventReasons(gpu)),
 }
 
@@ -237,7 +236,7 @@ class NvmlSource:
         except Unread:
             return  # most GPUs have none
         if current == 1:
-            raise _LeftOut("MIG is on, so it is left out; dcgm-exporter tells its instances")
+            raise _LeftOut("MIG is on, so it is left out")
 
     def _asked(self, call: Callable[[], T]) -> T:
         """The call's answer. Raises Unread; notes where NVML must be started anew."""
@@ -250,11 +249,9 @@ class NvmlSource:
 
 
 def _names(handle: Any) -> dict[str, str]:
-    """What does not change while the driver is loaded; the bus as DCGM writes it."""
-    bus = pynvml.nvmlDeviceGetPciInfo(handle).busId
+    """What does not change while the driver is loaded."""
     return {
         "uuid": str(pynvml.nvmlDeviceGetUUID(handle)),
-        "pci_bus_id": str(bus.decode() if isinstance(bus, bytes) else bus),
         "gpu_model": str(pynvml.nvmlDeviceGetName(handle)),
     }
 

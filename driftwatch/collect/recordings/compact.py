@@ -20,7 +20,6 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError,
 from driftwatch.collect.gpus import GPU_SCHEMA, empty_gpus
 from driftwatch.collect.recordings.text import Progress
 from driftwatch.collect.schema import (
-    BUCKETS,
     SCRAPE_SCHEMA,
     Collected,
     SourceProblem,
@@ -214,13 +213,7 @@ class CompactRecordingSource:
         except (OSError, pl.exceptions.PolarsError) as error:
             reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
             raise RecordingError(f"{path}: not a part of a recording: {reason}") from error
-        # an older driftwatch kept the buckets of histograms of which the sums are read
-        lists = {n for n, t in rows.schema.items() if t == BUCKETS}
-        if unknown := sorted(set(rows.columns) - set(schema) - lists):
-            raise RecordingError(
-                f"{path}: columns of another version of driftwatch: {', '.join(unknown[:5])}"
-            )
-        # a part of an older driftwatch lacks the columns that came since: they are unknown
+        # a part of another driftwatch may lack columns, which are unknown, and have others
         return rows.select(
             (pl.col(name).cast(kind) if name in rows.columns else pl.lit(None, kind).alias(name))
             for name, kind in schema.items()

@@ -1,0 +1,526 @@
+"""GPU readings joined to targets: how many GPUs a target has, and what they did in a window.
+
+vLLM tells nothing of its GPUs. In order of trust: the Kubernetes workload that the reading names,
+the UUIDs declared for the pool on the server's host, and, where one server runs on the own host,
+the GPUs in use there. For one server the first way that finds anything counts. A GPU that several
+pods or servers have is a whole one of each; engines of one server share its GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+import numpy as np
+import orjson
+import polars as pl
+
+from driftwatch.collect.gpus import TIME
+from driftwatch.signals.windows import MinuteWindows, Spans
+
+# the ways, in order of trust, as they are printed
+_WAYS = ("pod", "hostname and UUID", "own host")
+# GPUs read more rarely than the minute: so far back of the window's start the newest reading holds
+LOOK_BACK = timedelta(minutes=2)
+# readings of one pass over a host's GPUs lie closer together than this
+_ONE_PASS = timedelta(seconds=5)
+# Nobody computes on a GPU with less in use. One context takes hundreds of MiB, an idle GPU a few.
+_IN_USE_BYTES = 64 * 2.0**20
+# An idle GPU lowers its clock by itself, and the clock is read at one instant, which may fall
+# between two steps. So the highest reading of a minute counts, where a kernel was resident for so
+# much of the time that hardly ever all of them fall there: both of two in 6 % of the minutes.
+_BUSY_RATIO = 0.75
+
+# What is known of a target that can join it to its GPUs; one row per engine.
+GPU_TARGET_SCHEMA: Mapping[str, pl.DataType | type[pl.DataType]] = {
+    "instance": pl.String,
+    "engine": pl.String,
+    "cluster": pl.String,  # label of that name; NULL: none
+    "namespace": pl.String,
+    "pod": pl.String,
+    "host": pl.String,  # hostname or node label, else the instance's host
+    "own_host": pl.Boolean,  # the machine that driftwatch runs on
+    "gpu_uuids": pl.List(pl.String),  # declared for its pool
+    "gpus_declared": pl.Float64,  # gpus_per_replica: of all engines of the instance
+}
+# evidence column → column of the GPU table
+_MEANS: Mapping[str, str] = {
+    "gpu_utilization_ratio": "utilization_ratio",
+    "gpu_tensor_active_ratio": "tensor_active_ratio",
+    "gpu_dram_active_ratio": "dram_active_ratio",
+    "gpu_power_watts": "power_watts",
+    "gpu_sm_clock_hertz": "sm_clock_hertz",
+}
+_SOURCES = {
+    **_MEANS,
+    "gpu_clock_event_reasons": "clock_event_reasons",
+    "gpus_lost": "lost",
+}
+# What a minute row keeps of its GPU readings (:func:`gpu_columns`).
+GPU_COLUMNS: dict[str, pl.DataType | type[pl.DataType]] = {
+    "gpu_count": pl.Float64,
+    "gpu_count_source": pl.String,
+    **dict.fromkeys(_MEANS, pl.Float64),
+    "gpu_clock_event_reasons": pl.String,
+    "gpus_lost": pl.Float64,
+    "gpus_lost_names": pl.String,
+    "gpus_of_server": pl.Float64,
+    "gpu_reasons": pl.String,
+}
+# what is said of the GPUs of a window
+_WINDOW_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
+    "window": pl.get_index_type(),
+    "gpus_found": pl.Float64,
+    "gpus_found_origin": pl.String,
+    "way": pl.Int8,
+    "exporters": pl.String,  # several that show the pod at one time: nothing is read then
+    **dict.fromkeys(_MEANS, pl.Float64),
+    "gpu_clock_event_reasons": pl.String,
+    "gpus_lost": pl.Float64,
+    "gpus_lost_names": pl.String,
+    **{f"why_{name}": pl.String for name in _SOURCES},
+}
+
+# nvml.h, nvmlClocksEventReason*
+_GPU_IDLE = 0x1
+_CLOCK_EVENTS: Mapping[int, str] = {
+    0x2: "applications_clocks_setting",
+    0x4: "sw_power_cap",
+    0x8: "hw_slowdown",
+    0x10: "sync_boost",
+    0x20: "sw_thermal_slowdown",
+    0x40: "hw_thermal_slowdown",
+    0x80: "hw_power_brake_slowdown",
+    0x100: "display_clock_setting",
+}
+_CLOCK_WHILE_IDLE = "the GPU was idle at every reading; an idle GPU lowers its clock by itself"
+_CLOCK_WITHOUT_UTILIZATION = "no GPU utilization beside the clock, so an idle GPU is not ruled out"
+NO_READING = "no DCGM or NVML reading of the target's GPUs"
+_NONE_IN_WINDOW = "no reading of its GPUs in this window or in the 2 min before it"
+# what is there where the readings of several pods of one name cannot be told apart
+MIXED = "several pods have the target's name"
+
+
+def gpu_columns(
+    windows: pl.DataFrame, gpus: pl.DataFrame | None, targets: pl.DataFrame | None
+) -> pl.DataFrame:
+    """The GPU columns of the evidence table, one row per window, in the windows' order.
+
+    A reading of the window is one with start <= time < end; where there is none, those of the
+    newest pass in the 2 min before it. Means are over readings, then over GPUs.
+
+    ``windows``: instance, engine, start, end; ``gpus``: GPU table
+    (:data:`driftwatch.collect.gpus.GPU_SCHEMA`), None = none read; ``targets``:
+    :data:`GPU_TARGET_SCHEMA`, None = nothing known.
+    Returns: ``gpu_count`` (of the engine), ``gpu_count_source``, a mean per reading,
+    ``gpu_clock_event_reasons``, ``gpus_lost``; NULL where nothing is known. Besides these
+    ``gpus_found`` (of the server, as read), ``gpus_found_origin``, ``gpus_lost_names`` (index, host
+    and UUID of each), ``gpus_of_server`` (declared, else found), and ``gpu_reasons``: a JSON
+    object, column → why it is unknown.
+    """
+    hosts = servers(pl.DataFrame(schema=dict(GPU_TARGET_SCHEMA)) if targets is None else targets)
+    spans = windows.select("instance", "start", "end")
+    distinct = spans.unique(maintain_order=True).with_row_index("window")
+    links = None
+    if gpus is not None and len(gpus) and len(hosts) and len(distinct):
+        # whose a lost GPU was, only older readings tell
+        is_lost = pl.col("lost").fill_null(False).any().over("uuid")
+        since = (pl.col("time") >= _earliest(distinct)) | is_lost
+        links = linked(gpus.filter(since & (pl.col("time") < distinct["end"].max())), hosts)
+    rows = (
+        distinct.join(hosts, on="instance", how="left", maintain_order="left")
+        .join(_window_readings(distinct, links), on="window", how="left", maintain_order="left")
+        .with_columns(
+            gpu_count=pl.coalesce("gpus_declared", "gpus_found") / pl.col("engines"),
+            gpus_of_server=pl.coalesce("gpus_declared", "gpus_found"),
+            gpu_count_source=_source_text(),
+            gpu_reasons=_reasons_json(_unread(links, gpus)),
+        )
+    )
+    wanted = ["gpus_found", "gpus_found_origin", *GPU_COLUMNS]
+    return spans.join(
+        rows.select("instance", "start", "end", *wanted),
+        on=["instance", "start", "end"],
+        how="left",
+        maintain_order="left",
+    ).select(wanted)
+
+
+def gpu_counts(gpus: pl.DataFrame, targets: pl.DataFrame, until: datetime) -> pl.DataFrame:
+    """What the readings of the last 2 min say of each target, beside what is declared.
+
+    ``gpus``: GPU table; ``targets``: :data:`GPU_TARGET_SCHEMA`; ``until``: now, aware.
+    Returns: one row per target: instance, engine, ``gpus_declared`` and ``gpus_found`` (both of the
+    whole server; NULL = not declared, not read), ``contradicted`` (both known and different), and
+    the columns of :func:`gpu_columns`.
+    """
+    windows = targets.select(
+        "instance",
+        "engine",
+        start=pl.lit(until - LOOK_BACK, dtype=TIME),
+        end=pl.lit(until, dtype=TIME),
+    )
+    return (
+        targets.select("instance", "engine", "gpus_declared")
+        .with_columns(gpu_columns(windows, gpus, targets))
+        .with_columns(contradicted=pl.col("gpus_declared") != pl.col("gpus_found"))
+    )
+
+
+def window_gpus(minutes: MinuteWindows, spans: Spans) -> pl.DataFrame:
+    """:data:`GPU_COLUMNS` of windows: means over their minutes, the rest as the last one has it."""
+    filled = spans.filled
+    at_last = minutes.at_end(list(GPU_COLUMNS), spans)
+    if (spans.first == spans.last)[filled].all():
+        return at_last
+    means = pl.col(list(_MEANS)).mean()
+    of_minutes = minutes.of_minutes(spans, list(_MEANS)).group_by("window").agg(means)
+    windows = pl.DataFrame({"window": np.arange(len(filled))}).cast({"window": pl.UInt32})
+    of_windows = windows.join(of_minutes, on="window", how="left", maintain_order="left")
+    return at_last.with_columns(of_windows.drop("window"))
+
+
+def reasons_of(text: str | None) -> dict[str, str]:
+    """The reasons of one row's ``gpu_reasons``."""
+    reasons: Mapping[str, str | None] = orjson.loads(text) if text else {}
+    return {name: why for name, why in reasons.items() if why}
+
+
+def clock_events(mask: int) -> str:
+    """The reasons in a bit mask that hold the clocks down; ``none`` without one.
+
+    An idle GPU clocks down by itself: that is no hold-down.
+
+    >>> clock_events(0x24), clock_events(0x1), clock_events(0x200)
+    ('sw_power_cap, sw_thermal_slowdown', 'none', 'unknown bits 0x200')
+    """
+    words = [word for bit, word in _CLOCK_EVENTS.items() if mask & bit]
+    if rest := mask & ~(_GPU_IDLE | sum(_CLOCK_EVENTS)):
+        words.append(f"unknown bits {rest:#x}")
+    return ", ".join(words) or "none"
+
+
+def servers(targets: pl.DataFrame) -> pl.DataFrame:
+    """One row per instance of :data:`GPU_TARGET_SCHEMA`, with ``engines``: how many it has."""
+    columns = [c for c in GPU_TARGET_SCHEMA if c not in ("instance", "engine")]
+    return targets.group_by("instance", maintain_order=True).agg(
+        pl.col(columns).first(), engines=pl.len()
+    )
+
+
+def linked(gpus: pl.DataFrame, hosts: pl.DataFrame) -> pl.DataFrame:
+    """Every reading of every server's GPUs.
+
+    ``gpus``: GPU table (:data:`driftwatch.collect.gpus.GPU_SCHEMA`); ``hosts``: from
+    :func:`servers`.
+    Returns: the readings with ``instance``, ``device`` (a GPU), ``way`` (its number in the order of
+    trust) and ``clusters``: of how many clusters the servers are that it joins; by instance and
+    time.
+    """
+    whole = pl.coalesce("uuid", pl.format("{} gpu {}", _short("hostname"), "gpu"), "exporter")
+    readings = gpus.with_row_index("reading").with_columns(device=whole)
+    ways = (_by_pod(readings, hosts), _by_uuid(readings, hosts), _by_own_host(readings, hosts))
+    links = pl.concat(
+        each.unique(maintain_order=True).with_columns(way=pl.lit(number, dtype=pl.Int8))
+        for number, each in enumerate(ways)
+    )
+    links = links.filter(pl.col("way") == pl.col("way").min().over("instance"))
+    of_clusters = hosts.select("instance", target_cluster="cluster")
+    clusters = pl.col("target_cluster").drop_nulls().n_unique().over("reading")
+    links = links.join(of_clusters, on="instance", maintain_order="left")
+    links = links.with_columns(clusters=clusters).drop("target_cluster")
+    return links.join(readings, on="reading").sort("instance", "time", "reading")
+
+
+def _short(column: str) -> pl.Expr:
+    """The host's name without its domain; an address stays whole."""
+    name = pl.col(column).str.to_lowercase().str.strip_chars("[]")
+    address = name.str.contains(r"^[0-9.]+$|:")
+    return pl.when(address).then(name).otherwise(name.str.split(".").list.first())
+
+
+def _by_pod(readings: pl.DataFrame, hosts: pl.DataFrame) -> pl.DataFrame:
+    """Namespace and pod; the pod alone where a side has no namespace and one is in question.
+
+    Where both sides have a cluster it is the same one.
+    """
+    named = readings.select("reading", "namespace", "pod", "cluster").drop_nulls("pod")
+    wanted = hosts.select("instance", "namespace", "pod", "cluster").drop_nulls("pod")
+    exact = named.join(wanted, on=["namespace", "pod"])
+    spaces = pl.concat([named.select("pod", "namespace"), wanted.select("pod", "namespace")])
+    alone = spaces.group_by("pod").agg(pl.col("namespace").drop_nulls().n_unique())
+    alone = alone.filter(pl.col("namespace") <= 1).select("pod")
+    vague = named.join(alone, on="pod", how="semi").join(wanted, on="pod")
+    vague = vague.filter(pl.col("namespace").is_null() | pl.col("namespace_right").is_null())
+    apart = (pl.col("cluster") != pl.col("cluster_right")).fill_null(False)
+    return pl.concat(
+        [frame.filter(~apart).select("instance", "reading") for frame in (exact, vague)]
+    )
+
+
+def _by_uuid(readings: pl.DataFrame, hosts: pl.DataFrame) -> pl.DataFrame:
+    """Declared UUIDs on the server's host; a UUID declared for one server alone needs no host."""
+    declared = (
+        hosts.select("instance", "own_host", host=_short("host"), uuid="gpu_uuids")
+        .filter(pl.col("uuid").list.len() > 0)
+        .explode("uuid", empty_as_null=True)
+        .with_columns(servers=pl.len().over("uuid"))
+    )
+    both = readings.select(
+        "reading",
+        "uuid",
+        hostname=_short("hostname"),
+        is_own="own_host",
+        exporter_host=pl.col("exporter").str.replace(r":\d+$", "").str.strip_chars("[]"),
+    ).join(declared, on="uuid")
+    host = pl.col("host")
+    here = (host == pl.col("hostname")) | (host == pl.col("exporter_host"))
+    here |= pl.col("own_host") & pl.col("is_own")
+    found = both.filter(here.fill_null(False) | (pl.col("servers") == 1))
+    return found.select("instance", "reading")
+
+
+def _by_own_host(readings: pl.DataFrame, hosts: pl.DataFrame) -> pl.DataFrame:
+    """On the own host: the GPUs in use are those of its only server."""
+    here = hosts.filter("own_host")["instance"]
+    own = readings.filter(pl.col("own_host").fill_null(False) & pl.lit(len(here) == 1))
+    used = pl.col("framebuffer_used_bytes") > _IN_USE_BYTES
+    # nothing is read of a lost GPU any more: it is whose it was
+    lost = pl.col("lost").fill_null(False) & used.any().over("device")
+    instance = here[0] if len(here) else None
+    return own.filter(used | lost).select(
+        pl.lit(instance, dtype=pl.String).alias("instance"), "reading"
+    )
+
+
+def _earliest(windows: pl.DataFrame) -> datetime | None:
+    first = windows["start"].min()
+    return first - LOOK_BACK - _ONE_PASS if isinstance(first, datetime) else None
+
+
+def _window_readings(windows: pl.DataFrame, links: pl.DataFrame | None) -> pl.DataFrame:
+    """:data:`_WINDOW_SCHEMA` of the windows that have a reading."""
+    inside = None if links is None else _inside(windows, links)
+    if inside is None or inside.is_empty():
+        return pl.DataFrame(schema=_WINDOW_SCHEMA)
+    inside = _with_busy_clock(_with_whys(inside))
+    devices = _per_device(inside)
+    mixed = _mixed(devices)
+    rows = _per_window(devices.join(mixed, on="window", how="anti", maintain_order="left"))
+    both = pl.concat([pl.DataFrame(schema=_WINDOW_SCHEMA), rows, mixed], how="diagonal_relaxed")
+    return both.select(pl.col(name).cast(dtype) for name, dtype in _WINDOW_SCHEMA.items())
+
+
+def _inside(windows: pl.DataFrame, links: pl.DataFrame) -> pl.DataFrame:
+    """Each window's readings: those in it, else the newest pass in the time before it."""
+    links = links.with_row_index("row")
+    times = links.select("instance", "row", at="time").sort("at")
+    last = windows.sort("end").join_asof(
+        times.rename({"row": "last"}),
+        left_on="end",
+        right_on="at",
+        by="instance",
+        strategy="backward",
+        allow_exact_matches=False,
+        check_sortedness=False,
+    )
+    start, at = pl.col("start"), pl.col("at")
+    since = pl.when(at >= start).then(start).when(at >= start - LOOK_BACK).then(at - _ONE_PASS)
+    last = last.select("window", "instance", "last", since=since).drop_nulls("since")
+    spans = last.sort("since").join_asof(
+        times.rename({"row": "first"}),
+        left_on="since",
+        right_on="at",
+        by="instance",
+        strategy="forward",
+        check_sortedness=False,
+    )
+    rows = spans.select("window", row=pl.int_ranges("first", pl.col("last") + 1))
+    rows = rows.explode("row", empty_as_null=True).cast({"row": links.schema["row"]})
+    return rows.join(links, on="row").sort("window", "row")
+
+
+def _with_whys(inside: pl.DataFrame) -> pl.DataFrame:
+    """Beside each reading why a column of it is NULL, in the origin's words."""
+    distinct = inside["reasons"].drop_nulls().unique(maintain_order=True).to_frame()
+    origins = distinct.with_columns(
+        pl.col("reasons").str.json_path_match(f"$.{column}").alias(f"origin_{column}")
+        for column in _SOURCES.values()
+    )
+    return inside.join(origins, on="reasons", how="left", maintain_order="left")
+
+
+def _with_busy_clock(inside: pl.DataFrame) -> pl.DataFrame:
+    """The SM clock of busy readings alone; elsewhere NULL, with its reason."""
+    clock, origin = pl.col("sm_clock_hertz"), pl.col("origin_sm_clock_hertz")
+    busy = pl.coalesce("utilization_ratio", "engine_active_ratio")
+    mask = pl.col("clock_event_reasons")
+    idle = pl.when(mask >= 0).then(mask).cast(pl.Int64, strict=False) & _GPU_IDLE
+    why = (
+        pl.when(clock.is_null())
+        .then(origin)
+        .when(((busy < _BUSY_RATIO) | (idle > 0)).fill_null(False))
+        .then(pl.lit(_CLOCK_WHILE_IDLE))
+        .when(busy.is_null())
+        .then(pl.lit(_CLOCK_WITHOUT_UTILIZATION))
+    )
+    minute = ["window", "device", "exporter", pl.col("time").dt.truncate("1m")]
+    return inside.with_columns(
+        sm_clock_hertz=pl.when(why.is_null()).then(clock).max().over(minute),
+        origin_sm_clock_hertz=why,
+    )
+
+
+def _per_device(inside: pl.DataFrame) -> pl.DataFrame:
+    """One row per window and GPU: what the exporter says that tells most of it."""
+    values = [*_MEANS.values(), "clock_event_reasons"]
+    mask = pl.col("clock_event_reasons")
+    each = inside.group_by("window", "device", "exporter", maintain_order=True).agg(
+        pl.col([*_MEANS.values()]).mean(),
+        # the bits of all readings; a mask is whole and not negative
+        mask.filter(mask >= 0).cast(pl.Int64).bitwise_or(),
+        pl.col("lost", "gpu", "hostname", "uuid").drop_nulls().last(),
+        pl.col("origin", "way", "pod").first(),
+        pl.col("clusters").max(),
+        *(pl.col(f"origin_{c}").drop_nulls().last() for c in _SOURCES.values()),
+        first=pl.col("time").min(),
+        last=pl.col("time").max(),
+        readings=pl.len(),
+    )
+    full = pl.sum_horizontal(pl.col(c).is_not_null() for c in values)
+    each = each.with_columns(full=full, lost=pl.col("lost").max().over("window", "device"))
+    order = ["window", "device", "full", "readings", "exporter"]
+    each = each.sort(order, descending=[False, False, True, True, False])
+    return each.unique(["window", "device"], keep="first", maintain_order=True)
+
+
+def _mixed(devices: pl.DataFrame) -> pl.DataFrame:
+    """Windows whose GPUs are of several pods of one name, and the ``exporters`` of those.
+
+    A pod is on one node. Two that show it at one time are of two clusters, as is a reading that
+    joins servers of two. A pod that moved was on the one first, and then on the other.
+    """
+    of_pods = devices.filter((pl.col("way") == 0) & pl.col("pod").is_not_null())
+    each = of_pods.group_by("window", "exporter").agg(
+        pl.col("first").min(), pl.col("last").max(), pl.col("clusters").max()
+    )
+    each = each.sort("window", "first", "exporter").with_columns(
+        before=pl.col("last").cum_max().shift(1).over("window")
+    )
+    both = (pl.col("first") < pl.col("before") + _ONE_PASS).fill_null(False)
+    return (
+        each.group_by("window", maintain_order=True)
+        .agg(
+            mixed=(both | (pl.col("clusters") > 1)).any(),
+            exporters=pl.col("exporter").sort().str.join(", "),
+        )
+        .filter("mixed")
+        .drop("mixed")
+    )
+
+
+def _per_window(devices: pl.DataFrame) -> pl.DataFrame:
+    """One row per window: means over its GPUs, how many there are, and why of no more."""
+    # a pod that was reborn on other GPUs within the window never had both
+    latest = pl.col("last") > pl.col("last").max().over("window") - _ONE_PASS
+    here = latest | (pl.col("first").min().over("window") == pl.col("first"))
+    found = pl.max_horizontal(latest.sum(), (here & ~latest).sum())
+    lost = _named().filter(pl.col("lost") > 0)
+    rows = devices.group_by("window", maintain_order=True).agg(
+        pl.col("way").first(),
+        **{name: pl.col(column).mean() for name, column in _MEANS.items()},
+        gpus_found=found.cast(pl.Float64),
+        gpus_found_origin=pl.col("origin").first(),
+        mask=pl.col("clock_event_reasons").drop_nulls().bitwise_or(),
+        is_masked=pl.col("clock_event_reasons").count() > 0,
+        gpus_lost=pl.when(pl.col("lost").count() > 0).then(pl.col("lost").sum()),
+        gpus_lost_names=pl.when(lost.len() > 0).then(lost.sort().str.join("; ")),
+        **{
+            f"why_{name}": pl.col(f"origin_{column}").drop_nulls().first()
+            for name, column in _SOURCES.items()
+        },
+    )
+    words = {mask: clock_events(mask) for mask in rows["mask"].drop_nulls().unique()}
+    told = pl.col("mask").replace_strict(words, return_dtype=pl.String)
+    return rows.with_columns(gpu_clock_event_reasons=pl.when("is_masked").then(told)).drop(
+        "mask", "is_masked"
+    )
+
+
+def _named() -> pl.Expr:
+    """``2 on node-1, GPU-...``: which GPU it is, as far as it is told."""
+    index, host = pl.col("gpu").cast(pl.String), pl.col("hostname")
+    at = pl.when(host.is_null()).then(index).otherwise(pl.format("{} on {}", index, host))
+    return pl.concat_str(pl.coalesce(at, host), "uuid", separator=", ", ignore_nulls=True)
+
+
+def _source_text() -> pl.Expr:
+    """Where ``gpu_count`` came from: ``declared, DCGM agrees``, ``declared 2, DCGM shows 4``, …"""
+    origin, declared = pl.col("gpus_found_origin"), pl.col("gpus_declared")
+    way = pl.col("way").replace_strict(dict(enumerate(_WAYS)), return_dtype=pl.String)
+    numbers = (pl.col(c).cast(pl.Int64).cast(pl.String) for c in ("gpus_declared", "gpus_found"))
+    first, shown = numbers
+    source = (
+        pl.when(declared == pl.col("gpus_found"))
+        .then(pl.format("declared, {} agrees", origin))
+        .when(declared.is_not_null() & origin.is_not_null())
+        .then(pl.format("declared {}, {} shows {}", first, origin, shown))
+        .when(declared.is_not_null())
+        .then(pl.lit("declared"))
+        .when(origin.is_not_null())
+        .then(pl.format("{} by {}", origin, way))
+    )
+    note = pl.when(pl.col("engines") > 1).then(
+        pl.format("; divided among {} engines", pl.col("engines"))
+    )
+    return pl.concat_str(source, note.fill_null(""))
+
+
+def _unread(links: pl.DataFrame | None, gpus: pl.DataFrame | None) -> pl.Expr:
+    """Why a target has no reading in a window."""
+    if gpus is None or gpus.is_empty():
+        return pl.lit(NO_READING)
+    mine = [] if links is None else links["instance"].unique().to_list()
+    pod = pl.coalesce(pl.concat_str("namespace", "pod", separator="/"), "pod")
+    mixed = pl.format(
+        MIXED + " at one time ({} on {}): give servers and GPU readings a label cluster, or watch "
+        "each cluster by itself",
+        pod,
+        "exporters",
+    )
+    looked_for = [
+        pl.coalesce(pl.format("none names pod {}", pod), pl.lit("the target has no pod label")),
+        pl.when(pl.col("gpu_uuids").list.len() > 0)
+        .then(pl.format("none has a declared UUID on host {}", pl.col("host").fill_null("unknown")))
+        .otherwise(pl.lit("gpu_uuids not declared")),
+        pl.when("own_host").then(pl.lit("it is not the only server of this machine")),
+    ]
+    reasons = pl.concat_str(looked_for, separator=", ", ignore_nulls=True)
+    return (
+        pl.when(pl.col("engines").is_null())
+        .then(pl.lit(NO_READING))
+        .when(pl.col("exporters").is_not_null())
+        .then(mixed)
+        .when(pl.col("instance").is_in(mine))
+        .then(pl.lit(_NONE_IN_WINDOW))
+        .otherwise(pl.format("no GPU reading joins the target: {}", reasons))
+    )
+
+
+def _reasons_json(unread: pl.Expr) -> pl.Expr:
+    """A JSON object, evidence column → why it is NULL; NULL where none is."""
+    is_read = pl.col("gpus_found").is_not_null()
+    reasons = {
+        name: pl.when(pl.col(name).is_null()).then(
+            pl.when(is_read).then(pl.col(f"why_{name}").fill_null("not read")).otherwise(unread)
+        )
+        for name in _SOURCES
+    }
+    count = pl.when(pl.col("gpus_declared").is_null() & ~is_read).then(
+        pl.format("gpus_per_replica not declared; {}", unread)
+    )
+    reasons |= {"gpu_count": count, "gpu_count_source": count}
+    text = pl.struct(expr.alias(name) for name, expr in reasons.items())
+    return pl.when(pl.any_horizontal(expr.is_not_null() for expr in reasons.values())).then(
+        text.struct.json_encode()
+    )
