@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from driftwatch.errors import WorkloadError
 from driftwatch.simulate.requests import LOOK_UP, NO_GROUP
-from driftwatch.simulate.workload import chunks, read_requests, read_workload
+from driftwatch.simulate.workload import read_requests, read_workload, tables
 
 ROWS = pl.DataFrame(
     {
@@ -68,17 +68,6 @@ def test_every_format_gives_the_same_numbers_to_the_last_bit(kind: str, tmp_path
 @pytest.mark.parametrize("kind", ["csv", "jsonl_gz", "parquet"])
 def test_a_limit_reads_only_so_many(kind: str, tmp_path: Path) -> None:
     assert read_requests(written(tmp_path, kind), limit=2).prompt_tokens.tolist() == [374, 396]
-
-
-def test_an_optional_column_may_begin_late_in_json(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(chunks, "BLOCK_BYTES", 100)
-    row = '{"arrival_seconds": %d, "prompt_tokens": 5, "generation_tokens": 6%s}\n'
-    path = tmp_path / "late.jsonl"
-    text = "".join(row % (at, ', "priority": 7' if at > 5 else "") for at in range(9))
-    path.write_text(text)
-    assert read_requests(path).priority.tolist() == [0] * 6 + [7] * 3
 
 
 def said(path: Path) -> list[str]:
@@ -159,10 +148,7 @@ def test_parquet_names_rows_and_types(tmp_path: Path) -> None:
     assert said(path)[0].startswith(": no whole Parquet file (")
 
 
-def test_all_problems_at_once_the_first_twenty_by_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(chunks, "BLOCK_BYTES", 4096)
+def test_all_problems_at_once_the_first_twenty_by_line(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     path.write_text(f"{HEAD}\n" + "".join(f"{at},5,{-(at % 2)}\n" for at in range(5000)))
     found = said(path)
@@ -191,7 +177,7 @@ def test_damaged_gzip(damage: str, tmp_path: Path) -> None:
     [
         (lambda path: None, ": No such file or directory"),
         (lambda path: path.mkdir(), ": Is a directory"),
-        (lambda path: path.write_bytes(b"x" * (chunks.MAX_LINE_BYTES + 9)), ":1: no line end in"),
+        (lambda path: path.write_bytes(b"x" * (tables.MAX_LINE_BYTES + 9)), ":1: no line end in"),
         (lambda path: path.write_bytes(b"\x00\xff\xfe" * 99), ": no column arrival_seconds"),
     ],
 )
@@ -207,11 +193,11 @@ numbers = st.floats(0, 1e9, allow_nan=False) | st.integers(-5, 5).map(float)
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(numbers, numbers, st.integers(-1, 9)), min_size=1, max_size=30))
-@example([(0.0, 0.0, 0)] * 5 + [(1.0, 0.0, 0), (-1.0, 0.0, 0), (0.0, 1.0, 1)])  # ends a block
+@example([(0.0, 0.0, 0)] * 5 + [(1.0, 0.0, 0), (-1.0, 0.0, 0), (0.0, 1.0, 1)])
 def test_a_file_is_read_whole_or_every_bad_line_is_told(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[float, float, int]]
 ) -> None:
-    """The check of a plain loop, whatever the format and wherever the blocks end."""
+    """The check of a plain loop, whatever the format."""
     bad, last = set[int](), -np.inf
     for line, (arrival, prompt, generation) in enumerate(rows, start=2):
         if arrival < 0 or arrival < last or generation < 1:
@@ -224,15 +210,13 @@ def test_a_file_is_read_whole_or_every_bad_line_is_told(
     folder = tmp_path_factory.mktemp("any")
     for kind, shift in (("csv", 0), ("jsonl", 1)):
         path = written(folder, kind, frame)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(chunks, "BLOCK_BYTES", 64)
-            if not bad:
-                found = read_requests(path)
-                assert found.arrival_seconds.tolist() == frame["arrival_seconds"].to_list()
-                continue
-            lines = {int(text.split(":")[1]) + shift for text in said(path) if "more" not in text}
-            assert lines == set(sorted(bad)[: len(lines)])
-            assert len(lines) == len(bad) or len(said(path)) == 21
+        if not bad:
+            found = read_requests(path)
+            assert found.arrival_seconds.tolist() == frame["arrival_seconds"].to_list()
+            continue
+        lines = {int(text.split(":")[1]) + shift for text in said(path) if "more" not in text}
+        assert lines == set(sorted(bad)[: len(lines)])
+        assert len(lines) == len(bad) or len(said(path)) == 21
 
 
 def test_a_log_in_order_of_completion_is_sorted_where_that_is_asked_for(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import polars as pl
 
 from driftwatch.errors import WorkloadError
 from driftwatch.simulate.requests import Floats
-from driftwatch.simulate.workload.chunks import NAMED, Chunk, Problems
+from driftwatch.simulate.workload.tables import NAMED, Problems, Table
 
 Mask = npt.NDArray[np.bool_]
 LARGEST = 2**31 - 1
@@ -53,20 +53,20 @@ OPTIONAL = tuple(column.name for column in COLUMNS if column.neutral is not None
 BY_NAME = {column.name: column for column in COLUMNS}
 
 
-def numbers(column: Column, chunk: Chunk, problems: Problems, label: str) -> Floats:
-    """One column of a chunk as numbers; NaN where the value cannot be.
+def numbers(column: Column, table: Table, problems: Problems, label: str) -> Floats:
+    """One column of a table as numbers; NaN where the value cannot be.
 
     Args:
         column: what it must hold.
-        chunk: rows with a column of that name, or without (then it is empty in each row).
+        table: rows with a column of that name, or without (then it is empty in each row).
         problems: takes what cannot be.
         label: the name the column has in the file, for messages.
     """
-    count = chunk.frame.height
-    if column.name not in chunk.frame.columns:
+    count = table.frame.height
+    if column.name not in table.frame.columns:
         raw = pl.Series(column.name, [None], dtype=pl.Null).new_from_index(0, count)
     else:
-        raw = chunk.frame[column.name]
+        raw = table.frame[column.name]
     if raw.dtype == pl.String:
         stripped = raw.str.strip_chars()
         raw = stripped.set(stripped == "", None)
@@ -92,7 +92,7 @@ def numbers(column: Column, chunk: Chunk, problems: Problems, label: str) -> Flo
     if bad.any():
         where = np.flatnonzero(bad)
         messages = [_wrong(column, label, raw[int(row)], values[row]) for row in where[:NAMED]]
-        problems.add_all(chunk.lines[where], messages)
+        problems.add_all(table.lines[where], messages)
         values[bad] = np.nan
     return values
 
@@ -118,21 +118,22 @@ def _wrong(column: Column, label: str, raw: object, value: float) -> str:
 def cross_problems(
     columns: dict[str, Floats],
     lines: npt.NDArray[np.int64],
-    before: float | None,
     problems: Problems,
+    *,
+    any_order: bool,
 ) -> None:
     """What is wrong between columns and rows.
 
     Args:
-        columns: the columns of one chunk, NaN where a value was refused already.
+        columns: NaN where a value was refused already.
         lines: their lines.
-        before: arrival of the row before the chunk's first, -inf at the start; None = any order.
         problems: takes what is wrong.
+        any_order: rows need not be in the order of arrival.
     """
     arrival = columns["arrival_seconds"]
     previous = np.full(len(arrival), -np.inf)
-    if before is not None:
-        previous = np.concatenate(([before], arrival[:-1]))
+    if not any_order:
+        previous[1:] = arrival[:-1]
     _tell(
         arrival < previous,
         lines,
@@ -191,10 +192,8 @@ class Format:
     required: tuple[str, ...]  # its columns that must be there
     optional: tuple[str, ...]  # its columns that are used where they are there
     renamed: dict[str, str]  # its column → ours, for columns that hold the same
-    # reads the arrivals, where they are no plain seconds: chunk, zero, problems → seconds since
-    # zero (NaN where they cannot be read) and the zero, where the format has one: the first
-    # request's time in whole nanoseconds, None until there is one
-    times: Callable[[Chunk, int | None, Problems], tuple[Floats, int | None]] | None = None
+    # reads the arrivals, where they are no plain seconds; NaN where they cannot be read
+    times: Callable[[Table, Problems], Floats] | None = None
 
     @property
     def numeric(self) -> frozenset[str]:
@@ -202,9 +201,9 @@ class Format:
         return frozenset((*self.required, *self.optional)) - {"TIMESTAMP"}
 
 
-def _wall_clock(chunk: Chunk, zero: int | None, problems: Problems) -> tuple[Floats, int | None]:
+def _wall_clock(table: Table, problems: Problems) -> Floats:
     """TIMESTAMP as seconds since the first one; a zone, where one is written, counts."""
-    column = chunk.frame["TIMESTAMP"]
+    column = table.frame["TIMESTAMP"]
     if column.dtype == pl.String:
         # a line-by-line JSON value keeps its quotes
         text = column.str.strip_chars(' "').str.replace("T", " ", literal=True)
@@ -226,21 +225,19 @@ def _wall_clock(chunk: Chunk, zero: int | None, problems: Problems) -> tuple[Flo
             else f"TIMESTAMP is {str(raw)[:40]}, no time as 2023-11-16 18:15:46.6805900"
             for row in where[:NAMED]
         ]
-        problems.add_all(chunk.lines[where], messages)
+        problems.add_all(table.lines[where], messages)
     ticks = stamps.to_physical().fill_null(0).to_numpy()
-    if zero is None:
-        if unread.all():
-            return np.full(len(ticks), np.nan), None
-        zero = int(ticks[~unread][0])
+    if unread.all():
+        return np.full(len(ticks), np.nan)
     # subtracted as integers: a float holds no nanoseconds of an epoch
-    return np.where(unread, np.nan, (ticks - zero) / 1e9), zero
+    return np.where(unread, np.nan, (ticks - int(ticks[~unread][0])) / 1e9)
 
 
-def _milliseconds(chunk: Chunk, zero: int | None, problems: Problems) -> tuple[Floats, int | None]:
+def _milliseconds(table: Table, problems: Problems) -> Floats:
     """Mooncake's timestamp: milliseconds since the start of the trace."""
     arrival = COLUMNS[0]
-    renamed = Chunk(chunk.lines, chunk.frame.rename({"timestamp": arrival.name}))
-    return numbers(arrival, renamed, problems, "timestamp") / 1000.0, zero
+    renamed = Table(table.lines, table.frame.rename({"timestamp": arrival.name}))
+    return numbers(arrival, renamed, problems, "timestamp") / 1000.0
 
 
 OWN = Format("driftwatch", REQUIRED, OPTIONAL, {name: name for name in (*REQUIRED, *OPTIONAL)})
