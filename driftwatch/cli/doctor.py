@@ -57,7 +57,7 @@ def command(
     """Check every input of every rule: at /metrics (URL), in a recording, or of --config.
 
     Without any of these, doctor reads ./driftwatch.yaml. It checks that each input is there,
-    fresh, in a plausible unit and scraped often enough; the clocks, the GPUs, contradictions in
+    fresh, in a plausible unit and scraped often enough; the GPUs, contradictions in
     the configuration, and whether the receivers' secrets can be read (--send-test sends a
     page). LEARNING: the rule waits for a baseline or for history. OFF: the pool has too few
     servers, the engine has no such metric, or the rule is switched off. Exit code 0: nothing is
@@ -251,7 +251,6 @@ def _print_json(
                 "servers": len(source.instances),
                 "gpu_readings": source.gpus,
                 "asked_seconds": source.asked_seconds,
-                "clock_ahead_seconds": source.clock_seconds,
                 "problems": list(source.problems),
             }
             for source in sources

@@ -19,15 +19,7 @@ from driftwatch.doctor.checks import Check, Checkup, TargetCheck, by_pool
 from driftwatch.doctor.gpus import gpu_inputs
 from driftwatch.doctor.needs import Costs, TargetFacts, unused, waiting
 from driftwatch.doctor.pools import PoolScrapes, can_recommend, pool_settings
-from driftwatch.doctor.scrapes import (
-    SourceAnswer,
-    answers,
-    clocks,
-    departed,
-    fresh,
-    often,
-    uneven,
-)
+from driftwatch.doctor.scrapes import SourceAnswer, answers, departed, fresh, often
 from driftwatch.incidents.routing import Routes
 from driftwatch.model import Serving, Severity, Target, TargetKey
 from driftwatch.pipeline.plan import Plan
@@ -88,8 +80,6 @@ def checkup(
         checks.append(
             Check("MISSING", "sources", "no target answered", ("every rule",), _NO_TARGET)
         )
-    checks += clocks(inputs.sources)
-    checks += [] if now is None else uneven(inputs.sources, targets)
     checks += [one for one in of_gpus if isinstance(one, Check)]
     checks += by_pool(of_targets, targets)
     checks += _pools(targets, plan, costs, rows, inputs)

@@ -161,19 +161,6 @@ class Costs:
         here = [rule.in_pool(pool) for rule in self.rules]
         return [r.id for r in here if r.enabled and not _fires(r, dark & r.columns)]
 
-    def _is_lost_to(self, rule: Rule, key: TargetKey, causes: Set[str]) -> bool:
-        """Whether a rule that cannot fire there cannot because of these causes alone.
-
-        Where no cause is enough by itself, it is lost to each of them.
-        """
-        dark = {name: why for name, why in self.dark(key).items() if name in rule.columns}
-
-        def fires_without(some: Set[str]) -> bool:
-            return _fires(rule, frozenset(name for name, why in dark.items() if why & some))
-
-        every = {cause for why in dark.values() for cause in why}
-        return not fires_without(causes) or all(fires_without({cause}) for cause in every)
-
     def of(self, keys: Iterable[TargetKey], *causes: str) -> Cost:
         """What these causes cost on any of the targets."""
         lost: set[str] = set()
@@ -186,7 +173,7 @@ class Costs:
             here = {rule.id: rule for rule in rules if rule.enabled and rule.columns & dark}
             touched |= here.keys()
             cannot = here.keys() & set(self.lost(key)) if here else set()
-            lost |= {name for name in cannot if self._is_lost_to(here[name], key, {*causes})}
+            lost |= cannot
         order = [rule.id for rule in self.rules]
         return Cost(
             tuple(r for r in order if r in lost), tuple(r for r in order if r in touched - lost)

@@ -1,19 +1,17 @@
-"""What the sources answer: whether scrapes are fresh and often enough, clocks, a tick's time."""
+"""What the sources answer: whether scrapes are fresh and often enough, a tick's time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from driftwatch.doctor.checks import Check, Status, TargetCheck
-from driftwatch.model import Target, TargetKey
+from driftwatch.model import TargetKey
 
 _COARSE_SECONDS = 30.0  # 20 scrapes in the ten minutes of a share
 _USUAL_SECONDS = 15.0  # between two scrapes of a target whose interval is not known
 _BLIND_SECONDS = 60.0  # a minute without two scrapes has no rates
-_SKEW_SECONDS = 5.0
-_WRONG_SKEW_SECONDS = 60.0
 _FUTURE_SECONDS = 2.0  # a clock's rounding
 _SHOWN_PROBLEMS = 3  # of a source; the rest is counted
 _CHARACTERS = 300
@@ -33,8 +31,6 @@ class SourceAnswer:
     every_seconds: float | None = None  # how often it scrapes, where it does that itself
     # instance → true time between two scrapes, where the source can tell
     intervals: Mapping[str, float] = field(default_factory=dict)
-    # its clock ahead of ours (instance → seconds for pages); None = not known
-    clock_seconds: float | Mapping[str, float] | None = None
     # how long the questions of one tick took; None = not measured
     asked_seconds: float | None = None
     budget_seconds: float | None = None  # what they may take; None = no such bound
@@ -187,52 +183,3 @@ def often(key: TargetKey, source: SourceAnswer) -> Iterator[TargetCheck]:
         what = f"a scrape every {every:g} s: shares of 10 min stand on {600 / every:.0f} scrapes"
         costs = ("the ten-minute shares are coarse: a limit that is full shortly is not seen",)
         yield TargetCheck(key, "WARNING", what, costs, fix, setting, kind="coarse", weight=every)
-
-
-def uneven(sources: Sequence[SourceAnswer], targets: Mapping[TargetKey, Target]) -> Iterator[Check]:
-    """Servers of one pool that are scraped at different intervals."""
-    intervals: dict[str, dict[float, list[str]]] = {}
-    for source in sources:
-        for key in targets:
-            every = source.every(key) if key.instance in source.instances else None
-            if every is not None:
-                of_pool = intervals.setdefault(targets[key].pool or "", {})
-                of_pool.setdefault(every, []).append(key.instance)
-    for pool, of_pool in sorted(intervals.items()):
-        low, high = min(of_pool), max(of_pool)
-        if high > low * 1.2:
-            yield Check(
-                "WARNING",
-                pool,
-                f"scraped at different intervals: every {low:g} s ({min(of_pool[low])}) to every "
-                f"{high:g} s ({min(of_pool[high])})",
-                ("its servers are judged on different numbers of scrapes",),
-                "scrape all of a pool alike",
-            )
-
-
-def clocks(sources: Iterable[SourceAnswer]) -> Iterator[Check]:
-    """Other machines' clocks against ours."""
-    for source in sources:
-        ahead, many = source.clock_seconds, isinstance(source.clock_seconds, Mapping)
-        name, costs = "its clock", "what is asked for is not what is there"
-        if isinstance(ahead, Mapping):
-            if not ahead:
-                continue
-            off = sum(abs(seconds) > _SKEW_SECONDS for seconds in ahead.values())
-            whose, worst = max(ahead.items(), key=lambda item: (abs(item[1]), item[0]))
-            name = whose if len(ahead) == 1 else f"{off} of {len(ahead)} servers, at worst {whose}"
-            ahead, costs = worst, "start times and restarts are read wrong"
-        if ahead is None:
-            continue
-        if abs(ahead) <= _SKEW_SECONDS:
-            yield Check("ok", source.name, "clocks agree within 5 s")
-            continue
-        way = "ahead of" if ahead > 0 else "behind"
-        yield Check(
-            "WRONG" if abs(ahead) > _WRONG_SKEW_SECONDS and not many else "WARNING",
-            source.name,
-            f"{name} is {abs(ahead):,.0f} s {way} this machine's",
-            (costs,),
-            "set the clocks (NTP)",
-        )

@@ -13,12 +13,10 @@ from driftwatch.clock import Clock
 from driftwatch.collect.dcgm.prometheus import DcgmPrometheusSource as GpusOfApi
 from driftwatch.collect.doubles import read_once
 from driftwatch.collect.gpus import empty_gpus
-from driftwatch.collect.http import Bounds, Endpoint
 from driftwatch.collect.prometheus.discover import scraped
 from driftwatch.collect.prometheus.source import PrometheusSource as ServersOfApi
 from driftwatch.collect.schema import Collected, Source, SourceProblem, empty_scrapes
 from driftwatch.doctor.scrapes import SourceAnswer
-from driftwatch.doctor.server_clock import clock_offset, clock_offsets
 from driftwatch.errors import SourceError
 from driftwatch.model import Target, TargetKey
 from driftwatch.service.configuration import sources_of
@@ -34,7 +32,6 @@ from driftwatch.settings import (
 )
 
 _BACK = timedelta(minutes=5)
-_PAGES = 100  # whose clocks are read
 _WHERE_CHARACTERS = 100
 _KINDS: Mapping[type, str] = {
     PrometheusSource: "prometheus",
@@ -133,31 +130,20 @@ def _in_words(problem: SourceProblem, source: str) -> str:
 def _named(
     answer: SourceAnswer, source: SourceSettings, number: int, settings: Settings, clock: Clock
 ) -> SourceAnswer:
-    """With its own name, and what can be known of its clock and of how often it is scraped."""
+    """With its own name, and what can be known of how often it is scraped."""
     name = f"{_KINDS[type(source)]} {number}"
     if isinstance(source, PrometheusSource):
         answer = replace(answer, budget_seconds=source.budget)
         if answer.kind == "dcgm":
             return answer
         answer = replace(answer, kind="prometheus")
-        verify: bool | str = True if source.ca_file is None else str(source.ca_file)
-        ahead = clock_offset(source.prometheus, clock, verify=verify)
         intervals, listed, problem = _intervals(source, clock)
         problems = answer.problems if problem is None else (*answer.problems, problem)
         if problems:
             listed = None  # an answer of which some is missing does not say who left
-        return replace(
-            answer, clock_seconds=ahead, intervals=intervals, problems=problems, listed=listed
-        )
+        return replace(answer, intervals=intervals, problems=problems, listed=listed)
     if isinstance(source, PagesSource):
-        urls = {}
-        for url in source.pages[:_PAGES]:
-            endpoint = Endpoint(url, Bounds())
-            urls[endpoint.instance] = endpoint.url
-            endpoint.close()
-        every = settings.interval
-        ahead_of = clock_offsets(urls, clock)
-        return replace(answer, name=name, kind="pages", every_seconds=every, clock_seconds=ahead_of)
+        return replace(answer, name=name, kind="pages", every_seconds=settings.interval)
     return replace(answer, name=name, kind=_KINDS[type(source)])
 
 

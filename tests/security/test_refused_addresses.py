@@ -21,7 +21,6 @@ from settings_field_cases import fields
 from driftwatch import address_guard
 from driftwatch.clock import SystemClock
 from driftwatch.collect.prometheus.client import PrometheusAsker
-from driftwatch.doctor.server_clock import clock_offset
 from driftwatch.errors import DeliveryError, SourceError
 from driftwatch.receivers.apprise import AppriseSender
 from driftwatch.receivers.registry import build_senders, sample_pages
@@ -86,12 +85,11 @@ WAYS: dict[str, Callable[[str, Path], Any]] = {
 }
 # links that pages print: driftwatch never asks for them
 NEVER_ASKED = {"external_url", "web.grafana"}
-# addresses that no field holds: Slack names the first, doctor asks for the second
+# addresses that no field holds
 OTHERS: dict[str, Callable[[str, Path], Any]] = {
     "what Slack names": lambda host, _: SlackApi("ops", "xoxb-1", f"http://{host}/api/").outside(
         f"http://{host}/actions", {}
     ),
-    "doctor's clock": lambda host, _: clock_offset(f"http://{host}/", SystemClock()),
 }
 NOTATIONS = [
     *("169.254.169.254", "2852039166", "0xA9FEA9FE", "0251.0376.0251.0376", "0xa9.0xfe.0xa9.0xfe"),

@@ -1,8 +1,7 @@
-"""doctor on time: fresh, often enough, clocks that agree, a tick's questions in time."""
+"""doctor on time: fresh, often enough, a tick's questions in time."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import polars as pl
@@ -11,7 +10,7 @@ from checkup_cases import NOW, ago, page_text, plan_with, scrapes_of, targets_of
 
 from driftwatch.doctor.checks import Check, Checkup
 from driftwatch.doctor.checkup import Inputs, checkup
-from driftwatch.doctor.scrapes import SourceAnswer, clocks
+from driftwatch.doctor.scrapes import SourceAnswer
 
 
 def _source(**more: object) -> SourceAnswer:
@@ -39,7 +38,7 @@ def _only(found: Checkup) -> Check:
 
 
 def test_a_steady_pool_is_ready(shared_data: Path) -> None:
-    found = _checked(shared_data, _source(clock_seconds=0.4, asked_seconds=0.2))
+    found = _checked(shared_data, _source(asked_seconds=0.2))
     assert trouble(found) == []
     assert found.ready
 
@@ -109,26 +108,6 @@ def test_pages_are_asked_at_the_interval_of_the_configuration(shared_data: Path)
     seen = _source(kind="pages", intervals={}, every_seconds=90.0)
     check = _only(_checked(shared_data, seen))
     assert (check.status, check.setting, check.fix) == ("MISSING", ("interval",), "interval: 15s")
-
-
-def test_two_intervals_in_one_pool(shared_data: Path) -> None:
-    check = _only(_checked(shared_data, _source(intervals={"a:1": 15.0, "b:1": 30.0})))
-    assert check.what == ("scraped at different intervals: every 15 s (a:1) to every 30 s (b:1)")
-
-
-@pytest.mark.parametrize(
-    ("offset", "status", "words"),
-    [
-        (4.0, "ok", "agree"),
-        (-12.0, "WARNING", "its clock is 12 s behind this machine's"),
-        (90.0, "WRONG", "its clock is 90 s ahead of this machine's"),
-        ({"a:1": 0.0, "b:1": -300.0}, "WARNING", "1 of 2 servers, at worst b:1 is 300 s behind"),
-    ],
-)
-def test_clocks(offset: float | Mapping[str, float], status: str, words: str) -> None:
-    (check,) = clocks([_source(clock_seconds=offset)])
-    assert check.status == status
-    assert words in check.what
 
 
 @pytest.mark.parametrize(("seconds", "status"), [(1.0, None), (9.0, "WARNING"), (20.0, "WRONG")])
