@@ -26,15 +26,19 @@ def extra_prefill_columns(at_least: float) -> dict[str, pl.Expr]:
     requests = pl.col("ttft_seconds_count")
     enough = (requests >= at_least) & (pl.col("duration_seconds") > 0)
     hit, hit_before = pl.col("prefix_cache_hit_ratio"), pl.col("reference_prefix_cache_hit_ratio")
+    # own last days say what was hit, and not how much there was to do
+    is_own = ~pl.col("reference_kind").is_in(["pin", "baseline"]).fill_null(value=False)
     longer = pl.col("prompt_tokens_total") / requests / pl.col("reference_prompt_tokens_mean")
+    longer = pl.when(is_own).then(1.0).otherwise(longer)
     rate = requests / pl.col("duration_seconds") / pl.col("reference_requests_per_second")
+    rate = pl.when(is_own).then(1.0).otherwise(rate)
     hit_expected = hit_before / longer.clip(lower_bound=1.0)
     by_prompts = longer * _missed(hit_expected) / _missed(hit_before)
     by_hits = _missed(hit) / _missed(hit_expected)
     lost = _rise(by_hits)
     rises = lost + _rise(by_prompts) + _rise(rate)
     values = {
-        "computed_prompt_tokens_ratio": rate * by_prompts * by_hits,
+        "computed_prompt_tokens_ratio": pl.when(~is_own).then(rate * by_prompts * by_hits),
         "lost_prefix_hits_prefill_ratio": by_hits,
         "lost_prefix_hits_share_ratio": pl.when(rises > 0).then(lost / rises).otherwise(0.0),
     }

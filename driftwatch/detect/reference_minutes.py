@@ -6,6 +6,7 @@ minutes in which one of a pair is unknown count in neither.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 
 import polars as pl
@@ -67,6 +68,12 @@ def baseline_of_minutes(minutes: pl.DataFrame, pool: str | None = None) -> pl.Da
         .select([*REFERENCE_SCHEMA])
         .cast(pl.Schema(REFERENCE_SCHEMA))
     )
+
+
+def totals(names: Iterable[str]) -> list[pl.Expr]:
+    """Some of what a baseline remembers, of minutes as a whole."""
+    measured = _measured()
+    return [measured[name].alias(name) for name in names]
 
 
 def _measured() -> dict[str, pl.Expr]:

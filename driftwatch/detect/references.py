@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from driftwatch.detect.speed.model import StepTimeModel
 from driftwatch.model import TargetKey
 
-Kind = Literal["speed", "hour", "trend", "lengths"]
+Kind = Literal["speed", "hour", "trend", "lengths", "last_days"]
 
 
 class _Document(BaseModel):
@@ -77,13 +77,22 @@ class DayLengths(_Document):
     days: int = 0  # in a row that moved
 
 
+class LastDays(_Document):
+    """``last_days`` of a target without a baseline: what :mod:`driftwatch.detect.last_days` says of
+    each of its days.
+    """
+
+    days: tuple[tuple[date, float | None, float | None, float | None, float | None], ...] = ()
+
+
 _DOCUMENTS: Mapping[str, type[_Document]] = {
     "speed": PoolSpeed,
     "hour": PoolHour,
     "trend": Trend,
     "lengths": DayLengths,
+    "last_days": LastDays,
 }
-Document = PoolSpeed | PoolHour | Trend | DayLengths
+Document = PoolSpeed | PoolHour | Trend | DayLengths | LastDays
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +168,11 @@ class References:
         found = self.every.get(("lengths", pool, key))
         return found.document if found and isinstance(found.document, DayLengths) else DayLengths()
 
+    def last_days(self, pool: str, key: TargetKey) -> LastDays:
+        """A target's own days."""
+        found = self.every.get(("last_days", pool, key))
+        return found.document if found and isinstance(found.document, LastDays) else LastDays()
+
 
 def document_from(kind: str, text: str) -> Document:
     """A stored document.
@@ -166,7 +180,7 @@ def document_from(kind: str, text: str) -> Document:
     Raises ValueError: it is none of its kind.
     """
     document = _DOCUMENTS[kind].model_validate_json(text)
-    assert isinstance(document, PoolSpeed | PoolHour | Trend | DayLengths)  # noqa: S101
+    assert isinstance(document, Document)  # noqa: S101
     return document
 
 

@@ -10,6 +10,7 @@ import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.detect.baselines import Baselines
+from driftwatch.detect.last_days import day_before, is_due, learn_day
 from driftwatch.detect.learn import learn, next_due
 from driftwatch.detect.references import References
 from driftwatch.detect.score import KEPT, SCHEMA, score
@@ -105,7 +106,21 @@ def _detected(
         references = references.with_more(
             learn(scored, references, baselines, reference, older, last)
         )
+    if store is not None and is_due(last):
+        own = _without_baseline(minutes, baselines)
+        past = store.past(*day_before(last), own, _NUMBERS) if own else new.clear()
+        if len(past):
+            references = references.with_more(learn_day(past, references, last))
     return scored.columns, Detection(work, references)
+
+
+def _without_baseline(minutes: pl.DataFrame, baselines: Baselines) -> list[TargetKey]:
+    targets = minutes.select(*_KEY, pl.col("pool").fill_null("")).unique(maintain_order=True)
+    return [
+        TargetKey(instance, engine)
+        for instance, engine, pool in targets.iter_rows()
+        if baselines.of_target(instance, engine, pool) is None
+    ]
 
 
 def work_of_verdicts(columns: pl.DataFrame) -> pl.Series:

@@ -8,7 +8,8 @@ from datetime import datetime
 
 import polars as pl
 
-from driftwatch.detect.reference import combined, no_reference
+from driftwatch.detect.last_days import with_last_days
+from driftwatch.detect.reference import no_reference
 from driftwatch.diagnose.evidence_table import (
     evidence_table,
     no_inputs_seen,
@@ -73,7 +74,8 @@ def signals_of(
     found = with_inherited(
         before, new.hstack(on_gpus), frames.serving, plan.inputs, state.inputs_seen
     )
-    reference = combined(state.in_force.reference, frames.declared)
+    days = state.detection.references
+    reference = with_last_days(state.in_force.reference, frames.declared, days, last.date())
     serving, recent = frames.serving, found.recent
     rows = evidence_table(found.rows, grid, serving=serving, reference=reference, recent=recent)
     return Signals(frames, reference, found.rows, recent, rows, found.inputs_seen, made.samples)

@@ -10,6 +10,7 @@ import polars as pl
 
 from driftwatch.baselines.in_force import in_force
 from driftwatch.baselines.rows import baselines_from_store
+from driftwatch.detect.last_days import with_last_days
 from driftwatch.detect.reference import combined
 from driftwatch.detect.reference_minutes import baseline_of_minutes
 from driftwatch.diagnose.evidence_table import WINDOW_SCHEMA
@@ -126,7 +127,9 @@ def explain(
     first = rows["end"][0] - timedelta(seconds=rows["seconds"][0])
     last = rows["end"][-1]
     whole = pl.DataFrame([(*target.key, first, last)], schema=WINDOW_SCHEMA, orient="row")
-    known = combined(reference, plan.declared_reference([target]))
+    days = [one for one in store.references() if one.key == target.key]
+    declared = plan.declared_reference([target])
+    known = with_last_days(reference, declared, days, window.end.date())
     row = stored_evidence(rows, whole, {target.key: target}, plan, known)
     plan = with_shipped_trees(plan)
     diagnosis, values = walk(plan.trees[tree], row)[0], row.row(0, named=True)
