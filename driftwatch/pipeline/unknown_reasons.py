@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from driftwatch.detect.distributions import STATISTICS, TOO_FEW_IN_COMMON
+from driftwatch.detect.distributions import OTHER_EDGES, STATISTICS
 from driftwatch.detect.lengths import MIN_REQUESTS
 from driftwatch.evidence import BY_NAME, Column
 from driftwatch.knobs import COLUMN_KNOBS
@@ -149,7 +149,7 @@ def _no_distance(row: Mapping[str, Any], name: str) -> str:
         return f"{name} unknown"
     if (row.get(f"{name}_count") or 0) < MIN_REQUESTS:
         return f"fewer than {MIN_REQUESTS} finished requests in the window"
-    return TOO_FEW_IN_COMMON
+    return OTHER_EDGES
 
 
 def _which_limit(row: Mapping[str, Any]) -> str:
