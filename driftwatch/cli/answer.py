@@ -10,8 +10,8 @@ import click
 import orjson
 
 from driftwatch.cli.options import print_note
-from driftwatch.cli.output import encodable, lines, print_wrapped
-from driftwatch.notify.numbers import clean, figure
+from driftwatch.cli.output import print_wrapped, table_lines
+from driftwatch.notify.numbers import figure
 
 UNKNOWN = "-"
 
@@ -38,11 +38,9 @@ def publish(
     for note in notes:
         print_note(note)
     print_wrapped(line)
-    if sys.stdout.isatty() and rows:
-        click.echo("\n".join(("", *lines(header, rows, ()), "")))
-    elif rows:
-        for row in (header, *rows):
-            click.echo(encodable("\t".join(clean(cell) for cell in row)))
+    gap = [""] if rows and sys.stdout.isatty() else []
+    for text in (*gap, *table_lines(header, rows, headed=True), *gap):
+        click.echo(text)
     for text in details:
         print_wrapped(text)
 

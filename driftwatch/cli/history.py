@@ -46,7 +46,6 @@ class History:
     baseline: Window | None = None  # whose lengths, rates and speed are the reference
     db: Place | None = None
     config: Path | None = None
-    cache: bool = True  # a replay is kept in the user's cache for the next question
     # what the command line says of every server
     serving: Mapping[str, Any] = field(default_factory=dict)
 
@@ -133,7 +132,7 @@ class History:
         grows = self.prometheus is not None and (self.until is None or self.until > settled)
         # what cannot be read is told by whoever reads it
         readable = all(os.access(path, os.R_OK) for path in self.recordings)
-        if not self.cache or grows or not readable:
+        if grows or not readable:
             return None
         return of_plan(plan) | {
             "history": of_files(self.recordings) or [str(self.prometheus), *self.selector],

@@ -37,8 +37,6 @@ _OPTIONS: dict[str, tuple[Option, ...]] = {
     "recordings": (
         _option("--recording", "recordings", type=click.Path(path_type=Path), multiple=True,
                 metavar="PATH", help="Read this recording; may be repeated."),
-        _option("--no-cache", "cache", is_flag=True, default=True, flag_value=False, metavar=None,
-                help="Keep nothing of the replay for the next question (in ~/.cache/driftwatch)."),
     ),
     "prometheus": (
         _option("--prometheus", metavar="URL", help="Read history from a Prometheus API."),
@@ -76,15 +74,11 @@ _OPTIONS: dict[str, tuple[Option, ...]] = {
         ),
         _option("--startup-log", type=_FILE, metavar=None,
                 help="Read both settings from vLLM's start-up log."),
-        _option("--arguments", metavar="TEXT",
-                help="Read both settings from vLLM's command line."),
-        _option("--pid", type=_NUMBER, metavar="N",
-                help="Read both settings from vLLM's process N on this host."),
     ),
 }  # fmt: skip
 # of a command that looks at one window of a target
 WINDOW_OPTIONS = ("at", "recordings", "prometheus", "span", "baseline", "db", "serving")
-_SERVING_NAMES = (*COLUMN_KNOBS, "startup_log", "arguments", "pid")
+_SERVING_NAMES = (*COLUMN_KNOBS, "startup_log")
 _NAMES = (*(name for name in History.__dataclass_fields__ if name != "serving"), *_SERVING_NAMES)
 
 

@@ -1,8 +1,9 @@
-"""``driftwatch incidents``: what is open, and what was."""
+"""``driftwatch incidents``: what is open, and what was; of one who was sent what, when and why."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -11,16 +12,19 @@ import click
 
 from driftwatch.cli.history import History
 from driftwatch.cli.history_options import history_options, json_option
-from driftwatch.cli.incident_notes import notes_of, with_notes
 from driftwatch.cli.options import Time
-from driftwatch.cli.output import lines, print_json
+from driftwatch.cli.output import id_text, print_json, print_table, print_wrapped, time_text
 from driftwatch.clock import SystemClock
-from driftwatch.notify.numbers import moment, utc_text
+from driftwatch.notify.delivery_words import status_text
+from driftwatch.notify.numbers import moment
 
 if TYPE_CHECKING:
+    from driftwatch.incidents.silence import Silence
     from driftwatch.model import Incident
+    from driftwatch.store import Store
 
 HEADER = ("ID", "STATE", "SEVERITY", "SINCE UTC", "TARGET", "ALERT")
+_HISTORY = ("AT UTC", "EVENT", "TO", "WHY", "STATUS")
 
 
 @click.command()
@@ -58,22 +62,20 @@ def command(
     """List incidents, open ones first; without options only the open ones. With ID: who was sent
     what of one incident, when and why, what people did, and what held it back.
 
-    Piped, each line is one incident: id, state, severity, since, target, alert, ended,
-    acknowledged by, silenced by, inhibited by, note; tabs between them, nothing cut.
+    Piped, each line is one incident: id, state, severity, since, target, alert, and who has it or
+    what holds it back; tabs between them, nothing cut. --json has every field.
     """
     now = SystemClock().now()
     if incident_id is not None:
-        from driftwatch.cli.incident_history import print_history
-
         with history.store() as store:
-            print_history(store, incident_id, now, as_json)
+            _print_history(store, incident_id, now, as_json)
         return
     with history.store() as store:
         incidents = store.incidents(state=state, since=start, limit=limit + 1, pages=as_json)
         if not everything and state is None and start is None:
             incidents = [incident for incident in incidents if incident.state != "resolved"]
         marks = store.marks([incident.id for incident in incidents]) if as_json else {}
-        notes = notes_of(incidents, store, now)
+        notes = _notes_of(incidents, store, now)
         notified = {id_ for id_, _ in store.notified()}
     more = len(incidents) > limit
     incidents = incidents[:limit]
@@ -89,11 +91,14 @@ def command(
         ]
         print_json({"schema_version": 1, "incidents": listed, "more": more})
         return
-    texts = [notes.get(i.id, "") for i in incidents]
-    short = [short_row(incident, now) for incident in incidents]
-    full = [full_row(i, note) for i, note in zip(incidents, texts, strict=True)]
-    for line in with_notes(lines(HEADER, short, full), texts):
-        click.echo(line)
+    rows = [
+        (
+            *(id_text(i.id), state_word(i), i.severity, time_text(i.started_at, now)),
+            *(target_text(i.target), i.alert),
+        )
+        for i in incidents
+    ]
+    print_table(HEADER, rows, below=[notes.get(i.id, "") for i in incidents])
     if lost := [i.id[:8] for i in incidents if reaches_nobody(i, notified)]:
         of_these = f"{len(lost)} of these" if len(lost) > 1 else "one of these"
         more_ids = ", …" if len(lost) > 5 else ""
@@ -144,35 +149,6 @@ def target_text(target: Mapping[str, str]) -> str:
     return ",".join(f"{name}={target[name]}" for name in sorted(target)) or "all"
 
 
-def short_row(incident: Incident, now: datetime) -> tuple[str, ...]:
-    """For the terminal; eight digits of the id are enough to name it."""
-    return (
-        incident.id[:8],
-        state_word(incident),
-        incident.severity,
-        moment(incident.started_at, now.date()).removesuffix(" UTC"),
-        target_text(incident.target),
-        incident.alert,
-    )
-
-
-def full_row(incident: Incident, note: str = "") -> tuple[str, ...]:
-    """For other programs: nothing cut, empty where there is nothing."""
-    return (
-        incident.id,
-        state_word(incident),
-        incident.severity,
-        utc_text(incident.started_at),
-        target_text(incident.target),
-        incident.alert,
-        _time(incident.resolved_at) or "",
-        incident.acknowledged_by or "",
-        incident.silenced_by or "",
-        incident.inhibited_by or "",
-        note,
-    )
-
-
 def as_data(incident: Incident) -> dict[str, Any]:
     """An incident as it is stored, its page as receivers get it."""
     from driftwatch.notify.page_values import public
@@ -181,5 +157,83 @@ def as_data(incident: Incident) -> dict[str, Any]:
     return {**asdict(replace(incident, page=None)), "page": page}
 
 
-def _time(at: datetime | None) -> str | None:
-    return None if at is None else utc_text(at)
+def _notes_of(incidents: Iterable[Incident], store: Store, now: datetime) -> dict[str, str]:
+    """Incident → who has it, what holds it back, what is not sent; of a resolved one when."""
+    from driftwatch.incidents.silence import labels_of, matches
+
+    undelivered: Counter[str] = Counter()
+    for record in store.outbox_records():
+        undelivered[record.subject] += record.is_pending or record.is_dead
+    silences, notes = store.silences(now), {}
+    for one in incidents:
+        ends = [silence.until for silence in silences if matches(silence, labels_of(one))]
+        parts = [
+            f"until {moment(one.resolved_at, now.date())}" if one.resolved_at else "",
+            one.acknowledged_by or "",
+            f"silenced until {moment(max(ends), now.date())}" if ends else "",
+            f"{undelivered[one.id]} undelivered" if undelivered[one.id] else "",
+        ]
+        if text := "; ".join(filter(None, parts)):
+            notes[one.id] = text
+    return notes
+
+
+def _print_history(store: Store, id_prefix: str, now: datetime, as_json: bool) -> None:
+    """State, what holds it back, then each delivery and what people did, in order of time."""
+    from driftwatch.incidents.silence import labels_of, matches
+
+    incident = store.incident(id_prefix)
+    deliveries, actions = store.deliveries(incident.id), store.actions(incident.id)
+    end = incident.resolved_at or now
+    silences = [
+        one
+        for one in store.silences()
+        if one.starts_at < end
+        and one.ends_at > incident.started_at
+        and matches(one, labels_of(incident))
+    ]
+    if as_json:
+        data = as_data(incident) | {
+            "deliveries": [replace(one, payload=None) for one in deliveries],
+            "actions": actions,
+            "silences": [one.id for one in silences],
+        }
+        print_json({"schema_version": 1, "incident": data})
+        return
+    today = now.date()
+    print_wrapped(
+        f"{incident.id} {state_word(incident)}: {incident.alert} {target_text(incident.target)}, "
+        f"{incident.severity}, began {moment(incident.started_at, today)}"
+    )
+    for text in _held_back(incident, silences, now):
+        print_wrapped(text)
+    timeline = sorted(
+        [(one.planned_at, 1, one.id, _delivery_row(one, now)) for one in deliveries]
+        + [(one.at, 0, one.id, _action_row(one)) for one in actions],
+        key=lambda entry: entry[:3],
+    )
+    print_table(_HISTORY, [(time_text(at, now), *row) for at, _, _, row in timeline])
+    if not timeline:
+        click.echo("no receiver was sent anything of it", err=True)
+
+
+def _held_back(incident: Incident, silences: Sequence[Silence], now: datetime) -> Iterator[str]:
+    if incident.acknowledged_comment:
+        yield f"{incident.acknowledged_by}: {incident.acknowledged_comment}"
+    if incident.state == "pending" and incident.inhibited_by is not None:
+        yield f"inhibited by {incident.inhibited_by}"
+    for silence in silences:
+        verb = "silenced" if silence.active(now) else "was silenced"
+        times = f"{moment(silence.starts_at, now.date())} to {moment(silence.ends_at, now.date())}"
+        why = f": {silence.comment}" if silence.comment else ""
+        yield f"{verb} {times} by {silence.created_by} ({silence.id[:8]}){why}"
+
+
+def _delivery_row(one: Any, now: datetime) -> tuple[str, ...]:
+    again = f" ({one.number})" if one.number else ""
+    return (one.event, one.receiver, one.reason + again, status_text(one, now.date()))
+
+
+def _action_row(one: Any) -> tuple[str, ...]:
+    comment = f": {one.comment}" if one.comment else ""
+    return (one.action, "", f"{one.by}{comment}", f"via {one.via}")

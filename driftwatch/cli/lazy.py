@@ -16,7 +16,6 @@ class LazyGroup(click.Group):
         modules: command → module or folder, whose ``command`` it is, or ``module:name``; in the
             order of use.
         helps: command → its line in the help; without it the commands are imported for theirs.
-        gone: command of an earlier version → what to use instead.
     """
 
     def __init__(
@@ -24,13 +23,11 @@ class LazyGroup(click.Group):
         *args: Any,
         modules: Mapping[str, str],
         helps: Mapping[str, str] | None = None,
-        gone: Mapping[str, str] | None = None,
         **rest: Any,
     ) -> None:
         super().__init__(*args, **rest)
         self._modules = modules
         self._helps = helps
-        self._gone = gone or {}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Their names."""
@@ -52,8 +49,6 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Resolve a command, with a did-you-mean for a wrong one."""
-        if args[0] in self._gone:
-            ctx.fail(f"{ctx.command_path} {args[0]} is gone: {self._gone[args[0]]}.")
         if args[0] not in self._modules:
             import difflib
 

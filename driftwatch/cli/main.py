@@ -47,16 +47,6 @@ VERBS: dict[str, str] = {
     "db": "Bring the database to this version.",
 }
 
-# verbs of earlier versions → what to use instead
-GONE = {
-    "agent": "nvml: true reads the GPUs of this machine, dcgm-exporter those of others",
-    "notify": "driftwatch doctor --send-test RECEIVER sends a test page",
-    "remote-write": "give a source of kind prometheus",
-    "shards": "driftwatch doctor says how far each batch of pools is",
-    "tasks": "read the worker's log",
-    "unack": "driftwatch ack ID --undo",
-}
-
 MODULES = {verb: f"driftwatch.cli.{verb.replace('-', '_')}" for verb in VERBS}
 
 EXIT_ANSWERED, EXIT_PROBLEM, EXIT_USAGE, EXIT_LINT, EXIT_NO_VERDICT = range(5)
@@ -90,7 +80,6 @@ class _Verbs(LazyGroup):
     cls=_Verbs,
     modules=MODULES,
     helps=VERBS,
-    gone=GONE,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, prog_name="driftwatch")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 import textwrap
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -139,10 +138,6 @@ def plan_from(
     max_num_seqs: int | None = None,
     max_num_batched_tokens: int | None = None,
     startup_log: Path | None = None,
-    arguments: str | None = None,
-    pid: int | None = None,
-    *,
-    proc: Path = Path("/proc"),
 ) -> Plan:
     """Rules, trees and pools: of a configuration file, else the shipped rules and one pool.
 
@@ -150,7 +145,7 @@ def plan_from(
 
     Raises:
         ConfigError: the configuration or a rule file has problems.
-        UsageError: the start-up log or the process cannot be read, or B < S.
+        UsageError: the start-up log cannot be read, or B < S.
     """
     from driftwatch.collect import fingerprint, server_settings
     from driftwatch.detect.fingerprints import merged
@@ -158,9 +153,6 @@ def plan_from(
 
     plan = configuration.plan_of_rules(()) if config is None else configuration.plan_of(config)
     servings, reports = [Serving(_typed(max_num_seqs), _typed(max_num_batched_tokens))], []
-    for words in _vllm_arguments(arguments, pid, proc):
-        servings.append(server_settings.from_arguments(words))
-        reports.append(fingerprint.fingerprint_from_arguments(words))
     if startup_log is not None:
         try:
             text = startup_log.read_text(encoding="utf-8", errors="replace")
@@ -188,23 +180,6 @@ def plan_from(
         default_serving=server_settings.merge(stated, plan.default_serving),
         default_reported=merged(*reports, plan.default_reported),
     )
-
-
-def _vllm_arguments(arguments: str | None, pid: int | None, proc: Path) -> Iterator[list[str]]:
-    """vLLM's own arguments, as text or of a process on this host."""
-    if arguments is not None:
-        from driftwatch.vllm_arguments.command_line import plain_words
-
-        try:
-            yield plain_words(arguments)
-        except ValueError as error:
-            raise UsageError(f"--arguments: {error}") from error
-    if pid is not None:
-        try:
-            raw = (proc / str(pid) / "cmdline").read_bytes()
-        except OSError as error:
-            raise UsageError(f"--pid {pid}: {error.strerror}") from error
-        yield [word.decode(errors="replace") for word in raw.split(b"\0")]
 
 
 def _typed(value: int | None) -> Setting | None:
@@ -242,19 +217,12 @@ class Progress:
     before a twentieth is done.
     """
 
-    def __init__(
-        self, label: str, monotonic: Callable[[], float] = time.monotonic, every: float = 30.0
-    ) -> None:
+    def __init__(self, label: str, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._label = label
         self._clock = monotonic
         self._began = self._last = monotonic()
         self._share = 0.0
         self._shown = False
-        self._closed = threading.Event()
-        if (command := click.get_current_context(silent=True)) is not None:
-            command.call_on_close(self._closed.set)  # also where it ends by an error
-        if not sys.stderr.isatty():
-            threading.Thread(target=self._repeat, args=(every,), daemon=True).start()
 
     def __call__(self, done: float, total: float) -> None:
         """Say how far it is."""
@@ -264,7 +232,13 @@ class Progress:
         if share < self._share:
             self._began = now
         self._share = share
-        if sys.stderr.isatty() and now - self._began >= 1 and now - self._last >= 0.1:
+        is_terminal = sys.stderr.isatty()
+        if now - self._last < (0.1 if is_terminal else 30.0):
+            return
+        if not is_terminal:
+            self._last = now
+            click.echo(f"{self._label}: {self._text(now).strip()}", err=True)
+        elif now - self._began >= 1:
             self._last, self._shown = now, True
             filled = int(30 * share)
             text = f"\r{self._label} [{'#' * filled}{'.' * (30 - filled)}] {self._text(now)}"
@@ -276,7 +250,6 @@ class Progress:
 
     def close(self) -> None:
         """Take the bar away."""
-        self._closed.set()
         if self._shown:
             click.echo("\r" + " " * 78 + "\r", nl=False, err=True)
 
@@ -286,11 +259,6 @@ class Progress:
         if self._share < _ESTIMATED_FROM:
             return text
         return f"{text}, {(now - self._began) * (1 - self._share) / self._share:.0f} s left"
-
-    def _repeat(self, every: float) -> None:
-        """In a pipe: also while a step takes long."""
-        while not self._closed.wait(every):
-            click.echo(f"{self._label}: {self._text(self._clock()).strip()}", err=True)
 
 
 _ESTIMATED_FROM = 0.05

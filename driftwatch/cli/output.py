@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ from pydantic_core import to_jsonable_python
 
 from driftwatch.errors import UsageError
 from driftwatch.notify.layout import needs_ascii, spell, wrap
-from driftwatch.notify.numbers import clean
+from driftwatch.notify.numbers import clean, utc_text
 
 _WIDTH = 80
+_INDENT = 10  # of what stands below a row
+_THIS_YEAR = timedelta(days=300)
 
 
 def print_json(document: Mapping[str, Any]) -> None:
@@ -40,43 +43,67 @@ def encodable(text: str) -> str:
     return spell(text, needs_ascii(sys.stdout))
 
 
-def render(
-    header: Sequence[str], rows: Sequence[Sequence[str]], *, width: int, mark: str = "…"
-) -> list[str]:
-    """Aligned lines of at most ``width`` columns; the widest column gives way first.
+def print_table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], *, below: Sequence[str] = ()
+) -> None:
+    """Print :func:`table_lines`."""
+    for line in table_lines(header, rows, below=below):
+        click.echo(line)
 
-    A column is cut down to its header's width or eight characters, not further.
+
+def table_lines(
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    below: Sequence[str] = (),
+    headed: bool = False,
+    is_terminal: bool | None = None,
+) -> Iterator[str]:
+    """Rows under their header, cut to the terminal, the widest column first, but to no fewer than
+    eight characters; piped each row whole, tabs between its cells.
+
+    ``below``: what a terminal shows under each row, empty = nothing; piped the last cell;
+    ``headed``: piped, too, with a header; ``is_terminal``: None = ask standard output.
     """
-    table = [list(header), *([clean(cell) for cell in row] for row in rows)]
-    widths = [max(len(line[i]) for line in table) for i in range(len(header))]
+    table = [[encodable(clean(cell)) for cell in row] for row in rows]
+    notes = [encodable(clean(note)) for note in below]
+    is_terminal = sys.stdout.isatty() if is_terminal is None else is_terminal
+    if table and (is_terminal or headed):
+        table.insert(0, list(header))
+        notes = ["", *notes] if notes else notes
+    if not is_terminal:
+        for number, row in enumerate(table):
+            yield "\t".join([*row, *notes[number : number + 1]])
+        return
+    width = shutil.get_terminal_size((_WIDTH, 24)).columns
+    widths = [max((len(line[i]) for line in table), default=0) for i in range(len(header))]
     floors = [min(size, max(len(name), 8)) for size, name in zip(widths, header, strict=True)]
     while sum(widths) + 2 * (len(widths) - 1) > width and widths != floors:
         widest = max(range(len(widths)), key=lambda i: (widths[i] > floors[i], widths[i], i))
         widths[widest] -= 1
-    return [
-        "  ".join(_fit(cell, size, mark) for cell, size in zip(line, widths, strict=True)).rstrip()
-        for line in table
-    ]
+    for line, note in zip(table, notes or [""] * len(table), strict=True):
+        cells = (_fit(cell, size) for cell, size in zip(line, widths, strict=True))
+        yield "  ".join(cells).rstrip()
+        yield from wrap(" " * _INDENT + note, _WIDTH, " " * _INDENT) if note else ()
 
 
-def lines(
-    header: Sequence[str], short: Sequence[Sequence[str]], full: Sequence[Sequence[str]]
-) -> list[str]:
-    """The lines to print: ``short`` as a table on a terminal, ``full`` between tabs when piped.
-
-    Piped there is no header: each line is one row.
-    """
-    if sys.stdout.isatty():
-        mark = "…" if (sys.stdout.encoding or "").lower().startswith("utf") else "..."
-        width = shutil.get_terminal_size((_WIDTH, 24)).columns
-        printed = render(header, short, width=width, mark=mark) if short else []
-    else:
-        printed = ["\t".join(clean(cell) for cell in row) for row in full]
-    return [encodable(line) for line in printed]
-
-
-def _fit(cell: str, size: int, mark: str) -> str:
+def _fit(cell: str, size: int) -> str:
+    mark = "..." if needs_ascii(sys.stdout) else "…"
     return cell.ljust(size) if len(cell) <= size else cell[: size - len(mark)] + mark
+
+
+def time_text(at: datetime, now: datetime) -> str:
+    """On a terminal ``02:45``, ``28 Feb 02:45`` of another day; piped with year and seconds."""
+    if not sys.stdout.isatty():
+        return utc_text(at)
+    if abs(now - at) > _THIS_YEAR:
+        return f"{at:%Y-%m-%d %H:%M}"
+    return f"{at:%H:%M}" if at.date() == now.date() else f"{at:%d %b %H:%M}"
+
+
+def id_text(id_: str) -> str:
+    """On a terminal eight digits, which are enough to name it; piped all."""
+    return id_[:8] if sys.stdout.isatty() else id_
 
 
 def write_file(path: Path, text: str, *, new: bool = False) -> None:

@@ -29,12 +29,6 @@ if TYPE_CHECKING:
 @click.argument("recordings", nargs=-1, type=click.Path(path_type=Path), metavar="[RECORDING]...")
 @history_options("prometheus", "span", "baseline", "serving")
 @click.option(
-    "--pins",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Take the baselines of this file, of driftwatch baseline export.",
-)
-@click.option(
     "--db",
     "database",
     type=Database(),
@@ -51,7 +45,6 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print every page as a line of JSON.")
 def command(
     history: History,
-    pins: Path | None,
     database: Place | None,
     no_advice: bool,
     whole: bool,
@@ -63,7 +56,6 @@ def command(
     for each event, notices as a count. It delivers nothing. Exit code 0: the history was read;
     1: parts of it could not be; 4: none of it could.
     """
-    from driftwatch.baselines.documents import baselines_of_file
     from driftwatch.cli.replay_screen import ReplayScreen
     from driftwatch.receivers.stdout import StdoutSender
     from driftwatch.service.replay import reach_of, replay
@@ -87,7 +79,6 @@ def command(
                 plan,
                 store=store,
                 baseline=history.baseline,
-                baselines=None if pins is None else baselines_of_file(pins),
                 progress=lambda now: progress((now - first) / (last - first), 1.0),
             ):
                 counts.add(outcome)

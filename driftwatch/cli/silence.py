@@ -11,11 +11,11 @@ import click
 from driftwatch.cli.database import person, written
 from driftwatch.cli.history import History
 from driftwatch.cli.history_options import history_options, json_option
-from driftwatch.cli.options import Duration, Time
-from driftwatch.cli.output import lines, print_json, print_wrapped
+from driftwatch.cli.options import Duration, Time, print_warning
+from driftwatch.cli.output import id_text, print_json, print_table, print_wrapped, time_text
 from driftwatch.clock import SystemClock
 from driftwatch.errors import UsageError
-from driftwatch.notify.numbers import clean, moment, plural, utc_text
+from driftwatch.notify.numbers import clean, moment, plural
 from driftwatch.notify.occasion import silence_json
 
 if TYPE_CHECKING:
@@ -30,13 +30,12 @@ HEADER = ("ID", "STARTS UTC", "UNTIL UTC", "BY", "MATCHERS", "COMMENT")
 @click.command()
 @click.argument("matchers", metavar="[MATCHER]...", nargs=-1)
 @click.option(
-    "--for", "length", type=Duration(), help="How long: 2h, 1d12h; required with MATCHER, --extend."
+    "--for", "length", type=Duration(), help="How long: 2h, 1d12h; required with MATCHER."
 )
 @click.option("--start", type=Time(), help="When it begins: 2026-11-24T02:00Z; default: now.")
 @click.option("--by", metavar="NAME", help="Who silences; default: this user.")
 @click.option("--comment", metavar="TEXT", default="", help="Why.")
 @click.option("--list", "listing", is_flag=True, help="List silences, scheduled ones as well.")
-@click.option("--extend", metavar="ID", help="Let a silence end later, by --for.")
 @click.option("--expire", metavar="ID", help="End a silence now.")
 @json_option
 @history_options("db", "config")
@@ -47,7 +46,6 @@ def command(
     by: str | None,
     comment: str,
     listing: bool,
-    extend: str | None,
     expire: str | None,
     as_json: bool,
     history: History,
@@ -60,15 +58,13 @@ def command(
     its resolve. When the silence ends, driftwatch pages the alerts that still fire.
     """
     now = SystemClock().now()
-    if listing + (expire is not None) + (extend is not None) + bool(matchers) != 1:
+    if listing + (expire is not None) + bool(matchers) != 1:
         raise UsageError(
-            "give matchers, --list, --extend ID or --expire ID, one of them",
+            "give matchers, --list or --expire ID, one of them",
             help_text="e.g. driftwatch silence alert=BatchLimitBinding --for 2h",
         )
-    if length is not None and not matchers and extend is None:
-        raise UsageError("--for belongs to matchers or --extend")
-    if start is not None and not matchers:
-        raise UsageError("--start belongs to matchers")
+    if (length or start) and not matchers:
+        raise UsageError("--for and --start belong to matchers")
     if listing:
         with history.store() as store:
             _print_list([one for one in store.silences() if now < one.ends_at], now, as_json)
@@ -85,22 +81,13 @@ def command(
         raise UsageError("how long? give --for, e.g. --for 2h")
     if length > LONGEST:
         raise UsageError("--for: a silence lasts at most 366d")
-    if extend is not None:
-        with history.store() as store:
-            name, why = person(by), written(comment, "--comment")
-            with store.one_transaction():
-                silence = store.extend_silence(extend, length, now)
-                store.note_action("extend silence", name, now, subject=silence.id, comment=why)
-        until = moment(silence.until, now.date())
-        _print(silence, f"silence {silence.id} now ends {until}", as_json)
-        return
     parsed = _parsed(matchers)
     with history.store() as store:
         silence = _added(store, parsed, start, length, by, comment, now)
         words = _words(store, silence, now)
         warnings = [*_unknown_labels(store, silence), *_unknown_alerts(store, silence, history)]
     for warning in warnings:
-        click.echo(f"warning: {warning}", err=True)
+        print_warning(warning)
     _print(silence, words, as_json)
 
 
@@ -185,20 +172,14 @@ def _print_list(silences: Sequence[Silence], now: datetime, as_json: bool) -> No
         click.echo("no silence holds now or later", err=True)
         return
 
-    def bare(at: datetime) -> str:
-        return moment(at, now.date()).removesuffix(" UTC")
-
-    def row(one: Silence, id_: str, starts: str, until: str) -> tuple[str, ...]:
-        matchers = " ".join(matcher.text for matcher in one.matchers)
-        return (id_, starts, until, one.created_by, matchers, one.comment)
-
-    short = [
-        row(s, s.id[:8], "active" if s.starts_at <= now else bare(s.starts_at), bare(s.until))
-        for s in silences
+    rows = [
+        (
+            *(id_text(one.id), time_text(one.starts_at, now), time_text(one.until, now)),
+            *(one.created_by, " ".join(matcher.text for matcher in one.matchers), one.comment),
+        )
+        for one in silences
     ]
-    full = [row(s, s.id, utc_text(s.starts_at), utc_text(s.until)) for s in silences]
-    for line in lines(HEADER, short, full):
-        click.echo(line)
+    print_table(HEADER, rows)
 
 
 def _print(silence: Silence, words: str, as_json: bool) -> None:

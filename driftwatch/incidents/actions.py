@@ -16,7 +16,6 @@ KeptAction = Literal[
     "mark",
     "unmark",
     "silence",
-    "extend silence",
     "end silence",
     "accept baseline",
     "refuse baseline",

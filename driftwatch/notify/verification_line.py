@@ -17,7 +17,6 @@ from driftwatch.notify.numbers import (
     seconds,
 )
 from driftwatch.verify.figures import WORDS
-from driftwatch.verify.verification import cell_text
 
 # figures that a line tells beside the one that decided
 _BESIDE = ("ttft_seconds_mean", "itl_seconds_mean")
@@ -38,10 +37,8 @@ def verification_line(document: Mapping[str, Any], today: date | None) -> str:
     effects = _effect_texts(document)
     if not effects or verdict == "INCONCLUSIVE":
         return f"{verdict} {at}: {document['reason']}"
-    edges = document.get("itl_p99_cell_seconds")
-    cell = [] if edges is None else [cell_text(edges)]
     lead = "matched traffic" if verdict == "PASS" else f"{document['reason']}, matched traffic"
-    return f"{verdict} {at}, {lead}: {', '.join([*effects, *cell])}"
+    return f"{verdict} {at}, {lead}: {', '.join(effects)}"
 
 
 _OUTCOMES = {"PASS": "IT WORKED", "FAIL": "IT DID NOT WORK", "INCONCLUSIVE": "CANNOT TELL"}

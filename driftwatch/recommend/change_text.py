@@ -9,7 +9,6 @@ github.com/vllm-project/production-stack (e9ba5fa, f1f9822). Of the knobs that a
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 
 from driftwatch.knobs import KNOBS, flag_of
@@ -85,15 +84,3 @@ def _lines(move: KnobMove, indent: str, after: str, head: str, tail: str = "") -
 def _number(value: float) -> str:
     """As vLLM takes it: no separators."""
     return str(int(value)) if value == int(value) else repr(value)
-
-
-def kubectl_patch(moves: Sequence[KnobMove], namespace: str | None) -> str:
-    """A ``kubectl patch`` that appends the arguments: of a flag that stands twice vLLM takes the
-    last one. ``DEPLOYMENT`` and the container's number are for a person to fill in.
-    """
-    path = "/spec/template/spec/containers/0/args/-"
-    operations = [
-        {"op": "add", "path": path, "value": argument} for argument in vllm_arguments(moves)
-    ]
-    where = "" if namespace is None else f" -n {shlex.quote(namespace)}"
-    return f"kubectl{where} patch deployment DEPLOYMENT --type=json -p '{json.dumps(operations)}'"

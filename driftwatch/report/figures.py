@@ -14,7 +14,7 @@ from driftwatch.notify.numbers import (
 from driftwatch.plots.plot import Plot, Series, plot
 from driftwatch.plots.scales import Axis
 from driftwatch.report.drift import compact
-from driftwatch.report.tables import Document, speed_text
+from driftwatch.report.sections import Document, speed_text
 
 Row = Mapping[str, Any]
 _SPAN, _CHANGE, _GREY = 1, 3, 4  # colours of incidents, changes and a baseline

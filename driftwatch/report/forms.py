@@ -10,8 +10,7 @@ from typing import Any
 
 from driftwatch.plots.plot import Plot
 from driftwatch.report.figures import plots_of
-from driftwatch.report.sections import below
-from driftwatch.report.tables import Section
+from driftwatch.report.sections import Section, below
 from driftwatch.report.text import HEADER, MOVED, drift_cells, many, part_text, sections
 
 Document = Mapping[str, Any]

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from datetime import timedelta
+from statistics import median
 from typing import Any
 
 from driftwatch.model import Incident
 from driftwatch.report.incidents import fired_in, targets_of
 from driftwatch.report.material import Material
-from driftwatch.verify.verification import track_record
+from driftwatch.verify.verification import forecast_errors
 
 TRACK_WEEKS = 8
 VERDICTS = ("PASS", "FAIL", "INCONCLUSIVE")
@@ -75,12 +76,11 @@ def advice_record(material: Material) -> dict[str, Any]:
         for one in material.verifications
         if one.closed_at is not None and since <= one.closed_at < material.until
     ]
-    record = track_record(closed)
-    counts = Counter(one.name for one in record.forecasts)
+    advised = Counter(str(one.verdict) for one in closed if one.forecast is not None)
     return {
         "weeks": TRACK_WEEKS,
-        "verdicts": {name: record.advised[name] for name in VERDICTS},
-        "changes_not_advised": sum(record.others.values()),
+        "verdicts": {name: advised[name] for name in VERDICTS},
+        "changes_not_advised": sum(one.forecast is None for one in closed),
         "open": sum(
             1
             for one in material.verifications
@@ -89,10 +89,10 @@ def advice_record(material: Material) -> dict[str, Any]:
         ),
         "forecast_errors": {
             name: {
-                "median_ratio": error,
-                "median_signed_ratio": record.median_signed_error[name],
-                "n": counts[name],
+                "median_ratio": median(map(abs, errors)),
+                "median_signed_ratio": median(errors),
+                "n": len(errors),
             }
-            for name, error in sorted(record.median_error.items())
+            for name, errors in sorted(forecast_errors(closed).items())
         },
     }

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select, update
@@ -82,22 +82,6 @@ class Silences(Database):
             query = update(silences).where(silences.c.id == silence.id)
             connection.execute(query.values(expired_at=at))
         return replace(silence, expired_at=at)
-
-    def extend_silence(self, id_prefix: str, length: timedelta, at: datetime) -> Silence:
-        """Let a silence end later than it would.
-
-        Raises UsageError: there is none, more than one, or it is over.
-        """
-        with self._writing() as connection:
-            command = "driftwatch silence --list"
-            row = by_prefix(connection, silences, id_prefix, "a silence", command, lock=True)
-            silence = _silence(row)
-            if at >= silence.ends_at:
-                raise UsageError(f"silence {silence.id} is over: make a new one")
-            until = silence.until + length
-            query = update(silences).where(silences.c.id == silence.id)
-            connection.execute(query.values(until=until))
-        return replace(silence, until=until)
 
 
 def _silence(row: Mapping[Any, Any]) -> Silence:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -44,8 +44,6 @@ class Comparison:
     requests: float  # served in the matched minutes of the side that has fewer
     enough: bool
     saturated: tuple[float, float] = (0.0, 0.0)
-    # figure → of the variance of its difference, what more minutes after lessen
-    after_shares: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def overloaded(self) -> bool:
@@ -98,7 +96,6 @@ def compare(
         min(served),
         sufficient,
         (_waited(before), _waited(after)),
-        {name: both.after_share for name, both in by_figure.items()},
     )
 
 
@@ -202,4 +199,4 @@ def _add_in_target(by_figure: dict[str, Both]) -> None:
     if shares:
         one = min(shares, key=lambda both: both.before.value)
         other = min(shares, key=lambda both: both.after.value)
-        by_figure[IN_TARGET] = Both(one.before, other.after, other.after_share)
+        by_figure[IN_TARGET] = Both(one.before, other.after)

@@ -11,7 +11,7 @@ import polars as pl
 
 from driftwatch.arrays import Floats
 from driftwatch.model import Slo
-from driftwatch.signals.histograms import quantile, share_within
+from driftwatch.signals.histograms import share_within
 
 Better = Literal["higher", "lower", "neither"]
 
@@ -144,21 +144,3 @@ def inside_bucket(minutes: pl.DataFrame, slo: Slo | None) -> list[str]:
                 "shares count what is surely within it"
             )
     return notes
-
-
-def percentile_cell(
-    minutes: pl.DataFrame, histogram: str, q: float
-) -> tuple[float, float | None] | None:
-    """The bucket that a quantile of all minutes together lies in: its edges, None = open.
-
-    ``histogram``: of :data:`driftwatch.signals.minutes.BUCKETED`. Returns None without an
-    observation, or where edges changed between the minutes.
-    """
-    rows = minutes.filter(pl.col(f"{histogram}_buckets").is_not_null())
-    edges = rows[f"{histogram}_edges"]
-    if rows.is_empty() or edges.n_unique() != 1:
-        return None
-    total = np.sum(np.stack([np.asarray(one, float) for one in rows[f"{histogram}_buckets"]]), 0)
-    cells = quantile(pl.Series([total.tolist()]), edges.head(1), q)
-    lower, upper = cells.lower[0], cells.upper[0]
-    return None if lower is None else (float(lower), None if upper is None else float(upper))

@@ -62,8 +62,6 @@ class Both:
 
     before: Level
     after: Level
-    # of the variance of the difference, what more minutes after would lessen
-    after_share: float = 0.0
 
 
 def difference(before: Level, after: Level) -> tuple[float, float]:
@@ -98,19 +96,17 @@ def both_of(
         return Both(one, other)
     errors = _errors(sides, values, (before.cell, after.cell), share)
     noises = _noises(errors)
-    levels, variances = [], []
+    levels = []
     for side, value, noise in zip((before, after), values, noises, strict=True):
         variance = noise.variance + (WANDER_RATIO * speed) ** 2 * wander(len(side.minute))
         t = float(stats.t.ppf(0.5 + confidence / 2, max(1.0, noise.blocks - 1.0)))
         wide = t * math.sqrt(variance)
-        variances.append(variance)
         if share:
             levels.append(_share_level(value, wide, float(side.parts.denominator.sum()), t))
         else:
             wide = min(wide, 50.0)
             levels.append(Level(value, value * math.exp(-wide), value * math.exp(wide)))
-    total = sum(variances)
-    return Both(levels[0], levels[1], variances[1] / total if total > 0 else 0.0)
+    return Both(levels[0], levels[1])
 
 
 def _at_same_traffic(before: Side, after: Side, share: bool) -> tuple[Side, Side]:

@@ -7,7 +7,6 @@ better", or where something that was no price got worse for certain.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,8 +22,6 @@ HARM_SHARE = 0.02
 HARM_RATIO = 0.05
 # What is served at full load moves by less with the mix of the hour.
 OVERLOADED_RATIO = 0.10
-# Longer is no verification open: seven days.
-LONGEST_MINUTES = 7 * 24 * 60
 # A forecast of the time between tokens may be off by so much (the gate of its own calibration).
 PRICE_RATIO = 0.10
 
@@ -83,7 +80,7 @@ def judge(comparison: Comparison, kind: Kind, forecast: Mapping[str, Any] | None
     if forecast is not None:
         if (reason := load_not_met(comparison, forecast)) is not None:
             return Judgement("INCONCLUSIVE", reason, primary.name)
-        return _unkept(comparison, primary, forecast, high)
+        return _unkept(primary, forecast, high)
     if kind == "release" and low > -_margin(primary):
         return Judgement(
             "PASS", f"{WORDS[primary.name]} no worse{_inside(comparison)}", primary.name
@@ -109,21 +106,15 @@ def load_not_met(comparison: Comparison, forecast: Mapping[str, Any] | None) -> 
 def _untold(comparison: Comparison, primary: Effect, kind: Kind) -> Judgement:
     """Nobody advised it, and neither a gain nor a harm is certain."""
     low, high = _towards_good(primary)
-    gained, margin = (low + high) / 2, _margin(primary)
-    if kind == "release":
-        away = max(gained + margin, -gained - margin)
-    else:
-        away = max(gained if gained >= margin else 0.0, -gained - margin)
-    would_tell, smallest = _would_tell(comparison, primary, away)
     if low <= 0 <= high:
-        text = f"no difference of {WORDS[primary.name]} is shown{would_tell or smallest}"
+        text = f"no difference of {WORDS[primary.name]} is shown{_smallest(primary)}"
     else:
-        small = max(abs(low), abs(high)) < margin
+        small = max(abs(low), abs(high)) < _margin(primary)
         least = f"{100 * HARM_RATIO:.0f} %"
         if primary.name in SHARES:
             least = f"{100 * HARM_SHARE:.0f} points"
         bound = f"{'less than' if small else 'not known to be more than'} {least}"
-        text = f"{WORDS[primary.name]} {_moved(primary)}: {bound}{would_tell}"
+        text = f"{WORDS[primary.name]} {_moved(primary)}: {bound}"
     return Judgement("INCONCLUSIVE", text + _inside(comparison), primary.name)
 
 
@@ -169,45 +160,24 @@ def _moved(effect: Effect) -> str:
     return f"{low:.0f}…{high:.0f} % {way}"
 
 
-def _more(comparison: Comparison, primary: Effect, away: float) -> str:
-    """How much more traffic would tell, else the smallest difference that would, in words."""
-    wait, smallest = _would_tell(comparison, primary, away)
-    return wait or smallest
-
-
-def _would_tell(comparison: Comparison, primary: Effect, away: float) -> tuple[str, str]:
-    """How much more traffic would tell; else, where none will, which difference does not show."""
+def _smallest(primary: Effect) -> str:
+    """Which difference does not show, in words."""
     half = (primary.high - primary.low) / 2
-    share, minutes = comparison.after_shares.get(primary.name, 0.0), comparison.matched.minutes[1]
-    if half <= 0 or not minutes or not share:
-        return "", ""
-    # of the interval's variance 1 - share stays, whatever comes
-    goal = (away / half) ** 2 - (1 - share) if away > 0 else 0.0
-    if goal <= 0 or (more := minutes * (share / goal - 1)) > LONGEST_MINUTES:
-        smallest = f"{100 * half:.0f} points"
-        if primary.name not in SHARES:
-            smallest = f"{100 * half / abs(primary.before):.0f} %" if primary.before else ""
-        return "", f": less than {smallest} does not show" if smallest else ""
-    if more < 1:
-        return "", ""
-    duration = (
-        f"{more / 60:.0f} more hours" if more >= 90 else f"{math.ceil(more / 10) * 10} minutes more"
-    )
-    return f": about {duration} of such traffic would tell", ""
+    if primary.name in SHARES:
+        return f": less than {100 * half:.0f} points does not show"
+    if not primary.before:
+        return ""
+    return f": less than {100 * half / abs(primary.before):.0f} % does not show"
 
 
-def _unkept(
-    comparison: Comparison, primary: Effect, forecast: Mapping[str, Any], high: float
-) -> Judgement:
+def _unkept(primary: Effect, forecast: Mapping[str, Any], high: float) -> Judgement:
     gain = _promised_gain(primary, forecast)
     if gain is not None and high < gain:
         return Judgement(
             "FAIL", f"{WORDS[primary.name]} did not improve as was promised", primary.name
         )
-    gained = sum(_towards_good(primary)) / 2
-    away = max(gained, gain - gained if gain is not None else 0.0)
     text = f"the interval of {WORDS[primary.name]} holds both no change and the promise"
-    return Judgement("INCONCLUSIVE", text + _more(comparison, primary, away), primary.name)
+    return Judgement("INCONCLUSIVE", text + _smallest(primary), primary.name)
 
 
 def _primary(comparison: Comparison, forecast: Mapping[str, Any] | None) -> Effect | None:

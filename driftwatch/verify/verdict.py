@@ -9,7 +9,7 @@ import polars as pl
 
 from driftwatch.model import Slo
 from driftwatch.verify.compare import Comparison, compare
-from driftwatch.verify.figures import inside_bucket, percentile_cell
+from driftwatch.verify.figures import inside_bucket
 from driftwatch.verify.judge import judge, load_not_met, promised
 from driftwatch.verify.matching import after_change, before_change, comparable, with_traffic
 from driftwatch.verify.verification import Verification
@@ -94,7 +94,6 @@ def verified(
         reason=judgement.reason,
         effects=tuple(sorted(comparison.effects, key=lambda one: one.name != judgement.primary)),
         matched_minutes=comparison.matched.minutes,
-        itl_p99_cell_seconds=percentile_cell(comparison.matched.after, "itl_seconds", 0.99),
         notes=(
             *([unmet] if unmet else []),
             *_notes(opened, comparison, before, after, slo, confidence),

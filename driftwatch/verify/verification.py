@@ -1,9 +1,8 @@
-"""What changed on a server, the verdict on it as a document, and the track record of forecasts."""
+"""What changed on a server, the verdict on it as a document, and how far forecasts missed."""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -57,78 +56,21 @@ class Verification:
     forecast: Mapping[str, Any] | None = None
     incident_id: str | None = None  # whose page had advised it; None = none
     notes: tuple[str, ...] = ()
-    # bucket of the 99th percentile of the time between tokens after; None = unknown, or no upper
-    # edge
-    itl_p99_cell_seconds: tuple[float, float | None] | None = None
-
-
-def cell_text(cell: Sequence[float | None]) -> str:
-    """``ITL p99 in (25, 50] ms``: the bucket that it lies in; ``above 100 ms`` in the last one."""
-    low, high = ((edge or 0.0) * 1000 for edge in cell)
-    return (
-        f"ITL p99 above {low:.3g} ms"
-        if cell[1] is None
-        else f"ITL p99 in ({low:.3g}, {high:.3g}] ms"
-    )
 
 
 VERIFICATION = Codec(Verification)
 
 
-@dataclass(frozen=True, slots=True)
-class Missed:
-    """One forecast beside what was measured."""
+def forecast_errors(verifications: Iterable[Verification]) -> dict[str, list[float]]:
+    """Figure → by how much each forecast missed what was measured.
 
-    verification: str
-    name: str
-    forecast: float
-    measured: float
-    error: float  # measured / forecast - 1; of a share of requests measured - forecast, in its unit
-
-
-@dataclass(frozen=True, slots=True)
-class TrackRecord:
-    """All of them."""
-
-    advised: dict[str, int]  # verdict → how many changes that had been advised
-    others: dict[str, int]  # verdict → how many that nobody had advised
-    forecasts: tuple[Missed, ...]  # every forecast beside what was measured, in order of time
-    # figure → median size of its errors, those of shares in their unit
-    median_error: dict[str, float]
-    # figure → median of its errors: above 0 where forecasts are too low
-    median_signed_error: dict[str, float]
-
-
-VERDICTS = ("PASS", "FAIL", "INCONCLUSIVE", "open")
-
-
-def track_record(verifications: Iterable[Verification]) -> TrackRecord:
-    """Verdicts and errors of forecasts; ``verifications``: in order of their opening."""
-    advised, others = (dict.fromkeys(VERDICTS, 0) for _ in range(2))
-    missed: list[Missed] = []
-    for verification in verifications:
-        (others if verification.forecast is None else advised)[verification.verdict] += 1
-        if verification.verdict != "open":
-            missed += [
-                one
-                for e in verification.effects
-                if (one := _missed(verification.id, e)) is not None
-            ]
+    Measured / forecast - 1; of a share of requests measured - forecast, in its unit. Above 0 where
+    the forecast was too low.
+    """
     errors: dict[str, list[float]] = {}
-    for one in missed:
-        errors.setdefault(one.name, []).append(one.error)
-    return TrackRecord(
-        advised,
-        others,
-        tuple(missed),
-        {name: statistics.median(map(abs, values)) for name, values in errors.items()},
-        {name: statistics.median(values) for name, values in errors.items()},
-    )
-
-
-def _missed(verification: str, effect: Effect) -> Missed | None:
-    promise = effect.forecast
-    if promise is None or (promise <= 0 and effect.name not in SHARES):
-        return None
-    error = effect.after - promise if effect.name in SHARES else effect.after / promise - 1
-    return Missed(verification, effect.name, promise, effect.after, error)
+    for effect in (one for verification in verifications for one in verification.effects):
+        promise, is_share = effect.forecast, effect.name in SHARES
+        if promise is not None and (promise > 0 or is_share):
+            error = effect.after - promise if is_share else effect.after / promise - 1
+            errors.setdefault(effect.name, []).append(error)
+    return errors

@@ -40,7 +40,7 @@ from driftwatch.web.access import (
 )
 from driftwatch.web.database import WebDatabase
 from driftwatch.web.drawing import html_of, style_sheet
-from driftwatch.web.fleet_minutes import FleetMinutes
+from driftwatch.web.fleet import FleetMinutes
 from driftwatch.web.page import Form, Link, NotFound, Page, Query, View, Visit
 from driftwatch.web.pages import fleet, incident, incident_forms, incidents, pool, report, target
 

@@ -45,7 +45,7 @@ _MOST_WEEKS = 1000
 Batch = tuple[int, datetime]
 
 _COLUMN = incidents.c
-# The words of :func:`driftwatch.web.fleet_states.incident_state`, and resolved.
+# The words of :func:`driftwatch.web.fleet.incident_state`, and resolved.
 STATE = case(
     (_COLUMN.state != "firing", _COLUMN.state),
     (_COLUMN.severity != "page", _COLUMN.severity),

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from driftwatch.model import Incident, TargetKey
 from driftwatch.notify.numbers import clean
-from driftwatch.web.fleet_states import RANK, incident_state
+from driftwatch.web.fleet import RANK, incident_state
 from driftwatch.web.page import Link
 from driftwatch.web.pages.incident import (
     Line,

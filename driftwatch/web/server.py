@@ -16,7 +16,7 @@ from driftwatch.settings.web import WebSettings, listen_address
 from driftwatch.web.access import People
 from driftwatch.web.app import Web, application
 from driftwatch.web.database import WebDatabase
-from driftwatch.web.fleet_minutes import FleetMinutes
+from driftwatch.web.fleet import FleetMinutes
 
 if TYPE_CHECKING:
     from uvicorn import Server

@@ -92,13 +92,14 @@ def test_another_rule_set_replays_nothing(
 
 
 def test_an_api_that_stops_answering(
-    run: Run, words: list[object], monkeypatch: pytest.MonkeyPatch
+    run: Run, words: list[object], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def replay(*_: object, **__: object) -> None:
         raise Unavailable("prometheus p:9090 does not answer", help_text="is it there?")
 
     monkeypatch.setattr("driftwatch.service.replay.replay", replay)
-    code, out, err = run(*words, "--no-cache")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "empty"))
+    code, out, err = run(*words)
     assert code == 4
     assert "prometheus p:9090 does not answer" in out
     assert err.endswith("help: is it there?\n")

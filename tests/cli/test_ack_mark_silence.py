@@ -31,7 +31,7 @@ def test_acking(run: Run, fill: Callable[..., Path]) -> None:
     assert "was already acked by Ana" in out
     with Store.open(path) as store:
         assert store.incident("a").acknowledged_by == "Ana"
-    assert run("incidents")[1].split("\t")[1:8:6] == ["acked", "Ana"]
+    assert run("incidents")[1].strip().split("\t")[1::5] == ["acked", "Ana"]
 
 
 def test_acking_in_json_by_the_user_of_the_process(
@@ -143,12 +143,10 @@ def test_silencing_listing_and_expiring(run: Run, fill: Callable[..., Path]) -> 
     assert listed["until"][:23] == row[2][:23]
     lasts = datetime.fromisoformat(listed["until"]) - datetime.fromisoformat(listed["created_at"])
     assert lasts == timedelta(hours=2)
-    assert run("silence", "--extend", id_, "--for", "1h", "--by", "Bob")[0] == 0
     assert run("silence", "--expire", id_[:5], "--by", "Bob")[:2] == (0, f"silence {id_} ended\n")
     with Store.open(path) as store:
         assert [(one.action, one.by, one.subject) for one in latest_actions(store, 5)] == [
             ("end silence", "Bob", id_),
-            ("extend silence", "Bob", id_),
             ("silence", "Ana", id_),
         ]
     code, out, err = run("silence", "--list")
@@ -180,7 +178,7 @@ def test_a_silence_that_matches_nothing_says_so(run: Run, fill: Callable[..., Pa
     [
         ((), "one of them"),
         (("a=b", "--list"), "one of them"),
-        (("--list", "--for", "2h"), "--for belongs"),
+        (("--list", "--for", "2h"), "--for and --start belong"),
         (("a=b", "--for", "2h", "--start", "2h"), "begins now or later"),
         (("a=b",), "how long"),
         (("a=b", "--for", "-2h"), "negative"),

@@ -19,7 +19,6 @@ from driftwatch.collect.schema import Collected, Recording, Source
 from driftwatch.service.configuration import plan_of_rules
 from driftwatch.service.run import Service
 from driftwatch.store import Store
-from tests.outbox import latest_actions
 
 Run = Callable[..., tuple[int, str, str]]
 # run_slow: 22 min at its own speed, 12 min slowed by 25 %, 8 min recovered
@@ -178,98 +177,3 @@ def test_an_empty_database_says_so(run: Run, tmp_path: Path) -> None:
     code, out, err = run("list", "--db", str(tmp_path / "empty.db"))
     assert (code, out) == (0, "")
     assert "no baseline yet" in err
-    assert run("export", "x.json", "--db", str(tmp_path / "empty.db"))[0] == 4
-
-
-def test_export_and_import_carry_pins_to_another_database(
-    run: Run, db: str, watched: Path, tmp_path: Path
-) -> None:
-    (proposal,) = _json(run, "propose", "--db", db)["proposals"]
-    assert run("pin", proposal["id"], "--db", db)[0] == 0
-    assert run("export", "a.json", "--db", db)[0] == 0
-    other = str(shutil.copy(watched, tmp_path / "other.db"))
-    assert run("import", "a.json", "--db", other)[0] == 0
-    assert run("export", "b.json", "--db", other)[0] == 0
-    assert Path("a.json").read_bytes() == Path("b.json").read_bytes()
-    (pin,) = _json(run, "list", "--db", other)["pins"]
-    assert pin["id"] == proposal["id"]
-    for path in (db, other):
-        with Store.open(path) as store:
-            (kept,) = latest_actions(store, 5)
-        assert (kept.action, kept.subject) == ("accept baseline", proposal["id"])
-
-
-def test_nothing_is_imported_where_anything_is_wrong(run: Run, db: str) -> None:
-    (proposal,) = _json(run, "propose", "--db", db)["proposals"]
-    assert run("pin", proposal["id"], "--db", db)[0] == 0
-    assert run("export", "a.json", "--db", db)[0] == 0
-    document = json.loads(Path("a.json").read_text())
-    good = document["pins"][0]
-    bad = {
-        **good,
-        "id": "bad1",
-        "engine": 0,
-        "load_model": {**good["load_model"], "coefficients": [0, 1]},
-        "since": "yesterday",
-        "colour": "red",
-    }
-    lost = {k: v for k, v in good.items() if k != "pool"} | {"id": "bad2"}
-    document["pins"] = [{**good, "id": "good1"}, bad, lost]
-    Path("bad.json").write_text(json.dumps(document, indent=1))
-    before = _json(run, "list", "--db", db)["pins"]
-    code, _, err = run("import", "bad.json", "--db", db)
-    assert code == 2
-    for problem in ("unknown key colour", "pool is missing", "coefficients", "text is wanted"):
-        assert problem in err
-    assert "bad.json:" in err
-    assert "errors in 1 file" in err
-    assert _json(run, "list", "--db", db)["pins"] == before
-    for text, said in (("{", "no JSON"), ("[1]", "no export"), ('{"pins": [], "x": 1}', "x")):
-        Path("bad.json").write_text(text)
-        code, _, err = run("import", "bad.json", "--db", db)
-        assert (code, said in err) == (2, True)
-
-
-def test_pins_that_no_server_can_have_are_refused(run: Run, db: str) -> None:
-    (proposal,) = _json(run, "propose", "--db", db)["proposals"]
-    assert run("pin", proposal["id"], "--db", db)[0] == 0
-    assert run("export", "a.json", "--db", db)[0] == 0
-    before = _json(run, "list", "--db", db)["pins"]
-    good = json.loads(Path("a.json").read_text())
-    for part, name, value, said in (
-        ("load_model", "misfit_ratio", -1, "a number at least 0 is wanted"),
-        ("reference", "reference_prompt_tokens_buckets", [5, 4, 3], "3 counts for"),
-        ("reference", "since", "2026-11-21T08:47:00", "no zone"),
-    ):
-        pin = good["pins"][0]
-        Path("bad.json").write_text(
-            json.dumps({**good, "pins": [{**pin, part: {**pin[part], name: value}}]})
-        )
-        code, _, err = run("import", "bad.json", "--db", db)
-        assert (code, said in err) == (2, True), (name, err)
-    Path("bad.json").write_text(json.dumps({**good, "schema_version": 1}))
-    code, _, err = run("import", "bad.json", "--db", db)
-    assert code == 2 and "of another version" in err, err
-    twin = {**good["pins"][0], "instance": "other:8000"}
-    for document, said in (
-        ([twin], "is the id of a baseline of host:8000"),
-        ([good["pins"][0], {**good["pins"][0], "id": "again1"}], "have the target host:8000/0"),
-    ):
-        Path("bad.json").write_text(json.dumps({**good, "pins": document}))
-        code, _, err = run("import", "bad.json", "--db", db)
-        assert (code, said in err) == (2, True), err
-    assert _json(run, "list", "--db", db)["pins"] == before
-
-
-def test_a_pin_of_another_server_is_refused_by_name(run: Run, db: str) -> None:
-    (proposal,) = _json(run, "propose", "--db", db)["proposals"]
-    assert run("pin", proposal["id"], "--db", db)[0] == 0
-    assert run("export", "a.json", "--db", db)[0] == 0
-    text = Path("a.json").read_text().replace('"model_name": "tiny-llama"', '"model_name": "big"')
-    Path("b.json").write_text(text)
-    before = _json(run, "list", "--db", db)["pins"]
-    code, out, _ = run("import", "b.json", "--db", db)
-    assert code == 1
-    assert f"refused: {proposal['id']} of host:8000 is of another server than host:8000" in out
-    assert "model_name big → tiny-llama" in out
-    assert _json(run, "list", "--db", db)["pins"] == before

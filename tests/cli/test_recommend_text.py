@@ -9,7 +9,7 @@ from datetime import date
 import pytest
 from advice_stories import STORIES, no_knob, refused, story
 
-from driftwatch.cli.recommend.axis import axis_of
+from driftwatch.cli.recommend.table import candidates
 from driftwatch.cli.recommend.text import AdviceContext, rendered, settles
 
 ASKED = AdviceContext("rag-8b-3", "rag-8b", date(2026, 11, 18))
@@ -31,24 +31,23 @@ def test_piped_rows_are_whole(golden: Callable[[str, str], None]) -> None:
     golden("recommend/change.piped.txt", rendered(story(), asked, piped=True) + "\n")
 
 
-def test_the_table_is_along_the_advised_knob_and_else_the_one_swept_most() -> None:
-    axis = axis_of(story())
-    assert axis is not None
-    assert axis.knobs == ("max_num_batched_tokens",)
-    assert [point.values[0] for point in axis.points] == [512, 1024, 2048, 4096]
-    assert {tuple(c.knobs) for c in axis.others} == {("max_num_seqs",)}
-    fewer = axis_of(no_knob())
-    assert fewer is not None
-    assert fewer.knobs == ("max_num_seqs",)
-    short = axis_of(replace(story(), candidates=(story().candidates[0],)))
-    assert short is not None
-    assert [(p.values[0], p.advised) for p in short.points] == [(512, False), (2048, True)]
+def test_the_table_has_today_each_setting_and_what_was_asked() -> None:
+    names = [*candidates(story())]
+    assert names[:4] == [
+        "max_num_batched_tokens 512 now",
+        *("max_num_batched_tokens 1024", "> max_num_batched_tokens 2048"),
+        "max_num_batched_tokens 4096",
+    ]
+    assert names[-1] == "50 % of the prompt tokens cached"
+    # a page's advice comes without its table
+    short = candidates(replace(story(), candidates=(story().candidates[0],), what_ifs=()))
+    assert [*short] == ["max_num_batched_tokens 512 now", "> max_num_batched_tokens 2048"]
     both = {"max_num_batched_tokens": 2048, "max_num_seqs": 512}
     two = replace(story().candidates[2], knobs=both)
-    pair = axis_of(replace(story(), candidates=(*story().candidates, two), advised=two))
-    assert pair is not None
-    assert [point.values for point in pair.points if point.advised] == [(2048, 512)]
-    assert [point.values for point in pair.points if point.now] == [(512, 256)]
+    pair = candidates(replace(story(), candidates=(*story().candidates, two), advised=two))
+    assert "> max_num_batched_tokens 2048, max_num_seqs 512" in pair
+    assert "max_num_batched_tokens 512, max_num_seqs 256 now" in pair
+    assert not any(name.startswith(">") for name in candidates(no_knob()))
 
 
 def test_a_refusal_names_what_would_settle_it_and_prints_no_change() -> None:

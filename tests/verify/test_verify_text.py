@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from driftwatch.cli.verify.text import listed, one_in_full, record_lines
-from driftwatch.verify.verification import Change, Effect, Verification, track_record
+from driftwatch.cli.verify import listed, one_in_full
+from driftwatch.verify.verification import Change, Effect, Verification
 
 AT = datetime(2026, 11, 18, 5, tzinfo=UTC)
 FASTER = Effect("ttft_seconds_mean", 2.0, 1.0, -1.2, -0.8, None, "seconds")
@@ -58,7 +58,7 @@ def test_a_small_difference_that_is_certain_is_not_printed_as_none() -> None:
 
 
 def test_the_screens(golden: Callable[[str, str], None]) -> None:
-    """One in full (piped), the list, the track record; what a person reads."""
+    """One in full (piped), and the list; what a person reads."""
     share = Effect("in_target_ratio", 0.42, 0.97, 0.5, 0.6, 0.95, "1")
     change = Change("knobs", AT, {"max_num_seqs": ("8 (inferred)", "at least 41")})
     kept = replace(FOUND, change=change, effects=(share, FASTER), forecast={"x": 1})
@@ -76,4 +76,3 @@ def test_the_screens(golden: Callable[[str, str], None]) -> None:
     golden(
         "verify/list.txt", "\n".join(listed([replace(FOUND, id="456789abcdef"), *late], AT)) + "\n"
     )
-    golden("verify/record.txt", "\n".join(record_lines(track_record(late))) + "\n")

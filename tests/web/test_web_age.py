@@ -11,7 +11,7 @@ import pytest
 from web_cases import browser, web_at
 from web_fleet_cases import END, fleet_database
 
-from driftwatch.web import fleet_minutes
+from driftwatch.web import fleet
 
 
 def _wait(until: Callable[[], bool]) -> None:
@@ -25,7 +25,7 @@ def test_a_fleet_that_cannot_be_read_is_no_old_fleet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the targets are read from is another thing: not an error that the store names."""
-    monkeypatch.setattr(fleet_minutes, "EACH_SECONDS", 0.05)
+    monkeypatch.setattr(fleet, "EACH_SECONDS", 0.05)
     path = tmp_path / "fleet.db"
     fleet_database(path, [{"instance": "a:8000"}])
     web = web_at(path, END, tmp_path)

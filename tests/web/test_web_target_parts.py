@@ -9,7 +9,6 @@ import polars as pl
 import pytest
 
 from driftwatch.web.page import Link, View
-from driftwatch.web.target_lengths import LengthShares
 from driftwatch.web.target_minutes import (
     SCHEMA,
     SIGNALS,
@@ -19,7 +18,7 @@ from driftwatch.web.target_minutes import (
     usual,
     width_of,
 )
-from driftwatch.web.target_plots import target_plots
+from driftwatch.web.target_plots import LengthShares, target_plots
 
 T0 = datetime(2026, 3, 2, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

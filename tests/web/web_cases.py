@@ -23,7 +23,7 @@ from driftwatch.settings.web import ProxySettings, WebSettings
 from driftwatch.web.access import People
 from driftwatch.web.app import PAGES, Web, application
 from driftwatch.web.database import WebDatabase
-from driftwatch.web.fleet_minutes import FleetMinutes
+from driftwatch.web.fleet import FleetMinutes
 from driftwatch.web.page import Visit
 from driftwatch.web.server import server_of
 

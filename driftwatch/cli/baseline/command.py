@@ -10,12 +10,10 @@ SUBCOMMANDS = {
     "propose": "driftwatch.cli.baseline.propose",
     "pin": "driftwatch.cli.baseline.pin",
     "list": "driftwatch.cli.baseline.pin_list:list_command",
-    "export": "driftwatch.cli.baseline.files:export_command",
-    "import": "driftwatch.cli.baseline.files:import_command",
 }
 
 
-@click.command(cls=LazyGroup, modules=SUBCOMMANDS, gone={"show": "driftwatch baseline list NAME"})
+@click.command(cls=LazyGroup, modules=SUBCOMMANDS)
 def command() -> None:
     """Pin what is good: the window that speed and lengths are compared with.
 

@@ -12,7 +12,7 @@ import click
 from driftwatch.cli.baseline.place import material_of, pin_named, pins_in_force, subject_of
 from driftwatch.cli.history import History
 from driftwatch.cli.history_options import history_options, json_option
-from driftwatch.cli.output import lines, print_json, print_wrapped
+from driftwatch.cli.output import print_json, print_table, print_wrapped
 from driftwatch.cli.proposal_notice import span_text
 from driftwatch.errors import NoVerdict
 from driftwatch.notify.numbers import duration, utc_text
@@ -36,7 +36,7 @@ def list_command(name: str | None, as_json: bool, history: History) -> None:
     """List the baselines in force, then the targets without one and what they lack.
 
     With a name, show that baseline: window, who pinned it and why, what ran, load model, lengths.
-    Piped, each line is one baseline (id, target or pool, from, to, by, state) or one target
+    Piped, each line is one baseline (id, target or pool, from, length, by, state) or one target
     (no id); tabs between them.
     """
     from driftwatch.baselines.candidates import waiting_for, without_baseline
@@ -81,14 +81,16 @@ def list_command(name: str | None, as_json: bool, history: History) -> None:
 
 
 def _print(pins: Sequence[Baseline], notes: Mapping[str, str], waiting: Sequence[Waiting]) -> None:
-    full, short = [], []
-    for pin in pins:
-        name, by, state = subject_of(pin), pin.accepted_by, _state(pin, notes)
-        full.append((pin.id, name, utc_text(pin.since), utc_text(pin.until), by, state))
-        short.append((pin.id, name, f"{pin.since:%Y-%m-%d %H:%M}", _length(pin), by, state))
-    full += [("", one.target.key.text, "", "", "", one.text) for one in waiting]
-    for line in lines(HEADER, short, full):
-        click.echo(line)
+    rows = [
+        (
+            *(pin.id, subject_of(pin), f"{pin.since:%Y-%m-%d %H:%M}", _length(pin)),
+            *(pin.accepted_by, _state(pin, notes)),
+        )
+        for pin in pins
+    ]
+    if not sys.stdout.isatty():
+        rows += [("", one.target.key.text, "", "", "", one.text) for one in waiting]
+    print_table(HEADER, rows)
     if sys.stdout.isatty():
         for one in waiting:
             print_wrapped(f"{one.target.key.text}  {one.text}")

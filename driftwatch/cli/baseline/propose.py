@@ -13,7 +13,7 @@ from driftwatch.cli.baseline.place import material_of
 from driftwatch.cli.history import History
 from driftwatch.cli.history_options import history_options, json_option, repeat_options
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_NO_VERDICT
-from driftwatch.cli.output import lines, print_json, print_wrapped
+from driftwatch.cli.output import print_json, print_table, print_wrapped
 from driftwatch.cli.proposal_notice import YOUNG, span_text
 from driftwatch.errors import UsageError
 from driftwatch.notify.numbers import duration, utc_text
@@ -61,8 +61,7 @@ def command(name: str | None, as_json: bool, history: History) -> int:
         for one, document in zip(offers, documents, strict=True):
             _print(one, document, _accepted_by(document, history))
     else:
-        for line in lines((), (), [_row(document) for document in documents]):
-            click.echo(line)
+        print_table((), [_row(document) for document in documents])
     fit = any(one.proposal is not None and one.lacking is None for one in offers)
     return EXIT_ANSWERED if fit else EXIT_NO_VERDICT
 

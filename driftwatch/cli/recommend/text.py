@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 
-from driftwatch.cli.recommend.table import others, reasons, tabbed, table
+from driftwatch.cli.recommend.table import reasons, table
 from driftwatch.model import KnobMove, Slo
-from driftwatch.notify.layout import fit, spell, wrap
+from driftwatch.notify.layout import spell, wrap
 from driftwatch.notify.numbers import clean, figure, milliseconds, percent, seconds, span
 from driftwatch.notify.todo import change_text
 from driftwatch.recommend.advice import Advice
@@ -76,9 +76,8 @@ def basis(
     advice: Advice, context: AdviceContext, *, ascii: bool = False, piped: bool = False
 ) -> Iterator[str]:
     """What the answer rests on: the table and what it leaves out, then how far to trust it."""
-    rows = tabbed(advice) if piped else (fit(line, _WIDTH) for line in table(advice))
-    around = (*([] if piped else others(advice)), *reasons(advice), *_capacity(advice))
-    below = [*(spell(line, ascii) for line in rows), *_lines(around, "  ", ascii, piped)]
+    rows = (spell(line, ascii) for line in table(advice, piped=piped))
+    below = [*rows, *_lines((*reasons(advice), *_capacity(advice)), "  ", ascii, piped)]
     yield from [*below, ""] if below else []
     trust = (*_check(advice), _traffic(advice, context), *_targets(advice), *_notes(advice))
     yield from _lines(trust, "  ", ascii, piped)

@@ -28,7 +28,6 @@ _HELPS = {
     cls=LazyGroup,
     modules=SUBCOMMANDS,
     helps=_HELPS,
-    gone={"check": "driftwatch check FILES"},
 )
 def command() -> None:
     """Test, backtest, explain and export rules; `driftwatch check` checks them.

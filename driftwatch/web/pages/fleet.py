@@ -13,12 +13,12 @@ from driftwatch.errors import UsageError
 from driftwatch.model import Incident
 from driftwatch.notify.numbers import clean, cut
 from driftwatch.pipeline.unknown_reasons import reasons
-from driftwatch.web.fleet_minutes import Fleet
-from driftwatch.web.fleet_states import (
+from driftwatch.web.fleet import (
     RANK,
     STATES,
     UNKNOWN,
     Entry,
+    Fleet,
     target_state,
     worst_incidents,
 )

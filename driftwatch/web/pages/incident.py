@@ -21,9 +21,9 @@ from driftwatch.notify.phrases.limits import LIMIT_WORDS
 from driftwatch.notify.state_words import opening
 from driftwatch.receivers.letter import letter_of
 from driftwatch.receivers.sender import message_of
-from driftwatch.recommend.change_text import helm_values_diff, kubectl_patch, vllm_arguments
+from driftwatch.recommend.change_text import helm_values_diff, vllm_arguments
 from driftwatch.web.access import Person
-from driftwatch.web.fleet_states import incident_state
+from driftwatch.web.fleet import incident_state
 from driftwatch.web.page import Link, NotFound, Page, Query, View, Visit
 
 PATH = "/incidents/{incident_id}"
@@ -240,7 +240,7 @@ def _verification(page: Mapping[str, Any], visit: Visit) -> str | None:
 
 
 def _change(page: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The change that a page recommends in three forms to copy; None: it changes no setting."""
+    """The change that a page recommends in two forms to copy; None: it changes no setting."""
     answer = page.get("recommendation") or {}
     if answer.get("action") != "change" or answer.get("knob") is None:
         return None
@@ -252,7 +252,6 @@ def _change(page: Mapping[str, Any]) -> dict[str, Any] | None:
     return {
         "vllm_arguments": " ".join(vllm_arguments(moves)),
         "helm_values_diff": "\n".join(helm_values_diff(moves, target.get("model_name"))),
-        "kubectl_patch": kubectl_patch(moves, target.get("namespace")),
         "undo": answer.get("undo"),
     }
 

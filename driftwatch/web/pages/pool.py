@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
-
-import polars as pl
 
 from driftwatch.baselines.rows import baseline_of_row
 from driftwatch.detect.baselines import Baseline
 from driftwatch.model import TargetKey
-from driftwatch.notify.minute_line import earliest_of
 from driftwatch.notify.numbers import clean, cut
 from driftwatch.pipeline.unknown_reasons import reasons
-from driftwatch.web.fleet_minutes import LOOKED_BACK, Fleet
-from driftwatch.web.fleet_states import RANK, STATES, Entry
+from driftwatch.web.fleet import LOOKED_BACK, RANK, STATES, Entry, Fleet
 from driftwatch.web.open_answers import (
     answer_of,
     fired,
@@ -77,12 +73,6 @@ def _no_pool(name: str, fleet: Fleet) -> NotFound:
     return NotFound(text, tuple(pool_link(one) for one in near(name, [*fleet.pools])))
 
 
-def _row_of(one: Entry, fleet: Fleet) -> Mapping[str, Any]:
-    """The newest minute of a target; empty where ten minutes have none."""
-    has_minute = fleet.rows.width and one.row["end"] is not None
-    return fleet.rows.row(one.at, named=True) if has_minute else {}
-
-
 def _baselines(visit: Visit, pool: str) -> Iterator[dict[str, Any]]:
     """Baselines of the pool and of its servers; ``lacking``: why one does not judge the speed."""
     for row in visit.store.pool_baselines(pool, _BASELINES):
@@ -112,52 +102,35 @@ def _without_baseline(entries: Sequence[Entry], fleet: Fleet) -> int:
     return sum((names[one.at] or "provisional").startswith("provisional") for one in entries)
 
 
-# all that the texts of what is not judged are made of: servers alike in them have the same ones
-_DECIDING = (
-    *("end", "coverage_missing_inputs", "slower_at_equal_load", "speed_unknown_reason"),
-    *("speed_missing_minutes", "slo_missed", "slo_ttft_seconds", "slo_tpot_seconds"),
-    *("ttft_in_target_10m_ratio", "tpot_in_target_10m_ratio", "binding_limit"),
-    *("waiting_capacity_requests", "kv_cache_usage_ratio", "max_num_seqs"),
-    *("max_num_batched_tokens", "binding_running_requests"),
-)
-# of these only whether they are known counts, and of those that decide no more than that
-_KNOWN_OR_NOT = ("ttft_in_target_10m_ratio", "tpot_in_target_10m_ratio", "kv_cache_usage_ratio")
+# what is judged of a server → the column that says how
+_JUDGED = {
+    "speed": "slower_at_equal_load",
+    "latency targets": "slo_missed",
+    "limits": "binding_limit",
+}
 
 
 def _not_judged(entries: Iterable[Entry], fleet: Fleet) -> Iterator[dict[str, Any]]:
-    """What is unknown of how many servers; the most of them first."""
-    names = [name for name in _DECIDING if name in fleet.rows.columns]
-    table = fleet.rows.select(
-        pl.col(name).is_null() if name in _KNOWN_OR_NOT else pl.col(name) for name in names
-    ).rows()
-    counts: Counter[tuple[str, str]] = Counter()
-    texts: dict[object, tuple[tuple[str, str], ...]] = {}
+    """What is unknown of how many servers, the most of them first; the reason is the first's."""
+    unknown: dict[tuple[str, str | None], list[Entry]] = {}
     for one in entries:
-        deciding = table[one.at] if table else ()
-        if deciding not in texts:
-            texts[deciding] = tuple(_unknowns(one, _row_of(one, fleet)))
-        counts.update(texts[deciding])
-    ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
-    for (what, reason), servers in ordered[:_REASONS]:
-        yield {"what": what, "reason": reason, "servers": servers}
-    if rest := sum(n for _, n in ordered[_REASONS:]):
+        if one.row["end"] is None:
+            unknown.setdefault(("nothing", one.why or _NOBODY), []).append(one)
+            continue
+        for what, column in _JUDGED.items():
+            if one.row[column] is None:
+                why = one.row["speed_unknown_reason"] if what == "speed" else None
+                unknown.setdefault((what, why), []).append(one)
+    ordered = sorted(unknown.items(), key=lambda pair: -len(pair[1]))
+    for (what, why), servers in ordered[:_REASONS]:
+        reason = why or _reason(what, servers[0], fleet)
+        yield {"what": what, "reason": cut(clean(reason), _REASON_LENGTH), "servers": len(servers)}
+    if rest := sum(len(servers) for _, servers in ordered[_REASONS:]):
         yield {"what": "other", "reason": "other reasons", "servers": rest}
 
 
-def _unknowns(one: Entry, row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    if not row:
-        yield "nothing", cut(clean(one.why or _NOBODY), _REASON_LENGTH)
-        return
-    why = reasons(row)
-    if row.get("slower_at_equal_load") is None:
-        reason = row.get("speed_unknown_reason") or why.get("slower_at_equal_load", "unknown")
-        if (earliest := earliest_of(row, row["end"])) is not None:
-            reason += f", earliest {earliest:%H:%M} UTC"
-        yield "speed", cut(clean(reason), _REASON_LENGTH)
-    if row.get("slo_missed") is None:
-        yield "latency targets", cut(clean(why.get("slo_missed", "unknown")), _REASON_LENGTH)
-    if row.get("binding_limit") is None:
-        yield "limits", cut(clean(why.get("binding_limit", "unknown")), _REASON_LENGTH)
+def _reason(what: str, one: Entry, fleet: Fleet) -> str:
+    return reasons(fleet.rows.row(one.at, named=True)).get(_JUDGED[what], "unknown")
 
 
 PAGE = Page(POOL, "Pool", "pool.html", load, PoolQuery)

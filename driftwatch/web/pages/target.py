@@ -14,8 +14,7 @@ from driftwatch.errors import UsageError
 from driftwatch.model import Incident, Target
 from driftwatch.notify.numbers import clean, cut, moment
 from driftwatch.notify.page import diagnosis_json
-from driftwatch.web.fleet_minutes import Fleet
-from driftwatch.web.fleet_states import concerning
+from driftwatch.web.fleet import Fleet, concerning
 from driftwatch.web.open_answers import answer_of, links_of, of_target, pending_of
 from driftwatch.web.page import Link, Moment, NotFound, Page, Query, View, Visit
 from driftwatch.web.pages.fleet import entries_of
@@ -30,7 +29,6 @@ from driftwatch.web.target_answer import (
     target_answer,
     window_line,
 )
-from driftwatch.web.target_lengths import length_shares
 from driftwatch.web.target_minutes import (
     SCHEMA,
     SIGNAL_SCHEMA,
@@ -41,7 +39,7 @@ from driftwatch.web.target_minutes import (
     usual,
     width_of,
 )
-from driftwatch.web.target_plots import target_plots
+from driftwatch.web.target_plots import length_shares, target_plots
 
 _USUAL_RANGE, _LONGEST, _SHORTEST = timedelta(hours=3), timedelta(days=35), timedelta(minutes=10)
 _RANGES = {"1 h": 1, "3 h": 3, "12 h": 12, "2 d": 48, "7 d": 168}
@@ -67,8 +65,10 @@ def load(visit: Visit) -> View:
     since, until = _range(visit.query, visit.now, fleet.end)
     rows = visit.store.target_rows(target.key, (since, until), SCHEMA)
     scraped = rows.filter(pl.col("scrapes") > 0)
-    last = scraped["end"].max()
+    first, last = scraped["end"].min(), scraped["end"].max()
     end = last if isinstance(last, datetime) else until
+    if visit.query.since is None and isinstance(first, datetime):
+        since = min(max(since, first), until - _SHORTEST)  # from the first data on
     answer = target_answer(visit.store, target, visit.web.plan, end)
     is_newest = fleet.end is None or until >= fleet.end - timedelta(minutes=1)
     open_ones = visit.store.open_now() if is_newest else []

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,16 +13,107 @@ from driftwatch.cli.history import History
 from driftwatch.cli.history_options import history_options, json_option
 from driftwatch.cli.main import EXIT_NO_VERDICT
 from driftwatch.cli.options import Span
-from driftwatch.cli.output import print_json
+from driftwatch.cli.output import encodable, id_text, print_json, table_lines, time_text
 from driftwatch.cli.recommend.options import SloText
 from driftwatch.clock import SystemClock
 from driftwatch.errors import NoVerdict, UsageError
+from driftwatch.notify.layout import wrap
+from driftwatch.notify.numbers import moment
+from driftwatch.notify.verification_line import difference_text, effect_text, value_text
+from driftwatch.verify.changes import text_of
+from driftwatch.verify.figures import WORDS
+from driftwatch.verify.verification import VERIFICATION
 
 if TYPE_CHECKING:
     from driftwatch.model import Slo, Target
     from driftwatch.pipeline.explain import Window
     from driftwatch.pipeline.plan import Plan
     from driftwatch.verify.verification import Verification
+
+HEADER = ("ID", "VERDICT", "SINCE UTC", "TARGET", "CHANGE")
+_WIDTH = 80
+
+
+def target_of(verification: Verification) -> str:
+    """``host:8000``, or ``host:8000/1`` for another engine than 0."""
+    from driftwatch.model import TargetKey
+
+    return TargetKey(verification.instance, verification.engine).text
+
+
+def changed_text(verification: Verification) -> str:
+    """What changed."""
+    return text_of(verification.change) or "no known change"
+
+
+def one_in_full(verification: Verification, now: datetime) -> Iterator[str]:
+    """Lines of one verification, at most 80 columns on a terminal; piped not cut."""
+    for line in _lines(verification, now):
+        if sys.stdout.isatty():
+            yield from (encodable(short) for short in wrap(line, _WIDTH, "  "))
+        else:
+            yield encodable(line)
+
+
+_WORKED = {
+    "PASS": "IT WORKED, same traffic before and after",
+    "FAIL": "IT DID NOT WORK, same traffic before and after",
+}
+
+
+def _lines(verification: Verification, now: datetime) -> Iterator[str]:
+    document = VERIFICATION.document(verification)
+    effects = document["effects"]
+    closed = verification.closed_at
+    head = f"{verification.verdict}{'' if closed is None else f' {moment(closed, now.date())}'}: "
+    worked = _WORKED.get(verification.verdict)
+    if worked is None or not effects:
+        yield f"{head}{verification.reason}"
+    else:
+        yield f"{head}{worked}: {effect_text(effects[0])}"
+    since = moment(verification.change.at, now.date())
+    yield f"{target_of(verification)}: {changed_text(verification)} at {since}"
+    if worked is not None and effects:
+        yield f"why: {verification.reason}"
+    if verification.forecast is None:
+        yield "forecast: none, driftwatch had not advised this change"
+    # spelled before they are aligned
+    rows = [tuple(map(encodable, _row(effect))) for effect in effects]
+    if rows:
+        minutes_before, minutes_after = verification.matched_minutes
+        yield (
+            f"compared: {minutes_before} min before with {minutes_after} min after, at the same "
+            "lengths and load; means and the limits of their difference"
+        )
+        header = ("figure", "before", "after", "difference", "forecast")
+        yield from table_lines(header, rows, headed=True)
+    yield from verification.notes
+    if any(effect.low <= -effect.before < 0 < effect.after for effect in verification.effects):
+        yield "a lower limit of minus the mean before: too few minutes to bound it closer"
+
+
+def _row(effect: Mapping[str, Any]) -> tuple[str, ...]:
+    forecast = effect["forecast"]
+    return (
+        WORDS[effect["name"]],
+        value_text(effect["before"], effect),
+        value_text(effect["after"], effect),
+        difference_text(effect),
+        "not forecast" if forecast is None else value_text(forecast, effect),
+    )
+
+
+def listed(verifications: Sequence[Verification], now: datetime) -> Iterator[str]:
+    """A line each: id, verdict, since, target, change; whole rows when piped."""
+    rows = [
+        (
+            *(id_text(one.id), one.verdict, time_text(one.change.at, now)),
+            *(target_of(one), changed_text(one)),
+        )
+        for one in verifications
+    ]
+    return table_lines(HEADER, rows)
+
 
 _EXIT = {"PASS": 0, "FAIL": 1}
 _LISTED_FOR = timedelta(days=56)  # as far back as the weekly report's track record
@@ -33,9 +124,6 @@ _EVER = timedelta(days=400)
 @click.argument("target", required=False)
 @click.option("--before", type=Span(), help="Window before the change; needs --after.")
 @click.option("--after", type=Span(), help="Window after the change; the settings need not differ.")
-@click.option(
-    "--record", is_flag=True, help="Print the track record: forecasts beside measurements."
-)
 @click.option("--slo", type=SloText(), help="Latency targets to judge by: ttft=1s,tpot=50ms.")
 @json_option
 @history_options("at", "recordings", "db", "serving")
@@ -43,7 +131,6 @@ def command(
     target: str | None,
     before: Window | None,
     after: Window | None,
-    record: bool,
     slo: Slo | None,
     as_json: bool,
     history: History,
@@ -53,22 +140,18 @@ def command(
     Without TARGET: every verification of the last eight weeks. With it: the newest one of that
     target. With --before and --after: those two windows. With --recording: the changes in it.
 
-    A list has id, verdict, time of the change, target and change; piped also when it closed, and
-    the reason. Exit code 0: PASS, or a list was printed; 1: FAIL; 4: INCONCLUSIVE,
-    or the verification has not ended.
+    A list has id, verdict, time of the change, target and change. Exit code 0: PASS, or a list was
+    printed; 1: FAIL; 4: INCONCLUSIVE, or the verification has not ended.
     """
-    from driftwatch.cli.verify.text import one_in_full, record_document, record_lines
-    from driftwatch.verify.verification import VERIFICATION, track_record
+    from driftwatch.cli.verify import one_in_full
+    from driftwatch.verify.verification import VERIFICATION
 
     if (before is None) != (after is None):
         raise UsageError("--before and --after belong together")
     windows = None if before is None or after is None else (before, after)
-    verifications = _verifications(target, windows, slo, record, history)
+    verifications = _verifications(target, windows, slo, history)
     many = target is None and before is None
-    if record:
-        forecasts = track_record(verifications)
-        _print(record_document(forecasts), record_lines(forecasts), as_json)
-    elif many and (history.is_stored or len(verifications) != 1):
+    if many and (history.is_stored or len(verifications) != 1):
         _print_list(verifications, as_json)
     else:
         last = verifications[-1]
@@ -87,7 +170,6 @@ def _verifications(
     name: str | None,
     windows: tuple[Window, Window] | None,
     slo: Slo | None,
-    record: bool,
     history: History,
 ) -> list[Verification]:
     """What the store says, or two named stretches of it compared."""
@@ -111,7 +193,7 @@ def _verifications(
             ran = store.past(before.start, after.end)
             return [compared(target, past, before, after, slo, rows=ran)]
         key = None if target is None else target.key
-        since = end - (_EVER if record or key is not None else _LISTED_FOR)
+        since = end - (_LISTED_FOR if key is None else _EVER)
         verifications = store.verifications(since, end + timedelta(seconds=1), key)
         if not verifications and (key is not None or not history.is_stored):
             where = (history.recordings or ("the history",))[0]
@@ -135,11 +217,11 @@ def _print(document: Mapping[str, Any], lines: Iterable[str], as_json: bool) -> 
 
 
 def _print_list(verifications: Sequence[Verification], as_json: bool) -> None:
-    from driftwatch.cli.verify.text import listed
+    from driftwatch.cli.verify import listed
     from driftwatch.verify.verification import VERIFICATION
 
     documents = [VERIFICATION.document(one) for one in verifications]
-    lines = filter(None, listed(verifications, SystemClock().now()))
+    lines = listed(verifications, SystemClock().now())
     _print({"schema_version": 1, "verifications": documents}, lines, as_json)
     if not verifications and not as_json:
         click.echo("no change of a setting or a release in the last eight weeks", err=True)
