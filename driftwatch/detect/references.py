@@ -92,6 +92,7 @@ _DOCUMENTS: Mapping[str, type[_Document]] = {
     "lengths": DayLengths,
     "last_days": LastDays,
 }
+_NO_TREND, _NO_DAY, _NO_DAYS = Trend(), DayLengths(), LastDays()
 Document = PoolSpeed | PoolHour | Trend | DayLengths | LastDays
 
 
@@ -161,17 +162,17 @@ class References:
     def trend(self, pool: str, key: TargetKey) -> Trend:
         """A target's trend."""
         found = self.every.get(("trend", pool, key))
-        return found.document if found and isinstance(found.document, Trend) else Trend()
+        return found.document if found and isinstance(found.document, Trend) else _NO_TREND
 
     def lengths(self, pool: str, key: TargetKey) -> DayLengths:
         """A target's last whole day."""
         found = self.every.get(("lengths", pool, key))
-        return found.document if found and isinstance(found.document, DayLengths) else DayLengths()
+        return found.document if found and isinstance(found.document, DayLengths) else _NO_DAY
 
     def last_days(self, pool: str, key: TargetKey) -> LastDays:
         """A target's own days."""
         found = self.every.get(("last_days", pool, key))
-        return found.document if found and isinstance(found.document, LastDays) else LastDays()
+        return found.document if found and isinstance(found.document, LastDays) else _NO_DAYS
 
 
 def document_from(kind: str, text: str) -> Document:

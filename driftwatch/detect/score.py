@@ -80,7 +80,7 @@ def score(
         reference: :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`, what lengths are compared
             with.
     """
-    grid = grid_of(work)
+    grid = grid_of(_needed(work, references))
     first = min(max(grid.at(since) + 1, 0), grid.minutes)
     keys = keys_of(grid)
     pools = grid.targets["pool"].fill_null("").to_list()
@@ -109,6 +109,17 @@ def score(
     frame = pl.DataFrame(series).with_columns(pl.col(pl.Float64).fill_nan(None))
     columns = frame.select(pl.col(name).cast(dtype) for name, dtype in SCHEMA.items())
     return Scored(columns, grid, compared, found)
+
+
+def _needed(work: pl.DataFrame, references: References) -> pl.DataFrame:
+    """The rows from what the first minute after the last recorded hour looks back to."""
+    pools = work["pool"].fill_null("").unique()
+    hours = [references.hour(pool) for pool in pools]
+    ends = [hour[1] for hour in hours if hour is not None]
+    if len(ends) < len(hours):
+        return work
+    needed = work.filter(pl.col("end") > min(ends) - timedelta(minutes=LOOKBACK))
+    return needed if len(needed) else work
 
 
 def _slow_columns(

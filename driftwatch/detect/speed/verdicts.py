@@ -222,7 +222,8 @@ def _held(
     """
     slow, own = np.zeros(begins.shape, dtype=bool), np.zeros(begins.shape)
     ends = list(held)
-    rows = [k for k, one in enumerate(held) if one is not None or begins[k].any()]
+    was_slow = np.array([one is not None for one in held], dtype=bool)
+    rows = np.flatnonzero(was_slow | begins.any(axis=1))
     back = rolling(r[rows], BACK, 0.5, BACK_KNOWN, start)
     for number, row in enumerate(rows):
         now = held[row]
