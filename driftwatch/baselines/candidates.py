@@ -219,8 +219,6 @@ def proposal_text(proposal: Proposal) -> str:
     parts = [duration(proposal.length.total_seconds()), "no restart, no incident"]
     if proposal.slo_kept_ratio is not None:
         parts.append(f"SLO kept in {100 * proposal.slo_kept_ratio:.3g} % of its minutes")
-    if proposal.requests_low is not None and proposal.requests_high is not None:
-        parts.append(f"{proposal.requests_low:.3g}-{proposal.requests_high:.3g} requests a step")
     parts.append(f"{proposal.finished_requests:,} requests finished")
     return ", ".join(parts)
 

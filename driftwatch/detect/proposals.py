@@ -26,8 +26,8 @@ LONGEST_GAP = timedelta(minutes=15)
 # A minute is one of a pool's stretch where so many of its targets are fit for it.
 POOL_SHARE = 0.8
 STUCK_SECONDS = 120.0
-# Stretches whose lengths or load ranges differ by less are as good; then the newest is taken.
-_AS_LONG, _AS_WIDE = 0.9, 0.8
+# Stretches whose lengths differ by less are as good; then the newest is taken.
+_AS_LONG = 0.9
 
 NOT_SEEN = "not seen"
 SLOW, BEFORE_SLOW = "slower at equal load", "the 10 min before it was slower"
@@ -49,26 +49,15 @@ class Proposal:
 
     since: datetime  # start of its first minute
     until: datetime  # end of its last
-    scrapes: int  # usable ones in it
     seen_ratio: float  # share of its minutes with a usable scrape
-    requests_low: float | None  # 5 % quantile of requests per forward pass; None = no pass was seen
-    requests_high: float | None  # 95 % quantile
     finished_requests: int  # requests finished in it
     # share of the minutes, of which it is known, with the SLO kept; None = of none of them
     slo_kept_ratio: float | None
-    left_out: tuple[LeftOut, ...] = ()  # what was looked at and is no baseline, in order of time
 
     @property
     def length(self) -> timedelta:
         """From start to end."""
         return self.until - self.since
-
-    @property
-    def spread(self) -> float | None:
-        """q95/q05 of requests per forward pass; None where that is not known."""
-        if not self.requests_low or self.requests_high is None:
-            return None
-        return self.requests_high / self.requests_low
 
 
 def marked(minutes: pl.DataFrame, troubles: Sequence[Incident] = ()) -> pl.DataFrame:
@@ -139,14 +128,16 @@ def propose(rows: pl.DataFrame) -> Proposal | None:
     fit = (pl.col("fit") > 0) & (pl.col("fit") >= POOL_SHARE * pl.col("seen"))
     fit_minutes = by_minute.filter(fit)["end"].to_list()
     unfit = by_minute.filter(~fit & (pl.col("seen") > 0))["end"].to_list()
-    proposals = [
-        described(rows, first, last)
-        for start, end in _stretches(fit_minutes, unfit)
-        for first, last in _cuts(start, end)
+    stretches = [
+        (max(start, end - LONGEST + _MINUTE), end) for start, end in _stretches(fit_minutes, unfit)
     ]
-    if not proposals:
+    if not stretches:
         return None
-    return _best(proposals)
+    lengths = [min(end - start, LONG_ENOUGH) for start, end in stretches]
+    long = _AS_LONG * max(lengths)
+    # the newest of those that are about as long
+    newest = max(end for (_, end), length in zip(stretches, lengths, strict=True) if length >= long)
+    return described(rows, *next(one for one in stretches if one[1] == newest))
 
 
 def left_out_of(rows: pl.DataFrame) -> tuple[LeftOut, ...]:
@@ -174,22 +165,13 @@ def described(rows: pl.DataFrame, first: datetime, last: datetime) -> Proposal:
     """
     inside = rows.filter(pl.col("end").is_between(first, last))
     good = inside.filter(pl.col("left_out").is_null())
-    outputs = pl.col("itl_seconds_count") + pl.col("ttft_seconds_count")
-    load = (
-        good.filter(pl.col("forward_passes") > 0)
-        .select(n=outputs / pl.col("forward_passes"))
-        .filter(pl.col("n") > 0)["n"]
-    )
     slo = good["slo_missed"].drop_nulls()
     minutes = (last - first) / _MINUTE + 1
     targets = max(inside.select(KEY).n_unique(), 1)
     return Proposal(
         since=first - _MINUTE,
         until=last,
-        scrapes=int(good["scrapes"].sum()),
         seen_ratio=min(1.0, len(good) / (minutes * targets)),
-        requests_low=_number(load.quantile(0.05, "linear")),
-        requests_high=_number(load.quantile(0.95, "linear")),
         finished_requests=int(good["prompt_tokens_count"].sum()),
         slo_kept_ratio=None if slo.is_empty() else 1.0 - float(slo.sum()) / len(slo),
     )
@@ -213,24 +195,6 @@ def _stretches(
     return stretches
 
 
-def _cuts(start: datetime, end: datetime) -> list[tuple[datetime, datetime]]:
-    """A run, or the stretches of 48 h in a longer one, an hour apart from its end."""
-    cuts = []
-    last = end
-    while last - start > LONGEST:
-        cuts.append((last - LONGEST + _MINUTE, last))
-        last -= timedelta(hours=1)
-    return cuts or [(start, end)]
-
-
-def _best(proposals: Sequence[Proposal]) -> Proposal:
-    longest = max(min(p.length, LONG_ENOUGH) for p in proposals)
-    long = [p for p in proposals if min(p.length, LONG_ENOUGH) >= _AS_LONG * longest]
-    widest = max(p.spread or 0.0 for p in long)
-    wide = [p for p in long if (p.spread or 0.0) >= _AS_WIDE * widest]
-    return max(wide, key=lambda p: (p.until, p.length))
-
-
 def _about(trouble: Incident) -> pl.Expr:
     """The minutes of an incident's targets that it reaches into."""
     when = pl.col("end") > pl.lit(trouble.started_at, dtype=TIME)
@@ -248,7 +212,3 @@ def _soon(flag: str) -> pl.Expr:
     flags = pl.col(flag).fill_null(False).cast(pl.Int8)
     minutes = int(_SEEN_AFTER / _MINUTE)
     return flags.reverse().rolling_max(minutes, min_samples=1).reverse().over(KEY) > 0
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) else None

@@ -83,7 +83,8 @@ def with_token_clock(epochs: pl.DataFrame) -> pl.DataFrame:
     It starts at a scrape that showed :data:`WORK` or is the first to tell of it, no request at all,
     a sleeping engine, a restart, or the first requests after none: an idle engine is not stuck, and
     neither is one whose first request came while nobody looked. A queue that shrinks shows that the
-    scheduler runs: who left it was admitted or gave up. One that grows does where admissions cannot
+    scheduler runs, and so does one that moves while the prefix cache is asked: who left it was
+    admitted or gave up. One that grows does where admissions cannot
     be seen (no prefix cache): the clock starts there and its value is unknown.
 
     ``epochs``: from :func:`driftwatch.minutes.continuity.with_epochs`.
@@ -104,8 +105,10 @@ def _moved(value: pl.Expr) -> pl.Expr:
 
 def _life() -> dict[str, pl.Expr]:
     waits = pl.when(pl.col("running_requests").is_not_null()).then(waiting())
-    # older vLLM asks the cache for the head of its queue in every step, admitted or not
-    admitted = _moved(pl.col("prefix_cache_queries_total")) & (pl.col("running_requests") > 0)
+    # older vLLM asks the cache for the head of its queue in every step, admitted or not; where the
+    # queue moves too, clients come, are admitted and give up between two scrapes
+    churns = (pl.col("running_requests") > 0) | _moved(waits)
+    admitted = _moved(pl.col("prefix_cache_queries_total")) & churns
     others = (_moved(pl.col(c)) for c in WORK if c != "prefix_cache_queries_total")
     appeared = (pl.col(c).is_not_null() & _before(pl.col(c)).is_null() for c in WORK)
     # where each client gives up before its first token, nothing else shows that steps run

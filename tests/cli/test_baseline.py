@@ -90,7 +90,6 @@ def test_a_proposal_says_why_it_is_good_and_is_accepted_by_its_id(run: Run, db: 
     assert proposal["length_seconds"] < 86_400
     assert proposal["finished_requests"] > 9_000
     assert 0.5 < proposal["seen_ratio"] < 0.8
-    assert proposal["requests_per_forward_pass_q95"] > proposal["requests_per_forward_pass_q05"] > 1
     assert "requests finished" in proposal["why"]
     code, out, _ = run("pin", proposal["id"], "--db", db, "--by", "ana")
     assert code == 0

@@ -102,6 +102,16 @@ def test_a_queue_that_shrinks_without_a_token_is_no_hang() -> None:
     assert found[0] is not None and found[0] <= 30.0
 
 
+def test_a_queue_that_grows_while_the_cache_is_asked_is_no_hang() -> None:
+    """Each is admitted and gives up between two scrapes, and more come than go."""
+    rows = [
+        page(t, 100.0, 0.0, 15_000.0 + t) | {"prefix_cache_queries_total": 7000.0 + 700 * t}
+        for t in range(0, 600, 60)
+    ]
+    found = seconds(rows, (540, 600))
+    assert found[0] is not None and found[0] <= 60.0
+
+
 def test_a_cache_that_is_asked_for_the_head_of_the_queue_alone_is_no_work() -> None:
     """Older vLLM asks in every step, and nobody is admitted: nothing runs, and nothing moves."""
     rows = [

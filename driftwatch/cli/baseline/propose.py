@@ -97,10 +97,7 @@ def as_data(one: Offer) -> dict[str, Any]:
         "length_seconds": proposal.length.total_seconds(),
         "is_long_enough": proposal.length >= LONG_ENOUGH,
         "why": proposal_text(proposal),
-        "scrapes": proposal.scrapes,
         "seen_ratio": proposal.seen_ratio,
-        "requests_per_forward_pass_q05": proposal.requests_low,
-        "requests_per_forward_pass_q95": proposal.requests_high,
         "finished_requests": proposal.finished_requests,
         "slo_kept_ratio": proposal.slo_kept_ratio,
         "arming": one.lacking,
@@ -120,11 +117,10 @@ def _accepted_by(document: Mapping[str, Any], history: History) -> str:
 
 
 def _row(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """id, target or pool, from, to, hours, scrapes, why, what a load model lacks."""
+    """id, target or pool, from, to, hours, why, what a load model lacks."""
     if document["id"] is None:
-        return ("", document["name"], "", "", "", "", document["reason"], "")
-    hours, scrapes = document["length_seconds"] / 3600, str(document["scrapes"])
-    window = (document["from"], document["to"], f"{hours:.3g}", scrapes)
+        return ("", document["name"], "", "", "", document["reason"], "")
+    window = (document["from"], document["to"], f"{document['length_seconds'] / 3600:.3g}")
     return (document["id"], document["name"], *window, document["why"], document["arming"] or "")
 
 
