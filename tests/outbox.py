@@ -11,7 +11,7 @@ from sqlalchemy import select
 from driftwatch.incidents.actions import Action
 from driftwatch.incidents.delivery import AttemptResult, Delivery
 from driftwatch.store.advice import AdviceRow, write_advices
-from driftwatch.store.delivery_queries import DELIVERIES
+from driftwatch.store.deliveries import DELIVERIES
 from driftwatch.store.store import Store
 from driftwatch.store.tables import actions, deliveries
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from driftwatch.pipeline.plan import Plan
     from driftwatch.pipeline.state import Outcome
     from driftwatch.service.fleet import Fleet
+    from driftwatch.service.outbox import Attempt
     from driftwatch.service.own_metrics import OwnMetrics
-    from driftwatch.service.receiver_queue import Attempt
     from driftwatch.service.receivers import Receiver
     from driftwatch.service.run import Service
     from driftwatch.settings import Settings

@@ -142,16 +142,15 @@ class _Draft:
         """The page, to whom it was never sent."""
         if is_fresh:
             return
-        history = self._history
         names = [
             name
             for name in self._route(incident).receivers
-            if not history.is_planned_for(incident.id, name)
+            if not self._history.pages(incident.id, name)
         ]
         reason: Reason = "first"
         if incident.is_quiet:
             reason = "silence ended"
-        elif history.first_page_at(incident.id) is not None:
+        elif self._history.pages(incident.id):
             reason = "route changed"
         self._send(names, incident, "firing", reason)
 
@@ -163,9 +162,10 @@ class _Draft:
         given_back = history.given_back_at(incident.id)
         due = []
         for name in sorted(self._names):
-            last = history.last_page_at(incident.id, name)
-            if last is None or history.is_pending(incident.id, name):
+            pages = history.pages(incident.id, name)
+            if not pages or any(one.is_pending for one in pages):
                 continue
+            last = max(one.last_at for one in pages)
             begins = last if given_back is None else max(last, given_back)
             if self._now - begins >= timedelta(seconds=seconds):
                 due.append(name)
@@ -201,27 +201,18 @@ class _Draft:
         if incident.page is None:
             raise ValueError(f"incident {incident.id} is to be sent and its page is not rendered")
         for name in sorted(names):
-            number = self._history.next_number(incident.id, name, event)
-            self._add(
+            at, number = self._now, self._history.next_number(incident.id, name, event)
+            self.deliveries.append(
                 PlannedDelivery(
                     subject=incident.id,
                     event=event,
                     receiver=name,
                     reason=reason,
                     payload=incident.page,
-                    planned_at=self._now,
+                    planned_at=at,
                     number=number,
                     occasion=occasion,
                 )
             )
-
-    def _add(self, one: PlannedDelivery) -> None:
-        self.deliveries.append(one)
-        at = one.planned_at
-        self._history.add(
-            OutboxRecord(
-                *(one.kind, one.subject, one.receiver, one.event, one.reason),
-                *(one.number, at, at, at),
-                is_pending=True,
-            )
-        )
+            planned = OutboxRecord(incident.id, name, event, number, at, at, at, is_pending=True)
+            self._history.add(planned)

@@ -1,7 +1,7 @@
 """Alertmanager v2: alerts posted to every one of a cluster, and again while they fire.
 
 An Alertmanager keeps no alert over its restart, and resolves one that nobody posts again: so what
-fires is posted each interval (:mod:`driftwatch.service.receiver_queue`), not only once.
+fires is posted each interval (:mod:`driftwatch.service.outbox`), not only once.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from driftwatch.errors import DeliveryError
 from driftwatch.notify.numbers import utc_text
 from driftwatch.notify.page_values import Page
 from driftwatch.receivers.alerts import alert_of, conversation_of, labels_of, left_behind
-from driftwatch.receivers.answers import unexpected
-from driftwatch.receivers.http import post
+from driftwatch.receivers.http import JSON, post
 from driftwatch.receivers.sender import Conversation, Message
 from driftwatch.settings.receivers.alertmanager import (
     INTERVALS_OF_AN_ALERT,
@@ -78,8 +77,7 @@ class AlertmanagerSender:
     def _post(self, alerts: Sequence[Mapping[str, object]]) -> dict[str, DeliveryError | None]:
         parts = [alerts[at : at + MOST_ALERTS] for at in range(0, len(alerts), MOST_ALERTS)]
         bodies = [orjson.dumps(part) for part in parts]
-        headers = {"Content-Type": "application/json"}
-        secrets: tuple[str, ...] = ()
+        headers, secrets = dict(JSON), tuple[str, ...]()
         if self.authorization is not None:
             headers["Authorization"] = self.authorization
             secrets = _hidden(self.authorization)
@@ -87,13 +85,13 @@ class AlertmanagerSender:
         def post_to(url: str) -> DeliveryError | None:
             first: DeliveryError | None = None
             for body in bodies:
-                answer = post(self.name, url.rstrip("/") + PATH, body, headers, secrets=secrets)
-                if isinstance(answer, str) and answer.strip():
-                    # Alertmanager takes alerts without a word
-                    answer = unexpected(self.name, answer, "Alertmanager")
-                if isinstance(answer, DeliveryError):
-                    first = first or answer
-                    if not answer.permanent:
+                try:
+                    answer = post(self.name, url.rstrip("/") + PATH, body, headers, secrets=secrets)
+                    if answer.text.strip():  # Alertmanager takes alerts without a word
+                        raise answer.unexpected(self.name, "Alertmanager")
+                except DeliveryError as error:
+                    first = first or error
+                    if not error.permanent:
                         break  # of one that hangs each part would cost the time of an exchange
             return first
 

@@ -11,10 +11,8 @@ import logging
 import os
 import re
 import resource
-import socket
 import subprocess
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,17 +53,13 @@ class AppriseSender:
 
         Raises DeliveryError: the service did not take it.
         """
-        failure = self._run(job_of(message))
-        if failure is not None:
-            raise failure
-
-    def _run(self, job: Mapping[str, Any]) -> DeliveryError | None:
-        whole = {**job, "address": self.address, "allow_link_local": self.allow_link_local}
+        own = {"address": self.address, "allow_link_local": self.allow_link_local}
         environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+        answer, failure = None, "apprise ended without an answer"
         try:
             ended = subprocess.run(
                 [sys.executable, "-m", "driftwatch.receivers.apprise"],
-                input=orjson.dumps(whole),
+                input=orjson.dumps({**job_of(message), **own}),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 timeout=self.seconds,
@@ -74,18 +68,17 @@ class AppriseSender:
             )
             answer = orjson.loads(ended.stdout)
         except subprocess.TimeoutExpired:
-            return DeliveryError(
-                f"{self.name}: timed out after {self.seconds:g} s", permanent=False
-            )
+            failure = f"timed out after {self.seconds:g} s"
         except (OSError, orjson.JSONDecodeError):
-            return DeliveryError(f"{self.name}: apprise ended without an answer", permanent=False)
-        if answer["taken"]:
-            return None
-        status = answer["status"]
-        if status is not None and (failure := refusal(self.name, status, {}, "", ())) is not None:
-            return failure
-        # a status of 2xx that the service does not give is no success either
-        return DeliveryError(f"{self.name}: {answer['reason']}", permanent=answer["permanent"])
+            pass
+        if answer is None:
+            raise DeliveryError(f"{self.name}: {failure}", permanent=False)
+        if not answer["taken"]:
+            status = answer["status"]
+            refused_with = None if status is None else refusal(self.name, status, {}, "", ())
+            # a status of 2xx that the service does not give is no success either
+            text = f"{self.name}: {answer['reason']}"
+            raise refused_with or DeliveryError(text, permanent=answer["permanent"])
 
 
 def job_of(message: Message) -> dict[str, str]:
@@ -143,19 +136,6 @@ class _Statuses(logging.Handler):
             self.last = int(named[1])
 
 
-def _guard_addresses() -> None:
-    """Names have no refused address in this process, whichever library looks them up."""
-    look_up = socket.getaddrinfo
-
-    def guarded(*arguments: Any, **named: Any) -> Any:
-        rows = [row for row in look_up(*arguments, **named) if not refused(str(row[4][0]))]
-        if not rows:
-            raise socket.gaierror("refused")
-        return rows
-
-    socket.getaddrinfo = guarded
-
-
 def _confine(allow_link_local: bool) -> None:
     """No program is started, and no socket goes where it may not, whatever a service's code does.
 
@@ -185,8 +165,6 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
     from apprise import Apprise, AppriseAsset
 
-    if not job["allow_link_local"]:
-        _guard_addresses()
     _confine(job["allow_link_local"])
 
     log, statuses = logging.getLogger("apprise"), _Statuses()

@@ -79,10 +79,17 @@ class EmailSender:
 
         Raises DeliveryError: no recipient was taken, or the relay took no mail.
         """
-        mail = mail_of(message, self.sender, self.to, self.now())
-        outcome = self._hand_over(mail)
-        if isinstance(outcome, DeliveryError):
-            raise outcome
+        mail, failure = mail_of(message, self.sender, self.to, self.now()), None
+        with closing(_Smtp(self.relay)) as smtp:
+            try:
+                smtp.begin()
+                outcome = smtp.send_message(mail, self.sender, list(self.to))
+                with suppress(smtplib.SMTPException, OSError, ValueError):
+                    smtp.quit()  # the mail is taken, whatever becomes of the farewell
+            except (smtplib.SMTPException, OSError, ValueError) as error:
+                failure = self._failure(error, smtp.trouble)
+        if failure is not None:  # outside the handler: the relay may have repeated the login
+            raise failure
         for recipient, (code, text) in sorted(outcome.items()):
             log = structlog.get_logger()
             reason = f"{code} {self._plain(text)}"
@@ -91,40 +98,29 @@ class EmailSender:
         refused = {"refused": ", ".join(sorted(outcome))} if outcome else {}
         return {"subject": first, **refused}
 
-    def _hand_over(self, mail: EmailMessage) -> dict[str, tuple[int, bytes]] | DeliveryError:
-        """The recipients that were refused, with the relay's answers; an error where all were."""
-        smtp = _Smtp(self.relay)
-        try:
-            with closing(smtp):
-                smtp.begin()
-                outcome = smtp.send_message(mail, self.sender, list(self.to))
-                with suppress(smtplib.SMTPException, OSError, ValueError):
-                    smtp.quit()  # the mail is taken, whatever becomes of the farewell
-                return outcome
-        except (smtplib.SMTPException, OSError, ValueError) as error:
-            if smtp.trouble is not None:
-                return DeliveryError(f"{self.name}: {smtp.trouble}", permanent=False)
-            return self._failure(error)
+    def _failure(self, error: Exception, trouble: str | None) -> DeliveryError:
+        """What an exception means for the mail; ``trouble``: which bound was met, None = none.
 
-    def _failure(self, error: Exception) -> DeliveryError:
-        """What an exception means for the mail."""
-        if isinstance(error, smtplib.SMTPRecipientsRefused):
-            codes = [code for code, _ in error.recipients.values()]
-            worst = error.recipients[min(error.recipients)]
-            return self._reply_error(*worst, permanent=min(codes) >= 500)
-        if isinstance(error, smtplib.SMTPResponseException):
-            return self._reply_error(error.smtp_code, error.smtp_error)
-        if isinstance(error, smtplib.SMTPNotSupportedError):
-            why = f"{self.name}: the relay offers no STARTTLS, or no way to log in"
-            return DeliveryError(why, permanent=True)
-        if isinstance(error, AddressRefused):
-            return DeliveryError(f"{self.name}: {REFUSED}", permanent=True)
-        return DeliveryError(f"{self.name}: {_trouble(error)}", permanent=False)
+        An answer of 4xx may pass, one of 5xx does not (RFC 5321, 4.2.1).
+        """
+        permanent, text = False, trouble or _trouble(error)
+        if trouble is not None:
+            pass
+        elif isinstance(error, smtplib.SMTPRecipientsRefused):
+            code, reply = error.recipients[min(error.recipients)]
+            permanent = min(code for code, _ in error.recipients.values()) >= 500
+            return self._answered(code, reply, permanent)
+        elif isinstance(error, smtplib.SMTPResponseException):
+            return self._answered(error.smtp_code, error.smtp_error, error.smtp_code >= 500)
+        elif isinstance(error, smtplib.SMTPNotSupportedError):
+            permanent, text = True, "the relay offers no STARTTLS, or no way to log in"
+        elif isinstance(error, AddressRefused):
+            permanent, text = True, REFUSED
+        return DeliveryError(f"{self.name}: {text}", permanent=permanent)
 
-    def _reply_error(self, code: int, text: Any, permanent: bool | None = None) -> DeliveryError:
-        """What the relay's answer means: 4xx may pass, 5xx does not (RFC 5321, 4.2.1)."""
+    def _answered(self, code: int, text: Any, permanent: bool) -> DeliveryError:
         reason = f"{self.name} answered {code}: {self._plain(text)}"
-        return DeliveryError(reason, permanent=code >= 500 if permanent is None else permanent)
+        return DeliveryError(reason, permanent=permanent)
 
     def _plain(self, text: Any) -> str:
         raw = text.decode(errors="replace") if isinstance(text, bytes) else str(text)

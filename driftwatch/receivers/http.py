@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 import ssl
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import orjson
 import requests
 from requests.exceptions import InvalidSchema, InvalidURL, MissingSchema
 from urllib3.exceptions import HTTPError, LocationParseError
@@ -29,6 +29,7 @@ from driftwatch.settings.values import redact
 # what it logs holds paths, which are secrets of webhooks
 logging.getLogger("urllib3.connectionpool").setLevel(logging.WARNING)
 
+JSON = {"Content-Type": "application/json"}
 _NO_URL = (InvalidSchema, InvalidURL, MissingSchema, LocationParseError, UnicodeError)
 _HEADERS = {"User-Agent": f"driftwatch/{__version__}", "Connection": "close"}
 
@@ -49,12 +50,34 @@ LIMITS = Limits()
 
 
 class HttpAnswer(NamedTuple):
-    """An answer of any status."""
+    """An answer."""
 
     status: int
     headers: Mapping[str, str]  # names in any case
     text: str  # its beginning, as much as the limits take in
     complete: bool  # whether that is all of it
+
+    def json(self, name: str, service: str) -> dict[str, Any]:
+        """The answer of ``service`` as a JSON object; ``name``: of the receiver.
+
+        Raises DeliveryError: it is none.
+        """
+        try:
+            document = orjson.loads(self.text)
+        except orjson.JSONDecodeError:
+            document = None
+        if isinstance(document, dict):
+            return document
+        raise self.unexpected(name, service)
+
+    def unexpected(self, name: str, service: str) -> DeliveryError:
+        """What a 2xx means that ``service`` does not give.
+
+        A page of HTML comes from something else at that address: trying again cannot help. An
+        answer that is empty or breaks off may have been one: the same message is sent again.
+        """
+        is_page = self.text.lstrip("\ufeff \t\r\n").startswith("<")
+        return DeliveryError(f"{name} answered, but not as {service} does", permanent=is_page)
 
 
 def post(
@@ -66,67 +89,65 @@ def post(
     allow_link_local: bool = False,
     secrets: tuple[str, ...] = (),
     method: str = "POST",
-) -> str | DeliveryError:
-    """Ask once; returns the answer's text where the status is 2xx, else what went wrong.
+) -> HttpAnswer:
+    """Ask once; returns the answer where its status is 2xx.
 
     ``name``: of the receiver, the only thing of it that an error prints; ``allow_link_local``:
     permit link-local and metadata addresses; ``secrets``: what no error may hold besides the
-    ``url``. An error is returned and not raised: its context would hold the URL.
+    ``url``.
+
+    Raises DeliveryError: there was none, or of another status. It is raised outside every handler:
+    the text of a library's error, which would be its context, holds the URL.
     """
-    answer = exchange(name, url, body, headers, limits, allow_link_local, method)
-    if isinstance(answer, DeliveryError):
-        return answer
     hidden = (*url_secrets(url), *secrets)
+    asked = (name, url, body, {**_HEADERS, **headers}, limits, allow_link_local, method)
+    answer = _exchange(*asked, hidden)
     failure = refusal(name, answer.status, answer.headers, answer.text, hidden)
-    if failure is None and limits.whole and not answer.complete:
-        return incomplete(name, answer)
-    return answer.text if failure is None else failure
+    if failure is not None:
+        raise failure
+    if limits.whole and not answer.complete:
+        reason = f"{name} answered {answer.status}, but its answer broke off or is too long"
+        raise DeliveryError(reason, permanent=False)
+    return answer
 
 
-def incomplete(name: str, answer: HttpAnswer) -> DeliveryError:
-    """Of an answer whose whole text is needed, and that is longer or broke off."""
-    reason = f"{name} answered {answer.status}, but its answer broke off or is too long"
-    return DeliveryError(reason, permanent=False)
-
-
-def exchange(
+def _exchange(
     name: str,
     url: str,
     body: bytes,
     headers: Mapping[str, str],
-    limits: Limits = LIMITS,
-    allow_link_local: bool = False,
-    method: str = "POST",
-) -> HttpAnswer | DeliveryError:
-    """Ask once; returns the answer, whatever its status, or why there is none.
-
-    Arguments as of :func:`post`; the answer's text may repeat the URL.
-    """
-    with _ending_session(limits.seconds, allow_link_local) as session:
-        try:
-            with session.request(
-                method,
-                url,
-                data=body,
-                headers={**_HEADERS, **headers},
-                stream=True,
-                allow_redirects=False,
-                timeout=(limits.connect_seconds, limits.seconds),
-            ) as response:
-                if session.aborted:  # headers that break off look whole
-                    raise TimeoutError
-                content, complete = _content(response, limits)
-        except _NO_URL:
-            return DeliveryError(f"{name}: its URL cannot be used", permanent=True)
-        except (requests.RequestException, HTTPError, OSError, ValueError) as error:
-            in_time = f"no answer within {limits.seconds:g} s"
-            reason = why_failed(error, limits.connect_seconds, in_time)
-            reason = in_time if session.aborted else redact(reason, url_secrets(url))
-            return DeliveryError(f"{name}: {reason}", permanent=reason == REFUSED)
+    limits: Limits,
+    allow_link_local: bool,
+    method: str,
+    hidden: tuple[str, ...],
+) -> HttpAnswer:
+    """The answer, whatever its status; the exchange is ended at its time in whatever phase."""
+    session = EndableSession(_trusted(), allow_link_local=allow_link_local)
+    deadline = threading.Timer(limits.seconds, session.abort)
+    deadline.daemon = True
+    deadline.start()
+    times = (limits.connect_seconds, limits.seconds)
+    asked: dict[str, Any] = {"data": body, "headers": headers, "timeout": times, "stream": True}
+    try:
+        with session.request(method, url, allow_redirects=False, **asked) as response:
+            if session.aborted:  # headers that break off look whole
+                raise TimeoutError
+            content, complete = _content(response, limits)
         # an answer without a length looks complete when its connection is shut
         complete = complete and not session.aborted
-    text = content.decode(errors="replace")
-    return HttpAnswer(response.status_code, response.headers, text, complete)
+        text = content.decode(errors="replace")
+        return HttpAnswer(response.status_code, response.headers, text, complete)
+    except _NO_URL:
+        failure = DeliveryError(f"{name}: its URL cannot be used", permanent=True)
+    except (requests.RequestException, HTTPError, OSError, ValueError) as error:
+        in_time = f"no answer within {limits.seconds:g} s"
+        reason = why_failed(error, limits.connect_seconds, in_time)
+        reason = in_time if session.aborted else redact(reason, hidden)
+        failure = DeliveryError(f"{name}: {reason}", permanent=reason == REFUSED)
+    finally:
+        deadline.cancel()
+        session.close()
+    raise failure
 
 
 def _content(response: requests.Response, limits: Limits) -> tuple[bytes, bool]:
@@ -137,20 +158,6 @@ def _content(response: requests.Response, limits: Limits) -> tuple[bytes, bool]:
         return content[:most], len(content) <= most and not response.raw.length_remaining
     except (HTTPError, OSError, ValueError):
         return b"", False  # the status has come
-
-
-@contextmanager
-def _ending_session(seconds: float, allow_link_local: bool) -> Iterator[EndableSession]:
-    """A session whose exchange is ended after so many seconds, in whatever phase it is."""
-    session = EndableSession(_trusted(), allow_link_local=allow_link_local)
-    deadline = threading.Timer(seconds, session.abort)
-    deadline.daemon = True
-    deadline.start()
-    try:
-        yield session
-    finally:
-        deadline.cancel()
-        session.close()
 
 
 @cache

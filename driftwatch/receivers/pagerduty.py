@@ -19,8 +19,7 @@ from driftwatch.notify.advice import imperatives
 from driftwatch.notify.headline import complaints, where
 from driftwatch.notify.numbers import clean, cut
 from driftwatch.notify.page_values import Page, instant, public
-from driftwatch.receivers.answers import json_answer
-from driftwatch.receivers.http import Limits, post
+from driftwatch.receivers.http import JSON, Limits, post
 from driftwatch.receivers.sender import Message
 from driftwatch.settings.receivers.pagerduty import PagerdutyReceiver
 
@@ -55,23 +54,11 @@ class PagerdutySender:
 
         Raises DeliveryError: PagerDuty did not take it.
         """
-        failure = self._post(alert_event(message))
-        if failure is not None:
-            raise failure
-
-    def _post(self, event: dict[str, Any]) -> DeliveryError | None:
-        body = fitted({"routing_key": self.routing_key, **event})
-        headers = {"Content-Type": "application/json"}
+        body = fitted({"routing_key": self.routing_key, **alert_event(message)})
         url, hidden = self.base_url + ALERTS_PATH, (self.routing_key,)
-        answer = post(self.name, url, body, headers, _LIMITS, secrets=hidden)
-        if isinstance(answer, DeliveryError):
-            return answer
-        document = json_answer(self.name, answer, "PagerDuty")
-        if isinstance(document, DeliveryError):
-            return document
-        if document.get("status") != "success":
-            return DeliveryError(f"{self.name} answered, but took no event", permanent=False)
-        return None
+        answer = post(self.name, url, body, JSON, _LIMITS, secrets=hidden)
+        if answer.json(self.name, "PagerDuty").get("status") != "success":
+            raise DeliveryError(f"{self.name} answered, but took no event", permanent=False)
 
 
 def dedup_key(page: Page) -> str:

@@ -6,7 +6,6 @@ The jitter of a retry comes from the delivery's key, not from chance.
 from __future__ import annotations
 
 import hashlib
-import math
 from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -22,14 +21,9 @@ from driftwatch.settings.values import redact
 
 # a receiver that asks for longer is tried again after this long
 LONGEST_RETRY_AFTER_SECONDS = 3600.0
-
-FIRST_DELAY_SECONDS = 5.0
-LONGEST_DELAY_SECONDS = 300.0
-JITTER_RATIO = 0.2
-# 5 + 10 + ... + 160 s, then eleven times 300 s: 3,615 s, about an hour of trying
-MOST_ATTEMPTS = 18
-# so long after it was planned, so many attempts are enough
-LONGEST_WAIT, FEWEST_ATTEMPTS = timedelta(hours=1), 3
+FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS, JITTER_RATIO = 5.0, 300.0, 0.2
+# what no receiver took for a day is given up
+GIVEN_UP_AFTER = timedelta(hours=24)
 
 _TRANSIENT = frozenset((408, 425, 429))
 _ANSWER_LIMIT = 120
@@ -87,9 +81,8 @@ def refusal(
 ) -> DeliveryError | None:
     """What an HTTP answer means for the page; None where it was taken (2xx).
 
-    ``receiver``: name from the configuration; ``status``: HTTP status; ``headers``: of the answer;
-    names in any case; ``body``: of the answer, or its beginning: the receiver's own reason;
-    ``secrets``: texts that must not be in an error (URL, its path, a key).
+    ``headers``: names in any case; ``body``: of the answer, or its beginning: the receiver's own
+    reason; ``secrets``: texts that must not be in an error (URL, its path, a key).
     """
     if 200 <= status < 300:
         return None
@@ -99,11 +92,8 @@ def refusal(
     answer = cut(clean(redact(body.strip(), secrets)), _ANSWER_LIMIT)
     text = f"{receiver} answered {status}" + (f": {answer}" if answer else "")
     transient = status in _TRANSIENT or status >= 500
-    return DeliveryError(
-        text,
-        permanent=not transient,
-        retry_after_seconds=retry_after(headers) if transient else None,
-    )
+    wish = retry_after(headers) if transient else None
+    return DeliveryError(text, permanent=not transient, retry_after_seconds=wish)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -145,36 +135,24 @@ def next_attempt(
     attempts: int,
     now: datetime,
     key: str,
+    planned_at: datetime,
     retry_after_seconds: float | None = None,
-    planned_at: datetime | None = None,
 ) -> datetime | None:
-    """When to try again after a failed attempt.
+    """When to try again after a failed attempt; None: it is given up, a day after it was planned.
 
     The delay doubles from 5 s to 5 min and is spread by ±20 %, so that receivers that failed
     together are not asked together again. A ``Retry-After`` is waited out (at most an hour of
     it), never shortened.
 
-    ``attempts``: attempts made, the failed one included; at least 1; ``now``: when the last one
-    failed; ``key``: what to spread by, e.g. delivery id and receiver; ``retry_after_seconds``: what
-    the receiver asked for; None, NaN or negative is no wish; ``planned_at``: from when it could be
-    sent. Returns the time of the next attempt, or None when it is time to give up: after about an
-    hour, also where a long queue or ``Retry-After`` leaves room for few attempts.
+    ``attempts``: attempts made, the failed one included; ``now``: when that failed; ``key``: what
+    to spread by; ``planned_at``: from when it could be sent; ``retry_after_seconds``: what the
+    receiver asked for, at least 0.
     """
-    if attempts < 1:
-        raise ValueError(f"attempts counts the failed one, so it is at least 1, not {attempts}")
-    if attempts >= MOST_ATTEMPTS:
+    if now - planned_at >= GIVEN_UP_AFTER:
         return None
-    waited = planned_at is not None and now - planned_at >= LONGEST_WAIT
-    if waited and attempts >= FEWEST_ATTEMPTS:
-        return None
-    doublings = min(attempts - 1, 16)
-    delay = min(FIRST_DELAY_SECONDS * 2.0**doublings, LONGEST_DELAY_SECONDS)
-    delay *= 1.0 + JITTER_RATIO * (2.0 * _share(key, attempts) - 1.0)
-    if retry_after_seconds is not None and not math.isnan(retry_after_seconds):
-        delay = max(delay, min(retry_after_seconds, LONGEST_RETRY_AFTER_SECONDS))
-    return now + timedelta(seconds=delay)
-
-
-def _share(key: str, attempts: int) -> float:
     digest = hashlib.sha256(f"{key}#{attempts}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") / 2.0**64
+    share = int.from_bytes(digest[:8], "big") / 2.0**64
+    delay = min(FIRST_DELAY_SECONDS * 2.0 ** min(attempts - 1, 16), LONGEST_DELAY_SECONDS)
+    delay *= 1.0 + JITTER_RATIO * (2.0 * share - 1.0)
+    wish = min(retry_after_seconds or 0.0, LONGEST_RETRY_AFTER_SECONDS)
+    return now + timedelta(seconds=max(delay, wish))

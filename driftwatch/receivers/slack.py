@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import orjson
 
 from driftwatch.errors import DeliveryError
 from driftwatch.receivers.http import Limits, post
 from driftwatch.receivers.sender import Message, Sender
-from driftwatch.receivers.slack_api import SlackApi
+from driftwatch.receivers.slack_api import HEADERS, SlackApi
 from driftwatch.receivers.slack_app import SlackAppSender
 from driftwatch.receivers.slack_blocks import blocks, report_blocks
 from driftwatch.settings.receivers.slack import SlackReceiver
@@ -33,22 +32,12 @@ class SlackSender:
         Raises DeliveryError: Slack did not take it.
         """
         draw = blocks if message.kind == "incident" else report_blocks
-        failure = self._post(draw(message.payload))
-        if failure is not None:
-            # raised here, outside every handler: a library's error text holds the URL
-            raise failure
-
-    def _post(self, document: dict[str, Any]) -> DeliveryError | None:
-        headers = {"Content-Type": "application/json;charset=utf-8"}
-        body = orjson.dumps(document)
-        answer = post(self.name, self.url, body, headers, self.limits, self.allow_link_local)
-        if isinstance(answer, DeliveryError):
-            return answer
-        if answer.strip() != "ok":
+        body = orjson.dumps(draw(message.payload))
+        answer = post(self.name, self.url, body, HEADERS, self.limits, self.allow_link_local)
+        if answer.text.strip() != "ok":
             # a login page or a wrong address answers 200 too
             text = f"{self.name} answered 200, but not as Slack does"
-            return DeliveryError(text, permanent=True)
-        return None
+            raise DeliveryError(text, permanent=True)
 
 
 def sender_of(name: str, settings: SlackReceiver) -> Sender:

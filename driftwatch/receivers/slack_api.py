@@ -17,10 +17,11 @@ import orjson
 
 from driftwatch.errors import DeliveryError
 from driftwatch.notify.numbers import clean, cut
-from driftwatch.receivers.http import Limits, exchange, incomplete, post
-from driftwatch.receivers.sender import refusal, retry_after
+from driftwatch.receivers.http import JSON, Limits, post
+from driftwatch.receivers.sender import retry_after
 
 LIMITS = Limits(answer_bytes=1024 * 1024, whole=True)  # a page of conversations.history
+HEADERS = {"Content-Type": "application/json;charset=utf-8"}
 _RETRY_SECONDS = 30.0  # without a Retry-After, as Slack's own clients
 _LONGEST_CODE = 60
 # passes by itself; of the first three some of the work may be done
@@ -87,7 +88,7 @@ class SlackApi:
 
         Raises SlackRefusal: Slack answered that it is not ok; DeliveryError: there was no answer.
         """
-        return self._call(method, orjson.dumps(document), "application/json;charset=utf-8")
+        return self._call(method, orjson.dumps(document), HEADERS["Content-Type"])
 
     def ask(self, method: str, **arguments: str) -> dict[str, Any]:
         """Call a method that reads: these take forms. Raises as above."""
@@ -102,10 +103,7 @@ class SlackApi:
         if not self.is_slack(url):
             text = f"{self.name}: Slack named an address that is not its own; refused"
             raise DeliveryError(text, permanent=True)
-        headers = {"Content-Type": "application/json"}
-        answer = post(self.name, url, orjson.dumps(document), headers, secrets=(self.token,))
-        if isinstance(answer, DeliveryError):
-            raise answer
+        post(self.name, url, orjson.dumps(document), JSON, secrets=(self.token,))
 
     def is_slack(self, url: str) -> bool:
         """Whether an address is of the API's host, or below its domain, and as safe as that."""
@@ -121,29 +119,19 @@ class SlackApi:
 
     def _call(self, method: str, body: bytes, content_type: str) -> dict[str, Any]:
         headers = {"Content-Type": content_type, "Authorization": f"Bearer {self.token}"}
-        answer = exchange(self.name, urljoin(self.url, method), body, headers, self.limits)
-        # raised here, outside every handler: a library's error text holds addresses
-        if isinstance(answer, DeliveryError):
-            raise answer
-        document = _object(answer.text) if answer.status < 300 else None
-        if document is None:
-            failure = refusal(self.name, answer.status, answer.headers, answer.text, (self.token,))
-            if failure is None and not answer.complete:
-                failure = incomplete(self.name, answer)
+        url, hidden = urljoin(self.url, method), (self.token,)
+        answer = post(self.name, url, body, headers, self.limits, secrets=hidden)
+        try:
+            document = orjson.loads(answer.text)
+        except orjson.JSONDecodeError:
+            document = None
+        if not isinstance(document, dict) or "ok" not in document:
             # a login page or a wrong address answers 200 too
             text = f"{self.name} answered {answer.status} to {method}, but not as Slack does"
-            raise failure or DeliveryError(text, permanent=True)
+            raise DeliveryError(text, permanent=True)
         if document["ok"] is not True:
             refused = SlackRefusal(self.name, method, document)
             if refused.code in ("ratelimited", "rate_limited"):
                 refused.retry_after_seconds = retry_after(answer.headers) or _RETRY_SECONDS
             raise refused
         return document
-
-
-def _object(text: str) -> dict[str, Any] | None:
-    try:
-        document = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return None
-    return document if isinstance(document, dict) and "ok" in document else None

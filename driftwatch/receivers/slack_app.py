@@ -14,8 +14,7 @@ from driftwatch.errors import DeliveryError
 from driftwatch.notify.page_values import instant
 from driftwatch.receivers.sender import Conversation, Message
 from driftwatch.receivers.slack_api import MESSAGE_LOST, THREAD_LOST, SlackApi, SlackRefusal
-from driftwatch.receivers.slack_blocks import report_blocks
-from driftwatch.receivers.slack_text import mrkdwn
+from driftwatch.receivers.slack_blocks import mrkdwn, report_blocks
 from driftwatch.receivers.slack_thread import Note, note_of, standing, taker_after
 
 METADATA = "driftwatch_incident"

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from slack_sdk.models.blocks import ActionsBlock, ButtonElement, ContextBlock, SectionBlock
+from slack_sdk.models.blocks import (
+    ActionsBlock,
+    ButtonElement,
+    ContextBlock,
+    MarkdownTextObject,
+    PlainTextObject,
+    SectionBlock,
+)
 
 from driftwatch.notify.body import lines
 from driftwatch.notify.headline import marked
 from driftwatch.notify.numbers import clean, cut, moment
 from driftwatch.notify.page_values import Line, Page, evaluated
-from driftwatch.receivers.slack_text import escape, harmless, mrkdwn, top
 
 BODY_LIMIT = 900
 # of a weekly report; Slack takes 3,000 characters in a section
@@ -20,7 +27,35 @@ _REPORT_LIMIT, _REPORT_LINE_LIMIT, _TITLE_LIMIT = 2900, 300, 150
 _COMMAND_LIMIT, _URL_LIMIT = 300, 3000
 _LINKS = (("driftwatch", "Open"), ("runbook", "Runbook"))
 
+# Slack's signs of formatting, by look-alikes: a label must not make bold what follows it. An
+# underscore inside a word formats nothing and stays.
+_LOOK_ALIKE = str.maketrans({"*": "∗", "~": "∼", "`": "ˋ"})
+_OUTER_UNDERSCORE = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
+
 Button = tuple[str, str]  # action id and word
+
+
+def escape(text: str) -> str:
+    """``& < >`` as Slack wants them: a label can neither mention nor link.
+
+    >>> escape("<!channel> & co")
+    '&lt;!channel&gt; &amp; co'
+    """
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def harmless(text: str) -> str:
+    """Escaped, and without a sign that would format the text around it.
+
+    >>> harmless("*a* max_num_seqs _b_")
+    '∗a∗ max_num_seqs ˍbˍ'
+    """
+    return escape(_OUTER_UNDERSCORE.sub("ˍ", text.translate(_LOOK_ALIKE)))
+
+
+def mrkdwn(text: str) -> MarkdownTextObject:
+    """A text with our own formatting; ``verbatim``: names and addresses in labels stay text."""
+    return MarkdownTextObject(text=text, verbatim=True)
 
 
 def blocks(page: Page) -> dict[str, Any]:
@@ -36,10 +71,14 @@ def message_of_line(line: str, parts: Sequence[Any]) -> dict[str, Any]:
     """A message under its first line, which is its preview too; nothing in it unfurls."""
     return {
         "text": harmless(line),
-        "blocks": [part.to_dict() for part in (top(escape(line)), *parts)],
+        "blocks": [part.to_dict() for part in (_top(line), *parts)],
         "unfurl_links": False,
         "unfurl_media": False,
     }
+
+
+def _top(line: str) -> SectionBlock:
+    return SectionBlock(text=PlainTextObject(text=escape(line), emoji=True))
 
 
 def body_parts(page: Page) -> list[Any]:

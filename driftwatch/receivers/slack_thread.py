@@ -17,10 +17,10 @@ from driftwatch.receivers.slack_blocks import (
     body_parts,
     button_parts,
     command_parts,
+    harmless,
     message_of_line,
     slack_time,
 )
-from driftwatch.receivers.slack_text import harmless
 
 ACKNOWLEDGE, SILENCE = "acknowledge", "silence_2h"
 USEFUL, NOT_USEFUL = "useful", "not_useful"

@@ -12,7 +12,6 @@ from typing import Any
 import orjson
 
 from driftwatch.clock import SystemClock
-from driftwatch.errors import DeliveryError
 from driftwatch.notify.page_values import public
 from driftwatch.receivers.alerts import (
     conversation_of,
@@ -20,12 +19,11 @@ from driftwatch.receivers.alerts import (
     left_behind,
     webhook_document,
 )
-from driftwatch.receivers.http import LIMITS, Limits, post
+from driftwatch.receivers.http import JSON, LIMITS, Limits, post
 from driftwatch.receivers.sender import Conversation, Message
 from driftwatch.settings.receivers.webhook import WebhookReceiver
 
-# over time and body: who checks it knows how old the message is. The one over the body alone stays
-# for receivers of release 0.6, which would refuse every page without it.
+# over time and body: who checks it knows how old the message is
 TIMED_SIGNATURE_HEADER = "X-Driftwatch-Timed-Signature"
 TIMESTAMP_HEADER = "X-Driftwatch-Timestamp"
 SIGNATURE_HEADER = "X-Driftwatch-Signature"
@@ -53,33 +51,24 @@ class WebhookSender:
         """
         page, key = message.payload, message.idempotency_key
         if not self.as_alertmanager:
-            failure, state = self._post(public(page), key), None
-        else:
-            labels, failure = labels_of(page), None
-            if (before := left_behind(message.conversation, labels)) is not None:
-                failure = self._post(webhook_document(page, self.name, before), f"{key}-labels")
-            failure = failure or self._post(webhook_document(page, self.name), key)
-            state = conversation_of(labels)
-        if failure is not None:
-            # raised here, outside every handler: a library's error text holds the URL
-            raise failure
-        return state
+            self._post(public(page), key)
+            return None
+        labels = labels_of(page)
+        if (before := left_behind(message.conversation, labels)) is not None:
+            self._post(webhook_document(page, self.name, before), f"{key}-labels")
+        self._post(webhook_document(page, self.name), key)
+        return conversation_of(labels)
 
-    def _post(self, document: Mapping[str, Any], idempotency_key: str) -> DeliveryError | None:
-        body = orjson.dumps(document)
-        headers = {
-            "Content-Type": "application/json",
-            IDEMPOTENCY_HEADER: idempotency_key,
-        }
-        key: tuple[str, ...] = ()
+    def _post(self, document: Mapping[str, Any], idempotency_key: str) -> None:
+        body, key = orjson.dumps(document), ""
+        headers = {**JSON, IDEMPOTENCY_HEADER: idempotency_key}
         if self.secret is not None:
             at = str(int(self.now().timestamp()))
             headers[TIMESTAMP_HEADER] = at
             headers[TIMED_SIGNATURE_HEADER] = signature(at.encode() + b"." + body, self.secret)
             headers[SIGNATURE_HEADER] = signature(body, self.secret)
-            key = (self.secret.decode(errors="replace"),)
-        answer = post(self.name, self.url, body, headers, self.limits, self.allow_link_local, key)
-        return answer if isinstance(answer, DeliveryError) else None
+            key = self.secret.decode(errors="replace")
+        post(self.name, self.url, body, headers, self.limits, self.allow_link_local, (key,))
 
 
 def signature(content: bytes, secret: bytes) -> str:

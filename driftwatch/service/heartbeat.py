@@ -20,7 +20,7 @@ from prometheus_client import Counter, Gauge
 
 from driftwatch.clock import Clock
 from driftwatch.errors import ConfigError, DeliveryError
-from driftwatch.receivers.http import post
+from driftwatch.receivers.http import JSON, post
 from driftwatch.service.batches import unwatched
 from driftwatch.service.source_threads import Gathered
 from driftwatch.settings.heartbeat import HeartbeatSettings
@@ -41,16 +41,17 @@ class Ping:
     allow_link_local: bool = False
     name: str = "url"
 
-    def send(self, now: datetime, every: timedelta) -> DeliveryError | None:
-        """Ask for the URL."""
+    def send(self, now: datetime, every: timedelta) -> None:
+        """Ask for the URL.
+
+        Raises DeliveryError: it did not answer so, or the URL cannot be read.
+        """
         try:
             url = self.read_url()
         except ConfigError as error:
-            return DeliveryError(f"heartbeat: {error.problems[0].message}", permanent=True)
-        answer = post(
-            "heartbeat", url, b"", {}, method="GET", allow_link_local=self.allow_link_local
-        )
-        return answer if isinstance(answer, DeliveryError) else None
+            problem = error.problems[0].message
+            raise DeliveryError(f"heartbeat: {problem}", permanent=True) from None
+        post("heartbeat", url, b"", {}, method="GET", allow_link_local=self.allow_link_local)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +63,11 @@ class Watchdog:
     allow_link_local: bool = False
     name: str = "alertmanager"
 
-    def send(self, now: datetime, every: timedelta) -> DeliveryError | None:
-        """Post the alert with a later end."""
+    def send(self, now: datetime, every: timedelta) -> None:
+        """Post the alert with a later end.
+
+        Raises DeliveryError: it was not taken.
+        """
         alert = {
             "labels": {**self.labels, "alertname": ALERT, "severity": "heartbeat"},
             "annotations": {
@@ -73,14 +77,8 @@ class Watchdog:
             "startsAt": now.isoformat(),  # Alertmanager keeps the earliest
             "endsAt": (now + MISSED * every).isoformat(),
         }
-        answer = post(
-            "heartbeat",
-            f"{self.url.rstrip('/')}/api/v2/alerts",
-            orjson.dumps([alert]),
-            {"Content-Type": "application/json"},
-            allow_link_local=self.allow_link_local,
-        )
-        return answer if isinstance(answer, DeliveryError) else None
+        url, body = f"{self.url.rstrip('/')}/api/v2/alerts", orjson.dumps([alert])
+        post("heartbeat", url, body, JSON, allow_link_local=self.allow_link_local)
 
 
 Target = Ping | Watchdog  # who hears the heartbeat
@@ -182,27 +180,23 @@ class Heartbeat:
 
     def _send_due(self) -> None:
         for target in self._targets:
-            began = time.monotonic()
-            if not due(self._taken_at.get(target.name), began, self._every_seconds):
+            began, name = time.monotonic(), target.name
+            if not due(self._taken_at.get(name), began, self._every_seconds):
                 continue
             try:
-                failure = target.send(self._clock.now(), timedelta(seconds=self._every_seconds))
+                target.send(self._clock.now(), timedelta(seconds=self._every_seconds))
             except Exception as error:  # noqa: BLE001 - the next one may be taken
-                failure = DeliveryError(f"{type(error).__name__}: {error}", permanent=False)
-            self._note(target.name, failure, began)
-
-    def _note(self, name: str, failure: DeliveryError | None, began: float) -> None:
-        if failure is None:
+                reason = str(error) if isinstance(error, DeliveryError) else repr(error)
+                self._counts.labels(name, "failed").inc()
+                if self._failing.get(name) != reason:
+                    self._log.warning("heartbeat not taken", to=name, reason=reason)
+                self._failing[name] = reason
+                continue
             self._taken_at[name] = began
             self._counts.labels(name, "sent").inc()
             self._succeeded.labels(name).set(self._clock.now().timestamp())
             if self._failing.pop(name, None) is not None:
                 self._log.info("heartbeat taken again", to=name)
-            return
-        self._counts.labels(name, "failed").inc()
-        if self._failing.get(name) != failure.message:
-            self._log.warning("heartbeat not taken", to=name, reason=failure.message)
-        self._failing[name] = failure.message
 
 
 def due(taken_at: float | None, now: float, every_seconds: float) -> bool:

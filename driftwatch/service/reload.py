@@ -6,7 +6,7 @@ Nothing is taken that does not parse, and nothing while a tick is under way
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,28 +58,25 @@ class Reload:
 
     def reload(self) -> None:
         """Read everything anew, and take it unless there is a problem."""
-        settings = self._started
+        rules = self._started.rules.files
         try:
             settings = load_settings(self._config)
+            rules = settings.rules.files
             plan, receivers = plan_of_settings(settings), receivers_of(settings)
-        except DriftwatchError as error:
-            self._refuse(self._problems(error, settings))
+        except ConfigError as error:
+            # those of the configuration, and those of its rules, which were not read then
+            of_files = {problem.path for problem in error.problems}
+            others = (p for p in read_rulebook(rules).problems if p.path not in of_files)
+            self._refuse(one for one in (*error.problems, *others) if one.severity == "error")
         except Exception as error:  # noqa: BLE001 - whatever a file does, the service watches on
-            self._refuse([_whole(self._config, f"{type(error).__name__}: {error}")])
+            kind = "" if isinstance(error, DriftwatchError) else f"{type(error).__name__}: "
+            self._refuse([Problem(str(self._config), None, None, "unreadable", f"{kind}{error}")])
         else:
             self._adopt(plan, receivers)
             self._note(plan, settings)
 
-    def _problems(self, error: DriftwatchError, settings: Settings) -> Sequence[Problem]:
-        """Those of the configuration, and those of its rules, which were not read then."""
-        if not isinstance(error, ConfigError):
-            return (_whole(self._config, str(error)),)
-        of_files = {problem.path for problem in error.problems}
-        others = read_rulebook(settings.rules.files).problems
-        return (*error.problems, *(p for p in others if p.path not in of_files))
-
-    def _refuse(self, problems: Sequence[Problem]) -> None:
-        errors = [problem for problem in problems if problem.severity == "error"]
+    def _refuse(self, problems: Iterable[Problem]) -> None:
+        errors = list(problems)
         for problem in errors:
             self._log.error("refused", **_words(problem))
         self._log.error("not reloaded: what is in force stays", problems=len(errors))
@@ -87,15 +84,9 @@ class Reload:
 
     def _note(self, plan: Plan, settings: Settings) -> None:
         before, after = ({rule.id for rule in one.rules} for one in (self._plan, plan))
-        facts = {
-            "added": _listed(sorted(after - before)),
-            "removed": _listed(sorted(before - after)),
-        }
-        self._log.info(
-            "reloaded",
-            rules=len(plan.enabled),
-            **{name: text for name, text in facts.items() if text},
-        )
+        facts = {"added": _listed(after - before), "removed": _listed(before - after)}
+        named = {name: text for name, text in facts.items() if text}
+        self._log.info("reloaded", rules=len(plan.enabled), **named)
         for key in AT_START:
             if getattr(settings, key) != getattr(self._started, key):
                 self._log.warning("needs a restart", key=key)
@@ -114,11 +105,6 @@ def _words(problem: Problem) -> dict[str, str]:
     return {name: text for name, text in facts.items() if text}
 
 
-def _whole(path: Path, message: str) -> Problem:
-    return Problem(str(path), None, None, "unreadable", message)
-
-
-def _listed(names: Iterable[str]) -> str:
-    every = list(names)
-    more = f" and {len(every) - 10} more" if len(every) > 10 else ""
-    return ", ".join(every[:10]) + more
+def _listed(names: Collection[str]) -> str:
+    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+    return ", ".join(sorted(names)[:10]) + more

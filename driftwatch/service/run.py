@@ -27,10 +27,9 @@ from driftwatch.pipeline.stored_state import evaluated_until
 from driftwatch.service.batches import UNWATCHED, Batches, merge, merge_states, unwatched
 from driftwatch.service.heartbeat import Answering, Heartbeat, Target, why_withheld
 from driftwatch.service.live_sources import HeldSource, held
-from driftwatch.service.outbox import Outbox
+from driftwatch.service.outbox import Attempt, Outbox
 from driftwatch.service.own_metrics import OwnMetrics
 from driftwatch.service.planning import plan_actions
-from driftwatch.service.receiver_queue import Attempt
 from driftwatch.service.receivers import Receiver
 from driftwatch.service.report_schedule import SETTLED_MINUTE, Schedule, make_due
 from driftwatch.service.slack_actions import SlackActions
@@ -41,10 +40,9 @@ from driftwatch.store.store import Store
 
 _ACTIONS_SECONDS = 1.0
 _PRUNE_SECONDS = 3600.0
-# Raw scrapes and GPU readings; what is not evaluated yet stays.
+# GPU readings; what is not evaluated yet stays.
 SCRAPES_KEPT = timedelta(hours=1)
 # Resolved incidents are kept as long as the longest look back that reports take.
-SCRAPES_KEPT = timedelta(hours=1)
 _INCIDENTS_KEPT = timedelta(days=400)
 # What receivers were sent can be looked up for so long; that they were, as long as incidents.
 _PAYLOADS_KEPT = timedelta(days=7)
@@ -163,6 +161,7 @@ class Service:
                 errors.append(error)
             else:
                 ticked += [] if one is None else [one]
+        self.outbox.give_up_strangers()
         self.outbox.wake()
         outcome = merge([one.outcome for one in ticked])
         if ticked:

@@ -52,21 +52,14 @@ class SlackActions:
     def start(self, receivers: Iterable[Receiver]) -> None:
         """Connect every app that has an app token."""
         self._is_started = True
-        self._connect(apps_of(receivers))
+        self.adopt(receivers)
 
     def adopt(self, receivers: Iterable[Receiver]) -> None:
         """Connect anew where the configuration of an app is another one; before a start nothing."""
         apps = apps_of(receivers)
-        if self._is_started and apps != self._apps:
-            self._disconnect()
-            self._connect(apps)
-
-    def stop(self) -> None:
-        """Finish every click that was acknowledged, and disconnect."""
-        self._is_started = False
+        if not self._is_started or apps == self._apps:
+            return
         self._disconnect()
-
-    def _connect(self, apps: list[_App]) -> None:
         self._apps = apps
         for app in apps:
             clicks = SlackClicks(app, self._store, self._now, self._metrics.slack_clicks)
@@ -75,10 +68,15 @@ class SlackActions:
                 self._metrics.slack_connected.labels(name).set_function(connection.is_connected)
             self._connections.append(connection)
 
+    def stop(self) -> None:
+        """Finish every click that was acknowledged, and disconnect."""
+        self._is_started = False
+        self._disconnect()
+
     def _disconnect(self) -> None:
         for connection in self._connections:
             connection.close()
-        self._connections = []
+        self._apps, self._connections = [], []
         self._metrics.slack_connected.clear()
 
 

@@ -1,4 +1,7 @@
-"""A click on a Slack message → what is written down, once, and an answer to who clicked."""
+"""A click on a Slack message → what is written down, once, and an answer to who clicked.
+
+The outbox tells every receiver of an acknowledgement, this one too, within a second or two.
+"""
 
 from __future__ import annotations
 
@@ -12,27 +15,18 @@ import structlog
 from prometheus_client import Counter
 
 from driftwatch.errors import DeliveryError, StoreError, UsageError
-from driftwatch.incidents.actions import KeptAction
 from driftwatch.incidents.silence import silencing
 from driftwatch.notify.numbers import clean, cut, moment
 from driftwatch.receivers.slack import app_of
 from driftwatch.receivers.slack_api import SlackApi
-from driftwatch.receivers.slack_text import harmless
-from driftwatch.receivers.slack_thread import (
-    ACKNOWLEDGE,
-    NOT_USEFUL,
-    SILENCE,
-    USEFUL,
-    Taker,
-    standing,
-)
+from driftwatch.receivers.slack_blocks import harmless
+from driftwatch.receivers.slack_thread import ACKNOWLEDGE, NOT_USEFUL, SILENCE, USEFUL
 from driftwatch.settings.receivers.slack import SlackReceiver
 from driftwatch.store.store import Store
 
 # as old as Slack lets a signed request be
 STALE_AFTER = timedelta(minutes=5)
 SILENCED_FOR = timedelta(hours=2)
-_DONE_BEFORE = "this click was done before"
 _MARKS = {USEFUL: "useful", NOT_USEFUL: "not useful"}
 
 
@@ -83,7 +77,7 @@ def click_of(payload: Mapping[str, Any]) -> Click | None:
 
 
 class SlackClicks:
-    """Handles the clicks of one app.
+    """Handles the clicks of one app, one at a time.
 
     Args:
         app: receiver name → its settings.
@@ -114,22 +108,27 @@ class SlackClicks:
             self._log.warning("click refused", reason="no receiver has this channel any more")
             return
         api = app_of(receiver, settings)
-        result, reason = "refused", ""
-        answer: str | None
+        result, reason, answer = "refused", "", self._refusal(settings, click)
         try:
             if self._store.is_request_done(click.request_id):
-                self._tell(receiver, click, "again")
-                return
-            answer = self._refusal(settings, click)
-            if answer is None:
+                result, answer = "again", None
+            elif answer is None:
                 answer = self._act(api, receiver, click)
                 result = "done"
         except UsageError as error:
             answer = reason = error.message
-        except (StoreError, DeliveryError) as error:
+        except StoreError as error:
             result, reason = "failed", error.message
             answer = f"driftwatch could not do it ({error.message}); the commands work"
-        self._tell(receiver, click, result, reason)
+        self._counts.labels(receiver, result).inc()
+        self._log.info(
+            f"click {result}",
+            receiver=receiver,
+            action=click.action,
+            user=click.user,
+            id=clean(click.incident_id[:12]),
+            **({"reason": reason} if reason else {}),
+        )
         if answer:
             self._answer(api, click, answer)
 
@@ -141,92 +140,30 @@ class SlackClicks:
         return None
 
     def _act(self, api: SlackApi, receiver: str, click: Click) -> str | None:
-        """Do it; returns what who clicked is told, None where the message shows it."""
-        by, now = _name(api, click), self._now()
+        """Do it; returns what who clicked is told, None where a message shows it."""
+        by, now, store = _name(api, click), self._now(), self._store
+        via = {"via": receiver, "request_id": click.request_id}
         if click.action == ACKNOWLEDGE:
-            return self._acknowledge(api, receiver, click, by, now)
-        if click.action == SILENCE:
-            return self._silence(api, receiver, click, by)
-        return self._mark(receiver, click, by, now)
-
-    def _mark(self, receiver: str, click: Click, by: str, now: datetime) -> str:
-        mark = _MARKS[click.action]
-        with self._store.one_transaction():
-            if self._store.is_request_done(click.request_id):
-                return _DONE_BEFORE
-            done = self._store.mark(click.incident_id, mark, by=by, at=now)
-            self._keep("mark", receiver, click, by, now, done.incident_id, mark)
-        undo = f"driftwatch mark {done.incident_id} --undo"
-        return f"marked {mark}; {undo} takes it back"
-
-    def _keep(
-        self,
-        action: KeptAction,
-        receiver: str,
-        click: Click,
-        by: str,
-        now: datetime,
-        incident_id: str,
-        subject: str,
-    ) -> None:
-        self._store.note_action(
-            action,
-            by,
-            now,
-            incident_id=incident_id,
-            subject=subject,
-            via=receiver,
-            request_id=click.request_id,
-        )
-
-    def _acknowledge(
-        self, api: SlackApi, receiver: str, click: Click, by: str, now: datetime
-    ) -> str | None:
-        result = self._store.acknowledge(
-            click.incident_id, by, now, via=receiver, request_id=click.request_id
-        )
-        incident = result.incident
-        at = incident.acknowledged_at or now
-        if not result.is_new and result.action is None:
-            return f"{incident.acknowledged_by} took it at {moment(at, now.date())}"
-        taker = Taker(incident.acknowledged_by or by, at)
-        document = standing(incident.page or {}, taker, clicks=True, value=incident.id)
-        try:
-            # at once; the outbox tells every receiver, this one too
-            where = {"channel": click.channel, "ts": click.ts}
-            edited = {name: document[name] for name in ("text", "blocks")}
-            api.call("chat.update", {**where, **edited})
-            now_is = self._store.incident(incident.id)
-            if now_is.state == "resolved":
-                # its resolve may have been sent while this was on its way: that is the last word
-                over = standing(now_is.page or {}, None, clicks=True, value=incident.id)
-                api.call("chat.update", {**where, **{n: over[n] for n in ("text", "blocks")}})
-        except DeliveryError:
-            return f"{taker.by} took it; the message changes in a moment"
-        return None
-
-    def _silence(self, api: SlackApi, receiver: str, click: Click, by: str) -> str | None:
-        incident = self._store.incident(click.incident_id)
+            taken = store.acknowledge(click.incident_id, by, now, **via)
+            if taken.is_new or taken.action is not None:
+                return None
+            at = moment(taken.incident.acknowledged_at or now, now.date())
+            return f"{taken.incident.acknowledged_by} took it at {at}"
+        if click.action in _MARKS:
+            mark = _MARKS[click.action]
+            with store.one_transaction():
+                id_ = store.mark(click.incident_id, mark, by=by, at=now).incident_id
+                store.note_action("mark", by, now, incident_id=id_, subject=mark, **via)
+            return f"marked {mark}; driftwatch mark {id_} --undo takes it back"
+        incident = store.incident(click.incident_id)
         if incident.state == "resolved":
             return f"incident {incident.id} is already resolved: there is nothing to silence"
-        matchers, until = silencing(incident), click.at + SILENCED_FOR
         # of the click's own time: the same click is the same silence
-        with self._store.one_transaction():
-            if self._store.is_request_done(click.request_id):
-                return _DONE_BEFORE
-            silence = self._store.add_silence(
-                matchers, until=until, by=by, at=click.at, comment="Slack button"
-            )
-            self._keep("silence", receiver, click, by, click.at, incident.id, silence.id)
-        what = " ".join(matcher.text for matcher in matchers)
-        end = moment(silence.until, click.at.date())
-        text = f"*Silenced* by {harmless(by)} until {end}: {harmless(clean(what))}"
-        try:
-            place = {"channel": click.channel, "thread_ts": click.ts}
-            api.call("chat.postMessage", {**place, "text": text})
-        except DeliveryError:
-            return f"silenced until {end}"
-        return None
+        matchers, at, until = silencing(incident), click.at, click.at + SILENCED_FOR
+        with store.one_transaction():
+            one = store.add_silence(matchers, until=until, by=by, at=at, comment="Slack button")
+            store.note_action("silence", by, at, incident_id=incident.id, subject=one.id, **via)
+        return _tell_thread(api, click, by, " ".join(matcher.text for matcher in matchers))
 
     def _answer(self, api: SlackApi, click: Click, text: str) -> None:
         document = {
@@ -239,16 +176,17 @@ class SlackClicks:
         except DeliveryError as error:
             self._log.warning("click not answered", reason=error.message)
 
-    def _tell(self, receiver: str, click: Click, result: str, reason: str = "") -> None:
-        self._counts.labels(receiver, result).inc()
-        self._log.info(
-            f"click {result}",
-            receiver=receiver,
-            action=click.action,
-            user=click.user,
-            id=clean(click.incident_id[:12]),
-            **({"reason": reason} if reason else {}),
-        )
+
+def _tell_thread(api: SlackApi, click: Click, by: str, what: str) -> str | None:
+    """Say in the thread what is silenced; where that fails, what who clicked is told."""
+    end = moment(click.at + SILENCED_FOR, click.at.date())
+    text = f"*Silenced* by {harmless(by)} until {end}: {harmless(clean(what))}"
+    try:
+        place = {"channel": click.channel, "thread_ts": click.ts}
+        api.call("chat.postMessage", {**place, "text": text})
+    except DeliveryError:
+        return f"silenced until {end}"
+    return None
 
 
 def _name(api: SlackApi, click: Click) -> str:

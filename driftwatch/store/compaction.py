@@ -17,7 +17,7 @@ from sqlalchemy import Connection, delete, func, select
 
 from driftwatch.store.database import Database, of_batch
 from driftwatch.store.frames import decode, pack
-from driftwatch.store.minute_columns import SIGNIFICANT_BITS, STORED_SCHEMA, rolled_up
+from driftwatch.store.minute_columns import STORED_SCHEMA, rolled_up
 from driftwatch.store.minutes import (
     DAY,
     HOUR,
@@ -179,4 +179,4 @@ def _result(job: Job, frames: Mapping[int, bytes]) -> list[tuple[pl.DataFrame, b
     else:
         rows = rolled_up(rows.sort("instance", "engine", "end"), job.seconds)
     most = _PACKED_ROWS if job.seconds == MINUTE else _ROLLED_UP_ROWS
-    return [(part, pack(part, SIGNIFICANT_BITS)) for part in parts(rows, most)]
+    return [(part, pack(part)) for part in parts(rows, most)]

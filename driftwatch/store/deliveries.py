@@ -8,30 +8,129 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, case, delete, func, insert, select, update
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Connection,
+    Select,
+    Update,
+    bindparam,
+    case,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
 
 from driftwatch.documents import to_json
 from driftwatch.incidents.delivery import AttemptResult, Backlog, Delivery, PlannedDelivery
+from driftwatch.incidents.outbox_history import OutboxRecord
 from driftwatch.store.database import Database, chunks, repeated_after_conflict
-from driftwatch.store.delivery_queries import (
-    CONVERSATION,
-    DELIVERIES,
-    FAILED,
-    NEXT,
-    NEXT_ATTEMPT_AT,
-    SENT,
-)
 from driftwatch.store.tables import conversations, deliveries, incidents, payloads, reports
-from driftwatch.store.withdrawals import (
-    NEVER_TAKEN,
-    pending_or_withdrawn,
-    settle_overtaken,
-    withdraw,
-    withdraw_superseded,
-)
 
 # a time that is so far ahead was written by another clock than this one
 CLOCK_STEP = timedelta(minutes=1)
+# what a resolve says as well: that it fired, and what people did until then
+_SUPERSEDED = ("firing", "advised", "acknowledged", "unacknowledged")
+_RESOLVED_FIRST = "withdrawn: the incident resolved before the receiver took this"
+_NEVER_TAKEN = "withdrawn: the receiver never took the page that this follows"
+_FIRES_AGAIN = "withdrawn: the same alert fired again before the receiver took this"
+# a page that its receiver has not been sent after so long is not sent beside its resolve
+STALE = timedelta(minutes=15)
+
+# Statements are built once: to build one costs more than to run it.
+_table = deliveries.c
+
+
+def _waits() -> ColumnElement[bool]:
+    """Whether an earlier delivery about the same incident to the same receiver is pending."""
+    earlier = deliveries.alias()
+    return (
+        select(earlier.c.id)
+        .where(
+            earlier.c.incident_id == _table.incident_id,
+            earlier.c.receiver == _table.receiver,
+            earlier.c.status == "pending",
+            earlier.c.id < _table.id,
+        )
+        .exists()
+    )
+
+
+# deliveries as ``Delivery`` has them; what is pending has its payload
+DELIVERIES = select(
+    *(column for column in _table if column is not _table.payload_id),
+    payloads.c.document.label("payload"),
+).outerjoin_from(deliveries, payloads)
+# of one receiver: pending, and its turn
+_OWN = DELIVERIES.where(
+    _table.status == "pending", ~_waits(), _table.receiver == bindparam("receiver")
+)
+_BY_TIME = (_table.next_attempt_at, _table.id)
+_LATER: BindParameter[Any] = bindparam("later")
+# The next one, from the first of these that has one.
+_NEXT: tuple[Select[Any], ...] = (
+    _OWN.where(_table.attempts == 0).order_by(_table.id).limit(1),
+    _OWN.where(_table.next_attempt_at <= bindparam("due_by")).order_by(*_BY_TIME).limit(1),
+    _OWN.where(_table.next_attempt_at > _LATER, _table.last_attempt_at > _LATER)
+    .order_by(*_BY_TIME)
+    .limit(1),
+)
+_NEXT_ATTEMPT_AT = select(func.min(_table.next_attempt_at)).where(
+    _table.receiver == bindparam("receiver"), _table.status == "pending", ~_waits()
+)
+_CONVERSATION = select(conversations.c.document).where(
+    conversations.c.incident_id == bindparam("incident_id"),
+    conversations.c.receiver == bindparam("receiver"),
+)
+
+
+def _attempted(*statuses: str, **values: object) -> Update:
+    return (
+        update(deliveries)
+        .where(_table.id == bindparam("b_id"), _table.status.in_(statuses))
+        .values(attempts=_table.attempts + 1, last_attempt_at=bindparam("b_at"), **values)
+    )
+
+
+# one that was withdrawn or given up while it was on its way was sent all the same
+_SENT = _attempted(
+    *("pending", "withdrawn", "dead"),
+    status="sent",
+    next_attempt_at=None,
+    last_error=None,
+    sent_at=bindparam("b_at"),
+)
+_FAILED = _attempted(
+    "pending",
+    status=bindparam("b_status"),
+    next_attempt_at=bindparam("b_next"),
+    last_error=bindparam("b_error"),
+)
+
+
+def _records() -> Select[Any]:
+    """What the planner needs to know of what was sent: no payload."""
+    # max() of a coalesce loses the column's type, which gives SQLite's text its zone back
+    sent_at, planned_at = func.max(_table.sent_at), func.max(_table.planned_at)
+    group = (_table.subject, _table.receiver, _table.event)
+    return (
+        select(
+            *group,
+            func.max(_table.number).label("number"),
+            func.min(_table.planned_at).label("first_at"),
+            planned_at.label("planned_at"),
+            case((sent_at > planned_at, sent_at), else_=planned_at).label("last_at"),
+            func.max(case((_table.status == "pending", 1), else_=0)).label("is_pending"),
+            func.min(case((_table.status == "dead", 1), else_=0)).label("is_dead"),
+        )
+        .join(incidents, incidents.c.id == _table.incident_id)
+        .group_by(*group)
+    )
+
+
+_RECORDS = _records()
 
 
 class Deliveries(Database):
@@ -48,7 +147,7 @@ class Deliveries(Database):
         later = (due_by if now is None else now) + CLOCK_STEP
         bound = {"receiver": receiver, "due_by": due_by, "later": later}
         with self._reading() as connection:
-            for query in NEXT:
+            for query in _NEXT:
                 row = connection.execute(query, bound).mappings().first()
                 if row is not None:
                     return _delivery(row)
@@ -56,7 +155,7 @@ class Deliveries(Database):
 
     def next_attempt_at(self, receiver: str) -> datetime | None:
         """When the next delivery to a receiver is due; None: none is pending."""
-        at: datetime | None = self._scalar(NEXT_ATTEMPT_AT, receiver=receiver)
+        at: datetime | None = self._scalar(_NEXT_ATTEMPT_AT, receiver=receiver)
         return at
 
     @repeated_after_conflict
@@ -75,6 +174,31 @@ class Deliveries(Database):
         """The receivers, configured or not, that a delivery waits for."""
         query = select(deliveries.c.receiver).where(deliveries.c.status == "pending").distinct()
         return frozenset(row["receiver"] for row in self._all(query))
+
+    @repeated_after_conflict
+    def give_up_strangers(self, receivers: Collection[str], at: datetime) -> dict[str, int]:
+        """Give up what waits for others than these; receiver → how many deliveries."""
+        strangers = self.waiting_receivers().difference(receivers)
+        given_up = {}
+        for name in sorted(strangers):
+            error = f"the configuration has no receiver {name!r} any more"
+            values = {"status": "dead", "next_attempt_at": None, "last_attempt_at": at}
+            query = update(deliveries).where(_table.receiver == name, _table.status == "pending")
+            with self._writing() as connection:
+                done = connection.execute(query.values(**values, last_error=error))
+            given_up[name] = done.rowcount
+        return given_up
+
+    def outbox_records(self, also: Iterable[str] = ()) -> list[OutboxRecord]:
+        """What the outbox holds of open incidents, and of the incidents in ``also``."""
+        is_over = incidents.c.state == "resolved"
+        others = (_RECORDS.where(is_over, incidents.c.id.in_(ids)) for ids in chunks(sorted(also)))
+        flags = ("is_pending", "is_dead")
+        return [
+            OutboxRecord(**{**row, **{name: bool(row[name]) for name in flags}})
+            for query in (_RECORDS.where(~is_over), *others)
+            for row in self._all(query)
+        ]
 
     def backlog(self, dead_since: datetime) -> dict[str, Backlog]:
         """What each receiver has not taken; ``dead_since``: from when given-up ones count."""
@@ -118,7 +242,7 @@ class Deliveries(Database):
     def conversation(self, delivery: Delivery) -> dict[str, str] | None:
         """What the receiver calls its message about the delivery's incident; None before one."""
         bound = {"incident_id": delivery.incident_id, "receiver": delivery.receiver}
-        document = self._scalar(CONVERSATION, **bound)
+        document = self._scalar(_CONVERSATION, **bound)
         return None if document is None else dict(json.loads(document))
 
     @repeated_after_conflict
@@ -215,14 +339,92 @@ def write_deliveries(
             "payload_id": payload_id,
             "planned_at": one.planned_at,
             "attempts": 0,
-            **pending_or_withdrawn(one, over),
+            **_pending_or_withdrawn(one, over),
         }
         for one, payload_id in zip(written, payload_ids, strict=True)
     ]
-    withdraw_superseded(connection, over)
-    settle_overtaken(connection, written, by_labels)
+    _withdraw_superseded(connection, over)
+    _settle_overtaken(connection, written, by_labels)
     if rows:
         connection.execute(insert(deliveries), rows)
+
+
+def _pending_or_withdrawn(
+    one: PlannedDelivery, over: Mapping[tuple[str, str], datetime]
+) -> dict[str, object]:
+    """The columns of a new delivery; ``over``: (incident, receiver) → its resolve's time."""
+    ended_at = over.get((one.subject, one.receiver))
+    fired_at = (one.payload.get("times") or {}).get("firing_at")
+    since = one.planned_at if fired_at is None else datetime.fromisoformat(fired_at)
+    if ended_at is not None and _is_superseded(one.event, one.number, since, ended_at):
+        return {"status": "withdrawn", "next_attempt_at": None, "last_error": _RESOLVED_FIRST}
+    return {"status": "pending", "next_attempt_at": one.planned_at, "last_error": None}
+
+
+def _is_superseded(event: str, number: int, since: datetime, ended_at: datetime) -> bool:
+    """Whether a message is not sent beside the resolve of its incident."""
+    if event == "firing" and number == 0:
+        return ended_at - since >= STALE
+    return event in _SUPERSEDED
+
+
+def _withdraw_superseded(connection: Connection, over: Mapping[tuple[str, str], datetime]) -> None:
+    """Withdraw what is not sent beside a resolve; ``over``: (incident, receiver) → its time."""
+    table = deliveries.c
+    for ids in chunks(sorted({subject for subject, _ in over})):
+        columns = (table.id, table.subject, table.receiver, table.event, table.number)
+        query = select(*columns, table.planned_at).where(
+            table.incident_id.in_(ids),
+            table.status == "pending",
+            table.event.in_(_SUPERSEDED),
+        )
+        numbers = [
+            row.id
+            for row in connection.execute(query)
+            if (ended_at := over.get((row.subject, row.receiver))) is not None
+            and _is_superseded(row.event, row.number, row.planned_at, ended_at)
+        ]
+        _withdraw(connection, numbers, _RESOLVED_FIRST)
+
+
+def _settle_overtaken(
+    connection: Connection, planned: Sequence[PlannedDelivery], by_labels: Collection[str]
+) -> None:
+    """Pending resolves of earlier incidents of what fires anew: after its page one would be read
+    as the page's own.
+
+    They are tried at once, before the page; where a receiver knows alerts by labels alone
+    (``by_labels``: such receivers) they are withdrawn: the alert goes on.
+    """
+    pages = {(o.subject, o.receiver): o for o in planned if (o.event, o.number) == ("firing", 0)}
+    table, key_of = deliveries.c, dict[str, str]()
+    query = select(table.id, table.receiver, table.incident_id, incidents.c.key)
+    query = query.join(incidents, incidents.c.id == table.incident_id).where(
+        table.receiver.in_(sorted({receiver for _, receiver in pages})),
+        table.status == "pending",
+        table.event == "resolved",
+    )
+    if not pages or not (waiting := connection.execute(query).all()):
+        return
+    for ids in chunks(sorted({subject for subject, _ in pages})):
+        rows = connection.execute(
+            select(incidents.c.id, incidents.c.key).where(incidents.c.id.in_(ids))
+        )
+        key_of |= {row.id: row.key for row in rows}
+    again = {(key_of[id_], receiver): page for (id_, receiver), page in pages.items()}
+    overtaken = [row for row in waiting if (row.key, row.receiver) in again]
+    _withdraw(connection, [row.id for row in overtaken if row.receiver in by_labels], _FIRES_AGAIN)
+    for row in (row for row in overtaken if row.receiver not in by_labels):
+        now = again[row.key, row.receiver].planned_at
+        values = {"attempts": 0, "next_attempt_at": now}
+        connection.execute(update(deliveries).where(table.id == row.id).values(**values))
+
+
+def _withdraw(connection: Connection, numbers: Sequence[int], why: str) -> None:
+    """Withdraw deliveries by their numbers, for a reason."""
+    values = {"status": "withdrawn", "next_attempt_at": None, "last_error": why}
+    for ids in chunks(numbers):
+        connection.execute(update(deliveries).where(deliveries.c.id.in_(ids)).values(**values))
 
 
 def _write_payloads(connection: Connection, planned: Sequence[PlannedDelivery]) -> list[int]:
@@ -257,11 +459,11 @@ def _write_result(connection: Connection, result: AttemptResult) -> bool:
     if result.error is None:
         if result.conversation is not None and delivery.incident_id is not None:
             _write_conversation(connection, delivery, result.conversation)
-        return connection.execute(SENT, attempt).rowcount == 1
+        return connection.execute(_SENT, attempt).rowcount == 1
     is_dead = result.next_attempt_at is None
     status = "dead" if is_dead else "pending"
     attempt |= {"b_status": status, "b_next": result.next_attempt_at, "b_error": result.error}
-    done = connection.execute(FAILED, attempt).rowcount == 1
+    done = connection.execute(_FAILED, attempt).rowcount == 1
     if not (done and is_dead):
         return done
     if delivery.event == "firing" and delivery.number == 0:
@@ -278,7 +480,7 @@ def _withdraw_waiting(connection: Connection, firing: Delivery) -> None:
     )
     rows = connection.execute(query.order_by(deliveries.c.id)).mappings()
     waiting = [_delivery(row) for row in rows]
-    withdraw(connection, [one.id for one in waiting], NEVER_TAKEN)
+    _withdraw(connection, [one.id for one in waiting], _NEVER_TAKEN)
 
 
 def _write_conversation(

@@ -54,19 +54,6 @@ _SETTINGS = ("kv_cache_tokens", "max_num_seqs", "max_num_batched_tokens", "gpu_c
 _OF_LAST_MINUTES = ("limit_binding_share_10m_ratio", "seconds_since_last_token")
 AVERAGED = tuple(c for c in GAUGED if c not in (*_SETTINGS, *_OF_LAST_MINUTES))
 
-_TIMES = ("clock_started_seconds", "last_scrape_seconds")  # unix seconds: half a day is one bit
-
-# Counts are whole and stay exact. Seconds are off by 1.5e-5 of their value at most, gauges by
-# 1.2e-4, what detectors said by 2.4e-4: all is printed with three digits, and the noise of a minute
-# is a hundred times that.
-SIGNIFICANT_BITS: dict[str, int] = {
-    **{name: 15 for name, dtype in MINUTE_SCHEMA.items() if dtype == pl.Float64},
-    # the load model reads the KV cache's usage
-    **{name: 12 for name in AVERAGED if name != "kv_cache_usage_ratio"},
-    **{name: 11 for name, dtype in LAST.items() if dtype == pl.Float64},
-    **{name: 15 for name, dtype in ROW.items() if dtype == pl.Float64 and name not in _TIMES},
-}
-
 
 def stored_rows(rows: pl.DataFrame, minute_rows: pl.DataFrame) -> pl.DataFrame:
     """Evidence rows of the minute grid and the minute rows beside them → what is stored of both.

@@ -49,7 +49,6 @@ from driftwatch.store.incidents import Incidents, prune_incidents, write_inciden
 from driftwatch.store.lock import tick_lock
 from driftwatch.store.migrate import check_revision, schema_revision, upgrade, written_by
 from driftwatch.store.minutes import Minutes, write_minutes
-from driftwatch.store.outbox_records import OutboxRecords
 from driftwatch.store.progress import BatchProgress, Progress, write_progress
 from driftwatch.store.references import (
     Place as ReferencePlace,
@@ -96,7 +95,6 @@ class Store(
     Incidents,
     Actions,
     Deliveries,
-    OutboxRecords,
     Silences,
     Batches,
     Minutes,

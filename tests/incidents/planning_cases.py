@@ -49,7 +49,7 @@ def records_of(deliveries: Iterable[PlannedDelivery]) -> list[OutboxRecord]:
     """As the store groups them: taken at once."""
     return [
         OutboxRecord(
-            *(one.kind, one.subject, one.receiver, one.event, one.reason),
+            *(one.subject, one.receiver, one.event),
             *(one.number, one.planned_at, one.planned_at, one.planned_at),
         )
         for one in deliveries

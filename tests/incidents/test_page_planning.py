@@ -55,10 +55,7 @@ def plan(
 
 
 def paged(*notified: tuple[str, str]) -> list[OutboxRecord]:
-    return [
-        OutboxRecord("incident", id_, name, "firing", "first", 0, NOW, NOW, NOW)
-        for id_, name in notified
-    ]
+    return [OutboxRecord(id_, name, "firing", 0, NOW, NOW, NOW) for id_, name in notified]
 
 
 def told(found: Plan) -> list[tuple[str, str, str, str]]:

@@ -11,16 +11,26 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from driftwatch.errors import DeliveryError
 from driftwatch.receivers import http
-from driftwatch.receivers.http import Limits, post
+from driftwatch.receivers.http import Limits
 
 QUICK = Limits(seconds=0.5)
 Wire = Callable[[socket.socket, threading.Event], None]
 Send = Callable[[socket.socket, bytes, threading.Event], None]
+
+
+def post(*arguments: Any, **named: Any) -> str | DeliveryError:
+    """The text of the answer, or the error, which carries no other."""
+    try:
+        return http.post(*arguments, **named).text
+    except DeliveryError as error:
+        assert error.__context__ is None
+        return error
 
 
 @contextmanager

@@ -22,9 +22,8 @@ from driftwatch.receivers.slack import SlackSender
 from driftwatch.receivers.stdout import StdoutSender
 from driftwatch.receivers.webhook import WebhookSender
 from driftwatch.report.week import Week
-from driftwatch.service.outbox import Outbox
+from driftwatch.service.outbox import Attempt, Outbox
 from driftwatch.service.own_metrics import OwnMetrics
-from driftwatch.service.receiver_queue import Attempt
 from driftwatch.service.report_schedule import (
     Schedule,
     due_weeks,

@@ -55,23 +55,22 @@ def test_a_dead_letter_counts_for_a_day(store: Store, clock: ManualClock) -> Non
 
 
 def test_a_receiver_that_is_gone_from_the_configuration(store: Store, clock: ManualClock) -> None:
-    outbox, _ = outbox_of(store, clock)
+    outbox, metrics = outbox_of(store, clock)
     commit(store, planned(1))
-    assert [(a.receiver, a.result) for a in outbox.deliver_once()] == [("desk", "dead")]
+    assert outbox.deliver_once() == []
+    assert value(metrics, "driftwatch_deliveries_total", receiver="desk", result="dead") == 1
     (row,) = store.deliveries(f"{1:012x}")
     assert row.last_error == "the configuration has no receiver 'desk' any more"
 
 
-def test_after_an_hour_of_trying_it_is_given_up(store: Store, clock: ManualClock) -> None:
+def test_after_a_day_of_trying_it_is_given_up(store: Store, clock: ManualClock) -> None:
     desk = Desk(refusing("desk: timed out: no answer"))
     outbox, _ = outbox_of(store, clock, desk=desk)
     commit(store, planned(1))
-    for _ in range(2000):
-        if [a.result for a in outbox.deliver_once()] == ["dead"]:
-            break
-        clock.advance(timedelta(seconds=5))
-    assert timedelta(minutes=50) < clock.now() - NOW < timedelta(minutes=90)
-    assert len(desk.messages) == 18
+    while [a.result for a in outbox.deliver_once()] != ["dead"]:
+        clock.advance(timedelta(minutes=5))
+    assert timedelta(hours=24) <= clock.now() - NOW <= timedelta(hours=24, minutes=10)
+    assert len(desk.messages) > 100
 
 
 def test_with_the_page_goes_what_waited_for_it(store: Store, clock: ManualClock) -> None:

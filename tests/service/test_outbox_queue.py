@@ -11,7 +11,7 @@ from outbox_cases import NOW, Desk, commit, outbox_of, planned, refusing
 from driftwatch.clock import ManualClock
 from driftwatch.errors import StoreError
 from driftwatch.receivers.sender import Message
-from driftwatch.service.receiver_queue import ReceiverQueue
+from driftwatch.service.outbox import ReceiverQueue
 from driftwatch.store import Store
 from tests.outbox import undelivered_count
 

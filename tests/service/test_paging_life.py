@@ -105,8 +105,7 @@ def night(open_store: Callable[[], Store]) -> list[dict[str, Any]]:
 
 
 def _of_silences(store: Store) -> list[Any]:
-    from driftwatch.store.deliveries import _delivery
-    from driftwatch.store.delivery_queries import DELIVERIES
+    from driftwatch.store.deliveries import DELIVERIES, _delivery
     from driftwatch.store.tables import deliveries
 
     with store._reading() as connection:

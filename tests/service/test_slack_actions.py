@@ -157,12 +157,11 @@ def desk(made: Callable[..., Desk]) -> Desk:
     return made()
 
 
-def test_a_click_takes_the_incident_and_the_message_says_who(desk: Desk) -> None:
+def test_a_click_takes_the_incident_and_who_it_was_is_kept(desk: Desk) -> None:
     assert desk.line.startswith("🔴 FIRING host:8000: ")
     envelope = desk.click("acknowledge")
-    until(lambda: desk.line.startswith("🟠 TAKEN by Ana 03:01 UTC · host:8000: "))
+    until(lambda: desk.taker == "Ana")
     assert desk.slack.socket.acknowledged == [envelope]
-    assert desk.taker == "Ana"
     (action,) = desk.store.actions(CAP.incident.id)
     assert (action.via, action.by, action.action) == ("oncall", "Ana", "acknowledge")
     until(lambda: desk.clicks("done") == 1)
@@ -191,7 +190,6 @@ def test_of_two_people_the_first_one_has_it(desk: Desk) -> None:
     until(lambda: desk.answers)
     assert desk.answers == ["Ana took it at 03:01 UTC"]
     assert desk.taker == "Ana"
-    assert desk.line.startswith("🟠 TAKEN by Ana ")
 
 
 @pytest.mark.parametrize(("user", "may"), [(EVE, True), (ANA, False)])
@@ -315,7 +313,6 @@ def test_clicks_that_wait_while_the_service_stops_are_done(
     stopping.join(SECONDS)
     assert not stopping.is_alive()
     assert desk.taker == "Ana"
-    assert "TAKEN" in desk.line
     assert desk.clicks("done") == 2
 
 
@@ -351,19 +348,3 @@ def test_an_app_token_that_is_refused_is_said_once_and_tried_again(
     desk = made()
     assert slack.calls.count("apps.connections.open") == 2
     assert desk.sample("slack_connected", receiver="oncall") == 1
-
-
-def test_a_click_that_meets_the_resolve_leaves_the_message_resolved(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    take = desk.store.acknowledge
-
-    def take_and_resolve(*args: Any, **rest: Any) -> Any:
-        taken = take(*args, **rest)
-        resolve(desk.store)
-        return taken
-
-    monkeypatch.setattr(desk.store, "acknowledge", take_and_resolve)
-    desk.click("acknowledge")
-    until(lambda: desk.clicks("done") == 1)
-    assert desk.line.startswith("✅ RESOLVED host:8000 ")
