@@ -8,8 +8,7 @@ from datetime import datetime
 
 from sqlalchemy import select
 
-from driftwatch.incidents.actions import Action
-from driftwatch.incidents.delivery import AttemptResult, Delivery
+from driftwatch.incidents.delivery import Action, AttemptResult, Delivery
 from driftwatch.store.advice import AdviceRow, write_advices
 from driftwatch.store.deliveries import DELIVERIES
 from driftwatch.store.store import Store

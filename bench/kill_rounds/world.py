@@ -16,9 +16,9 @@ import polars as pl
 from driftwatch.clock import ManualClock
 from driftwatch.collect.schema import Collected, scrape_frame
 from driftwatch.model import Target, TargetKey
+from driftwatch.receivers.registry import Receiver
 from driftwatch.receivers.webhook import WebhookSender
 from driftwatch.service.configuration import plan_of_rules
-from driftwatch.service.receivers import Receiver
 from driftwatch.service.run import Service
 from driftwatch.store.store import Store
 

@@ -10,8 +10,8 @@ from itertools import pairwise
 
 import polars as pl
 
+from driftwatch.baselines.documents import baselines_from_store
 from driftwatch.baselines.in_force import in_force
-from driftwatch.baselines.rows import baselines_from_store
 from driftwatch.collect.schema import KEY
 from driftwatch.detect.reference import combined
 from driftwatch.diagnose.states import columns_behind

@@ -1,8 +1,8 @@
-"""Baselines as JSON, as the store keeps them and ``--json`` prints them."""
+"""Baselines as JSON, as the store keeps them and ``--json`` prints them; and those of a store."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from math import inf
 from typing import Any, Literal, Self
@@ -10,10 +10,15 @@ from typing import Any, Literal, Self
 import polars as pl
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 
-from driftwatch.detect.baselines import Baseline
+from driftwatch.detect.baselines import Baseline, Baselines
+from driftwatch.detect.fingerprints import Difference, differences, only
 from driftwatch.detect.reference import REFERENCE_SCHEMA, no_reference
 from driftwatch.detect.speed.model import StepTimeModel
-from driftwatch.model import Fingerprint
+from driftwatch.documents import to_json
+from driftwatch.errors import StoreError
+from driftwatch.model import Fingerprint, Target, TargetKey
+from driftwatch.store.baselines import BaselineRow
+from driftwatch.store.store import Store
 
 _WHEN = ("since", "until", "accepted_at")
 _NAMES = ("instance", "engine")
@@ -104,3 +109,57 @@ def _reference_row(values: Mapping[str, _Value]) -> dict[str, Any]:
         elif name in ("since", "until"):
             row[name] = datetime.fromisoformat(str(value))
     return row
+
+
+def baselines_from_store(store: Store) -> Baselines:
+    """The baselines in force.
+
+    Raises StoreError: one of them cannot be read; the others are no excuse.
+    """
+    return Baselines(tuple(baseline_of_row(row) for row in store.baselines()))
+
+
+def baseline_of_row(row: BaselineRow) -> Baseline:
+    """A stored baseline.
+
+    Raises StoreError: its document is no baseline.
+    """
+    try:
+        return from_document(BaselineDocument.model_validate_json(row.document))
+    except ValueError as error:
+        raise StoreError(
+            f"pin {row.id} in the database cannot be read: {str(error).splitlines()[0]}",
+            code="corrupt",
+            help_text=f"pin {row.instance or row.pool} anew: driftwatch baseline propose",
+        ) from error
+
+
+def row_of(baseline: Baseline) -> BaselineRow:
+    """A baseline as it is stored."""
+    names = ("id", "scope", "instance", "engine", "pool", "accepted_at", "accepted_by")
+    return BaselineRow(
+        **{name: getattr(baseline, name) for name in names}, document=to_json(document_of(baseline))
+    )
+
+
+def changes_since(
+    baselines: Baselines, targets: Mapping[TargetKey, Target], ran: Mapping[TargetKey, Fingerprint]
+) -> Iterator[tuple[Baseline, TargetKey, tuple[Difference, ...]]]:
+    """Each baseline that names a target on which something else runs now, and what differs."""
+    for key, target in targets.items():
+        for one in baselines.naming(key.instance, key.engine, target.pool or ""):
+            if other := differences(one.fingerprint, ran.get(key, Fingerprint())):
+                yield one, key, other
+
+
+def notes_on(
+    baselines: Baselines, targets: Mapping[TargetKey, Target], ran: Mapping[TargetKey, Fingerprint]
+) -> dict[str, str]:
+    """Id → what runs differently now: the baseline is not in force, or it is and says so."""
+    notes: dict[str, str] = {}
+    for one, key, other in changes_since(baselines, targets, ran):
+        which = f" ({key.text})" if one.scope == "pool" else ""
+        identity = only(other, "identity")
+        state = "not in force, another server now" if identity else "changed since"
+        notes.setdefault(one.id, f"{state}{which}: {', '.join(part.text for part in other)}")
+    return notes

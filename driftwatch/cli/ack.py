@@ -60,7 +60,7 @@ def command(
 
 def _reached(store: Store, incident: Incident) -> list[str]:
     """The receivers that got its page, or are about to."""
-    from driftwatch.incidents.outbox_history import OutboxHistory
+    from driftwatch.incidents.planner import OutboxHistory
 
     records = store.outbox_records({incident.id})
     return OutboxHistory(records).receivers_of(incident.id)

@@ -122,8 +122,8 @@ def _told(configured: Settings, plan: Plan) -> list[Check]:
         route_checks,
         secret_file_checks,
     )
+    from driftwatch.receivers.registry import subscriptions_of
     from driftwatch.service.needs import receiver_files
-    from driftwatch.service.receivers import subscriptions_of
     from driftwatch.settings.secret_files import secret_files
 
     checks = receiver_checks(receiver_files(configured))

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from driftwatch.collect.schema import Source
     from driftwatch.pipeline.plan import Plan
     from driftwatch.pipeline.state import Outcome
+    from driftwatch.receivers.registry import Receiver
     from driftwatch.service.fleet import Fleet
     from driftwatch.service.outbox import Attempt
     from driftwatch.service.own_metrics import OwnMetrics
-    from driftwatch.service.receivers import Receiver
     from driftwatch.service.run import Service
     from driftwatch.settings import Settings
     from driftwatch.store.store import Store
@@ -87,11 +87,11 @@ def serve(
     """
     from driftwatch.cli.logs import configure_logs
     from driftwatch.clock import SystemClock
+    from driftwatch.receivers.registry import receivers_of
     from driftwatch.service.configuration import plan_of_settings
     from driftwatch.service.endpoint import Endpoint
     from driftwatch.service.heartbeat import targets_of
     from driftwatch.service.own_metrics import OwnMetrics
-    from driftwatch.service.receivers import receivers_of
     from driftwatch.service.reload import Reload
     from driftwatch.settings import RecordingSource
     from driftwatch.store.store import Store
@@ -148,7 +148,7 @@ def serve(
 
 def _require_procrastinate(settings: Settings) -> None:
     from driftwatch.database_place import PostgresPlace
-    from driftwatch.store.queue_schema import has_procrastinate
+    from driftwatch.store.migrate import has_procrastinate
 
     if isinstance(settings.database_place, PostgresPlace) and not has_procrastinate():
         raise UsageError(
@@ -174,7 +174,7 @@ def _service(
     from driftwatch.database_place import PostgresPlace
     from driftwatch.service.configuration import sources_of
     from driftwatch.service.heartbeat import targets_of
-    from driftwatch.service.report_schedule import schedule_of
+    from driftwatch.service.report_material import schedule_of
     from driftwatch.service.run import Service
 
     own, place = SystemClock(), settings.database_place

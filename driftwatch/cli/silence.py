@@ -15,8 +15,8 @@ from driftwatch.cli.options import Duration, Time, print_warning
 from driftwatch.cli.output import id_text, print_json, print_table, print_wrapped, time_text
 from driftwatch.clock import SystemClock
 from driftwatch.errors import UsageError
+from driftwatch.notify.follow_up import silence_json
 from driftwatch.notify.numbers import clean, moment, plural
-from driftwatch.notify.occasion import silence_json
 
 if TYPE_CHECKING:
     from driftwatch.incidents.silence import Silence

@@ -178,7 +178,7 @@ def _verifications(
     from driftwatch.pipeline.explain import target_named
     from driftwatch.pipeline.minutes import PastMinutes
     from driftwatch.pipeline.stored_state import stored_targets
-    from driftwatch.service.requested_verifications import asked_now, compared
+    from driftwatch.service.verifications import asked_now, compared
 
     plan, limit = history.plan, 8 if sys.stderr.isatty() else None
     # what was advised is what is verified; nothing of it is read where two stretches are compared

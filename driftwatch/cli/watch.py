@@ -66,8 +66,8 @@ def command(
     from driftwatch.clock import SystemClock
     from driftwatch.collect.nvml.source import NvmlSource
     from driftwatch.collect.pages.source import PagesSource
+    from driftwatch.receivers.registry import Receiver
     from driftwatch.receivers.stdout import StdoutSender
-    from driftwatch.service.receivers import Receiver
     from driftwatch.service.run import Service
     from driftwatch.store.store import Store
 
@@ -162,7 +162,7 @@ class _Screen:
     """
 
     def __init__(self, versions: Mapping[str, str | None], *, to_stderr: bool) -> None:
-        from driftwatch.service.tick_notes import ScrapeFailures
+        from driftwatch.service.own_metrics import ScrapeFailures
 
         self.answered: set[str] = set()
         self._versions = versions

@@ -20,7 +20,7 @@ from driftwatch.doctor.gpus import gpu_inputs
 from driftwatch.doctor.needs import Costs, TargetFacts, unused, waiting
 from driftwatch.doctor.pools import PoolScrapes, can_recommend, pool_settings
 from driftwatch.doctor.scrapes import SourceAnswer, answers, departed, fresh, often
-from driftwatch.incidents.routing import Routes
+from driftwatch.incidents.planner import Routes
 from driftwatch.model import Serving, Severity, Target, TargetKey
 from driftwatch.pipeline.plan import Plan
 from driftwatch.rulebook.rules import Rule, pool_pattern

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from driftwatch.baselines.candidates import waiting_for, without_baseline
-from driftwatch.baselines.material import material_of_store
+from driftwatch.baselines.candidates import material_of_store, waiting_for, without_baseline
 from driftwatch.model import TargetKey
 from driftwatch.pipeline.plan import Plan
 from driftwatch.store.store import Store

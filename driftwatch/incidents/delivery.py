@@ -1,4 +1,4 @@
-"""A message to one receiver, planned and in the outbox."""
+"""What people did, and messages to receivers: planned, and in the outbox. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,35 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
-from driftwatch.incidents.occasion import Acknowledgement
+from driftwatch.model import Incident
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledgement:
+    """Who took an incident, or gave it back."""
+
+    by: str
+    at: datetime
+    comment: str  # empty = none
+    via: str | None  # command line, a receiver's name; None = not kept
+
+    @classmethod
+    def of_action(cls, action: Action) -> Acknowledgement:
+        """What a person did."""
+        return cls(action.by, action.at, action.comment, action.via)
+
+    @classmethod
+    def of_incident(cls, incident: Incident) -> Acknowledgement | None:
+        """The one in force; None where nobody has it."""
+        if incident.acknowledged_at is None:
+            return None
+        return cls(
+            incident.acknowledged_by or "",
+            incident.acknowledged_at,
+            incident.acknowledged_comment or "",
+            None,
+        )
+
 
 Reason = Literal[
     "first",
@@ -91,3 +119,45 @@ class Backlog(NamedTuple):
     pending: int
     oldest_at: datetime | None  # when the oldest pending one was planned, None without one
     dead: int  # given up
+
+
+# of which the receivers of the incident hear
+Acknowledging = Literal["acknowledge", "unacknowledge"]
+# which are kept, and nobody is told of
+KeptAction = Literal[
+    "note",
+    "mark",
+    "unmark",
+    "silence",
+    "end silence",
+    "accept baseline",
+    "refuse baseline",
+]
+ActionName = Acknowledging | KeptAction
+COMMAND_LINE, WEB = "command line", "web"
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One thing that one person did."""
+
+    id: int  # number in the store; later ones are larger
+    incident_id: str | None  # None = it is about no incident
+    action: ActionName
+    at: datetime
+    by: str  # who
+    comment: str  # why; empty = not given
+    via: str  # where it was done: command line, a receiver's name
+    request_id: str | None = None  # what a receiver calls the click, None = nothing
+    # when its messages were planned, or that it has none was clear; None = not yet
+    planned_at: datetime | None = None
+    subject: str | None = None  # silence or baseline that it is about, or the mark; None = nothing
+
+
+class ActionResult(NamedTuple):
+    """What came of an action."""
+
+    incident: Incident  # as it is now
+    is_new: bool  # whether this call did it
+    # this one, or what the same request did before; None where another acknowledgement stays
+    action: Action | None

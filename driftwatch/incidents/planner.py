@@ -1,7 +1,7 @@
 """Who is sent what, and why: one pure function from what happened to planned deliveries.
 
 * A firing incident goes to the receivers that it is routed to
-  (:mod:`driftwatch.incidents.routing`): reason ``first``. Whom it is owed is read from the outbox,
+  (:class:`Routes`): reason ``first``. Whom it is owed is read from the outbox,
   so a receiver that a reload adds is sent what fires (``route changed``).
 * While a silence matches (of a pool's incident: it, or each of its servers), nothing that asks for
   something is planned: no page, repeat or advice. What was held back goes out when no silence holds
@@ -15,18 +15,139 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Literal
 
-from driftwatch.incidents.actions import Action
-from driftwatch.incidents.delivery import MessageEvent, PlannedDelivery, Reason
-from driftwatch.incidents.occasion import Acknowledgement
-from driftwatch.incidents.outbox_history import OutboxHistory, OutboxRecord
-from driftwatch.incidents.routing import Routed, Routes
+from driftwatch.incidents.delivery import (
+    Acknowledgement,
+    Action,
+    MessageEvent,
+    PlannedDelivery,
+    Reason,
+)
 from driftwatch.incidents.silence import Silence, silenced_by
-from driftwatch.model import Incident, Transition
+from driftwatch.model import Incident, Severity, Transition
+
+# until somebody acknowledges it; a ticket and a notice wait
+REPEAT_SECONDS: Mapping[Severity, float | None] = {
+    "page": 4 * 3_600.0,
+    "ticket": None,
+    "notice": None,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What a receiver takes."""
+
+    receiver: str  # its name
+    # used where no rule or pool names receivers; a notice needs `notice` here
+    severities: tuple[Severity, ...] = ("page", "ticket")
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """Who is told of an incident."""
+
+    receivers: tuple[str, ...]  # by name
+    why: str  # what decided, in words
+    repeat_seconds: float | None = None  # between two pages until acknowledged, None = no repeat
+    # no receiver could be found for a page or ticket; a notice may go to nobody
+    reaches_nobody: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """The configuration's routing."""
+
+    subscriptions: tuple[Subscription, ...] = ()  # every receiver there is
+    of_rules: Mapping[str, Collection[str]] = field(default_factory=dict)  # rule id → receivers
+    of_pools: Mapping[str, Collection[str]] = field(default_factory=dict)  # pool → receivers
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every receiver there is."""
+        return tuple(one.receiver for one in self.subscriptions)
+
+    def of(self, incident: Incident) -> Routed:
+        """Who is told of an incident."""
+        severity, pool = incident.severity, incident.target.get("pool", "")
+        for names, why in (
+            (self.of_rules.get(incident.rule, ()), f"receivers of rule {incident.rule}"),
+            (self.of_pools.get(pool, ()), f"receivers of pool {pool}"),
+        ):
+            if existing := self._existing(names):
+                return self._routed(existing, severity, why)
+        return self.of_severity(severity)
+
+    def of_severity(self, severity: Severity) -> Routed:
+        """Who takes the severity, else nobody."""
+        taking = self._taking(severity)
+        if taking or severity == "notice":
+            return self._routed(taking, severity, f"receivers that take {severity}s")
+        return Routed((), f"no receiver takes {severity}s", reaches_nobody=True)
+
+    def _taking(self, severity: Severity) -> tuple[str, ...]:
+        return tuple(one.receiver for one in self.subscriptions if severity in one.severities)
+
+    def _existing(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Those that exist, each once: a rule may name receivers of another configuration."""
+        every = self.names
+        return tuple(dict.fromkeys(name for name in names if name in every))
+
+    def _routed(self, names: tuple[str, ...], severity: Severity, why: str) -> Routed:
+        if severity == "notice":
+            names = tuple(name for name in names if name in self._taking(severity))
+        return Routed(names, why, REPEAT_SECONDS[severity])
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxRecord:
+    """What the outbox holds of one event about one incident, for one receiver."""
+
+    subject: str  # incident id
+    receiver: str
+    event: str
+    number: int  # largest number of them
+    first_at: datetime  # when the first one was planned
+    planned_at: datetime  # when the last one was planned
+    last_at: datetime  # when the last one was sent, or planned where it is not sent yet
+    is_pending: bool = False  # one of them is still to be sent
+    is_dead: bool = False  # all of them were given up
+
+
+class OutboxHistory:
+    """Outbox records, found by what the planner asks; grows with what it plans."""
+
+    def __init__(self, records: Iterable[OutboxRecord]) -> None:
+        self._of: dict[tuple[str, str], list[OutboxRecord]] = {}
+        for record in records:
+            self.add(record)
+
+    def add(self, record: OutboxRecord) -> None:
+        """One more record; of the same event the later one counts beside the earlier."""
+        self._of.setdefault((record.subject, record.event), []).append(record)
+
+    def pages(self, incident_id: str, receiver: str | None = None) -> list[OutboxRecord]:
+        """Records of the firing page, to one receiver or to all."""
+        every = self._of.get((incident_id, "firing"), [])
+        return [one for one in every if receiver in (None, one.receiver)]
+
+    def receivers_of(self, incident_id: str) -> list[str]:
+        """Who got the firing page, or will: it is not given up. By name."""
+        return sorted({one.receiver for one in self.pages(incident_id) if not one.is_dead})
+
+    def next_number(self, subject: str, receiver: str, event: str) -> int:
+        """The number of the next message of this event: 0 for the first."""
+        every = self._of.get((subject, event), ())
+        return max((one.number for one in every if one.receiver == receiver), default=-1) + 1
+
+    def given_back_at(self, incident_id: str) -> datetime | None:
+        """When it was last planned to tell receivers that nobody has it any more."""
+        every = self._of.get((incident_id, "unacknowledged"), ())
+        return max((one.planned_at for one in every), default=None)
 
 
 @dataclass(frozen=True, slots=True)

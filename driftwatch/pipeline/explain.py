@@ -8,8 +8,8 @@ from datetime import date, datetime, timedelta
 
 import polars as pl
 
+from driftwatch.baselines.documents import baselines_from_store
 from driftwatch.baselines.in_force import in_force
-from driftwatch.baselines.rows import baselines_from_store
 from driftwatch.detect.last_days import with_last_days
 from driftwatch.detect.reference import combined
 from driftwatch.detect.reference_minutes import baseline_of_minutes

@@ -14,7 +14,7 @@ from driftwatch.detect.reference import declared, no_reference
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.diagnose.tree import Tree
 from driftwatch.evidence import BY_NAME
-from driftwatch.incidents.routing import Routes, Subscription
+from driftwatch.incidents.planner import Routes, Subscription
 from driftwatch.model import Fingerprint, Serving, Setting, Slo, Target, TargetKey
 from driftwatch.rulebook.rules import Rule
 from driftwatch.signals.gpus import GPU_TARGET_SCHEMA

@@ -13,8 +13,8 @@ from typing import Any
 import orjson
 import polars as pl
 
+from driftwatch.baselines.documents import baselines_from_store
 from driftwatch.baselines.in_force import no_releases
-from driftwatch.baselines.rows import baselines_from_store
 from driftwatch.collect.schema import TIME, empty_scrapes
 from driftwatch.diagnose.evidence_table import RECENT, no_inputs_seen
 from driftwatch.minutes.continuity import MAX_GAP_SECONDS

@@ -6,11 +6,14 @@ fires is posted each interval (:mod:`driftwatch.service.outbox`), not only once.
 
 from __future__ import annotations
 
+import json
+import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
@@ -18,15 +21,180 @@ import structlog
 
 from driftwatch.clock import SystemClock
 from driftwatch.errors import DeliveryError
-from driftwatch.notify.numbers import utc_text
-from driftwatch.notify.page_values import Page
-from driftwatch.receivers.alerts import alert_of, conversation_of, labels_of, left_behind
+from driftwatch.notify.advice import imperatives
+from driftwatch.notify.body import lines
+from driftwatch.notify.headline import complaints, where
+from driftwatch.notify.numbers import clean, cut, moment, utc_text
+from driftwatch.notify.page_values import Page, evaluated
 from driftwatch.receivers.http import JSON, post
 from driftwatch.receivers.sender import Conversation, Message
 from driftwatch.settings.receivers.alertmanager import (
     INTERVALS_OF_AN_ALERT,
     AlertmanagerReceiver,
 )
+
+# Alertmanager's word for "not over"
+NEVER = "0001-01-01T00:00:00Z"
+_VALUE_LIMIT, _TEXT_LIMIT = 500, 4000
+_NO_LABEL = re.compile(r"[^A-Za-z0-9_]")
+_FNV_OFFSET, _FNV_PRIME, _64_BITS = 0xCBF29CE484222325, 0x100000001B3, (1 << 64) - 1
+
+
+def labels_of(page: Page, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The alert's labels, sorted; ``extra``: from the configuration, behind the page's own."""
+    own = {"alertname": page["alert"], "severity": page["severity"]}
+    if page["rule"] != page["alert"]:
+        # several rules may have one alert name: the resolve of one must not end the other's alert
+        own["rule"] = page["rule"]
+    labels = {**(extra or {}), **page["target"], **own}
+    named = {_label_name(name): cut(str(text), _VALUE_LIMIT) for name, text in labels.items()}
+    # an empty value is no label there
+    return {name: _encodable(text) for name, text in sorted(named.items()) if text}
+
+
+def conversation_of(labels: Mapping[str, str]) -> Conversation:
+    """What the next message of the incident needs to know: the labels of its alert."""
+    return {"labels": json.dumps(labels)}
+
+
+def left_behind(before: Conversation | None, labels: Mapping[str, str]) -> dict[str, str] | None:
+    """The labels of the alert that the receiver has, where the incident has others by now: a
+    pool's incident speaks for other servers than on its first page. None: they are the same.
+    """
+    stored: dict[str, str] | None = json.loads((before or {}).get("labels", "null"))
+    return None if stored is None or stored == labels else stored
+
+
+def _label_name(name: str) -> str:
+    plain = _NO_LABEL.sub("_", name)
+    return f"_{plain}" if not plain or plain[0].isdigit() else plain
+
+
+def _encodable(text: str) -> str:
+    """Valid UTF-8, as every label must be."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def annotations_of(page: Page) -> dict[str, str]:
+    """Texts for people, sorted: summary, description, what to run; then the rule's own."""
+    links = page["links"]
+    ours = {
+        "summary": _summary(page),
+        "description": "\n".join(_lines(page)),
+        "runbook_url": links.get("runbook"),
+        "dashboard_url": links.get("driftwatch"),
+        "explain": links.get("explain"),
+        "acknowledge": links.get("ack"),
+        "acknowledged": acknowledged_text(page),
+        "incident": page["incident"]["id"],
+    }
+    theirs = {_label_name(name): str(text) for name, text in page["annotations"].items()}
+    both = {**theirs, **{name: text for name, text in ours.items() if text}}
+    return {n: _encodable(cut(text, _TEXT_LIMIT)) for n, text in sorted(both.items())}
+
+
+def acknowledged_text(page: Page) -> str | None:
+    """Who has it, None where nobody has it."""
+    by = page.get("acknowledgement")
+    if not by or page["event"] == "unacknowledged":
+        return None
+    today = evaluated(page).date()
+    at = moment(datetime.fromisoformat(by["at"]), today)
+    why = f": {clean(by['comment'])}" if by.get("comment") else ""
+    return f"by {clean(by['by'])} at {at}{why}"
+
+
+def _summary(page: Page) -> str:
+    """Line 1 without the word of the state: Alertmanager has its own."""
+    if page["test"]:
+        return str(page["summary"])
+    text = f"{where(page)}: {complaints(page)[0]}"
+    do = next(iter(imperatives(page)), "")
+    return f"{text}. {do}" if do else text
+
+
+def _lines(page: Page) -> Iterable[str]:
+    today = evaluated(page).date()
+    for line in lines(page):
+        stamp = "" if line.at is None else moment(line.at, today)
+        yield f"{line.label}: {': '.join(filter(None, (stamp, line.text)))}"
+
+
+def alert_of(page: Page, ends_at: str, labels: Mapping[str, str]) -> dict[str, Any]:
+    """An alert as ``POST /api/v2/alerts`` takes it; ``ends_at``: RFC 3339."""
+    alert = {
+        "labels": labels,
+        "annotations": annotations_of(page),
+        "startsAt": page["times"]["started_at"],
+        "endsAt": ends_at,
+    }
+    url = page["links"].get("driftwatch")
+    return {**alert, "generatorURL": url} if url else alert
+
+
+def webhook_document(
+    page: Page, receiver: str, ended: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """What Alertmanager posts to a webhook for one alert: version 4, a group of its own.
+
+    ``receiver``: the receiver's name; ``ended``: labels of an alert that ends with this page, and
+    that the document is about; None = it is about the page's own. Of a page that is over
+    ``endsAt`` is when it resolved.
+    """
+    resolved = page["event"] == "resolved" or ended is not None
+    status = "resolved" if resolved else "firing"
+    labels, annotations = ended or labels_of(page), annotations_of(page)
+    ended_at = page["times"]["resolved_at"] or page["times"]["evaluated_at"]
+    alert = {
+        "status": status,
+        "labels": labels,
+        "annotations": annotations,
+        "startsAt": page["times"]["started_at"],
+        "endsAt": ended_at if resolved else NEVER,
+        "generatorURL": page["links"].get("driftwatch") or "",
+        "fingerprint": fingerprint(labels),
+    }
+    return {
+        "receiver": receiver,
+        "status": status,
+        "alerts": [alert],
+        "groupLabels": labels,
+        "commonLabels": labels,
+        "commonAnnotations": annotations,
+        "externalURL": page["links"].get("driftwatch") or "",
+        "version": "4",
+        "groupKey": group_key(labels),
+        "truncatedAlerts": 0,
+    }
+
+
+def group_key(labels: Mapping[str, str]) -> str:
+    """The key of a group under the root route, as Alertmanager writes it.
+
+    >>> group_key({"alertname": "GpuLost", "instance": "a:1"})
+    '{}:{alertname="GpuLost", instance="a:1"}'
+    """
+    pairs = (f"{name}={_quoted(labels[name])}" for name in sorted(labels))
+    return f"{{}}:{{{', '.join(pairs)}}}"
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
+def fingerprint(labels: Mapping[str, str]) -> str:
+    """Alertmanager's name for a set of labels: 16 hex digits.
+
+    >>> fingerprint({})
+    'cbf29ce484222325'
+    """
+    digest = _FNV_OFFSET
+    for name in sorted(labels):
+        for byte in b"%b\xff%b\xff" % (name.encode(), labels[name].encode()):
+            digest = ((digest ^ byte) * _FNV_PRIME) & _64_BITS
+    return f"{digest:016x}"
+
 
 PATH = "/api/v2/alerts"
 # of one request; the rest follows in another

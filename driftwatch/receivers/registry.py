@@ -1,4 +1,4 @@
-"""Receiver name → sender, from the configuration; the page of `driftwatch doctor --send-test`."""
+"""The receivers of a configuration, and the page of ``driftwatch doctor --send-test``."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from importlib import import_module
 from typing import Any
 
 from driftwatch.errors import ConfigError, DeliveryError, Problem
-from driftwatch.model import Incident
+from driftwatch.incidents.delivery import PlannedDelivery
+from driftwatch.incidents.planner import Subscription
+from driftwatch.model import Incident, Severity
 from driftwatch.notify.numbers import clean, cut, utc_text
 from driftwatch.notify.page import build_page
 from driftwatch.notify.page_values import Page
 from driftwatch.receivers.alertmanager import AlertmanagerSender
 from driftwatch.receivers.sender import Conversation, Message, Sender
-from driftwatch.settings import ReceiverSettings
+from driftwatch.settings import ReceiverSettings, Settings
+from driftwatch.settings.receivers.slack import SlackReceiver
 from driftwatch.settings.receivers.taken_events import takes
 
 
@@ -111,3 +114,55 @@ def sample_pages(receiver: str, at: datetime) -> tuple[dict[str, Any], dict[str,
         one["test"] = True
         one["links"] = dict.fromkeys(one["links"])
     return page, ended
+
+
+@dataclass(frozen=True, slots=True)
+class Receiver:
+    """A receiver as the planner sees it."""
+
+    name: str
+    severities: tuple[Severity, ...]
+    sender: Sender
+    # how often an Alertmanager, which forgets it, is posted what fires; None: it is posted once
+    repost_seconds: float | None = None
+    form: str = "stdout"  # its kind, and which of its forms
+    slack: SlackReceiver | None = None  # of Slack: its buttons
+
+    @property
+    def subscription(self) -> Subscription:
+        """What it takes."""
+        return Subscription(self.name, self.severities)
+
+
+def subscriptions_of(settings: Settings) -> list[Subscription]:
+    """What the receivers of a configuration take; no secret is read."""
+    return [Subscription(r.name, r.severities) for r in settings.receivers]
+
+
+def receivers_of(settings: Settings) -> list[Receiver]:
+    """The receivers of a configuration, in its order.
+
+    Raises ConfigError: secrets that cannot be read, all of them.
+    """
+    senders = build_senders(settings.receivers)
+    return [
+        Receiver(
+            one.name,
+            one.severities,
+            senders[one.name],
+            repost_seconds=None if one.alertmanager is None else one.alertmanager.interval,
+            form=one.form,
+            slack=one.slack,
+        )
+        for one in settings.receivers
+    ]
+
+
+def without_ignored(
+    planned: Iterable[PlannedDelivery], receivers: Iterable[Receiver]
+) -> list[PlannedDelivery]:
+    """What is planned, without what its receiver would ignore: the outbox holds what is sent."""
+    forms = {one.name: one.form for one in receivers}
+    return [
+        one for one in planned if takes(forms.get(one.receiver, "stdout"), one.event, one.number)
+    ]

@@ -13,7 +13,7 @@ import orjson
 
 from driftwatch.clock import SystemClock
 from driftwatch.notify.page_values import public
-from driftwatch.receivers.alerts import (
+from driftwatch.receivers.alertmanager import (
     conversation_of,
     labels_of,
     left_behind,

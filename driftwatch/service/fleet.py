@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from driftwatch.clock import Clock
 from driftwatch.database_place import PostgresPlace
-from driftwatch.service.report_schedule import SETTLED_MINUTE
+from driftwatch.service.report_material import SETTLED_MINUTE
 from driftwatch.service.run import Service
 from driftwatch.store.store import Store
 from driftwatch.tasks.worker import Job, Queue, Task, Worker

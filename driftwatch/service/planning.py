@@ -12,9 +12,9 @@ from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.incidents.planner import Plan as DeliveryPlan
 from driftwatch.incidents.planner import plan_deliveries
 from driftwatch.model import Incident, Transition
-from driftwatch.notify.occasion import payload_of
+from driftwatch.notify.follow_up import payload_of
 from driftwatch.pipeline.plan import Plan
-from driftwatch.service.receivers import Receiver, without_ignored
+from driftwatch.receivers.registry import Receiver, without_ignored
 from driftwatch.settings.receivers.taken_events import BY_LABELS
 from driftwatch.store.database import repeated_after_conflict
 from driftwatch.store.store import Store, TickRecord

@@ -13,10 +13,10 @@ from typing import Any
 from driftwatch.clock import Clock
 from driftwatch.errors import ConfigError, DriftwatchError, Problem
 from driftwatch.pipeline.plan import Plan
+from driftwatch.receivers.registry import Receiver, receivers_of
 from driftwatch.rulebook.book import read_rulebook
 from driftwatch.service.configuration import plan_of_settings
 from driftwatch.service.own_metrics import OwnMetrics
-from driftwatch.service.receivers import Receiver, receivers_of
 from driftwatch.settings import Settings, load_settings
 
 # What a process is connected to; the rest of the configuration is what it decides with.

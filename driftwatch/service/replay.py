@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import polars as pl
 
-from driftwatch.baselines.rows import row_of
+from driftwatch.baselines.documents import row_of
 from driftwatch.baselines.windows import Acceptance, baselines_of, measured
 from driftwatch.collect.schema import Collected, Recording, Source, in_order
 from driftwatch.detect.baselines import Baselines
@@ -20,7 +20,7 @@ from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.roster import Sources
 from driftwatch.pipeline.state import Outcome, State
 from driftwatch.pipeline.tick import CATCH_UP
-from driftwatch.service.requested_verifications import asked_now
+from driftwatch.service.verifications import asked_now
 from driftwatch.service.watch import TickContext, TickInput, Watch
 from driftwatch.signals.one_process import fail_foreign_scrapes
 from driftwatch.store.store import Store

@@ -24,17 +24,16 @@ from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.server_reports import with_reports
 from driftwatch.pipeline.state import HISTORY, Outcome, State
 from driftwatch.pipeline.stored_state import evaluated_until
+from driftwatch.receivers.registry import Receiver
 from driftwatch.service.batches import UNWATCHED, Batches, merge, merge_states, unwatched
 from driftwatch.service.heartbeat import Answering, Heartbeat, Target, why_withheld
 from driftwatch.service.live_sources import HeldSource, held
 from driftwatch.service.outbox import Attempt, Outbox
-from driftwatch.service.own_metrics import OwnMetrics
+from driftwatch.service.own_metrics import OwnMetrics, TickNotes
 from driftwatch.service.planning import plan_actions
-from driftwatch.service.receivers import Receiver
-from driftwatch.service.report_schedule import SETTLED_MINUTE, Schedule, make_due
+from driftwatch.service.report_material import SETTLED_MINUTE, Schedule, make_due
 from driftwatch.service.slack_actions import SlackActions
 from driftwatch.service.source_threads import SHORTEST_WAIT_SECONDS, ClockSteps, Collecting
-from driftwatch.service.tick_notes import TickNotes
 from driftwatch.service.watch import BoundedQuestions, TickContext, TickResult
 from driftwatch.store.store import Store
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import polars as pl
 
-from driftwatch.baselines.rows import baselines_from_store
+from driftwatch.baselines.documents import baselines_from_store
 from driftwatch.collect.gpus import GPU_KEY
 from driftwatch.collect.schema import Collected
 from driftwatch.detect.references import changes_of
@@ -32,9 +32,9 @@ from driftwatch.pipeline.stored_state import (
     state_from,
 )
 from driftwatch.pipeline.tick import evaluate
+from driftwatch.receivers.registry import Receiver
 from driftwatch.recommend.advice import Advice
 from driftwatch.service.planning import commit_planned
-from driftwatch.service.receivers import Receiver
 from driftwatch.service.stored_verifications import Verifier
 from driftwatch.store.minute_columns import stored_rows
 from driftwatch.store.progress import BatchProgress

@@ -25,7 +25,7 @@ from sqlalchemy import (
 
 from driftwatch.documents import to_json
 from driftwatch.incidents.delivery import AttemptResult, Backlog, Delivery, PlannedDelivery
-from driftwatch.incidents.outbox_history import OutboxRecord
+from driftwatch.incidents.planner import OutboxRecord
 from driftwatch.store.database import Database, chunks, repeated_after_conflict
 from driftwatch.store.tables import conversations, deliveries, incidents, payloads, reports
 

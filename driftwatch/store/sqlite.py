@@ -3,13 +3,21 @@
 Write-ahead log, ``synchronous=FULL`` (a committed page survives a power cut), foreign keys, a
 busy time-out, and ``BEGIN IMMEDIATE`` for everything that writes: a plain ``BEGIN`` that reads
 and then writes fails at once under contention, whatever the time-out says.
+
+One process ticks on a file at a time: it holds an advisory lock on a file beside it. ``ack``,
+``silence`` and ``incidents`` work beside it. The operating system gives the lock back when its
+holder dies, however it dies. The file is left lying: taking it away would let two processes lock
+two files of the same name. Do not put the database on a network file system: neither this lock nor
+SQLite's own is reliable there.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sqlite3
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
@@ -176,3 +184,42 @@ def sqlite_failure(place: object, error: BaseException | None) -> StoreError:
         code, words, help_text = _FAILURES[primary]
         return StoreError(f"database {place} {words}", code=code, help_text=help_text)
     return StoreError(f"database {place}: {error}", code="unusable")
+
+
+def lock_path(database: Path) -> Path:
+    """Where the lock file of a database lies; other names of the same file lead to the same."""
+    real = database.resolve()
+    return real.with_name(real.name + ".lock")
+
+
+@contextmanager
+def tick_lock(database: Path) -> Iterator[None]:
+    """Be the one process that ticks on this database.
+
+    Raises StoreError: ``in-use`` where another one is; ``read-only`` where no file can be made.
+    """
+    path = lock_path(database)
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise StoreError(
+            f"{path} cannot be made: {error.strerror}",
+            code="read-only",
+            help_text="the folder of the database must be writable",
+        ) from error
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(handle, 32, 0).decode("ascii", "replace").strip()
+            raise StoreError(
+                f"database {database} is in use by another driftwatch run"
+                + (f" (process {holder})" if holder.isdigit() else ""),
+                code="in-use",
+                help_text="stop that one, or give this one its own database",
+            ) from error
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(handle)

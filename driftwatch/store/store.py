@@ -18,7 +18,7 @@ from driftwatch.database_place import Place, SqliteFile, place_of
 from driftwatch.detect.references import Reference
 from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.model import Incident, Transition
-from driftwatch.store.actions import Actions, write_planned
+from driftwatch.store.actions import Actions, Silences, prune_silences, write_planned
 from driftwatch.store.advice import (
     AdviceHistory,
     AdviceRow,
@@ -26,8 +26,15 @@ from driftwatch.store.advice import (
     write_advices,
     write_verifications,
 )
-from driftwatch.store.baselines import Baselines
-from driftwatch.store.batches import Batches, write_gpus
+from driftwatch.store.baselines import (
+    Baselines,
+    StoredReferences,
+    prune_references,
+    write_references,
+)
+from driftwatch.store.baselines import (
+    Place as ReferencePlace,
+)
 from driftwatch.store.compaction import Compaction
 from driftwatch.store.database import (
     BATCH_PREFIX,
@@ -46,20 +53,10 @@ from driftwatch.store.deliveries import (
     write_deliveries,
 )
 from driftwatch.store.incidents import Incidents, prune_incidents, write_incidents
-from driftwatch.store.lock import tick_lock
 from driftwatch.store.migrate import check_revision, schema_revision, upgrade, written_by
-from driftwatch.store.minutes import Minutes, write_minutes
+from driftwatch.store.minutes import Batches, Minutes, write_gpus, write_minutes
 from driftwatch.store.progress import BatchProgress, Progress, write_progress
-from driftwatch.store.references import (
-    Place as ReferencePlace,
-)
-from driftwatch.store.references import (
-    StoredReferences,
-    prune_references,
-    write_references,
-)
-from driftwatch.store.silences import Silences, prune_silences
-from driftwatch.store.sqlite import memory_engine
+from driftwatch.store.sqlite import memory_engine, tick_lock
 from driftwatch.store.tables import gpu_batches, metadata, minute_batches
 from driftwatch.store.tables import memory as memory_table
 from driftwatch.verify.verification import Verification

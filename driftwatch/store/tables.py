@@ -149,7 +149,7 @@ actions = Table(
     Column("subject", Text),  # id of the silence or baseline that it is about, or the mark
     CheckConstraint(
         "action IN ('acknowledge', 'unacknowledge', 'note', 'mark', 'unmark', 'silence', "
-        "'extend silence', 'end silence', 'accept baseline', 'refuse baseline', 'forecast')",
+        "'end silence', 'accept baseline', 'refuse baseline', 'forecast')",
         name="action",
     ),
 )

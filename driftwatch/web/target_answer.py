@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from driftwatch.baselines.documents import baseline_of_row
 from driftwatch.baselines.in_force import in_force
-from driftwatch.baselines.rows import baseline_of_row
 from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.errors import NoVerdict
 from driftwatch.model import Finding, Incident, Target
-from driftwatch.notify.explanation import fact_texts, target_text, verdict_text, window_text
+from driftwatch.notify.explanation import fact_texts, target_text, todo, verdict_text, window_text
 from driftwatch.notify.numbers import clean, cut
 from driftwatch.notify.path import limit_texts
-from driftwatch.notify.todo import todo
 from driftwatch.pipeline.explain import Window, explain, window_ending
 from driftwatch.pipeline.plan import Plan
 from driftwatch.web.database import WebStore

@@ -25,9 +25,9 @@ from driftwatch.clock import ManualClock
 from driftwatch.collect.pages.source import PagesSource
 from driftwatch.database_place import place_of
 from driftwatch.errors import StoreError
+from driftwatch.receivers.registry import Receiver
 from driftwatch.receivers.slack import SlackSender
 from driftwatch.service.configuration import plan_of_rules
-from driftwatch.service.receivers import Receiver
 from driftwatch.service.run import Service
 from driftwatch.store.store import Store
 

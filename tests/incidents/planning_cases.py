@@ -6,11 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from driftwatch.incidents.actions import Action, ActionName
-from driftwatch.incidents.delivery import PlannedDelivery
-from driftwatch.incidents.outbox_history import OutboxRecord
-from driftwatch.incidents.planner import Plan, plan_deliveries
-from driftwatch.incidents.routing import Routes, Subscription
+from driftwatch.incidents.delivery import Action, ActionName, PlannedDelivery
+from driftwatch.incidents.planner import OutboxRecord, Plan, Routes, Subscription, plan_deliveries
 from driftwatch.incidents.silence import Silence, parse_matchers
 from driftwatch.model import Incident, Severity, Transition
 

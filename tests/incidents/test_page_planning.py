@@ -8,9 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from planning_cases import firing, records_of
 
-from driftwatch.incidents.outbox_history import OutboxRecord
-from driftwatch.incidents.planner import Plan, plan_deliveries
-from driftwatch.incidents.routing import Routes, Subscription
+from driftwatch.incidents.planner import OutboxRecord, Plan, Routes, Subscription, plan_deliveries
 from driftwatch.incidents.silence import Silence, parse_matchers
 from driftwatch.model import Incident, Transition
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from planning_cases import ONCALL, Pager, silence
 
-from driftwatch.incidents.occasion import Acknowledgement
-from driftwatch.incidents.routing import Routes, Subscription
+from driftwatch.incidents.delivery import Acknowledgement
+from driftwatch.incidents.planner import Routes, Subscription
 
 FIRST = ("oncall", "firing", "first", 0)
 BOTH = Routes((ONCALL, Subscription("boss", ("page",))))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from driftwatch.incidents.routing import Routed, Routes, Subscription
+from driftwatch.incidents.planner import Routed, Routes, Subscription
 from driftwatch.model import Incident, Severity
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from planning_cases import BOSS, NOW, ONCALL, Pager, firing, silence
 
-from driftwatch.incidents.routing import Routes
+from driftwatch.incidents.planner import Routes
 from driftwatch.model import Incident, Transition
 
 POOL = replace(firing(), key="X{pool=chat}", target={"pool": "chat"})

@@ -6,11 +6,9 @@ from datetime import timedelta
 
 from page_cases import AT, CAP
 
-from driftwatch.incidents.delivery import PlannedDelivery
-from driftwatch.incidents.occasion import Acknowledgement
-from driftwatch.notify.follow_up import follow_up
+from driftwatch.incidents.delivery import Acknowledgement, PlannedDelivery
+from driftwatch.notify.follow_up import follow_up, payload_of
 from driftwatch.notify.headline import headline
-from driftwatch.notify.occasion import payload_of
 
 LATER = AT + timedelta(minutes=5)
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from page_cases import CASES
 
 from driftwatch.model import Diagnosis, Finding, Incident, Reason, Recommendation, Target, TargetKey
-from driftwatch.notify.todo import todo
+from driftwatch.notify.explanation import todo
 from driftwatch.rulebook.book import load_rulebook
 
 FORMS = {rule.alert: rule.page for rule in load_rulebook().rules}

@@ -12,8 +12,7 @@ from page_cases import AT
 from driftwatch.incidents.delivery import MessageEvent, Reason
 from driftwatch.receivers.http import Limits
 from driftwatch.receivers.sender import Message
-from driftwatch.receivers.slack_api import LIMITS, SlackApi
-from driftwatch.receivers.slack_app import SlackAppSender
+from driftwatch.receivers.slack import LIMITS, SlackApi, SlackAppSender
 
 CHANNEL, ELSEWHERE = "C0000ONCALL", "C0000OTHER"
 ANA, BEN, EVE = "U0000ANA", "U0000BEN", "U0000EVE"

@@ -16,8 +16,7 @@ from fakes.loopback import Answer, LoopbackServer, Request
 from page_cases import CAP, CASES, Case
 from receiver_cases import acknowledged, message, refused
 
-from driftwatch.receivers.alertmanager import AlertmanagerSender
-from driftwatch.receivers.alerts import labels_of, webhook_document
+from driftwatch.receivers.alertmanager import AlertmanagerSender, labels_of, webhook_document
 from driftwatch.receivers.sender import Message
 from driftwatch.receivers.webhook import WebhookSender
 

@@ -123,7 +123,7 @@ def test_a_receiver_that_was_of_another_kind_posts_the_message_anew(
 def test_what_was_taken_and_never_answered_is_found_again(slack: SlackWorkspace) -> None:
     from dataclasses import replace
 
-    from driftwatch.receivers.slack_api import LIMITS
+    from driftwatch.receivers.slack import LIMITS
 
     of = sender(slack, limits=replace(LIMITS, seconds=0.5))
     slack.silent.append("chat.postMessage")
@@ -141,7 +141,7 @@ def test_what_was_taken_and_never_answered_is_found_again(slack: SlackWorkspace)
 def test_without_history_a_repeat_stands_twice(slack: SlackWorkspace) -> None:
     from dataclasses import replace
 
-    from driftwatch.receivers.slack_api import LIMITS
+    from driftwatch.receivers.slack import LIMITS
 
     slack.scopes.discard("channels:history")
     of = sender(slack, limits=replace(LIMITS, seconds=0.5))

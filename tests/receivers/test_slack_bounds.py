@@ -14,7 +14,7 @@ from page_cases import CAP
 from slack_cases import CHANNEL, sender, told, workspace
 
 from driftwatch.errors import DeliveryError
-from driftwatch.receivers.slack_api import LIMITS, SlackApi
+from driftwatch.receivers.slack import LIMITS, SlackApi
 
 PACKAGE = Path(__file__).resolve().parents[2] / "driftwatch"
 

@@ -16,7 +16,7 @@ from driftwatch.collect.server_settings import (
 from driftwatch.errors import UsageError
 from driftwatch.knobs import KNOBS, flag_of
 from driftwatch.model import KnobMove, Reason, Recommendation
-from driftwatch.notify.todo import change_text
+from driftwatch.notify.explanation import change_text
 from driftwatch.recommend.candidates import WHAT_IFS
 from driftwatch.recommend.change_text import helm_values_diff, pod_args_diff, vllm_arguments
 from driftwatch.recommend.scenarios import setting_of, with_knobs

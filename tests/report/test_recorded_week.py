@@ -22,7 +22,7 @@ from click.testing import CliRunner
 from filled import fill
 from report_cases import FLEET_WEEK, SLO, SLOW_FROM, SLOW_TO, WEEK, cell, cells, incident, page
 
-from driftwatch.baselines.rows import row_of
+from driftwatch.baselines.documents import row_of
 from driftwatch.cli.main import cli
 from driftwatch.collect.recordings import open_recording
 from driftwatch.detect.baselines import Baseline, Baselines

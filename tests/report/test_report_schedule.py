@@ -24,7 +24,7 @@ from driftwatch.receivers.webhook import WebhookSender
 from driftwatch.report.week import Week
 from driftwatch.service.outbox import Attempt, Outbox
 from driftwatch.service.own_metrics import OwnMetrics
-from driftwatch.service.report_schedule import (
+from driftwatch.service.report_material import (
     Schedule,
     due_weeks,
     make_due,

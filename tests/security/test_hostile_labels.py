@@ -24,7 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from driftwatch.notify.page_values import public
 from driftwatch.notify.terminal import render
-from driftwatch.receivers.alerts import webhook_document
+from driftwatch.receivers.alertmanager import webhook_document
 from driftwatch.receivers.apprise import job_of
 from driftwatch.receivers.email import mail_of
 from driftwatch.receivers.sender import message_of

@@ -25,7 +25,7 @@ from driftwatch.errors import DeliveryError, SourceError
 from driftwatch.receivers.apprise import AppriseSender
 from driftwatch.receivers.registry import build_senders, sample_pages
 from driftwatch.receivers.sender import message_of
-from driftwatch.receivers.slack_api import SlackApi
+from driftwatch.receivers.slack import SlackApi
 from driftwatch.service.configuration import sources_of
 from driftwatch.service.heartbeat import targets_of
 from driftwatch.settings import ReceiverSettings, Settings

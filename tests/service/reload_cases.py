@@ -14,8 +14,8 @@ from structlog.testing import capture_logs
 from driftwatch.clock import ManualClock
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.pipeline.state import Outcome
+from driftwatch.receivers.registry import receivers_of
 from driftwatch.service.configuration import plan_of_settings
-from driftwatch.service.receivers import receivers_of
 from driftwatch.service.reload import Reload
 from driftwatch.service.run import Service
 from driftwatch.settings import load_settings

@@ -10,9 +10,13 @@ import polars as pl
 import pytest
 from service_cases import shipped_plan
 
-from driftwatch.baselines.documents import document_of
+from driftwatch.baselines.documents import (
+    baseline_of_row,
+    baselines_from_store,
+    document_of,
+    row_of,
+)
 from driftwatch.baselines.in_force import in_force, learnt, no_releases, with_releases
-from driftwatch.baselines.rows import baseline_of_row, baselines_from_store, row_of
 from driftwatch.baselines.windows import Acceptance, accepted_baseline, baselines_of, measured
 from driftwatch.clock import ManualClock
 from driftwatch.collect.recordings.text import RecordingSource

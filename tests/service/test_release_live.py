@@ -14,7 +14,7 @@ import polars as pl
 from fakes.exposition_server import read_pages
 from service_cases import shipped_plan
 
-from driftwatch.baselines.rows import row_of
+from driftwatch.baselines.documents import row_of
 from driftwatch.clock import ManualClock
 from driftwatch.collect.pages.source import PagesSource
 from driftwatch.detect.baselines import Baseline

@@ -21,11 +21,10 @@ from driftwatch.clock import SystemClock
 from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.model import Incident
 from driftwatch.receivers.alertmanager import AlertmanagerSender
-from driftwatch.receivers.registry import FreshSender
+from driftwatch.receivers.registry import FreshSender, Receiver
 from driftwatch.receivers.sender import message_of
 from driftwatch.service.outbox import Outbox
 from driftwatch.service.own_metrics import OwnMetrics
-from driftwatch.service.receivers import Receiver
 from driftwatch.store.store import Store, TickRecord
 from tests.outbox import due_deliveries, mark_failed
 

@@ -18,9 +18,8 @@ from page_cases import AT, CAP
 from driftwatch.clock import ManualClock
 from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.model import Incident, Transition
-from driftwatch.receivers.registry import build_senders
+from driftwatch.receivers.registry import Receiver, build_senders
 from driftwatch.service.own_metrics import OwnMetrics
-from driftwatch.service.receivers import Receiver
 from driftwatch.service.slack_actions import SlackActions
 from driftwatch.settings import ReceiverSettings
 from driftwatch.store.store import Store, TickRecord

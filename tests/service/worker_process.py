@@ -18,10 +18,10 @@ from driftwatch.collect.schema import KEY, Collected, Own
 from driftwatch.database_place import PostgresPlace, place_of
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.plan import Plan, Pool
+from driftwatch.receivers.registry import Receiver
 from driftwatch.receivers.sender import Message
 from driftwatch.service.configuration import plan_of_rules
 from driftwatch.service.fleet import Fleet
-from driftwatch.service.receivers import Receiver
 from driftwatch.service.run import Service
 from driftwatch.store.store import Store
 

@@ -13,7 +13,7 @@ from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.model import Incident, Transition
 from driftwatch.store import Store, TickRecord
 from driftwatch.store.advice import AdviceRow
-from driftwatch.store.references import Place
+from driftwatch.store.baselines import Place
 from driftwatch.verify.verification import Verification
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

@@ -12,8 +12,7 @@ from store_cases import NOW, pending
 
 from driftwatch.errors import StoreError
 from driftwatch.incidents.delivery import PlannedDelivery
-from driftwatch.incidents.planner import plan_deliveries
-from driftwatch.incidents.routing import Routes, Subscription
+from driftwatch.incidents.planner import Routes, Subscription, plan_deliveries
 from driftwatch.incidents.silence import parse_matchers
 from driftwatch.model import Event, Incident, Transition
 from driftwatch.store import Store, TickRecord

@@ -13,7 +13,7 @@ from store_cases import committer, pending
 
 from driftwatch.errors import StoreError
 from driftwatch.store import Store
-from driftwatch.store.lock import lock_path
+from driftwatch.store.sqlite import lock_path
 
 
 @pytest.fixture

@@ -14,12 +14,17 @@ from driftwatch.model import Fingerprint, TargetKey
 from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.stored_state import stored_targets
 from driftwatch.service.configuration import plan_of_rules
-from driftwatch.service.requested_verifications import asked_now
 from driftwatch.service.stored_verifications import (
     verification_memory,
     verification_state_from,
 )
-from driftwatch.service.verifications import PastAdvice, Surroundings, VerificationState, step
+from driftwatch.service.verifications import (
+    PastAdvice,
+    Surroundings,
+    VerificationState,
+    asked_now,
+    step,
+)
 from driftwatch.signals.minutes import MINUTE_SCHEMA
 from driftwatch.store.store import Store, TickRecord
 from driftwatch.verify.verification import Verification

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from driftwatch.clock import ManualClock
 from driftwatch.collect.recordings.text import RecordingSource
+from driftwatch.receivers.registry import Receiver
 from driftwatch.receivers.stdout import StdoutSender
 from driftwatch.report.document import week_document
 from driftwatch.report.week import week_of
 from driftwatch.service.configuration import plan_of_rules
-from driftwatch.service.receivers import Receiver
 from driftwatch.service.report_material import gather
 from driftwatch.service.run import Service
 from driftwatch.service.watch import BoundedQuestions

@@ -21,8 +21,7 @@ from driftwatch.errors import UsageError
 from driftwatch.notify.numbers import duration
 
 if TYPE_CHECKING:
-    from driftwatch.baselines.candidates import Subject
-    from driftwatch.baselines.material import Material
+    from driftwatch.baselines.candidates import Material, Subject
     from driftwatch.detect.baselines import Baseline
     from driftwatch.pipeline.explain import Window
 

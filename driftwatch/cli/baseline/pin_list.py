@@ -18,8 +18,7 @@ from driftwatch.errors import NoVerdict
 from driftwatch.notify.numbers import duration, utc_text
 
 if TYPE_CHECKING:
-    from driftwatch.baselines.candidates import Waiting
-    from driftwatch.baselines.material import Material
+    from driftwatch.baselines.candidates import Material, Waiting
     from driftwatch.detect.baselines import Baseline
 
 # The minutes of so many targets without a pin are read; the others are counted.
@@ -40,7 +39,7 @@ def list_command(name: str | None, as_json: bool, history: History) -> None:
     (no id); tabs between them.
     """
     from driftwatch.baselines.candidates import waiting_for, without_baseline
-    from driftwatch.baselines.rows import notes_on
+    from driftwatch.baselines.documents import notes_on
 
     if name is not None:
         _show(pin_named(pins_in_force(history), name), as_json)

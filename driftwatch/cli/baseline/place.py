@@ -11,7 +11,7 @@ from driftwatch.cli.history import History
 from driftwatch.errors import NoVerdict, UsageError
 
 if TYPE_CHECKING:
-    from driftwatch.baselines.material import Material
+    from driftwatch.baselines.candidates import Material
     from driftwatch.detect.baselines import Baseline, Baselines
     from driftwatch.store import Store
 
@@ -21,7 +21,7 @@ def pins_in_force(history: History) -> Baselines:
 
     Raises StoreError: it does not serve.
     """
-    from driftwatch.baselines.rows import baselines_from_store
+    from driftwatch.baselines.documents import baselines_from_store
 
     with history.store() as store:
         return baselines_from_store(store)
@@ -29,7 +29,7 @@ def pins_in_force(history: History) -> Baselines:
 
 def accept(store: Store, baselines: Iterable[Baseline], at: datetime) -> None:
     """Put baselines in force, and keep who accepted them, all or none."""
-    from driftwatch.baselines.rows import row_of
+    from driftwatch.baselines.documents import row_of
 
     accepted = list(baselines)
     with store.one_transaction():
@@ -44,7 +44,7 @@ def material_of(history: History) -> Material:
     Raises ConfigError: the configuration has problems; StoreError: the database does not serve;
     NoVerdict: there is no minute yet.
     """
-    from driftwatch.baselines.material import material_of_replayed, material_of_store
+    from driftwatch.baselines.candidates import material_of_replayed, material_of_store
 
     if history.is_stored:
         with replace(history, since=None, until=None).store() as store:

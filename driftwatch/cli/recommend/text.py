@@ -8,9 +8,9 @@ from datetime import date, timedelta
 
 from driftwatch.cli.recommend.table import reasons, table
 from driftwatch.model import KnobMove, Slo
+from driftwatch.notify.explanation import change_text
 from driftwatch.notify.layout import spell, wrap
 from driftwatch.notify.numbers import clean, figure, milliseconds, percent, seconds, span
-from driftwatch.notify.todo import change_text
 from driftwatch.recommend.advice import Advice
 from driftwatch.recommend.change_text import helm_values_diff, pod_args_diff, vllm_arguments
 from driftwatch.recommend.gates import BOUNDS

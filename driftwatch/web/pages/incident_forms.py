@@ -10,7 +10,7 @@ import orjson
 from pydantic import Field
 
 from driftwatch.errors import UsageError
-from driftwatch.incidents.actions import WEB
+from driftwatch.incidents.delivery import WEB
 from driftwatch.incidents.silence import silencing
 from driftwatch.notify.numbers import clean
 from driftwatch.store.incidents import LONGEST_BECAUSE

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from driftwatch.model import Incident
+from driftwatch.notify.headline import opening
 from driftwatch.notify.numbers import clean, cut
-from driftwatch.notify.state_words import opening
 from driftwatch.web.database import Wanted
 from driftwatch.web.page import Page, Paged, View, Visit, sliced
 from driftwatch.web.pages.incident import incident_path, state_of, target_text

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from driftwatch.baselines.rows import baseline_of_row
+from driftwatch.baselines.documents import baseline_of_row
 from driftwatch.detect.baselines import Baseline
 from driftwatch.model import TargetKey
 from driftwatch.notify.numbers import clean, cut
