@@ -69,6 +69,7 @@ def build_page(
     ``resolved_reason``: why it resolved without a good minute; ``ended_in_target``: whether the
     targets were kept when it resolved, None = unknown.
     """
+    last = incident.page or {}
     page: dict[str, Any] = {
         "schema_version": SCHEMA_VERSION,
         "event": event,
@@ -85,13 +86,12 @@ def build_page(
         "alert": incident.alert,
         "severity": incident.severity,
         "target": dict(sorted(incident.target.items())),
-        FORM: _form(form, incident),
-        **_concerned(finding, incident),
-        **_peers(finding, incident),
-        **_content(finding, incident, slo, form or PageForm()),
+        FORM: dict(last.get(FORM) or {}) if form is None else _form(form),
+        **(_content_as_sent(last) if finding is None else _content(finding, incident, slo, form)),
         "annotations": dict(sorted((annotations or {}).items())),
     }
-    page |= _shares(finding, incident, page)
+    if finding is not None:
+        page |= _shares(finding, page)
     if finding is not None and finding.answered_by is not None:
         page["answered_by"] = dict(zip(("incident", "alert"), finding.answered_by, strict=True))
     if finding is not None and finding.asked_again:
@@ -115,11 +115,19 @@ def next_time(at: datetime) -> datetime:
     return midnight + ((at - midnight) // EVERY + 1) * EVERY
 
 
-def _concerned(finding: Finding | None, incident: Incident) -> dict[str, Any]:
+def _content_as_sent(last: Mapping[str, Any]) -> dict[str, Any]:
+    """What was found, as the page before had it."""
+    content = {name: last.get(name) for name in _ALWAYS}
+    kept = {name: last[name] for name in _SOMETIMES if last.get(name) is not None}
+    return {"evidence": dict(last.get("evidence") or {}), **content, **kept}
+
+
+_ALWAYS = ("slo", "diagnosis", "recommendation", "reference")
+_SOMETIMES = ("concerned", "peers", "shares", "verification")
+
+
+def _concerned(finding: Finding) -> dict[str, Any]:
     """Of a pool's incident: how many of how many targets it is about, and the first of them."""
-    if finding is None:
-        last = (incident.page or {}).get("concerned")
-        return {} if last is None else {"concerned": last}
     if finding.of_targets is None:
         return {}
     alike, others = finding.configured_alike
@@ -137,48 +145,30 @@ def _counted(keys: Sequence[TargetKey]) -> dict[str, Any]:
     return {"targets": len(keys), "first": [key.text for key in keys[:NAMED_TARGETS]]}
 
 
-def _form(form: PageForm | None, incident: Incident) -> dict[str, Any]:
-    """What of the form is not as usual; without one as on the page before."""
-    if form is None:
-        return dict((incident.page or {}).get(FORM) or {})
+def _form(form: PageForm) -> dict[str, Any]:
+    """What of the form is not as usual."""
     usual = PageForm().model_dump()
     return {k: plain(v) for k, v in form.model_dump().items() if v != usual[k] and k != "columns"}
 
 
-def _shares(finding: Finding | None, incident: Incident, page: Mapping[str, Any]) -> dict[str, Any]:
+def _shares(finding: Finding, page: Mapping[str, Any]) -> dict[str, Any]:
     """Both distributions of the length that drifted, where somebody counted both."""
-    if finding is None:
-        last = (incident.page or {}).get("shares")
-        return {} if last is None else {"shares": last}
     stem = drifted_length(page)
     both = None if stem is None else shares(finding.histograms, stem)
     return {} if both is None or stem is None else {"shares": {stem: shares_json(both)}}
 
 
-def _peers(finding: Finding | None, incident: Incident) -> dict[str, Any]:
-    """How the others of its pool do, where that is known."""
-    speeds = (incident.page or {}).get("peers") if finding is None else plain(finding.peers)
-    return {} if speeds is None else {"peers": speeds}
-
-
 def _content(
-    finding: Finding | None, incident: Incident, slo: Slo | None, form: PageForm
+    finding: Finding, incident: Incident, slo: Slo | None, form: PageForm | None
 ) -> dict[str, Any]:
-    """What was found: from the finding, or as last sent."""
-    if finding is None:
-        last = incident.page or {}
-        content = {
-            key: last.get(key) for key in ("slo", "diagnosis", "recommendation", "reference")
-        }
-        if last.get("verification") is not None:
-            content["verification"] = last["verification"]
-        return {"evidence": dict(last.get("evidence") or {}), **content}
+    """What was found; of a pool's incident where, and how its other targets do if that is known."""
+    diagnosis, peers = finding.diagnosis, plain(finding.peers)
     return {
-        "evidence": evidence_json(finding, form.columns),
+        **_concerned(finding),
+        **({} if peers is None else {"peers": peers}),
+        "evidence": evidence_json(finding, (form or PageForm()).columns),
         "slo": _slo(slo, finding.evidence),
-        "diagnosis": None
-        if finding.diagnosis is None
-        else diagnosis_json(finding.diagnosis, finding.reasons),
+        "diagnosis": None if diagnosis is None else diagnosis_json(diagnosis, finding.reasons),
         "recommendation": _advised(finding.recommendation, incident),
         "reference": None if finding.reference is None else plain(finding.reference),
     }

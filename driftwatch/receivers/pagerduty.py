@@ -33,8 +33,7 @@ _LIMITS = Limits(seconds=15.0)
 _FIELD_LIMIT, _LINK_LIMIT, _HASH_DIGITS = 255, 2048, 16
 _SEVERITY = {"page": "critical", "ticket": "warning", "notice": "info"}
 _LINKS = (("runbook", "Runbook"), ("driftwatch", "Open driftwatch"), ("report", "Report"))
-# what a person reads first is given up last; names of the page's JSON
-_LAST_SHED = ("incident", "schema_version", "event", "summary", "times", "target", "alert")
+_NO_ROOM = {"left_out": "the page has no room here: driftwatch incidents shows it"}
 
 Action = Literal["trigger", "acknowledge", "resolve"]
 # every other event that the table lets through is a trigger: a line in the alert's log
@@ -128,21 +127,11 @@ def _links(links: Mapping[str, str | None]) -> dict[str, Any]:
 
 
 def fitted(event: dict[str, Any]) -> bytes:
-    """The event as bytes within PagerDuty's limit; ``left_out`` names what had no room."""
+    """The event as bytes within PagerDuty's limit; a page that has no room stays out of it."""
     body = orjson.dumps(event)
     if len(body) <= BODY_LIMIT:
         return body
-    details = dict(event["payload"]["custom_details"])
-    sizes = {name: len(orjson.dumps(part)) for name, part in details.items()}
-    left_out: list[str] = []
-    for name in sorted(sizes, key=lambda name: (name in _LAST_SHED, -sizes[name])):
-        left_out.append(name)
-        del details[name]
-        shed = {**event["payload"], "custom_details": {**details, "left_out": left_out}}
-        body = orjson.dumps({**event, "payload": shed})
-        if len(body) <= BODY_LIMIT:
-            break
-    return body
+    return orjson.dumps({**event, "payload": {**event["payload"], "custom_details": _NO_ROOM}})
 
 
 def sender_of(name: str, settings: PagerdutyReceiver) -> PagerdutySender:

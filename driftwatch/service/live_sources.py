@@ -80,14 +80,20 @@ class HeldSource:
 
     def version(self) -> Mapping[str, str | None]:
         """As the source says."""
-        with self._asking:
-            return self.live.version() if isinstance(self.live, PagesSource) else {}
+        return self._asked("version", {})
+
+    def server_info(self) -> Mapping[str, Mapping[str, Any] | None]:
+        """As the source says."""
+        return self._asked("server_info", {})
 
     def forget(self, instances: Iterable[str]) -> None:
-        """Ask these servers for their version again: they restarted."""
+        """Ask these servers for version and settings again: they restarted."""
+        self._asked("forget", None, instances)
+
+    def _asked(self, method: str, otherwise: Any, *arguments: Any) -> Any:
         with self._asking:
-            if isinstance(self.live, PagesSource):
-                self.live.forget(instances)
+            is_asked = isinstance(self.live, PagesSource)
+            return getattr(self.live, method)(*arguments) if is_asked else otherwise
 
     def remember(self, stored: Mapping[TargetKey, Target]) -> None:
         """As the source does, from its next scrape on."""

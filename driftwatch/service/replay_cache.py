@@ -12,7 +12,6 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from datetime import date, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,6 @@ from driftwatch.store.store import Store
 MOST_FILES, MOST_BYTES = 20, 2 << 30
 # What of a plan no stored row depends on: rules are told apart by what they say.
 _NOT_STORED = {"rules", "trees", "external_url"}
-_CHUNK = 1 << 20
 
 
 def cache_folder() -> Path:
@@ -115,16 +113,16 @@ def _writable(folder: Path) -> Path | None:
 
 def of_files(paths: Iterable[Path]) -> list[str]:
     """A digest of the bytes of each file, or of all files of a folder with their names."""
-    digests = []
-    for path in paths:
-        digest = hashlib.sha256()
-        for file in sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]:
-            digest.update(b"" if file == path else f"{file.relative_to(path)}\0".encode())
-            with file.open("rb") as stream:
-                while chunk := stream.read(_CHUNK):
-                    digest.update(chunk)
-        digests.append(digest.hexdigest())
-    return digests
+    return [_digest(path) for path in paths]
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    for file in sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]:
+        with file.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+        digest.update(str(file.relative_to(path)).encode())
+    return digest.hexdigest()
 
 
 def of_plan(plan: Plan) -> dict[str, Any]:
@@ -136,7 +134,7 @@ def of_plan(plan: Plan) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """Values of settings as JSON has them."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    if dataclasses.is_dataclass(value):
         return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return {str(_plain(key)): _plain(one) for key, one in value.items()}
@@ -144,8 +142,6 @@ def _plain(value: Any) -> Any:
         return sorted(str(_plain(one)) for one in value)
     if isinstance(value, list | tuple):
         return [_plain(one) for one in value]
-    if isinstance(value, date | datetime):
-        return value.isoformat()
     return value if value is None or isinstance(value, bool | int | float) else str(value)
 
 

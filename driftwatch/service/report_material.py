@@ -40,47 +40,22 @@ from driftwatch.rulebook.rules import Rule
 from driftwatch.settings import Settings
 from driftwatch.settings.receivers.taken_events import takes
 from driftwatch.store.incidents import USEFUL
+from driftwatch.store.minute_columns import STORED_SCHEMA
 from driftwatch.store.store import Store
 
 _DAY = timedelta(days=1)
 # A report reads so many incidents of its two weeks; a fleet that pages more has another problem.
 MOST_INCIDENTS = 10_000
-# Of a day of more targets the rows do not fit into memory at a time.
-_TARGETS_AT_ONCE = 200
+# Minutes of 200 targets' day: more do not fit into memory at a time.
+_ROWS_AT_ONCE = 200 * 1440
 # A band of a longer window says no more.
 _BASELINE_REACH = timedelta(days=2)
 
 
-class Folded:
-    """Rows folded into cells, a part of a day at a time.
-
-    Args:
-        slos: pool → latency targets.
-    """
-
-    def __init__(self, slos: Mapping[str, Slo]) -> None:
-        self._slos = slos
-        self._cells: list[pl.DataFrame] = []
-        self.span: tuple[datetime, datetime] | None = None  # first row's start, last one's end
-
-    def add(self, rows: pl.DataFrame) -> None:
-        """Rows of whole cells."""
-        if len(rows):
-            self._cells.append(cells_of(rows, self._slos))
-            first = rows.select(pl.col("end") - pl.duration(seconds="seconds")).to_series().min()
-            last = rows["end"].max()
-            assert isinstance(first, datetime) and isinstance(last, datetime)  # noqa: S101
-            self.span = (
-                (first, last)
-                if self.span is None
-                else (min(first, self.span[0]), max(last, self.span[1]))
-            )
-
-    @property
-    def cells(self) -> pl.DataFrame:
-        """All of them, by instance, engine and end."""
-        every = pl.concat([no_cells(), *self._cells])
-        return every.sort("instance", "engine", "end")
+def _folded(rows: Iterable[pl.DataFrame], slos: Mapping[str, Slo]) -> pl.DataFrame:
+    """Rows of whole cells, some at a time → their cells, by instance, engine and end."""
+    cells = [no_cells(), *(cells_of(some, slos) for some in rows if len(some))]
+    return pl.concat(cells).sort("instance", "engine", "end")
 
 
 def slos_of(plan: Plan) -> dict[str, Slo]:
@@ -128,25 +103,23 @@ def gather(store: Store, plan: Plan, week: Week, *, until: datetime | None = Non
     configured = slos_of(plan)
     derived = _derived(references, configured)
     slos = {**derived, **configured}
-    folded = Folded(slos)
-    for day in _days_between(week.start, end):
-        _fold_day(store, folded, day, min(day + _DAY, end))
-    cells = folded.cells
-    if cells.is_empty():
+    spans: list[tuple[datetime, datetime]] = []
+    cells = _folded(_rows(store, week.start, end, spans), slos)
+    if not spans:
         raise NoVerdict(
             f"not a minute of {week.name} ({week.title}) is stored",
             help_text="minutes are kept 35 days; driftwatch report --week names another week",
         )
-    if end < week.end and folded.span is not None:
-        # not by whose clock it is told, but by what is known: the last minute's end belongs to it
-        end = min(end, folded.span[1] + timedelta(microseconds=1))
+    reach = min(first for first, _ in spans), max(last for _, last in spans)
+    # not by whose clock it is told, but by what is known: the last minute's end belongs to it
+    end = end if end == week.end else min(end, reach[1] + timedelta(microseconds=1))
     incidents = store.incidents(since=week.before.start, limit=MOST_INCIDENTS)
     first = end - timedelta(weeks=TRACK_WEEKS)
     material = Material(
         week=week,
         until=end,
         cells=cells,
-        span=folded.span,
+        span=reach,
         incidents=_incidents_until(incidents, end),
         verifications=store.verifications(first, end),
         advice=_advice(store, first, end),
@@ -163,24 +136,20 @@ def gather(store: Store, plan: Plan, week: Week, *, until: datetime | None = Non
 
 def _baseline_cells(store: Store, material: Material) -> pl.DataFrame:
     """Cells of the newest baseline of each drawn pool, the pool's own before its servers'."""
-    folded = Folded(material.slos)
-    targets = (
-        material.cells.select("pool", "instance", "engine").unique().sort("instance", "engine")
-    )
+    rows = []
+    targets = material.cells.select("pool", "instance", "engine").unique()
     for pool in drawn_pools(material):
         windows = [
             (one.instance is None, one.until, one.since)
             for one in material.references
             if one.pool == pool and one.since is not None and one.until is not None
         ]
-        if not windows:
-            continue
-        _, until, since = max(windows)
-        keys = targets.filter(pl.col("pool") == pool).select("instance", "engine").iter_rows()
-        folded.add(
-            store.past(max(since, until - _BASELINE_REACH), until, [TargetKey(*k) for k in keys])
-        )
-    return folded.cells
+        if windows:
+            _, until, since = max(windows)
+            keys = targets.filter(pl.col("pool") == pool).select("instance", "engine").iter_rows()
+            since = max(since, until - _BASELINE_REACH)
+            rows.append(store.past(since, until, sorted(TargetKey(*key) for key in keys)))
+    return _folded(rows, material.slos)
 
 
 def _advice(store: Store, since: datetime, until: datetime) -> list[AdviceGiven]:
@@ -196,41 +165,29 @@ def _advice(store: Store, since: datetime, until: datetime) -> list[AdviceGiven]
     ]
 
 
-def _days_between(start: datetime, end: datetime) -> Iterator[datetime]:
-    while start < end:
-        yield start
-        start += _DAY
-
-
-def _fold_day(store: Store, folded: Folded, day: datetime, end: datetime) -> None:
-    """One day into cells, so many targets at a time."""
-    first = store.past(day, day + timedelta(minutes=10))
-    last = store.past(end - timedelta(minutes=10), end)
-    keys = [
-        TargetKey(*key)
-        for key in pl.concat([first, last])
-        .select("instance", "engine")
-        .unique()
-        .sort("instance", "engine")
-        .iter_rows()
-    ]
-    if len(keys) <= _TARGETS_AT_ONCE:  # who came and left between is found as well
-        rows = store.past(day, end)
-        folded.add(rows)
-        return
-    for some in range(0, len(keys), _TARGETS_AT_ONCE):
-        rows = store.past(day, end, keys[some : some + _TARGETS_AT_ONCE])
-        folded.add(rows)
+def _rows(
+    store: Store, since: datetime, until: datetime, spans: list[tuple[datetime, datetime]]
+) -> Iterator[pl.DataFrame]:
+    """Stored rows, a day and some targets at a time; ``spans``: gets start and end of each part."""
+    while since < until:
+        day = since, min(since + _DAY, until)
+        for rows in store.past_in_parts(*day, STORED_SCHEMA, _ROWS_AT_ONCE):
+            if len(rows):
+                begins = pl.col("end") - pl.duration(seconds="seconds")
+                spans.append(rows.select(begins.min(), last=pl.col("end").max()).row(0))
+                yield rows
+        since += _DAY
 
 
 def _incidents_until(incidents: Iterable[Incident], until: datetime) -> list[Incident]:
-    return [_as_of(one, until) for one in incidents if one.started_at < until]
-
-
-def _as_of(incident: Incident, at: datetime) -> Incident:
-    if incident.acknowledged_at is not None and incident.acknowledged_at >= at:
-        incident = replace(incident, acknowledged_at=None, acknowledged_by=None)
-    return incident
+    """Those that had begun, acknowledged as they were by then."""
+    return [
+        one
+        if one.acknowledged_at is None or one.acknowledged_at < until
+        else replace(one, acknowledged_at=None, acknowledged_by=None)
+        for one in incidents
+        if one.started_at < until
+    ]
 
 
 def _marks(store: Store, incidents: Iterable[Incident]) -> dict[str, Marked]:
@@ -250,20 +207,14 @@ def reference_of_baseline(baseline: Baseline) -> Reference:
     """What a baseline says was good."""
     hours = (baseline.until - baseline.since).total_seconds() / 3600
     text = f"baseline {baseline.since:%Y-%m-%d} {hours:.0f} h"
-    values = _reference_values(baseline.reference)
-    window = baseline.since, baseline.until
-    return Reference(baseline.pool, baseline.instance, text, values, *window)
-
-
-def _reference_values(reference: pl.DataFrame) -> dict[str, float]:
-    if reference.is_empty():
-        return {}
-    row = reference.row(0, named=True)
-    return {
+    rows = baseline.reference.to_dicts()
+    values = {
         name.removeprefix("reference_"): float(value)
-        for name, value in row.items()
+        for name, value in (rows[0].items() if rows else ())
         if isinstance(value, int | float)
     }
+    window = baseline.since, baseline.until
+    return Reference(baseline.pool, baseline.instance, text, values, *window)
 
 
 def _declared(plan: Plan) -> Iterator[Reference]:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import structlog
 
@@ -47,16 +47,12 @@ class Gathered:
     failed: tuple[str, ...]  # names of those that raised, or could say nothing
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """What became of one question.
-
-    ``until`` is None where it has to be asked again, ``seconds`` where nothing was asked.
-    """
+class _Answer(NamedTuple):
+    """What became of one question."""
 
     collected: Collected
-    until: datetime | None
-    seconds: float | None
+    until: datetime | None  # None where it has to be asked again
+    seconds: float | None  # None where nothing was asked
     failed: bool
 
 
@@ -102,18 +98,14 @@ class Collecting:
             stored: by source, targets that keep their names.
         """
         began, number = time.monotonic(), 0 if own is None else own.number
-        questions = [(source.name, number) for source in self._sources]
         with self._lock:
-            for source, question in zip(self._sources, questions, strict=True):
+            for source in self._sources:
+                question = source.name, number
                 since = collected_until.get(source.name, now - FIRST_LOOK)
                 edge = now - timedelta(seconds=source.settle_seconds)
                 self._first_asked.setdefault(question, now)
-                if (
-                    question not in self._asked
-                    and edge > since
-                    and not self._ended.done()
-                    and _completes(source, since, edge)
-                ):
+                is_free = question not in self._asked and not self._ended.done()
+                if is_free and edge > since and _completes(source, since, edge):
                     narrow = own if getattr(source, "narrows", False) else None
                     asked = (source, since, edge, narrow, (stored or {}).get(source.name, {}))
                     answer = self._threads[source.name].submit(_answer, *asked)
@@ -124,7 +116,9 @@ class Collecting:
                 if not answer.done() and began - at > wait_seconds
             }
             waiting = {
-                self._asked[q][0] for q in questions if q in self._asked and q[0] not in hang
+                answer
+                for (name, of), (answer, _) in self._asked.items()
+                if of == number and name not in hang
             }
         while waiting and not self._ended.done():
             left = max(0.0, began + wait_seconds - time.monotonic())
@@ -133,17 +127,27 @@ class Collecting:
             if not done:
                 break
         with self._lock:
-            answers = {
-                question[0]: self._asked.pop(question)[0].result()
-                for question in questions
-                if question in self._asked and self._asked[question][0].done()
-            }
+            ours = {name: one for (name, of), (one, _) in self._asked.items() if of == number}
+            done_now = {name: one.result() for name, one in ours.items() if one.done()}
+            for name in done_now:
+                del self._asked[name, number]
+        # in the order of the sources
+        answers = {s.name: done_now[s.name] for s in self._sources if s.name in done_now}
         until = dict(collected_until)
         for name, one in answers.items():
             if one.until is not None:
                 # one that came late may be older than what another process has committed since
                 until[name] = max(one.until, until.get(name, one.until))
-        return self._gathered(answers, until, now, number)
+        complete, late = self._progress(until, now, number)
+        return Gathered(
+            names=tuple(answers),
+            collected=tuple(one.collected for one in answers.values()),
+            collected_until=until,
+            complete=complete,
+            late=late,
+            seconds={name: one.seconds for name, one in answers.items() if one.seconds is not None},
+            failed=tuple(name for name, one in answers.items() if one.failed),
+        )
 
     def free(self, name: str) -> bool:
         """Nothing is under way at this source: another question may be put to it."""
@@ -185,25 +189,6 @@ class Collecting:
             else:
                 edges.append(now - FIRST_LOOK)
         return min(edges, default=now), late
-
-    def _gathered(
-        self,
-        answers: Mapping[str, _Answer],
-        until: Mapping[str, datetime],
-        now: datetime,
-        number: int,
-    ) -> Gathered:
-        complete, late = self._progress(until, now, number)
-        names = tuple(source.name for source in self._sources if source.name in answers)
-        return Gathered(
-            names=names,
-            collected=tuple(answers[name].collected for name in names),
-            collected_until=until,
-            complete=complete,
-            late=late,
-            seconds={n: took for n in names if (took := answers[n].seconds) is not None},
-            failed=tuple(name for name in names if answers[name].failed),
-        )
 
 
 def _completes(source: Source, since: datetime, edge: datetime) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -37,49 +38,38 @@ MEMORY = "tick.verifying"
 
 @dataclass(frozen=True, slots=True)
 class VerificationMemory:
-    """The state as it is stored; of an open verification its id, looks, and when it is next."""
+    """The state as it is stored."""
 
     running: tuple[tuple[TargetKey, Running], ...]
     started: tuple[tuple[TargetKey, Started], ...]
-    opened: tuple[tuple[TargetKey, str, int, datetime], ...]
+    opened: tuple[tuple[TargetKey, OpenVerification], ...]
 
 
-_CODEC = Codec(VerificationMemory)
+_CODEC = Codec(VerificationMemory, 2)
 
 
 def verification_memory(
     before: VerificationState | None, state: VerificationState
 ) -> dict[str, bytes]:
-    """What the next process needs besides open verifications; nothing where it was written last."""
+    """What the next process needs; nothing where it was written last."""
     if before == state:
         return {}
     memory = VerificationMemory(
-        running=tuple(sorted(state.running.items(), key=lambda item: item[0])),
-        started=tuple(sorted(state.started.items(), key=lambda item: item[0])),
-        opened=tuple(
-            (key, one.verification.id, one.looks, one.next_at)
-            for key, one in sorted(state.opened.items(), key=lambda item: item[0])
-        ),
+        *(tuple(sorted(each.items())) for each in (state.running, state.started, state.opened))
     )
     return {MEMORY: to_json(_CODEC.document(memory)).encode()}
 
 
 def verification_state_from(store: Store) -> VerificationState:
     """What the last process left; nothing in a store of an earlier release, or without a tick."""
-    stored = store.memory().get(MEMORY)
-    if stored is None:
-        return VerificationState()
+    stored = store.remembered(MEMORY)
     try:
-        memory = _CODEC.value(json.loads(stored))
+        memory = None if stored is None else _CODEC.value(json.loads(stored))
     except DocumentError:
+        memory = None
+    if memory is None:
         return VerificationState()
-    there = {one.id: one for one in store.open_verifications()}
-    opened = {
-        key: OpenVerification(there[id_], looks, next_at)
-        for key, id_, looks, next_at in memory.opened
-        if id_ in there
-    }
-    return VerificationState(dict(memory.running), dict(memory.started), opened)
+    return VerificationState(dict(memory.running), dict(memory.started), dict(memory.opened))
 
 
 def stored_advice(
@@ -199,8 +189,7 @@ class Verifier:
             return VerificationNews(self._state)
         if plan is not self._plan:
             self._plan, self._state = plan, replace(self._state, read={})
-        past = PastMinutes(minutes(outcome.rows), self._store)
-        own = advice_rows(outcome.advices)
+        own, failed = advice_rows(outcome.advices), list[str]()
 
         def advised(
             key: TargetKey, pool: str, since: datetime, until: datetime
@@ -208,18 +197,16 @@ class Verifier:
             of_tick = [one for one in answers_for(own, key, pool) if since <= one.at < until]
             return [*stored_advice(self._store, key, pool, since, until), *of_tick]
 
-        rows = outcome.rows.hstack(outcome.minutes.select("running_requests_max"))
-        targets = outcome.targets or state.targets
-        failed: list[str] = []
         try:
             around = Surroundings(
-                past,
+                PastMinutes(minutes(outcome.rows), self._store),
                 advised,
-                targets,
+                outcome.targets or state.targets,
                 lambda target: fingerprint(target, plan),
                 plan.slo_of,
                 failed.append,
             )
+            rows = outcome.rows.hstack(outcome.minutes.select("running_requests_max"))
             following, verifications = step(self._state, rows, around)
             transitions = self._follow_ups(verifications, state, outcome)
         except Exception:  # noqa: BLE001 - pages do not wait for verifications
@@ -234,26 +221,14 @@ class Verifier:
         for one in verifications:
             if one.closed_at is not None and one.incident_id is not None:
                 closed.setdefault(one.incident_id, []).append(one)
-        here = {
-            t.incident.id: t.incident
-            for t in outcome.transitions
-            if t.event in ("firing", "resolved")
-        }
-        here |= {one.id: one for one in state.incidents.values()}
+        changed = [t.incident for t in outcome.transitions if t.event in ("firing", "resolved")]
+        here = {one.id: one for one in (*changed, *state.incidents.values())}
         transitions = []
         for id_, verdicts in sorted(closed.items()):
-            incident = here.get(id_) or self._stored(id_)
-            if incident is None or incident.page is None:
-                continue
-            if (transition := _follow_up(incident, verdicts)) is not None:
-                transitions.append(transition)
-        return tuple(transitions)
-
-    def _stored(self, incident_id: str) -> Incident | None:
-        try:
-            return self._store.incident(incident_id)
-        except UsageError:  # forgotten since
-            return None
+            with suppress(UsageError):  # one that was forgotten since
+                incident = here.get(id_) or self._store.incident(id_)
+                transitions.append(_follow_up(incident, verdicts))
+        return tuple(one for one in transitions if one is not None)
 
     def committed(self, news: VerificationNews) -> None:
         """The tick is in the store: the next one goes on from there."""

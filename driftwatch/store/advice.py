@@ -1,4 +1,4 @@
-"""Advice and verifications in the database: who, when, and a JSON document each."""
+"""Advice, verifications and weekly reports in the database: a JSON document each."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from sqlalchemy import Connection, Table, delete, insert, or_, select
 from sqlalchemy.sql import Select
 
 from driftwatch.documents import to_json
+from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.model import TargetKey
 from driftwatch.store.database import Database, chunks
-from driftwatch.store.tables import advice, verifications
+from driftwatch.store.deliveries import write_deliveries
+from driftwatch.store.tables import advice, deliveries, reports, verifications
 from driftwatch.verify.verification import VERIFICATION, Verification
 
 
@@ -39,7 +41,7 @@ def advice_id(target: TargetKey, at: datetime, incident_id: str | None = None) -
 
 
 class AdviceHistory(Database):
-    """Part of the store: what was advised and what came of it."""
+    """Part of the store: what was advised and what came of it; weekly reports."""
 
     def advices(
         self, since: datetime, until: datetime, key: TargetKey | None = None
@@ -73,6 +75,38 @@ class AdviceHistory(Database):
         rows = self._all(query.order_by(verifications.c.opened_at, verifications.c.id))
         return [VERIFICATION.value(json.loads(row["document"])) for row in rows]
 
+    def write_report(
+        self, week: str, document: Mapping[str, Any], receivers: Iterable[str], at: datetime
+    ) -> bool:
+        """Keep a week's report and plan who is sent it; the first one of a week stays.
+
+        ``week``: as ISO 8601 names it: ``2026-W47``; ``document``: the report as JSON;
+        ``receivers``: names of those who are to be sent it, now; ``at``: when it was made.
+
+        Returns False where the week has its report: nothing is written and nothing is sent again.
+        """
+        with self._writing() as connection:
+            same = select(reports.c.week).where(reports.c.week == week)
+            if connection.execute(same).first() is not None:
+                return False
+            row = {"week": week, "made_at": at, "document": to_json(dict(document))}
+            connection.execute(insert(reports), [row])
+            planned = [
+                PlannedDelivery(week, "report", name, "scheduled", document, at, kind="report")
+                for name in sorted(set(receivers))
+            ]
+            write_deliveries(connection, planned)
+            return True
+
+    def report_weeks(self) -> list[str]:
+        """The weeks that have a report, in order."""
+        return [row["week"] for row in self._all(select(reports.c.week).order_by(reports.c.week))]
+
+    def report(self, week: str) -> dict[str, Any] | None:
+        """The document of a week as it was made; None without one."""
+        document = self._scalar(select(reports.c.document).where(reports.c.week == week))
+        return None if document is None else dict(json.loads(document))
+
 
 def write_advices(connection: Connection, rows: Iterable[AdviceRow]) -> None:
     """Answers, each in the place of the one with its id."""
@@ -96,6 +130,15 @@ def prune_advice(connection: Connection, before: datetime) -> None:
     """Delete what was given or closed before a time; an open verification stays."""
     connection.execute(delete(advice).where(advice.c.at < before))
     connection.execute(delete(verifications).where(verifications.c.closed_at < before))
+
+
+def prune_reports(connection: Connection, before: datetime) -> None:
+    """Delete reports that were made before a time, with their deliveries."""
+    weeks = select(reports.c.week).where(reports.c.made_at < before)
+    connection.execute(
+        delete(deliveries).where(deliveries.c.kind == "report", deliveries.c.subject.in_(weeks))
+    )
+    connection.execute(delete(reports).where(reports.c.made_at < before))
 
 
 def _put(connection: Connection, table: Table, rows: Iterable[dict[str, Any]]) -> None:

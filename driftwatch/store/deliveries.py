@@ -19,6 +19,7 @@ from sqlalchemy import (
     delete,
     func,
     insert,
+    or_,
     select,
     update,
 )
@@ -27,7 +28,7 @@ from driftwatch.documents import to_json
 from driftwatch.incidents.delivery import AttemptResult, Backlog, Delivery, PlannedDelivery
 from driftwatch.incidents.planner import OutboxRecord
 from driftwatch.store.database import Database, chunks, repeated_after_conflict
-from driftwatch.store.tables import conversations, deliveries, incidents, payloads, reports
+from driftwatch.store.tables import conversations, deliveries, incidents, payloads
 
 # a time that is so far ahead was written by another clock than this one
 CLOCK_STEP = timedelta(minutes=1)
@@ -107,6 +108,24 @@ _FAILED = _attempted(
     status=bindparam("b_status"),
     next_attempt_at=bindparam("b_next"),
     last_error=bindparam("b_error"),
+)
+
+
+# what is not sent beside a resolve: follow-ups, and a page that waits since ``b_at`` or longer
+_BESIDE_RESOLVE = (
+    update(deliveries)
+    .where(
+        _table.incident_id == bindparam("b_subject"),
+        _table.receiver == bindparam("b_receiver"),
+        _table.status == "pending",
+        or_(*(_table.event == event for event in _SUPERSEDED)),
+        or_(
+            _table.event != "firing",
+            _table.number > 0,
+            _table.planned_at <= bindparam("b_at"),
+        ),
+    )
+    .values(status="withdrawn", next_attempt_at=None, last_error=_RESOLVED_FIRST)
 )
 
 
@@ -267,38 +286,6 @@ class Deliveries(Database):
         )
         return int(self._scalar(select(func.count()).select_from(query.subquery())))
 
-    def write_report(
-        self, week: str, document: Mapping[str, Any], receivers: Iterable[str], at: datetime
-    ) -> bool:
-        """Keep a week's report and plan who is sent it; the first one of a week stays.
-
-        ``week``: as ISO 8601 names it: ``2026-W47``; ``document``: the report as JSON;
-        ``receivers``: names of those who are to be sent it, now; ``at``: when it was made.
-
-        Returns False where the week has its report: nothing is written and nothing is sent again.
-        """
-        with self._writing() as connection:
-            same = select(reports.c.week).where(reports.c.week == week)
-            if connection.execute(same).first() is not None:
-                return False
-            row = {"week": week, "made_at": at, "document": to_json(dict(document))}
-            connection.execute(insert(reports), [row])
-            planned = [
-                PlannedDelivery(week, "report", name, "scheduled", document, at, kind="report")
-                for name in sorted(set(receivers))
-            ]
-            write_deliveries(connection, planned)
-            return True
-
-    def report_weeks(self) -> list[str]:
-        """The weeks that have a report, in order."""
-        return [row["week"] for row in self._all(select(reports.c.week).order_by(reports.c.week))]
-
-    def report(self, week: str) -> dict[str, Any] | None:
-        """The document of a week as it was made; None without one."""
-        document = self._scalar(select(reports.c.document).where(reports.c.week == week))
-        return None if document is None else dict(json.loads(document))
-
 
 def write_deliveries(
     connection: Connection, planned: Iterable[PlannedDelivery], by_labels: Collection[str] = ()
@@ -343,7 +330,11 @@ def write_deliveries(
         }
         for one, payload_id in zip(written, payload_ids, strict=True)
     ]
-    _withdraw_superseded(connection, over)
+    if over:
+        beside = [
+            {"b_subject": s, "b_receiver": r, "b_at": at - STALE} for (s, r), at in over.items()
+        ]
+        connection.execute(_BESIDE_RESOLVE, beside)
     _settle_overtaken(connection, written, by_labels)
     if rows:
         connection.execute(insert(deliveries), rows)
@@ -356,35 +347,11 @@ def _pending_or_withdrawn(
     ended_at = over.get((one.subject, one.receiver))
     fired_at = (one.payload.get("times") or {}).get("firing_at")
     since = one.planned_at if fired_at is None else datetime.fromisoformat(fired_at)
-    if ended_at is not None and _is_superseded(one.event, one.number, since, ended_at):
+    is_page = one.event == "firing" and one.number == 0
+    is_said = one.event in _SUPERSEDED
+    if ended_at is not None and (ended_at - since >= STALE if is_page else is_said):
         return {"status": "withdrawn", "next_attempt_at": None, "last_error": _RESOLVED_FIRST}
     return {"status": "pending", "next_attempt_at": one.planned_at, "last_error": None}
-
-
-def _is_superseded(event: str, number: int, since: datetime, ended_at: datetime) -> bool:
-    """Whether a message is not sent beside the resolve of its incident."""
-    if event == "firing" and number == 0:
-        return ended_at - since >= STALE
-    return event in _SUPERSEDED
-
-
-def _withdraw_superseded(connection: Connection, over: Mapping[tuple[str, str], datetime]) -> None:
-    """Withdraw what is not sent beside a resolve; ``over``: (incident, receiver) → its time."""
-    table = deliveries.c
-    for ids in chunks(sorted({subject for subject, _ in over})):
-        columns = (table.id, table.subject, table.receiver, table.event, table.number)
-        query = select(*columns, table.planned_at).where(
-            table.incident_id.in_(ids),
-            table.status == "pending",
-            table.event.in_(_SUPERSEDED),
-        )
-        numbers = [
-            row.id
-            for row in connection.execute(query)
-            if (ended_at := over.get((row.subject, row.receiver))) is not None
-            and _is_superseded(row.event, row.number, row.planned_at, ended_at)
-        ]
-        _withdraw(connection, numbers, _RESOLVED_FIRST)
 
 
 def _settle_overtaken(
@@ -494,15 +461,6 @@ def _write_conversation(
         )
     )
     connection.execute(insert(conversations), [{**key, "document": to_json(dict(conversation))}])
-
-
-def prune_reports(connection: Connection, before: datetime) -> None:
-    """Delete reports that were made before a time, with their deliveries."""
-    weeks = select(reports.c.week).where(reports.c.made_at < before)
-    connection.execute(
-        delete(deliveries).where(deliveries.c.kind == "report", deliveries.c.subject.in_(weeks))
-    )
-    connection.execute(delete(reports).where(reports.c.made_at < before))
 
 
 def _delivery(row: Mapping[Any, Any]) -> Delivery:

@@ -23,6 +23,7 @@ from driftwatch.store.advice import (
     AdviceHistory,
     AdviceRow,
     prune_advice,
+    prune_reports,
     write_advices,
     write_verifications,
 )
@@ -49,7 +50,6 @@ from driftwatch.store.database import (
 from driftwatch.store.deliveries import (
     Deliveries,
     forget_payloads,
-    prune_reports,
     write_deliveries,
 )
 from driftwatch.store.incidents import Incidents, prune_incidents, write_incidents
