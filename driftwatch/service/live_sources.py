@@ -80,20 +80,14 @@ class HeldSource:
 
     def version(self) -> Mapping[str, str | None]:
         """As the source says."""
-        return self._asked("version", {})
-
-    def server_info(self) -> Mapping[str, Mapping[str, Any] | None]:
-        """As the source says."""
-        return self._asked("server_info", {})
+        with self._asking:
+            return self.live.version() if isinstance(self.live, PagesSource) else {}
 
     def forget(self, instances: Iterable[str]) -> None:
-        """Ask these servers for version and settings again: they restarted."""
-        self._asked("forget", None, instances)
-
-    def _asked(self, method: str, otherwise: Any, *arguments: Any) -> Any:
+        """Ask these servers for their version again: they restarted."""
         with self._asking:
-            is_asked = isinstance(self.live, PagesSource)
-            return getattr(self.live, method)(*arguments) if is_asked else otherwise
+            if isinstance(self.live, PagesSource):
+                self.live.forget(instances)
 
     def remember(self, stored: Mapping[TargetKey, Target]) -> None:
         """As the source does, from its next scrape on."""

@@ -54,9 +54,8 @@ def verification_memory(
     """What the next process needs; nothing where it was written last."""
     if before == state:
         return {}
-    memory = VerificationMemory(
-        *(tuple(sorted(each.items())) for each in (state.running, state.started, state.opened))
-    )
+    every: Any = (state.running, state.started, state.opened)
+    memory = VerificationMemory(*(tuple(sorted(each.items())) for each in every))
     return {MEMORY: to_json(_CODEC.document(memory)).encode()}
 
 
