@@ -17,7 +17,7 @@ from driftwatch.store.tables import actions, deliveries
 
 def all_deliveries(store: Store) -> list[Delivery]:
     """Every delivery, in the order of planning."""
-    with store.one_view() as connection:
+    with store.one_transaction() as connection:
         rows = connection.execute(DELIVERIES.order_by(deliveries.c.id)).mappings().all()
     return [
         Delivery(
@@ -63,7 +63,7 @@ def mark_failed(
 def latest_actions(store: Store, limit: int) -> list[Action]:
     """What people did last, newest first."""
     query = select(actions).order_by(actions.c.id.desc()).limit(limit)
-    with store.one_view() as connection:
+    with store.one_transaction() as connection:
         return [Action(**row) for row in connection.execute(query).mappings()]
 
 

@@ -16,7 +16,7 @@ from driftwatch.errors import UsageError
 from driftwatch.model import TargetKey
 from driftwatch.store.database import Database, chunks
 from driftwatch.store.progress import batch_of
-from driftwatch.store.tables import batches, memory, pins
+from driftwatch.store.tables import NO_BATCH, batches, memory, pins
 from driftwatch.store.tables import references as table
 
 _PROPOSALS = "baseline.proposals"
@@ -85,7 +85,8 @@ class Baselines(Database):
         """Keep what was proposed last, so that it can be accepted by its id."""
         with self._writing() as connection:
             connection.execute(delete(memory).where(memory.c.name == _PROPOSALS))
-            connection.execute(insert(memory), [{"name": _PROPOSALS, "value": document}])
+            row = {"name": _PROPOSALS, "batch": NO_BATCH, "value": document}
+            connection.execute(insert(memory), [row])
 
     def proposals(self) -> bytes | None:
         """What :meth:`keep_proposals` kept; None where nothing was."""

@@ -6,7 +6,7 @@ import functools
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
 from sqlalchemy import (
@@ -33,8 +33,6 @@ from driftwatch.store.postgres import (
 from driftwatch.store.sqlite import require_file, sqlite_engine, sqlite_failure
 
 BUSY_SECONDS = 10.0
-# of names in the memory of a batch
-BATCH_PREFIX = "batch-"
 _CONFLICTS = 2
 
 
@@ -138,19 +136,11 @@ class Database:
             finally:
                 self._own.connection = outer
 
-    def one_view(self) -> AbstractContextManager[Connection]:
-        """A connection to read with: what was committed before, and what this thread writes."""
-        return self._reading()
-
     def _own_rows(self, table: Table) -> ColumnElement[bool]:
         """Rows of the batch, and those of any batch; of no batch every row."""
         if self.batch is None:
             return true()
         return or_(table.c.batch == self.batch, table.c.batch.is_(None))
-
-    @property
-    def _prefix(self) -> str:
-        return prefix_of(self.batch)
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
@@ -177,22 +167,9 @@ class Database:
             yield connection
 
 
-def prefix_of(batch: int | None) -> str:
-    """What the names of a batch's memory begin with."""
-    return "" if batch is None else f"{BATCH_PREFIX}{batch}/"
-
-
 def of_batch(table: Table, batch: int | None) -> ColumnElement[bool]:
     """Rows of a batch, or of any."""
     return table.c.batch.is_(None) if batch is None else table.c.batch == batch
-
-
-def named(table: Table, prefix: str) -> ColumnElement[bool]:
-    """Rows whose names begin so; without a prefix those of no batch."""
-    name = table.c.name
-    if prefix:
-        return name.startswith(prefix, autoescape=True)
-    return ~name.startswith(BATCH_PREFIX, autoescape=True)
 
 
 Method = TypeVar("Method", bound=Callable[..., Any])

@@ -38,9 +38,7 @@ from driftwatch.store.baselines import (
 )
 from driftwatch.store.compaction import Compaction
 from driftwatch.store.database import (
-    BATCH_PREFIX,
     BUSY_SECONDS,
-    named,
     named_failures,
     open_engine,
     reading,
@@ -57,7 +55,7 @@ from driftwatch.store.migrate import check_revision, schema_revision, upgrade, w
 from driftwatch.store.minutes import Batches, Minutes, write_gpus, write_minutes
 from driftwatch.store.progress import BatchProgress, Progress, write_progress
 from driftwatch.store.sqlite import memory_engine, tick_lock
-from driftwatch.store.tables import gpu_batches, metadata, minute_batches
+from driftwatch.store.tables import NO_BATCH, gpu_batches, metadata, minute_batches
 from driftwatch.store.tables import memory as memory_table
 from driftwatch.verify.verification import Verification
 
@@ -184,31 +182,38 @@ class Store(
 
     def memory(self) -> dict[str, bytes]:
         """What the last tick left for the next one, by name."""
-        with self._reading() as connection:
-            own = named(memory_table, self._prefix)
-            rows = connection.execute(select(memory_table).where(own).order_by(memory_table.c.name))
-            return {row.name.removeprefix(self._prefix): row.value for row in rows}
+        query = select(memory_table).where(memory_table.c.batch == self._memory_of)
+        return {row["name"]: row["value"] for row in self._all(query.order_by(memory_table.c.name))}
 
     def remembered(self, name: str) -> bytes | None:
         """One of these; None where nothing is kept under that name."""
-        name = self._prefix + name
-        with self._reading() as connection:
-            query = select(memory_table.c.value).where(memory_table.c.name == name)
-            value = connection.execute(query).scalar()
-            return None if value is None else bytes(value)
+        table = memory_table.c
+        query = select(table.value).where(table.name == name, table.batch == self._memory_of)
+        value = self._scalar(query)
+        return None if value is None else bytes(value)
 
     def remember(self, memory: Mapping[str, bytes]) -> None:
         """Keep these in place of what is kept under the same names."""
         with self._writing() as connection:
-            _write_memory(connection, {f"{self._prefix}{n}": v for n, v in memory.items()})
+            self._write_memory(connection, memory)
 
     def remembered_by_batch(self, name: str) -> dict[int | None, bytes]:
         """The same of each batch; of none (None) where there is one batch."""
-        column = memory_table.c.name
-        ends_so = column.startswith(BATCH_PREFIX) & column.endswith(f"/{name}", autoescape=True)
-        query = select(memory_table).where((column == name) | ends_so).order_by(column)
-        with self._reading() as connection:
-            return {_batch_in(row.name): bytes(row.value) for row in connection.execute(query)}
+        query = select(memory_table).where(memory_table.c.name == name)
+        rows = self._all(query.order_by(memory_table.c.batch))
+        return {r["batch"] if r["batch"] != NO_BATCH else None: bytes(r["value"]) for r in rows}
+
+    @property
+    def _memory_of(self) -> int:
+        return NO_BATCH if self.batch is None else self.batch
+
+    def _write_memory(self, connection: Connection, memory: Mapping[str, bytes]) -> None:
+        if memory:
+            table, of = memory_table.c, self._memory_of
+            mine = (table.batch == of, table.name.in_(sorted(memory)))
+            connection.execute(delete(memory_table).where(*mine))
+            rows = [{"name": n, "batch": of, "value": v} for n, v in sorted(memory.items())]
+            connection.execute(insert(memory_table), rows)
 
     def whole(self) -> Store:
         """All of the database, to look at."""
@@ -248,8 +253,7 @@ class Store(
             write_references(connection, tick.references, tick.references_gone)
             write_advices(connection, tick.advices)
             write_verifications(connection, tick.verifications)
-            own = {f"{self._prefix}{name}": value for name, value in tick.memory.items()}
-            _write_memory(connection, own)
+            self._write_memory(connection, tick.memory)
 
     def prune(
         self,
@@ -285,16 +289,3 @@ class Store(
                 with self._writing() as connection:
                     count = connection.execute(delete(table).where(table.c.until <= end)).rowcount
         return count
-
-
-def _write_memory(connection: Connection, memory: Mapping[str, bytes]) -> None:
-    if not memory:
-        return
-    rows = [{"name": name, "value": value} for name, value in sorted(memory.items())]
-    connection.execute(delete(memory_table).where(memory_table.c.name.in_(sorted(memory))))
-    connection.execute(insert(memory_table), rows)
-
-
-def _batch_in(name: str) -> int | None:
-    head, slash, _ = name.partition("/")
-    return int(head.removeprefix(BATCH_PREFIX)) if slash else None

@@ -149,7 +149,7 @@ actions = Table(
     Column("subject", Text),  # id of the silence or baseline that it is about, or the mark
     CheckConstraint(
         "action IN ('acknowledge', 'unacknowledge', 'note', 'mark', 'unmark', 'silence', "
-        "'end silence', 'accept baseline', 'refuse baseline', 'forecast')",
+        "'end silence', 'accept baseline', 'refuse baseline')",
         name="action",
     ),
 )
@@ -170,7 +170,7 @@ deliveries = Table(
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=True),
     Column("kind", String(16), nullable=False),
-    Column("subject", Text, nullable=False),  # incident id, week, day, silence id, change id
+    Column("subject", Text, nullable=False),  # incident id or week
     # of an incident: the same as subject
     Column("incident_id", ForeignKey("incidents.id", ondelete="CASCADE")),
     Column("event", String(16), nullable=False),
@@ -181,7 +181,7 @@ deliveries = Table(
     Column("planned_at", UtcTime, nullable=False),
     *_attempts(),
     UniqueConstraint("kind", "subject", "event", "number", "receiver"),
-    CheckConstraint("kind IN ('incident', 'report', 'digest', 'silence', 'change')", name="kind"),
+    CheckConstraint("kind IN ('incident', 'report')", name="kind"),
     CheckConstraint("(kind = 'incident') = (incident_id IS NOT NULL)", name="incident_id"),
     CheckConstraint("status <> 'pending' OR payload_id IS NOT NULL", name="payload_id"),
 )
@@ -345,8 +345,10 @@ memory = Table(
     "memory",
     metadata,
     Column("name", String(128), primary_key=True),
+    Column("batch", Integer, primary_key=True, autoincrement=False),  # whose; -1: everybody's
     Column("value", LargeBinary, nullable=False),
 )
+NO_BATCH = -1
 
 meta = Table(
     "meta",
