@@ -9,24 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import log, prod
+from math import log
 from typing import Any
 
 from driftwatch.evidence import BY_NAME
 from driftwatch.notify.columns import evidence_text
-from driftwatch.notify.numbers import change, clean, figure, percent, times
+from driftwatch.notify.numbers import clean, figure, percent, times
 
 Values = Mapping[str, Any]
 
-_COLUMN = "throughput_factor_{}_ratio"
-# factor of the evidence → what explain calls it
-_WORDS: Mapping[str, str] = {
-    "batch": "batch",
-    "load": "load a step",
-    "speed": "speed",
-    "first_tokens": "first tokens",
-    "gpus": "GPUs",
-}
 _DETECTABLE: Mapping[str, str] = {
     "prompts": "prompt_tokens_usual_ratio",
     "generations": "generation_tokens_usual_ratio",
@@ -39,9 +30,9 @@ class Attribution:
     """A change of throughput, taken apart."""
 
     unit: str  # tokens/s/GPU, or tokens/s of the target where GPUs are not counted
-    before: float | None  # of the baseline, in that unit; None where it is not remembered
-    now: float | None  # of the window
-    ratio: float  # now over before; the product of the factors where one of both is unknown
+    before: float  # of the baseline, in that unit
+    now: float  # of the window
+    ratio: float  # now over before
     factors: Mapping[str, float]  # word → ratio; they multiply to the whole
     unknown: Mapping[str, str]  # word → why it is not among them
 
@@ -51,36 +42,24 @@ def attribution(now: Values, before: Values, reasons: Mapping[str, str]) -> Attr
 
     ``now``, ``before``: evidence column → value; ``reasons``: column → why it is unknown.
     """
-    batch = _ratio(now, before, "effective_batch_size")
-    per_token = _ratio(before, now, "itl_seconds_mean")
-    whole = _ratio(now, before, "generation_tokens_per_second")
-    judged = {word: now.get(_COLUMN.format(name)) for name, word in _WORDS.items()}
-    speed = now.get("speed_at_equal_load_ratio")
-    factors: dict[str, float] = {}
-    if batch and per_token and whole:
-        # of this very window; the detector's factors are those of the last 10 min
-        factors["batch"] = batch
-        parts = {"load a step": per_token / speed, "speed": speed} if speed else {}
-        factors |= parts or {"tokens/s a request": per_token}
-        factors["first tokens"] = whole / (batch * per_token)
-    elif all(judged[word] for word in ("batch", "load a step", "speed", "first tokens")):
-        factors = {word: float(f) for word, f in judged.items() if f and word != "GPUs"}
-        whole = prod(factors.values())
-    else:
-        return reason_of(_COLUMN.format("batch"), reasons)
-    if now.get("spec_decode_acceptance_ratio") is not None:
-        # an output brings accepted tokens besides, and they are what moves there
-        factors["tokens an output"] = factors.pop("first tokens")
     unit, column = "tokens/s", "generation_tokens_per_second"
+    batch = _ratio(now, before, "effective_batch_size")
+    per_token, whole = _ratio(before, now, "itl_seconds_mean"), _ratio(now, before, column)
+    if not (batch and per_token and whole):
+        return reason_of("throughput_factor_batch_ratio", reasons)
+    speed = now.get("speed_at_equal_load_ratio")
+    parts = {"load a step": per_token / speed, "speed": speed} if speed else {}
+    factors = {"batch": batch, **(parts or {"tokens/s a request": per_token})}
+    # with speculative decoding an output brings accepted tokens besides, and they are what moves
+    drafts = now.get("spec_decode_acceptance_ratio") is not None
+    factors["tokens an output" if drafts else "first tokens"] = whole / (batch * per_token)
     gpus = _ratio(before, now, "gpu_count")
     if gpus and _ratio(now, before, "tokens_per_second_per_gpu"):
         unit, column, whole = "tokens/s/GPU", "tokens_per_second_per_gpu", whole * gpus
         if round(gpus, 3) != 1:
             factors["GPUs"] = gpus
-    unknown = {}
-    if "speed" not in factors:
-        unknown["load and speed"] = reason_of("slower_at_equal_load", reasons)
-    return Attribution(unit, before.get(column), now.get(column), whole, factors, unknown)
+    why = {} if speed else {"load and speed": reason_of("slower_at_equal_load", reasons)}
+    return Attribution(unit, before[column], now[column], whole, factors, why)
 
 
 # factor → what its loss is, what its gain is, and the column that moved
@@ -100,15 +79,13 @@ def throughput_table(now: Values, before: Values, reasons: Mapping[str, str]) ->
     """Where the throughput went: parts that add up, largest first; without them the reason.
 
     A factor f of a ratio r is ln f / ln r of the difference (logarithmic mean Divisia index: Ang,
-    Energy Policy 32, 2004). Where the baseline's throughput is not remembered, parts of 100 %.
+    Energy Policy 32, 2004).
     """
     whole = attribution(now, before, reasons)
     if isinstance(whole, str):
         return [f"Where the throughput went: not compared, {whole}"]
-    numbers, was, unit = change(whole.ratio), 100.0, " %"
-    if whole.before is not None and whole.now is not None:
-        numbers = f"{figure(whole.before)} → {figure(whole.now)} {whole.unit}"
-        was, unit = whole.before, ""
+    was = whole.before
+    numbers = f"{figure(was)} → {figure(whole.now)} {whole.unit}"
     lines = [f"Where the throughput went   {numbers}"]
     moved = log(whole.ratio)
     scale = was * (whole.ratio - 1) / moved if abs(moved) > 1e-9 else was
@@ -121,7 +98,7 @@ def throughput_table(now: Values, before: Values, reasons: Mapping[str, str]) ->
         detail = "" if column is None else _from_to(column, now, before)
         if word == "speed":
             detail = f"speed at equal load {percent(whole.factors[word])}"
-        text = f" {loss if part < 0 else gain:<23}{sign + figure(abs(part)) + unit:>8}  {detail}"
+        text = f" {loss if part < 0 else gain:<23}{sign + figure(abs(part)):>8}  {detail}"
         lines.append(text.rstrip())
     return lines
 

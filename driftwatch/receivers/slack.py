@@ -31,7 +31,6 @@ from driftwatch.receivers.slack_blocks import (
     note_of,
     report_blocks,
     standing,
-    taker_after,
 )
 from driftwatch.settings.receivers.slack import SlackReceiver
 
@@ -173,7 +172,7 @@ class SlackAppSender:
     def send(self, message: Message) -> Conversation | None:
         """Post, or edit what stands there and tell the thread; retries are the outbox's business.
 
-        Returns channel and time stamp of the incident's message, and who took it.
+        Returns channel and time stamp of the incident's message.
 
         Raises DeliveryError: Slack did not take it. What was done of it is done again by the next
         attempt without harm: an edit says the same twice, a note in a thread may stand twice.
@@ -184,20 +183,16 @@ class SlackAppSender:
         if "ts" not in (message.conversation or {}):
             # of the kind that a receiver of this name had before: Slack has no message of it
             message = replace(message, conversation=None)
-        page, taker = message.payload, taker_after(message)
-        before = message.conversation
-        document = standing(
-            page, taker, clicks=self.clicks, value=message.subject, is_first=before is None
-        )
+        before, page, value = message.conversation, message.payload, message.subject
+        document = standing(page, clicks=self.clicks, value=value, is_first=before is None)
         where = None if before is None else self._edit(before, document)
         if where is None:
-            where = self._existing(message, document) or self._first(message, document)
+            where = self._existing(message, document) or self._post(
+                {**document, "metadata": _metadata(message, self.name)}
+            )
         elif (note := note_of(message)) is not None:
             self._reply(where, note)
-        return {**where, **({} if taker is None else taker.stored())}
-
-    def _first(self, message: Message, document: Mapping[str, Any]) -> dict[str, str]:
-        return self._post({**document, "metadata": _metadata(message, self.name)})
+        return where
 
     def _post(self, document: Mapping[str, Any]) -> dict[str, str]:
         answer = self.api.call("chat.postMessage", {"channel": self.channel, **document})

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from slack_sdk.models.blocks import (
@@ -24,7 +24,7 @@ from driftwatch.notify.headline import headline, marked
 from driftwatch.notify.numbers import clean, cut, duration, moment
 from driftwatch.notify.page_values import Line, Page, evaluated, instant
 from driftwatch.notify.verification_line import outcome_line
-from driftwatch.receivers.sender import Conversation, Message
+from driftwatch.receivers.sender import Message
 
 BODY_LIMIT = 900
 # of a weekly report; Slack takes 3,000 characters in a section
@@ -173,51 +173,20 @@ _OF_ONE_MESSAGE = ("acknowledgement", "reason", "repeat")
 _LINE_LIMIT, _NAME_LIMIT = 120, 40
 
 
-@dataclass(frozen=True, slots=True)
-class Taker:
-    """Who has the incident."""
-
-    by: str
-    at: datetime
-
-    @staticmethod
-    def of(conversation: Conversation | None) -> Taker | None:
-        """As the last message left it."""
-        stored = conversation or {}
-        if not stored.get("taken_by") or not stored.get("taken_at"):
-            return None
-        return Taker(stored["taken_by"], datetime.fromisoformat(stored["taken_at"]))
-
-    def stored(self) -> dict[str, str]:
-        """For the conversation."""
-        return {"taken_by": self.by, "taken_at": self.at.isoformat()}
-
-
-def taker_after(about: Message) -> Taker | None:
-    """Who has it once this message is told."""
-    page = about.payload
-    if about.event == "acknowledged":
-        by = (page.get("acknowledgement") or {}).get("by") or "somebody"
-        at = (page.get("acknowledgement") or {}).get("at")
-        return Taker(str(by), evaluated(page) if at is None else datetime.fromisoformat(at))
-    return None if about.event == "unacknowledged" else Taker.of(about.conversation)
-
-
-def standing(
-    page: Page, taker: Taker | None, *, clicks: bool, value: str, is_first: bool = False
-) -> dict[str, Any]:
+def standing(page: Page, *, clicks: bool, value: str, is_first: bool = False) -> dict[str, Any]:
     """The one message of an incident as it stands: FIRING, TAKEN, RESOLVED or CLOSED.
 
-    ``taker``: who has it; ``clicks``: buttons act (else commands to copy); ``value``: what a click
-    brings back; ``is_first``: it says why it comes.
+    ``clicks``: buttons act (else commands to copy); ``value``: what a click brings back;
+    ``is_first``: it says why it comes.
     """
     if page["event"] == "resolved":
         over = _OVER if clicks else ()
         line = marked(page, page["summary"])
         return message_of_line(line, [*body_parts(page), *button_parts(page, over, value)])
+    taken = page.get("acknowledgement") if page["event"] != "unacknowledged" else None
     now = page if is_first and page["event"] == "firing" else firing_page(page)
-    acts = (_FIRING if taker is None else _WHILE_TAKEN) if clicks and not page["test"] else ()
-    line = marked(now, now["summary"]) if taker is None else taken_line(now, taker)
+    acts = (_FIRING if taken is None else _WHILE_TAKEN) if clicks and not page["test"] else ()
+    line = marked(now, now["summary"]) if taken is None else taken_line(now, taken)
     parts = [*body_parts(now), *([] if clicks else command_parts(now))]
     return message_of_line(line, [*parts, *button_parts(now, acts, value)])
 
@@ -230,11 +199,11 @@ def firing_page(page: Page) -> Page:
     return {**now, "summary": headline(now)}
 
 
-def taken_line(page: Page, taker: Taker) -> str:
+def taken_line(page: Page, taken: Mapping[str, Any]) -> str:
     """``🟠 TAKEN by Ana 03:01 UTC · rag-8b, 8 of 8: 99 % of requests miss …``."""
-    at = moment(taker.at.astimezone(UTC), evaluated(page).date())
+    at = moment(datetime.fromisoformat(taken["at"]), evaluated(page).date())
     rest = page["summary"].partition(" ")[2]
-    return cut(f"🟠 TAKEN by {cut(clean(taker.by), _NAME_LIMIT)} {at} · {rest}", _LINE_LIMIT)
+    return cut(f"🟠 TAKEN by {cut(clean(taken['by']), _NAME_LIMIT)} {at} · {rest}", _LINE_LIMIT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,10 +237,8 @@ def note_of(about: Message) -> Note | None:
 
 def _person(page: Page) -> str:
     """``by Ana 03:01: restarting``."""
-    acknowledgement: Mapping[str, Any] = page.get("acknowledgement") or {}
-    today = evaluated(page)
-    text = f"by {harmless(cut(clean(str(acknowledgement.get('by') or 'somebody')), _NAME_LIMIT))}"
-    if acknowledgement.get("at"):
-        text += f" {slack_time(datetime.fromisoformat(acknowledgement['at']), today)}"
-    comment = acknowledgement.get("comment")
-    return f"{text}: {harmless(cut(clean(str(comment)), 300))}" if comment else text
+    taken, today = page["acknowledgement"], evaluated(page)
+    at = slack_time(datetime.fromisoformat(taken["at"]), today)
+    text = f"by {harmless(cut(clean(taken['by']), _NAME_LIMIT))} {at}"
+    comment = taken.get("comment")
+    return f"{text}: {harmless(cut(clean(comment), 300))}" if comment else text

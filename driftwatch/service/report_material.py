@@ -39,6 +39,7 @@ from driftwatch.report.week import Week, last_whole, week_named
 from driftwatch.rulebook.rules import Rule
 from driftwatch.settings import Settings
 from driftwatch.settings.receivers.taken_events import takes
+from driftwatch.store.baselines import PROPOSALS
 from driftwatch.store.incidents import USEFUL
 from driftwatch.store.minute_columns import STORED_SCHEMA
 from driftwatch.store.store import Store
@@ -235,7 +236,7 @@ def _declared(plan: Plan) -> Iterator[Reference]:
 
 def _proposed(store: Store, until: datetime) -> Iterator[Proposed]:
     """Baselines that were proposed, that pin takes, and that no baseline was made of."""
-    proposals = store.proposals()
+    proposals = store.remembered(PROPOSALS)
     if proposals is None:
         return
     in_force = {

@@ -71,14 +71,6 @@ def verification_state_from(store: Store) -> VerificationState:
     return VerificationState(dict(memory.running), dict(memory.started), dict(memory.opened))
 
 
-def stored_advice(
-    store: Store, key: TargetKey, pool: str, since: datetime, until: datetime
-) -> list[PastAdvice]:
-    """What was advised for a target or its pool in [since, until), by an answer or by a page."""
-    answers = answers_for(store.advices(since, until), key, pool)
-    return answers or paged_for(store.incidents(since=since), key, pool, since, until)
-
-
 def answers_for(rows: Iterable[AdviceRow], key: TargetKey, pool: str) -> list[PastAdvice]:
     """Stored answers that are about a target or another of its pool."""
     return [
@@ -103,26 +95,6 @@ def _with_targets(document: Mapping[str, Any]) -> dict[str, Any]:
         beside = {"slo": document.get("slo"), load: document.get(load)}
         recommendation["forecast"] = {**recommendation["forecast"], **beside}
     return recommendation
-
-
-def paged_for(
-    incidents: Iterable[Incident], key: TargetKey, pool: str, since: datetime, until: datetime
-) -> list[PastAdvice]:
-    """Pages that advised a change; they promise no number."""
-    advice = []
-    for incident in incidents:
-        labels, at = incident.target, incident.firing_at
-        recommendation = (incident.page or {}).get("recommendation")
-        if at is None or recommendation is None or not since <= at < until:
-            continue
-        own = (labels.get("instance"), labels.get("engine", "0")) == key
-        if own or ("instance" not in labels and labels.get("pool") == pool):
-            instance, engine = (
-                labels.get("instance", key.instance),
-                labels.get("engine", key.engine),
-            )
-            advice.append(PastAdvice(instance, engine, pool, at, recommendation, incident.id))
-    return sorted(advice, key=lambda one: one.at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,8 +165,8 @@ class Verifier:
         def advised(
             key: TargetKey, pool: str, since: datetime, until: datetime
         ) -> list[PastAdvice]:
-            of_tick = [one for one in answers_for(own, key, pool) if since <= one.at < until]
-            return [*stored_advice(self._store, key, pool, since, until), *of_tick]
+            of_tick = (one for one in own if since <= one.at < until)
+            return answers_for([*self._store.advices(since, until), *of_tick], key, pool)
 
         try:
             around = Surroundings(

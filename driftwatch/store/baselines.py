@@ -16,10 +16,11 @@ from driftwatch.errors import UsageError
 from driftwatch.model import TargetKey
 from driftwatch.store.database import Database, chunks
 from driftwatch.store.progress import batch_of
-from driftwatch.store.tables import NO_BATCH, batches, memory, pins
+from driftwatch.store.tables import batches, pins
 from driftwatch.store.tables import references as table
 
-_PROPOSALS = "baseline.proposals"
+# name in the memory of what was proposed last, so that it can be accepted by its id: JSON
+PROPOSALS = "baseline.proposals"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,19 +81,6 @@ class Baselines(Database):
                 connection.execute(delete(pins).where(pins.c.id.in_(ids)))
             if new:
                 connection.execute(insert(pins), [asdict(row) for row in new.values()])
-
-    def keep_proposals(self, document: bytes) -> None:
-        """Keep what was proposed last, so that it can be accepted by its id."""
-        with self._writing() as connection:
-            connection.execute(delete(memory).where(memory.c.name == _PROPOSALS))
-            row = {"name": _PROPOSALS, "batch": NO_BATCH, "value": document}
-            connection.execute(insert(memory), [row])
-
-    def proposals(self) -> bytes | None:
-        """What :meth:`keep_proposals` kept; None where nothing was."""
-        query = select(memory.c.value).where(memory.c.name == _PROPOSALS)
-        proposals: bytes | None = self._scalar(query)
-        return proposals
 
 
 def _in_order(retired: bool) -> Select[tuple[object, ...]]:

@@ -36,6 +36,17 @@ from driftwatch.store.frames import decode, encode
 from driftwatch.store.minute_columns import STORED_SCHEMA, rolled_up
 from driftwatch.store.tables import gpu_batches, minute_batches
 
+MINUTE = 60
+AS_WRITTEN, PACKED = 0, 1
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+_KEY = [*KEY_COLUMNS, "end"]
+# Rows of one batch of a tick: what is packed together is 60 of them, and must fit into memory.
+_PART_ROWS = 1000
+# Of a whole day: all of them are read for one target.
+_DAY_ROWS = 4096
+# A smaller batch takes the next tick's rows in, as it would be mostly a list of its columns.
+_GROWING_BYTES = 48 * 1024
+_NAMED_IN_A_QUERY = 200
 # A batch of readings is deleted as a whole: it grows no longer than this.
 _LONGEST = timedelta(minutes=15)
 
@@ -87,20 +98,6 @@ def write_gpus(
 def newest_of(table: Table) -> Select[Any]:
     """The batch that was written last."""
     return select(table).order_by(table.c.id.desc()).limit(1)
-
-
-MINUTE = 60
-AS_WRITTEN, PACKED = 0, 1
-HOUR, DAY = timedelta(hours=1), timedelta(days=1)
-_KEY = [*KEY_COLUMNS, "end"]
-# Rows of one batch of a tick: what is packed together is 60 of them, and must fit into memory.
-_PART_ROWS = 1000
-# Of a whole day: all of them are read for one target.
-_DAY_ROWS = 4096
-# A smaller batch takes the next tick's rows in, as it would be mostly a list of its columns.
-_GROWING_BYTES = 48 * 1024
-_NAMED_IN_A_QUERY = 200
-_NO_ROWS = pl.DataFrame(schema={**STORED_SCHEMA, "seconds": pl.Float64})
 
 
 class Minutes(Database):

@@ -215,10 +215,6 @@ class Store(
             rows = [{"name": n, "batch": of, "value": v} for n, v in sorted(memory.items())]
             connection.execute(insert(memory_table), rows)
 
-    def whole(self) -> Store:
-        """All of the database, to look at."""
-        return type(self)(self._engine, self.place)
-
     def of_batch(self, number: int, of: int) -> Store:
         """The part of one batch: what it remembers, its minutes and open incidents.
 

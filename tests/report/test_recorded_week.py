@@ -37,6 +37,7 @@ from driftwatch.report.material import Material, RuleSet
 from driftwatch.report.text import top_screen
 from driftwatch.service.configuration import plan_of_rules
 from driftwatch.service.report_material import gather, rules_of
+from driftwatch.store.baselines import PROPOSALS
 from driftwatch.store.store import Store
 
 
@@ -130,10 +131,10 @@ def test_a_proposal_that_pin_refuses_waits_for_nobody(fleet_store: Store, fleet_
     proposal = {"id": "3c1f9a02", "name": "chat-8b-0:8000"}
     since, until = FLEET_WEEK.start.isoformat(), FLEET_WEEK.end.isoformat()
     proposal |= {"since": since, "until": until}
-    fleet_store.keep_proposals(json.dumps([proposal]).encode())
+    fleet_store.remember({PROPOSALS: json.dumps([proposal]).encode()})
     assert len(waiting()) == 1
     refused = {**proposal, "lacking": "3 of 20 minutes of data"}
-    fleet_store.keep_proposals(json.dumps([refused]).encode())
+    fleet_store.remember({PROPOSALS: json.dumps([refused]).encode()})
     assert waiting() == []
 
 

@@ -109,6 +109,7 @@ def _wanted(material: Material, names: tuple[str, ...], history: History) -> lis
     """
     from driftwatch.baselines.candidates import subjects
     from driftwatch.pipeline.explain import Window
+    from driftwatch.store.baselines import PROPOSALS
 
     if history.since is not None and history.until is not None:
         matching = subjects(material, names[0])
@@ -119,7 +120,7 @@ def _wanted(material: Material, names: tuple[str, ...], history: History) -> lis
             f"{names[0]!r} names {len(matching)} targets or pools", help_text=f"one of: {listed}"
         )
     with history.store() as store:
-        proposals = orjson.loads(store.proposals() or b"[]")
+        proposals = orjson.loads(store.remembered(PROPOSALS) or b"[]")
     wanted = []
     for name in names:
         chosen = [one for one in proposals if one["id"] == name]

@@ -37,6 +37,7 @@ def command(name: str | None, as_json: bool, history: History) -> int:
     none holds enough for a load model yet).
     """
     from driftwatch.baselines.candidates import offer, subjects
+    from driftwatch.store.baselines import PROPOSALS
 
     material = material_of(history)
     named = subjects(material, name)
@@ -54,7 +55,7 @@ def command(name: str | None, as_json: bool, history: History) -> int:
                 for d in documents
                 if d["id"] is not None
             ]
-            store.keep_proposals(orjson.dumps(records))
+            store.remember({PROPOSALS: orjson.dumps(records)})
     if as_json:
         print_json({"schema_version": 1, "proposals": documents})
     elif sys.stdout.isatty():
