@@ -257,8 +257,6 @@ def learnt(releases: pl.DataFrame, frame: pl.DataFrame, at: datetime) -> pl.Data
 
     An unknown part stays as it was; the first release of a target is no change.
     """
-    if "release_before" not in releases.columns:  # remembered by an earlier release
-        releases = releases.with_columns(release_before=pl.lit(None, pl.String))
     now = frame.filter(pl.col("release").is_not_null()).select(*_KEY, now="release")
     if now.is_empty():
         return releases

@@ -98,14 +98,9 @@ def no_verdict(page: Page) -> str | None:
     return None
 
 
-def _code(advised: Mapping[str, Any]) -> str:
-    """The code of the reason; a stored page of 0.6 has none."""
-    return str(advised.get("reason_code", ""))
-
-
 def why_of(advised: Mapping[str, Any]) -> str:
     """The reason of a page's recommendation, as a sentence of its own."""
-    return clean(with_lead(Reason(_code(advised), advised["reason"])))
+    return clean(with_lead(Reason(advised["reason_code"], advised["reason"])))
 
 
 def full_advice(page: Page) -> str | None:
@@ -114,7 +109,7 @@ def full_advice(page: Page) -> str | None:
     form = form_of(page)
     text = diagnosis["advice"] if diagnosis is not None else None
     if text is None and advised is not None and advised["action"] == "none":
-        text = why_of(advised) if _code(advised) in _ADVICE_CODES else _KEEP_SETTINGS
+        text = why_of(advised) if advised["reason_code"] in _ADVICE_CODES else _KEEP_SETTINGS
     if many(page) and leaf(page) == "replica_slow":
         text = None  # what is advised for one of several is no advice for all
     own = filter(None, (many(page) and form["advice_of_many"], form["advice"]))
@@ -147,7 +142,7 @@ def advice_lines(page: Page) -> Iterator[Line]:
             yield Line("No advice:", lacking, weight=7)
     elif advised is not None and (instead := advised.get("instead")):
         yield Line("Do", clean(instead[0]), weight=8)
-        lead = LEADS.get(_code(advised))
+        lead = LEADS.get(advised["reason_code"])
         label, text = (
             (f"{_capital(lead)}:", advised["reason"]) if lead else ("Why", why_of(advised))
         )
@@ -206,7 +201,7 @@ def _do_lines(page: Page, advised: Mapping[str, Any] | None) -> Iterator[Line]:
     do = advice.removeprefix(f"{_KEEP_SETTINGS}; ")  # line 1 says it
     if do != advice or free or advice not in page["summary"]:
         yield Line("Do", ". ".join(filter(None, (do, free))), weight=8)
-    if advised is not None and _code(advised) not in _ADVICE_CODES:
+    if advised is not None and advised["reason_code"] not in _ADVICE_CODES:
         reason = why_of(advised)
         if reason not in page["summary"] and reason.lower() != advice.lower():
             label = "No forecast:" if advised["action"] == "insufficient" else "Why"

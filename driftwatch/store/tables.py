@@ -6,9 +6,7 @@ are equal bytes; text sorts by its bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any
 
 from sqlalchemy import (
     DDL,
@@ -64,18 +62,6 @@ class UtcTime(TypeDecorator[datetime]):
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
-
-
-def _attempts() -> Iterator[Column[Any] | CheckConstraint]:
-    yield Column("status", String(16), nullable=False)
-    yield Column("attempts", Integer, nullable=False)
-    yield from (Column(name, UtcTime) for name in ("next_attempt_at", "last_attempt_at"))
-    yield Column("last_error", Text)
-    yield Column("sent_at", UtcTime)
-    yield CheckConstraint("status IN ('pending', 'sent', 'dead', 'withdrawn')", name="status")
-    pending = "(status = 'pending') = (next_attempt_at IS NOT NULL)"
-    yield CheckConstraint(pending, name="next_attempt_at")
-    yield CheckConstraint("(status = 'sent') = (sent_at IS NOT NULL)", name="sent_at")
 
 
 incidents = Table(
@@ -179,7 +165,15 @@ deliveries = Table(
     Column("reason", String(32), nullable=False),
     Column("payload_id", ForeignKey("payloads.id")),  # NULL: forgotten
     Column("planned_at", UtcTime, nullable=False),
-    *_attempts(),
+    Column("status", String(16), nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("next_attempt_at", UtcTime),
+    Column("last_attempt_at", UtcTime),
+    Column("last_error", Text),
+    Column("sent_at", UtcTime),
+    CheckConstraint("status IN ('pending', 'sent', 'dead', 'withdrawn')", name="status"),
+    CheckConstraint("(status = 'pending') = (next_attempt_at IS NOT NULL)", name="next_attempt_at"),
+    CheckConstraint("(status = 'sent') = (sent_at IS NOT NULL)", name="sent_at"),
     UniqueConstraint("kind", "subject", "event", "number", "receiver"),
     CheckConstraint("kind IN ('incident', 'report')", name="kind"),
     CheckConstraint("(kind = 'incident') = (incident_id IS NOT NULL)", name="incident_id"),
@@ -234,21 +228,16 @@ silences = Table(
 )
 
 
-def _batches(name: str) -> Table:
-    """Rows of one or some ticks: since <= time < until, for every row in a batch."""
-    table = Table(
-        name,
-        metadata,
-        Column("id", Integer, primary_key=True, autoincrement=True),
-        Column("since", UtcTime, nullable=False),
-        Column("until", UtcTime, nullable=False),
-        Column("frame", LargeBinary, nullable=False),
-    )
-    Index(f"ix_{name}_until", table.c.until)
-    return table
-
-
-gpu_batches = _batches("gpu_batches")
+# readings of GPUs, of one or some ticks: since <= time < until, for every row in a batch
+gpu_batches = Table(
+    "gpu_batches",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("since", UtcTime, nullable=False),
+    Column("until", UtcTime, nullable=False),
+    Column("frame", LargeBinary, nullable=False),
+)
+Index("ix_gpu_batches_until", gpu_batches.c.until)
 
 # minutes of targets: as each tick saw them, then packed together, then rolled up
 minute_batches = Table(
