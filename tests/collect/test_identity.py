@@ -49,16 +49,13 @@ def test_an_instance_that_is_ones_alone_is_its_name(listed: list[Identity]) -> N
 
 
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    st.dictionaries(servers(), st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=8),
-    st.booleans(),
-)
+@given(st.dictionaries(servers(), st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=8))
 def test_who_is_read_in_place_of_another_is_read_itself(
-    found: dict[Identity, tuple[int, int]], alike: bool
+    found: dict[Identity, tuple[int, int]],
 ) -> None:
     spans = {one: (first, first + length) for one, (first, length) in found.items()}
     started = dict.fromkeys(spans, 7)
-    twice = doubles(spans, started, {}, lambda one, other: alike)
+    twice = doubles(spans, started, {})
     assert not set(twice.values()) & twice.keys()
     later = successors({one: span for one, span in spans.items() if one not in twice})
     assert not set(later.values()) & later.keys()
@@ -89,8 +86,7 @@ def test_two_that_cannot_be_one_process() -> None:
     """Started by one rollout in the same moment, with the same counts."""
     one, other = of(instance="a:1", pod="x"), of(instance="b:1", pod="y")
     spans, started = {one: (0, 9), other: (1, 9)}, {one: 7.25, other: 7.25}
-    assert doubles(spans, started, {}, lambda a, b: True) == {}
+    assert doubles(spans, started, {}) == {}
     service = of(instance="svc:1")
     spans, started = {one: (0, 9), service: (1, 9)}, {one: 7.25, service: 7.25}
-    assert doubles(spans, started, {}, lambda a, b: True) == {service: one}
-    assert doubles(spans, started, {}, lambda a, b: False) == {}
+    assert doubles(spans, started, {}) == {service: one}
