@@ -140,18 +140,15 @@ def hosts_with_own_gpus(urls: Sequence[str]) -> frozenset[str]:
 
     A machine without a GPU is no news, and looks up no name.
     """
-    from driftwatch.collect.nvml.machine import host_of, is_address, own_hosts
+    from driftwatch.collect.nvml.machine import host_of, own_hosts
     from driftwatch.collect.nvml.source import NvmlSource
 
-    hosts = {host_of(url) for url in urls}
-    if not any(host in own_hosts() or not is_address(host) for host in hosts):
-        return frozenset()
     source = NvmlSource()
     try:
         here = own_hosts(urls) if source.is_here() else frozenset[str]()
     finally:
         source.close()
-    return here if hosts & here else frozenset()
+    return here if here & {host_of(url) for url in urls} else frozenset()
 
 
 class _Screen:

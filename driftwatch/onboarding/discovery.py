@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from driftwatch.collect.dcgm.names import pod_of
 from driftwatch.collect.prometheus.discover import Inventory, Server
 from driftwatch.collect.server_settings import from_cache_config
 from driftwatch.model import Target, TargetKey
@@ -51,10 +50,10 @@ def found_pools(inventory: Inventory, at: datetime) -> tuple[FoundPool, ...]:
     seen; ``at``: when; GPU readings of the two minutes before it count.
     """
     gpus = _gpus(inventory, at)
-    repeated = _repeated_pods(inventory.servers)
+    clusters = {server.labels.get("cluster") for server in inventory.servers}
     groups: dict[_Group, list[Server]] = {}
     for server in inventory.servers:
-        groups.setdefault(_group(server, repeated), []).append(server)
+        groups.setdefault(_group(server, len(clusters) > 1), []).append(server)
     pools: list[FoundPool] = []
     names: set[str] = set()
     many = len({namespace for namespace, _, _ in groups}) > 1
@@ -79,47 +78,23 @@ def found_pools(inventory: Inventory, at: datetime) -> tuple[FoundPool, ...]:
                 tuple(members),
             )
             doubts = () if label or len(set(kinds)) == 1 else (_no_label(servers, kinds),)
-            if cluster:
-                doubts = (*doubts, _of_one_cluster(members, repeated))
             pools.append(_described(pool, gpus, doubts))
     return tuple(pools)
 
 
 _Label = tuple[str, str]
 _Group = tuple[_Label | None, _Label | None, _Label | None]  # namespace, model, cluster
-_Pod = tuple[str | None, str]
 
 
-def _repeated_pods(servers: Iterable[Server]) -> dict[_Pod, list[str]]:
-    """Pods whose name several clusters have, and which."""
-    clusters: dict[_Pod, set[str]] = {}
-    for server in servers:
-        namespace, pod = pod_of(server.labels)
-        if pod and server.labels.get("cluster"):
-            clusters.setdefault((namespace, pod), set()).add(server.labels["cluster"])
-    return {pod: sorted(named) for pod, named in clusters.items() if len(named) > 1}
-
-
-def _group(server: Server, repeated: Mapping[_Pod, object]) -> _Group:
-    """What servers of one pool share: the cluster only where pods' names repeat."""
+def _group(server: Server, several_clusters: bool) -> _Group:
+    """What servers of one pool share."""
     labels = server.labels
     namespace = next(((n, labels[n]) for n in _NAMESPACES if labels.get(n)), None)
     model, cluster = labels.get("model_name"), labels.get("cluster")
-    apart = any(space == pod_of(labels)[0] for space, _ in repeated)
     return (
         namespace,
         None if model is None else ("model_name", model),
-        ("cluster", cluster) if apart and cluster else None,
-    )
-
-
-def _of_one_cluster(servers: Sequence[Server], repeated: Mapping[_Pod, Sequence[str]]) -> str:
-    space = pod_of(servers[0].labels)[0]
-    (namespace, pod), clusters = next(one for one in repeated.items() if one[0][0] == space)
-    name = f"{namespace}/{pod}" if namespace else pod
-    return (
-        f"pod {name} is in several clusters ({', '.join(clusters)}): a pool for each; GPU "
-        "readings join by pod only if they have the label cluster as well"
+        ("cluster", cluster) if several_clusters and cluster else None,
     )
 
 

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import ipaddress
-import re
 import socket
 from collections.abc import Iterable
-from pathlib import Path
 from urllib.parse import urlsplit
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
-def own_hosts(
-    urls: Iterable[str] = (), *, hostname: str | None = None, proc: Path = Path("/proc")
-) -> frozenset[str]:
+def own_hosts(urls: Iterable[str] = (), *, hostname: str | None = None) -> frozenset[str]:
     """Names and addresses of this machine, without brackets.
 
     ``urls``: addresses that may be of this machine under another name; the hosts of those that are
     come back as well. A name is looked up, which takes what the resolver takes.
     """
     name = hostname or socket.gethostname()
-    addresses = _addresses(proc)
-    hosts = {*_LOOPBACK, *addresses}
+    hosts = {*_LOOPBACK, *filter(_is_ours, _looked_up(name))}
     for word in (name, name.partition(".")[0]):
         hosts |= {word, word.lower()}
-    for host in {host_of(url) for url in urls} - hosts:
-        host_addresses = {_canonical(address) for address in _looked_up(host)} if host else set()
-        if host_addresses and all(
-            a in addresses or ipaddress.ip_address(a).is_loopback for a in host_addresses
-        ):
+    for host in {host_of(url) for url in urls} - hosts - {""}:
+        found = _looked_up(host)
+        if found and all(map(_is_ours, found)):
             hosts |= {host, host.lower()}
     return frozenset(hosts)
 
@@ -44,30 +36,15 @@ def host_of(url: str) -> str:
     return (host if colon and port.isdecimal() else place).strip("[]")
 
 
-def is_address(host: str) -> bool:
-    """The host is an address, not a name."""
+def _is_ours(address: str) -> bool:
+    """A socket can be bound to an address of this machine alone."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
-        ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((address, 0))
+    except OSError:
         return False
     return True
-
-
-def _addresses(proc: Path) -> frozenset[str]:
-    """Of this machine's interfaces, as the kernel tells them; none where it does not."""
-    addresses = set()
-    try:
-        # "|-- 10.0.0.5", and on the next line "/32 host LOCAL"
-        trie = (proc / "net" / "fib_trie").read_text()
-        addresses |= set(re.findall(r"\|-- (\S+)\n\s+/32 host LOCAL", trie))
-    except OSError:
-        pass
-    try:
-        for line in (proc / "net" / "if_inet6").read_text().splitlines():
-            addresses.add(str(ipaddress.IPv6Address(bytes.fromhex(line.split()[0]))))
-    except OSError:
-        pass
-    return frozenset(addresses)
 
 
 def _looked_up(host: str) -> set[str]:
@@ -75,7 +52,3 @@ def _looked_up(host: str) -> set[str]:
         return {str(entry[4][0]) for entry in socket.getaddrinfo(host, None)}
     except (OSError, UnicodeError):
         return set()  # the scrape says what is wrong with the name
-
-
-def _canonical(address: str) -> str:
-    return str(ipaddress.ip_address(address.partition("%")[0]))

@@ -186,40 +186,29 @@ class Batch:
             return
         micros = _micros(time)
         scrape: Identity = (("instance", instance),)
-        self.add_numbers(instance, layout, np.array([micros]), np.array([samples.values]))
+
+        def unit(place: Place) -> int:
+            server, engine, model = place
+            return self._samples.unit(tuple(sorted((*scrape, *server))), engine, model)
+
+        for place, text in layout.configs:
+            self._samples.add_config(unit(place), [micros], text)
+        if len(layout.take):
+            units = np.array([unit(place) for place in layout.places], np.int32)
+            width = len(layout.take)
+            self._samples.add(
+                np.arange(width, dtype=np.int32),
+                np.full(width, micros),
+                np.array(samples.values)[layout.take],
+                unit=units[layout.place],
+                slots=layout.slots,
+                text=layout.text,
+            )
         for doubt in samples.doubts:
             self._samples.doubt(scrape, micros, doubt)
         self._attempts.append(Attempt(scrape, micros, None))
         if len(self._attempts) >= _PAGES_PER_FLUSH:
             self._flush()
-
-    def add_numbers(
-        self,
-        instance: str,
-        layout: Layout,
-        micros: npt.NDArray[np.int64],
-        numbers: npt.NDArray[np.float64],
-    ) -> None:
-        """Pages with the same series: (pages,) unix microseconds and (pages, samples)."""
-
-        def unit(place: Place) -> int:
-            server, engine, model = place
-            own = tuple(sorted((("instance", instance), *server)))
-            return self._samples.unit(own, engine, model)
-
-        for place, text in layout.configs:
-            self._samples.add_config(unit(place), micros.tolist(), text)
-        if len(layout.take):
-            units = np.array([unit(place) for place in layout.places], np.int32)
-            count, width = len(micros), len(layout.take)
-            self._samples.add(
-                np.tile(np.arange(width, dtype=np.int32), count),
-                np.repeat(micros, width),
-                numbers[:, layout.take].reshape(-1),
-                unit=units[layout.place],
-                slots=layout.slots,
-                text=layout.text,
-            )
 
     def fail(self, instance: str, time: datetime, reason: str) -> None:
         """A scrape that brought no page: a row for each engine, with the reason."""
