@@ -33,7 +33,6 @@ class Pair:
             ("severity", self.before.severity, self.now.severity),
             ("rule", self.before.rule, self.now.rule),
             ("leaf", self.before.leaf, self.now.leaf),
-            ("advice", self.before.advice, self.now.advice),
         ):
             if old != new:
                 words.append(f"{noun} was {old or 'none'}")

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 import polars as pl
 from scipy.special import gammaincinv
 
-from driftwatch.backtest.pages import PastPage, PastPages, advised_then, past_pages
-from driftwatch.backtest.stored import Day, StoredHistory, columns_read
+from driftwatch.backtest.pages import PastPage, past_pages
+from driftwatch.backtest.stored import StoredHistory
 from driftwatch.model import Incident, Severity, Target, TargetKey, Transition
+from driftwatch.pipeline.evaluation import Evaluation, signals_from_rows
 from driftwatch.pipeline.incidents import advanced, closed_for
+from driftwatch.pipeline.minutes import PastMinutes
+from driftwatch.pipeline.pages import with_pages
 from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.state import Stretch
+from driftwatch.pipeline.state import State, Stretch
 from driftwatch.pipeline.tick import verdicts_of
 
 MONTH_DAYS = 365.25 / 12
@@ -114,7 +117,7 @@ def _most_frequent(pages: Sequence[PastPage], rule: str) -> str | None:
 class Judged:
     """Minutes of the same targets, and what a rule set makes of them."""
 
-    rows: pl.DataFrame  # the columns that the rules read
+    rows: pl.DataFrame  # evidence
     verdicts: pl.DataFrame  # one Boolean column per enabled rule id, beside the rows
     happened: tuple[Transition, ...]  # what fired and what ended, in order
 
@@ -122,36 +125,47 @@ class Judged:
 class _RuleSet:
     """One rule set on its way through a history: open incidents, what happened, what was judged."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, history: StoredHistory) -> None:
         self.plan = plan
-        self.coverage = _Coverage()
-        self.transitions: list[Transition] = []
+        self._history = history
+        self._coverage = _Coverage()
+        self._transitions: list[Transition] = []
         self._incidents: Mapping[str, Incident] = {}
         self._targets: Mapping[TargetKey, Target] = {}
 
-    def judge(
-        self,
-        stretch: Stretch,
-        rows: pl.DataFrame,
-        verdicts: pl.DataFrame,
-        pages: PastPages | None,
-    ) -> tuple[Transition, ...]:
-        """What happens in a stretch, with its pages where they are asked for."""
+    def judge(self, stretch: Stretch, rows: pl.DataFrame, verdicts: pl.DataFrame) -> Judged:
+        """What happens in a stretch, with its pages; nothing is simulated."""
         before = self._incidents
         after, happened = _advanced(self.plan, before, stretch, rows, verdicts, self._targets)
-        if pages is not None:
-            happened, after = pages.of(self.plan, stretch, rows, verdicts, before, happened, after)
+        if happened:
+            known = self._history.reference(stretch.targets)
+            evaluation = Evaluation(
+                State(targets=stretch.targets, incidents=before),
+                replace(self.plan, simulations=0),
+                signals_from_rows(self.plan.frames(stretch.targets), rows, known),
+                stretch.first,
+                stretch.last,
+                rows,
+                verdicts,
+                PastMinutes(store=self._history.store),
+            )
+            happened, after, _ = with_pages(evaluation, happened, after)
         self._incidents, self._targets = after, stretch.staying
-        self.coverage.add(stretch, rows, verdicts)
-        self.transitions += happened
-        return happened
+        self._coverage.add(stretch, rows, verdicts)
+        self._transitions += happened
+        return Judged(rows, verdicts, happened)
+
+    def result(self) -> Backtest:
+        """Its pages."""
+        since, until = self._history.span
+        pages, coverage = past_pages(self._transitions), self._coverage
+        return Backtest(coverage.history(since, until), tuple(pages), coverage.undetermined())
 
 
 def backtests(
     history: StoredHistory,
     plans: Sequence[Plan],
     *,
-    with_pages: bool = True,
     progress: Report | None = None,
     each: Callable[[Judged], None] | None = None,
 ) -> list[Backtest]:
@@ -159,52 +173,28 @@ def backtests(
 
     Args:
         plans: with the rules to judge by.
-        with_pages: leaf and line 1 too; else counts and times alone.
         progress: told how many days of how many are done.
         each: given every stretch as the first rule set judged it.
     """
-    sets = [_RuleSet(plan) for plan in plans]
-    columns = columns_read([rule for plan in plans for rule in plan.enabled])
-    for done, (day, rows) in enumerate(history.rows(columns)):
-        _judge_day(history, day, rows, sets, with_pages=with_pages, each=each)
-        del rows  # before the next day is read
+    sets = [_RuleSet(plan, history) for plan in plans]
+    for done, (day, rows) in enumerate(history.rows()):
+        stretches = list(history.stretches(day, rows))
+        if len(stretches) > 1:
+            rows = rows.sort("end", maintain_order=True)
+        verdicts = [verdicts_of(one.plan.enabled, rows) for one in sets]
+        for stretch in stretches:
+            first, length = _within(rows, stretch) if len(stretches) > 1 else (0, len(rows))
+            here = rows.slice(first, length)
+            judged = [
+                one.judge(stretch, here, of_rules.slice(first, length))
+                for one, of_rules in zip(sets, verdicts, strict=True)
+            ]
+            if each is not None:
+                each(judged[0])
+        del rows, verdicts  # before the next day is read
         if progress is not None:
             progress(done + 1, len(history.days))
-    return [_result(history, one, with_pages=with_pages) for one in sets]
-
-
-def _judge_day(
-    history: StoredHistory,
-    day: Day,
-    rows: pl.DataFrame,
-    sets: Sequence[_RuleSet],
-    *,
-    with_pages: bool,
-    each: Callable[[Judged], None] | None,
-) -> None:
-    """Every rule set a day on."""
-    stretches = list(history.stretches(day, rows))
-    if len(stretches) > 1:
-        rows = rows.sort("end", maintain_order=True)
-    verdicts = [verdicts_of(one.plan.enabled, rows) for one in sets]
-    pages = PastPages(history) if with_pages else None
-    for stretch in stretches:
-        first, length = _within(rows, stretch) if len(stretches) > 1 else (0, len(rows))
-        here = rows.slice(first, length)
-        for number, (one, of_rules) in enumerate(zip(sets, verdicts, strict=True)):
-            judged = of_rules.slice(first, length)
-            happened = one.judge(stretch, here, judged, pages)
-            if each is not None and number == 0:
-                each(Judged(here, judged, happened))
-
-
-def _result(history: StoredHistory, judged: _RuleSet, *, with_pages: bool) -> Backtest:
-    since, until = history.span
-    past = past_pages(judged.transitions)
-    if with_pages:
-        past = advised_then(past, history.store.incidents(since=since, limit=100_000))
-    coverage = judged.coverage
-    return Backtest(coverage.history(since, until), tuple(past), coverage.undetermined())
+    return [one.result() for one in sets]
 
 
 def _within(rows: pl.DataFrame, stretch: Stretch) -> tuple[int, int]:

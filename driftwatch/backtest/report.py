@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from driftwatch.backtest.compare import Comparison, Pair
+from driftwatch.backtest.marks import Score, document_of_score
 from driftwatch.backtest.outcome import Backtest, History, Rate, RuleCount
 from driftwatch.backtest.pages import PastPage
-from driftwatch.backtest.score import Score, document_of_score
 from driftwatch.model import Severity
 from driftwatch.notify.numbers import brief, duration, figure, moment, plural, utc_text
 
@@ -37,8 +37,7 @@ class BacktestReport:
     result: Backtest
     severities: tuple[Severity, ...]
     against: Against | None = None
-    # what it was judged by → the score: "marks", or the truth file's name
-    scores: Mapping[str, Score] = field(default_factory=dict)
+    score: Score | None = None  # by what on-call marked; None = nobody marked any
     silent: tuple[str, ...] = ()  # sentences: which rules could not be judged, and why
 
 
@@ -166,28 +165,21 @@ def _lasted(length: timedelta) -> str:
 
 
 def score_lines(report: BacktestReport) -> Iterator[str]:
-    """What people and truth files say of the pages."""
-    for name, score in report.scores.items():
-        count = len(score.right) + len(score.wrong)
-        due = len(score.delays) + len(score.missed)
-        late = score.median_delay
-        after = "" if late is None else f", after {_lasted(late)} (median)"
-        marked = name == "marks"
-        noun, verb = ("useful page", "sent") if marked else ("episode", "paged")
-        yield (
-            f"{name}: {len(score.delays)} of {plural(due, noun)} {verb}{after}"
-            if due
-            else (f"{name}: no {noun} was due")
-        )
-        rate = report.result.per_server_month(len(score.wrong))
+    """What on-call said of the pages."""
+    if (score := report.score) is None:
+        return
+    due, late = len(score.useful) + len(score.missed), score.median_delay
+    after = "" if late is None else f", after {_lasted(late)} (median)"
+    sent = f"{len(score.useful)} of {plural(due, 'useful page')} sent{after}"
+    yield f"marks: {sent}" if due else "marks: no useful page was due"
+    if count := len(score.useful) + len(score.noise):
+        rate = report.result.per_server_month(len(score.noise))
         often = "" if rate is None else f" ({_rate(rate)} per server-month)"
-        kind = "marked not useful" if marked else "false"
-        if count:
-            yield f" {len(score.wrong)} of {plural(count, 'judged page')} {kind}{often}"
-        for one in score.missed:
-            yield f" missed: {one}"
-        if score.unjudged:
-            yield f" {plural(len(score.unjudged), 'page')} not judged: nobody says anything of them"
+        yield f" {len(score.noise)} of {plural(count, 'judged page')} marked not useful{often}"
+    for one in score.missed:
+        yield f" missed: {one}"
+    if score.unjudged:
+        yield f" {plural(len(score.unjudged), 'page')} not judged: nobody says anything of them"
 
 
 def undetermined_lines(report: BacktestReport) -> Iterator[str]:
@@ -229,7 +221,7 @@ def document(report: BacktestReport) -> dict[str, Any]:
             "moved": len(against.comparison.moved),
             "useful_lost": [page.id for page in against.useful_lost],
         },
-        "scores": {name: document_of_score(score) for name, score in report.scores.items()},
+        "marks": None if report.score is None else document_of_score(report.score),
     }
 
 

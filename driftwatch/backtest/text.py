@@ -21,7 +21,7 @@ from driftwatch.notify.layout import wrap
 from driftwatch.notify.numbers import clean
 
 _WIDTH = 80
-_LIST_HINT = "--list: when, how long, leaf, advice"
+_LIST_HINT = "--list: when, how long, leaf, line 1"
 
 
 def text_lines(report: BacktestReport, *, with_list: bool, piped: bool) -> Iterator[str]:
@@ -43,7 +43,7 @@ def text_lines(report: BacktestReport, *, with_list: bool, piped: bool) -> Itera
 
 
 def _list(report: BacktestReport, *, piped: bool) -> Iterator[str]:
-    """Every page: some lines each, or a row of ten cells."""
+    """Every page: some lines each, or a row of nine cells."""
     if piped:
         yield from ("\t".join(map(clean, _cells(one, report))) for one in listed(report))
         return
@@ -65,8 +65,6 @@ def _listed(one: Listed, report: BacktestReport) -> Iterator[str]:
     yield f"{sign}{when(page)}, {length}: {page.rule} on {page.where}{leaf}"
     if page.headline:
         yield page.headline
-    if page.advice and page.advice not in page.headline:
-        yield f"advice: {page.advice}"
     if one.changes:
         name = report.against.name if report.against else ""
         yield f"compared with {name}: {', '.join(one.changes)}"
@@ -75,11 +73,11 @@ def _listed(one: Listed, report: BacktestReport) -> Iterator[str]:
 
 
 def _cells(one: Listed, report: BacktestReport) -> Row:
-    """Sign, fired at, lasted, rule, severity, where, leaf, line 1, advice, what changed."""
+    """Sign, fired at, lasted, rule, severity, where, leaf, line 1, what changed."""
     page = one.page
     length = lasted(page, report.result.history.until)
     head = (one.sign, when(page), length, page.rule, page.severity, page.where, page.leaf or "")
-    return (*head, page.headline, page.advice or "", ", ".join(one.changes))
+    return (*head, page.headline, ", ".join(one.changes))
 
 
 def _rows(header: Row, rows: Sequence[Row], *, piped: bool) -> Iterator[str]:

@@ -126,9 +126,7 @@ def _speed(
         return PoolSpeed(model=result, since=before.since, stage=stage)
     if before.model is not None:
         return before.model_copy(update={"stage": stage})
-    return PoolSpeed(
-        missing=result.reason, missing_minutes=result.missing_minutes, since=before.since
-    )
+    return PoolSpeed(missing=result.reason, since=before.since)
 
 
 def pool_model(

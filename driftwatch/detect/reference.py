@@ -14,7 +14,6 @@ from typing import Any
 import polars as pl
 
 from driftwatch.collect.schema import KEY, TIME
-from driftwatch.detect.distributions import STATISTICS, compared
 from driftwatch.detect.lengths import LENGTHS, MIN_REQUESTS
 
 
@@ -35,12 +34,9 @@ def extra_prefill_columns(at_least: float) -> dict[str, pl.Expr]:
     hit_expected = hit_before / longer.clip(lower_bound=1.0)
     by_prompts = longer * _missed(hit_expected) / _missed(hit_before)
     by_hits = _missed(hit) / _missed(hit_expected)
-    lost = _rise(by_hits)
-    rises = lost + _rise(by_prompts) + _rise(rate)
     values = {
         "computed_prompt_tokens_ratio": pl.when(~is_own).then(rate * by_prompts * by_hits),
         "lost_prefix_hits_prefill_ratio": by_hits,
-        "lost_prefix_hits_share_ratio": pl.when(rises > 0).then(lost / rises).otherwise(0.0),
     }
     every = pl.all_horizontal(enough, *(value.is_finite() for value in (rate, by_prompts, by_hits)))
     return {name: pl.when(every).then(value) for name, value in values.items()}
@@ -48,11 +44,6 @@ def extra_prefill_columns(at_least: float) -> dict[str, pl.Expr]:
 
 def _missed(hit: pl.Expr) -> pl.Expr:
     return 1.0 - hit
-
-
-def _rise(factor: pl.Expr) -> pl.Expr:
-    """Logarithm of a factor above 1; 0 of one that is not."""
-    return factor.clip(lower_bound=1.0).log()
 
 
 # Evidence columns that a baseline window remembers, printed as "before" beside "now".
@@ -69,7 +60,6 @@ REMEMBERED = (
     "batch_assembly_wait_seconds",
     "ttft_seconds_mean",
     "itl_seconds_mean",
-    "e2e_seconds_mean",
     "prefix_cache_hit_ratio",
     "spec_decode_acceptance_ratio",
     "tokens_per_output",
@@ -148,14 +138,11 @@ def combined(*references: pl.DataFrame) -> pl.DataFrame:
 
 
 def with_reference(
-    rows: pl.DataFrame,
-    two_minutes: pl.DataFrame | None,
-    ten_minutes: pl.DataFrame,
-    reference: pl.DataFrame,
+    rows: pl.DataFrame, ten_minutes: pl.DataFrame, reference: pl.DataFrame
 ) -> pl.DataFrame:
-    """Add the ratio and distance columns and the ``reference_*`` columns they were made from.
+    """Add the ratio columns and the ``reference_*`` columns they were made from.
 
-    ``two_minutes`` (None: the row's own window), ``ten_minutes``: totals that end with each row.
+    ``ten_minutes``: totals of the ten minutes that end with each row.
     """
     joined = rows.join(
         reference.rename(
@@ -165,27 +152,11 @@ def with_reference(
         how="left",
         maintain_order="left",
     )
-    recent = rows if two_minutes is None else two_minutes
-    # a window without a usable scrape says nothing, whatever the minute before it said
-    fresh = rows["scrapes"] > 0
-    joined = joined.with_columns(
-        recent["prompt_tokens_count"].alias("finished_requests_2m"),
-        *_means(recent, fresh, "2m"),
-        *_means(ten_minutes, fresh, "10m"),
-    )
-    enough = pl.col("finished_requests") >= MIN_REQUESTS
     return joined.with_columns(
         **{
-            f"{name}_mean_ratio": pl.when(enough).then(
-                pl.col(f"{name}_mean") / pl.col(f"reference_{name}_mean")
-            )
+            f"{name}_mean_ratio": _recent_mean(rows, ten_minutes, name)
+            / joined[f"reference_{name}_mean"]
             for name in LENGTHS
-        },
-        **{
-            f"{name}_mean_{span}_ratio": pl.col(f"{name}_mean_{span}")
-            / pl.col(f"reference_{name}_mean")
-            for name in LENGTHS
-            for span in ("2m", "10m")
         },
         **{
             ratio: pl.when(pl.col(f"reference_{column}") > 0).then(
@@ -199,35 +170,16 @@ def with_reference(
             )
         },
         **extra_prefill_columns(MIN_REQUESTS),
-        **{
-            f"{name}_{statistic}": statistics[statistic]
-            for name, statistics in _distances(joined).items()
-            for statistic in STATISTICS
-        },
-    ).drop(f"{name}_mean_{span}" for name in LENGTHS for span in ("2m", "10m"))
+    )
 
 
-def _means(totals: pl.DataFrame, fresh: pl.Series, span: str) -> list[pl.Series]:
-    """Mean lengths of windows, of at least MIN_REQUESTS requests and where ``fresh``."""
-    return [
-        totals.select(
-            pl.when((pl.col(f"{name}_count") >= MIN_REQUESTS) & fresh)
-            .then(pl.col(f"{name}_sum") / pl.col(f"{name}_count"))
-            .alias(f"{name}_mean_{span}")
-        ).to_series()
-        for name in LENGTHS
-    ]
+def _recent_mean(rows: pl.DataFrame, ten_minutes: pl.DataFrame, name: str) -> pl.Series:
+    """Mean length of each window, of one below ten minutes that of the ten that end with it.
 
-
-def _distances(joined: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    """Lengths → their statistics against the reference's, row for row."""
-    return {
-        name: compared(
-            joined[f"{name}_buckets"],
-            joined[f"{name}_edges"],
-            joined[f"reference_{name}_buckets"],
-            joined[f"reference_{name}_edges"],
-            at_least=MIN_REQUESTS,
-        )
-        for name in LENGTHS
-    }
+    Unknown of fewer than MIN_REQUESTS requests, or where the window has no usable scrape.
+    """
+    parts = [f"{name}_sum", f"{name}_count"]
+    is_long = rows.select(pl.col("end") - pl.col("start") >= pl.duration(minutes=10)).to_series()
+    total, count = (rows[part].zip_with(is_long, ten_minutes[part]) for part in parts)
+    known = (count >= MIN_REQUESTS) & (rows["scrapes"] > 0)
+    return pl.select(pl.when(known).then(total / count)).to_series()

@@ -97,7 +97,7 @@ def _measured() -> dict[str, pl.Expr]:
         "requests_per_forward_pass": _over(outputs, passes),
         "tokens_per_forward_pass": _over(pl.col("iteration_tokens_sum"), passes),
         "batch_assembly_wait_seconds": _mean_of("queue_seconds"),
-        **{f"{h}_mean": _mean_of(h) for h in ("ttft_seconds", "itl_seconds", "e2e_seconds")},
+        **{f"{h}_mean": _mean_of(h) for h in ("ttft_seconds", "itl_seconds")},
         "prefix_cache_hit_ratio": _over(
             pl.col("prefix_cache_hits_total"), pl.col("prefix_cache_queries_total")
         ),

@@ -24,7 +24,6 @@ class PoolSpeed(_Document):
 
     model: StepTimeModel | None = None
     missing: str | None = None  # what a model still needs, in words
-    missing_minutes: float | None = None  # of data until there may be one
     since: datetime  # end of the pool's first minute
     stage: int = 0  # hours of the pool's minutes that it was fitted on
 
@@ -65,7 +64,6 @@ class Trend(_Document):
     lower: float | None = None  # of its 95 % interval
     upper: float | None = None
     creeps: bool | None = None
-    missing: str | None = None  # why there is no slope, in words
 
 
 class DayLengths(_Document):

@@ -41,14 +41,12 @@ SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     ),
     **dict.fromkeys(("slower_at_equal_load", "slower_than_pool"), pl.Boolean),
     **dict.fromkeys(("speed_reference", "speed_unknown_reason", "speed_unknown_code"), pl.String),
-    "speed_missing_minutes": pl.Float64,
     **{f"{name}_usual_ratio": pl.Float64 for name in LENGTHS},
     **{f"{name}_drift": pl.String for name in LENGTHS},  # longer, shorter or none
     **{f"{name}_pin_ratio": pl.Float64 for name in LENGTHS},
     "pin_lengths_moved": pl.Boolean,
     **{f"speed_slope_14d_{part}ratio": pl.Float64 for part in ("", "lower_", "upper_")},
     "latency_creeps": pl.Boolean,
-    "trend_unknown_reason": pl.String,
 }
 
 
@@ -128,8 +126,6 @@ def _slow_columns(
     """What days say, (target, minute) by column: the same for all minutes."""
     trends = [references.trend(pool, key) for key, pool in zip(keys, pools, strict=True)]
     days = [references.lengths(pool, key) for key, pool in zip(keys, pools, strict=True)]
-    few = "speed at equal load: no whole day yet"
-    missing = [(one.missing or few) if one.slope is None else None for one in trends]
     columns: dict[str, list[Any]] = {
         "prompt_tokens_pin_ratio": [one.prompt_tokens_ratio for one in days],
         "generation_tokens_pin_ratio": [one.generation_tokens_ratio for one in days],
@@ -143,9 +139,7 @@ def _slow_columns(
         name: np.array([np.nan if one is None else float(one) for one in values])
         for name, values in columns.items()
     }
-    texts = np.array(missing, dtype=object)
-    every = numbers | {"trend_unknown_reason": texts}
     return {
         name: np.broadcast_to(values[:, None], (len(keys), minutes))
-        for name, values in every.items()
+        for name, values in numbers.items()
     }

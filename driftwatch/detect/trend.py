@@ -31,8 +31,7 @@ def with_day(trend: Trend, day: Day) -> Trend:
     days = days[-KEPT_DAYS:]
     alike = [(at, value) for at, value, model in days if model == days[-1][2]] if days else []
     if len(alike) < LEAST_DAYS:
-        missing = f"speed at equal load: {len(alike)} of {LEAST_DAYS} days"
-        return Trend(days=tuple(days), missing=missing)
+        return Trend(days=tuple(days))
     slope, lower, upper, creeps = _slope(alike)
     return Trend(days=tuple(days), slope=slope, lower=lower, upper=upper, creeps=creeps)
 

@@ -21,7 +21,7 @@ def in_schema_order(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.select(*KEY, "pool", "start", "end", *evidence, *extra)
 
 
-_DTYPES: Mapping[DType, type[pl.DataType]] = {
+DTYPES: Mapping[DType, type[pl.DataType]] = {
     "float": pl.Float64,
     "bool": pl.Boolean,
     "string": pl.String,
@@ -30,8 +30,8 @@ _DTYPES: Mapping[DType, type[pl.DataType]] = {
 _EVIDENCE = tuple(
     (
         column.name,
-        pl.col(column.name).cast(_DTYPES[column.dtype]),
-        pl.lit(None).alias(column.name).cast(_DTYPES[column.dtype]),
+        pl.col(column.name).cast(DTYPES[column.dtype]),
+        pl.lit(None).alias(column.name).cast(DTYPES[column.dtype]),
     )
     for column in COLUMNS
 )
@@ -55,6 +55,7 @@ _EXTRA = (
     "binding_requests",
     "binding_since",
     "deferred_since",
+    "speed_unknown_code",
     "reference_kind",
     "reference_since",
     "reference_until",

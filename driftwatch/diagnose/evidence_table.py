@@ -28,7 +28,7 @@ from driftwatch.signals.gpus import GPU_COLUMNS, gpu_columns, window_gpus
 from driftwatch.signals.rows import STORED_SETTINGS, base_columns, current_settings, stored_settings
 from driftwatch.signals.windows import MinuteWindows, Spans
 
-_BINDING_MINUTES, _LENGTH_MINUTES = 10, 2
+_BINDING_MINUTES = 10
 # As far back as any window reaches: the rows of so long before a minute are needed beside it.
 HISTORY = timedelta(minutes=_BINDING_MINUTES)
 
@@ -60,16 +60,16 @@ SAID = (
     *(c.name for c in COLUMNS if c.stored and c.name not in {*ROW_SCHEMA, "binding_margin_ratio"}),
     *DETECTED,
     *("limit_binding_share_10m_ratio", "slo_missed"),
-    *("binding_requests", "binding_since", "deferred_since"),
+    *("binding_requests", "binding_since", "deferred_since", "speed_unknown_code"),
     *STORED_SETTINGS,
 )
 _FLAGS = ("restarted", "configuration_changed", "release_changed")
-_MINUTE_SECONDS = 60.0
 # What is read of a length, a wait or a latency over ten minutes.
-_SUMS_2M = tuple(
-    f"{h}_{part}" for h in ("prompt_tokens", "generation_tokens") for part in ("sum", "count")
-)
 _SUMS_10M = (
+    "prompt_tokens_sum",
+    "prompt_tokens_count",
+    "generation_tokens_sum",
+    "generation_tokens_count",
     "queue_seconds_sum",
     "queue_seconds_count",
     "ttft_seconds_sum",
@@ -80,7 +80,6 @@ _SUMS_10M = (
     "prefix_cache_queries_total",
     "tpot_seconds_sum",
     "tpot_seconds_count",
-    *_SUMS_2M,
 )
 _BUCKETS_10M = ("ttft_seconds", "tpot_seconds")
 # Of the minutes before those that are evaluated this is read, and no more.
@@ -210,21 +209,13 @@ def evidence_table(
     ``binding_requests``, ``binding_since``, ``reference_*``, ``cache_config``, histograms).
     """
     stored = SAID[0] in rows.columns
-    if stored:  # forward passes are counted once each, whatever the number of API servers was
-        rows = rows.with_columns(
-            pl.coalesce("forward_passes", "iteration_tokens_count").alias("iteration_tokens_count"),
-            pl.col("forward_passes_overcounted").alias("several_api_servers"),
-        )
-    minutes = MinuteWindows(rows)
+    minutes = MinuteWindows(_with_steps_once(rows) if stored else rows)
     spans = minutes.spans(windows, cut=True)
     own = minutes.totals(windows, spans)
     before = minutes if recent is None else MinuteWindows(recent)
-    fine = _without_longer_rows(before)
     ten = before.spans(windows, _BINDING_MINUTES, cut=True)
-    two = fine.spans(windows, _LENGTH_MINUTES, cut=True)
     last_10m = before.sums([*_SUMS_10M, "duration_seconds"], ten, _BUCKETS_10M)
     last_10m = last_10m.with_columns(before.most_of("running_requests_max", ten))
-    last_2m = fine.sums(_SUMS_2M, two)
     found = minutes.at_end(list(INHERITED_SCHEMA), spans)
     on_gpus = window_gpus(minutes, spans)
     said = minutes.last_row(SAID, spans) if stored else None
@@ -247,20 +238,20 @@ def evidence_table(
         evidence = _with_limits(evidence, before, ten, settings, found)
     else:
         flags = minutes.flags(_FLAGS, minutes.spans(windows, cut=False))
-        missed = said["slo_missed"].alias("missed_then")
+        missed = pl.select(pl.coalesce(evidence["slo_missed"], said["slo_missed"])).to_series()
         evidence = evidence.with_columns(*said.drop(STORED_SETTINGS, "slo_missed"), *flags, missed)
-        evidence = evidence.with_columns(slo_missed=pl.coalesce("slo_missed", "missed_then"))
     evidence = _only_when_fresh(evidence)
     known_before = no_reference() if reference is None else reference
-    evidence = with_allowances(with_reference(evidence, last_2m, last_10m, known_before))
+    evidence = with_allowances(with_reference(evidence, last_10m, known_before))
     return with_states(in_schema_order(_with_idle_peers(evidence) if said is None else evidence))
 
 
-def _without_longer_rows(minutes: MinuteWindows) -> MinuteWindows:
-    """The minutes among stored rows: a longer one does not say what two minutes had."""
-    if "seconds" not in minutes.rows.columns or (minutes.rows["seconds"] == _MINUTE_SECONDS).all():
-        return minutes
-    return MinuteWindows(minutes.rows.filter(pl.col("seconds") == _MINUTE_SECONDS))
+def _with_steps_once(rows: pl.DataFrame) -> pl.DataFrame:
+    """Stored rows count each forward pass once, whatever the number of API servers was."""
+    return rows.with_columns(
+        pl.coalesce("forward_passes", "iteration_tokens_count").alias("iteration_tokens_count"),
+        pl.col("forward_passes_overcounted").alias("several_api_servers"),
+    )
 
 
 _ASIDE = (*CARRIED, "ever_seen")
@@ -298,14 +289,11 @@ _GIVEN_LESS_RATIO = 0.5
 # Columns that reach further back than the window itself.
 _LOOKBACK_COLUMNS = (
     *("observed_10m_seconds", "batch_assembly_wait_10m_seconds", "ttft_10m_seconds"),
-    *("queue_share_of_ttft_10m_ratio", "slo_missed"),
-    *("ttft_in_target_10m_ratio", "tpot_in_target_10m_ratio"),
+    *("slo_missed", "ttft_in_target_10m_ratio", "tpot_in_target_10m_ratio"),
     "limit_binding_share_10m_ratio",
-    "limit_binding_share_10m_low_ratio",
     "waiting_deferred_share_10m_ratio",
     "binding_limit",
     "queue_wait_estimate_10m_seconds",
-    "deferred_requests_10m",
     "binding_running_requests",
     "binding_kv_cache_usage_ratio",
     "binding_waiting_requests",
@@ -347,8 +335,6 @@ def ten_minute_columns(last_10m: pl.DataFrame) -> pl.DataFrame:
         ttft_10m_seconds=ttft,
         first_tokens_10m=pl.col("ttft_seconds_count"),
         **given_up_columns(),
-        # waits are those of finished requests, TTFTs those of first tokens: not the same requests
-        queue_share_of_ttft_10m_ratio=pl.when(ttft > 0).then((wait / ttft).clip(upper_bound=1.0)),
     )
 
 

@@ -33,10 +33,6 @@ PLATEAU_MIN_SPARSE_SCRAPES = 5
 # The window over which a limit is said to bind, and the share of its scrapes that it takes.
 BINDING_WINDOW_SECONDS = 600.0
 BINDING_SHARE = 0.5
-# Scrapes are a sample of the time that a page speaks of: 95 % sure that a half is reached (a
-# normal deviate). A share that is exactly a half pages once in twenty looks, and waves are that.
-SHARE_Z = 1.645
-FEWEST_SCRAPES = 3
 # A steady level of running requests looks like a cap that nobody configured. Below this many
 # requests, one more or one less is still the same level.
 LEVEL_LEAST_REQUESTS = 8
@@ -181,14 +177,13 @@ def limit_columns(
     :data:`driftwatch.minutes.schema.COUNTS` of each minute; ``serving``: per ``window``:
     max_num_seqs, max_num_seqs_inferred, max_num_batched_tokens, api_server_count,
     several_api_servers, and ``running_max`` since the process began.
-    Returns: window, ``limit_binding_share_10m_ratio`` and the lower end of its interval
-    (:func:`_lower_end`), ``waiting_deferred_share_10m_ratio``, ``binding_limit``, ``queue_limit``
-    (what binds in most of the binding scrapes, however few they are, by elimination where no
-    setting says it), ``scrapes_10m``, and over the binding scrapes the means
+    Returns: window, ``limit_binding_share_10m_ratio``, ``waiting_deferred_share_10m_ratio``,
+    ``binding_limit``, ``queue_limit`` (what binds in most of the binding scrapes, however few they
+    are, by elimination where no setting says it), ``scrapes_10m``; of the binding scrapes the means
     ``binding_running_requests``, ``binding_waiting_requests`` (for capacity), their sum
     ``binding_requests`` and ``binding_kv_cache_usage_ratio``; ``binding_since`` (where their run
-    began, :func:`_began`); ``deferred_since`` and ``deferred_requests_10m`` likewise of the
-    scrapes with deferred requests; ``capacity_mean`` (waiting for capacity, over all scrapes).
+    began, :func:`_began`); ``deferred_since`` likewise of the scrapes with deferred requests;
+    ``capacity_mean`` (waiting for capacity, over all scrapes).
     """
     joined = queued.join(serving, on="window", how="left", maintain_order="left")
     return _counted(joined, minutes).select(_BINDING)
@@ -222,24 +217,14 @@ def _binding() -> list[pl.Expr]:
             "binding_kv_cache_usage_ratio",
             "binding_since",
             "deferred_since",
-            "deferred_requests_10m",
             "capacity_mean",
         ),
         pl.col("n").cast(pl.Float64).alias("scrapes_10m"),
         share.alias("limit_binding_share_10m_ratio"),
-        _lower_end(share, pl.col("n")).alias("limit_binding_share_10m_low_ratio"),
         deferred_share.alias("waiting_deferred_share_10m_ratio"),
         limit.alias("binding_limit"),
         pl.when(pl.col("bound") > 0).then(likeliest).alias("queue_limit"),
     ]
-
-
-def _lower_end(share: pl.Expr, n: pl.Expr) -> pl.Expr:
-    """Of the 90 % interval of a share of time that ``n`` scrapes have sampled (Wilson's score)."""
-    z2 = SHARE_Z**2
-    spread = (share * (1 - share) / n + z2 / (4 * n**2)).sqrt()
-    low = (share + z2 / (2 * n) - SHARE_Z * spread) / (1 + z2 / n)
-    return pl.when(n >= FEWEST_SCRAPES).then(low.clip(lower_bound=0.0))  # 0 less a rounding error
 
 
 def _counted(queued: pl.DataFrame, minutes: pl.DataFrame) -> pl.DataFrame:
@@ -274,9 +259,6 @@ def _counted(queued: pl.DataFrame, minutes: pl.DataFrame) -> pl.DataFrame:
         n=known.sum(),
         deferred_n=pl.col("scrapes_deferred_known").sum(),
         deferred=deferred.sum(),
-        deferred_requests_10m=pl.when(deferred.sum() > 0).then(
-            pl.col("deferred_sum").sum() / deferred.sum()
-        ),
         capacity_mean=pl.when(known.sum() > 0).then(
             pl.col("waiting_for_capacity_sum").sum() / known.sum()
         ),
@@ -357,8 +339,8 @@ def final_binding_limit() -> pl.Expr:
     the limit binds in nearly every scrape; a burst of prompts that waits for its prefill and harms
     nobody keeps no name. NULL where that limit cannot be told. Reads ``binding_limit``,
     ``queue_limit``, ``limit_binding_share_10m_ratio``, ``slo_missed``,
-    ``queue_share_of_ttft_10m_ratio``,
-    ``ttft_in_target_10m_ratio``, ``tpot_in_target_10m_ratio``.
+    ``batch_assembly_wait_10m_seconds``, ``ttft_10m_seconds``, ``ttft_in_target_10m_ratio``,
+    ``tpot_in_target_10m_ratio``.
     """
     ttft, tpot = pl.col("ttft_in_target_10m_ratio"), pl.col("tpot_in_target_10m_ratio")
     share = pl.col("limit_binding_share_10m_ratio")
@@ -366,7 +348,7 @@ def final_binding_limit() -> pl.Expr:
         pl.col("slo_missed")
         & (tpot.is_null() | (ttft <= tpot).fill_null(False))
         & (share >= BINDING_SHARE_AT_A_COST)
-        & (pl.col("queue_share_of_ttft_10m_ratio") >= WAITING_SHARE)
+        & waits_are_most(WAITING_SHARE)
     ).fill_null(False)
     missed = pl.col("slo_missed").fill_null(False)
     always = (share >= BINDING_ALWAYS).fill_null(False)
@@ -377,6 +359,12 @@ def final_binding_limit() -> pl.Expr:
         .otherwise(pl.col("binding_limit"))
         .alias("binding_limit")
     )
+
+
+def waits_are_most(share: float) -> pl.Expr:
+    """Waiting is so much of the TTFT: waits of finished requests, TTFTs of first tokens."""
+    wait, ttft = pl.col("batch_assembly_wait_10m_seconds"), pl.col("ttft_10m_seconds")
+    return pl.when(ttft > 0).then(wait >= share * ttft)
 
 
 _BINDING = _binding()

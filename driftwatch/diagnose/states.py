@@ -11,8 +11,14 @@ from typing import Any
 
 import polars as pl
 
+from driftwatch.diagnose.limits import waits_are_most
+
 # Half of the scrapes: a batch that is full for 10 to 50 % of busy time is healthy.
 HALF_OF_SCRAPES = 0.5
+# Scrapes are a sample of the time that a page speaks of: 95 % sure that a half is reached (a
+# normal deviate). A share that is exactly a half pages once in twenty looks, and waves are that.
+SHARE_Z = 1.645
+FEWEST_SCRAPES = 3
 # All but a scrape or two: whatever makes it full, it is full.
 ALWAYS_FULL = 0.95
 # A second of waiting is felt; less than half of the TTFT is none that a limit makes.
@@ -40,7 +46,7 @@ def with_states(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _requests_wait() -> pl.Expr:
     finished = pl.col("batch_assembly_wait_10m_seconds") > LONG_WAIT_SECONDS
-    finished &= pl.col("queue_share_of_ttft_10m_ratio") >= LONG_WAIT_SHARE
+    finished &= waits_are_most(LONG_WAIT_SHARE)
     # those that still wait are in no histogram
     queued, ttft = pl.col("queue_wait_estimate_10m_seconds"), pl.col("ttft_10m_seconds")
     waiting = (queued > LONG_WAIT_SECONDS) & (ttft.is_null() | (queued >= LONG_WAIT_SHARE * ttft))
@@ -60,7 +66,7 @@ def _limit_full() -> pl.Expr:
     storm = (pl.col("binding_limit") == "kv_cache") & (
         60 * preempted >= pl.col("binding_running_requests")
     )
-    half = pl.col("limit_binding_share_10m_low_ratio") >= HALF_OF_SCRAPES
+    half = _lower_end() >= HALF_OF_SCRAPES
     slower = pl.col("slower_at_equal_load")
     near = NEAR_THRESHOLD * pl.col("speed_threshold_ratio")
     speed_told = slower.is_null() | slower | (pl.col("speed_at_equal_load_ratio") > near)
@@ -76,10 +82,17 @@ def _limit_full() -> pl.Expr:
     )
 
 
+def _lower_end() -> pl.Expr:
+    """Of the 90 % interval of a share of time that scrapes have sampled (Wilson's score)."""
+    share, n, z2 = pl.col("limit_binding_share_10m_ratio"), pl.col("scrapes_10m"), SHARE_Z**2
+    spread = (share * (1 - share) / n + z2 / (4 * n**2)).sqrt()
+    return pl.when(n >= FEWEST_SCRAPES).then(
+        (share + z2 / (2 * n) - SHARE_Z * spread) / (1 + z2 / n)
+    )
+
+
 def _moved(name: str) -> pl.Expr:
-    """By the mean of the window; a minute has few requests, so by that of two minutes."""
-    is_window = pl.col("duration_seconds") > 120
-    ratio = pl.when(is_window).then(f"{name}_mean_ratio").otherwise(f"{name}_mean_2m_ratio")
+    ratio = pl.col(f"{name}_mean_ratio")
     return (ratio >= LONGER) | (ratio <= SHORTER)
 
 
@@ -112,8 +125,11 @@ def _drafts_rejected() -> pl.Expr:
 
 def _prefix_hits_lost() -> pl.Expr:
     half = pl.col("prefix_cache_hit_ratio") <= 0.5 * pl.col("reference_prefix_cache_hit_ratio")
-    costs = pl.col("lost_prefix_hits_prefill_ratio") >= 1 + LOSS_RATIO
-    return half & costs & (3 * pl.col("lost_prefix_hits_share_ratio") >= 1)
+    by_hits = pl.col("lost_prefix_hits_prefill_ratio")
+    # a third of the rise at least, by logarithms; own last days do not say how much there was to do
+    rise = pl.col("computed_prompt_tokens_ratio")
+    most = rise.is_null() | (by_hits**3 >= rise)
+    return half & (by_hits >= 1 + LOSS_RATIO) & most
 
 
 _REJECTED, _SERVED = pl.col("rejected_requests_per_second"), pl.col("requests_per_second")
@@ -148,8 +164,4 @@ def columns_behind(states: Collection[str]) -> set[str]:
 def unknown_inputs(column: str, row: Mapping[str, Any]) -> tuple[str, ...]:
     """What an unknown column of a row is unknown for: the inputs of a state, else itself."""
     inputs = columns_behind([column]).difference(STATES) if column in STATES else set()
-    unknown = {name for name in inputs if row.get(name) is None}
-    # the mean of a window says the same as that of its last two minutes
-    return tuple(sorted(n for n in unknown if n.replace("_2m_", "_") not in unknown - {n})) or (
-        column,
-    )
+    return tuple(sorted(name for name in inputs if row.get(name) is None)) or (column,)

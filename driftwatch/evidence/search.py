@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 
 from driftwatch.evidence import COLUMNS, Column
 
 _WORD = re.compile(r"[a-z0-9]+")
-# A shorter word has to be there whole: s, gpu, kv.
-_PREFIX = 4
-# What a word costs by where it is: whole in a name, begun in one; in a metric; in the meaning.
-_IN_NAME, _BEGUN_IN_NAME, _IN_METRIC, _IN_MEANING, _BEGUN_IN_MEANING = 0, 1, 2, 4, 5
-_WHOLE_NAME, _WHOLE_METRIC = -100, -50
 _NEAREST = 3
 
 MetricName = Callable[[str], str]  # an input of a column → what it is called on a page
@@ -31,76 +26,41 @@ def words_of(text: str) -> list[str]:
 
 def search(term: str, metric_name: MetricName = str) -> tuple[Column, ...]:
     """Columns that have every word of ``term``, those first that have them in name and aliases."""
-    words = words_of(term)
-    costs = ((_cost(column, words, metric_name), n) for n, column in enumerate(COLUMNS))
-    return tuple(COLUMNS[n] for cost, n in sorted((c, n) for c, n in costs if c is not None))
+    return _best(words_of(term), metric_name, every=True)
 
 
 def nearest(term: str, metric_name: MetricName = str) -> tuple[Column, ...]:
     """Where no column has every word: those that have most of them, else words like them."""
     words = words_of(term)
-    if hits := _with_most(words, metric_name):
-        return hits
-    close = [_closest(word, metric_name) for word in words]
-    return _with_most([word for word in close if word is not None], metric_name)
+    known = sorted({w for one in COLUMNS for text in _texts(one, metric_name) for w in text})
+    close = (difflib.get_close_matches(word, known, n=1) for word in words)
+    like = [match for matches in close for match in matches]
+    return (_best(words, metric_name) or _best(like, metric_name))[:_NEAREST]
 
 
-def _with_most(words: Sequence[str], metric_name: MetricName) -> tuple[Column, ...]:
-    """The columns with most of the words, the cheapest first; none where no word is anywhere."""
+def _best(
+    words: Sequence[str], metric_name: MetricName, *, every: bool = False
+) -> tuple[Column, ...]:
+    """Columns with most of the words; of as many those first that have them first."""
     ranked = []
     for number, column in enumerate(COLUMNS):
-        costs = (_cost(column, [word], metric_name) for word in words)
-        there = [cost for cost in costs if cost is not None]
-        if there:
-            ranked.append((-len(there), sum(there), number))
-    return tuple(COLUMNS[number] for _, _, number in sorted(ranked)[:_NEAREST])
-
-
-def _cost(column: Column, words: Sequence[str], metric_name: MetricName) -> int | None:
-    """The sum over the words; None where one of them is nowhere."""
-    if not words:
-        return None
-    if words == words_of(column.name):
-        return _WHOLE_NAME
-    if any(words == words_of(metric_name(source)) for source in column.sources):
-        return _WHOLE_METRIC + len(column.sources)  # one that is of it alone first
-    named, metrics, meaning = _texts(column, metric_name)
-    total = 0
-    for word in words:
-        if word in named:
-            cost = _IN_NAME
-        elif _begins(word, named):
-            cost = _BEGUN_IN_NAME
-        elif word in metrics:
-            cost = _IN_METRIC
-        elif word in meaning:
-            cost = _IN_MEANING
-        elif _begins(word, meaning):
-            cost = _BEGUN_IN_MEANING
-        else:
-            return None
-        total += cost
-    return total
-
-
-def _begins(word: str, of: Iterable[str]) -> bool:
-    return len(word) >= _PREFIX and any(one.startswith(word) for one in of)
+        texts = _texts(column, metric_name)
+        places = [next((n for n, text in enumerate(texts) if w in text), None) for w in words]
+        there = [place for place in places if place is not None]
+        if there and (len(there) == len(words) or not every):
+            is_whole = set(words) == texts[0]
+            inputs = len(column.sources) if max(there) == 2 else 0  # of one metric alone first
+            ranked.append((-len(there), not is_whole, sum(there), inputs, number))
+    return tuple(COLUMNS[number] for *_, number in sorted(ranked))
 
 
 @cache
-def _texts(
-    column: Column, metric_name: MetricName
-) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
-    """Words of a column's name, aliases and unit; of its metrics; of its meaning."""
-    named = " ".join((column.name, *column.aliases, column.unit))
-    metrics = " ".join(metric_name(source) for source in column.sources)
-    return (
-        frozenset(words_of(named)),
-        frozenset(words_of(metrics)),
-        frozenset(words_of(column.meaning)),
+def _texts(column: Column, metric_name: MetricName) -> tuple[frozenset[str], ...]:
+    """Words of a column's name; of its aliases and unit; of its metrics; of its meaning."""
+    texts = (
+        column.name,
+        " ".join((*column.aliases, column.unit)),
+        " ".join(metric_name(source) for source in column.sources),
+        column.meaning,
     )
-
-
-def _closest(word: str, metric_name: MetricName) -> str | None:
-    every = sorted({w for column in COLUMNS for text in _texts(column, metric_name) for w in text})
-    return next(iter(difflib.get_close_matches(word, every, n=1)), None)
+    return tuple(frozenset(words_of(text)) for text in texts)

@@ -46,7 +46,7 @@ def attribution(now: Values, before: Values, reasons: Mapping[str, str]) -> Attr
     batch = _ratio(now, before, "effective_batch_size")
     per_token, whole = _ratio(before, now, "itl_seconds_mean"), _ratio(now, before, column)
     if not (batch and per_token and whole):
-        return reason_of("throughput_factor_batch_ratio", reasons)
+        return _why_none(now, before, reasons)
     speed = now.get("speed_at_equal_load_ratio")
     parts = {"load a step": per_token / speed, "speed": speed} if speed else {}
     factors = {"batch": batch, **(parts or {"tokens/s a request": per_token})}
@@ -147,6 +147,15 @@ def reason_of(column: str, reasons: Mapping[str, str]) -> str:
     """Why a column has no value, without how to mend it."""
     why = reasons.get(column) or BY_NAME[column].disabled_by or "not on the page"
     return clean(why).split(" (")[0]
+
+
+def _why_none(now: Values, before: Values, reasons: Mapping[str, str]) -> str:
+    """Why no throughput can be compared with the baseline's."""
+    needed = ("generation_tokens_per_second", "effective_batch_size", "itl_seconds_mean")
+    if unknown := next((name for name in needed if not now.get(name)), None):
+        return reason_of(unknown, reasons)
+    lacking = next((name for name in needed if not before.get(name)), None)
+    return f"the baseline has no {lacking}" if before else "no baseline"
 
 
 def _ratio(above: Values, below: Values, column: str) -> float | None:

@@ -32,36 +32,29 @@ _ALWAYS = (
     "running_requests", "effective_batch_size", "requests_per_forward_pass", "waiting_requests",
     "kv_cache_usage_ratio", "prompt_tokens_mean", "generation_tokens_mean", "finished_requests",
     "max_num_seqs", "max_num_seqs_inferred", "max_num_batched_tokens", "restarted",
-    "throughput_factor_batch_ratio", "throughput_factor_load_ratio",
-    "throughput_factor_speed_ratio", "throughput_factor_first_tokens_ratio",
-    "throughput_factor_gpus_ratio", "slower_at_equal_load", "speed_at_equal_load_ratio",
+    "slower_at_equal_load", "speed_at_equal_load_ratio",
     "generation_tokens_per_second", "tokens_per_second_per_gpu", "itl_seconds_mean",
     "batch_assembly_wait_10m_seconds", "speed_smallest_detectable_loss_ratio",
 )  # fmt: skip
 # the groups that a rule's page names (driftwatch/rulebook/page_form.py)
 _GROUPS: Mapping[str, tuple[str, ...]] = {
     "lengths": (
-        "prompt_tokens_mean_ratio", "prompt_tokens_mean_2m_ratio", "generation_tokens_mean_ratio",
-        "generation_tokens_mean_2m_ratio", "finished_requests_2m", "requests_per_second_ratio",
+        "prompt_tokens_mean_ratio", "generation_tokens_mean_ratio", "requests_per_second_ratio",
     ),
     "usual": ("prompt_tokens_usual_ratio", "generation_tokens_usual_ratio"),
     "cost": (
         "batch_assembly_wait_10m_seconds", "ttft_10m_seconds", "queue_wait_estimate_10m_seconds",
         "given_up_requests_10m", "given_up_10m_low_ratio",
-        "queue_share_of_ttft_10m_ratio", "slo_missed", "ttft_in_target_10m_ratio",
-        "tpot_in_target_10m_ratio", "itl_seconds_mean",
+        "slo_missed", "ttft_in_target_10m_ratio", "tpot_in_target_10m_ratio", "itl_seconds_mean",
         "generation_tokens_per_second", "tokens_per_second_per_gpu",
     ),
     "limits": (
         "binding_limit", "binding_margin_ratio", "limit_binding_share_10m_ratio", "scrapes_10m",
         "binding_running_requests", "binding_waiting_requests", "binding_kv_cache_usage_ratio",
-        "sequence_utilization", "batch_utilization", "tokens_per_forward_pass",
-        "forward_passes_overcounted", "waiting_capacity_requests", "preemptions_per_second",
+        "tokens_per_forward_pass", "waiting_capacity_requests", "preemptions_per_second",
         "kv_cache_tokens", "prefix_cache_hit_ratio",
     ),
-    "deferred": (
-        "waiting_deferred_requests", "deferred_requests_10m", "waiting_deferred_share_10m_ratio",
-    ),
+    "deferred": ("waiting_deferred_requests", "waiting_deferred_share_10m_ratio"),
     "stuck": ("seconds_since_last_token", "generation_tokens_per_second"),
     "coverage": (
         "coverage_missing_seconds", "coverage_missing_inputs", "pool_coverage_missing_ratio",
@@ -133,9 +126,11 @@ def evidence_text(
 
 # how many times the reference's, of lengths and of the prompt tokens that are computed
 _TIMES = (
-    "tokens_mean_ratio", "tokens_mean_2m_ratio", "tokens_mean_10m_ratio", "tokens_usual_ratio",
-    "prompt_tokens_ratio", "prefill_ratio",
-)  # fmt: skip
+    "tokens_mean_ratio",
+    "tokens_usual_ratio",
+    "prompt_tokens_ratio",
+    "prefill_ratio",
+)
 
 
 def evidence_value(column: str, amount: Any) -> str:

@@ -22,7 +22,6 @@ from driftwatch.notify.attribution import (
 from driftwatch.notify.columns import name_of
 from driftwatch.notify.engine_words import engine_text, gpu_count_text, gpus_text
 from driftwatch.notify.layout import fit, paint, spell, wrap
-from driftwatch.notify.minute_line import earliest_of
 from driftwatch.notify.numbers import (
     change,
     clean,
@@ -186,7 +185,7 @@ def render_explained(
         out += [render_path(diagnosis, reference=before, evidence=now, ascii=ascii), ""]
     for stem in _STEMS:
         if (distributions := shares(finding.histograms, stem)) is not None:
-            rows = shares_table(distributions, stem, now)
+            rows = shares_table(distributions, stem)
             out += [fit(spell(line, ascii), _WIDTH) for line in rows]
     if before:
         rows = throughput_table(now, before, finding.reasons)
@@ -224,7 +223,7 @@ def fact_texts(finding: Finding, end: datetime) -> tuple[tuple[str, str], ...]:
         ("targets", finding.simulated_for or ""),
         ("engine", engine_text(now)),
         ("moved", _moved_text(finding)),
-        ("speed", ", ".join(filter(None, (speed_text(now, reasons), _earliest(finding, end))))),
+        ("speed", speed_text(now, reasons)),
         ("detects", detectable_text(now, reasons) if _is_as_before(finding) else ""),
         ("gpus", gpus_text(now, _before(finding)) or no_gpus),
     )
@@ -366,16 +365,6 @@ def _throughput(finding: Finding) -> dict[str, Any]:
         "factors": dict(comparison.factors),
         "unknown": dict(comparison.unknown),
     }
-
-
-def _earliest(finding: Finding, end: datetime) -> str:
-    """``earliest 09:08 UTC``: a lower bound; else nothing."""
-    if finding.reference is not None:
-        return ""  # a baseline's window is over: waiting adds nothing to it
-    at = earliest_of(finding.evidence, end) if finding.evidence.get("scrapes") else None
-    if at is None:
-        return ""
-    return f"earliest {at.astimezone(UTC):%H:%M} UTC"
 
 
 def _is_as_before(finding: Finding) -> bool:

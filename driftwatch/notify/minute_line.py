@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime, timedelta
 from typing import Any
 
 from driftwatch.knobs import COLUMN_KNOBS
@@ -125,28 +124,16 @@ _UNBOUND = "; the smallest loss that would show is unknown"
 
 
 def speed_line(row: Mapping[str, Any]) -> str:
-    """``not judged yet: 15 of 20 minutes of data, earliest 11:34 UTC``, or the speed.
+    """``not judged yet: 15 of 20 minutes of data``, or the speed.
 
     ``row``: an evidence row.
     """
     ratio = row.get("speed_at_equal_load_ratio")
     if ratio is None:
-        why = row.get("speed_unknown_reason") or "unknown"
-        if (earliest := earliest_of(row, row["end"])) is not None:
-            why += f", earliest {earliest:%H:%M} UTC"
-        return clean(why)
+        return clean(row.get("speed_unknown_reason") or "unknown")
     against = row.get("speed_reference") or "its baseline"
     if row.get("slower_at_equal_load"):
         return f"{percent(1.0 - ratio)} slower at equal load ({against})"
     least = row.get("speed_smallest_detectable_loss_ratio")
     bound = f"; a loss below {percent(least)} would not show" if least is not None else _UNBOUND
     return f"{ratio:.2f} of what is expected at this load ({against}){bound}"
-
-
-def earliest_of(row: Mapping[str, Any], at: datetime) -> datetime | None:
-    """The time before which there can be no speed: a lower bound, as load is not foreseen.
-
-    ``row``: an evidence row; ``at``: end of its minute. None where no minute is missing.
-    """
-    missing = row.get("speed_missing_minutes")
-    return at + timedelta(minutes=missing) if missing else None

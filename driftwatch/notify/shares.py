@@ -1,18 +1,26 @@
-"""Shares of lengths by bucket, reference above now: which lengths gained and lost. Pure."""
+"""Shares of lengths by bucket, reference above now: which lengths gained and lost. Pure.
+
+Two distances say how far: they tell whoever reads, and page nobody (docs/methods/lengths.md).
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
-from driftwatch.notify.numbers import count, figure
+from driftwatch.notify.numbers import count, figure, times
 
 # six cells of at most "≤65.5k" leave room for the label and the counts in 80 columns
 _WIDTH = 80
 _MOST_CELLS = 6
 _LABEL, _CELL = 17, 6
+# No prompt and no generation has less than one token: the first cell begins there.
+_LOWEST_TOKENS = 1.0
+# vLLM's edges go 1, 2, 5, 10 up to max_model_len: the one after the last is at most 2.5 times it.
+_OPEN_CELL_RATIO = 2.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +32,28 @@ class Shares:
     now: tuple[float, ...]  # the window's
     n_before: float  # requests of the reference
     n_now: float  # of the window
+
+    @property
+    def js_distance(self) -> float:
+        """Jensen-Shannon distance, base 2 (Lin 1991; Endres & Schindelin 2003)."""
+        pairs = list(zip(self.before, self.now, strict=True))
+        entropy = sum(
+            one * math.log2(2 * one / (p + q)) for p, q in pairs for one in (p, q) if one > 0
+        )
+        return math.sqrt(max(entropy, 0.0) / 2)
+
+    @property
+    def w1_ratio(self) -> float:
+        """exp of the Wasserstein-1 distance of ln tokens, even in ln over each cell."""
+        finite = [max(edge, _LOWEST_TOKENS) for edge in self.edges[:-1]]
+        bounds = [_LOWEST_TOKENS, *finite, _OPEN_CELL_RATIO * finite[-1]]
+        apart = accumulate(p - q for p, q in zip(self.before, self.now, strict=True))
+        distance = 0.0
+        for (low, high), (a, b) in zip(pairwise(bounds), pairwise([0.0, *apart]), strict=True):
+            crosses = a * b < 0  # a straight line between the differences at both edges
+            mean = (a * a + b * b) / (2 * abs(a - b)) if crosses else abs(a + b) / 2
+            distance += mean * math.log(high / low)
+        return math.exp(distance)
 
 
 def shares(histograms: Mapping[str, Sequence[float]], stem: str) -> Shares | None:
@@ -62,36 +92,36 @@ def shares_json(both: Shares) -> dict[str, Any]:
         "share": list(both.now),
         "reference_requests": both.n_before,
         "requests": both.n_now,
+        "js_distance": both.js_distance,
+        "w1_ratio": both.w1_ratio,
     }
 
 
-def shares_table(both: Shares, stem: str, evidence: Mapping[str, Any]) -> list[str]:
-    """The table of one length: three lines of at most 80 columns.
+def shares_table(both: Shares, stem: str) -> list[str]:
+    """The table of one length with both distances: four lines of at most 80 columns.
 
-    ``both``: both distributions; ``stem``: prompt_tokens or generation_tokens; ``evidence``: column
-    → value: distances stand beside the shares.
+    ``stem``: prompt_tokens or generation_tokens.
     """
     for most in range(_MOST_CELLS, 1, -1):  # a number that is cut is a wrong one
-        lines = _table(both, stem, evidence, most)
+        lines = _table(both, stem, most)
         if max(map(len, lines)) <= _WIDTH:
             break
     return lines
 
 
-def _table(both: Shares, stem: str, evidence: Mapping[str, Any], most: int) -> list[str]:
+def _table(both: Shares, stem: str, most: int) -> list[str]:
     edges, before, now = _few(both, most)
     word = stem.split("_")[0]
     head = f"{word} tokens".ljust(_LABEL) + "".join(
         _edge(edge, edges).rjust(_CELL + 1) for edge in edges
     )
     lines = [f"{head}  requests, %"]
-    js = evidence.get(f"{stem}_js_distance")
-    distance = "" if js is None else f"; JS {figure(js, 2)}"
-    of = (f"n {count(both.n_before)}", f"n {count(both.n_now)}{distance}")
+    of = (f"n {count(both.n_before)}", f"n {count(both.n_now)}")
     for name, row, note in zip(("baseline", "now"), (before, now), of, strict=True):
         cells = "".join(f"{100 * share:.0f}".rjust(_CELL + 1) for share in row)
         lines.append(f"{f' {name}'.ljust(_LABEL)}{cells}  {note}")
-    return lines
+    js, w1 = figure(both.js_distance, 2), times(both.w1_ratio)
+    return [*lines, f"{' apart'.ljust(_LABEL)} JS {js} by shape, W1 {w1} by length"]
 
 
 def _few(both: Shares, most: int) -> tuple[list[float], list[float], list[float]]:

@@ -26,19 +26,18 @@ from driftwatch.notify.numbers import count, duration, percent
 from driftwatch.notify.page import NOTICE_ADVISES_NOTHING, recommendation_of
 from driftwatch.pipeline.evaluation import Evaluation
 from driftwatch.pipeline.findings import Findings
-from driftwatch.pipeline.minutes import WINDOW, PastMinutes, with_last_speed
+from driftwatch.pipeline.minutes import WINDOW, with_last_speed
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.question import (
-    RECENT,
     Moment,
     TargetAdvice,
     alike,
-    has_load,
     peer_minutes,
     target_advice,
 )
 from driftwatch.recommend.advice import Advice
 from driftwatch.recommend.words import aims
+from driftwatch.rulebook.rules import Rule
 
 _KEY = list(KEY_COLUMNS)
 # The KV cache is a limit as the two knobs are, and its leaf names no knob: what helps instead, and
@@ -113,54 +112,56 @@ def advised(
         incident, at = transition.incident, transition.at
         finding, row = findings[incident.id]
         caught_up = state.simulates_after is not None and at <= state.simulates_after
-        own = _own_advice(finding, row, plan)
-        if finding.diagnosis is None:
-            asks = STALE in rules[incident.rule].columns
-        else:
-            asks = own is None and incident.severity != "notice"
+        has_turn = not caught_up and questions[at] < plan.simulations
+        asks, own = _asks(finding, row, plan, rules[incident.rule], incident)
         if not asks:
-            if own is None and finding.diagnosis is not None:
-                own = Recommendation("none", NOTICE_ADVISES_NOTHING)
             findings_of[incident.id] = replace(finding, recommendation=own)
-            if again or caught_up or questions[at] >= plan.simulations:
-                continue
-            if (room := _room(evaluation, finding, at)) is not None:
+            if not again and has_turn and (room := _room(evaluation, finding, at)) is not None:
                 questions[at] += 1
                 findings_of[incident.id] = replace(findings_of[incident.id], peers=room)
             continue
         pool = alike(finding.target, state.targets, plan)
         finding = replace(finding, configured_alike=configured_alike(finding, pool))
-        past = evaluation.past
-        before = [
-            one
-            for one in others
-            if one.id not in now and answer_stands(one, at, state.targets, past)
-        ]
+        before = [one for one in others if one.id not in now and answer_stands(one, at)]
         same = answer_of_pool(pool, at, findings_of, firing, before, row)
         if same is not None:
             standing, by = same
             named = (by.id, by.alert)
             findings_of[incident.id] = replace(finding, recommendation=standing, answered_by=named)
             continue
-        moment = _moment(evaluation, finding, row, at)
-        questions[at] += 1
-        if questions[at] > plan.simulations or caught_up:
-            why = f"driftwatch simulates {plan.simulations} pages a minute"
-            if not plan.simulations:
-                why = "nothing is simulated here"
-            if caught_up:
-                why = "driftwatch caught up with this minute after a stop"
+        if not has_turn:
+            left_out = _left_out(finding.target, plan, caught_up=caught_up)
             findings_of[incident.id] = replace(
-                finding,
-                recommendation=_not_simulated(finding.target, why),
-                asked_again=plan.simulations > 0,
+                finding, recommendation=left_out, asked_again=plan.simulations > 0
             )
             continue
+        questions[at] += 1
+        moment = _moment(evaluation, finding, row, at)
         leaf = None if finding.diagnosis is None else finding.diagnosis.leaf
         answer = evaluation.ask(moment, plan, leaf=leaf, incident_id=incident.id)
         advices.append(answer)
         findings_of[incident.id] = with_advice(finding, answer)
     return findings_of, tuple(advices)
+
+
+def _asks(
+    finding: Finding, row: Mapping[str, Any], plan: Plan, rule: Rule, incident: Incident
+) -> tuple[bool, Recommendation | None]:
+    """Whether a finding is simulated, and what it advises where it is not."""
+    if finding.diagnosis is None:
+        return STALE in rule.columns, None
+    own = _own_advice(finding, row, plan)
+    if own is None and incident.severity == "notice":
+        own = Recommendation("none", NOTICE_ADVISES_NOTHING)
+    return own is None, own
+
+
+def _left_out(target: Target, plan: Plan, *, caught_up: bool) -> Recommendation:
+    if caught_up:
+        return _not_simulated(target, "driftwatch caught up with this minute after a stop")
+    if not plan.simulations:
+        return _not_simulated(target, "nothing is simulated here")
+    return _not_simulated(target, f"driftwatch simulates {plan.simulations} pages a minute")
 
 
 def _turn(transition: Transition, row: Mapping[str, Any]) -> tuple[datetime, bool, float, str]:
@@ -249,23 +250,10 @@ def answer_of_pool(
     return None
 
 
-def answer_stands(
-    incident: Incident, at: datetime, targets: Collection[TargetKey], past: PastMinutes
-) -> bool:
-    """Whether the answer of an incident's page may still be given to another server.
-
-    For the hour of traffic that an answer is computed of it stands. After that it does where the
-    traffic of the page's server is known, then and now, and has not moved.
-    """
+def answer_stands(incident: Incident, at: datetime) -> bool:
+    """Whether the answer of an incident's page may be given to another server: for an hour."""
     page = incident.page
-    if page is None:
-        return False
-    then = datetime.fromisoformat(page["times"]["evaluated_at"])
-    if at - then <= WINDOW:
-        return True
-    name = _server_of(incident, page)
-    key = next((key for key in targets if key.text == name), None)
-    return key is not None and has_load(past.minutes(key, at - RECENT, at), at, page["evidence"])
+    return page is not None and at - datetime.fromisoformat(page["times"]["evaluated_at"]) <= WINDOW
 
 
 def configured_alike(

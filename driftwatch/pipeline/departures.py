@@ -7,7 +7,7 @@ scrapes fail, and ``CoverageLost`` opens a ticket.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -70,40 +70,24 @@ def with_looks(
     ``looks``: :data:`LOOKS_SCHEMA`, minutes in which targets of other batches were scraped;
     ``not_listed``: targets that their source answered not to know.
     """
-    listing = pl.DataFrame(
-        [(*key, name) for key, name in origins.items()],
-        schema=dict.fromkeys((*_KEY, "source"), pl.String),
-        orient="row",
-    )
+    listing = _frame([(*key, name) for key, name in origins.items()], *_KEY, "source")
     start = (pl.col("end") - _MINUTE).cast(TIME)
     of_sources = scrapes.select(*_KEY, start=pl.col("time").dt.truncate("1m")).join(
         listing, on=_KEY
     )
     answered = pl.concat([of_sources.select("source", "start"), looks]).unique()
-    owed = pl.DataFrame(
-        [(name, *why) for name, why in sorted(late.items())],
-        schema={"source": pl.String, "owed": pl.String, "collected_until": TIME},
-        orient="row",
-    )
-    gone = pl.DataFrame(
-        [(*key, True) for key in not_listed],
-        schema={**dict.fromkeys(_KEY, pl.String), "gone": pl.Boolean},
-        orient="row",
-    )
-    joined = (
-        rows.with_columns(start=start)
-        .join(listing, on=_KEY, how="left", maintain_order="left")
-        .join(
-            answered.with_columns(answered=pl.lit(True)),
-            on=["source", "start"],
-            how="left",
-            maintain_order="left",
-        )
-        .join(owed, on="source", how="left", maintain_order="left")
-        .join(gone, on=_KEY, how="left", maintain_order="left")
-    )
+    owed = _frame([(name, *why) for name, why in sorted(late.items())], "source", "owed", "until")
+    gone = _frame([tuple(key) for key in not_listed], *_KEY).with_columns(gone=pl.lit(True))
+    joined = rows.with_columns(start=start)
+    for beside, on in (
+        (listing, _KEY),
+        (answered.with_columns(answered=pl.lit(True)), ["source", "start"]),
+        (owed, ["source"]),
+        (gone, _KEY),
+    ):
+        joined = joined.join(beside, on=on, how="left", maintain_order="left")
     nobody = pl.col("looks").is_null()
-    is_late = nobody & (pl.col("start") + _MINUTE / 2 >= pl.col("collected_until")).fill_null(False)
+    is_late = nobody & (pl.col("start") + _MINUTE / 2 >= pl.col("until")).fill_null(False)
     asked = pl.col("answered").fill_null(False) | pl.col("gone").fill_null(False)
     missing = nobody & asked & ~pl.col("source").is_in(sorted(pages))
     is_doubtful = pl.col("source").is_in(sorted(doubtful))
@@ -119,6 +103,12 @@ def with_looks(
         .then(pl.lit("not scraped by ") + pl.col("source"))
         .otherwise("failure"),
     ).select(rows.columns)
+
+
+def _frame(rows: Sequence[tuple[object, ...]], *columns: str) -> pl.DataFrame:
+    """Texts in rows; ``until`` is a time."""
+    schema = {name: TIME if name == "until" else pl.String for name in columns}
+    return pl.DataFrame(rows, schema=schema, orient="row")
 
 
 def retirements(rows: pl.DataFrame) -> tuple[datetime | None, dict[TargetKey, str]]:

@@ -16,7 +16,6 @@ from driftwatch.detect.reference_minutes import baseline_of_minutes
 from driftwatch.diagnose.evidence_table import WINDOW_SCHEMA
 from driftwatch.diagnose.tree import UNDETERMINED, walk
 from driftwatch.errors import NoVerdict, UsageError
-from driftwatch.evidence import BY_NAME
 from driftwatch.model import Finding, Target, TargetKey
 from driftwatch.notify.numbers import clean, moment
 from driftwatch.pipeline.advice import explained
@@ -25,7 +24,6 @@ from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.stored_evidence import in_window, stored_evidence
 from driftwatch.rulebook.book import shipped_trees
 from driftwatch.signals.minutes import MINUTE_SCHEMA
-from driftwatch.store.minutes import MINUTE
 from driftwatch.store.store import Store
 
 DEFAULT_TREE = "batch-size-drift"
@@ -134,10 +132,8 @@ def explain(
     plan = with_shipped_trees(plan)
     diagnosis, values = walk(plan.trees[tree], row)[0], row.row(0, named=True)
     finding = explained(finding_of("explain", target, values, diagnosis), values, plan)
-    reasons = {**finding.reasons, **_of_longer_rows(row, rows)}
     explained_window = Window(row["start"][0], last)
-    finding = _with_enough_observed(replace(finding, reasons=reasons), explained_window)
-    return finding, explained_window
+    return _with_enough_observed(finding, explained_window), explained_window
 
 
 def _nothing(
@@ -152,14 +148,6 @@ def _nothing(
         return f"{key.text}: {why}", "nothing of this target is stored"
     first, last = (moment(at, today) for at in stored)
     return f"{key.text}: {why}", f"its minutes reach from {first} to {last}"
-
-
-def _of_longer_rows(row: pl.DataFrame, rows: pl.DataFrame) -> dict[str, str]:
-    """Columns that are unknown because the minutes became longer rows → that reason."""
-    if rows["seconds"].max() == MINUTE:
-        return {}
-    why = "minutes of that time are kept ten by ten"
-    return {name: why for name in BY_NAME if "_2m" in name and row[name][0] is None}
 
 
 def reference_of(

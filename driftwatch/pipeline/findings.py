@@ -175,8 +175,7 @@ _WORST: Mapping[str, pl.Expr] = {
     "batch_assembly_wait_10m_seconds": pl.col("batch_assembly_wait_10m_seconds"),
     **{
         # longer and shorter are as far
-        f"{stem}_mean_{span}_ratio": pl.col(f"{stem}_mean_{span}_ratio").log().abs()
-        for span in ("2m", "10m")
+        f"{stem}_mean_ratio": pl.col(f"{stem}_mean_ratio").log().abs()
         for stem in ("prompt_tokens", "generation_tokens")
     },
     "latency_creeps": -pl.col("speed_slope_14d_ratio"),

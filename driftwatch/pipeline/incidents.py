@@ -263,9 +263,6 @@ _SINCE = (
     "coverage_missing_seconds",
 )
 
-# Columns of evidence rows that incidents read, whatever the rules read.
-READ_BY_INCIDENTS = _SINCE
-
 
 def _earliest(column: str) -> pl.Expr:
     """Of a pool, the value that reaches back furthest among those that make it true."""

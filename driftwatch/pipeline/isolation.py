@@ -30,13 +30,11 @@ def isolated(judge: Judge, state: State, collected: Sequence[Collected]) -> tupl
         return judge(state, collected)
     except Exception as error:
         brought = sorted({i for c in collected for i in c.scrapes["instance"].unique()})
-        culprits, forget = _culprits(judge, state, collected, brought), False
-        if not culprits:  # what was learnt of one may hold the number that does it
-            culprits, forget = _culprits(judge, state, collected, brought, forget=True), True
+        culprits = _culprits(judge, state, collected, brought)
         if not culprits or (len(culprits) == len(brought) > 1):
             raise
         reason = f"the scrape cannot be evaluated ({_in_words(error)})"
-        after, outcome = judge(*_refused(state, collected, culprits, reason, forget=forget))
+        after, outcome = judge(*_refused(state, collected, culprits, reason))
         problems = tuple(SourceProblem(instance, reason) for instance in culprits)
         return after, replace(
             outcome,
@@ -46,19 +44,14 @@ def isolated(judge: Judge, state: State, collected: Sequence[Collected]) -> tupl
 
 
 def _culprits(
-    judge: Judge,
-    state: State,
-    collected: Sequence[Collected],
-    brought: Sequence[str],
-    *,
-    forget: bool = False,
+    judge: Judge, state: State, collected: Sequence[Collected], brought: Sequence[str]
 ) -> list[str]:
     """The servers with whose scrapes alone ``judge`` fails; none where it fails without any."""
 
     def fails(among: Collection[str]) -> bool:
         others = [instance for instance in brought if instance not in among]
         try:
-            judge(*_refused(state, collected, others, "not evaluated", forget=forget))
+            judge(*_refused(state, collected, others, "not evaluated"))
         except Exception:  # noqa: BLE001 - whatever it is, it is one of these servers'
             return True
         return False
@@ -79,14 +72,9 @@ def _culprits(
 
 
 def _refused(
-    state: State,
-    collected: Sequence[Collected],
-    instances: Sequence[str],
-    reason: str,
-    *,
-    forget: bool,
+    state: State, collected: Sequence[Collected], instances: Sequence[str], reason: str
 ) -> tuple[State, list[Collected]]:
-    """The state without these servers' scrapes; the answers, where they have failed."""
+    """The state without what was learnt of these servers; the answers, where they have failed."""
     theirs = pl.col("instance").is_in(list(instances))
     refused = []
     for one in collected:
@@ -95,8 +83,8 @@ def _refused(
         )
         scrapes = pl.concat([scrape_frame([]), one.scrapes.filter(~theirs), failed], how="diagonal")
         refused.append(replace(one, scrapes=scrapes))
+    leaving = [key for key in state.targets if key.instance in instances]
     state = replace(state, scrapes=state.scrapes.filter(~theirs))
-    leaving = [key for key in state.targets if forget and key.instance in instances]
     return without(state, leaving), refused
 
 

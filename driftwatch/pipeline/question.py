@@ -31,10 +31,7 @@ MOST_SERVERS = 8  # the first by name, whose traffic is simulated one after the 
 # Loads of peers may differ so many times or over, as two halves of one stretch of traffic do.
 _ALIKE = 1.25
 RECENT = timedelta(minutes=10)
-# the factor from which a length counts as drifted (LengthDrift), and a rate as another one
-_MOVED = 1.5
 _LOAD = ("ttft_seconds_count", "prompt_tokens_total", "generation_tokens_total")
-_LOAD_OF_PAGE = ("requests_per_second", "prompt_tokens_mean", "generation_tokens_mean")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -239,20 +236,6 @@ def _load(frame: pl.DataFrame, at: datetime) -> tuple[float, float, float] | Non
     if first <= 0:
         return None
     return float(first), float(prompt / first), float(generation / first)
-
-
-def has_load(minutes: pl.DataFrame, at: datetime, evidence: Mapping[str, Any]) -> bool:
-    """Whether ten minutes have the rate and lengths of a page's evidence; unknown = no."""
-    before = [
-        float(amount)
-        for name in _LOAD_OF_PAGE
-        if (amount := (evidence.get(name) or {}).get("value")) is not None
-    ]
-    load = _load(minutes, at)
-    if load is None or len(before) < len(_LOAD_OF_PAGE):
-        return False
-    now = (load[0] / RECENT.total_seconds(), *load[1:])
-    return all(a / _MOVED <= b <= a * _MOVED for a, b in zip(before, now, strict=True))
 
 
 def _alike(loads: Mapping[TargetKey, Sequence[float]]) -> list[TargetKey]:

@@ -17,9 +17,9 @@ from driftwatch.rulebook.rules import Rule
 _VERDICT, _MINUTES = "rule_verdict", "minutes"
 # What reasons are made of, beside the columns of the rule.
 _OF_REASONS = (
-    "gpu_reasons", "speed_unknown_reason", "trend_unknown_reason",
+    "gpu_reasons", "speed_unknown_reason",
     "speed_reference", "reference_kind", "gpu_count", "waiting_capacity_requests", "binding_limit",
-    "finished_requests_2m", "max_num_seqs_inferred", "forward_passes_overcounted",
+    "max_num_seqs_inferred", "forward_passes_overcounted",
 )  # fmt: skip
 
 

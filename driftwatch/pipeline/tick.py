@@ -98,15 +98,7 @@ def _evaluated(
     collected = read_once(collected, sources.names, state.targets, origins, state.scrapes)
     scrapes = fail_foreign_scrapes(together([c.scrapes for c in collected]), state.scrapes)
     gpus = pl.concat([empty_gpus(), *(c.gpus for c in collected)])
-    there = roster(
-        state.targets,
-        state.departures,
-        collected,
-        sources,
-        _scraped(state, scrapes),
-        plan,
-        pools_changed=state.frames is not None and not plan.has_pools_of(state.frames.plan),
-    )
+    there = _there(state, collected, sources, scrapes, plan)
     known = state.targets
     state, first, closed = _arrived(state, there, scrapes, gpus, span, plan, sources)
     transitions = list(paged(closed, state, plan))
@@ -139,27 +131,44 @@ def _evaluated(
     if state.evaluated_until is not None:
         at_hand = trimmed(state.detection, state.evaluated_until)
         state = replace(state, detection=at_hand)
-    return state, Outcome(
-        rows=pl.concat([p.rows for p in pieces]) if pieces else pl.DataFrame(),
-        verdicts=pl.concat([p.verdicts for p in pieces]) if pieces else pl.DataFrame(),
-        transitions=(*transitions, *(t for p in pieces for t in p.transitions)),
+    return state, replace(
+        _joined(pieces, transitions),
         scrapes=scrapes,
         problems=tuple(p for c in collected for p in c.problems),
         retired={**there.departed, **{key: why for p in pieces for key, why in p.retired.items()}},
         reborn=there.reborn,
         gpus=gpus,
-        advices=tuple(answer for p in pieces for answer in p.advices),
         targets=state.targets,
-        minutes=pl.concat([no_rows(), *(p.minutes for p in pieces)]),
         stretches=_stretches(pieces, there, minute or until),
     )
 
 
-def _scraped(state: State, scrapes: pl.DataFrame) -> pl.DataFrame:
-    """Targets of which there was a scrape, by those at hand and by the minutes before."""
+def _joined(pieces: Sequence[Outcome], before: Sequence[Transition]) -> Outcome:
+    """What the pieces say, after what happened before them."""
+    return Outcome(
+        rows=pl.concat([p.rows for p in pieces]) if pieces else pl.DataFrame(),
+        verdicts=pl.concat([p.verdicts for p in pieces]) if pieces else pl.DataFrame(),
+        transitions=(*before, *(t for p in pieces for t in p.transitions)),
+        advices=tuple(answer for p in pieces for answer in p.advices),
+        minutes=pl.concat([no_rows(), *(p.minutes for p in pieces)]),
+    )
+
+
+def _there(
+    state: State,
+    collected: Sequence[Collected],
+    sources: Sources,
+    scrapes: pl.DataFrame,
+    plan: Plan,
+) -> Roster:
+    """Who is there now; scraped were those at hand and those of the minutes before."""
     seen = state.inputs_seen
     looked = seen.filter(pl.col("looked_until").is_not_null()) if seen.width > 2 else seen
-    return pl.concat(frame.select(_KEY) for frame in (state.scrapes, scrapes, looked))
+    scraped = pl.concat(frame.select(_KEY) for frame in (state.scrapes, scrapes, looked))
+    moved = state.frames is not None and not plan.has_pools_of(state.frames.plan)
+    return roster(
+        *(state.targets, state.departures, collected, sources, scraped, plan), pools_changed=moved
+    )
 
 
 def _stretches(pieces: Sequence[Outcome], there: Roster, minute: datetime) -> tuple[Stretch, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from driftwatch.detect.distributions import OTHER_EDGES, STATISTICS
 from driftwatch.detect.lengths import MIN_REQUESTS
 from driftwatch.evidence import BY_NAME, Column
 from driftwatch.knobs import COLUMN_KNOBS
@@ -28,9 +27,6 @@ def reasons(row: Mapping[str, Any]) -> dict[str, str]:
     if speed := row.get("speed_unknown_reason"):
         speeds = ("speed_at_equal_load_ratio", "slower_at_equal_load")
         reason_of |= dict.fromkeys((name for name in speeds if name in reason_of), speed)
-    if trend := row.get("trend_unknown_reason"):
-        slow = ("latency_creeps", "speed_slope_14d_ratio")
-        reason_of |= dict.fromkeys((name for name in slow if name in reason_of), trend)
     if "tokens_per_second_per_gpu" in reason_of and row.get("gpu_count") is not None:
         reason_of["tokens_per_second_per_gpu"] = "generation_tokens_per_second unknown"
     if "slo_missed" in reason_of:
@@ -90,11 +86,7 @@ def _not_compared(row: Mapping[str, Any]) -> dict[str, str]:
         "tokens_per_second_per_gpu_ratio": "tokens_per_second_per_gpu",
         "gpu_sm_clock_ratio": "gpu_sm_clock_hertz",
         "prompt_tokens_mean_ratio": "prompt_tokens_mean",
-        "prompt_tokens_mean_2m_ratio": "prompt_tokens_mean",
-        "prompt_tokens_mean_10m_ratio": "prompt_tokens_mean",
         "generation_tokens_mean_ratio": "generation_tokens_mean",
-        "generation_tokens_mean_2m_ratio": "generation_tokens_mean",
-        "generation_tokens_mean_10m_ratio": "generation_tokens_mean",
     }
     reason_of = {}
     for ratio, column in ratios.items():
@@ -111,14 +103,9 @@ def _not_compared(row: Mapping[str, Any]) -> dict[str, str]:
         elif row.get(column) is None:
             reason_of[ratio] = f"{column} unknown"
         else:
-            spans = {"_2m_": "the 2 min", "_10m_": "the 10 min"}
-            span = next((text for part, text in spans.items() if part in ratio), "the window")
-            reason_of[ratio] = f"fewer than 100 finished requests in {span}"
+            reason_of[ratio] = f"fewer than {MIN_REQUESTS} finished requests in the window"
     for name in ("prompt_tokens", "generation_tokens"):
         reason_of[f"{name}_usual_ratio"] = _no_swings(row, name)
-        reason_of |= dict.fromkeys(
-            (f"{name}_{statistic}" for statistic in STATISTICS), _no_distance(row, name)
-        )
     return reason_of
 
 
@@ -132,24 +119,6 @@ def _no_swings(row: Mapping[str, Any], name: str) -> str:
     if not row.get(f"reference_{name}_swing_high"):
         return "the baseline has less than an hour of ten-minute means of 100 requests and more"
     return "the baseline is shorter than a day, and answers for no longer than it lasted"
-
-
-def _no_distance(row: Mapping[str, Any], name: str) -> str:
-    """Why lengths are not compared with the reference's distribution."""
-    kind = row.get("reference_kind")
-    if kind is None:
-        return "no reference with a distribution (a baseline)"
-    if row.get(f"reference_{name}_buckets") is None:
-        return (
-            "tuned_for declares a mean, no distribution"
-            if kind == "tuned_for"
-            else f"the baseline has no distribution of {name}"
-        )
-    if row.get(f"{name}_buckets") is None:
-        return f"{name} unknown"
-    if (row.get(f"{name}_count") or 0) < MIN_REQUESTS:
-        return f"fewer than {MIN_REQUESTS} finished requests in the window"
-    return OTHER_EDGES
 
 
 def _which_limit(row: Mapping[str, Any]) -> str:

@@ -28,7 +28,6 @@ class Comparison:
     truth: pl.Expr  # NULL = unknown
     # how far numbers are from the threshold over the threshold; 1 where they are no numbers
     distance: pl.Expr
-    has_scale: pl.Expr  # whether the threshold is other than 0, so that "near it" means something
 
     @property
     def cost(self) -> pl.Expr:
@@ -52,18 +51,6 @@ class Joined:
 
 
 Part = Comparison | Joined
-
-
-def nearly(part: Part, share: float) -> pl.Expr:
-    """Whether it would be true with each threshold moved by at most this share of itself.
-
-    Words, truths and thresholds of 0 are not moved.
-    """
-    if isinstance(part, Comparison):
-        is_near = part.has_scale & (part.distance <= share)
-        return part.truth.fill_null(False) | is_near.fill_null(False)
-    parts = [nearly(one, share) for one in part.parts]
-    return pl.all_horizontal(parts) if part.how == "all" else pl.any_horizontal(parts)
 
 
 def parts_of(condition: Condition) -> Part:
@@ -118,22 +105,10 @@ def _part(node: exp.Expr, *, negated: bool) -> Part:
 
 def _comparison(node: exp.Expr, *, negated: bool) -> Comparison:
     subject, wanted, distance = _words(node, negated)
-    has_scale = _has_scale(node)
     text = node.sql()
     condition = parse_condition(f"NOT ({text})" if negated else text)
     columns = tuple(dict.fromkeys(one.name for one in node.find_all(exp.Column, bfs=False)))
-    return Comparison(subject, wanted, columns, condition.expression, distance, has_scale)
-
-
-def _has_scale(node: exp.Expr) -> pl.Expr:
-    """Whether numbers are compared, and not with 0."""
-    match node:
-        case exp.Between():
-            return pl.lit(True)
-        case exp.GT() | exp.GTE() | exp.LT() | exp.LTE() if _is_number(node):
-            first, second = node.this, node.expression
-            return _value(second if first.find(exp.Column) is not None else first) != 0
-    return pl.lit(False)
+    return Comparison(subject, wanted, columns, condition.expression, distance)
 
 
 def _words(node: exp.Expr, negated: bool) -> tuple[str, str, pl.Expr]:

@@ -48,7 +48,6 @@ class Confirmed:
 
     fired: set[str] = field(default_factory=set)
     false: set[str] = field(default_factory=set)
-    nearly: set[str] = field(default_factory=set)  # of the false ones
 
 
 def compared(
@@ -66,9 +65,7 @@ def compared(
         if one.alerts is not None or one.alerts_include:
             confirmed.fired |= {rule for rule in firing if _is_named(firing[rule], one)}
         if one.alerts is not None:
-            false = timeline.false_rules(subject, at) - firing.keys()
-            confirmed.false |= false
-            confirmed.nearly |= timeline.nearly_true_rules(subject, at) & false
+            confirmed.false |= timeline.false_rules(subject, at) - firing.keys()
     differences += _diagnosed(one, subject, at, timeline, coverage)
     if one.line_1 is not None:
         newest = next(timeline.pages(subject, at), None)

@@ -19,22 +19,18 @@ class Coverage:
     """What expectations that hold confirmed, over one rule set."""
 
     fired: set[str] = field(default_factory=set)  # rule ids
-    # rule ids whose condition was false: nearly true, or in a test in which the rule fires too
+    # rule ids whose condition was false in a test in which the rule fires too
     quiet: set[str] = field(default_factory=set)
     leaves: set[tuple[str, str]] = field(default_factory=set)  # tree, leaf
     edges: set[Edge] = field(default_factory=set)
 
-    def add_test(
-        self, fired: AbstractSet[str], false: AbstractSet[str], nearly: AbstractSet[str]
-    ) -> None:
+    def add_test(self, fired: AbstractSet[str], false: AbstractSet[str]) -> None:
         """Add the rules that one test confirmed, by id.
 
-        Args:
-            false: those that were false; they count where the test shows that it would notice.
-            nearly: those of them that were nearly true (:data:`NEAR_SHARE`).
+        What was false counts where the test shows that it would notice.
         """
         self.fired |= fired
-        self.quiet |= (false & fired) | nearly
+        self.quiet |= false & fired
 
     def add_walk(
         self, book: Rulebook, tree_name: str, leaf: str, answers: Mapping[str, str]

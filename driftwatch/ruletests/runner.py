@@ -61,7 +61,7 @@ class Runner:
             for expectation, line in zip(one.test.expect, one.lines, strict=True)
             if (failure := compared(expectation, line, timeline, confirmed, coverage)) is not None
         )
-        coverage.add_test(confirmed.fired, confirmed.false, confirmed.nearly)
+        coverage.add_test(confirmed.fired, confirmed.false)
         return Result(one, failures, self._stopwatch() - begun)
 
     @property

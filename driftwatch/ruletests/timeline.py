@@ -5,19 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import lru_cache
 from typing import Any
 
 import polars as pl
 
-from driftwatch.condition import Condition
 from driftwatch.diagnose.tree import walk
 from driftwatch.model import Diagnosis, Incident, TargetKey, Transition
 from driftwatch.rulebook.book import Rulebook
-from driftwatch.rulebook.comparisons import nearly, parts_of
-from driftwatch.rulebook.rules import Rule
-
-NEAR_SHARE = 0.1  # how far from a threshold a test still looks at it
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +94,6 @@ class Timeline:
             name for name in here.columns if here[name].eq(False).all(ignore_nulls=False)
         )
 
-    def nearly_true_rules(self, subject: Subject, at: datetime) -> frozenset[str]:
-        """Rules that would be true in a row of the minute, their thresholds moved a little.
-
-        By at most :data:`NEAR_SHARE` of each.
-        """
-        here = self.rows.filter(subject.rows, pl.col("end") == at)
-        if here.is_empty():
-            return frozenset()
-        rows = here.select(**{rule.id: _nearly_true(rule) for rule in self.book.rules})
-        return frozenset(name for name in rows.columns if rows[name].any())
-
     def pages(self, subject: Subject, at: datetime) -> Iterator[Mapping[str, Any]]:
         """Pages that were sent by then, the newest first."""
         for transition in reversed(list(self._until(subject, at))):
@@ -130,16 +113,3 @@ class Timeline:
         for transition in self.transitions:
             if transition.at <= at and subject.holds(transition.incident):
                 yield transition
-
-
-def _nearly_true(rule: Rule) -> pl.Expr:
-    """Whether the rule, as it is in the row's pool, would be true with its thresholds moved."""
-    expression = _nearly(rule.when)
-    for override in reversed(rule.overrides):
-        expression = pl.when(override.fits).then(_nearly(override.rule.when)).otherwise(expression)
-    return expression
-
-
-@lru_cache(maxsize=1024)
-def _nearly(condition: Condition) -> pl.Expr:
-    return nearly(parts_of(condition), NEAR_SHARE)

@@ -95,6 +95,7 @@ MINUTE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
 # What evidence rows must carry beside their published columns so that minutes can be made of them.
 CARRIED_BY_ROWS = (
     *COUNTED,
+    *("configuration_changed", "release_changed", "forward_passes_overcounted"),
     *(f"{name}_{part}" for name in BUCKETED for part in ("buckets", "edges")),
 )
 

@@ -99,7 +99,6 @@ def base_columns(totals: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
     steps = pl.col("iteration_tokens_count") / pl.col("api_server_count").fill_null(1.0)
     overcounted = pl.col("several_api_servers") & pl.col("api_server_count").is_null()
     outputs = pl.col("itl_seconds_count") + pl.col("ttft_seconds_count")
-    computed = pl.coalesce("prompt_tokens_computed_total", "prompt_tokens_total")
     waiting_capacity = pl.coalesce(
         "waiting_capacity_requests_mean",
         # before waiting_by_reason existed every waiting request waited for capacity
@@ -112,10 +111,10 @@ def base_columns(totals: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
         tokens_per_forward_pass=_over(pl.col("iteration_tokens_sum"), steps),
         forward_passes_per_second=pl.when(_SECONDS > 0).then(steps / _SECONDS),
         forward_passes_overcounted=overcounted,
+        release_changed=pl.lit(None, pl.Boolean),  # no page says it
         finished_requests=pl.col("prompt_tokens_count"),
         prompt_tokens_mean=_mean("prompt_tokens"),
         generation_tokens_mean=_mean("generation_tokens"),
-        prefill_decode_ratio=_over(computed, pl.col("generation_tokens_total")),
         generation_tokens_per_second=_rate("generation_tokens_total"),
         prompt_tokens_per_second=_rate("prompt_tokens_total"),
         batch_assembly_wait_seconds=_mean("queue_seconds"),
@@ -138,11 +137,9 @@ def base_columns(totals: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
         rejected_requests_per_second=_rate("rejected_requests_total"),
         prefill_share_of_e2e_ratio=_over(_mean("prefill_seconds"), _mean("e2e_seconds")),
         decode_share_of_e2e_ratio=_over(_mean("decode_seconds"), _mean("e2e_seconds")),
-        **{f"{h}_mean": _mean(h) for h in ("ttft_seconds", "itl_seconds", "e2e_seconds")},
+        **{f"{h}_mean": _mean(h) for h in ("ttft_seconds", "itl_seconds")},
     )
     return rows.with_columns(
         tokens_per_second_per_gpu=pl.col("generation_tokens_per_second")
-        / pl.col("gpus_per_replica"),
-        batch_utilization=pl.col("tokens_per_forward_pass") / pl.col("max_num_batched_tokens"),
-        sequence_utilization=pl.col("running_requests") / pl.col("max_num_seqs"),
+        / pl.col("gpus_per_replica")
     )

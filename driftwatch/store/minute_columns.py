@@ -7,16 +7,12 @@ from functools import cache
 import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS, TIME
+from driftwatch.diagnose.evidence_order import DTYPES
 from driftwatch.diagnose.evidence_table import ROW_SCHEMA
 from driftwatch.evidence import BY_NAME, COLUMNS, DETECTED
 from driftwatch.minutes.schema import COUNTS, QUEUED, SUMS
 from driftwatch.signals.minutes import BUCKETED, COUNTED, FLAGGED, GAUGED, MINUTE_SCHEMA, minutes
 
-_TYPES: dict[str, pl.DataType | type[pl.DataType]] = {
-    "float": pl.Float64,
-    "bool": pl.Boolean,
-    "string": pl.String,
-}
 _BESIDE_EVIDENCE: dict[str, pl.DataType | type[pl.DataType]] = {
     "model_name": pl.String,
     "cache_config": pl.String,
@@ -27,11 +23,12 @@ _BESIDE_EVIDENCE: dict[str, pl.DataType | type[pl.DataType]] = {
     # first of the last ten minutes' scrapes of which a share is told
     "binding_since": TIME,
     "deferred_since": TIME,
+    "speed_unknown_code": pl.String,  # what minutes without a speed are counted by
 }
 # What a row says of its last minute, and does not add up or average.
 LAST: dict[str, pl.DataType | type[pl.DataType]] = {
     **{
-        name: _TYPES[BY_NAME[name].dtype]
+        name: DTYPES[BY_NAME[name].dtype]
         for name in (*(c.name for c in COLUMNS if c.stored), *DETECTED)
         if name not in MINUTE_SCHEMA
     },

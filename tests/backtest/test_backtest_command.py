@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from dataclasses import astuple
@@ -47,28 +46,13 @@ def test_the_list(run: Run, words: list[object], golden: Golden) -> None:
     listed = [*words, "--list", "--notices"]
     golden("backtest/list.txt", run(*listed, terminal=True)[1])
     rows = [line.split("\t") for line in run(*listed)[1].splitlines()]
-    assert any(len(row) == 10 and row[3] == "BatchLimitBinding" for row in rows)
+    assert any(len(row) == 9 and row[3] == "BatchLimitBinding" for row in rows)
 
 
 def test_against_a_folder(run: Run, words: list[object], other: Path, golden: Golden) -> None:
     code, out, _ = run(other, *words, "--against", shipped("rules"), "--list", terminal=True)
     assert code == 0
     golden("backtest/against.txt", out)
-
-
-def test_truth(run: Run, words: list[object], golden: Golden) -> None:
-    start = 1_795_249_500  # in the recording
-    effects = [
-        {"what": "the cap binds", "start_seconds": 0, "end_seconds": 4e9,
-         "pages": ["BatchLimitBinding"]},
-        {"what": "a hang", "start_seconds": start, "end_seconds": start + 60,
-         "pages": ["EngineStuck"]},
-    ]  # fmt: skip
-    Path("truth.json").write_text(json.dumps({"effects": effects}))
-    code, out, _ = run(*words, "--truth", "truth.json", "--format", "json")
-    assert code == 0
-    score = json.loads(out)["scores"]["truth.json"]
-    assert (score["right"], score["wrong"], score["missed"]) == (1, 0, ["a hang"])
 
 
 def test_a_range_before_any_data(run: Run, words: list[object]) -> None:

@@ -39,8 +39,8 @@ def test_marks_score_the_pages(run: Run, database: Path) -> None:
     assert code == 0
     assert [one["rule"] for one in document["pages"]] == ["BatchLimitBinding"]
     assert document["pages"][0]["leaf"] == "concurrency_cap_binding"
-    score = document["scores"]["marks"]
-    assert (score["right"], score["wrong"], score["missed"]) == (1, 0, [])
+    score = document["marks"]
+    assert (score["useful"], score["not_useful"], score["missed"]) == (1, 0, [])
 
 
 def test_a_useful_page_that_is_lost_is_named(run: Run, database: Path) -> None:

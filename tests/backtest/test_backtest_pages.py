@@ -1,4 +1,4 @@
-"""The pages of a backtest are those of a replay: leaf and line 1, and the advice that was given."""
+"""The pages of a backtest are those of a replay: leaf and line 1."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from filled import filled
 
 from driftwatch.backtest.outcome import backtests
 from driftwatch.backtest.pages import PastPage, past_pages
@@ -50,12 +49,3 @@ def test_real_servers(name: str, shared_data: Path, plan: Plan) -> None:
         assert replace(one, headline="", resolved_at=None) == replace(
             other, headline="", resolved_at=None
         )
-
-
-def test_without_an_incident_of_the_service_there_is_no_advice(
-    shared_data: Path, plan: Plan
-) -> None:
-    with filled(shared_data / "vllm-0.32" / "run_cap", plan.without_rules()) as store:
-        (page,) = pages_of(store, plan)
-    assert (page.rule, page.leaf) == ("BatchLimitBinding", "concurrency_cap_binding")
-    assert page.knob is None

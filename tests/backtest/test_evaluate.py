@@ -47,7 +47,6 @@ def compared(recording: Path, plan: Plan, baseline: Window | None = None) -> lis
         backtests(
             StoredHistory(store, reach, plan),
             [plan],
-            with_pages=False,
             each=lambda part: happened.extend(part.happened),
         )
     return [expected, told(happened)]

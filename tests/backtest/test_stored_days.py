@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from driftwatch.backtest.stored import NO_MINUTES, StoredHistory, columns_read
+from driftwatch.backtest.stored import NO_MINUTES, StoredHistory
 from driftwatch.collect.recordings import open_recording
 from driftwatch.errors import NoVerdict
 from driftwatch.evidence import COLUMNS
@@ -42,13 +42,9 @@ def test_rows_are_those_of_the_tick(replayed: tuple[Store, pl.DataFrame], plan: 
     assert reach is not None
     history = StoredHistory(store, reach, plan)
     columns = {column.name for column in COLUMNS} - {"seconds_since_last_token"}
-    other = pl.concat(rows for _, rows in history.rows(columns)).sort(KEY)
+    other = pl.concat(rows for _, rows in history.rows()).sort(KEY)
     assert other.select(KEY).equals(one.select(KEY))
     assert _all_differing(one, other, columns) == {}
-    # what rules do not read is not read for them, and changes nothing
-    read = columns_read(plan.enabled) & columns
-    fewer = pl.concat(rows for _, rows in history.rows(read)).sort(KEY)
-    assert _all_differing(other, fewer, read) == {}
 
 
 def test_who_was_there_and_a_span_without_minutes(
@@ -58,7 +54,7 @@ def test_who_was_there_and_a_span_without_minutes(
     reach = store.minutes_reach()
     assert reach is not None
     history = StoredHistory(store, reach, plan)
-    days = list(history.rows(set()))
+    days = list(history.rows())
     stretches = [one for day, rows in days for one in history.stretches(day, rows)]
     retired = [(key.instance, why) for one in stretches for key, why in one.retired.items()]
     assert [why for _, why in retired] == [NO_MINUTES] * 2

@@ -16,7 +16,6 @@ from driftwatch.evidence import BY_NAME
         ("wait assembly", "batch_assembly_wait_seconds"),
         ("Assembly WAITS", "batch_assembly_wait_seconds"),
         ("tokens/s/GPU", "tokens_per_second_per_gpu"),
-        ("prompt length distribution", "prompt_tokens_js_distance"),
         ("GPU_UTIL", "gpu_utilization_ratio"),
         ("queue spike", "waiting_requests"),
         ("503", "rejected_requests_per_second"),

@@ -107,7 +107,6 @@ def test_a_baseline_remembers_and_compares() -> None:
     assert row["generation_tokens_mean_ratio"] == pytest.approx(1.0)
     assert row["requests_per_second_ratio"] == pytest.approx(0.4875)  # 39 and 40 intervals
     assert row["tokens_per_second_per_gpu_ratio"] == pytest.approx(0.4875)
-    assert row["prompt_tokens_mean_2m_ratio"] == pytest.approx(2.0)
     assert row["reference_prompt_tokens_mean"] == pytest.approx(100.0)
     for name in REMEMBERED:
         assert f"reference_{name}" in row
@@ -137,18 +136,19 @@ def test_a_hundred_requests_are_compared_and_fewer_are_not() -> None:
     few = compared(history(1000, 99), reference)
     assert few["prompt_tokens_mean_ratio"] is None
     assert few["generation_tokens_mean_ratio"] is None
-    assert few["prompt_tokens_mean_2m_ratio"] is None
     assert few["prompt_tokens_mean"] == pytest.approx(200.0)  # known, only not compared
     assert few["requests_per_second_ratio"] is not None  # a rate needs no hundred requests
 
 
-def test_the_last_two_minutes_need_a_hundred_of_their_own() -> None:
-    reference = measured(history(1000, 0))
-    # the last two minutes are 8 of the 40 intervals: 500 requests are 100 of them
-    for after, known in ((495, False), (505, True)):
-        row = compared(history(1000, after), reference)
-        assert (row["prompt_tokens_mean_2m_ratio"] is not None) is known, after
-        assert row["finished_requests_2m"] == pytest.approx(after * 8 / 40)
+def test_of_a_minute_the_last_ten_are_compared() -> None:
+    frame = history(1000, 500)
+    reference = measured(frame)
+    # the first half of the ten minutes finished 500 of 1,000 prompts of 100 tokens, the other 250
+    # of 200: the minute itself has 50 requests, too few
+    row = table(frame, 840, 900, reference).row(0, named=True)
+    assert row["finished_requests"] < 100
+    assert row["prompt_tokens_mean"] == pytest.approx(200.0)
+    assert row["prompt_tokens_mean_ratio"] == pytest.approx((500 + 2 * 250) / 750, rel=0.02)
 
 
 def test_a_baseline_of_few_requests_has_no_lengths() -> None:
@@ -186,8 +186,8 @@ def test_what_was_measured_wins_over_what_was_declared() -> None:
 def test_without_a_reference_no_ratio() -> None:
     row = compared(history(1000, 500), no_reference())
     assert row["reference_kind"] is None
-    ratios = [c for c in row if c.endswith(("_mean_ratio", "_2m_ratio", "per_second_ratio"))]
-    assert len(ratios) >= 5
+    ratios = [c for c in row if c.endswith(("_mean_ratio", "per_second_ratio"))]
+    assert len(ratios) >= 3
     assert all(row[c] is None for c in ratios)
 
 

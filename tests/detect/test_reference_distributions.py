@@ -15,17 +15,15 @@ import pytest
 from pipeline_cases import at, evidence, recording, scrapes, serving, whole, windows, within
 from scipy.spatial.distance import jensenshannon
 
-from driftwatch.detect.distributions import OTHER_EDGES, STATISTICS
 from driftwatch.detect.reference import (
     HISTOGRAMS,
     REFERENCE_COLUMNS,
     REFERENCE_SCHEMA,
-    declared,
 )
 from driftwatch.detect.reference_minutes import baseline_of_minutes
 from driftwatch.minutes.rows import minute_grid
+from driftwatch.notify.shares import shares
 from driftwatch.pipeline.findings import reference_of
-from driftwatch.pipeline.unknown_reasons import reasons
 from driftwatch.signals.minutes import MINUTE_SCHEMA, minutes, no_minutes
 
 LENGTHS = ("prompt_tokens", "generation_tokens")
@@ -77,50 +75,15 @@ def test_run_main_s_lengths_are_apart_where_they_were_sent_so_and_nowhere_else(
     for name in ("prompt_drift_4x", "baseline2", "gen_drift_4x", "baseline3", "rate_drop_to_25pct"):
         row = phase(shared_data, name, "baseline")
         for i, length in enumerate(LENGTHS):
-            js = row[f"{length}_js_distance"]
+            found = shares(row, length)
+            assert found is not None
+            js = found.js_distance
             assert js == pytest.approx(
                 jensenshannon(sent(shared_data, name)[i], before[i], base=2), abs=1e-9
             )
             ratio = changed.get((name, i), 1.0)
-            assert row[f"{length}_w1_ratio"] == pytest.approx(ratio, rel=0.1), (name, length)
+            assert found.w1_ratio == pytest.approx(ratio, rel=0.1), (name, length)
             assert (js > 0.5) is (ratio > 1), (name, length)
-
-
-def test_a_reference_without_a_distribution_says_why(shared_data: Path) -> None:
-    tuned = {"instance": "host:8000", "engine": "0", "reference_prompt_tokens_mean": 128.0}
-    frame, phases = run_main(shared_data)
-    span = phases["baseline2"]["start"] + 15, phases["baseline2"]["end"]
-    asked, inside = whole(frame, *span), within(frame, *span)
-
-    def why(
-        reference: pl.DataFrame | None,
-        window: pl.DataFrame = asked,
-        scraped: pl.DataFrame = inside,
-    ) -> set[str]:
-        row = table(scraped, window, reference).row(0, named=True)
-        names = [f"prompt_tokens_{statistic}" for statistic in STATISTICS]
-        assert all(row[name] is None for name in names)
-        told = reasons(row)
-        return {told[name] for name in names}
-
-    assert why(None) == {"no reference with a distribution (a baseline)"}
-    assert why(declared([tuned])) == {"tuned_for declares a mean, no distribution"}
-    measured = baseline_of_minutes(minutes(rows(shared_data, "baseline")))
-    few = measured.with_columns(
-        pl.lit(None, pl.List(pl.Float64)).alias(f"reference_{c}") for c in HISTOGRAMS
-    )
-    assert why(few) == {"the baseline has no distribution of prompt_tokens"}
-    short = phases["baseline2"]["start"], phases["baseline2"]["start"] + 11
-    assert why(measured, whole(frame, *short), within(frame, *short)) == {
-        "fewer than 100 finished requests in the window"
-    }
-    other = measured.with_columns(
-        # the same counts, read off a ruler that shares no edge with vLLM's
-        reference_prompt_tokens_edges=pl.col("reference_prompt_tokens_edges").list.eval(
-            pl.element() * 1.1
-        )
-    )
-    assert why(other) == {OTHER_EDGES}
 
 
 def test_lists_stay_out_of_what_a_page_shows(shared_data: Path) -> None:

@@ -89,8 +89,8 @@ def test_limits_of_a_row_without_finished_requests() -> None:
         ({"slo_missed": False}, "none"),  # in target: bursts fill a batch, and nobody minds
         ({"slo_missed": None}, "none"),
         ({"limit_binding_share_10m_ratio": 0.24}, "none"),
-        ({"queue_share_of_ttft_10m_ratio": 0.49}, "none"),  # not the wait is what is missed
-        ({"queue_share_of_ttft_10m_ratio": None}, "none"),
+        ({"batch_assembly_wait_10m_seconds": 0.98}, "none"),  # not the wait is what is missed
+        ({"batch_assembly_wait_10m_seconds": None}, "none"),
         ({"tpot_in_target_10m_ratio": 0.5}, "none"),  # tokens are slow, not the start
         ({"ttft_in_target_10m_ratio": None}, "none"),
         ({"ttft_in_target_10m_ratio": None, "tpot_in_target_10m_ratio": None}, "max_num_seqs"),
@@ -107,7 +107,8 @@ def test_a_missed_target_names_the_limit_that_requests_wait_for(
         "queue_limit": "max_num_seqs",
         "limit_binding_share_10m_ratio": 0.4,
         "slo_missed": True,
-        "queue_share_of_ttft_10m_ratio": 0.84,
+        "batch_assembly_wait_10m_seconds": 1.7,
+        "ttft_10m_seconds": 2.0,
         "ttft_in_target_10m_ratio": 0.6,
         "tpot_in_target_10m_ratio": 1.0,
     }
@@ -116,7 +117,8 @@ def test_a_missed_target_names_the_limit_that_requests_wait_for(
         "queue_limit": pl.String,
         "limit_binding_share_10m_ratio": pl.Float64,
         "slo_missed": pl.Boolean,
-        "queue_share_of_ttft_10m_ratio": pl.Float64,
+        "batch_assembly_wait_10m_seconds": pl.Float64,
+        "ttft_10m_seconds": pl.Float64,
         "ttft_in_target_10m_ratio": pl.Float64,
         "tpot_in_target_10m_ratio": pl.Float64,
     }

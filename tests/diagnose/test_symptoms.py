@@ -46,7 +46,7 @@ WALKS: list[tuple[str, str, Mapping[str, Any]]] = [
     (
         "latency-high",
         "waits_in_bursts",
-        {"queue_share_of_ttft_10m_ratio": 0.6, "batch_assembly_wait_10m_seconds": 0.3},
+        {"ttft_10m_seconds": 0.5, "batch_assembly_wait_10m_seconds": 0.3},
     ),
     ("latency-high", "prompts_take_the_time", {"prefill_share_of_e2e_ratio": 0.6}),
     ("latency-high", "answers_take_the_time", {"decode_share_of_e2e_ratio": 0.9}),

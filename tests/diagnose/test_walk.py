@@ -39,7 +39,6 @@ HITS_LOST = {
     "prefix_cache_hit_ratio": 0.1,
     "computed_prompt_tokens_ratio": 2.0,
     "lost_prefix_hits_prefill_ratio": 1.8,
-    "lost_prefix_hits_share_ratio": 0.85,
 }
 
 
@@ -119,7 +118,7 @@ LEAVES: list[tuple[str, str | None, dict[str, Any]]] = [
         for leaf, limit in (("token_budget_binding", BUDGET), ("concurrency_cap_binding", CAP))
         for name, value in (
             ("lost_prefix_hits_prefill_ratio", 1.09),
-            ("lost_prefix_hits_share_ratio", 0.25),
+            ("computed_prompt_tokens_ratio", 10.5),
             ("prefix_cache_hit_ratio", 0.3),
         )
     ),

@@ -37,7 +37,7 @@ OVERRIDES = """\
     - {alert: AdaptersThrash, pools: [batch-*], for: 6m, severity: ticket}
     - {alert: AdaptersThrash, pools: [dev], enabled: false, reason: nobody is paged for dev}
     # rag serves a hundred adapters
-    - {alert: AdaptersThrash, pools: [rag, rag-2], when: deferred_requests_10m >= 100}
+    - {alert: AdaptersThrash, pools: [rag, rag-2], when: waiting_deferred_requests >= 100}
 """
 
 

@@ -24,7 +24,7 @@ groups:
         severity: page
         tree: adapters
         page:
-          says: ["{deferred_requests_10m} requests wait for an adapter, {present}"]
+          says: ["{waiting_deferred_requests} requests wait for an adapter, {present}"]
           since: []
           cause: ["{meaning}"]
           also: ["KV cache {kv_cache_usage_ratio}"]
@@ -39,7 +39,7 @@ nodes:
   adapters_wait:
     question: Do most requests wait for an adapter?
     when: waiting_deferred_share_10m_ratio >= 0.3
-    show: [deferred_requests_10m]
+    show: [waiting_deferred_requests]
     yes: adapter_slots
     no: no_adapter_waits
 leaves:

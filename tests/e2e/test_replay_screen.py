@@ -18,9 +18,9 @@ RULES = """\
 groups:
   - name: adapters
     rules:
-      - {alert: AdaptersThrash, when: deferred_requests_10m >= 3, for: 2m, severity: page,
+      - {alert: AdaptersThrash, when: waiting_deferred_requests >= 3, for: 2m, severity: page,
          annotations: {summary: requests wait for an adapter}}
-      - {alert: AdaptersUsed, when: deferred_requests_10m >= 1, severity: notice,
+      - {alert: AdaptersUsed, when: waiting_deferred_requests >= 1, severity: notice,
          annotations: {summary: a request waits for an adapter}}
 """
 

@@ -133,7 +133,7 @@ def test_run_watches_a_prometheus_that_scrapes(
     pools = "pools:\n  - {name: chat, match: {job: vllm}, tuned_for: {prompt_tokens: 30}}\n"
     (tmp_path / "own.yaml").write_text(
         "groups:\n  - name: own\n    rules:\n      - alert: PromptsAreOthers\n"
-        "        severity: ticket\n        when: prompt_tokens_mean_2m_ratio >= 1.5\n"
+        "        severity: ticket\n        when: prompt_tokens_mean_ratio >= 1.5\n"
     )
     pools += "rules: [own.yaml]\n"
     with (
@@ -164,7 +164,7 @@ def test_run_watches_a_prometheus_that_scrapes(
     ticket = webhook.accepted[0]
     assert (ticket["alert"], ticket["severity"]) == ("PromptsAreOthers", "ticket")
     assert ticket["target"]["pool"] == "chat"
-    ratio = ticket["evidence"]["prompt_tokens_mean_2m_ratio"]["value"]
+    ratio = ticket["evidence"]["prompt_tokens_mean_ratio"]["value"]
     assert 3.5 < ratio < 5  # 128 over 30
     assert len(slack.accepted) == 1
 

@@ -191,7 +191,7 @@ ratios = st.none() | st.floats(0, 1) | st.floats(0, 1e12)
                 "coverage_missing_seconds",
                 "waiting_deferred_requests",
                 "waiting_deferred_share_10m_ratio",
-                "prompt_tokens_mean_2m_ratio",
+                "prompt_tokens_mean_ratio",
                 "kv_cache_usage_ratio",
                 "ttft_in_target_10m_ratio",
             )

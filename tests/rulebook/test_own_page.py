@@ -27,7 +27,7 @@ groups:
         severity: page
         tree: adapters
         page:
-          says: ["{deferred_requests_10m} requests wait for an adapter, {present}"]
+          says: ["{waiting_deferred_requests} requests wait for an adapter, {present}"]
           cause: ["{meaning}"]
           also: ["KV cache {kv_cache_usage_ratio}"]
           columns: [deferred, kv_cache_usage_ratio]
@@ -53,7 +53,7 @@ leaves:
 AT = datetime(2026, 11, 18, 2, 56, tzinfo=UTC)
 ROW = {
     "waiting_deferred_share_10m_ratio": 0.5,
-    "deferred_requests_10m": 12.0,
+    "waiting_deferred_requests": 12.0,
     "running_requests": 8.0,
     "waiting_requests": 12.0,
     "kv_cache_usage_ratio": 0.4,

@@ -32,7 +32,6 @@ WHOLE = replace(COMPLETE, gpus_per_replica=None)
 # NULL in this cut, with every need met, because nothing happened that they speak of
 NOTHING_HAPPENED = {
     "coverage_missing_inputs",
-    "deferred_requests_10m",
 }
 
 
@@ -190,7 +189,7 @@ def _told_of(scrapes: pl.DataFrame, plan: Plan, words: str) -> Check:
 
 def test_needs_are_those_of_the_columns_and_not_of_a_rules_name(shared_data: Path) -> None:
     scrapes = _cut(shared_data)
-    longer = _rule("Longer", "prompt_tokens_mean_2m_ratio >= 1.5")
+    longer = _rule("Longer", "prompt_tokens_mean_ratio >= 1.5")
     check = _told_of(scrapes, _plan(NOTHING, longer), "no reference for the lengths")
     assert (check.status, check.disables) == ("MISSING", ("Longer",))
     slower = _rule("Slower", "tokens_per_second_per_gpu_ratio <= 0.85")
@@ -201,10 +200,10 @@ def test_needs_are_those_of_the_columns_and_not_of_a_rules_name(shared_data: Pat
     missed = _rule("Missed", "slo_missed")
     check = _told_of(scrapes, _plan(NOTHING, missed), "no slo")
     assert (check.status, check.disables) == ("MISSING", ("Missed",))
-    full = _rule("Full", "batch_utilization > 0.9")
+    full = _rule("Full", "tokens_per_forward_pass > 0.9 * max_num_batched_tokens")
     check = _told_of(scrapes, _plan(NOTHING, full), "max_num_batched_tokens")
     assert (check.status, check.disables[0]) == ("MISSING", "Full")
-    slots = _rule("Slots", "sequence_utilization > 0.9")
+    slots = _rule("Slots", "running_requests > 0.9 * max_num_seqs")
     check = _told_of(scrapes, _plan(NOTHING, slots), "max_num_seqs:")
     assert check.status == "WARNING"
     assert check.disables[0] == "Slots until inferred"

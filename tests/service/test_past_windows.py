@@ -105,5 +105,5 @@ def test_ten_minute_rows_say_what_they_cannot(
     ten = rolled_up(rows, 600).with_columns(seconds=pl.lit(600.0))
     row = _row(ten.head(2).tail(1), target).row(0, named=True)
     assert row["finished_requests"] == ten["prompt_tokens_count"][1]
-    assert row["finished_requests_2m"] is None
+    assert row["prompt_tokens_mean_ratio"] is None  # without a reference
     assert row["end"] - row["start"] == TEN

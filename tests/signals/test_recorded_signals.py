@@ -40,7 +40,6 @@ SIGNALS = {
     "ttft_p95_ms": ("ttft_seconds_p95", 1000),
     "itl_mean_ms": ("itl_seconds_mean", 1000),
     "itl_p95_ms": ("itl_seconds_p95", 1000),
-    "e2e_mean_s": ("e2e_seconds_mean", 1),
     "prefix_hit": ("prefix_cache_hit_ratio", 1),
     "window_s": ("duration_seconds", 1),
     "scrapes": ("scrapes", 1),
@@ -49,6 +48,7 @@ SIGNALS = {
 SENT = {"true_prompt_mean": "prompt_tokens_mean", "true_gen_mean": "generation_tokens_mean"}
 # truth that is no evidence column, or whose column is checked elsewhere
 NOT_COLUMNS = {
+    "e2e_mean_s",
     "true_rate",
     "preemptions",
     "ttft_p50_ms",

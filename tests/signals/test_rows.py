@@ -80,13 +80,10 @@ EXPECTED = {
     "effective_batch_size": 2.0,  # 120 / 60
     "requests_per_forward_pass": 4.0,  # (900 + 100) / 250
     "tokens_per_forward_pass": 40.0,
-    "batch_utilization": 0.1,  # 40 / 400
-    "sequence_utilization": 0.5,  # 4 / 8
     "forward_passes_per_second": 250 / 60,
     "prompt_tokens_mean": 100.0,
     "generation_tokens_mean": 50.0,
     "finished_requests": 80.0,
-    "prefill_decode_ratio": 5.0,  # computed 6,000 / 1,200
     "generation_tokens_per_second": 20.0,
     "tokens_per_second_per_gpu": 5.0,
     "prompt_tokens_per_second": 150.0,
@@ -99,7 +96,6 @@ EXPECTED = {
     "prefill_share_of_e2e_ratio": 0.125,
     "decode_share_of_e2e_ratio": 0.625,
     "itl_seconds_mean": 120 / 900,
-    "e2e_seconds_mean": 0.8,
     "running_requests": 4.0,
     "waiting_requests": 3.0,
     "waiting_capacity_requests": 2.0,
@@ -141,9 +137,8 @@ def test_drafted_tokens() -> None:
         ("iteration_tokens_count", ["requests_per_forward_pass", "tokens_per_forward_pass"]),
         ("prompt_tokens_count", ["prompt_tokens_mean"]),
         ("queue_seconds_count", ["batch_assembly_wait_seconds"]),
-        ("generation_tokens_total", ["prefill_decode_ratio"]),
         ("prefix_cache_queries_total", ["prefix_cache_hit_ratio"]),
-        ("e2e_seconds_count", ["e2e_seconds_mean", "decode_share_of_e2e_ratio"]),
+        ("e2e_seconds_count", ["decode_share_of_e2e_ratio"]),
     ],
 )
 def test_a_mean_of_nothing_is_unknown(nothing: str, unknown: list[str]) -> None:
@@ -160,20 +155,8 @@ def test_a_rate_of_nothing_is_zero_and_of_the_unknown_unknown() -> None:
     assert row(nothing)["effective_batch_size"] == 0.0
 
 
-@pytest.mark.parametrize(
-    ("setting", "column"),
-    [
-        ("max_num_seqs", "sequence_utilization"),
-        ("max_num_batched_tokens", "batch_utilization"),
-        ("gpus_per_replica", "tokens_per_second_per_gpu"),
-    ],
-)
-def test_an_unknown_setting_leaves_its_ratio_unknown(setting: str, column: str) -> None:
-    assert row(**{setting: None})[column] is None
-
-
-def test_prompt_tokens_stand_in_where_computed_ones_are_not_counted() -> None:
-    assert row({"prompt_tokens_computed_total": None})["prefill_decode_ratio"] == 7.5
+def test_without_a_count_of_gpus_nothing_is_known_of_one() -> None:
+    assert row(gpus_per_replica=None)["tokens_per_second_per_gpu"] is None
 
 
 def test_one_scrape_gives_gauges_but_no_rate() -> None:

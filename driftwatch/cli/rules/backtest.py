@@ -19,9 +19,9 @@ from driftwatch.cli.output import encodable, print_json
 from driftwatch.errors import NoVerdict, Unavailable
 
 if TYPE_CHECKING:
+    from driftwatch.backtest.marks import Marked
     from driftwatch.backtest.outcome import Backtest
     from driftwatch.backtest.report import Against, BacktestReport
-    from driftwatch.backtest.score import Marked, Truth
     from driftwatch.backtest.stored import StoredHistory
     from driftwatch.model import Severity
     from driftwatch.pipeline.plan import Plan
@@ -42,7 +42,6 @@ class Wanted:
 
     rules: tuple[Path, ...]
     against: Path | None
-    truth: Path | None
     severities: tuple[Severity, ...]
 
 
@@ -56,12 +55,6 @@ class Wanted:
 )
 @click.option("--list", "with_list", is_flag=True, help="List every page.")
 @click.option("--notices", is_flag=True, help="Count notices too.")
-@click.option(
-    "--truth",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Score the pages against what really happened, as in a scenario's truth.json.",
-)
 @click.option("--format", "form", type=click.Choice(FORMATS), default="text", help="Default: text.")
 @history_options("recordings", "prometheus", "span", "baseline", "db", "serving")
 def command(
@@ -69,16 +62,14 @@ def command(
     against: Path | None,
     with_list: bool,
     notices: bool,
-    truth: Path | None,
     form: str,
     history: History,
 ) -> None:
     """Count and list the pages that rules would have sent over a history.
 
     RULES are files, folders or globs; without any the configuration's, else the shipped ones.
-    The history is a Prometheus, recordings, or the database. Nothing is simulated: pages have the
-    advice that the service gave. Exit: 0 answered, 2 usage or configuration, 4 no data or no
-    answer.
+    The history is a Prometheus, recordings, or the database. Nothing is simulated.
+    Exit: 0 answered, 2 usage or configuration, 4 no data or no answer.
     """
     from driftwatch.backtest.report import document
     from driftwatch.backtest.text import text_lines
@@ -87,7 +78,6 @@ def command(
     wanted = Wanted(
         rules=rules,
         against=against,
-        truth=truth,
         severities=(*severities, "notice") if notices else severities,
     )
     report = report_of(history, wanted)
@@ -106,13 +96,11 @@ def report_of(history: History, wanted: Wanted) -> BacktestReport:
         NoVerdict: the range holds no data, or the API stopped answering.
         UsageError: options that do not go together.
     """
-    from driftwatch.backtest.score import read_truth
     from driftwatch.backtest.stored import NOTE, StoredHistory
     from driftwatch.cli.proposal_notice import with_proposals
 
     plan = with_proposals(history.plan_with(wanted.rules))
     other = _other_version(history, plan, wanted)
-    truth = None if wanted.truth is None else read_truth(wanted.truth)
     marks = _marks(history)
     progress = Progress("reading")
     with (
@@ -123,9 +111,7 @@ def report_of(history: History, wanted: Wanted) -> BacktestReport:
         days = StoredHistory(store, _span(history, store), plan)
         if history.is_stored:
             print_note(NOTE)
-        if truth is not None:
-            truth = truth.within(days.span)
-        return _of_rules(days, plan, other, wanted, truth, marks, progress)
+        return _of_rules(days, plan, other, wanted, marks, progress)
 
 
 def _span(history: History, store: Store) -> tuple[datetime, datetime]:
@@ -139,13 +125,12 @@ def _of_rules(
     plan: Plan,
     other: Plan | None,
     wanted: Wanted,
-    truth: Truth | None,
     marks: Sequence[Marked],
     progress: Progress,
 ) -> BacktestReport:
+    from driftwatch.backtest.marks import marks_within, score_of_marks
     from driftwatch.backtest.outcome import backtests
     from driftwatch.backtest.report import BacktestReport
-    from driftwatch.backtest.score import marks_within, score_of_marks, score_of_truth
     from driftwatch.cli.replay_summary import SilentRules
 
     silent = SilentRules(plan.enabled)
@@ -164,17 +149,12 @@ def _of_rules(
         rules, until = [*plan.rules, *other.rules], days.span[1]
         against = _against(wanted, others[0], result, rules, until, marks)
     progress.close()
-    scores = {}
-    if truth is not None and wanted.truth is not None:
-        scores[wanted.truth.name] = score_of_truth(result.pages, truth, wanted.severities)
-    if due := marks_within(marks, days.span):
-        until = days.span[1]
-        scores["marks"] = score_of_marks(result.pages, due, plan.rules, until)
+    due = marks_within(marks, days.span)
     return BacktestReport(
         result,
         wanted.severities,
         against=against,
-        scores=scores,
+        score=score_of_marks(result.pages, due, plan.rules, days.span[1]) if due else None,
         silent=tuple(silent.lines()),
     )
 
@@ -198,8 +178,8 @@ def _against(
     marks: Sequence[Marked],
 ) -> Against:
     from driftwatch.backtest.compare import compare
+    from driftwatch.backtest.marks import useful_lost
     from driftwatch.backtest.report import Against
-    from driftwatch.backtest.score import useful_lost
 
     comparison = compare(before.pages, result.pages, rules, until)
     lost = tuple(useful_lost(comparison.dropped, marks, rules, until))
@@ -220,7 +200,7 @@ def _of_severities(result: Backtest, severities: Sequence[Severity]) -> Backtest
 
 def _marks(history: History) -> list[Marked]:
     """What on-call marked, where a database is named or read."""
-    from driftwatch.backtest.score import marked_pages
+    from driftwatch.backtest.marks import marked_pages
 
     if history.db is None and not history.is_stored:
         return []

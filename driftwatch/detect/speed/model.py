@@ -81,7 +81,6 @@ class TooLittle:
 
     reason: str  # what is missing: ``15 of 20 minutes of data``
     minutes: int  # usable ones, different ones
-    missing_minutes: float = 0.0  # of data
     # when there would be enough at the present pace; None where no minute was seen
     earliest: datetime | None = None
 
@@ -90,7 +89,7 @@ def fit(minutes: pl.DataFrame) -> StepTimeModel | TooLittle:
     """The model of minutes (MINUTE_SCHEMA) that somebody accepts as good."""
     work = work_of(minutes)
     if work.is_empty():
-        return TooLittle(missing(0), 0, float(MIN_MINUTES))
+        return TooLittle(missing(0), 0)
     grid = grid_of(work)
     return fitted(grid, grid.settled)
 
@@ -103,9 +102,8 @@ def fitted(grid: Grid, good: Flags, *, shared: bool = False) -> StepTimeModel | 
     good = good & grid.usable
     minutes = int(good.any(axis=0).sum())
     if minutes < MIN_MINUTES:
-        short = MIN_MINUTES - minutes
-        earliest = grid.last + timedelta(minutes=short) if minutes else None
-        return TooLittle(missing(minutes, shared=shared), minutes, float(short), earliest)
+        earliest = grid.last + timedelta(minutes=MIN_MINUTES - minutes) if minutes else None
+        return TooLittle(missing(minutes, shared=shared), minutes, earliest)
     values = {name: grid[name][good].astype(np.float64) for name in grid.values}
     met, itl = token_met(values), values["itl"]
     b = nonnegative_fit(met, itl)

@@ -58,7 +58,6 @@ class Compared:
     is_own: bool = False  # the model is a reference of the target itself
     name: str | None = None  # own baseline, pool's baseline or provisional, and when it was learnt
     unknown: Unknown | None = None  # why there is no speed at equal load
-    missing_minutes: float | None = None
     id: str = ""  # which model it is
 
 
@@ -95,7 +94,7 @@ def _of_pool(pool: str, references: References, *, accepts: bool) -> Compared:
     speed, at = learnt
     if speed.model is None:
         unknown = Unknown(LEARNING, f"{head}: {speed.missing}")
-        return Compared(None, unknown=unknown, missing_minutes=speed.missing_minutes)
+        return Compared(None, unknown=unknown)
     if not accepts:
         return Compared(speed.model, unknown=_PROPOSED)
     return Compared(speed.model, is_own=True, name=_named(PROVISIONAL, at), id=PROVISIONAL)
@@ -225,7 +224,7 @@ def _held(
     was_slow = np.array([one is not None for one in held], dtype=bool)
     rows = np.flatnonzero(was_slow | begins.any(axis=1))
     back = rolling(r[rows], BACK, 0.5, BACK_KNOWN, start)
-    for number, row in enumerate(rows):
+    for number, row in enumerate(rows.tolist()):
         now = held[row]
         for minute in range(max(int(starts[row]) - start, 0), begins.shape[1]):
             if now is None and begins[row, minute]:
@@ -270,7 +269,6 @@ def _own_columns(
     verdict = np.where(slower[:, told] | np.isfinite(limit), slower[:, told], np.nan)
     verdict = np.where(is_known, verdict, np.nan)
     why = _reasons(grid, every, found.unlike[:, told], is_known, np.isfinite(verdict), first)
-    missing = [np.nan if one.missing_minutes is None else one.missing_minutes for one in every]
     names = np.array([one.name for one in every], dtype=object)[:, None]
     shape = median.shape
     there = why != None  # noqa: E711 (of objects)
@@ -285,7 +283,6 @@ def _own_columns(
         "speed_reference": np.broadcast_to(names, shape),
         "speed_unknown_reason": texts,
         "speed_unknown_code": codes,
-        "speed_missing_minutes": np.broadcast_to(np.array(missing)[:, None], shape),
     }
 
 

@@ -1,0 +1,62 @@
+"""Distances of lengths by bucket: those of scipy, on real requests."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy.spatial.distance import jensenshannon
+from scipy.stats import wasserstein_distance
+
+from driftwatch.notify.shares import Shares, shares
+from driftwatch.simulate.vllm_buckets import request_tokens
+
+EDGES = [*map(float, request_tokens(8192)), math.inf]
+
+
+def _blocks(shared_data: Path) -> list[np.ndarray]:
+    """Prompt lengths of both Azure traces, 500 consecutive requests each."""
+    return [
+        block
+        for name in ("conv", "code")
+        for block in np.array_split(
+            pl.read_csv(shared_data / "traces" / f"azure_2023_{name}.csv.gz")["ContextTokens"]
+            .clip(1, 8000)
+            .to_numpy()[:4000],
+            8,
+        )
+    ]
+
+
+def _shares(before: np.ndarray, now: np.ndarray) -> Shares:
+    counts = [[float((side <= edge).sum()) for edge in EDGES] for side in (before, now)]
+    names = ("reference_prompt_tokens_buckets", "prompt_tokens_buckets")
+    of = dict(zip(names, counts, strict=True))
+    edges = {name.replace("buckets", "edges"): EDGES for name in names}
+    found = shares({**of, **edges}, "prompt_tokens")
+    assert found is not None
+    return found
+
+
+def test_distances_are_those_of_scipy(shared_data: Path) -> None:
+    off = []
+    for before, now in pairwise(_blocks(shared_data)):
+        found = _shares(before, now)
+        expected = jensenshannon(found.before, found.now, base=2)
+        assert found.js_distance == pytest.approx(expected, abs=1e-9)
+        exact = wasserstein_distance(np.log(before), np.log(now))
+        off.append(abs(math.log(found.w1_ratio) - exact))
+    assert np.median(off) < 0.03  # of lengths that are known by their bucket alone
+
+
+def test_lengths_that_doubled_are_twice_as_far_and_the_same_ones_nowhere() -> None:
+    before = np.repeat([10.0, 100.0, 1000.0], 100)
+    assert _shares(before, 2 * before).w1_ratio == pytest.approx(2.0, rel=0.3)
+    same = _shares(before, before)
+    assert (same.js_distance, same.w1_ratio) == (0.0, 1.0)
+    apart = _shares(before, np.full(300, 7000.0))
+    assert apart.js_distance == 1.0
