@@ -150,12 +150,11 @@ def reason_of(column: str, reasons: Mapping[str, str]) -> str:
 
 
 def _why_none(now: Values, before: Values, reasons: Mapping[str, str]) -> str:
-    """Why no throughput can be compared with the baseline's."""
     needed = ("generation_tokens_per_second", "effective_batch_size", "itl_seconds_mean")
-    if unknown := next((name for name in needed if not now.get(name)), None):
-        return reason_of(unknown, reasons)
-    lacking = next((name for name in needed if not before.get(name)), None)
-    return f"the baseline has no {lacking}" if before else "no baseline"
+    for name in needed if before else ():
+        if not now.get(name) or not before.get(name):
+            return f"the baseline has no {name}" if now.get(name) else reason_of(name, reasons)
+    return "no baseline"
 
 
 def _ratio(above: Values, below: Values, column: str) -> float | None:

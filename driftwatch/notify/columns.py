@@ -125,12 +125,7 @@ def evidence_text(
 
 
 # how many times the reference's, of lengths and of the prompt tokens that are computed
-_TIMES = (
-    "tokens_mean_ratio",
-    "tokens_usual_ratio",
-    "prompt_tokens_ratio",
-    "prefill_ratio",
-)
+_TIMES = ("_mean_ratio", "_usual_ratio", "prompt_tokens_ratio", "prefill_ratio")
 
 
 def evidence_value(column: str, amount: Any) -> str:

@@ -45,8 +45,8 @@ class Shares:
     @property
     def w1_ratio(self) -> float:
         """exp of the Wasserstein-1 distance of ln tokens, even in ln over each cell."""
-        finite = [max(edge, _LOWEST_TOKENS) for edge in self.edges[:-1]]
-        bounds = [_LOWEST_TOKENS, *finite, _OPEN_CELL_RATIO * finite[-1]]
+        bounds = [max(edge, _LOWEST_TOKENS) for edge in (0.0, *self.edges[:-1])]
+        bounds.append(_OPEN_CELL_RATIO * bounds[-1])
         apart = accumulate(p - q for p, q in zip(self.before, self.now, strict=True))
         distance = 0.0
         for (low, high), (a, b) in zip(pairwise(bounds), pairwise([0.0, *apart]), strict=True):
