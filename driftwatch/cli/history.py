@@ -113,7 +113,7 @@ class History:
                 yield store
             return
         from driftwatch.cli.proposal_notice import with_proposals
-        from driftwatch.service.replay_cache import replayed_store
+        from driftwatch.service.replay import replayed_store
 
         plan = plan or replace(with_proposals(self.plan), simulations=0)
         with replayed_store(self._made_of(plan), lambda empty: self._fill(empty, plan)) as store:
@@ -126,7 +126,7 @@ class History:
     def _made_of(self, plan: Plan) -> dict[str, Any] | None:
         """What decides what a replay writes; None where it is not to be kept."""
         from driftwatch.clock import SystemClock
-        from driftwatch.service.replay_cache import of_files, of_plan
+        from driftwatch.service.replay import of_files, of_plan
 
         settled = SystemClock().now() - _SETTLED
         grows = self.prometheus is not None and (self.until is None or self.until > settled)

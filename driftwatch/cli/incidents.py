@@ -15,8 +15,8 @@ from driftwatch.cli.history_options import history_options, json_option
 from driftwatch.cli.options import Time
 from driftwatch.cli.output import id_text, print_json, print_table, print_wrapped, time_text
 from driftwatch.clock import SystemClock
+from driftwatch.notify.layout import status_text
 from driftwatch.notify.numbers import moment
-from driftwatch.notify.terminal import status_text
 
 if TYPE_CHECKING:
     from driftwatch.incidents.silence import Silence

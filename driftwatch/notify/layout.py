@@ -1,11 +1,19 @@
-"""Text on a terminal: wrapping by columns, an ASCII spelling, colour on state words. Pure."""
+"""Text on a terminal: wrapping by columns, an ASCII spelling, colour on state words, how far a
+delivery got. Pure.
+"""
 
 from __future__ import annotations
 
 import re
 import unicodedata
 from collections.abc import Mapping
-from typing import TextIO
+from datetime import date
+from typing import TYPE_CHECKING, TextIO
+
+from driftwatch.notify.numbers import moment, plural
+
+if TYPE_CHECKING:
+    from driftwatch.incidents.delivery import Delivery
 
 _ASCII: Mapping[str, str] = {
     "×": "x",
@@ -126,3 +134,17 @@ def _cell(ch: str) -> int:
     if unicodedata.combining(ch):
         return 0
     return 2 if unicodedata.east_asian_width(ch) in "WF" else 1
+
+
+_LATE_SECONDS = 60.0
+
+
+def status_text(one: Delivery, today: date | None) -> str:
+    """``sent``, ``waits after 2 attempts: no answer``, ``given up after 18 attempts: ...``."""
+    if one.status == "sent" and one.sent_at is not None:
+        late = (one.sent_at - one.planned_at).total_seconds()
+        return "sent" if late < _LATE_SECONDS else f"sent {moment(one.sent_at, today)}"
+    tries = f" after {plural(one.attempts, 'attempt')}" if one.attempts else ""
+    word = {"pending": "waits", "dead": "given up"}.get(one.status, one.status)
+    why = f": {one.last_error}" if one.last_error else ""
+    return f"{word}{tries}{why}"

@@ -6,13 +6,10 @@ Colour only repeats a word; outside UTF-8 everything has an ASCII spelling.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import date
 
-from driftwatch.incidents.delivery import Delivery
-from driftwatch.notify.body import lines
-from driftwatch.notify.headline import given_pool, marked
+from driftwatch.notify.headline import given_pool, lines, marked
 from driftwatch.notify.layout import paint, spell, wrap
-from driftwatch.notify.numbers import clean, moment, plural
+from driftwatch.notify.numbers import clean, moment
 from driftwatch.notify.page_values import Line, Page, instant
 
 _NARROWEST = 48
@@ -75,17 +72,3 @@ def _commands(page: Page, next_command: str | None, stored: bool) -> Iterator[st
         yield f"next:    {clean(following)}"
     if links["runbook"]:
         yield f"runbook: {links['runbook']}"
-
-
-_LATE_SECONDS = 60.0
-
-
-def status_text(one: Delivery, today: date | None) -> str:
-    """``sent``, ``waits after 2 attempts: no answer``, ``given up after 18 attempts: ...``."""
-    if one.status == "sent" and one.sent_at is not None:
-        late = (one.sent_at - one.planned_at).total_seconds()
-        return "sent" if late < _LATE_SECONDS else f"sent {moment(one.sent_at, today)}"
-    tries = f" after {plural(one.attempts, 'attempt')}" if one.attempts else ""
-    word = {"pending": "waits", "dead": "given up"}.get(one.status, one.status)
-    why = f": {one.last_error}" if one.last_error else ""
-    return f"{word}{tries}{why}"

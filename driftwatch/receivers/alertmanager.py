@@ -22,8 +22,7 @@ import structlog
 from driftwatch.clock import SystemClock
 from driftwatch.errors import DeliveryError
 from driftwatch.notify.advice import imperatives
-from driftwatch.notify.body import lines
-from driftwatch.notify.headline import complaints, where
+from driftwatch.notify.headline import complaints, lines, where
 from driftwatch.notify.numbers import clean, cut, moment, utc_text
 from driftwatch.notify.page_values import Page, evaluated
 from driftwatch.receivers.http import JSON, post

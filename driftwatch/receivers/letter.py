@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from driftwatch.notify.body import lines as body_lines
+from driftwatch.notify.headline import lines as body_lines
 from driftwatch.notify.numbers import clean, cut, moment
 from driftwatch.notify.page_values import Page, instant
 from driftwatch.receivers.sender import Message

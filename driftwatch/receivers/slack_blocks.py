@@ -19,8 +19,7 @@ from slack_sdk.models.blocks import (
     SectionBlock,
 )
 
-from driftwatch.notify.body import lines
-from driftwatch.notify.headline import headline, marked
+from driftwatch.notify.headline import headline, lines, marked
 from driftwatch.notify.numbers import clean, cut, duration, moment
 from driftwatch.notify.page_values import Line, Page, evaluated, instant
 from driftwatch.notify.verification_line import outcome_line

@@ -27,13 +27,18 @@ from driftwatch.pipeline.stored_state import evaluated_until
 from driftwatch.receivers.registry import Receiver
 from driftwatch.service.batches import UNWATCHED, Batches, merge, merge_states, unwatched
 from driftwatch.service.heartbeat import Answering, Heartbeat, Target, why_withheld
-from driftwatch.service.live_sources import HeldSource, held
 from driftwatch.service.outbox import Attempt, Outbox
 from driftwatch.service.own_metrics import OwnMetrics, TickNotes
 from driftwatch.service.planning import plan_actions
 from driftwatch.service.report_material import SETTLED_MINUTE, Schedule, make_due
 from driftwatch.service.slack_actions import SlackActions
-from driftwatch.service.source_threads import SHORTEST_WAIT_SECONDS, ClockSteps, Collecting
+from driftwatch.service.source_threads import (
+    SHORTEST_WAIT_SECONDS,
+    ClockSteps,
+    Collecting,
+    HeldSource,
+    held,
+)
 from driftwatch.service.watch import BoundedQuestions, TickContext, TickResult
 from driftwatch.store.store import Store
 

@@ -23,8 +23,7 @@ from page_cases import (
 )
 
 from driftwatch.model import Diagnosis, Reason, Recommendation, Slo
-from driftwatch.notify.body import lines
-from driftwatch.notify.headline import HEADLINE_LIMIT, headline, marked
+from driftwatch.notify.headline import HEADLINE_LIMIT, headline, lines, marked
 from driftwatch.notify.terminal import render
 from driftwatch.receivers.slack_blocks import blocks
 

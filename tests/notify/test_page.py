@@ -16,9 +16,8 @@ from page_cases import AT, BUDGET, CAP, CASES, DRIFT, FORMS, KV, Case, case
 
 from driftwatch.evidence import BY_NAME
 from driftwatch.model import Step
-from driftwatch.notify.body import lines
 from driftwatch.notify.columns import SHORT, page_columns
-from driftwatch.notify.headline import headline
+from driftwatch.notify.headline import headline, lines
 from driftwatch.notify.page import build_page, http_url
 from driftwatch.notify.page_values import public
 from driftwatch.notify.phrases.fill import PHRASES

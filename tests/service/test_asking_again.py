@@ -17,7 +17,7 @@ from service_cases import FrameSource, shipped_plan
 
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.model import Finding, Reason, Recommendation, Target, TargetKey, Transition
-from driftwatch.notify.body import lines
+from driftwatch.notify.headline import lines
 from driftwatch.pipeline.page_updates import OpenPages
 from driftwatch.pipeline.question import TargetAdvice
 from driftwatch.pipeline.state import Outcome, State

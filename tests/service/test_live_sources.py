@@ -11,7 +11,7 @@ from fakes.exposition_server import ReplayedExposition
 
 from driftwatch.clock import SystemClock
 from driftwatch.collect.pages.source import PagesSource
-from driftwatch.service.live_sources import HeldSource, held
+from driftwatch.service.source_threads import HeldSource, held
 
 PAGE = 'vllm:num_requests_running{engine="0",model_name="m"} 3\n'
 

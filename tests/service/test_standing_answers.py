@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from driftwatch.model import Finding, Incident, Reason, Recommendation, Target, TargetKey
-from driftwatch.notify.body import lines
+from driftwatch.notify.headline import lines
 from driftwatch.notify.page import build_page
 from driftwatch.pipeline.advice import answer_stands, configured_alike
 

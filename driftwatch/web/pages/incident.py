@@ -13,12 +13,12 @@ from driftwatch.incidents.silence import labels_of, matches, silencing
 from driftwatch.model import Incident, KnobMove, Step, TargetKey
 from driftwatch.notify.columns import evidence_text
 from driftwatch.notify.headline import opening
+from driftwatch.notify.layout import status_text
 from driftwatch.notify.numbers import clean, cut
 from driftwatch.notify.page import http_url
 from driftwatch.notify.page_values import reference_values
 from driftwatch.notify.path import path_rows
 from driftwatch.notify.phrases.limits import LIMIT_WORDS
-from driftwatch.notify.terminal import status_text
 from driftwatch.receivers.letter import letter_of
 from driftwatch.receivers.sender import message_of
 from driftwatch.recommend.change_text import helm_values_diff, vllm_arguments
