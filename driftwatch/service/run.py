@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -20,6 +21,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from driftwatch.clock import Clock
 from driftwatch.collect.pages.source import PagesSource
 from driftwatch.collect.schema import Source
+from driftwatch.errors import StoreError
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.server_reports import with_reports
 from driftwatch.pipeline.state import HISTORY, Outcome, State
@@ -165,7 +167,8 @@ class Service:
                 errors.append(error)
             else:
                 ticked += [] if one is None else [one]
-        self.outbox.give_up_strangers()
+        with suppress(StoreError):  # the next tick does
+            self.outbox.give_up_strangers()
         self.outbox.wake()
         outcome = merge([one.outcome for one in ticked])
         if ticked:
