@@ -45,8 +45,6 @@ class Process:
         name: str,
         database: str,
         clock_ahead: float = 0.0,
-        *,
-        verb: str = "run",
     ) -> None:
         self.log_file, self._ahead = folder / f"{name}.log", folder / f"{name}.ahead"
         command = ["-c", _SHORT_MINUTES + "from driftwatch.cli.main import main\nmain()"]
@@ -56,7 +54,7 @@ class Process:
         environment = {**os.environ, "NO_COLOR": "1", "DRIFTWATCH_DATABASE": database}
         with self.log_file.open("w") as log:
             self.process = subprocess.Popen(
-                [sys.executable, *command, verb], stderr=log, cwd=folder, env=environment
+                [sys.executable, *command, "run"], stderr=log, cwd=folder, env=environment
             )
 
     def set_clock(self, ahead_seconds: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -112,25 +113,12 @@ def print_problems(
 
 def _json_document(problems: Sequence[Problem], files: int, rules: int | None) -> Mapping[str, Any]:
     """One document; ``docs`` is the heading of a problem's code."""
-
     return {
-        "schema_version": 1,
+        "schema_version": 2,
         "ok": not any(problem.severity == "error" for problem in problems),
         "files": files,
         "rules": rules or 0,
-        "problems": [
-            {
-                "path": problem.path,
-                "line": problem.line,
-                "column": problem.column,
-                "severity": problem.severity,
-                "code": problem.code,
-                "message": problem.message,
-                "help": problem.help_text,
-                "docs": f"{DOCS}#{problem.code}",
-            }
-            for problem in problems
-        ],
+        "problems": [{**asdict(one), "docs": f"{DOCS}#{one.code}"} for one in problems],
     }
 
 

@@ -11,13 +11,14 @@ import numpy as np
 
 from driftwatch.cli.answer import UNKNOWN, number, publish
 from driftwatch.cli.engine_options import (
+    Finite,
+    Numbers,
     engine_from,
     engine_options,
     lengths_options,
     mix_of,
     option,
 )
-from driftwatch.cli.finite import Finite, Numbers
 from driftwatch.cli.history_options import json_option
 from driftwatch.cli.options import Progress
 from driftwatch.errors import UsageError

@@ -237,30 +237,11 @@ def _places(config: Path, settings: Settings) -> Callable[[Check], str]:
 def _print_json(
     result: Checkup, sources: Sequence[SourceAnswer], place: Callable[[Check], str] | None
 ) -> None:
-    """Everything, base units in the names."""
-    document = {
-        "schema_version": 2,
-        "ready": result.ready,
-        "targets": result.targets,
-        "rules": dict(result.rules),
-        "learning": sorted(result.learning),
-        "off": sorted(result.off),
-        "sources": [
-            {
-                "name": source.name,
-                "servers": len(source.instances),
-                "gpu_readings": source.gpus,
-                "asked_seconds": source.asked_seconds,
-                "problems": list(source.problems),
-            }
-            for source in sources
-        ],
-        "checks": [
-            {**asdict(check), "place": (place(check) or None) if place else None}
-            for check in result.checks
-        ],
-    }
-    print_json(document)
+    """Everything as it is."""
+    places = [(place(one) or None) if place else None for one in result.checks]
+    checks = [{**asdict(one), "place": at} for one, at in zip(result.checks, places, strict=True)]
+    told = {**asdict(result), "checks": checks, "ready": result.ready}
+    print_json({"schema_version": 3, **told, "sources": list(map(asdict, sources))})
 
 
 def _print(result: Checkup, show_all: bool, place: Callable[[Check], str] | None) -> None:

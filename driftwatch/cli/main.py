@@ -25,7 +25,6 @@ VERBS: dict[str, str] = {
     "watch": "Watch vLLM servers' /metrics now; no configuration needed.",
     "run": "Watch as a service, with a configuration file.",
     "web": "Serve the fleet and its incidents as web pages.",
-    "worker": "Do the work of a PostgreSQL with other processes: ticks, pages, reports.",
     "demo": "Play a recorded server and show the page on-call gets.",
     "replay": "Run history through the whole pipeline at its own times.",
     "explain": "The state of a target: evidence, cause, limits.",

@@ -24,8 +24,13 @@ _THIS_YEAR = timedelta(days=300)
 
 def print_json(document: Mapping[str, Any]) -> None:
     """One document on one line, its keys in order; what is stored is dumped as it is."""
-    text = json.dumps(document, sort_keys=True, allow_nan=False, default=to_jsonable_python)
-    click.echo(text)
+    click.echo(json.dumps(document, sort_keys=True, allow_nan=False, default=_plain))
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, set | frozenset):  # whose order is another in each process
+        return sorted(value)
+    return to_jsonable_python(value)
 
 
 def print_wrapped(

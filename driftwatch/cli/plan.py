@@ -9,6 +9,8 @@ import click
 
 from driftwatch.cli.answer import publish
 from driftwatch.cli.engine_options import (
+    SECONDS,
+    Finite,
     checked,
     hardware_options,
     lengths_options,
@@ -16,7 +18,6 @@ from driftwatch.cli.engine_options import (
     server_of,
 )
 from driftwatch.cli.engine_options import mix_of as requests_of
-from driftwatch.cli.finite import SECONDS, Finite
 from driftwatch.cli.history_options import json_option
 from driftwatch.errors import UsageError
 from driftwatch.lab.plan import is_problem, mix_of, plan

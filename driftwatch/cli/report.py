@@ -88,25 +88,12 @@ def _material(history: History, chosen: Week | None, at: datetime | None) -> Mat
             # what was closed with the last minute belongs to it
             now = max(last, last_scraped(store)) + timedelta(microseconds=1)
             TakenProposals().note_stored(store, now).tell()
-            if chosen is None:
-                _tell_others(week, first, last)
             if first >= week.end or last <= week.start:
                 reach = f"from {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC"
                 raise NoVerdict(
                     f"no scrape of {week.name} ({week.title})", help_text=f"scrapes reach {reach}"
                 )
         return gather(store, plan, week, until=min(now, week.end))
-
-
-def _tell_others(week: Week, first: datetime, last: datetime) -> None:
-    """Which other weeks a recording has days of."""
-    from driftwatch.report.week import weeks_held
-
-    for other, share in weeks_held(first, last):
-        if other != week:
-            days = f"{7 * share:.1f}".removesuffix(".0")
-            text = f"{other.name}: {days} of 7 days recorded too; --week {other.name}"
-            click.echo(text, err=True)
 
 
 def _write(document: Mapping[str, Any], html: Path | None, as_json: bool) -> None:

@@ -6,13 +6,14 @@ import shlex
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
+    from driftwatch.cli.logs import Hangups
     from driftwatch.clock import Clock
     from driftwatch.collect.schema import Source
     from driftwatch.pipeline.plan import Plan
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 _PROPOSED_FROM = timedelta(days=2)
 
 
+# as driftwatch.tasks.worker has them, which takes long to import
+_QUEUES: tuple[Queue, ...] = ("ticks", "deliveries", "slow")
+
+
 @click.command(name="run")
 @click.option(
     "-c",
@@ -40,16 +45,28 @@ _PROPOSED_FROM = timedelta(days=2)
     help="The configuration.",
 )
 @click.option("--once", is_flag=True, help="Collect, evaluate and deliver once, then stop.")
-def command(config: Path, once: bool) -> int:
+@click.option(
+    "--queue",
+    "queues",
+    type=click.Choice(_QUEUES),
+    multiple=True,
+    help="On PostgreSQL: do the jobs of this queue only; may be repeated.",
+)
+def command(config: Path, once: bool, queues: tuple[Queue, ...]) -> int:
     """Watch the configured sources until SIGTERM or Ctrl-C; logs state changes on stderr.
 
     driftwatch also logs when a server stops or starts to answer. It serves its own /metrics,
-    /-/healthy and /-/ready at the address `listen`. One process may use a SQLite file; on one
-    PostgreSQL any number of processes share the work, those of `driftwatch worker` too.
+    /-/healthy and /-/ready at the address `listen` (DRIFTWATCH_LISTEN). One process may use a
+    SQLite file; on one PostgreSQL any number of processes share the work: start them on any host.
+    SIGTERM lets the jobs under way finish; when one dies, hangs or loses the database, another does
+    its jobs within two minutes.
 
     It reloads the configuration and its rules on SIGHUP, and when one of the files changes. If
     one has a problem it keeps what is in force and logs every problem.
     """
+    from driftwatch.cli.allocator import give_memory_back
+    from driftwatch.cli.logs import Hangups
+    from driftwatch.database_place import PostgresPlace
     from driftwatch.settings import load_settings
 
     if not config.exists():
@@ -57,34 +74,21 @@ def command(config: Path, once: bool) -> int:
             f"there is no configuration {config}",
             help_text="driftwatch init writes one; driftwatch watch URL... needs none",
         )
-    hangups = listening()  # one that comes before the first tick is not to end the process
-    settings = load_settings(config)
-    return serve(config, settings, hangups, once=once)
-
-
-def listening() -> Any:
-    """Signals as questions of a loop, from now on; and memory goes back to the system."""
-    from driftwatch.cli.allocator import give_memory_back
-    from driftwatch.cli.logs import Hangups
-
     give_memory_back()
-    return Hangups()
+    hangups = Hangups()  # one that comes before the first tick is not to end the process
+    settings = load_settings(config)
+    if queues and not isinstance(settings.database_place, PostgresPlace):
+        raise UsageError(
+            f"--queue needs PostgreSQL, and the database is {settings.database_place}",
+            help_text="leave it out: one process does everything on SQLite",
+        )
+    return _serve(config, settings, hangups, queues, once=once)
 
 
-def serve(
-    config: Path,
-    settings: Settings,
-    hangups: Any,
-    *,
-    listen: tuple[str, int] | None = None,
-    queues: Sequence[Queue] = (),
-    once: bool = False,
+def _serve(
+    config: Path, settings: Settings, hangups: Hangups, queues: Sequence[Queue], *, once: bool
 ) -> int:
-    """Do the service's work until a signal; the exit code.
-
-    ``listen``: host and port of its pages, by default those of the configuration; ``queues``: on
-    PostgreSQL the jobs that it does; none = all.
-    """
+    """Do the service's work until a signal; the exit code."""
     from driftwatch.cli.logs import configure_logs
     from driftwatch.clock import SystemClock
     from driftwatch.receivers.registry import receivers_of
@@ -116,7 +120,7 @@ def serve(
             return 0
         starting = _Starting()
         endpoint = Endpoint(
-            listen or settings.listen_address,
+            settings.listen_address,
             metrics.registry,
             starting.why_unhealthy,
             starting.why_not_ready,

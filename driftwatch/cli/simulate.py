@@ -11,6 +11,9 @@ import numpy as np
 
 from driftwatch.cli.answer import number, publish
 from driftwatch.cli.engine_options import (
+    COUNT,
+    RATE,
+    SECONDS,
     EngineSetup,
     engine_from,
     engine_options,
@@ -19,7 +22,6 @@ from driftwatch.cli.engine_options import (
     option,
     typed_flags,
 )
-from driftwatch.cli.finite import COUNT, RATE, SECONDS
 from driftwatch.cli.history_options import json_option
 from driftwatch.cli.lazy import LazyGroup
 from driftwatch.cli.options import Progress

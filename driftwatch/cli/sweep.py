@@ -10,13 +10,13 @@ import click
 
 from driftwatch.cli.answer import number, publish
 from driftwatch.cli.engine_options import (
+    Numbers,
     engine_from,
     engine_options,
     lengths_options,
     mix_of,
     option,
 )
-from driftwatch.cli.finite import Numbers
 from driftwatch.cli.history_options import json_option
 from driftwatch.cli.options import Progress
 from driftwatch.lab.sweep import (

@@ -9,7 +9,7 @@ from driftwatch.doctor.checks import Check
 from driftwatch.service.batches import unwatched
 from driftwatch.store.progress import BatchProgress
 
-_FIX = "start more driftwatch worker, or read in their logs why ticks fail"
+_FIX = "start more driftwatch run, or read in their logs why ticks fail"
 
 
 def batch_checks(progress: Sequence[BatchProgress], now: datetime) -> list[Check]:

@@ -34,7 +34,7 @@ _NEEDED = {0.5: 2, 0.99: 100}  # requests behind a quantile
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sent:
-    """Requests of one level, any order; all arrays of one length, NaN where it is not known."""
+    """Requests of one level, any order; all arrays of one length."""
 
     start_seconds: Floats  # when each was sent
     first_token_seconds: Floats  # when its first token came

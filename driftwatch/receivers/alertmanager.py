@@ -27,7 +27,7 @@ from driftwatch.notify.numbers import clean, cut, moment, utc_text
 from driftwatch.notify.page_values import Page, evaluated
 from driftwatch.receivers.http import JSON, post
 from driftwatch.receivers.sender import Conversation, Message
-from driftwatch.settings.receivers.alertmanager import (
+from driftwatch.settings.receivers import (
     INTERVALS_OF_AN_ALERT,
     AlertmanagerReceiver,
 )

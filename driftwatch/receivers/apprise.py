@@ -22,7 +22,7 @@ from driftwatch.address_guard import REFUSED, refused
 from driftwatch.errors import ConfigError, DeliveryError, Problem
 from driftwatch.receivers.letter import Letter, letter_of
 from driftwatch.receivers.sender import Message, refusal
-from driftwatch.settings.receivers.apprise import AppriseReceiver
+from driftwatch.settings.receivers import AppriseReceiver
 
 SECONDS = 45.0
 MEMORY_BYTES = 512 * 1024 * 1024

@@ -33,7 +33,7 @@ from driftwatch.notify.numbers import clean, cut
 from driftwatch.receivers.letter import Letter, letter_of
 from driftwatch.receivers.sender import Conversation, Message
 from driftwatch.report.forms import as_html
-from driftwatch.settings.receivers.email import EmailReceiver
+from driftwatch.settings.receivers import EmailReceiver
 from driftwatch.settings.values import redact
 
 SECONDS = 30.0

@@ -21,7 +21,7 @@ from driftwatch.notify.numbers import clean, cut
 from driftwatch.notify.page_values import Page, instant, public
 from driftwatch.receivers.http import JSON, Limits, post
 from driftwatch.receivers.sender import Message
-from driftwatch.settings.receivers.pagerduty import PagerdutyReceiver
+from driftwatch.settings.receivers import PagerdutyReceiver
 
 # developer.pagerduty.com, Events API v2: "Send an alert event", "Size limits" (512 KB)
 SUMMARY_LIMIT, DEDUP_LIMIT = 1024, 255

@@ -18,8 +18,7 @@ from driftwatch.notify.page_values import Page
 from driftwatch.receivers.alertmanager import AlertmanagerSender
 from driftwatch.receivers.sender import Conversation, Message, Sender
 from driftwatch.settings import ReceiverSettings, Settings
-from driftwatch.settings.receivers.slack import SlackReceiver
-from driftwatch.settings.receivers.taken_events import takes
+from driftwatch.settings.receivers import SlackReceiver, takes
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from driftwatch.receivers.slack_blocks import (
     report_blocks,
     standing,
 )
-from driftwatch.settings.receivers.slack import SlackReceiver
+from driftwatch.settings.receivers import SlackReceiver
 
 LIMITS = Limits(answer_bytes=1024 * 1024, whole=True)  # a page of conversations.history
 HEADERS = {"Content-Type": "application/json;charset=utf-8"}

@@ -15,7 +15,7 @@ from driftwatch.notify.layout import needs_ascii
 from driftwatch.notify.page_values import public
 from driftwatch.notify.terminal import render
 from driftwatch.receivers.sender import Message
-from driftwatch.settings.receivers.stdout import StdoutReceiver
+from driftwatch.settings.receivers import StdoutReceiver
 
 
 @dataclass(frozen=True, slots=True)

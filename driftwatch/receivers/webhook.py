@@ -21,7 +21,7 @@ from driftwatch.receivers.alertmanager import (
 )
 from driftwatch.receivers.http import JSON, LIMITS, Limits, post
 from driftwatch.receivers.sender import Conversation, Message
-from driftwatch.settings.receivers.webhook import WebhookReceiver
+from driftwatch.settings.receivers import WebhookReceiver
 
 # over time and body: who checks it knows how old the message is
 TIMED_SIGNATURE_HEADER = "X-Driftwatch-Timed-Signature"

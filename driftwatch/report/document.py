@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from driftwatch.notify.numbers import utc_text
-from driftwatch.report.blindness import blind
 from driftwatch.report.decisions import decisions
 from driftwatch.report.drift import cost, drift_rows
 from driftwatch.report.incidents import incident_rows, notice_counts, targets_of
 from driftwatch.report.material import Material
 from driftwatch.report.pools import pool_names, pool_rows
-from driftwatch.report.tallies import advice_record, pages
+from driftwatch.report.tallies import advice_record, blind, pages
 from driftwatch.report.text import message_lines, summary
 from driftwatch.report.timeline import timelines
 
@@ -51,11 +50,6 @@ def week_document(material: Material) -> dict[str, Any]:
         "notices": notice_counts(material),
         "pools": pool_rows(material),
         "timelines": timelines(material),
-        "rules": {
-            "sha256": material.rules.sha256,
-            "enabled": material.rules.rules,
-            "disabled": material.rules.disabled,
-        },
     }
     document = {name: rounded(value) for name, value in document.items()}
     document["quiet"] = is_quiet(document)

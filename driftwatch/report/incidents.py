@@ -1,8 +1,11 @@
-"""The incidents of a week, as they stood at its end, and the ground that they cover."""
+"""The incidents of a week, as they stood at its end, by what caused them, and the ground that they
+cover.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -183,3 +186,30 @@ def short_names(keys: Iterable[TargetKey]) -> dict[TargetKey, str]:
         instance = hosts[key][0] if alike else key.instance
         names[key] = clean(instance if key.engine == "0" else f"{instance}/{key.engine}")
     return names
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cause:
+    """One thing that went wrong."""
+
+    family: str
+    incidents: tuple[Incident, ...]  # by start
+    cells: pl.DataFrame  # :data:`driftwatch.report.cells.CELL_SCHEMA`, what they cover
+
+
+def causes(material: Material) -> list[Cause]:
+    """Pages and tickets of the week by cause, in order of their first start.
+
+    What a pool's own page says is of its targets too, who were paged before or after it.
+    """
+    episodes = [one for one in of_week(material) if drifts(one)]
+    pooled = {(family_of(o), o.target.get("pool")) for o in episodes if "instance" not in o.target}
+    groups: dict[tuple[str | None, ...], list[Incident]] = {}
+    for one in episodes:
+        group: tuple[str | None, ...] = (family_of(one), one.target.get("pool"))
+        if group[0] != "traffic" and group not in pooled:
+            group += (one.target["instance"], one.target.get("engine", "0"))
+        groups.setdefault(group, []).append(one)
+    return [
+        Cause(str(group[0]), tuple(own), ground(material, own)) for group, own in groups.items()
+    ]

@@ -49,15 +49,6 @@ class Proposed:
 
 
 @dataclass(frozen=True, slots=True)
-class RuleSet:
-    """What was watched for."""
-
-    sha256: str  # of every rule and tree, in their order
-    rules: int  # how many are enabled
-    disabled: int
-
-
-@dataclass(frozen=True, slots=True)
 class Marked:
     """What somebody said of an incident's page."""
 
@@ -84,7 +75,6 @@ class Material:
     marks: Mapping[str, Marked] = field(default_factory=dict)  # incident's id → mark
     slos: Mapping[str, Slo] = field(default_factory=dict)  # pool → targets; only pools with one
     derived: frozenset[str] = frozenset()  # pools whose targets are twice their baseline's p95
-    rules: RuleSet = field(default_factory=lambda: RuleSet("", 0, 0))
     false_episodes_per_server_month: float = 0.25  # the noise budget
 
     @property

@@ -147,7 +147,7 @@ def below(document: Document) -> list[Section]:
     """Every section that has something to say; none in a quiet week."""
     if document["quiet"]:
         return []
-    makers = (_decisions, _week, _drift, _incidents, _notices, of_pools, _rules)
+    makers = (_decisions, _week, _drift, _incidents, _notices, of_pools)
     return [section for make in makers for section in make(document)]
 
 
@@ -209,11 +209,9 @@ def _incidents(document: Document) -> Iterator[Section]:
     }
     rows, placed = [], set()
     for cause in document["drift"]:
-        followed = set(cause.get("consequences", ()))
         for number, id_ in enumerate(cause["incidents"]):
             first = f"{cause['subject']}: {cause['figure']}" if number == 0 else "same"
-            text = "its backlog" if id_ in followed else first
-            rows.append({**by_id[id_], "cause": text})
+            rows.append({**by_id[id_], "cause": first})
             placed.add(id_)
     others = [one for one in document["incidents"] if one["id"] not in placed]
     rows += [{**one, "cause": "no drift"} for one in others if one["severity"] != "notice"]
@@ -259,9 +257,3 @@ def _week(document: Document) -> Iterator[Section]:
             "hours of it."
         )
         yield Section("week", "The week", notes=(note,))
-
-
-def _rules(document: Document) -> Iterator[Section]:
-    rules = document["rules"]
-    text = f"{rules['enabled']} rules enabled, {rules['disabled']} off; sha256 {rules['sha256']}."
-    yield Section("rules", "Rules", notes=(text,))

@@ -12,9 +12,9 @@ from datetime import datetime, timedelta
 from itertools import zip_longest
 from typing import Any
 
+from driftwatch.notify.layout import wrap
 from driftwatch.notify.numbers import figure, percent
-from driftwatch.report.drift import cost_text
-from driftwatch.report.outcomes import effect_name
+from driftwatch.report.drift import cost_text, effect_name
 from driftwatch.report.tallies import VERDICTS
 
 WIDTH = 80
@@ -178,13 +178,7 @@ def tenths(ratio: float) -> str:
 
 def labelled(label: str, text: str) -> list[str]:
     """A label in its column and the text beside it, wrapped under itself."""
-    return textwrap.wrap(
-        text,
-        WIDTH,
-        initial_indent=label.ljust(LABEL),
-        subsequent_indent=" " * LABEL,
-        break_on_hyphens=False,
-    )
+    return wrap(f"{label:<{LABEL}}{text}", WIDTH, " " * LABEL)
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:

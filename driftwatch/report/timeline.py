@@ -16,9 +16,9 @@ import polars as pl
 from driftwatch.model import TargetKey
 from driftwatch.notify.numbers import clean, utc_text
 from driftwatch.report.cells import CELL_LENGTH
+from driftwatch.report.drift import done_text
 from driftwatch.report.incidents import drifts, namer, of_week, short_names, targets_of
 from driftwatch.report.material import Material
-from driftwatch.report.outcomes import done_text
 
 STEP = timedelta(minutes=30)
 # so many pools are drawn: those with pages and tickets, then the busiest

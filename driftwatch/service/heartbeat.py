@@ -23,7 +23,7 @@ from driftwatch.errors import ConfigError, DeliveryError
 from driftwatch.receivers.http import JSON, post
 from driftwatch.service.batches import unwatched
 from driftwatch.service.source_threads import Gathered
-from driftwatch.settings.heartbeat import HeartbeatSettings
+from driftwatch.settings.service import HeartbeatSettings
 from driftwatch.store.store import Store
 
 ALERT = "DriftwatchWatchdog"

@@ -15,7 +15,7 @@ from driftwatch.model import Incident, Transition
 from driftwatch.notify.follow_up import payload_of
 from driftwatch.pipeline.plan import Plan
 from driftwatch.receivers.registry import Receiver, without_ignored
-from driftwatch.settings.receivers.taken_events import BY_LABELS
+from driftwatch.settings.receivers import BY_LABELS
 from driftwatch.store.database import repeated_after_conflict
 from driftwatch.store.store import Store, TickRecord
 

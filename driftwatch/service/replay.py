@@ -360,7 +360,7 @@ def of_plan(plan: Plan) -> dict[str, Any]:
     """What of a plan stored rows depend on, as JSON; no secret is in it."""
     names = (field.name for field in dataclasses.fields(plan))
     settings = {name: _plain(getattr(plan, name)) for name in names if name not in _NOT_STORED}
-    return {**settings, "rules": rules_of(plan).sha256, "inputs": list(plan.inputs)}
+    return {**settings, "rules": rules_of(plan), "inputs": list(plan.inputs)}
 
 
 def _plain(value: Any) -> Any:

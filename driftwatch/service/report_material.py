@@ -31,14 +31,13 @@ from driftwatch.report.material import (
     Material,
     Proposed,
     Reference,
-    RuleSet,
 )
 from driftwatch.report.tallies import TRACK_WEEKS
 from driftwatch.report.timeline import drawn_pools
 from driftwatch.report.week import Week, last_whole, week_named
 from driftwatch.rulebook.rules import Rule
 from driftwatch.settings import Settings
-from driftwatch.settings.receivers.taken_events import takes
+from driftwatch.settings.receivers import takes
 from driftwatch.store.baselines import PROPOSALS
 from driftwatch.store.incidents import USEFUL
 from driftwatch.store.minute_columns import STORED_SCHEMA
@@ -129,7 +128,6 @@ def gather(store: Store, plan: Plan, week: Week, *, until: datetime | None = Non
         marks=_marks(store, incidents),
         slos=slos,
         derived=frozenset(derived),
-        rules=rules_of(plan),
         false_episodes_per_server_month=plan.detection.false_episodes_per_server_month,
     )
     return replace(material, baseline_cells=_baseline_cells(store, material))
@@ -264,8 +262,8 @@ def _deciding(rule: Rule) -> dict[str, Any]:
     }
 
 
-def rules_of(plan: Plan) -> RuleSet:
-    """What was watched for, as a hash of every rule and tree: texts, never files' names."""
+def rules_of(plan: Plan) -> str:
+    """What is watched for, as a hash of every rule and tree: texts, never files' names."""
     rules = [
         {
             "id": rule.id,
@@ -288,9 +286,7 @@ def rules_of(plan: Plan) -> RuleSet:
         for name, t in plan.trees.items()
     }
     content: dict[str, Any] = {"rules": rules, "trees": trees}
-    digest = hashlib.sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()
-    enabled = len(plan.enabled)
-    return RuleSet(digest, enabled, len(plan.rules) - enabled)
+    return hashlib.sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")

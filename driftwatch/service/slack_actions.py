@@ -34,7 +34,7 @@ from driftwatch.receivers.registry import Receiver
 from driftwatch.receivers.slack import SlackApi, app_of
 from driftwatch.receivers.slack_blocks import ACKNOWLEDGE, NOT_USEFUL, SILENCE, USEFUL, harmless
 from driftwatch.service.own_metrics import OwnMetrics
-from driftwatch.settings.receivers.slack import SlackReceiver
+from driftwatch.settings.receivers import SlackReceiver
 from driftwatch.store.store import Store
 
 LONGEST_DELAY_SECONDS = 60.0

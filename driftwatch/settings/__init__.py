@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from driftwatch.settings.file import ENVIRONMENT, Settings, load_settings
 from driftwatch.settings.pools import PoolSettings, ServingSettings
-from driftwatch.settings.receivers.receiver import ReceiverSettings
+from driftwatch.settings.receivers import ReceiverSettings
 from driftwatch.settings.sources import (
     DcgmSource,
     NvmlSource,

@@ -20,13 +20,11 @@ from pydantic import (
 
 from driftwatch.database_place import Place, SqliteFile, place_of
 from driftwatch.errors import ConfigError, Problem, StoreError
-from driftwatch.settings.heartbeat import HeartbeatSettings
 from driftwatch.settings.pools import DetectionSettings, PoolSettings
 from driftwatch.settings.problems import checked_receivers, without_secrets
-from driftwatch.settings.receivers.receiver import ReceiverSettings
-from driftwatch.settings.receivers.taken_events import takes
-from driftwatch.settings.report import ReportSettings
+from driftwatch.settings.receivers import ReceiverSettings, takes
 from driftwatch.settings.rules import RuleSettings, with_rule_files
+from driftwatch.settings.service import HeartbeatSettings, ReportSettings
 from driftwatch.settings.sources import SourceSettings
 from driftwatch.settings.values import File, Seconds, Url, below
 from driftwatch.settings.web import Listen, WebSettings, listen_address

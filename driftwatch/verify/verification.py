@@ -1,4 +1,4 @@
-"""What changed on a server, the verdict on it as a document, and how far forecasts missed."""
+"""What changed on a server, and the verdict on it as a document; how far forecasts missed."""
 
 from __future__ import annotations
 

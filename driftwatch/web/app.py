@@ -42,11 +42,11 @@ from driftwatch.web.database import WebDatabase
 from driftwatch.web.drawing import html_of, style_sheet
 from driftwatch.web.fleet import FleetMinutes
 from driftwatch.web.page import Form, Link, NotFound, Page, Query, View, Visit
-from driftwatch.web.pages import fleet, incident, incident_forms, incidents, pool, report, target
+from driftwatch.web.pages import fleet, incident_forms, incidents, pool, report, target
 
 PAGES: tuple[Page, ...] = (
-    *(fleet.PAGE, incidents.PAGE, report.LIST, report.PAGE),
-    *(incident.PAGE, pool.PAGE, target.PAGE),
+    *(fleet.PAGE, incidents.LIST, report.LIST, report.PAGE),
+    *(incidents.PAGE, pool.PAGE, target.PAGE),
 )
 FORMS: tuple[Form, ...] = incident_forms.FORMS
 API, FIRST_PAGE, SIGN_IN = "/api/v1", "/fleet", "/sign-in"

@@ -39,7 +39,7 @@ SUMMARY = (
 )
 # Of these one minute says more than an incident that is milder.
 _MILD = ("ticket", "pending", "notice")
-_STALE = "driftwatch run wrote no minute in the last 5 min"
+STALE = "driftwatch run wrote no minute in the last 5 min"
 _SILENT = "nothing scraped in the last 10 min"
 
 
@@ -53,14 +53,6 @@ class Entry(NamedTuple):
     why: str | None  # why its state is unknown, None = it is not
     row: Mapping[str, Any]  # :data:`SUMMARY` of its newest minute
     at: int  # its place among the targets
-
-
-class TargetState(NamedTuple):
-    """One target's state."""
-
-    state: str
-    incident: Incident | None  # what it is in the hands of, None = it has none
-    reason: str | None  # why it is unknown, None = it is not
 
 
 def incident_state(incident: Incident) -> str:
@@ -91,14 +83,6 @@ def worst_incidents(
     return worst
 
 
-def concerning(incidents: Iterable[Incident], key: TargetKey) -> set[str]:
-    """Ids of those that are about a target: its own, and those of its pool that name it."""
-    every, alone = list(incidents), {key.text: key}
-    mine = [one for one in every if key in _concerned(one, alone)]
-    speaking = {one.part_of for one in mine} - {None}
-    return {one.id for one in mine} | {one.id for one in every if one.key in speaking}
-
-
 def _order(incident: Incident) -> tuple[int, str, str]:
     return RANK[incident_state(incident)], incident.started_at.isoformat(), incident.id
 
@@ -114,18 +98,18 @@ def _concerned(incident: Incident, by_text: Mapping[str, TargetKey]) -> Iterator
 
 def target_state(
     row: Mapping[str, Any], incident: Incident | None, *, is_stale: bool
-) -> TargetState:
-    """The state of one target; ``row``: of :attr:`driftwatch.web.fleet.Fleet.rows`.
+) -> tuple[str, Incident | None, str | None]:
+    """The state of one target, the incident in whose hands it is, and why it is unknown.
 
-    ``is_stale``: its minute is old: what it says is not so now.
+    ``row``: of :attr:`Fleet.rows`; ``is_stale``: its minute is old: what it says is not so now.
     """
-    of_minute, reason = ("no data", _STALE) if is_stale else _of_minute(row)
+    of_minute, reason = ("no data", STALE) if is_stale else _of_minute(row)
     if incident is None:
-        return TargetState(of_minute, None, reason)
+        return of_minute, None, reason
     of_incident = incident_state(incident)
     if of_incident in _MILD and RANK[of_minute] < RANK[of_incident]:
-        return TargetState(of_minute, incident, reason)
-    return TargetState(of_incident, incident, None)
+        return of_minute, incident, reason
+    return of_incident, incident, None
 
 
 def _of_minute(row: Mapping[str, Any]) -> tuple[str, str | None]:
@@ -203,21 +187,13 @@ class Fleet:
     @cached_property
     def entries(self) -> Sequence[Entry]:
         """Every target by its newest minute alone, as if there were no incident."""
-        return self._entries(is_stale=False)
-
-    @cached_property
-    def stale_entries(self) -> Sequence[Entry]:
-        """The same once that minute is old."""
-        return self._entries(is_stale=True)
-
-    def _entries(self, *, is_stale: bool) -> Sequence[Entry]:
         columns = [name for name in SUMMARY if name in self.rows.columns]
         rows: Iterable[dict[str, Any]] = [dict.fromkeys(SUMMARY)] * len(self.targets)
         if columns:
             rows = self.rows.select(columns).iter_rows(named=True)
         entries = []
         for at, ((key, target), row) in enumerate(zip(self.targets.items(), rows, strict=True)):
-            state, _, why = target_state(row, None, is_stale=is_stale)
+            state, _, why = target_state(row, None, is_stale=False)
             entries.append(Entry(key, target, state, None, why, row, at))
         return entries
 

@@ -172,7 +172,7 @@ def test_a_baseline_is_proposed_and_pinned_from_a_past(
     assert offer["id"] is not None
     db = str(tmp_path / "d.db")
     assert call("db", "upgrade", "--db", db).exit_code == 0
-    window = ("--from", offer["from"], "--to", offer["to"])
+    window = ("--from", offer["since"], "--to", offer["until"])
     result = call(
         *("baseline", "pin", "host:8000", *window, *api, "--db", db),
         *("--anyway", "--why", "a test", "--json"),

@@ -161,8 +161,8 @@ def test_a_request_log_alone_says_what_is_missing(run: Run, shared_data: Path) -
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--slo", "ttft=1"), "ttft: 1 is not a duration"),
-        (("--slo", "ttft=1s,share=1"), "share is above 0 and below 1"),
+        (("--slo", "ttft=1"), "'ttft=1': 1 is not a duration"),
+        (("--slo", "ttft=1s,share=1"), "'share=1' is out of range"),
         (("--window", "10s"), "--window 10s holds no whole minute"),
     ],
 )

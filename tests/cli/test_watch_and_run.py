@@ -137,3 +137,10 @@ def test_a_full_disk_is_an_error_without_a_traceback(
     code, _, err = run("demo")
     assert code == 2
     assert err == "error: /x/scrapes.parquet: No space left on device\n"
+
+
+def test_a_queue_of_its_own_needs_a_database_that_several_processes_write_to(run: Run) -> None:
+    Path("driftwatch.yaml").write_text("sources: [{pages: [http://h:8000/metrics]}]\n")
+    code, _, error = run("run", "--queue", "ticks")
+    assert code == 2
+    assert "--queue needs PostgreSQL, and the database is" in error

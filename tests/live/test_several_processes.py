@@ -84,7 +84,7 @@ def _incidents(folder: Path, database: str) -> list[dict[str, Any]]:
 def test_after_kill_9_the_other_goes_on_with_every_batch(
     folder: Path, database: str, webhook: WebhookServer
 ) -> None:
-    with Process(folder, "a", database) as a, Process(folder, "b", database, verb="worker") as b:
+    with Process(folder, "a", database) as a, Process(folder, "b", database) as b:
         until(lambda: webhook.accepted, 120, a, b)
         until(lambda: a.ticks and b.ticks, 60, a, b)
         (before,) = _incidents(folder, database)

@@ -14,7 +14,7 @@ from receiver_cases import message, refused
 
 from driftwatch.errors import ConfigError
 from driftwatch.receivers.apprise import BODY_LIMIT, AppriseSender, harmless, job_of, sender_of
-from driftwatch.settings.receivers.apprise import AppriseReceiver
+from driftwatch.settings.receivers import AppriseReceiver
 
 
 @pytest.fixture

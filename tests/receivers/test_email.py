@@ -31,7 +31,7 @@ from receiver_cases import (
 from driftwatch.receivers.email import EmailSender, Relay, mail_of
 from driftwatch.receivers.letter import letter_of
 from driftwatch.receivers.sender import Message
-from driftwatch.settings.receivers.email import EmailReceiver
+from driftwatch.settings.receivers import EmailReceiver
 
 AT = datetime(2026, 11, 18, 2, 56, tzinfo=UTC)
 TO = ("ana@example.org", "ben@example.org")

@@ -15,7 +15,7 @@ from receiver_cases import acknowledged, message, refused, repeat, unacknowledge
 from driftwatch.errors import ConfigError
 from driftwatch.notify.page_values import public
 from driftwatch.receivers.pagerduty import BODY_LIMIT, PagerdutySender, dedup_key, sender_of
-from driftwatch.settings.receivers.pagerduty import PagerdutyReceiver
+from driftwatch.settings.receivers import PagerdutyReceiver
 
 KEY = 'BatchLimitBinding{engine="0",instance="host:8000"}/3f9c1a7be204'
 

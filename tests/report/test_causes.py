@@ -6,7 +6,6 @@ import re
 from datetime import timedelta
 from typing import Any
 
-import pytest
 from report_cases import WEEK, cell, cells, incident, page
 
 from driftwatch.model import Slo
@@ -46,62 +45,24 @@ def hang(**values: Any) -> Any:
 HUNG = [
     at(10 * n, stuck_seconds=600.0, lost_seconds=600.0, lost_gpu_seconds=600.0) for n in range(1, 7)
 ]
-# 20 minutes in which what had piled up is computed, and then nobody waits
-BACKLOG = [
-    at(70, queued_seconds=300.0, ttft_over_low=80.0, ttft_over_high=80.0),
-    at(80, queued_seconds=600.0, ttft_over_low=40.0, ttft_over_high=40.0),
-    at(90),
-    at(100, queued_seconds=600.0, ttft_over_low=7.0, ttft_over_high=7.0),
-]
 
 
-def backlog(**values: Any) -> Any:
+def test_what_waits_after_a_hang_is_a_row_of_its_own() -> None:
     ratio = {"prompt_tokens_mean_ratio": {"value": 1.6, "unit": "1"}}
     began = ENDED + timedelta(minutes=3)
-    return incident(
-        **{
-            "key": "backlog",
-            "started_at": began,
-            "firing_at": began,
-            "last_true_at": began + timedelta(minutes=9),
-            "resolved_at": began + timedelta(minutes=9),
-            "page": page(evidence=ratio),
-            **values,
-        }
+    times = dict.fromkeys(("last_true_at", "resolved_at"), began + timedelta(minutes=9))
+    waits = incident(
+        key="backlog", started_at=began, firing_at=began, page=page(evidence=ratio), **times
     )
-
-
-@pytest.mark.parametrize("target", [incident().target, {"pool": "p"}])
-def test_the_backlog_of_a_hang_belongs_to_the_hang(target: Any) -> None:
-    document = week_document(
-        material(cells=cells(*HUNG, *BACKLOG), incidents=[hang(), backlog(target=target)])
-    )
-    (row,) = document["drift"]
-    assert (row["subject"], row["family"]) == ("s0:8000", "stuck")
-    assert row["figure"] == "no token for 60 min"
-    # what was late because of the hang, and nothing after the queue was empty
-    assert row["cost"]["requests_over_target_low"] == 120.0
-    assert row["consequences"] == [backlog().id]
-    text = as_html(document)
-    assert "1.00 GPU-hours lost, 120 requests missed" in text
-    assert "its backlog" in text
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        # it had begun before the hang
-        backlog(started_at=BEGAN - timedelta(hours=1), firing_at=BEGAN - timedelta(hours=1)),
-        # nobody waited any more
-        backlog(started_at=ENDED + timedelta(minutes=40), firing_at=ENDED + timedelta(minutes=40)),
-        # requests waited on a server that did not hang
-        backlog(target={"pool": "p", "instance": "s1:8000", "engine": "0"}),
-    ],
-    ids=["before", "after", "elsewhere"],
-)
-def test_what_a_hang_does_not_explain_stays_a_row_of_its_own(other: Any) -> None:
-    document = week_document(material(cells=cells(*HUNG, *BACKLOG), incidents=[hang(), other]))
-    assert {row["family"] for row in document["drift"]} == {"stuck", "traffic"}
+    late = [at(70, queued_seconds=300.0, ttft_over_low=80.0, ttft_over_high=80.0), at(90)]
+    document = week_document(material(cells=cells(*HUNG, *late), incidents=[hang(), waits]))
+    assert {row["family"]: row["incidents"] for row in document["drift"]} == {
+        "stuck": [hang().id],
+        "traffic": [waits.id],
+    }
+    stuck = next(row for row in document["drift"] if row["family"] == "stuck")
+    assert stuck["figure"] == "no token for 60 min"
+    assert "1.00 GPU-hours lost" in as_html(document)
 
 
 def test_a_restart_within_an_hour_is_what_was_done() -> None:

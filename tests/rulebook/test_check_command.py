@@ -125,15 +125,17 @@ def test_json(tmp_path: Path) -> None:
     result = check("--json", write(tmp_path, "r.yaml", RULE.replace("scrapes", "scrape")))
     found = json.loads(result.output)
     assert result.return_value == 1
-    assert [found[key] for key in ("schema_version", "ok", "files", "rules")] == [1, False, 1, 1]
-    assert found["problems"][0] | {"path": None} == {
+    assert [found[key] for key in ("schema_version", "ok", "files", "rules")] == [2, False, 1, 1]
+    assert found["problems"][0] | {"path": None, "source_line": None} == {
         "path": None,
         "line": 4,
         "column": 26,
         "severity": "error",
         "code": "unknown-column",
         "message": "scrape",
-        "help": "did you mean scrapes?",
+        "help_text": "did you mean scrapes?",
+        "length": 6,
+        "source_line": None,
         "docs": "docs/sre/checks.md#unknown-column",
     }
     clean = json.loads(check("--json").stdout)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel, SecretStr
 
 from driftwatch.settings import Settings
-from driftwatch.settings.receivers.email import Host
+from driftwatch.settings.receivers import Host
 from driftwatch.settings.values import File, SecretUrl, Url
 
 Leaf = tuple[str, str]  # dotted path, and what it is: secret, file, url or host

@@ -23,7 +23,7 @@ from driftwatch.model import Incident, Target, TargetKey, Transition
 from driftwatch.pipeline.incidents import incident_key
 from driftwatch.service.heartbeat import Ping, targets_of
 from driftwatch.service.run import Service
-from driftwatch.settings.heartbeat import HeartbeatSettings
+from driftwatch.settings.service import HeartbeatSettings
 from driftwatch.store.store import Store, TickRecord
 from tests.outbox import due_deliveries, mark_failed, mark_sent
 

@@ -6,7 +6,7 @@ from conftest import Recorded
 from web_cases import browser, view_of
 
 from driftwatch.web.app import Web
-from driftwatch.web.paths import near, pool_path
+from driftwatch.web.page import near, pool_path
 
 
 def test_a_pool_has_the_answer_of_its_worst_incident(web: Web, firing: Recorded) -> None:

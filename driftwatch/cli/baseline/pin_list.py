@@ -15,7 +15,7 @@ from driftwatch.cli.history_options import history_options, json_option
 from driftwatch.cli.output import print_json, print_table, print_wrapped
 from driftwatch.cli.proposal_notice import span_text
 from driftwatch.errors import NoVerdict
-from driftwatch.notify.numbers import duration, utc_text
+from driftwatch.notify.numbers import duration
 
 if TYPE_CHECKING:
     from driftwatch.baselines.candidates import Material, Waiting
@@ -39,7 +39,7 @@ def list_command(name: str | None, as_json: bool, history: History) -> None:
     (no id); tabs between them.
     """
     from driftwatch.baselines.candidates import waiting_for, without_baseline
-    from driftwatch.baselines.documents import notes_on
+    from driftwatch.baselines.documents import document_of, notes_on
 
     if name is not None:
         _show(pin_named(pins_in_force(history), name), as_json)
@@ -59,7 +59,7 @@ def list_command(name: str | None, as_json: bool, history: History) -> None:
     if as_json:
         document = {
             "schema_version": 1,
-            "pins": [_pin_data(pin, notes) for pin in pins.every],
+            "pins": [document_of(pin) | {"note": notes.get(pin.id)} for pin in pins.every],
             "arming": [
                 {
                     **one.target.key._asdict(),
@@ -102,28 +102,10 @@ def _state(pin: Baseline, notes: Mapping[str, str]) -> str:
     return f"{armed}; {notes[pin.id]}" if pin.id in notes else armed
 
 
-def _pin_data(pin: Baseline, notes: Mapping[str, str]) -> dict[str, object]:
-    return {
-        "id": pin.id,
-        "scope": pin.scope,
-        "instance": pin.instance,
-        "engine": pin.engine,
-        "pool": pin.pool,
-        "from": utc_text(pin.since),
-        "to": utc_text(pin.until),
-        "accepted_by": pin.accepted_by,
-        "accepted_at": utc_text(pin.accepted_at),
-        "why": pin.why,
-        "is_armed": pin.model is not None,
-        "arming": pin.arming,
-        "note": notes.get(pin.id),
-    }
-
-
 def _show(pin: Baseline, as_json: bool) -> None:
-    from driftwatch.baselines.documents import document_of
-
     if as_json:
+        from driftwatch.baselines.documents import document_of
+
         print_json({"schema_version": 1, "pin": document_of(pin)})
         return
     for label, text in (*_window(pin), *_load_model(pin), *_lengths(pin)):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,7 +13,7 @@ from driftwatch.cli.baseline.place import material_of
 from driftwatch.cli.history import History
 from driftwatch.cli.history_options import history_options, json_option, repeat_options
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_NO_VERDICT
-from driftwatch.cli.output import print_json, print_table, print_wrapped
+from driftwatch.cli.output import print_json, print_wrapped
 from driftwatch.cli.proposal_notice import YOUNG, span_text
 from driftwatch.errors import UsageError
 from driftwatch.notify.numbers import duration, utc_text
@@ -49,7 +49,7 @@ def command(name: str | None, as_json: bool, history: History) -> int:
     if history.is_stored:
         with history.store() as store:
             records = [
-                {"id": d["id"], "name": d["name"], "since": d["from"], "until": d["to"]}
+                {name: d[name] for name in ("id", "name", "since", "until")}
                 # pin takes it with --anyway alone
                 | ({"lacking": d["arming"]} if d["arming"] else {})
                 for d in documents
@@ -58,71 +58,46 @@ def command(name: str | None, as_json: bool, history: History) -> int:
             store.remember({PROPOSALS: orjson.dumps(records)})
     if as_json:
         print_json({"schema_version": 1, "proposals": documents})
-    elif sys.stdout.isatty():
+    else:
         for one, document in zip(offers, documents, strict=True):
             _print(one, document, _accepted_by(document, history))
-    else:
-        print_table((), [_row(document) for document in documents])
     fit = any(one.proposal is not None and one.lacking is None for one in offers)
     return EXIT_ANSWERED if fit else EXIT_NO_VERDICT
 
 
 def as_data(one: Offer) -> dict[str, Any]:
-    """An offer as JSON values; unknown is null."""
+    """An offer as it is; unknown is null."""
     from driftwatch.baselines.candidates import proposal_text
     from driftwatch.detect.proposals import LONG_ENOUGH
     from driftwatch.pipeline.explain import Window
 
-    proposal = one.proposal
-    document: dict[str, Any] = {
-        "scope": one.subject.scope,
-        "name": one.subject.name,
-        "id": None,
-        "left_out": [
-            {
-                "reason": part.why,
-                "from": utc_text(part.since),
-                "to": utc_text(part.until),
-                "minutes": part.minutes,
-            }
-            for part in one.left_out
-        ],
-    }
+    proposal, subject = one.proposal, one.subject
+    document = {"scope": subject.scope, "name": subject.name, "arming": one.lacking}
+    left_out = {"left_out": [asdict(part) for part in one.left_out]}
     if proposal is None:
-        return {**document, "reason": _UNFIT}
+        return {**document, **left_out, "id": None, "reason": _UNFIT}
     return {
         **document,
-        "id": one.subject.id_of(Window(proposal.since, proposal.until)),
-        "from": utc_text(proposal.since),
-        "to": utc_text(proposal.until),
-        "length_seconds": proposal.length.total_seconds(),
+        **asdict(proposal),
+        **left_out,
+        "id": subject.id_of(Window(proposal.since, proposal.until)),
         "is_long_enough": proposal.length >= LONG_ENOUGH,
         "why": proposal_text(proposal),
-        "seen_ratio": proposal.seen_ratio,
-        "finished_requests": proposal.finished_requests,
-        "slo_kept_ratio": proposal.slo_kept_ratio,
-        "arming": one.lacking,
     }
 
 
 def _accepted_by(document: Mapping[str, Any], history: History) -> str:
     """The command that accepts an offer; of minutes that no database keeps with their options."""
     pin = "driftwatch baseline pin"
+    if document["id"] is None:
+        return ""
     if history.is_stored:
         return f"{pin} {document['id']}"
-    window = document.get("from"), document.get("to")
+    window = utc_text(document["since"]), utc_text(document["until"])
     if history.recordings:
         return f"--baseline {window[0]}..{window[1]} of replay, explain and recommend takes it"
     options = repeat_options(without=("since", "until"))
     return f"{pin} {document['name']} --from {window[0]} --to {window[1]}{options}"
-
-
-def _row(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """id, target or pool, from, to, hours, why, what a load model lacks."""
-    if document["id"] is None:
-        return ("", document["name"], "", "", "", document["reason"], "")
-    window = (document["from"], document["to"], f"{document['length_seconds'] / 3600:.3g}")
-    return (document["id"], document["name"], *window, document["why"], document["arming"] or "")
 
 
 def _print(one: Offer, document: Mapping[str, Any], accepted_by: str) -> None:

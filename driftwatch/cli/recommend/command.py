@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +13,7 @@ from driftwatch.cli.history import History
 from driftwatch.cli.history_options import repeat_options
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_NO_VERDICT
 from driftwatch.cli.recommend.options import parse_what_ifs, recommend_options
-from driftwatch.errors import StoreError, UsageError
+from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
     from driftwatch.cli.recommend.text import AdviceContext
@@ -52,12 +50,18 @@ def command(
     nothing is to be changed; 4: no advice, and the output names the check that failed and what
     would settle it.
     """
+    from driftwatch.cli.target_window import target_window
+    from driftwatch.clock import SystemClock
     from driftwatch.pipeline.explain import DEFAULT_TREE
     from driftwatch.recommend.advise import advise
     from driftwatch.simulate.hardware import with_hardware
 
-    values = parse_what_ifs(what_if)
-    with _target_window(target, length, history, with_log=rest["log"] is not None) as scope:
+    values, today = parse_what_ifs(what_if), SystemClock().now().date()
+    if length is not None and length < _SHORTEST:
+        raise UsageError(
+            f"--window {length.total_seconds():g}s holds no whole minute", help_text="--window 10m"
+        )
+    with target_window(target, history, _EVIDENCE, today=today, until_last=True) as scope:
         evaluated = scope.evaluated(length or _LONGEST, DEFAULT_TREE, finding_needed=False)
         question = _question(evaluated, history.plan, length, values, rest)
     advice = advise(question, hardware=with_hardware(hardware))
@@ -67,31 +71,6 @@ def command(
         _print(advice, scope)
     refused = advice.recommendation.action == "insufficient"
     click.get_current_context().exit(EXIT_NO_VERDICT if refused else EXIT_ANSWERED)
-
-
-@contextmanager
-def _target_window(
-    target: str | None, length: timedelta | None, history: History, *, with_log: bool
-) -> Iterator[TargetWindow]:
-    from driftwatch.cli.target_window import target_window
-    from driftwatch.clock import SystemClock
-
-    if length is not None and length < _SHORTEST:
-        raise UsageError(
-            f"--window {length.total_seconds():g}s holds no whole minute", help_text="--window 10m"
-        )
-    try:
-        today = SystemClock().now().date()
-        with target_window(target, history, _EVIDENCE, today=today, until_last=True) as scope:
-            yield scope
-    except StoreError as error:
-        if not with_log:
-            raise
-        raise UsageError(
-            "--requests tells when requests came; what the server did stands in its metrics, "
-            f"and {error.message}",
-            help_text="give its metrics as well: --recording PATH, --prometheus URL, or --db",
-        ) from error
 
 
 def _question(

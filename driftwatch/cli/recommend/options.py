@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,6 +19,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 _LARGEST = 10_000_000  # of a knob: more is a typing error
 _SLO_EXAMPLE = "--slo ttft=1s,tpot=50ms,share=0.95"
+_ABOVE = {"share": 1.0, "ttft": 3600.001, "tpot": 3600.001}  # no target is that large
 
 
 class SloText(click.ParamType[Slo]):
@@ -33,43 +33,28 @@ class SloText(click.ParamType[Slo]):
             return value
         targets: dict[str, float] = {}
         for part in str(value).split(","):
-            name, equals, amount = (piece.strip() for piece in part.partition("="))
-            if not equals or name not in ("ttft", "tpot", "share"):
-                self.fail(f"{part!r} is no target: write {_SLO_EXAMPLE}", param, ctx)
-            if name in targets:
-                self.fail(f"{name} is given twice", param, ctx)
-            targets[name] = self._number(name, amount, param, ctx)
+            name, _, amount = (piece.strip() for piece in part.partition("="))
+            try:
+                number = float(amount) if name == "share" else _seconds(amount)
+            except ValueError as error:
+                self.fail(f"{part!r}: {error}; write {_SLO_EXAMPLE}", param, ctx)
+            if name in targets or not 0 < number < _ABOVE.get(name, 0.0):
+                why = (
+                    "is given twice" if name in targets else "is none, or none up to 1h or below 1"
+                )
+                self.fail(f"{part!r} {why}: write {_SLO_EXAMPLE}", param, ctx)
+            targets[name] = number
         if not {"ttft", "tpot"} & set(targets):
             self.fail(f"neither ttft nor tpot: write {_SLO_EXAMPLE}", param, ctx)
         return Slo(targets.get("ttft"), targets.get("tpot"), targets.get("share", Slo().share))
 
-    def _number(
-        self, name: str, amount: str, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        if name == "share":
-            try:
-                share = float(amount)
-            except ValueError:
-                share = math.nan
-            if not 0 < share < 1:
-                self.fail(f"share is above 0 and below 1, not {amount!r}", param, ctx)
-            return share
-        try:
-            seconds = _seconds(amount)
-        except ValueError as error:
-            self.fail(f"{name}: {error}", param, ctx)
-        if not 0 < seconds <= 3600:
-            self.fail(f"{name} is above 0 and at most 1h, not {amount!r}", param, ctx)
-        return seconds
-
 
 def _seconds(text: str) -> float:
     """``50ms``, ``1s``, ``1m30s``; ``0.25s`` too, as people write targets with fractions."""
-    number, unit = text.removesuffix("ms"), "ms"
-    if number == text:
-        number, unit = text.removesuffix("s"), "s"
-    if number != text and number.replace(".", "", 1).isdecimal() and "." in number:
-        return float(number) * (0.001 if unit == "ms" else 1.0)
+    for unit, length in (("ms", 0.001), ("s", 1.0)):
+        number = text.removesuffix(unit)
+        if "." in number and number.replace(".", "", 1).isdecimal():
+            return float(number) * length
     return parse_duration(text)
 
 

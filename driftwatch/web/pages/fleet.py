@@ -13,8 +13,10 @@ from driftwatch.errors import UsageError
 from driftwatch.model import Incident
 from driftwatch.notify.numbers import clean, cut
 from driftwatch.pipeline.unknown_reasons import reasons
+from driftwatch.web.answers import first_lines_of, untaken
 from driftwatch.web.fleet import (
     RANK,
+    STALE,
     STATES,
     UNKNOWN,
     Entry,
@@ -22,9 +24,7 @@ from driftwatch.web.fleet import (
     target_state,
     worst_incidents,
 )
-from driftwatch.web.open_answers import first_lines_of, untaken
-from driftwatch.web.page import Page, Paged, View, Visit, address, part_of
-from driftwatch.web.paths import pool_path, target_path
+from driftwatch.web.page import Page, Paged, View, Visit, address, part_of, pool_path, target_path
 
 PATH = "/fleet"
 _REASONS, _REASON = 5, 160
@@ -90,7 +90,9 @@ def _by_reason(whys: Counter[str]) -> list[dict[str, Any]]:
 def entries_of(fleet: Fleet, incidents: Iterable[Incident], now: datetime) -> list[Entry]:
     """Every target with its state, in order; ``incidents``: the open ones."""
     is_stale = fleet.end is not None and fleet.is_stale(now)
-    entries = list(fleet.stale_entries if is_stale else fleet.entries)
+    entries = list(fleet.entries)
+    if is_stale:
+        entries = [one._replace(state="no data", why=STALE) for one in entries]
     for key, incident in worst_incidents(incidents, fleet.by_text).items():
         if (at := fleet.places.get(key)) is not None:
             state, of_state, why = target_state(entries[at].row, incident, is_stale=is_stale)

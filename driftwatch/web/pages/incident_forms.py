@@ -15,7 +15,7 @@ from driftwatch.incidents.silence import silencing
 from driftwatch.notify.numbers import clean
 from driftwatch.store.incidents import LONGEST_BECAUSE
 from driftwatch.web.page import Form, Query, Visit
-from driftwatch.web.pages.incident import PATH, incident_named, incident_path
+from driftwatch.web.pages.incidents import PATH, incident_named, incident_path
 
 Comment = Annotated[str, Field(max_length=LONGEST_BECAUSE)]
 _AGAIN_SECONDS = 60  # the same words of one person within a minute are one form, sent twice

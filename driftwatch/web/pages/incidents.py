@@ -1,20 +1,250 @@
-"""The incidents: open ones first, filtered in the URL."""
+"""The incidents, open ones first, and one: its page as sent, who was told, who did what."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from driftwatch.model import Incident
+from driftwatch.errors import UsageError
+from driftwatch.incidents.silence import labels_of, matches, silencing
+from driftwatch.model import Incident, KnobMove, Step, TargetKey
 from driftwatch.notify.headline import opening
+from driftwatch.notify.layout import status_text
 from driftwatch.notify.numbers import clean, cut
+from driftwatch.notify.page import http_url
+from driftwatch.notify.page_values import reference_values
+from driftwatch.notify.path import path_rows
+from driftwatch.notify.phrases.limits import LIMIT_WORDS
+from driftwatch.receivers.letter import letter_of
+from driftwatch.receivers.sender import message_of
+from driftwatch.recommend.change_text import helm_values_diff, vllm_arguments
+from driftwatch.web.access import Person
 from driftwatch.web.database import Wanted
-from driftwatch.web.page import Page, Paged, View, Visit, sliced
-from driftwatch.web.pages.incident import incident_path, state_of, target_text
+from driftwatch.web.fleet import incident_state
+from driftwatch.web.page import Link, NotFound, Page, Paged, Query, View, Visit, sliced
 
-PATH = "/incidents"
+PATH = "/incidents/{incident_id}"
+_MOST_MEMBERS, _NEAR = 20, 5
+# of an incident; its page is drawn by its own fields
+_OWN = (
+    *("severity", "alert", "rule", "target", "started_at", "firing_at", "resolved_at"),
+    *("acknowledged_by", "acknowledged_at", "acknowledged_comment"),
+)
+
+
+class IncidentQuery(Query):
+    """What a form that was just sent came to."""
+
+    after: Literal["taken", "silenced", "marked", "noted", "before", ""] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a page."""
+
+    label: str
+    text: str
+
+
+def incident_path(incident_id: str) -> str:
+    """Where an incident's page is."""
+    return PATH.format(incident_id=incident_id)
+
+
+def load(visit: Visit) -> View:
+    """The incident, whose id may be its first digits.
+
+    Raises NotFound: there is none, or more than one.
+    """
+    store = visit.store
+    incident = incident_named(store, visit.path["incident_id"])
+    page: Mapping[str, Any] = incident.page or {}
+    summary, lines, commands = page_texts(incident)
+    diagnosis = page.get("diagnosis") or {}
+    path = path_steps(diagnosis, reference_values(page) if page.get("reference") else {})
+    headline = without_state(summary, page)
+    holding = list(_holding(visit, incident))
+    return View.of(
+        f"{state_of(incident)} {headline}",
+        **{name: getattr(incident, name) for name in _OWN},
+        incident_id=incident.id,
+        state=state_of(incident),
+        summary=summary,
+        headline=headline,
+        lines=lines,
+        commands=commands,
+        runbook=http_url((page.get("links") or {}).get("runbook")),
+        holding=holding,
+        part_of=_speaker(visit, incident),
+        members=_members(visit, incident),
+        path=path,
+        leaf=diagnosis.get("leaf"),
+        meaning=diagnosis.get("meaning"),
+        limits=[
+            {**one, "name": LIMIT_WORDS.get(one["name"], one["name"])}
+            for one in diagnosis.get("limits") or ()
+        ],
+        evidence=page.get("evidence"),
+        deliveries=[
+            {
+                "at": one.planned_at,
+                "event": one.event,
+                "receiver": one.receiver,
+                "reason": one.reason + (f" ({one.number})" if one.number else ""),
+                "status": one.status,
+                "status_text": status_text(one, visit.now.date()),
+            }
+            for one in store.deliveries(incident.id)
+        ],
+        actions=store.actions(incident.id),
+        mark=store.marks([incident.id]).get(incident.id),
+        verification=_verification(page, visit),
+        change=_change(page),
+        silencing=" ".join(matcher.text for matcher in silencing(incident)),
+        may_acknowledge=incident.state == "firing",
+        news=_news(visit.query.after, incident, visit.person, is_held=bool(holding)),
+    )
+
+
+def incident_named(store: Any, id_prefix: str) -> Incident:
+    """The incident whose id begins so.
+
+    Raises NotFound: none does, or more than one, with those of a name like it.
+    """
+    try:
+        incident: Incident = store.incident(id_prefix)
+        return incident
+    except UsageError as error:
+        raise NotFound(error.message, _near(store, id_prefix)) from None
+
+
+def _news(after: str, incident: Incident, person: Person | None, *, is_held: bool) -> str | None:
+    """What came of a form, as things stand now."""
+    by = incident.acknowledged_by
+    if after == "before" and by is not None and (person is None or by != person.name):
+        return f"{clean(by)} has it already; nothing was changed"
+    words = {
+        "taken": "nobody has it now" if by is None else f"{clean(by)} has it",
+        "silenced": "silenced: see Held back" if is_held else "no silence holds it now",
+        "marked": "marked",
+        "noted": "noted",
+        "before": "nothing was changed: that was done before",
+    }
+    return words.get(after)
+
+
+def _near(store: Any, text: str) -> tuple[Link, ...]:
+    """Incidents whose id begins alike, or whose target or alert holds the text; else the newest."""
+    recent: Sequence[Incident] = store.incidents(limit=500, pages=False)
+    words = text.strip().lower()
+    begins = [one for one in recent if one.id.startswith(words[:4] or "-")]
+    named = [one for one in recent if words and words in f"{one.alert} {target_text(one)}".lower()]
+    chosen = {one.id: one for one in [*begins, *named, *recent[:_NEAR]]}
+    return tuple(incident_link(one) for one in list(chosen.values())[:_NEAR])
+
+
+def incident_link(incident: Incident) -> Link:
+    """A link that names an incident: id, state, alert, target."""
+    text = f"{incident.id[:8]} {state_of(incident)} {clean(incident.alert)} {target_text(incident)}"
+    return Link(text=cut(text, 120), path=incident_path(incident.id))
+
+
+def state_of(incident: Incident) -> str:
+    """The word of an incident, open or not."""
+    return "resolved" if incident.state == "resolved" else incident_state(incident)
+
+
+def target_text(incident: Incident) -> str:
+    """What the incident is about: a target, a pool, else its labels."""
+    target = incident.target
+    if "instance" in target:
+        return clean(TargetKey(target["instance"], target.get("engine", "0")).text)
+    return clean(target.get("pool") or ",".join(f"{k}={v}" for k, v in sorted(target.items())))
+
+
+def page_texts(incident: Incident) -> tuple[str, list[Line], Sequence[str]]:
+    """Line 1, the other lines, the commands; of one that did not fire only what it is."""
+    if incident.page is None:
+        return f"{clean(incident.alert)} {target_text(incident)}: not sent yet", [], ()
+    letter = letter_of(message_of(incident.page))
+    return letter.title, [Line(label, text) for label, text in letter.lines], letter.commands
+
+
+def without_state(summary: str, page: Mapping[str, Any]) -> str:
+    """Line 1 less the state of when it was sent: the page has the one of now."""
+    lead = clean(opening(page)) if page else ""
+    return summary.removeprefix(lead).lstrip() if lead else summary
+
+
+def _holding(visit: Visit, incident: Incident) -> Iterator[str]:
+    """What holds its messages back, or did."""
+    end = incident.resolved_at or visit.now
+    for one in visit.store.silences():
+        if one.starts_at <= end and one.ends_at > incident.started_at:
+            if not matches(one, labels_of(incident)):
+                continue
+            verb = "silenced" if one.active(visit.now) else "was silenced"
+            start, last = (f"{at:%Y-%m-%d %H:%M} UTC" for at in (one.starts_at, one.ends_at))
+            why = f": {one.comment}" if one.comment else ""
+            yield f"{verb} {start} to {last} by {one.created_by}{why}"
+    if incident.state == "pending" and incident.inhibited_by is not None:
+        yield f"inhibited by {incident.inhibited_by}"
+
+
+def _speaker(visit: Visit, incident: Incident) -> Link | None:
+    """The pool's incident that speaks for it."""
+    if incident.part_of is None:
+        return None
+    speaker = visit.store.open_incident(incident.part_of)
+    return None if speaker is None else incident_link(speaker)
+
+
+def _members(visit: Visit, incident: Incident) -> tuple[Link, ...]:
+    if incident.extent is None or incident.state == "resolved":
+        return ()
+    return tuple(map(incident_link, visit.store.open_members(incident.key, _MOST_MEMBERS)))
+
+
+def path_steps(diagnosis: Mapping[str, Any], reference: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The walk of a page's diagnosis; ``reference``: column → value of the baseline."""
+    steps = [
+        Step(one["node"], one["question"], one["answer"], one["evidence"], one.get("reason"))
+        for one in diagnosis.get("path") or ()
+    ]
+    return [row._asdict() for row in path_rows(steps, reference)]
+
+
+def _verification(page: Mapping[str, Any], visit: Visit) -> str | None:
+    from driftwatch.notify.verification_line import outcome_line
+
+    document = page.get("verification")
+    return None if document is None else outcome_line(document, visit.now.date())
+
+
+def _change(page: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The change that a page recommends in two forms to copy; None: it changes no setting."""
+    answer = page.get("recommendation") or {}
+    if answer.get("action") != "change" or answer.get("knob") is None:
+        return None
+    moves = [
+        KnobMove(one["knob"], one["from"], one["to"], one.get("from_provenance"))
+        for one in (answer, *(answer.get("also") or ()))
+    ]
+    target = page.get("target") or {}
+    return {
+        "vllm_arguments": " ".join(vllm_arguments(moves)),
+        "helm_values_diff": "\n".join(helm_values_diff(moves, target.get("model_name"))),
+        "undo": answer.get("undo"),
+    }
+
+
+PAGE = Page(PATH, "Incident", "incident.html", load, IncidentQuery, api=PATH)
+
+
+LIST_PATH = "/incidents"
 _MOST_POOLS, _LONGEST = 200, 160
 State = Literal[
     "open", "firing", "taken", "silenced", "ticket", "notice", "pending", "resolved", ""
@@ -35,13 +265,13 @@ class IncidentsQuery(Paged):
     state: State = ""
 
 
-def load(visit: Visit) -> View:
+def load_list(visit: Visit) -> View:
     """The part that the query names; one behind the last is the last."""
     query: IncidentsQuery = visit.query
     wanted = Wanted(query.state, query.severity, query.alert, query.rule, query.pool, query.q)
     first = (query.page - 1) * query.size
     incidents, count = visit.store.listed_incidents(wanted, query.size, first)
-    part = sliced(count, query, PATH)
+    part = sliced(count, query, LIST_PATH)
     if part.page != query.page:
         first = (part.page - 1) * query.size
         incidents, _ = visit.store.listed_incidents(wanted, query.size, first)
@@ -83,4 +313,12 @@ def _headline(page: Mapping[str, Any] | None) -> str | None:
     return cut(clean(page["summary"].removeprefix(opening(page)).lstrip()), _LONGEST)
 
 
-PAGE = Page(PATH, "Incidents", "incidents.html", load, IncidentsQuery, is_placed=True, api=PATH)
+LIST = Page(
+    LIST_PATH,
+    "Incidents",
+    "incidents.html",
+    load_list,
+    IncidentsQuery,
+    is_placed=True,
+    api=LIST_PATH,
+)

@@ -11,17 +11,28 @@ from driftwatch.detect.baselines import Baseline
 from driftwatch.model import TargetKey
 from driftwatch.notify.numbers import clean, cut
 from driftwatch.pipeline.unknown_reasons import reasons
-from driftwatch.web.fleet import LOOKED_BACK, RANK, STATES, Entry, Fleet
-from driftwatch.web.open_answers import (
+from driftwatch.web.answers import (
     answer_of,
     fired,
     links_of,
     of_pool,
     pending_of,
 )
-from driftwatch.web.page import NotFound, Page, Paged, View, Visit, part_of
+from driftwatch.web.fleet import LOOKED_BACK, RANK, STATES, Entry, Fleet
+from driftwatch.web.page import (
+    POOL,
+    NotFound,
+    Page,
+    Paged,
+    View,
+    Visit,
+    grafana_link,
+    near,
+    part_of,
+    pool_link,
+    pool_path,
+)
 from driftwatch.web.pages.fleet import entries_of, fleet_row
-from driftwatch.web.paths import POOL, grafana_link, near, pool_link, pool_path
 
 _BASELINES, _REASONS, _REASON_LENGTH = 20, 8, 160
 _NOBODY = "no scrape in these minutes"

@@ -14,21 +14,37 @@ from driftwatch.errors import UsageError
 from driftwatch.model import Incident, Target
 from driftwatch.notify.numbers import clean, cut, moment
 from driftwatch.notify.page import diagnosis_json
-from driftwatch.web.fleet import Fleet, concerning
-from driftwatch.web.open_answers import answer_of, links_of, of_target, pending_of
-from driftwatch.web.page import Link, Moment, NotFound, Page, Query, View, Visit
-from driftwatch.web.pages.fleet import entries_of
-from driftwatch.web.pages.incident import Line, incident_link, path_steps
-from driftwatch.web.paths import TARGET, grafana_link, near, pool_link, target_link, target_path
-from driftwatch.web.target_answer import (
+from driftwatch.web.answers import (
     TargetAnswer,
     answer_lines,
+    answer_of,
     engine_line,
     fact_lines,
     limit_cells,
+    links_of,
+    of_target,
+    pending_of,
     target_answer,
     window_line,
 )
+from driftwatch.web.fleet import Fleet
+from driftwatch.web.page import (
+    TARGET,
+    Link,
+    Moment,
+    NotFound,
+    Page,
+    Query,
+    View,
+    Visit,
+    grafana_link,
+    near,
+    pool_link,
+    target_link,
+    target_path,
+)
+from driftwatch.web.pages.fleet import entries_of
+from driftwatch.web.pages.incidents import Line, incident_link, path_steps
 from driftwatch.web.target_minutes import (
     SCHEMA,
     SIGNAL_SCHEMA,
@@ -152,9 +168,9 @@ def _answer_parts(
 ) -> dict[str, Any]:
     """State, first line and advice: of the worst open incident, else of the finding."""
     mine = visit.store.with_pages(of_target(incidents, target.key, target.pool or "default"))
-    about_it = concerning(incidents, target.key)
-    of_incident = answer_of([one for one in mine if one.id in about_it])
     entry = entries_of(fleet, incidents, visit.now)[fleet.places[target.key]]
+    worst = entry.incident and entry.incident.id
+    of_incident = answer_of([one for one in mine if one.id == worst])
     text = "no scrape in these ten minutes"
     lines: list[Line] = []
     if answer.finding is not None:

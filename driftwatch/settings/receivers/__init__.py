@@ -1,1 +1,0 @@
-"""The settings of receivers: one module a kind, as in ``driftwatch/receivers``."""
