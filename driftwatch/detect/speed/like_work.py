@@ -16,7 +16,7 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from driftwatch.arrays import Flags, Floats, Indices, Singles
-from driftwatch.detect.speed.grid import Grid, of_others, rolling
+from driftwatch.detect.speed.grid import Grid, of_others, quantile, rolling
 
 WINDOW, KNOWN = 8, 5  # minutes of the statistic, and how many of them must be known
 LEVEL_QUANTILE = 0.9  # high, so that nearly every minute must be slow
@@ -191,16 +191,9 @@ def thresholds(windows: Windows, kinds: Floats, minutes: int) -> Thresholds:
 
 def _limits(near: Singles, far: Flags, *, is_young: bool) -> tuple[Floats, Floats, Floats]:
     """Limit, usual level and smallest loss of the levels of like windows (window, neighbour)."""
-    near = np.sort(near.astype(np.float64), axis=1)  # NaN last
+    near = near.astype(np.float64)
     known = np.isfinite(near).sum(axis=1)
-    place = np.maximum(known - 1, 0)
-    rows = np.arange(len(near))
-    middle = 0.5 * (near[rows, place // 2] + near[rows, (place + 1) // 2])
-    at = LOW_QUANTILE * place
-    first = np.floor(at).astype(np.intp)
-    low = near[rows, first] + (near[rows, np.minimum(first + 1, place)] - near[rows, first]) * (
-        at - first
-    )
+    middle, low = quantile(near, 0.5), quantile(near, LOW_QUANTILE)
     deviation = (middle - low) / LOW_DEVIATIONS
     # a level is a high quantile: of a young baseline the usual one counts above 0 as well
     floor = YOUNG_FLOOR + np.maximum(middle, 0.0) if is_young else FLOOR
