@@ -1,7 +1,7 @@
 """Like work with like work: thresholds from a baseline's own windows that did the same.
 
 A model errs by the kind of work: short generations, idle engines, minutes of prefill. So a window
-of eight minutes is described by what it did, and how low windows that did the same lay in the
+of six minutes is described by what it did, and how low windows that did the same lay in the
 baseline is how low this one may lie (docs/methods/speed.md).
 """
 
@@ -18,7 +18,7 @@ from scipy.spatial import cKDTree
 from driftwatch.arrays import Flags, Floats, Indices, Singles
 from driftwatch.detect.speed.grid import Grid, of_others, quantile, rolling
 
-WINDOW, KNOWN = 8, 5  # minutes of the statistic, and how many of them must be known
+WINDOW, KNOWN = 6, 4  # minutes of the statistic, and how many of them must be known
 LEVEL_QUANTILE = 0.9  # high, so that nearly every minute must be slow
 # Windows that a model keeps: 28 kB.
 MOST_WINDOWS = 1000

@@ -1,6 +1,6 @@
 """Who is slower than like work in the baseline, and who is slower than the peers.
 
-Slower begins with the level of eight minutes below the threshold of like work, and lasts until most
+Slower begins with the level of six minutes below the threshold of like work, and lasts until most
 of the loss is regained.
 """
 
