@@ -9,7 +9,6 @@ from typing import Any
 import click
 import numpy as np
 
-from driftwatch.cli.answer import UNKNOWN, number, publish
 from driftwatch.cli.engine_options import (
     Finite,
     Numbers,
@@ -21,6 +20,7 @@ from driftwatch.cli.engine_options import (
 )
 from driftwatch.cli.history_options import json_option
 from driftwatch.cli.options import Progress
+from driftwatch.cli.output import UNKNOWN, number, publish
 from driftwatch.errors import UsageError
 from driftwatch.lab import comparison as lab
 from driftwatch.lab.batchers import CONTINUOUS, POLICIES, Settings, serve

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Set
 from dataclasses import asdict, replace
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from driftwatch.store.progress import BatchProgress
 
 _EXAMPLE = "driftwatch doctor http://host:8000/metrics"
-_MOST_SHOWN = 200  # troubles on a terminal; --json has them all
 _ORDER = ("MISSING", "WRONG", "WARNING", "LEARNING", "OFF", "ok")
 
 
@@ -249,15 +247,11 @@ def _print(result: Checkup, show_all: bool, place: Callable[[Check], str] | None
     checks = sorted(result.checks, key=lambda check: _ORDER.index(check.status))
     # of what is off only that is a trouble which costs a rule
     troubles = [c for c in checks if c.status != "ok" and (c.status != "OFF" or c.disables)]
-    # piped nothing is left out
-    limit = _MOST_SHOWN if sys.stdout.isatty() else len(troubles)
-    listed = checks if show_all else troubles[:limit]
+    listed = checks if show_all else troubles
     wide = min(20, max((len(c.where) for c in listed), default=0))
     later = result.learning | result.off
     for check in listed:
         _print_check(check, wide, place, later)
-    if len(troubles) > len(listed):
-        click.echo(f"and {len(troubles) - len(listed)} more (--all)")
     if not show_all:
         click.echo(f"ok      {sum(c.status == 'ok' for c in checks)} checks; --all lists them")
     click.echo(_verdict(result))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Literal
 
 import click
 
@@ -14,15 +14,11 @@ from driftwatch.cli.output import print_json, print_wrapped
 from driftwatch.clock import SystemClock
 from driftwatch.errors import UsageError
 
-if TYPE_CHECKING:
-    from driftwatch.store.incidents import Mark
-
 
 @click.command()
 @click.argument("incident_id", metavar="ID")
 @click.option("--not-useful", is_flag=True, help="Nobody needed it.")
 @click.option("--useful", is_flag=True, help="Somebody had to act.")
-@click.option("--undo", is_flag=True, help="Take the mark back.")
 @click.option("--because", metavar="TEXT", default="", help="Why.")
 @click.option("--by", metavar="NAME", help="Who marks it; default: this user.")
 @json_option
@@ -31,7 +27,6 @@ def command(
     incident_id: str,
     not_useful: bool,
     useful: bool,
-    undo: bool,
     because: str,
     by: str | None,
     as_json: bool,
@@ -43,32 +38,24 @@ def command(
     that detection.false_episodes_per_server_month allows. The last mark counts. A page without a
     mark is unknown, neither useful nor not.
     """
-    if not_useful + useful + undo != 1:
-        raise UsageError("useful or not? give --not-useful, --useful or --undo, one of them")
-    if because and undo:
-        raise UsageError("--because belongs to --not-useful or --useful")
+    if not_useful == useful:
+        raise UsageError("useful or not? give --not-useful or --useful, one of them")
     from driftwatch.notify.numbers import moment
 
     now = SystemClock().now()
     name, why = person(by), written(because.strip(), "--because")
-    mark: Mark | None = None
+    judgement: Literal["useful", "not useful"] = "useful" if useful else "not useful"
     with history.store() as store:
         with store.one_transaction():
-            if undo:
-                id_ = store.unmark(incident_id)
-                store.note_action("unmark", name, now, incident_id=id_)
-            else:
-                judgement = "useful" if useful else "not useful"
-                mark = store.mark(incident_id, judgement, by=name, at=now, because=why)
-                store.note_action(
-                    "mark", name, now, incident_id=mark.incident_id, subject=judgement, comment=why
-                )
+            mark = store.mark(incident_id, judgement, by=name, at=now, because=why)
+            store.note_action(
+                "mark", name, now, incident_id=mark.incident_id, subject=judgement, comment=why
+            )
         incident = store.incident(incident_id)
     if as_json:
         data = {**as_data(incident), "mark": mark}
         print_json({"schema_version": 1, "incident": data})
         return
     what = f"{incident.alert} {target_text(incident.target)}"
-    words = "is not marked any more" if mark is None else f"marked {mark.mark} by {mark.by}"
-    at = "" if mark is None else f" at {moment(mark.at, now.date())}"
-    print_wrapped(f"{incident.id} {words}{at}: {what}")
+    at = moment(mark.at, now.date())
+    print_wrapped(f"{incident.id} marked {mark.mark} by {mark.by} at {at}: {what}")

@@ -1,21 +1,23 @@
-"""What a command prints: JSON, sentences in 80 columns, tables."""
+"""What a command prints: JSON, sentences in 80 columns, tables; the answers of the lab."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import click
+import orjson
 from pydantic_core import to_jsonable_python
 
+from driftwatch.cli.options import print_note
 from driftwatch.errors import UsageError
 from driftwatch.notify.layout import needs_ascii, spell, wrap
-from driftwatch.notify.numbers import clean, utc_text
+from driftwatch.notify.numbers import clean, figure, utc_text
 
 _WIDTH = 80
 _INDENT = 10  # of what stands below a row
@@ -122,3 +124,40 @@ def write_file(path: Path, text: str, *, new: bool = False) -> None:
             file.write(text)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}") from error
+
+
+UNKNOWN = "-"
+
+
+def publish(
+    as_json: bool,
+    line: str,
+    table: tuple[Sequence[str], Sequence[Sequence[str]]],
+    details: Iterable[str],
+    document: Mapping[str, Any],
+    notes: Iterable[str],
+) -> None:
+    """Print the answer.
+
+    ``table``: header and rows; ``details``: sentences below it; ``notes``: what was assumed, on
+    stderr.
+    """
+    (header, rows), notes = table, list(dict.fromkeys(notes))
+    if as_json:
+        document = {"schema_version": 2, "answer": line, **document, "notes": notes}
+        how = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY
+        click.echo(orjson.dumps(document, option=how).decode())
+        return
+    for note in notes:
+        print_note(note)
+    print_wrapped(line)
+    gap = [""] if rows and sys.stdout.isatty() else []
+    for text in (*gap, *table_lines(header, rows, headed=True), *gap):
+        click.echo(text)
+    for text in details:
+        print_wrapped(text)
+
+
+def number(value: float | None, times: float = 1) -> str:
+    """Three digits, or unknown."""
+    return UNKNOWN if value is None else figure(times * value)

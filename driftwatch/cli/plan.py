@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from driftwatch.cli.answer import publish
 from driftwatch.cli.engine_options import (
     SECONDS,
     Finite,
@@ -19,6 +18,7 @@ from driftwatch.cli.engine_options import (
 )
 from driftwatch.cli.engine_options import mix_of as requests_of
 from driftwatch.cli.history_options import json_option
+from driftwatch.cli.output import publish
 from driftwatch.errors import UsageError
 from driftwatch.lab.plan import is_problem, mix_of, plan
 from driftwatch.notify.numbers import count, figure, milliseconds, whole_percent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,6 @@ import click
 
 from driftwatch.cli.history import History
 from driftwatch.cli.history_options import history_options
-from driftwatch.cli.options import Time
 from driftwatch.cli.output import encodable
 from driftwatch.clock import SystemClock
 from driftwatch.errors import NoVerdict, UsageError
@@ -30,9 +29,6 @@ _BELIEVED = timedelta(days=3660)
     "--week", metavar="YYYY-Www", help="Which week (ISO 8601); default the last whole one held."
 )
 @click.option(
-    "--at", "before", type=Time(), help="The last whole week before then, instead of before now."
-)
-@click.option(
     "--html",
     type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
     metavar="FILE",
@@ -42,7 +38,6 @@ _BELIEVED = timedelta(days=3660)
 @history_options("recordings", "db", "serving")
 def command(
     week: str | None,
-    before: datetime | None,
     html: Path | None,
     as_json: bool,
     history: History,
@@ -55,27 +50,23 @@ def command(
     from driftwatch.report.document import week_document
     from driftwatch.report.week import week_named
 
-    if week is not None and before is not None:
-        raise UsageError("give --week or --at, not both")
     if html == Path("-") and as_json:
         raise UsageError("one form on standard output: --html - or --json")
     chosen = None if week is None else week_named(week)
-    document = week_document(_material(history, chosen, before))
+    document = week_document(_material(history, chosen))
     _write(document, html, as_json)
 
 
-def _material(history: History, chosen: Week | None, at: datetime | None) -> Material:
+def _material(history: History, chosen: Week | None) -> Material:
     from driftwatch.cli.database import last_scraped
     from driftwatch.cli.proposal_notice import TakenProposals, with_proposals
-    from driftwatch.report.week import last_whole, week_held
+    from driftwatch.report.week import week_held
     from driftwatch.service.report_material import gather
 
     plan = history.plan
     now = SystemClock().now()
     if history.is_stored and chosen is not None and chosen.start >= now:
         raise UsageError(f"--week: {chosen.name} has not begun")
-    if history.is_stored and at is not None and at > now:
-        raise UsageError("--at lies in the future")
     with history.store(with_proposals(plan)) as store:
         first, last = store.minutes_reach() or (now, now)
         if chosen is None and last - first > _BELIEVED:
@@ -83,7 +74,7 @@ def _material(history: History, chosen: Week | None, at: datetime | None) -> Mat
                 f"the minutes reach from {first:%Y-%m-%d} to {last:%Y-%m-%d}: a clock was wrong",
                 help_text="name the week: driftwatch report --week 2026-W47",
             )
-        week = chosen or (week_held(first, last) if at is None else last_whole(at))
+        week = chosen or week_held(first, last)
         if not history.is_stored:
             # what was closed with the last minute belongs to it
             now = max(last, last_scraped(store)) + timedelta(microseconds=1)

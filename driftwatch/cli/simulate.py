@@ -9,7 +9,6 @@ from typing import Any
 import click
 import numpy as np
 
-from driftwatch.cli.answer import number, publish
 from driftwatch.cli.engine_options import (
     COUNT,
     RATE,
@@ -25,6 +24,7 @@ from driftwatch.cli.engine_options import (
 from driftwatch.cli.history_options import json_option
 from driftwatch.cli.lazy import LazyGroup
 from driftwatch.cli.options import Progress
+from driftwatch.cli.output import number, publish
 from driftwatch.errors import ImpossibleConfiguration, UsageError
 from driftwatch.notify.numbers import milliseconds, percent
 from driftwatch.simulate.demand import paced

@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from driftwatch.cli.answer import number, publish
 from driftwatch.cli.engine_options import (
     Numbers,
     engine_from,
@@ -19,6 +18,7 @@ from driftwatch.cli.engine_options import (
 )
 from driftwatch.cli.history_options import json_option
 from driftwatch.cli.options import Progress
+from driftwatch.cli.output import number, publish
 from driftwatch.lab.sweep import (
     DEFINITION,
     Degradation,

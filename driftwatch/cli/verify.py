@@ -20,9 +20,8 @@ from driftwatch.errors import NoVerdict, UsageError
 from driftwatch.notify.layout import wrap
 from driftwatch.notify.numbers import moment
 from driftwatch.notify.verification_line import difference_text, effect_text, value_text
-from driftwatch.verify.changes import text_of
 from driftwatch.verify.figures import WORDS
-from driftwatch.verify.verification import VERIFICATION
+from driftwatch.verify.verification import VERIFICATION, text_of
 
 if TYPE_CHECKING:
     from driftwatch.model import Slo, Target

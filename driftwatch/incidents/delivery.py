@@ -127,7 +127,6 @@ Acknowledging = Literal["acknowledge", "unacknowledge"]
 KeptAction = Literal[
     "note",
     "mark",
-    "unmark",
     "silence",
     "end silence",
     "accept baseline",

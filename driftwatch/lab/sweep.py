@@ -39,7 +39,6 @@ class Sent:
     start_seconds: Floats  # when each was sent
     first_token_seconds: Floats  # when its first token came
     end_seconds: Floats  # when it ended, one way or the other
-    prompt_tokens: Floats
     generation_tokens: Floats  # that were delivered
     failures: tuple[str, ...]  # why it did not finish, "" where it did
 
@@ -59,7 +58,6 @@ class Level:
     requests_per_second: float | None = None
     generation_tokens_per_second: float | None = None
     generation_tokens_per_second_per_user: float | None = None
-    prompt_tokens_per_second: float | None = None
     ttft_seconds_p50: float | None = None
     ttft_seconds_p99: float | None = None
     itl_seconds_mean: float | None = None
@@ -106,26 +104,23 @@ def measure(concurrency: int, sent: Sent, *, warm_up: int) -> Level:
         return replace(level, reasons=dict.fromkeys(_FIGURES, why))
     ttft = (sent.first_token_seconds - sent.start_seconds)[inside]
     e2e, tokens = (sent.end_seconds - sent.start_seconds)[inside], sent.generation_tokens[inside]
-    decoded = tokens > 1  # NaN is not
+    decoded = tokens > 1
     figures: dict[str, float] = {
         "requests_per_second": count / seconds,
         "generation_tokens_per_second": float(tokens.sum()) / seconds,
         "generation_tokens_per_second_per_user": float(tokens.sum()) / seconds / concurrency,
-        "prompt_tokens_per_second": float(sent.prompt_tokens[inside].sum()) / seconds,
         "e2e_seconds_mean": float(e2e.mean()),
     }
     if decoded.any():
         later = (tokens[decoded] - 1).sum()
         figures["itl_seconds_mean"] = float((e2e - ttft)[decoded].sum() / later)
     for name, values in (("ttft_seconds", ttft), ("e2e_seconds", e2e)):
-        finite = values[np.isfinite(values)]
         for q, needed in _NEEDED.items():
-            if len(finite) >= needed:
-                figures[f"{name}_p{100 * q:g}"] = float(np.quantile(finite, q))
-    known = {name: value for name, value in figures.items() if math.isfinite(value)}
-    why = f"p50 needs 2 requests, p99 100: {count:,} were steady; or tokens are not reported"
-    reasons = {name: why for name in _FIGURES if name not in known}
-    return replace(level, reasons=reasons, **known)  # type: ignore[arg-type]
+            if count >= needed:
+                figures[f"{name}_p{100 * q:g}"] = float(np.quantile(values, q))
+    why = f"p50 needs 2 requests, p99 100: {count:,} were steady; or no request has two tokens"
+    reasons = {name: why for name in _FIGURES if name not in figures}
+    return replace(level, reasons=reasons, **figures)  # type: ignore[arg-type]
 
 
 def with_gains(levels: Sequence[Level]) -> list[Level]:
@@ -187,7 +182,6 @@ def simulated(
         table["arrival_seconds"].to_numpy(),
         table["first_token_seconds"].fill_null(math.nan).to_numpy(),
         table["end_seconds"].fill_null(math.inf).to_numpy(),
-        table["prompt_tokens"].cast(float).to_numpy(),
         table["generated_tokens"].cast(float).to_numpy(),
         tuple("" if one == "finished" else one for one in table["status"].to_list()),
     )

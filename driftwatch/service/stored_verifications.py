@@ -30,8 +30,7 @@ from driftwatch.service.verifications import (
 from driftwatch.signals.minutes import minutes
 from driftwatch.store.advice import AdviceRow
 from driftwatch.store.store import Store
-from driftwatch.verify.changes import Running
-from driftwatch.verify.verification import VERIFICATION, Verification
+from driftwatch.verify.verification import VERIFICATION, Running, Verification
 
 MEMORY = "tick.verifying"
 

@@ -20,7 +20,6 @@ from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.model import Fingerprint, Slo, Target, TargetKey
 from driftwatch.pipeline.explain import Window
 from driftwatch.pipeline.minutes import PastMinutes
-from driftwatch.verify.changes import Running, advised_by, changed, running, verification_id
 from driftwatch.verify.verdict import (
     LONGEST,
     LOOK_BACK,
@@ -33,7 +32,15 @@ from driftwatch.verify.verdict import (
     superseded,
     verified,
 )
-from driftwatch.verify.verification import Change, Verification
+from driftwatch.verify.verification import (
+    Change,
+    Running,
+    Verification,
+    advised_by,
+    changed,
+    running,
+    verification_id,
+)
 
 # A cap that was inferred shows to be another one only under load: so long it is waited for.
 SHOWS_WITHIN = timedelta(hours=24)

@@ -135,18 +135,6 @@ class Incidents(Database):
             connection.execute(insert(marks), [asdict(new)])
             return new
 
-    def unmark(self, id_prefix: str) -> str:
-        """Take a mark back; says the incident's id.
-
-        Raises UsageError: no such incident, more than one, or nobody marked it.
-        """
-        with self._writing() as connection:
-            incident = one_incident(connection, id_prefix)
-            deleted = connection.execute(delete(marks).where(marks.c.incident_id == incident.id))
-            if not deleted.rowcount:
-                raise UsageError(f"incident {incident.id} is not marked")
-            return incident.id
-
     def marks(self, incident_ids: Collection[str]) -> dict[str, Mark]:
         """Incident → its mark; those that nobody marked are not among them."""
         mark_of: dict[str, Mark] = {}

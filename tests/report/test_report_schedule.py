@@ -170,7 +170,7 @@ def test_the_command_line(
     def report(*arguments: str) -> Result:
         return CliRunner().invoke(cli, ["report", "--db", str(fleet_database), *arguments])
 
-    html = report("--at", AT_SEVEN.isoformat(), "--html", "-")
+    html = report("--week", "2026-W10", "--html", "-")
     assert html.exit_code == 0, html.output
     assert html.stdout.startswith("<!DOCTYPE html>")
     kept = report("--html", "week.html")

@@ -18,17 +18,13 @@ def fired(digit: str = "a") -> Incident:
     return dataclasses.replace(pending(digit), state="firing", firing_at=NOW)
 
 
-def test_who_marks_last_stands_and_a_mark_can_be_taken_back(store: Store) -> None:
+def test_who_marks_last_stands(store: Store) -> None:
     committer(store)(fired("a"), fired("b"))
     store.mark("a", "useful", by="Ana", at=NOW)
     later = NOW + timedelta(hours=1)
     told = store.mark("aaaa", "not useful", by="Bob", at=later, because="a load test")
     assert told == Mark("a" * 12, "not useful", later, "Bob", "a load test")
     assert store.marks(["a" * 12, "b" * 12]) == {"a" * 12: told}
-    assert store.unmark("a") == "a" * 12
-    assert store.marks(["a" * 12]) == {}
-    with pytest.raises(UsageError, match="is not marked"):
-        store.unmark("a")
 
 
 def test_a_tick_leaves_marks_alone_and_they_go_with_their_incident(store: Store) -> None:

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 import pytest
 
 from driftwatch.model import Fingerprint, TargetKey
-from driftwatch.verify.changes import (
+from driftwatch.verify.verification import (
+    Change,
     Running,
     advised_by,
     changed,
@@ -16,7 +17,6 @@ from driftwatch.verify.changes import (
     text_of,
     verification_id,
 )
-from driftwatch.verify.verification import Change
 
 AT = datetime(2026, 11, 18, 3, 38, tzinfo=UTC)
 NOTHING = Fingerprint()
