@@ -26,7 +26,7 @@ from driftwatch.detect.fingerprints import (
 from driftwatch.detect.reference import REFERENCE_SCHEMA, no_reference
 from driftwatch.model import Fingerprint, Target, TargetKey
 from driftwatch.pipeline.plan import Plan
-from driftwatch.signals.gpus import linked, servers
+from driftwatch.signals.gpu_links import linked, servers
 
 _KEY = list(KEY_COLUMNS)
 

@@ -77,6 +77,19 @@ GPU_FIELD_BY_COLUMN: Mapping[str, GpuField] = {field.column: field for field in 
 # DCGM_INT64_BLANK 0x7ffffffffffffff0 and its neighbours, as a float).
 BLANK_FROM = 9.22e18
 
+# nvml.h, nvmlClocksEventReason*
+GPU_IDLE = 0x1
+_CLOCK_EVENTS: Mapping[int, str] = {
+    0x2: "applications_clocks_setting",
+    0x4: "sw_power_cap",
+    0x8: "hw_slowdown",
+    0x10: "sync_boost",
+    0x20: "sw_thermal_slowdown",
+    0x40: "hw_thermal_slowdown",
+    0x80: "hw_power_brake_slowdown",
+    0x100: "display_clock_setting",
+}
+
 GPU_SCHEMA: Mapping[str, pl.DataType | type[pl.DataType]] = {
     "origin": pl.String,  # "DCGM" or "NVML"
     "exporter": pl.String,  # where it was read: host:port of the exporter, "nvml:<hostname>"
@@ -120,3 +133,17 @@ def gpus_once(frames: Sequence[pl.DataFrame], since: datetime) -> pl.DataFrame:
     return every.unique(keys, keep="first", maintain_order=True).sort(
         keys, nulls_last=False, maintain_order=True
     )
+
+
+def clock_events(mask: int) -> str:
+    """The reasons in a bit mask that hold the clocks down; ``none`` without one.
+
+    An idle GPU clocks down by itself: that is no hold-down.
+
+    >>> clock_events(0x24), clock_events(0x1), clock_events(0x200)
+    ('sw_power_cap, sw_thermal_slowdown', 'none', 'unknown bits 0x200')
+    """
+    words = [word for bit, word in _CLOCK_EVENTS.items() if mask & bit]
+    if rest := mask & ~(GPU_IDLE | sum(_CLOCK_EVENTS)):
+        words.append(f"unknown bits {rest:#x}")
+    return ", ".join(words) or "none"

@@ -17,7 +17,7 @@ from driftwatch.evidence import BY_NAME
 from driftwatch.incidents.planner import Routes, Subscription
 from driftwatch.model import Fingerprint, Serving, Setting, Slo, Target, TargetKey
 from driftwatch.rulebook.rules import Rule
-from driftwatch.signals.gpus import GPU_TARGET_SCHEMA
+from driftwatch.signals.gpu_links import GPU_TARGET_SCHEMA
 from driftwatch.signals.rows import SERVING_SCHEMA
 
 

@@ -1,9 +1,7 @@
-"""GPU readings joined to targets: how many GPUs a target has, and what they did in a window.
+"""How many GPUs a target has, and what they did in a window.
 
-vLLM tells nothing of its GPUs. In order of trust: the Kubernetes workload that the reading names,
-the UUIDs declared for the pool on the server's host, and, where one server runs on the own host,
-the GPUs in use there. For one server the first way that finds anything counts. A GPU that several
-pods or servers have is a whole one of each; engines of one server share its GPUs.
+A GPU that several pods or servers have is a whole one of each; engines of one server share its
+GPUs.
 """
 
 from __future__ import annotations
@@ -15,34 +13,19 @@ import numpy as np
 import orjson
 import polars as pl
 
-from driftwatch.collect.gpus import TIME
+from driftwatch.collect.gpus import GPU_IDLE, TIME, clock_events
+from driftwatch.signals.gpu_links import GPU_TARGET_SCHEMA, WAYS, linked, servers
 from driftwatch.signals.windows import MinuteWindows, Spans
 
-# the ways, in order of trust, as they are printed
-_WAYS = ("pod", "hostname and UUID", "own host")
 # GPUs read more rarely than the minute: so far back of the window's start the newest reading holds
 LOOK_BACK = timedelta(minutes=2)
 # readings of one pass over a host's GPUs lie closer together than this
 _ONE_PASS = timedelta(seconds=5)
-# Nobody computes on a GPU with less in use. One context takes hundreds of MiB, an idle GPU a few.
-_IN_USE_BYTES = 64 * 2.0**20
 # An idle GPU lowers its clock by itself, and the clock is read at one instant, which may fall
 # between two steps. So the highest reading of a minute counts, where a kernel was resident for so
 # much of the time that hardly ever all of them fall there: both of two in 6 % of the minutes.
 _BUSY_RATIO = 0.75
 
-# What is known of a target that can join it to its GPUs; one row per engine.
-GPU_TARGET_SCHEMA: Mapping[str, pl.DataType | type[pl.DataType]] = {
-    "instance": pl.String,
-    "engine": pl.String,
-    "cluster": pl.String,  # label of that name; NULL: none
-    "namespace": pl.String,
-    "pod": pl.String,
-    "host": pl.String,  # hostname or node label, else the instance's host
-    "own_host": pl.Boolean,  # the machine that driftwatch runs on
-    "gpu_uuids": pl.List(pl.String),  # declared for its pool
-    "gpus_declared": pl.Float64,  # gpus_per_replica: of all engines of the instance
-}
 # evidence column → column of the GPU table
 _MEANS: Mapping[str, str] = {
     "gpu_utilization_ratio": "utilization_ratio",
@@ -81,18 +64,6 @@ _WINDOW_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     **{f"why_{name}": pl.String for name in _SOURCES},
 }
 
-# nvml.h, nvmlClocksEventReason*
-_GPU_IDLE = 0x1
-_CLOCK_EVENTS: Mapping[int, str] = {
-    0x2: "applications_clocks_setting",
-    0x4: "sw_power_cap",
-    0x8: "hw_slowdown",
-    0x10: "sync_boost",
-    0x20: "sw_thermal_slowdown",
-    0x40: "hw_thermal_slowdown",
-    0x80: "hw_power_brake_slowdown",
-    0x100: "display_clock_setting",
-}
 _CLOCK_WHILE_IDLE = "the GPU was idle at every reading; an idle GPU lowers its clock by itself"
 _CLOCK_WITHOUT_UTILIZATION = "no GPU utilization beside the clock, so an idle GPU is not ruled out"
 NO_READING = "no DCGM or NVML reading of the target's GPUs"
@@ -186,113 +157,6 @@ def reasons_of(text: str | None) -> dict[str, str]:
     return {name: why for name, why in reasons.items() if why}
 
 
-def clock_events(mask: int) -> str:
-    """The reasons in a bit mask that hold the clocks down; ``none`` without one.
-
-    An idle GPU clocks down by itself: that is no hold-down.
-
-    >>> clock_events(0x24), clock_events(0x1), clock_events(0x200)
-    ('sw_power_cap, sw_thermal_slowdown', 'none', 'unknown bits 0x200')
-    """
-    words = [word for bit, word in _CLOCK_EVENTS.items() if mask & bit]
-    if rest := mask & ~(_GPU_IDLE | sum(_CLOCK_EVENTS)):
-        words.append(f"unknown bits {rest:#x}")
-    return ", ".join(words) or "none"
-
-
-def servers(targets: pl.DataFrame) -> pl.DataFrame:
-    """One row per instance of :data:`GPU_TARGET_SCHEMA`, with ``engines``: how many it has."""
-    columns = [c for c in GPU_TARGET_SCHEMA if c not in ("instance", "engine")]
-    return targets.group_by("instance", maintain_order=True).agg(
-        pl.col(columns).first(), engines=pl.len()
-    )
-
-
-def linked(gpus: pl.DataFrame, hosts: pl.DataFrame) -> pl.DataFrame:
-    """Every reading of every server's GPUs.
-
-    ``gpus``: GPU table (:data:`driftwatch.collect.gpus.GPU_SCHEMA`); ``hosts``: from
-    :func:`servers`.
-    Returns: the readings with ``instance``, ``device`` (a GPU), ``way`` (its number in the order of
-    trust) and ``clusters``: of how many clusters the servers are that it joins; by instance and
-    time.
-    """
-    whole = pl.coalesce("uuid", pl.format("{} gpu {}", _short("hostname"), "gpu"), "exporter")
-    readings = gpus.with_row_index("reading").with_columns(device=whole)
-    ways = (_by_pod(readings, hosts), _by_uuid(readings, hosts), _by_own_host(readings, hosts))
-    links = pl.concat(
-        each.unique(maintain_order=True).with_columns(way=pl.lit(number, dtype=pl.Int8))
-        for number, each in enumerate(ways)
-    )
-    links = links.filter(pl.col("way") == pl.col("way").min().over("instance"))
-    of_clusters = hosts.select("instance", target_cluster="cluster")
-    clusters = pl.col("target_cluster").drop_nulls().n_unique().over("reading")
-    links = links.join(of_clusters, on="instance", maintain_order="left")
-    links = links.with_columns(clusters=clusters).drop("target_cluster")
-    return links.join(readings, on="reading").sort("instance", "time", "reading")
-
-
-def _short(column: str) -> pl.Expr:
-    """The host's name without its domain; an address stays whole."""
-    name = pl.col(column).str.to_lowercase().str.strip_chars("[]")
-    address = name.str.contains(r"^[0-9.]+$|:")
-    return pl.when(address).then(name).otherwise(name.str.split(".").list.first())
-
-
-def _by_pod(readings: pl.DataFrame, hosts: pl.DataFrame) -> pl.DataFrame:
-    """Namespace and pod; the pod alone where a side has no namespace and one is in question.
-
-    Where both sides have a cluster it is the same one.
-    """
-    named = readings.select("reading", "namespace", "pod", "cluster").drop_nulls("pod")
-    wanted = hosts.select("instance", "namespace", "pod", "cluster").drop_nulls("pod")
-    exact = named.join(wanted, on=["namespace", "pod"])
-    spaces = pl.concat([named.select("pod", "namespace"), wanted.select("pod", "namespace")])
-    alone = spaces.group_by("pod").agg(pl.col("namespace").drop_nulls().n_unique())
-    alone = alone.filter(pl.col("namespace") <= 1).select("pod")
-    vague = named.join(alone, on="pod", how="semi").join(wanted, on="pod")
-    vague = vague.filter(pl.col("namespace").is_null() | pl.col("namespace_right").is_null())
-    apart = (pl.col("cluster") != pl.col("cluster_right")).fill_null(False)
-    return pl.concat(
-        [frame.filter(~apart).select("instance", "reading") for frame in (exact, vague)]
-    )
-
-
-def _by_uuid(readings: pl.DataFrame, hosts: pl.DataFrame) -> pl.DataFrame:
-    """Declared UUIDs on the server's host; a UUID declared for one server alone needs no host."""
-    declared = (
-        hosts.select("instance", "own_host", host=_short("host"), uuid="gpu_uuids")
-        .filter(pl.col("uuid").list.len() > 0)
-        .explode("uuid", empty_as_null=True)
-        .with_columns(servers=pl.len().over("uuid"))
-    )
-    both = readings.select(
-        "reading",
-        "uuid",
-        hostname=_short("hostname"),
-        is_own="own_host",
-        exporter_host=pl.col("exporter").str.replace(r":\d+$", "").str.strip_chars("[]"),
-    ).join(declared, on="uuid")
-    host = pl.col("host")
-    here = (host == pl.col("hostname")) | (host == pl.col("exporter_host"))
-    here |= pl.col("own_host") & pl.col("is_own")
-    found = both.filter(here.fill_null(False) | (pl.col("servers") == 1))
-    return found.select("instance", "reading")
-
-
-def _by_own_host(readings: pl.DataFrame, hosts: pl.DataFrame) -> pl.DataFrame:
-    """On the own host: the GPUs in use are those of its only server."""
-    here = hosts.filter("own_host")["instance"]
-    own = readings.filter(pl.col("own_host").fill_null(False) & pl.lit(len(here) == 1))
-    used = pl.col("framebuffer_used_bytes") > _IN_USE_BYTES
-    # nothing is read of a lost GPU any more: it is whose it was
-    lost = pl.col("lost").fill_null(False) & used.any().over("device")
-    instance = here[0] if len(here) else None
-    return own.filter(used | lost).select(
-        pl.lit(instance, dtype=pl.String).alias("instance"), "reading"
-    )
-
-
 def _earliest(windows: pl.DataFrame) -> datetime | None:
     first = windows["start"].min()
     return first - LOOK_BACK - _ONE_PASS if isinstance(first, datetime) else None
@@ -355,7 +219,7 @@ def _with_busy_clock(inside: pl.DataFrame) -> pl.DataFrame:
     clock, origin = pl.col("sm_clock_hertz"), pl.col("origin_sm_clock_hertz")
     busy = pl.coalesce("utilization_ratio", "engine_active_ratio")
     mask = pl.col("clock_event_reasons")
-    idle = pl.when(mask >= 0).then(mask).cast(pl.Int64, strict=False) & _GPU_IDLE
+    idle = pl.when(mask >= 0).then(mask).cast(pl.Int64, strict=False) & GPU_IDLE
     why = (
         pl.when(clock.is_null())
         .then(origin)
@@ -457,7 +321,7 @@ def _named() -> pl.Expr:
 def _source_text() -> pl.Expr:
     """Where ``gpu_count`` came from: ``declared, DCGM agrees``, ``declared 2, DCGM shows 4``, …"""
     origin, declared = pl.col("gpus_found_origin"), pl.col("gpus_declared")
-    way = pl.col("way").replace_strict(dict(enumerate(_WAYS)), return_dtype=pl.String)
+    way = pl.col("way").replace_strict(dict(enumerate(WAYS)), return_dtype=pl.String)
     numbers = (pl.col(c).cast(pl.Int64).cast(pl.String) for c in ("gpus_declared", "gpus_found"))
     first, shown = numbers
     source = (

@@ -33,7 +33,7 @@ from driftwatch.detect.reference import (
 from driftwatch.detect.reference_minutes import baseline_of_minutes
 from driftwatch.detect.slo import slo_columns
 from driftwatch.diagnose.evidence_table import evidence_table, rows_of_scrapes
-from driftwatch.signals.gpus import GPU_TARGET_SCHEMA
+from driftwatch.signals.gpu_links import GPU_TARGET_SCHEMA
 from driftwatch.signals.minutes import minutes
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import polars as pl
 
 from driftwatch.collect.gpus import TIME, gpu_frame
-from driftwatch.signals.gpus import GPU_TARGET_SCHEMA, gpu_columns
+from driftwatch.signals.gpu_links import GPU_TARGET_SCHEMA
+from driftwatch.signals.gpus import gpu_columns
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
