@@ -17,16 +17,14 @@ from driftwatch.errors import UsageError
 
 @click.command()
 @click.argument("incident_id", metavar="ID")
-@click.option("--not-useful", is_flag=True, help="Nobody needed it.")
-@click.option("--useful", is_flag=True, help="Somebody had to act.")
+@click.option("--useful/--not-useful", default=None, help="Somebody had to act, or nobody had to.")
 @click.option("--because", metavar="TEXT", default="", help="Why.")
 @click.option("--by", metavar="NAME", help="Who marks it; default: this user.")
 @json_option
 @history_options("db", "config")
 def command(
     incident_id: str,
-    not_useful: bool,
-    useful: bool,
+    useful: bool | None,
     because: str,
     by: str | None,
     as_json: bool,
@@ -38,8 +36,8 @@ def command(
     that detection.false_episodes_per_server_month allows. The last mark counts. A page without a
     mark is unknown, neither useful nor not.
     """
-    if not_useful == useful:
-        raise UsageError("useful or not? give --not-useful or --useful, one of them")
+    if useful is None:
+        raise UsageError("useful or not? give --not-useful or --useful")
     from driftwatch.notify.numbers import moment
 
     now = SystemClock().now()

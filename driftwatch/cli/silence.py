@@ -106,10 +106,8 @@ def _added(
     comment: str,
     now: datetime,
 ) -> Silence:
-    if start is not None and start < now - timedelta(minutes=1):
-        raise UsageError("--start: a silence begins now or later")
-    if start is not None and start > now + LONGEST:
-        raise UsageError("--start: a silence begins within 366d")
+    if start is not None and not now - timedelta(minutes=1) <= start <= now + LONGEST:
+        raise UsageError("--start: a silence begins now, or later within 366d")
     name, comment = person(by), written(comment, "--comment")
     until = max(start or now, now) + length
     with store.one_transaction():

@@ -14,7 +14,6 @@ from driftwatch.report.sections import Section, below
 from driftwatch.report.text import HEADER, MOVED, drift_cells, many, part_text, sections
 
 Document = Mapping[str, Any]
-MOST_BYTES = 1_000_000
 # rows of a table; a fleet of thousands keeps its JSON
 _MOST_ROWS = 400
 

@@ -174,7 +174,7 @@ def test_a_silence_that_matches_nothing_says_so(run: Run, fill: Callable[..., Pa
         ((), "one of them"),
         (("a=b", "--list"), "one of them"),
         (("--list", "--for", "2h"), "--for and --start belong"),
-        (("a=b", "--for", "2h", "--start", "2h"), "begins now or later"),
+        (("a=b", "--for", "2h", "--start", "2h"), "begins now, or later"),
         (("a=b",), "how long"),
         (("a=b", "--for", "-2h"), "negative"),
         (("a=b", "--for", "400d"), "at most 366d"),

@@ -32,7 +32,7 @@ from driftwatch.model import Slo
 from driftwatch.pipeline.plan import Plan
 from driftwatch.report.document import week_document
 from driftwatch.report.drift import cost_text
-from driftwatch.report.forms import MOST_BYTES, as_html, as_json_text
+from driftwatch.report.forms import as_html, as_json_text
 from driftwatch.report.material import Material
 from driftwatch.report.text import top_screen
 from driftwatch.service.configuration import plan_of_rules
@@ -105,7 +105,7 @@ def test_another_process_makes_the_same_bytes(fleet_database: Path, tmp_path: Pa
     assert ran.stdout.decode() == as_json_text(here)
     html = (tmp_path / "week.html").read_text(encoding="utf-8")
     assert html == as_html(here)
-    assert len(html.encode()) < MOST_BYTES
+    assert len(html.encode()) < 1_000_000
 
 
 def test_packed_and_rolled_up_minutes_tell_the_same_week(
@@ -207,7 +207,7 @@ def test_names_are_only_ever_text() -> None:
 
 def test_a_page_of_many_pools_stays_under_a_megabyte() -> None:
     html = as_html(week_document(_nasty(pools=60)))
-    assert 50_000 < len(html.encode()) <= MOST_BYTES
+    assert 50_000 < len(html.encode()) <= 1_000_000
     assert "52 pools not drawn" in html
 
 
