@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 
 import polars as pl
 
@@ -20,8 +21,9 @@ from driftwatch.collect.schema import Collected, SourceProblem
 from driftwatch.model import Target, TargetKey
 
 _BEGAN = ("process_start_time_seconds", "created_seconds")
+_COUNTERS = ("generation_tokens_total", "prompt_tokens_total", "iteration_tokens_count")
 _CLOCKS_APART = timedelta(seconds=20)  # those of two sources, at most
-_READ = ("instance", "engine", "time", *_BEGAN)
+_READ = ("instance", "engine", "time", *_BEGAN, *_COUNTERS)
 
 
 def read_once(
@@ -61,13 +63,27 @@ def read_once(
     known = {key.instance for key in targets}
     before = {one: name for one, name in of.items() if name in known}
 
+    def same_counters(one: Identity, other: Identity) -> bool:
+        text = also_text(other, one)
+        if text and text in labels[of[one]].get(ALSO_LABEL, ""):
+            return True  # as before
+        both = pl.concat([every[of[one]], every[of[other]]]).sort("time")
+        lists = [
+            part[counter].drop_nulls().to_list()
+            for part in both.partition_by("engine")
+            for counter in _COUNTERS
+        ]
+        return any(max(each, default=0) > 0 for each in lists) and all(
+            before <= after for each in lists for before, after in pairwise(each)
+        )
+
     spans, started = {}, {}
     for one, name in of.items():
         times = every[name]["time"].dt.epoch("us")
         spans[one] = (int(times[0]), int(times[-1]))
         began = every[name].group_by("engine").agg(pl.col(_BEGAN).last()).sort("engine")
         started[one] = tuple(began.rows())
-    twice = doubles(spans, started, before)
+    twice = doubles(spans, started, before, same_counters)
     left = {of[o]: of[r] for o, r in twice.items() if source_of[of[o]] != source_of[of[r]]}
     if not left:
         return list(collected)

@@ -7,7 +7,7 @@ its alone, else by the shortest labels that tell it apart before it: ``prod/vllm
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
@@ -199,6 +199,7 @@ def doubles(
     spans: Mapping[Identity, Span],
     started: Mapping[Identity, Hashable],
     before: Mapping[Identity, str],
+    same_counters: Callable[[Identity, Identity], bool],
 ) -> dict[Identity, Identity]:
     """Servers that are another one's process, scraped once more → the one that is read.
 
@@ -206,9 +207,10 @@ def doubles(
         spans: of every server.
         started: when the process of a server began and its counters were made, where it says so.
         before: names given before; who has one is read on.
+        same_counters: whether the counters of two go up as those of one process.
 
     Two are one process where they have one address and differ only in who scraped it, or where
-    process and counters began in the same microsecond.
+    process and counters began in the same microsecond and count alike.
     """
     alike: dict[tuple[str, Hashable], list[Identity]] = {}
 
@@ -230,7 +232,7 @@ def doubles(
                 continue
             # who is scraped at the very same moments is a copy that was made of it
             is_copy = spans[other] == spans[first] or _apart(first, other)
-            if kind == "place" or not is_copy:
+            if kind == "place" or (not is_copy and same_counters(first, other)):
                 read[other] = read.get(first, first)
     return {other: one for other, one in read.items() if other != one}
 

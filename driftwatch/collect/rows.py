@@ -54,7 +54,7 @@ class Table(ScrapedServers):
         """Every scrape once (:meth:`driftwatch.collect.samples.Samples.rows`)."""
         spans = self._spans()
         known = self._known
-        twice = doubles(spans, self._started(), known.names.held)
+        twice = doubles(spans, self._started(), known.names.held, self._same_counters)
         self._note_doubles(twice)
         self._spans_of = {
             one: (spans[read][0] - _NEXT_SCRAPE, spans[read][1] + _NEXT_SCRAPE)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import polars as pl
@@ -82,6 +84,36 @@ class ScrapedServers:
             server: (process.get(server), *sorted(engines.items()))
             for server, engines in created.items()
         }
+
+    def _same_counters(self, one: Identity, other: Identity) -> bool:
+        """Whether the counters of two servers go up as those of one process do."""
+        if self._known.names.twice.get(other) == one:
+            return True
+        ours, theirs = self._counted.get(one, {}), self._counted.get(other, {})
+        values = [
+            [value for _, value in sorted([*ours.get(key, ()), *theirs.get(key, ())])]
+            for key in ours.keys() | theirs.keys()
+        ]
+        return any(max(each) > 0 for each in values) and all(
+            before <= after for each in values for before, after in pairwise(each)
+        )
+
+    @cached_property
+    def _counted(self) -> dict[Identity, dict[tuple[str, int], list[tuple[int, float]]]]:
+        """Server → engine and slot of a counter → times and values."""
+        counters = [n for n, s in enumerate(self._slots) if s.metric.type == "counter"]
+        found: dict[Identity, dict[tuple[str, int], list[tuple[int, float]]]] = {}
+        for block in self._blocks:
+            wanted = np.isin(block.slots[0], counters)[block.series]
+            series, times, values = (
+                each[wanted].tolist() for each in (block.series, block.time, block.value)
+            )
+            unit, slot = block.unit.tolist(), block.slots[0].tolist()
+            for index, time, value in zip(series, times, values, strict=True):
+                whose = self._units[unit[index]]
+                key = (whose.engine or "0", slot[index])
+                found.setdefault(whose.server, {}).setdefault(key, []).append((time, value))
+        return found
 
     def _note_doubles(self, twice: Mapping[Identity, Identity]) -> None:
         self._also: dict[Identity, list[str]] = {}

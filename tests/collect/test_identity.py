@@ -49,13 +49,16 @@ def test_an_instance_that_is_ones_alone_is_its_name(listed: list[Identity]) -> N
 
 
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
-@given(st.dictionaries(servers(), st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=8))
+@given(
+    st.dictionaries(servers(), st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=8),
+    st.booleans(),
+)
 def test_who_is_read_in_place_of_another_is_read_itself(
-    found: dict[Identity, tuple[int, int]],
+    found: dict[Identity, tuple[int, int]], alike: bool
 ) -> None:
     spans = {one: (first, first + length) for one, (first, length) in found.items()}
     started = dict.fromkeys(spans, 7)
-    twice = doubles(spans, started, {})
+    twice = doubles(spans, started, {}, lambda one, other: alike)
     assert not set(twice.values()) & twice.keys()
     later = successors({one: span for one, span in spans.items() if one not in twice})
     assert not set(later.values()) & later.keys()
@@ -86,7 +89,8 @@ def test_two_that_cannot_be_one_process() -> None:
     """Started by one rollout in the same moment, with the same counts."""
     one, other = of(instance="a:1", pod="x"), of(instance="b:1", pod="y")
     spans, started = {one: (0, 9), other: (1, 9)}, {one: 7.25, other: 7.25}
-    assert doubles(spans, started, {}) == {}
+    assert doubles(spans, started, {}, lambda a, b: True) == {}
     service = of(instance="svc:1")
     spans, started = {one: (0, 9), service: (1, 9)}, {one: 7.25, service: 7.25}
-    assert doubles(spans, started, {}) == {service: one}
+    assert doubles(spans, started, {}, lambda a, b: True) == {service: one}
+    assert doubles(spans, started, {}, lambda a, b: False) == {}

@@ -188,7 +188,7 @@ def _twice(
         began.setdefault(server, []).append((labels.get("engine", "0"), value))
     spans = {one: (number, number) for number, one in enumerate(sorted(of))}
     started = {one: tuple(sorted(began[one])) for one in of if one in began}
-    return doubles(spans, started, {})
+    return doubles(spans, started, {}, lambda one, other: True)
 
 
 def vllm_servers(asker: PrometheusAsker, at: datetime) -> int:
