@@ -20,7 +20,7 @@ _MINUTE = timedelta(minutes=1)
 LONG_ENOUGH, LONGEST = timedelta(hours=24), timedelta(hours=48)
 WARM_UP = timedelta(minutes=10)
 # How long a loss of speed may be there before a detector says so.
-_SEEN_AFTER = timedelta(minutes=10)
+_SEEN_AFTER = timedelta(minutes=8)
 # A stretch goes on over minutes nobody saw, but not over more of them at once.
 LONGEST_GAP = timedelta(minutes=15)
 # A minute is one of a pool's stretch where so many of its targets are fit for it.
@@ -30,7 +30,7 @@ STUCK_SECONDS = 120.0
 _AS_LONG = 0.9
 
 NOT_SEEN = "not seen"
-SLOW, BEFORE_SLOW = "slower at equal load", "the 10 min before it was slower"
+SLOW, BEFORE_SLOW = "slower at equal load", "the 8 min before it was slower"
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +208,7 @@ def _about(trouble: Incident) -> pl.Expr:
 
 
 def _soon(flag: str) -> pl.Expr:
-    """Whether it is said within the next 10 min: so long it takes until it is seen."""
+    """Whether it is said within the next 8 min: so long it takes until it is told."""
     flags = pl.col(flag).fill_null(False).cast(pl.Int8)
     minutes = int(_SEEN_AFTER / _MINUTE)
     return flags.reverse().rolling_max(minutes, min_samples=1).reverse().over(KEY) > 0

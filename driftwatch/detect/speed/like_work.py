@@ -191,9 +191,9 @@ def thresholds(windows: Windows, kinds: Floats, minutes: int) -> Thresholds:
 
 def _limits(near: Singles, far: Flags, *, is_young: bool) -> tuple[Floats, Floats, Floats]:
     """Limit, usual level and smallest loss of the levels of like windows (window, neighbour)."""
-    near = near.astype(np.float64)
-    known = np.isfinite(near).sum(axis=1)
-    middle, low = quantile(near, 0.5), quantile(near, LOW_QUANTILE)
+    levels: Floats = near.astype(np.float64)
+    known = np.isfinite(levels).sum(axis=1)
+    middle, low = quantile(levels, 0.5), quantile(levels, LOW_QUANTILE)
     deviation = (middle - low) / LOW_DEVIATIONS
     # a level is a high quantile: of a young baseline the usual one counts above 0 as well
     floor = YOUNG_FLOOR + np.maximum(middle, 0.0) if is_young else FLOOR
