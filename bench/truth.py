@@ -3,6 +3,7 @@
     python bench/truth.py --seed N [--set quick|smoke|standard|full] [--out FILE.json] [--jobs 2]
                           [--servegen DIR] [--only NAME | --only NAME-SEED]... [--show false]
                           [--page docs/truth.md --date YYYY-MM-DD] [--beside 0.11=TREE]...
+                          [--keep DIR]
 
 A set is the recorded runs of real servers, the shipped scenarios, and mixed fleets, with faults and
 without. docs/truth.md says what each figure means. Everything is drawn from the seed; any seed
@@ -13,12 +14,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
+import pickle
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -64,16 +68,29 @@ def _everything(given: argparse.Namespace, folder: Path) -> list[Ran]:
         every = [draw for draw in every if {draw.name, draw_name(draw)} & set(given.only)]
         cases = [case for case in cases if case.name in given.only]
 
-    def of_draw(draw: Draw) -> Ran:
-        into = folder / draw_name(draw)
-        return run_draw(
-            draw, into, explains=size.explains, whatifs=size.whatifs, trees=dict(given.beside)
-        )
-
     # the longest first, so that none is left alone at the end
     todo = sorted(every, key=lambda draw: draw.group == "shipped")
-    with ThreadPoolExecutor(given.jobs) as pool:
+    of_draw = partial(_ran, folder=folder, given=given)
+    # a fork after polars was imported may wait for a lock for ever
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(given.jobs, mp_context=spawn) as pool:
         return [*_told(pool.map(run_recorded, cases)), *_told(pool.map(of_draw, todo))]
+
+
+def _ran(draw: Draw, folder: Path, given: argparse.Namespace) -> Ran:
+    """What came of a draw; as it was kept, where it was."""
+    kept = None if given.keep is None else given.keep / f"{draw_name(draw)}.pickle"
+    if kept is not None and kept.exists():
+        ran: Ran = pickle.loads(kept.read_bytes())
+        return ran
+    size, into = SIZES[given.set], folder / draw_name(draw)
+    ran = run_draw(
+        draw, into, explains=size.explains, whatifs=size.whatifs, trees=dict(given.beside)
+    )
+    if kept is not None:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_bytes(pickle.dumps(ran))
+    return ran
 
 
 def _told(ran: Iterable[Ran]) -> Iterable[Ran]:
@@ -141,7 +158,7 @@ def _ln_r(ran: Iterable[Ran]) -> dict[str, Any]:
 
 
 def _disguised(given: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
-    if given.set == "quick":
+    if not SIZES[given.set].recorded:
         return []
     cases = [
         case

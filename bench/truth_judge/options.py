@@ -59,6 +59,9 @@ def _parser(description: str) -> argparse.ArgumentParser:
         type=_tree,
         help="replay with the driftwatch of another checkout too, and print its figures beside",
     )
+    parser.add_argument(
+        "--keep", type=Path, metavar="DIR", help="keep what came of each draw, to go on with"
+    )
     parser.add_argument("--page", help="a Markdown page whose figures are made anew", type=Path)
     parser.add_argument("--date", help="printed beside the figures")
     return parser
