@@ -16,7 +16,7 @@ from driftwatch.documents import to_json
 from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.model import TargetKey
 from driftwatch.store.database import Database, chunks
-from driftwatch.store.deliveries import write_deliveries
+from driftwatch.store.planned import write_deliveries
 from driftwatch.store.tables import advice, deliveries, reports, verifications
 from driftwatch.verify.verification import VERIFICATION, Verification
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -19,26 +19,20 @@ from sqlalchemy import (
     delete,
     func,
     insert,
-    or_,
     select,
     update,
 )
 
 from driftwatch.documents import to_json
-from driftwatch.incidents.delivery import AttemptResult, Backlog, Delivery, PlannedDelivery
+from driftwatch.incidents.delivery import AttemptResult, Backlog, Delivery
 from driftwatch.incidents.planner import OutboxRecord
 from driftwatch.store.database import Database, chunks, repeated_after_conflict
+from driftwatch.store.planned import withdraw
 from driftwatch.store.tables import conversations, deliveries, incidents, payloads
 
 # a time that is so far ahead was written by another clock than this one
 CLOCK_STEP = timedelta(minutes=1)
-# what a resolve says as well: that it fired, and what people did until then
-_SUPERSEDED = ("firing", "advised", "acknowledged", "unacknowledged")
-_RESOLVED_FIRST = "withdrawn: the incident resolved before the receiver took this"
 _NEVER_TAKEN = "withdrawn: the receiver never took the page that this follows"
-_FIRES_AGAIN = "withdrawn: the same alert fired again before the receiver took this"
-# a page that its receiver has not been sent after so long is not sent beside its resolve
-STALE = timedelta(minutes=15)
 
 # Statements are built once: to build one costs more than to run it.
 _table = deliveries.c
@@ -108,24 +102,6 @@ _FAILED = _attempted(
     status=bindparam("b_status"),
     next_attempt_at=bindparam("b_next"),
     last_error=bindparam("b_error"),
-)
-
-
-# what is not sent beside a resolve: follow-ups, and a page that waits since ``b_at`` or longer
-_BESIDE_RESOLVE = (
-    update(deliveries)
-    .where(
-        _table.incident_id == bindparam("b_subject"),
-        _table.receiver == bindparam("b_receiver"),
-        _table.status == "pending",
-        or_(*(_table.event == event for event in _SUPERSEDED)),
-        or_(
-            _table.event != "firing",
-            _table.number > 0,
-            _table.planned_at <= bindparam("b_at"),
-        ),
-    )
-    .values(status="withdrawn", next_attempt_at=None, last_error=_RESOLVED_FIRST)
 )
 
 
@@ -287,139 +263,6 @@ class Deliveries(Database):
         return int(self._scalar(select(func.count()).select_from(query.subquery())))
 
 
-def write_deliveries(
-    connection: Connection, planned: Iterable[PlannedDelivery], by_labels: Collection[str] = ()
-) -> None:
-    """Add planned deliveries; one that is there already stays as it is.
-
-    ``by_labels``: receivers that know alerts by their labels alone.
-
-    A resolve withdraws the follow-ups that its receiver has not been sent of the incident, and a
-    page of it that is :data:`STALE` by then: one message says then that it was, and that it is
-    over. A verdict stays, and advice is not begun any more.
-    """
-    new: dict[tuple[object, ...], PlannedDelivery] = {}
-    for one in planned:
-        new.setdefault((one.kind, one.subject, one.event, one.number, one.receiver), one)
-    table = deliveries.c
-    unique = (table.kind, table.subject, table.event, table.number, table.receiver)
-    for ids in chunks(sorted({one.subject for one in new.values()})):
-        for there in connection.execute(select(*unique).where(table.subject.in_(ids))):
-            new.pop(tuple(there), None)
-    over = {
-        (one.subject, one.receiver): one.planned_at
-        for one in new.values()
-        if one.event == "resolved"
-    }
-    ended = {subject for subject, _ in over}
-    written = [one for one in new.values() if one.event != "advised" or one.subject not in ended]
-    payload_ids = _write_payloads(connection, written)
-    rows = [
-        {
-            "kind": one.kind,
-            "subject": one.subject,
-            "incident_id": one.subject if one.kind == "incident" else None,
-            "event": one.event,
-            "number": one.number,
-            "receiver": one.receiver,
-            "reason": one.reason,
-            "payload_id": payload_id,
-            "planned_at": one.planned_at,
-            "attempts": 0,
-            **_pending_or_withdrawn(one, over),
-        }
-        for one, payload_id in zip(written, payload_ids, strict=True)
-    ]
-    if over:
-        beside = [
-            {"b_subject": s, "b_receiver": r, "b_at": at - STALE} for (s, r), at in over.items()
-        ]
-        connection.execute(_BESIDE_RESOLVE, beside)
-    _settle_overtaken(connection, written, by_labels)
-    if rows:
-        connection.execute(insert(deliveries), rows)
-
-
-def _pending_or_withdrawn(
-    one: PlannedDelivery, over: Mapping[tuple[str, str], datetime]
-) -> dict[str, object]:
-    """The columns of a new delivery; ``over``: (incident, receiver) → its resolve's time."""
-    ended_at = over.get((one.subject, one.receiver))
-    fired_at = (one.payload.get("times") or {}).get("firing_at")
-    since = one.planned_at if fired_at is None else datetime.fromisoformat(fired_at)
-    is_page = one.event == "firing" and one.number == 0
-    is_said = one.event in _SUPERSEDED
-    if ended_at is not None and (ended_at - since >= STALE if is_page else is_said):
-        return {"status": "withdrawn", "next_attempt_at": None, "last_error": _RESOLVED_FIRST}
-    return {"status": "pending", "next_attempt_at": one.planned_at, "last_error": None}
-
-
-def _settle_overtaken(
-    connection: Connection, planned: Sequence[PlannedDelivery], by_labels: Collection[str]
-) -> None:
-    """Pending resolves of earlier incidents of what fires anew: after its page one would be read
-    as the page's own.
-
-    They are tried at once, before the page; where a receiver knows alerts by labels alone
-    (``by_labels``: such receivers) they are withdrawn: the alert goes on.
-    """
-    pages = {(o.subject, o.receiver): o for o in planned if (o.event, o.number) == ("firing", 0)}
-    table, key_of = deliveries.c, dict[str, str]()
-    query = select(table.id, table.receiver, table.incident_id, incidents.c.key)
-    query = query.join(incidents, incidents.c.id == table.incident_id).where(
-        table.receiver.in_(sorted({receiver for _, receiver in pages})),
-        table.status == "pending",
-        table.event == "resolved",
-    )
-    if not pages or not (waiting := connection.execute(query).all()):
-        return
-    for ids in chunks(sorted({subject for subject, _ in pages})):
-        rows = connection.execute(
-            select(incidents.c.id, incidents.c.key).where(incidents.c.id.in_(ids))
-        )
-        key_of |= {row.id: row.key for row in rows}
-    again = {(key_of[id_], receiver): page for (id_, receiver), page in pages.items()}
-    overtaken = [row for row in waiting if (row.key, row.receiver) in again]
-    _withdraw(connection, [row.id for row in overtaken if row.receiver in by_labels], _FIRES_AGAIN)
-    for row in (row for row in overtaken if row.receiver not in by_labels):
-        now = again[row.key, row.receiver].planned_at
-        values = {"attempts": 0, "next_attempt_at": now}
-        connection.execute(update(deliveries).where(table.id == row.id).values(**values))
-
-
-def _withdraw(connection: Connection, numbers: Sequence[int], why: str) -> None:
-    """Withdraw deliveries by their numbers, for a reason."""
-    values = {"status": "withdrawn", "next_attempt_at": None, "last_error": why}
-    for ids in chunks(numbers):
-        connection.execute(update(deliveries).where(deliveries.c.id.in_(ids)).values(**values))
-
-
-def _write_payloads(connection: Connection, planned: Sequence[PlannedDelivery]) -> list[int]:
-    """The id of each one's payload: the same for the receivers of the same."""
-    documents = {id(one.payload): one.payload for one in planned}
-    texts = {number: to_json(dict(document)) for number, document in documents.items()}
-    new = sorted(set(texts.values()))
-    if not new:
-        return []
-    query = insert(payloads).returning(payloads.c.id, sort_by_parameter_order=True)
-    ids = connection.execute(query, [{"document": text} for text in new]).scalars()
-    id_of = dict(zip(new, ids, strict=True))
-    return [id_of[texts[id(one.payload)]] for one in planned]
-
-
-def forget_payloads(connection: Connection, before: datetime) -> None:
-    """Delete what was sent, given up or withdrawn before a time, and what no delivery has."""
-    table = deliveries.c
-    over = func.coalesce(table.sent_at, table.last_attempt_at, table.planned_at)
-    connection.execute(
-        update(deliveries)
-        .where(table.payload_id.is_not(None), table.status != "pending", over < before)
-        .values(payload_id=None)
-    )
-    is_needed = select(table.id).where(table.payload_id == payloads.c.id).exists()
-    connection.execute(delete(payloads).where(~is_needed))
-
-
 def _write_result(connection: Connection, result: AttemptResult) -> bool:
     delivery, at = result.delivery, result.at
     attempt = {"b_id": delivery.id, "b_at": at}
@@ -447,7 +290,7 @@ def _withdraw_waiting(connection: Connection, firing: Delivery) -> None:
     )
     rows = connection.execute(query.order_by(deliveries.c.id)).mappings()
     waiting = [_delivery(row) for row in rows]
-    _withdraw(connection, [one.id for one in waiting], _NEVER_TAKEN)
+    withdraw(connection, [one.id for one in waiting], _NEVER_TAKEN)
 
 
 def _write_conversation(

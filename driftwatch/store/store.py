@@ -45,14 +45,11 @@ from driftwatch.store.database import (
     repeated_after_conflict,
     require_place,
 )
-from driftwatch.store.deliveries import (
-    Deliveries,
-    forget_payloads,
-    write_deliveries,
-)
+from driftwatch.store.deliveries import Deliveries
 from driftwatch.store.incidents import Incidents, prune_incidents, write_incidents
 from driftwatch.store.migrate import check_revision, schema_revision, upgrade, written_by
 from driftwatch.store.minutes import Batches, Minutes, write_gpus, write_minutes
+from driftwatch.store.planned import forget_payloads, write_deliveries
 from driftwatch.store.progress import BatchProgress, Progress, write_progress
 from driftwatch.store.sqlite import memory_engine, tick_lock
 from driftwatch.store.tables import NO_BATCH, gpu_batches, metadata, minute_batches
