@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 from test_tree_files import TREE
-from test_wrong_files import RULES, SHAPES, TREES
 
 from driftwatch.cli.rules import schema_files
 from driftwatch.cli.rules.schema_files import schema_of
@@ -20,22 +19,6 @@ SCHEMAS = ROOT / "rules" / "schemas"
 KIND_OF_FOLDER = {"rules": "rules", "trees": "tree", "tests": "test"}
 SHIPPED = sorted((ROOT / "rules").rglob("*.yaml"))
 BIG = "      - {alert: Big, when: scrapes > 1, severity: page}\n"
-# What only the loader sees: names in other files or places of the file, the words of a condition,
-# a graph's ways, and that what is read is YAML's text as it stands.
-RULES_OF_LOADER = frozenset(
-    (
-        "alert: A, when: restarted, severity: page, tree: batch-size-drif",
-        "alert: A, when: restarted and, severity: page",
-        "alert: A, when: 1 > 2, severity: page",
-        "alert: A, when: scrapes > 1, severity: page, inhibited_by: [Bigger]",
-        "alert: A, when: scrapes > 1, severity: page, inhibited_by: [A]",
-        "alert: A, when: scrapes > 1, severity: page, until: scrapes_ < 1",
-    )
-)
-SHAPES_OF_LOADER = frozenset((SHAPES[-1],))
-TREES_OF_LOADER = frozenset(
-    new for old, new in TREES if old.startswith(("yes:", "no:", "start: first", "ttft_", "  good"))
-) - {"", "  undetermined:"} | {"not_asked: {scrapes: "}
 
 
 @cache
@@ -59,22 +42,22 @@ def test_a_shipped_file_fits_and_names_its_schema(file: Path) -> None:
     assert (file.parent / named).resolve() == SCHEMAS / f"{kind}.schema.json"
 
 
-@pytest.mark.parametrize("body", RULES)
+@pytest.mark.parametrize(
+    "body",
+    [
+        "alert: A, when: scrapes > 1, severity: critical",
+        "alert: A, when: scrapes > 1, severity: page, fro: 5m",
+        "alert: A, when: scrapes > 1, severity: page, for: 5 minutes",
+        "when: scrapes > 1, severity: page",
+    ],
+)
 def test_a_wrong_rule_is_caught(body: str) -> None:
-    text = f"groups:\n  - name: g\n    rules:\n      - {{{body}}}\n{BIG}"
-    assert bool(problems("rules", text)) is (body not in RULES_OF_LOADER)
+    assert problems("rules", f"groups:\n  - name: g\n    rules:\n      - {{{body}}}\n{BIG}")
 
 
-@pytest.mark.parametrize("text", SHAPES)
-def test_a_wrong_shape_is_caught(text: str) -> None:
-    assert bool(problems("rules", text)) is (text not in SHAPES_OF_LOADER)
-
-
-@pytest.mark.parametrize(("old", "new"), TREES)
-def test_a_wrong_tree_is_caught(old: str, new: str) -> None:
+def test_a_wrong_tree_is_caught() -> None:
     assert problems("tree", TREE) == []
-    wrong = problems("tree", TREE.replace(old, new, 1))
-    assert bool(wrong) is (new not in TREES_OF_LOADER)
+    assert problems("tree", TREE.replace("question:", "qestion:", 1))
 
 
 @pytest.mark.parametrize(
@@ -89,8 +72,6 @@ def test_a_wrong_tree_is_caught(old: str, new: str) -> None:
         "report: {weekday: Monday}",
         "recievers: []",
         "rules: {files: r.yaml}",
-        "rules: {overrides: [{alert: A, pools: [a]}]}",
-        "rules: {overrides: [{alert: A, enabled: false}]}",
         "rules: {overrides: [{when: scrapes > 1}]}",
     ],
 )

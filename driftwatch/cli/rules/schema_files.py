@@ -1,4 +1,7 @@
-"""The JSON Schemas of rules, trees, tests of rules and the configuration, from their models."""
+"""The JSON Schemas of rules, trees, tests of rules and the configuration, from their models.
+
+They say which keys there are and of what type; what keys say together ``driftwatch check`` finds.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,7 @@ from pydantic import BaseModel, create_model
 from pydantic.json_schema import GenerateJsonSchema
 
 from driftwatch.errors import UsageError
-from driftwatch.knobs import KNOBS
-from driftwatch.rulebook.book import shipped_trees
-from driftwatch.rulebook.overrides import OVERRIDABLE, OverrideInFile
+from driftwatch.rulebook.overrides import OverrideInFile
 from driftwatch.rulebook.rules import RuleFile, RuleInFile, RulesInFile
 from driftwatch.rulebook.trees import LeafInFile, NodeInFile, TreeInFile
 from driftwatch.ruletests.cases import RuleTestFile
@@ -126,40 +127,6 @@ DESCRIPTIONS: Mapping[str, str] = {
     "test: name": "its name in the output and for --run",
     "test: expect": "what driftwatch says at these times",
 }
-ANNOTATIONS = {
-    "summary": {"type": "string", "description": "line 1 of your own alert's page"},
-    "runbook_url": {"type": "string", "description": "a link on the page"},
-}
-# What stands once in a schema, and is referred to.
-SHARED = ("condition", "duration", "evidence column", "column or group", "time")
-# What the models check of several keys together.
-RULES_OF: Mapping[str, list[Schema]] = {
-    "RuleInFile": [
-        {
-            "if": {"properties": {"enabled": {"const": False}}, "required": ["enabled"]},
-            "then": {"required": ["reason"]},
-        },
-        {
-            "if": {"properties": {"per": {"const": "pool"}}, "required": ["per"]},
-            "then": {"not": {"anyOf": [{"required": ["tree"]}, {"required": ["group"]}]}},
-        },
-    ],
-    "OverrideInFile": [
-        {
-            "if": {"properties": {"enabled": {"const": False}}, "required": ["enabled"]},
-            "then": {"required": ["reason"]},
-        },
-        {"anyOf": [{"required": [key]} for key in sorted(OVERRIDABLE)]},
-    ],
-    "LeafInFile": [
-        {
-            "if": {"properties": {"kind": {"const": "change"}}},
-            "then": {"required": ["knob"]},
-            "else": {"not": {"required": ["knob"]}},
-        },
-        {"if": {"properties": {"kind": {"const": "none"}}}, "then": {"required": ["advice"]}},
-    ],
-}
 
 
 class _Generator(GenerateJsonSchema):
@@ -180,27 +147,16 @@ def schema_of(name: str) -> Schema:
     parts = {model.__name__: schema, **schema.get("$defs", {})}
     for part, of in parts.items():
         for key, value in of.get("properties", {}).items():
-            if value.get("title") not in SHARED:
-                value.pop("title", None)
+            value.pop("title", None)
             value.pop("default", None)
             said = DESCRIPTIONS.get(f"{DESCRIBED.get(part)}: {key}")
             value["description"] = value.get("description") or said
             if not value["description"]:
                 raise ValueError(f"{part}.{key} has no description: its Field, or DESCRIPTIONS")
         of["title"] = _plain_title(part)
-        if ":class:" in of.get("description", "") or "as written" in of.get("description", ""):
-            del of["description"]  # of the source, not of the file
-        of.pop("allOf", None)
-        if part in RULES_OF:
-            of["allOf"] = RULES_OF[part]
-    if name == "tree":
-        _continued(schema)
-        schema["$defs"]["LeafInFile"]["properties"]["knob"]["examples"] = list(KNOBS)
-    if name == "rules":
-        keys = schema["$defs"]["RuleInFile"]["properties"]
-        keys["tree"]["examples"] = sorted(shipped_trees())
-        keys["annotations"]["properties"] = ANNOTATIONS
-    _share(schema)
+        of.pop("description", None)  # of the source, not of the file
+        if part == "NodeInFile":
+            of.pop("required", None)  # a tree that continues another one may say less of a node
     return {
         "$schema": DIALECT,
         "title": title,
@@ -211,45 +167,6 @@ def schema_of(name: str) -> Schema:
 def _plain_title(name: str) -> str:
     words = re.sub(r"(?<!^)(?=[A-Z])", " ", name.removesuffix("InFile").removesuffix("Settings"))
     return words.lower()
-
-
-def _continued(schema: Schema) -> None:
-    """A tree that continues another one may say less of a node, and has leaves only if it likes."""
-    node = schema["$defs"]["NodeInFile"]
-    schema["$defs"]["Again"] = {k: v for k, v in node.items() if k != "required"}
-    nodes = schema["properties"]["nodes"]
-    own = nodes.pop("additionalProperties")
-    schema["allOf"] = [
-        {
-            "if": {"required": ["continues"]},
-            "then": {"properties": {"nodes": {"additionalProperties": {"$ref": "#/$defs/Again"}}}},
-            "else": {
-                "properties": {"nodes": {"additionalProperties": own}},
-                "required": ["leaves"],
-            },
-        }
-    ]
-    schema["properties"]["leaves"]["propertyNames"] = {"not": {"const": "undetermined"}}
-
-
-def _share(schema: Schema) -> None:
-    """Parts of :data:`SHARED` stand once, under their titles."""
-    shared: dict[str, Schema] = {}
-
-    def visit(node: Any) -> Any:
-        if isinstance(node, list):
-            return [visit(one) for one in node]
-        if not isinstance(node, dict):
-            return node
-        if node.get("title") in SHARED:
-            title = node["title"].replace(" ", "_")
-            shared[title] = {k: v for k, v in node.items() if k not in ("title", "description")}
-            rest = {k: v for k, v in node.items() if k == "description"}
-            return {"$ref": f"#/$defs/{title}", **rest}
-        return {key: visit(value) for key, value in node.items()}
-
-    schema.update(visit(schema))
-    schema.setdefault("$defs", {}).update(sorted(shared.items()))
 
 
 def schema_text(name: str) -> str:
