@@ -56,7 +56,7 @@ def minute_line(row: Mapping[str, Any]) -> str:
 
 def _cells(row: Mapping[str, Any]) -> Iterator[str]:
     batch = "requests a step"
-    bound = "≥" if row["forward_passes_overcounted"] else ""
+    bound = "≥" if row.get("forward_passes_overcounted") else ""
 
     def cell(column: str, name: str, say: Callable[[float], str]) -> str:
         value = row[column]

@@ -150,14 +150,6 @@ def test_a_time_after_the_end_is_refused_with_what_there_is(run: Run, verb: str)
     assert "help: scrapes reach " in err and "to 2026-11-21T08:48Z\n" in err
 
 
-def test_a_request_log_alone_says_what_is_missing(run: Run, shared_data: Path) -> None:
-    log = shared_data / "vllm-0.32" / "run_cap" / "requests.jsonl.gz"
-    code, out, err = run("recommend", "--requests", str(log))
-    assert (code, out) == (2, "")
-    assert "--requests tells when requests came" in err
-    assert "help: give its metrics as well: --recording PATH, --prometheus URL, or --db" in err
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

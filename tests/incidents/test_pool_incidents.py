@@ -66,7 +66,7 @@ def test_three_of_eight_and_then_all_of_them() -> None:
     assert extents(happened) == [("firing", 4, 3), ("advised", 26, 6), ("advised", 29, 8)]
     assert {t.of_targets for t in happened} == {8}
     assert len({t.incident.id for t in happened}) == 1
-    assert happened[0].incident.started_at == START - timedelta(minutes=7)  # its eight minutes
+    assert happened[0].incident.started_at == START - timedelta(minutes=5)  # its six minutes
 
 
 def test_a_fleet_is_one_page_at_once() -> None:

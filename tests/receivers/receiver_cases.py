@@ -15,7 +15,7 @@ from driftwatch.incidents.delivery import Acknowledgement, MessageEvent, Planned
 from driftwatch.notify.follow_up import payload_of
 from driftwatch.receivers.sender import Conversation, Message, Sender, message_of
 from driftwatch.report.document import week_document
-from driftwatch.report.material import Material, RuleSet
+from driftwatch.report.material import Material
 from driftwatch.report.week import week_named
 
 INCIDENT = "3f9c1a7be204"
@@ -69,6 +69,6 @@ def refused(sender: Sender, what: Message | None = None) -> DeliveryError:
 def report() -> dict[str, Any]:
     """The report of a week without a minute of data."""
     week = week_named("2026-W47")
-    material = Material(week, week.end, rules=RuleSet("0" * 64, 3, 1))
+    material = Material(week, week.end)
     links = {"driftwatch": None, "command": "driftwatch report --week 2026-W47"}
     return week_document(material) | {"links": links}

@@ -53,7 +53,7 @@ def _trouble(found: Checkup) -> list[Check]:
     return [c for c in found.checks if c.status in ("MISSING", "WARNING")]
 
 
-OF_BASELINES = ("AcceptanceFell", "PrefixHitsFell", "QueueSpike", "ClientsGiveUp")
+OF_BASELINES = ("AcceptanceFell", "PrefixHitsFell", "QueueSpike")
 PHASE_MIX = tuple(f'PhaseMixShift{{direction="{phase}"}}' for phase in ("prefill", "decode"))
 
 

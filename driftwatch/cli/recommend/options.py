@@ -39,9 +39,7 @@ class SloText(click.ParamType[Slo]):
             except ValueError as error:
                 self.fail(f"{part!r}: {error}; write {_SLO_EXAMPLE}", param, ctx)
             if name in targets or not 0 < number < _ABOVE.get(name, 0.0):
-                why = (
-                    "is given twice" if name in targets else "is none, or none up to 1h or below 1"
-                )
+                why = "is given twice" if name in targets else "is out of range, or no target"
                 self.fail(f"{part!r} {why}: write {_SLO_EXAMPLE}", param, ctx)
             targets[name] = number
         if not {"ttft", "tpot"} & set(targets):
