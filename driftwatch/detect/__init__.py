@@ -1,3 +1,3 @@
-"""Detectors: :func:`driftwatch.detect.learn.learn` seldom, :func:`driftwatch.detect.score.score`
-each minute. Both are pure.
+"""Detectors: :func:`driftwatch.detect.score.score` each minute,
+:func:`driftwatch.detect.learn.learn` at full hours. Both are pure.
 """

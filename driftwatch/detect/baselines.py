@@ -1,7 +1,7 @@
-"""Baselines: what a person (or an accepted proposal) said was good.
+"""Baselines: windows that a person pinned as good, or accepted proposals.
 
-It is of one target or of a pool of identical configuration, and holds what was measured in its
-window, the load model fitted there, and the fingerprints of what ran.
+A baseline belongs to one target or to a pool of identical configuration. It holds what was measured
+in its window, the load model fitted there, and the fingerprint of what ran.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from driftwatch.model import Fingerprint as Fingerprint
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """One pinned baseline."""
+    """One baseline."""
 
     id: str  # short and unique
     scope: Literal["target", "pool"]  # what it is about
@@ -35,7 +35,7 @@ class Baseline:
     why: str  # why this stretch is good, in words
     fingerprint: Fingerprint = field(default_factory=Fingerprint)  # of what ran
     model: StepTimeModel | None = None  # the load model; None where the window cannot carry one
-    arming: str | None = None  # what is missing for a model; None where there is one
+    arming: str | None = None  # what a model still needs; None where there is one
     # one row of :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`
     reference: pl.DataFrame = field(default_factory=no_reference)
 
@@ -46,15 +46,15 @@ class Baselines:
 
     # in order of acceptance; of two with the same scope the later one holds
     every: Sequence[Baseline] = ()
-    # (id, instance, engine): targets of another identity, for which it is not in force
+    # (id, instance, engine): targets of another identity, for which the baseline is not in force
     not_for: frozenset[tuple[str, str, str]] = frozenset()
 
     @cached_property
     def _by_scope(self) -> Mapping[tuple[str, ...], Baseline]:
-        """Instance and engine, or pool → baseline: a fleet asks for each of its targets."""
+        """Instance and engine, or pool → baseline, for one look-up a target."""
         return {
-            (p.pool,) if p.scope == "pool" else (p.instance or "", p.engine or ""): p
-            for p in self.every
+            (one.pool,) if one.scope == "pool" else (one.instance or "", one.engine or ""): one
+            for one in self.every
         }
 
     def naming(self, instance: str, engine: str, pool: str) -> tuple[Baseline, ...]:

@@ -1,8 +1,8 @@
 """What ran in a baseline's window, what runs now, and what a difference means.
 
 Identity: with another model, GPU, parallelism, dtype or quantisation a baseline is not in force.
-Knobs: its model stays for comparison. Release: it stays the reference, which is how a slower
-upgrade is found. What only one side knows is no difference.
+Knobs: the baseline stays in force. Release: it stays too, so that a slower upgrade shows. A value
+that only one side knows is no difference.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ RELEASE_LABELS: Mapping[str, str] = {
 }
 _IDENTITY_LABELS: Mapping[str, str] = {"model_name": "model_name"}
 _SERVING = (*KNOBS, "max_model_len")
-# vllm:cache_config_info: what follows from the blocks, or from how a start went, is no flag.
+# Labels of vllm:cache_config_info that are no flags: they follow from the blocks or from the start.
 _NO_FLAG = frozenset(
     {
         "engine",
@@ -53,7 +53,7 @@ _NO_FLAG = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that is not as it was."""
+    """One value that differs from the baseline's."""
 
     group: Group  # which of the three
     name: str  # as vLLM calls it
@@ -67,7 +67,7 @@ class Difference:
 
 
 def differences(before: Fingerprint, now: Fingerprint) -> tuple[Difference, ...]:
-    """What both know and what is not the same, by group and name.
+    """Values that both know and that differ, by group and name.
 
     KV blocks within :data:`KV_BLOCKS_WITHIN` of each other are the same.
     """
@@ -86,7 +86,7 @@ def only(every: tuple[Difference, ...], group: Group) -> tuple[Difference, ...]:
 
 
 def merged(*sources: Fingerprint) -> Fingerprint:
-    """Name by name the first source that knows it."""
+    """Each name with the value of the first source that knows it."""
     groups: dict[str, dict[str, str]] = {group: {} for group in GROUPS}
     for source in reversed(sources):
         for group in GROUPS:
@@ -95,7 +95,7 @@ def merged(*sources: Fingerprint) -> Fingerprint:
 
 
 def common(fingerprints: list[Fingerprint]) -> Fingerprint:
-    """What all of several servers have alike: the fingerprint of a pool."""
+    """The values that all servers share: the fingerprint of a pool."""
     if not fingerprints:
         return Fingerprint()
     first, *others = fingerprints
@@ -118,10 +118,10 @@ def fingerprint_of(
     gpu_models: tuple[str, ...] = (),
     reported: Fingerprint | None = None,
 ) -> Fingerprint:
-    """What is known of one target; an inferred setting is not.
+    """What is known of one target, without inferred settings.
 
     ``cache_config``: the labels of ``vllm:cache_config_info`` as JSON; ``gpu_models``: names of its
-    GPUs; ``reported``: what the server answered, or its start-up log has; goes first.
+    GPUs; ``reported``: from the server's answer or its start-up log; it wins over the others.
     """
     identity = {
         name: labels[label] for label, name in _IDENTITY_LABELS.items() if labels.get(label)

@@ -1,8 +1,8 @@
-"""What a server did over its own last days: "before" where nobody has accepted a baseline.
+"""A server's own last days: what "before" means where nobody has pinned a baseline.
 
-Only what no daily rhythm moves by half is compared with it: tokens of a decode step, prefix hits,
-and who gives up. The median of up to seven days is what is usual, so that one day of trouble does
-not become it.
+They serve measures that no daily rhythm moves by half: tokens of a decode step, prefix hits, and
+given-up requests. The usual value is the median of up to seven days, so that one bad day does not
+become it.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ LEAST_SECONDS = 12 * 3600.0  # of a day that were scraped
 
 
 def day_before(midnight: datetime) -> tuple[datetime, datetime]:
-    """The 24 hours that are learnt at a midnight; they end an hour before, so that all of them are
-    stored whatever minutes a tick brings.
+    """The 24 hours that are learnt at a midnight. They end an hour before it, so that the store has
+    all of them, however many minutes a tick covers.
     """
     return midnight - timedelta(hours=25), midnight - timedelta(hours=1)
 
 
 def is_due(at: datetime) -> bool:
-    """Whether a day is learnt at the end of a minute."""
+    """Whether a day is learnt at this end of a minute."""
     utc = at.astimezone(UTC)
     return utc.hour == utc.minute == 0
 
@@ -64,9 +64,9 @@ def learn_day(minutes: pl.DataFrame, references: References, midnight: datetime)
 def with_last_days(
     measured: pl.DataFrame, declared: pl.DataFrame, references: Iterable[Reference], before: date
 ) -> pl.DataFrame:
-    """REFERENCE_SCHEMA: baselines as ``measured``; others with the medians of their own days.
+    """REFERENCE_SCHEMA: the ``measured`` rows; of other targets the medians of their own days.
 
-    ``declared``: of ``tuned_for``; ``before``: the day from which on days do not count.
+    ``declared``: rows of ``tuned_for``; ``before``: days before this one count.
     """
     rows = []
     for one in references:

@@ -1,7 +1,7 @@
-"""Learn: minutes of hours and days in, references out. The only place that fits anything.
+"""Learn: minutes of hours and days in, references out. The only module that fits models.
 
-It runs at full hours, and every ten minutes of a pool that has no step-time model yet. The
-result of an hour is kept for the next minutes, the result of a day for the trend over days.
+It runs at full hours, and every ten minutes for a pool without a step-time model. An hour's
+result serves the next minutes, a day's result the trend over days.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 # Refit a pool's own model after so many hours of its data, then never again: otherwise a slow loss
 # would become its usual speed.
 STAGES = (1, 2, 4, 8, 24, 48)
-EARLY = timedelta(minutes=10)  # so often without a model,
-EARLY_FOR = timedelta(hours=2)  # and only so long: what has none by then lacks something else
-MOST_TARGETS = 4  # of a pool, whose minutes a model of its own is fitted on
+EARLY = timedelta(minutes=10)  # interval between fits of a pool without a model,
+EARLY_FOR = timedelta(hours=2)  # for its first hours: without one by then it lacks something else
+MOST_TARGETS = 4  # of a pool: a model of its own is fitted to their minutes
 LEAST_MINUTES = 15  # of an hour, for a median
 
-# Targets, and from when: their rows of work with ``slower`` (Boolean), up to now.
+# Targets and a start → their rows of work from there up to now, with ``slower`` (Boolean).
 Work = Callable[[Sequence[TargetKey], datetime], pl.DataFrame]
 
 
 def next_due(after: datetime, references: References, pools: Sequence[str]) -> datetime:
-    """The first time after a minute's end at which something is learnt."""
+    """The next time after ``after`` at which something is learnt."""
     hour = after.replace(minute=0, second=0, microsecond=0) + HOUR
     if not any(_is_early(references, pool, after) for pool in pools):
         return hour
@@ -66,12 +66,12 @@ def learn(
     work: Work,
     at: datetime,
 ) -> list[Reference]:
-    """The references that are new at a time, which ends a minute.
+    """The new references at ``at``, the end of a minute.
 
     Args:
-        scored: the minutes up to then, as they were scored.
+        scored: the scored minutes up to ``at``.
         reference: REFERENCE_SCHEMA, what lengths are compared with.
-        work: where older minutes come from.
+        work: reads older minutes.
     """
     keys = keys_of(scored.grid)
     found: list[Reference] = []
@@ -103,7 +103,7 @@ def _speed(
     *,
     full: bool,
 ) -> PoolSpeed | None:
-    """What the pool's own minutes give, where it is due; None where it is not."""
+    """The model of the pool's own minutes if a fit is due, else None."""
     learnt = references.speed(pool)
     before = None if learnt is None else learnt[0]
     if before is None:
@@ -153,7 +153,7 @@ def _hour(
     *,
     full: bool,
 ) -> tuple[PoolHour, list[tuple[TargetKey, Day]]]:
-    """What the pool's minutes leave, and the days that are over."""
+    """The pool's document of the hour, and the days that ended with it."""
     verdicts = scored.verdicts
     slower, than_pool = (
         {keys[row].text: losses[row] for row in rows if losses[row] is not None}
@@ -182,7 +182,7 @@ def _losses(found: dict[str, Loss | None]) -> dict[str, Loss]:
 
 
 def _days(scored: Scored, rows: Indices, day: date) -> Iterator[tuple[int, Day]]:
-    """What the last hour says of each target."""
+    """Target → its day as the last hour alone gives it."""
     grid = scored.grid
     hour = slice(max(grid.minutes - 60, 0), grid.minutes)
     for row in rows:
@@ -205,7 +205,7 @@ def _days(scored: Scored, rows: Indices, day: date) -> Iterator[tuple[int, Day]]
 def _added(known: Day, hour: Day) -> Day:
     return Day(
         day=hour.day,
-        # days of two models are no one day: the later one counts
+        # speeds against two models cannot be mixed: the later model counts
         speeds=(*known.speeds, *hour.speeds)
         if hour.compared_with in ("", known.compared_with) or not known.compared_with
         else hour.speeds,
@@ -219,7 +219,7 @@ Means = tuple[float | None, float | None, bool]
 
 
 def _means(reference: pl.DataFrame) -> dict[TargetKey, Means]:
-    """Target → mean lengths of its baseline, and whether that is of a whole day."""
+    """Target → mean lengths of its baseline, and whether it covers a whole day."""
     whole = (pl.col("until") - pl.col("since") >= pl.duration(hours=20)).fill_null(value=False)
     means = ("reference_prompt_tokens_mean", "reference_generation_tokens_mean")
     rows = reference.filter(pl.col("kind") != "tuned_for")

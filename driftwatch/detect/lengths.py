@@ -1,8 +1,8 @@
-"""Did lengths move: the ratio of means, beyond what the baseline's own windows swing by.
+"""Did lengths move: the ratio of means, beyond the swings of the baseline's own windows.
 
-Seventeen episodes on fleets of real clients: a ratio of means found as many (11) as scores against
-peers, contexts and days. What is not known is not judged: few requests, a baseline that was too
-short to show its swings, and overload, in which the requests that finish are not those that come.
+Of seventeen episodes on fleets of real clients a ratio of means found 11, as many as scores against
+peers, contexts and days. The answer is unknown with few requests, with a baseline too short to show
+its swings, and under overload, when the requests that finish are not those that come.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ LENGTHS: Final = ("prompt_tokens", "generation_tokens")
 MIN_REQUESTS: Final = 100
 LONGER, SHORTER = 1.5, 0.67
 SHORT, LONG = 10, 20  # minutes of a mean; the long one where the short one has too few
-HELD, OF = 15, 20  # minutes beyond, of so many
-# "Queue for minutes": requests that finish now came in another time.
+HELD, OF = 15, 20  # minutes beyond the bounds, of this many
+# Above it the requests that finish now came in another time.
 MOST_WAIT_SECONDS = 60.0
-# The fewest windows of a baseline that say something of a tail.
+# With fewer windows a baseline shows no tail.
 MIN_WINDOWS: Final = 60
-# What a server may go beyond once: ten minutes of a month of 30 days, times two lengths. With the 1
-# and 99 % quantile of a day in its place fleets of real clients gave 82 false notices where this
-# gives 6 (85 server-days).
+# Blocks of ten minutes in a month of 30 days, times two lengths: a server may exceed its swing once
+# in them. The 1 and 99 % quantiles of a day gave 82 false notices on fleets of real clients, this 6
+# (85 server-days).
 MONTH_BLOCKS: Final = 30 * 24 * 6 * len(LENGTHS)
-BY_HOUR_DAYS = 7  # from so many days on an hour of the day has swings of its own
+BY_HOUR_DAYS = 7  # from this many days on each hour of the day has its own swings
 HOURS = 24
 
 
@@ -44,7 +44,7 @@ def rolling_means(sums: Floats, counts: Floats) -> Floats:
 
 
 def _summed(values: npt.NDArray[Any], minutes: int) -> Floats:
-    """Sum of the last minutes, of fewer at the beginning."""
+    """Sum of the last minutes; fewer at the start."""
     total: Floats = np.cumsum(np.nan_to_num(values), axis=1, dtype=np.float64)
     summed = total.copy()
     summed[:, minutes:] = total[:, minutes:] - total[:, :-minutes]
@@ -52,8 +52,8 @@ def _summed(values: npt.NDArray[Any], minutes: int) -> Floats:
 
 
 def swings(minutes: pl.DataFrame) -> pl.DataFrame:
-    """Targets → ``reference_…_swing_low`` and ``_high``: what the mean of their own windows over
-    that of all is below and above about once a month; one number, or one for each hour (UTC).
+    """Target → ``reference_…_swing_low`` and ``_high``: bounds that the mean of a window over the
+    mean of all leaves about once a month. One number, or one for each hour (UTC).
 
     NULL with fewer than :data:`MIN_WINDOWS` windows. ``minutes``: MINUTE_SCHEMA.
     """
@@ -78,7 +78,7 @@ def swings(minutes: pl.DataFrame) -> pl.DataFrame:
 
 
 def widest(swung: pl.DataFrame) -> pl.DataFrame:
-    """One row of :func:`swings` for all of them: of the target that swings most, hour by hour."""
+    """One row for all rows of :func:`swings`: hour by hour the target that swings most."""
     row = {}
     for name in swung.columns[len(KEY) :]:
         known = [values.to_numpy() for values in swung[name] if values is not None]
@@ -112,7 +112,7 @@ def _swing(sums: Floats, counts: Floats, first: int) -> tuple[list[float], list[
 
 
 def _extremes(ratio: Floats, blocks: int) -> tuple[float, float]:
-    """What such windows are below, and above, once in so many blocks of ten minutes."""
+    """The bounds that such windows leave once in ``blocks`` blocks of ten minutes."""
     beyond = max(1.0, math.log(blocks) / math.log(len(ratio) / SHORT))
     return float(ratio.min() ** beyond), float(ratio.max() ** beyond)
 
@@ -123,11 +123,11 @@ def length_columns(grid: Grid, reference: pl.DataFrame, first: int) -> dict[str,
     ``reference``: REFERENCE_SCHEMA, a row per target that has one.
     """
     beside = grid.targets.select(KEY).join(reference, on=KEY, how="left", maintain_order="left")
-    start = max(first - OF - LONG, 0)  # what the first of them looks back to
+    start = max(first - OF - LONG, 0)  # the first minute that any window reaches
     overloaded = _summed(grid.waited[:, start:], SHORT) / SHORT > MOST_WAIT_SECONDS
     ends = int(grid.first.timestamp()) // 60 + np.arange(start, grid.minutes)
     hour = (ends - 1) // 60 % HOURS
-    answers = _answers(beside, 60.0 * ends)
+    apply = _swings_apply(beside, 60.0 * ends)
     columns: dict[str, Any] = {}
     for name, sums, counts in zip(LENGTHS, grid.lengths[::2], grid.lengths[1::2], strict=True):
         mean = _numbers(beside[f"reference_{name}_mean"])[:, None]
@@ -137,7 +137,7 @@ def length_columns(grid: Grid, reference: pl.DataFrame, first: int) -> dict[str,
         )
         # a mean that a person declares (tuned_for) has no swings
         is_declared = (beside["kind"] == "tuned_for").fill_null(value=False).to_numpy()[:, None]
-        low, high = (np.where(is_declared, 1.0, np.where(answers, x, np.nan)) for x in (low, high))
+        low, high = (np.where(is_declared, 1.0, np.where(apply, x, np.nan)) for x in (low, high))
         with np.errstate(invalid="ignore"):
             longer = (ratio >= LONGER) & (ratio > high)
             shorter = (ratio <= SHORTER) & (ratio < low)
@@ -150,16 +150,16 @@ def length_columns(grid: Grid, reference: pl.DataFrame, first: int) -> dict[str,
     return columns
 
 
-def _answers(beside: pl.DataFrame, ends: npt.NDArray[np.floating]) -> Flags:
-    """Whether the baseline's swings apply, (target, minute): those of most of a day always,
-    those of a shorter baseline for as long again as it lasted.
+def _swings_apply(beside: pl.DataFrame, ends: npt.NDArray[np.floating]) -> Flags:
+    """Whether the baseline's swings apply, (target, minute): always if it covers most of a day,
+    else for as long again as it lasted.
     """
     length = (beside["until"] - beside["since"]).dt.total_seconds()
     until = _numbers(beside["until"].dt.epoch("s"))
     whole = _numbers(length) >= 20 * 3600.0
     with np.errstate(invalid="ignore"):
-        answers: Flags = whole[:, None] | (ends[None, :] <= (until + _numbers(length))[:, None])
-    return answers
+        apply: Flags = whole[:, None] | (ends[None, :] <= (until + _numbers(length))[:, None])
+    return apply
 
 
 def _numbers(column: pl.Series) -> Floats:

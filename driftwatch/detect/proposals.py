@@ -1,8 +1,8 @@
-"""Which stretch of the past would make a good baseline, why, and what is no baseline.
+"""Which stretch of the past would make a good baseline, and why other minutes would not.
 
 A stretch has no restart, no change of knobs or release, no incident and no slow or stuck minute
 in it, and is at most 48 h long: baselines of 2, 6, 24 and 48 h gave 2.6, 1.9, 0.68 and 0.27 false
-episodes per server-month on real client traffic. Pure: nothing is pinned here.
+episodes per server-month on real client traffic. Pure: it pins nothing.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from driftwatch.model import Incident
 _MINUTE = timedelta(minutes=1)
 LONG_ENOUGH, LONGEST = timedelta(hours=24), timedelta(hours=48)
 WARM_UP = timedelta(minutes=10)
-# How long a loss of speed may be there before a detector says so.
+# How long a loss of speed may last before a detector reports it.
 _SEEN_AFTER = timedelta(minutes=8)
-# A stretch goes on over minutes nobody saw, but not over more of them at once.
+# A stretch continues over a gap of unscraped minutes up to this length.
 LONGEST_GAP = timedelta(minutes=15)
-# A minute is one of a pool's stretch where so many of its targets are fit for it.
+# A minute belongs to a pool's stretch if this share of its targets is fit.
 POOL_SHARE = 0.8
 STUCK_SECONDS = 120.0
-# Stretches whose lengths differ by less are as good; then the newest is taken.
+# Stretches at least this long, as a share of the longest, are as good: the newest wins.
 _AS_LONG = 0.9
 
 NOT_SEEN = "not seen"
@@ -35,7 +35,7 @@ SLOW, BEFORE_SLOW = "slower at equal load", "the 8 min before it was slower"
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Minutes that are no baseline."""
+    """Minutes that a proposal leaves out."""
 
     why: str  # in words
     since: datetime  # start of the first
@@ -51,7 +51,7 @@ class Proposal:
     until: datetime  # end of its last
     seen_ratio: float  # share of its minutes with a usable scrape
     finished_requests: int  # requests finished in it
-    # share of the minutes, of which it is known, with the SLO kept; None = of none of them
+    # share of minutes with the SLO kept, of those where it is known; None = known for none
     slo_kept_ratio: float | None
 
     @property
@@ -61,7 +61,7 @@ class Proposal:
 
 
 def marked(minutes: pl.DataFrame, troubles: Sequence[Incident] = ()) -> pl.DataFrame:
-    """The minutes with ``left_out``: why each is no baseline, NULL where it is one.
+    """The minutes with ``left_out``: why a baseline excludes each, NULL where it does not.
 
     ``minutes``: MINUTE_SCHEMA, by instance, engine and end; ``troubles``: incidents of them.
     """
@@ -77,7 +77,7 @@ def marked(minutes: pl.DataFrame, troubles: Sequence[Incident] = ()) -> pl.DataF
     )
     first_scraped = pl.col("end").filter(pl.col("scrapes") > 0).min().over(KEY)
     slow = [c for c in _SLOW if c in rows.columns]
-    # one that was there when the minutes begin may have run for long
+    # a server that is there in the first minute may have run for long
     is_new = (pl.col("end") - first_scraped < WARM_UP) & (first_scraped > pl.col("end").min())
     reasons = [
         (pl.col("scrapes").fill_null(0) <= 0, NOT_SEEN),
@@ -135,13 +135,13 @@ def propose(rows: pl.DataFrame) -> Proposal | None:
         return None
     lengths = [min(end - start, LONG_ENOUGH) for start, end in stretches]
     long = _AS_LONG * max(lengths)
-    # the newest of those that are about as long
+    # of the stretches that are about as long the newest
     newest = max(end for (_, end), length in zip(stretches, lengths, strict=True) if length >= long)
     return described(rows, *next(one for one in stretches if one[1] == newest))
 
 
 def left_out_of(rows: pl.DataFrame) -> tuple[LeftOut, ...]:
-    """What is no baseline, as stretches with the same reason, in order of time."""
+    """The minutes that are left out, as stretches with one reason each, in order of time."""
     bad = rows.filter(pl.col("left_out").is_not_null())
     minutes = bad.group_by("end", why="left_out").agg(count=pl.len()).sort("why", "end")
     begins = (pl.col("end").diff() > LONGEST_GAP).fill_null(value=True)
@@ -159,7 +159,7 @@ def left_out_of(rows: pl.DataFrame) -> tuple[LeftOut, ...]:
 
 
 def described(rows: pl.DataFrame, first: datetime, last: datetime) -> Proposal:
-    """What a stretch shows, without the minutes in it that are no baseline.
+    """The proposal of a stretch, without its minutes that are left out.
 
     ``rows``: from :func:`marked`; ``first``: end of its first minute; ``last``: end of its last.
     """
@@ -196,7 +196,7 @@ def _stretches(
 
 
 def _about(trouble: Incident) -> pl.Expr:
-    """The minutes of an incident's targets that it reaches into."""
+    """The minutes of an incident's targets that overlap it."""
     when = pl.col("end") > pl.lit(trouble.started_at, dtype=TIME)
     if trouble.resolved_at is not None:
         when &= pl.col("end") - _MINUTE < pl.lit(trouble.resolved_at, dtype=TIME)
@@ -208,7 +208,7 @@ def _about(trouble: Incident) -> pl.Expr:
 
 
 def _soon(flag: str) -> pl.Expr:
-    """Whether it is said within the next 8 min: so long it takes until it is told."""
+    """Whether ``flag`` is set within the next 8 min: a detector needs so long."""
     flags = pl.col(flag).fill_null(False).cast(pl.Int8)
     minutes = int(_SEEN_AFTER / _MINUTE)
     return flags.reverse().rolling_max(minutes, min_samples=1).reverse().over(KEY) > 0

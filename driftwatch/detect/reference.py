@@ -1,9 +1,9 @@
 """What "before" means, and the ratios to it.
 
-A reference row per target says what was normal: measured in a baseline window that a person named,
-or declared in the configuration (``tuned_for``). Measured values win over declared ones. A measured
-one also remembers the histograms of the lengths, so that distributions can be compared, and what
-a forward pass had to do, so that a change of throughput can be taken apart.
+A reference row per target has what was normal: measured in a baseline window, or declared in the
+configuration (``tuned_for``). Measured values win over declared ones. A measured row also has the
+histograms of lengths, to compare distributions, and the work of a forward pass, to explain a change
+of throughput.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from driftwatch.detect.lengths import LENGTHS, MIN_REQUESTS
 def extra_prefill_columns(at_least: float) -> dict[str, pl.Expr]:
     """Expressions of the evidence columns on computed prompt tokens, by name.
 
-    Unknown of fewer than ``at_least`` first tokens in the window.
+    Unknown with fewer than ``at_least`` first tokens in the window.
     """
     requests = pl.col("ttft_seconds_count")
     enough = (requests >= at_least) & (pl.col("duration_seconds") > 0)
     hit, hit_before = pl.col("prefix_cache_hit_ratio"), pl.col("reference_prefix_cache_hit_ratio")
-    # own last days say what was hit, and not how much there was to do
+    # a server's own last days have the hits, but not how much there was to compute
     is_own = ~pl.col("reference_kind").is_in(["pin", "baseline"]).fill_null(value=False)
     longer = pl.col("prompt_tokens_total") / requests / pl.col("reference_prompt_tokens_mean")
     longer = pl.when(is_own).then(1.0).otherwise(longer)
@@ -46,7 +46,7 @@ def _missed(hit: pl.Expr) -> pl.Expr:
     return 1.0 - hit
 
 
-# Evidence columns that a baseline window remembers, printed as "before" beside "now".
+# Evidence columns that a baseline stores, printed as "before" beside "now".
 REMEMBERED = (
     "prompt_tokens_mean",
     "generation_tokens_mean",
@@ -70,21 +70,20 @@ REMEMBERED = (
     "gpu_count",
     "kv_cache_usage_ratio",
 )
-# What a forward pass had to do, and the rest of the identity of throughput: first tokens per later
-# token, and computed prompt tokens per pass.
+# What else makes throughput: first tokens per later token, and computed prompt tokens per pass.
 _WORK = ("first_tokens_ratio", "prefill_tokens_per_forward_pass")
-# Requests that gave up, of those that began.
+# Share of the requests that began and gave up.
 _GIVEN_UP = "given_up_ratio"
 # Tokens in the KV cache, mean of the window.
 _KV_USED = "kv_cache_used_tokens"
-# The lowest tenth of its 10-min rates: a rate is low where it is below what the baseline saw too.
+# The lowest tenth of its 10-min rates: a rate below it is low for the baseline too.
 LOW_RATE = "requests_per_second_low"
-# How far means of windows go by themselves (driftwatch/detect/lengths.py).
+# How far means of windows swing by themselves (driftwatch/detect/lengths.py).
 SWINGS = tuple(f"{name}_swing_{end}" for name in LENGTHS for end in ("low", "high"))
-# Whose 95th percentile is remembered: targets are derived from it where nobody sets any.
+# Histograms whose 95th percentile is stored: latency targets follow from it where none is set.
 LATENCIES = ("ttft_seconds", "tpot_seconds")
 P95 = tuple(f"{name}_p95" for name in LATENCIES)
-# Histograms that are remembered: cumulative counts by edge.
+# Stored histograms: cumulative counts by edge.
 HISTOGRAMS = tuple(f"{name}_{part}" for name in LENGTHS for part in ("buckets", "edges"))
 
 REFERENCE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
@@ -99,7 +98,7 @@ REFERENCE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     },
     **{f"reference_{c}": pl.List(pl.Float64) for c in (*HISTOGRAMS, *SWINGS)},
 }
-# What of it stands beside evidence rows.
+# The part of it that evidence rows carry.
 REFERENCE_COLUMNS = tuple(c for c in REFERENCE_SCHEMA if c.startswith("reference_"))
 
 # ratio column → the evidence column it compares
@@ -127,9 +126,9 @@ def declared(rows: list[dict[str, Any]]) -> pl.DataFrame:
 
 
 def combined(*references: pl.DataFrame) -> pl.DataFrame:
-    """One reference row per target: of the first table that has one.
+    """One reference row per target, from the first table that has one.
 
-    ``references``: :data:`REFERENCE_SCHEMA` each, what wins first: measured before declared.
+    ``references``: :data:`REFERENCE_SCHEMA` each, in order of precedence.
     """
     rows = no_reference()
     for reference in references:
@@ -174,9 +173,9 @@ def with_reference(
 
 
 def _recent_mean(rows: pl.DataFrame, ten_minutes: pl.DataFrame, name: str) -> pl.Series:
-    """Mean length of each window, of one below ten minutes that of the ten that end with it.
+    """Mean length of each window; for a window below ten minutes of the ten that end with it.
 
-    Unknown of fewer than MIN_REQUESTS requests, or where the window has no usable scrape.
+    Unknown with fewer than MIN_REQUESTS requests, or where the window has no usable scrape.
     """
     parts = [f"{name}_sum", f"{name}_count"]
     is_long = rows.select(pl.col("end") - pl.col("start") >= pl.duration(minutes=10)).to_series()

@@ -1,7 +1,7 @@
-"""A reference row from stored minutes: what a baseline window would have measured, were it asked.
+"""A reference row from stored minutes: the measurements of a baseline window.
 
-Counters of the minutes add up, so that rates, means and histograms are those of the whole window;
-minutes in which one of a pair is unknown count in neither.
+Counters of the minutes add up, so rates, means and histograms are those of the whole window. Where
+one counter of a ratio is unknown, the minute counts for neither.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _MINUTE = timedelta(minutes=1)
 
 
 def baseline_of_minutes(minutes: pl.DataFrame, pool: str | None = None) -> pl.DataFrame:
-    """Minutes of a baseline → one reference row per target, or one of a ``pool`` of them.
+    """Minutes of a baseline → one reference row per target, or one for all of a ``pool``.
 
-    A pool has rates per target, and the swings of the one that swings most. Of several layouts the
-    one with most requests is remembered, and no lengths of fewer than MIN_REQUESTS.
+    A pool has rates per target, and the swings of the target that swings most. Of several layouts
+    of buckets the row has the one with most requests. It has no lengths of fewer than MIN_REQUESTS.
     """
     scraped = minutes.filter(pl.col("scrapes") > 0)
     swung = swings(scraped)
@@ -71,13 +71,13 @@ def baseline_of_minutes(minutes: pl.DataFrame, pool: str | None = None) -> pl.Da
 
 
 def totals(names: Iterable[str]) -> list[pl.Expr]:
-    """Some of what a baseline remembers, of minutes as a whole."""
+    """Measures of a baseline by name, over all minutes of a group."""
     measured = _measured()
     return [measured[name].alias(name) for name in names]
 
 
 def _measured() -> dict[str, pl.Expr]:
-    """What a baseline remembers of its minutes as a whole, by name."""
+    """Measures of a baseline over all its minutes, by name."""
     outputs = pl.col("itl_seconds_count") + pl.col("ttft_seconds_count")
     computed = pl.coalesce("prompt_tokens_computed_total", "prompt_tokens_total")
     passes, seconds = pl.col("forward_passes"), pl.col("duration_seconds")
@@ -119,7 +119,7 @@ def _measured() -> dict[str, pl.Expr]:
 
 
 def _low_rate(scraped: pl.DataFrame) -> pl.DataFrame:
-    """Target → the lowest tenth of its requests/s over stretches of 10 min, half of each seen."""
+    """Target → lowest tenth of its requests/s over stretches of 10 min with at least 5 minutes."""
     finished, seconds = pl.col("finished_requests_total"), pl.col("duration_seconds")
     stretch = (pl.col("end") - timedelta(minutes=1)).dt.truncate("10m")
     return (
@@ -142,7 +142,7 @@ _LEVELS = (
 
 
 def _over(numerator: pl.Expr, denominator: pl.Expr) -> pl.Expr:
-    """Sum over sum of the minutes that know both; NULL where there is nothing below the line."""
+    """Sum over sum of the minutes that know both; NULL where the denominator is 0."""
     both = numerator.is_not_null() & denominator.is_not_null()
     below = denominator.filter(both).sum()
     return pl.when(below > 0).then(numerator.filter(both).sum() / below)
@@ -183,7 +183,7 @@ def _histogram(scraped: pl.DataFrame, name: str) -> pl.DataFrame:
         .agg(buckets, edges)
     )
     return (
-        # of layouts with as many the finer one, then the same one every time
+        # of layouts with as many requests the finer one, then a fixed order
         summed.sort(
             pl.col(buckets).list.last(), pl.col(buckets).list.len(), "layout", descending=True
         )

@@ -20,7 +20,7 @@ class _Document(BaseModel):
 
 
 class PoolSpeed(_Document):
-    """``speed`` of a pool: the step-time model that its own minutes give while nobody names any."""
+    """``speed`` of a pool: the step-time model of its own minutes, used without a baseline."""
 
     model: StepTimeModel | None = None
     missing: str | None = None  # what a model still needs, in words
@@ -33,12 +33,12 @@ class Loss(_Document):
 
     before: float  # ln r before the loss
     loss: float  # how much ln r fell, above 0
-    own: float = 0.0  # ln r of its last half an hour before: what the loss is told against
-    compared_with: str = ""  # id of the model; of another one the loss is not known
+    own: float = 0.0  # ln r of its last half hour before: the loss is measured against it
+    compared_with: str = ""  # id of the model; against another one the loss is unknown
 
 
 class Day(_Document):
-    """What the hours of a UTC day left of one server so far."""
+    """The hours of a UTC day of one server so far."""
 
     day: date
     speeds: tuple[float, ...] = ()  # medians of ln r of its hours, where known
@@ -49,7 +49,7 @@ class Day(_Document):
 
 
 class PoolHour(_Document):
-    """``hour`` of a pool: what outlives the minutes at hand, at the end of an hour."""
+    """``hour`` of a pool: what detectors keep at the end of an hour."""
 
     slower: dict[str, Loss] = {}  # by text of the key
     slower_than_pool: dict[str, Loss] = {}
@@ -76,8 +76,8 @@ class DayLengths(_Document):
 
 
 class LastDays(_Document):
-    """``last_days`` of a target without a baseline: what :mod:`driftwatch.detect.last_days` says of
-    each of its days.
+    """``last_days`` of a target without a baseline: a day and :data:`MEASURES` of
+    :mod:`driftwatch.detect.last_days` in each row.
     """
 
     days: tuple[tuple[date, float | None, float | None, float | None, float | None], ...] = ()
@@ -106,13 +106,13 @@ class Reference:
 
     @property
     def place(self) -> tuple[str, str, TargetKey | None]:
-        """What it is in the place of."""
+        """Kind and owner: a newer document of the same place replaces it."""
         return self.kind, self.pool, self.key
 
 
 @dataclass(frozen=True)
 class References:
-    """Those that hold: at most one per kind and pool or target."""
+    """The references in force: at most one per kind and pool or target."""
 
     every: Mapping[tuple[str, str, TargetKey | None], Reference] = field(default_factory=dict)
 
@@ -124,7 +124,7 @@ class References:
         return References({**self.every, **{one.place: one for one in more}}) if more else self
 
     def without(self, keys: Iterable[TargetKey]) -> References:
-        """Less what is known of some targets."""
+        """Without these targets."""
         gone = set(keys)
         if not gone:
             return self
@@ -176,7 +176,7 @@ class References:
 def document_from(kind: str, text: str) -> Document:
     """A stored document.
 
-    Raises ValueError: it is none of its kind.
+    Raises ValueError: it is no document of this kind.
     """
     document = _DOCUMENTS[kind].model_validate_json(text)
     assert isinstance(document, Document)  # noqa: S101
@@ -186,6 +186,6 @@ def document_from(kind: str, text: str) -> Document:
 def changes_of(
     before: References, after: References
 ) -> tuple[list[Reference], list[tuple[str, str, TargetKey | None]]]:
-    """References that are new or others, and the places of those that are gone."""
+    """New or changed references, and the places of those that are gone."""
     new = [one for place, one in after.every.items() if before.every.get(place) is not one]
     return new, [place for place in before.every if place not in after.every]

@@ -25,7 +25,7 @@ from driftwatch.detect.speed.verdicts import (
 )
 from driftwatch.model import TargetKey
 
-# One hour, whose end records the slow servers, and the look-back of its first minute.
+# One hour, at whose end slow servers are recorded, and the look-back of its first minute.
 KEPT = timedelta(minutes=60 + LOOKBACK)
 
 SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
@@ -52,7 +52,7 @@ SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """The columns, and what an hour that ends here leaves."""
+    """The columns, and what :func:`driftwatch.detect.learn.learn` needs at the end of an hour."""
 
     columns: pl.DataFrame  # SCHEMA, row for row beside the scored rows of work
     grid: Grid
@@ -110,7 +110,7 @@ def score(
 
 
 def _needed(work: pl.DataFrame, references: References) -> pl.DataFrame:
-    """The rows from what the first minute after the last recorded hour looks back to."""
+    """The rows from the look-back of the first minute after the last recorded hour on."""
     pools = work["pool"].fill_null("").unique()
     hours = [references.hour(pool) for pool in pools]
     ends = [hour[1] for hour in hours if hour is not None]
@@ -123,7 +123,7 @@ def _needed(work: pl.DataFrame, references: References) -> pl.DataFrame:
 def _slow_columns(
     keys: list[TargetKey], pools: list[str], references: References, minutes: int
 ) -> Mapping[str, Any]:
-    """What days say, (target, minute) by column: the same for all minutes."""
+    """Columns that days decide, (target, minute): the same for all minutes."""
     trends = [references.trend(pool, key) for key, pool in zip(keys, pools, strict=True)]
     days = [references.lengths(pool, key) for key, pool in zip(keys, pools, strict=True)]
     columns: dict[str, list[Any]] = {

@@ -13,9 +13,9 @@ MIN_REQUESTS = 20
 def slo_columns(totals: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
     """Whether targets were met in windows (``totals``), beside ``serving``'s targets, row for row.
 
-    A share is exact only on a bucket edge; elsewhere both bounds must agree. One
-    missed target is enough; TTFT met decides alone where TPOT is not known, TPOT met only where no
-    TTFT target is set. ``_in_target_10m_ratio`` is the lower bound.
+    A share is exact only on a bucket edge; elsewhere both bounds must agree. One missed target
+    makes ``slo_missed`` true. It is false where TTFT is met, even with TPOT unknown, and where TPOT
+    is met and no TTFT target is set. ``_in_target_10m_ratio`` is the lower bound.
     """
     columns: dict[str, pl.Series] = {}
     for name in ("ttft", "tpot"):
@@ -26,7 +26,7 @@ def slo_columns(totals: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
             totals[f"{name}_seconds_sum"],
         )
         enough = (totals[f"{name}_seconds_count"] >= MIN_REQUESTS) & (
-            (shares["lower"] > 0) | (shares["upper"] < 1)  # from 0 to 1 it is not known
+            (shares["lower"] > 0) | (shares["upper"] < 1)  # a range from 0 to 1 is unknown
         )
         for bound, suffix in (("lower", "_ratio"), ("upper", "_upper_ratio")):
             columns[f"{name}_in_target_10m{suffix}"] = (

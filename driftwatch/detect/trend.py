@@ -1,7 +1,7 @@
-"""Does something creep: the slope of a server's daily speed at equal load.
+"""Creep: the slope of a server's daily speed at equal load.
 
-A day is the median of its hours' medians of ln r, compared with one and the same model. Theil and
-Sen's slope (Sen 1968) with its interval, and Kendall's test of a trend (Mann 1945), both scipy's.
+A day is the median of its hours' medians of ln r; all days are compared with one model. The slope
+is Theil and Sen's (Sen 1968) with its interval, the test Kendall's (Mann 1945), both scipy's.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from driftwatch.detect.references import Day, DayLengths, Trend
 KEPT_DAYS, SPAN_DAYS = 28, 14
 LEAST_DAYS, LEAST_HOURS = 7, 4  # of a day, with a known speed
 LEAST_CHANGE = 0.03  # over SPAN_DAYS
-# A week of days that wander by 1 % each slopes by 3 % easily: few days must agree better.
+# Seven days that wander by 1 % each easily give a slope of 3 %: few days must agree better.
 MOST_P_VALUE, MOST_P_VALUE_EARLY, EARLY_DAYS = 0.02, 0.01, 14
-# 24 h against the baseline: so far from it is another traffic, three days in a row a stale tune.
+# 24 h against the baseline: a ratio this far off on RETUNE_DAYS days running is a stale tune.
 RETUNE_RATIO, RETUNE_DAYS, RETUNE_HOURS, RETUNE_REQUESTS = 1.3, 2, 20, 100
 
 
 def with_day(trend: Trend, day: Day) -> Trend:
-    """The trend with one more day that is over."""
+    """The trend with one more complete day."""
     days = [one for one in trend.days if one[0] < day.day]
     if len(day.speeds) >= LEAST_HOURS:
         days.append((day.day, float(np.median(day.speeds)), day.compared_with))
@@ -50,9 +50,9 @@ def _slope(days: Sequence[tuple[date, float]]) -> tuple[float, float, float, boo
 def with_lengths(
     before: DayLengths, day: Day, means: tuple[float | None, float | None], *, whole: bool
 ) -> DayLengths:
-    """The lengths of a day that is over, against the means of the baseline.
+    """The lengths of a complete day against the means of the baseline.
 
-    ``whole``: whether the baseline is of a whole day, and the day one of the same part of the week.
+    ``whole``: whether the baseline covers a whole day.
     """
     ratios: list[float | None] = []
     for number, mean in enumerate(means):

@@ -27,10 +27,10 @@ def with_allowances(rows: pl.DataFrame) -> pl.DataFrame:
     )
     hit = pl.col("prefix_cache_hit_ratio").fill_null(0.0)
     prompt = pl.col("prompt_tokens_mean")
-    # a pooling engine generates nothing: its batch is not that of the closed form
+    # a pooling engine generates nothing: the closed form does not describe its batch
     generation = pl.when(pl.col("generation_tokens_mean") > 0).then("generation_tokens_mean")
     rows = rows.with_columns(
-        # an answer of no tokens holds its prompt alone
+        # an answer without tokens holds only its prompt
         residence_tokens=pl.when(pl.col("generation_tokens_mean") == 0)
         .then(0.0)
         .otherwise(residence)
@@ -47,7 +47,7 @@ def with_allowances(rows: pl.DataFrame) -> pl.DataFrame:
     )
     binds = pl.col("binding_limit").is_in([SEQS, BUDGET, KV])
     return rows.with_columns(
-        # what binds leaves no room, whatever the closed form of mean lengths would let run
+        # a limit that binds leaves no room, whatever the closed form of mean lengths allows
         binding_margin_ratio=pl.when(binds)
         .then(pl.when(tightest.is_not_null()).then(0.0))
         .otherwise((1 - pl.col("running_requests") / tightest).clip(lower_bound=0.0))

@@ -1,4 +1,4 @@
-"""What each minute knows from the one before it: a chain, however minutes are cut into ticks."""
+"""Values that each minute takes over from the one before it, however minutes are cut into ticks."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from driftwatch.arrays import Floats
 from driftwatch.collect.schema import KEY
 from driftwatch.minutes.scheduler import BELIEVED_SECONDS
 
-# Where peers were given five each, one that got none by chance is one of 150.
+# Where peers got five requests each, a target gets none by chance once in 150.
 SURELY_CAME_REQUESTS = 5.0
-# GPU_UTIL of a kernel that spins is 1; of an engine that waits for a request 0.
+# GPU_UTIL is 1 for a kernel that spins, 0 for an engine that waits for a request.
 SPINS_RATIO = 0.5
 
 CARRIED = (
-    # the cap that running requests showed, until a restart, a knob change, or more that run
+    # the cap that running requests showed, until a restart, a knob change, or more running requests
     "inferred_max_num_seqs",
     # the most that ran at once since then
     "running_requests_max_of_process",
@@ -23,9 +23,9 @@ CARRIED = (
     "clock_started_seconds",
     # unix seconds: when more requests waited than at the scrape before
     "queue_grew_seconds",
-    # minutes since it was scraped last, in which its source was asked
+    # minutes since the last scrape in which its source was asked
     "unlisted_minutes",
-    # unix seconds: when it was scraped last
+    # unix seconds: the last scrape
     "last_scrape_seconds",
 )
 
@@ -33,9 +33,9 @@ CARRIED = (
 def carried_on(new: pl.DataFrame, caps: pl.Series, last: pl.DataFrame) -> pl.DataFrame:
     """:data:`CARRIED` of new minutes, row for row.
 
-    ``new``: minute rows, the same minutes of every target, by target and end; ``caps``: what
-    :func:`driftwatch.diagnose.plateau.shown_caps` says of each; ``last``: instance, engine and
-    :data:`CARRIED` of the minute before the first, of targets that have one.
+    ``new``: minute rows, the same minutes of every target, by target and end; ``caps``: their
+    :func:`driftwatch.diagnose.plateau.shown_caps`; ``last``: instance, engine and :data:`CARRIED`
+    of the minute before the first, for targets that have one.
     """
     keys = new.select(KEY).unique(maintain_order=True)
     before = keys.join(last, on=KEY, how="left", maintain_order="left")
@@ -56,7 +56,7 @@ def carried_on(new: pl.DataFrame, caps: pl.Series, last: pl.DataFrame) -> pl.Dat
         cap = np.where(shown[:, minute] >= most, shown[:, minute], cap)
         cap = np.where(cap >= most, cap, np.where(np.isnan(most), cap, np.nan))
         clock = np.fmax(clock, alive[:, minute])
-        # of a target that was not seen alive the clock starts when it is seen first
+        # without any sign of work the clock starts at the first scrape
         clock = np.where(np.isnan(clock), newest[:, minute], clock)
         grew = np.fmax(grew, growing[:, minute])
         looked = looks[:, minute]
@@ -72,7 +72,7 @@ def carried_on(new: pl.DataFrame, caps: pl.Series, last: pl.DataFrame) -> pl.Dat
 def since_last_token(new: pl.DataFrame, carried: pl.DataFrame) -> pl.Series:
     """Seconds without any work while requests are present, at each minute's last scrape.
 
-    NULL without a scrape, or where nobody knows whether any request is present.
+    NULL without a scrape, or where the presence of requests is unknown.
     """
     elapsed = _newest(new) - _numbers(carried, "clock_started_seconds")
     known = pl.Series(np.maximum(elapsed, 0.0).round(3), nan_to_null=True)
@@ -84,11 +84,11 @@ def since_last_token(new: pl.DataFrame, carried: pl.DataFrame) -> pl.Series:
 def gauges_live(
     new: pl.DataFrame, carried: pl.DataFrame, silent: pl.Series, pools: pl.DataFrame
 ) -> pl.Series:
-    """Whether the requests that a page shows are there; NULL where ``silent`` is.
+    """Whether the requests that the gauges show exist; NULL where ``silent`` is.
 
     vLLM sets its gauges in a step. An engine whose requests were all cancelled steps no more and
-    may show them for good (vllm#29928), as one that hangs does. Both read the same but for what
-    came since the last work, to this server or to its peers, and for a GPU that computes.
+    may show them for good (vllm#29928), as one that hangs does. Only three things tell them apart:
+    requests that came since the last work, requests that peers got, and a GPU that computes.
 
     ``silent``: from :func:`since_last_token`; ``pools``: instance, engine, pool.
     """
@@ -97,7 +97,7 @@ def gauges_live(
     peers = begun.count().over(group) - begun.is_not_null()
     of_peers = begun.sum().over(group) - begun.fill_null(0.0)
     came = pl.col("queue_grew_seconds") > pl.col("clock_started_seconds")
-    # as many as would have come to it, too, at what a peer was given in this minute
+    # at its peers' rate of this minute requests would have come here, too
     came |= (pl.col("pool").is_not_null() & (peers > 0)) & (
         of_peers * pl.col("silent") >= SURELY_CAME_REQUESTS * 60.0 * peers
     )

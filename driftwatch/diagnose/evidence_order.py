@@ -1,4 +1,4 @@
-"""The published form of the evidence table: which columns, of which type, in which order."""
+"""The published form of the evidence table: its columns, their types and their order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from driftwatch.signals.minutes import CARRIED_BY_ROWS
 
 
 def in_schema_order(rows: pl.DataFrame) -> pl.DataFrame:
-    """Evidence columns in the schema's order (NULL where nothing fills them yet), then the rest."""
+    """Evidence columns in the schema's order (NULL where nothing filled them), then the rest."""
     present = rows.columns
     there = set(present)
     evidence = (column if name in there else null for name, column, null in _EVIDENCE)
@@ -26,7 +26,7 @@ DTYPES: Mapping[DType, type[pl.DataType]] = {
     "bool": pl.Boolean,
     "string": pl.String,
 }
-# name → the column as it is published, and where nothing fills it
+# name, the published column, and its NULL stand-in
 _EVIDENCE = tuple(
     (
         column.name,

@@ -1,4 +1,4 @@
-"""The one table: minute rows and windows in, evidence rows out.
+"""The evidence table: minute rows and windows in, evidence rows out.
 
 A live minute, a replayed month and ``explain`` call the same function; only the windows differ.
 """
@@ -29,7 +29,7 @@ from driftwatch.signals.rows import STORED_SETTINGS, base_columns, current_setti
 from driftwatch.signals.windows import MinuteWindows, Spans
 
 _BINDING_MINUTES = 10
-# As far back as any window reaches: the rows of so long before a minute are needed beside it.
+# As far back as any window reaches: a minute needs the rows of this time before it.
 HISTORY = timedelta(minutes=_BINDING_MINUTES)
 
 WINDOW_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
@@ -38,7 +38,7 @@ WINDOW_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "start": TIME,
     "end": TIME,
 }
-# What a minute row takes over from the minutes before it; stored with the row.
+# Values that a minute row takes over from the minutes before it; stored with the row.
 INHERITED_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     **dict.fromkeys(CARRIED, pl.Float64),
     "seconds_since_last_token": pl.Float64,
@@ -47,15 +47,15 @@ INHERITED_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "coverage_missing_inputs": pl.String,
     "pool_coverage_missing_ratio": pl.Float64,
     "pool_coverage_missing_targets": pl.Float64,
-    "ever_seen": pl.Boolean,  # any input of the target was on its page by then
+    "ever_seen": pl.Boolean,  # some input of the target has been on its page
 }
-# A minute row as it is kept, and all that evidence is made of.
+# A minute row as stored: evidence is made of these columns alone.
 ROW_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     **MINUTE_ROW_SCHEMA,
     **GPU_COLUMNS,
     **INHERITED_SCHEMA,
 }
-# Stored with a row, never computed again: made of the ten minutes before, history or the pool.
+# Stored with a row, never computed again: they need the ten minutes before, history or the pool.
 SAID = (
     *(c.name for c in COLUMNS if c.stored and c.name not in {*ROW_SCHEMA, "binding_margin_ratio"}),
     *DETECTED,
@@ -64,7 +64,7 @@ SAID = (
     *STORED_SETTINGS,
 )
 _FLAGS = ("restarted", "configuration_changed", "release_changed")
-# What is read of a length, a wait or a latency over ten minutes.
+# Columns that lengths, waits and latencies over ten minutes need.
 _SUMS_10M = (
     "prompt_tokens_sum",
     "prompt_tokens_count",
@@ -82,7 +82,7 @@ _SUMS_10M = (
     "tpot_seconds_count",
 )
 _BUCKETS_10M = ("ttft_seconds", "tpot_seconds")
-# Of the minutes before those that are evaluated this is read, and no more.
+# Columns that evaluation reads of earlier minutes.
 RECENT = tuple(
     dict.fromkeys(
         (
@@ -105,7 +105,7 @@ RECENT = tuple(
 
 
 def no_recent() -> pl.DataFrame:
-    """No minute before."""
+    """No earlier minute."""
     return _NO_ROWS.select(RECENT)
 
 
@@ -118,13 +118,13 @@ _NO_ROWS = pl.DataFrame(schema=ROW_SCHEMA)
 
 
 def no_inputs_seen() -> pl.DataFrame:
-    """Nobody has looked for any input yet."""
+    """No input has been seen yet."""
     return pl.DataFrame(schema=dict.fromkeys(KEY, pl.String))
 
 
 @dataclass(frozen=True, slots=True)
 class InheritedRows:
-    """New minute rows with what the rows before them tell."""
+    """New minute rows with the values that they take over."""
 
     rows: pl.DataFrame  # :data:`ROW_SCHEMA`, by target and end
     recent: pl.DataFrame  # :data:`RECENT` of them and of the minutes before, by target and end
@@ -197,11 +197,11 @@ def evidence_table(
     """Evidence rows of windows, in the windows' order.
 
     ``rows``: :data:`ROW_SCHEMA`, by target and end. Stored rows
-    (:data:`driftwatch.store.minute_columns.STORED_SCHEMA`) also have :data:`SAID`: then a window
-    has what its last row said, and nothing of that is computed anew. ``seconds`` beside them tells
-    minutes from longer rows.
-    ``windows``: :data:`WINDOW_SCHEMA`, whole minutes. One of several minutes leaves out what came
-    before its last restart or knob change; one of a minute adds up both sides. ``serving``:
+    (:data:`driftwatch.store.minute_columns.STORED_SCHEMA`) also have :data:`SAID`: a window takes
+    these from its last row and computes none of them. ``seconds`` distinguishes minutes from longer
+    rows.
+    ``windows``: :data:`WINDOW_SCHEMA`, whole minutes. A window of several minutes begins after its
+    last restart or knob change; a window of one minute adds up both sides. ``serving``:
     :data:`driftwatch.signals.rows.SERVING_SCHEMA`, one row per target, as configured;
     ``reference``: :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`; ``recent``:
     :data:`RECENT`, of these minutes and those before; None = ``rows`` has them.
@@ -223,7 +223,7 @@ def evidence_table(
         settings = current_settings(windows, serving, found["inferred_max_num_seqs"], own)
     else:
         settings = stored_settings(windows, serving, said)
-    # GPUs of this engine: declared, else found; whatever divides by them reads this column
+    # GPUs of this engine, declared or else found: rates per GPU divide by this column
     settings = settings.with_columns(gpus_per_replica=on_gpus["gpu_count"])
     evidence = (
         base_columns(own, settings)
@@ -247,7 +247,7 @@ def evidence_table(
 
 
 def _with_steps_once(rows: pl.DataFrame) -> pl.DataFrame:
-    """Stored rows count each forward pass once, whatever the number of API servers was."""
+    """Stored rows with each forward pass counted once, for any number of API servers."""
     return rows.with_columns(
         pl.coalesce("forward_passes", "iteration_tokens_count").alias("iteration_tokens_count"),
         pl.col("forward_passes_overcounted").alias("several_api_servers"),
@@ -264,7 +264,7 @@ def _with_limits(
     settings: pl.DataFrame,
     found: pl.DataFrame,
 ) -> pl.DataFrame:
-    """What binds over the ten minutes up to each end, and what it costs those that wait."""
+    """The limit that binds over the ten minutes up to each end, and the wait that it causes."""
     limiting = settings.with_row_index("window").select("window", *_LIMITING)
     limiting = limiting.with_columns(
         found["running_requests_max_of_process"].alias("running_max"),
@@ -281,10 +281,9 @@ def _with_limits(
     )
 
 
-# Settings that the limits are told from.
+# Settings that limits depend on.
 _LIMITING = (*COLUMN_KNOBS, "max_num_seqs_inferred", "api_server_count")
-# A router that is fair gives every server of a pool as much; half of it is beyond the chance of 30
-# requests.
+# A fair router gives every server of a pool as many requests; from 30 on, half is no chance.
 _GIVEN_LESS_RATIO = 0.5
 # Columns that reach further back than the window itself.
 _LOOKBACK_COLUMNS = (
@@ -306,7 +305,7 @@ _LOOKBACK_COLUMNS = (
 
 
 def _only_when_fresh(rows: pl.DataFrame) -> pl.DataFrame:
-    """A window without a usable scrape says nothing, whatever the minutes before it said."""
+    """NULL in :data:`_LOOKBACK_COLUMNS` of windows without a usable scrape."""
     return rows.with_columns(
         pl.when(pl.col("scrapes") > 0).then(pl.col(c)).alias(c) for c in _LOOKBACK_COLUMNS
     )
@@ -314,7 +313,7 @@ def _only_when_fresh(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _queue_wait() -> pl.Expr:
     """Waiting for capacity over first tokens per second (Little's law)."""
-    # without a first token the wait is longer than what was observed of it: at least as if one came
+    # without a first token the wait is at least as long as with one
     served = pl.col("first_tokens_10m").clip(lower_bound=1.0)
     return pl.when(pl.col("observed_10m_seconds") > 0).then(
         pl.col("capacity_mean") * pl.col("observed_10m_seconds") / served
@@ -322,7 +321,7 @@ def _queue_wait() -> pl.Expr:
 
 
 def ten_minute_columns(last_10m: pl.DataFrame) -> pl.DataFrame:
-    """The last 10 min's waits, cut at restarts and knob changes."""
+    """Waits of the last 10 min, since the last restart or knob change."""
     wait = pl.when(pl.col("queue_seconds_count") > 0).then(
         pl.col("queue_seconds_sum") / pl.col("queue_seconds_count")
     )
@@ -338,19 +337,19 @@ def ten_minute_columns(last_10m: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-# Two standard deviations, and the one that a step may hold between two gauges.
+# Two standard deviations, and one request that a step may hold between two gauges.
 _DEVIATIONS, _A_STEP = 2.0, 1.0
 
 
 def given_up_columns() -> dict[str, pl.Expr]:
-    """Requests of ten minutes that began and will not finish, and how sure that is.
+    """Requests of ten minutes that began and will not finish, and the lower bound of their share.
 
-    Gauges do not say whose prompt is not computed yet; at both ends as many as prefill takes time
-    (Little's law), with the chance of counts. Who is preempted began, and waits again; V0 (without
-    counters of the prefix cache) also books its first token again.
+    Gauges do not show which prompts are still in prefill: at both ends of the window as many as
+    prefill takes time (Little's law), with the scatter of counts. A preempted request has begun and
+    waits again; V0 (without counters of the prefix cache) also counts its first token again.
     """
     begun, finished = pl.col("ttft_seconds_count"), pl.col("prompt_tokens_count")
-    # of those that gave up vLLM books no prefill time
+    # vLLM counts no prefill time of requests that gave up
     of_finished = pl.when(finished > 0).then(pl.col("prefill_seconds_sum") * begun / finished)
     seconds = pl.coalesce(of_finished, "ttft_seconds_sum")
     in_prefill = seconds / pl.col("duration_seconds")
@@ -367,7 +366,7 @@ def given_up_columns() -> dict[str, pl.Expr]:
 
 
 def _with_idle_peers(rows: pl.DataFrame) -> pl.DataFrame:
-    """Share of the pool's other targets that run and queue nothing, and are given less."""
+    """Share of the pool's other targets that run and queue nothing, and get fewer requests."""
     group = ["pool", "start", "end"]
     first_tokens = pl.col("first_tokens_10m")
     idle = (

@@ -1,4 +1,4 @@
-"""The limits model: what binds in a window.
+"""The limits model: which limit binds in a window.
 
 Source: vLLM 0.32 ``v1/core/sched/scheduler.py``: a request waits for capacity only when the
 sequence cap, the token budget or the KV blocks stop the admission loop.
@@ -10,19 +10,20 @@ import polars as pl
 
 # running >= min(0.95 S, S - 1) counts as at the cap
 CAP_BAND_RATIO = 0.95
-# Under hard thrash usage oscillates between 0.74 and 1: pressed from here on, or when preempted.
+# Under hard thrash usage oscillates between 0.74 and 1: pressed from here on, or with preemptions.
 KV_PRESSED_RATIO = 0.85
-# With a budget of 256 full steps show 199 to 257 tokens: some that only decode are in the mean.
+# With a budget of 256 full steps show 199 to 257 tokens: means include steps that only decode.
 BUDGET_FULL_RATIO = 0.75
-# A third of the steps full is about half of the time (a step full of prompts takes at least twice
-# as long as one that decodes): as much as makes a limit bind (BINDING_SHARE).
+# A third of the steps is about half of the time (a step full of prompts takes at least twice as
+# long as one that decodes), and half of the time makes a limit bind (BINDING_SHARE).
 FULL_STEPS_SHARE = 1 / 3
-# "well below S", "KV low": half of what there is
+# "well below S", "KV low": half of the cap or of the cache
 NOT_NEAR_RATIO = 0.5
-# "Room": for so many more like those that run. A prompt that does not fit waits beside a free half.
+# "Room": for this many more requests like the running ones. A prompt that does not fit waits
+# although half of the cache is free.
 ROOM_REQUESTS = 4
-# Requests that begin in a step. Below, those that come during a step are seen waiting in fewer than
-# 40 % of scrapes (1 - exp(-0.5)): too few to pass for a limit that binds.
+# Requests that begin in a step. Below it, fewer than 40 % of scrapes (1 - exp(-0.5)) show requests
+# that came during a step: too few to look like a limit that binds.
 MIN_FIRST_TOKENS_PER_STEP = 0.5
 # Of m requests a step, m + 2 sqrt(m) are gone after three steps (m = 1; four for m = 0.5). A wait
 # of a second pages (BatchLimitBinding), so at least three steps must fit into one.
@@ -30,18 +31,18 @@ MIN_STEPS_PER_SECOND = 3.0
 # With a scrape a minute ten minutes hold ten, and a limit that binds in half of them shows in five:
 # five within the band over at least eight minutes (chance as above: 1 in 16 for two values).
 PLATEAU_MIN_SPARSE_SCRAPES = 5
-# The window over which a limit is said to bind, and the share of its scrapes that it takes.
+# The window over which a limit binds, and the share of scrapes from which on it does.
 BINDING_WINDOW_SECONDS = 600.0
 BINDING_SHARE = 0.5
 # A steady level of running requests looks like a cap that nobody configured. Below this many
-# requests, one more or one less is still the same level.
+# requests one more or less is still the same level.
 LEVEL_LEAST_REQUESTS = 8
-# BatchLimitBinding pages a limit that nobody can name from there on (rules/batch-limits.yaml).
+# From here on BatchLimitBinding pages a limit that has no name (rules/batch-limits.yaml).
 BINDING_ALWAYS = 0.95
-# BatchLimitBinding lets go below a quarter (rules/batch-limits.yaml): until then a limit is the
-# reason of a missed target of which most is waiting.
+# BatchLimitBinding ends below a quarter (rules/batch-limits.yaml): until then a limit explains a
+# missed target if most of the TTFT is waiting.
 BINDING_SHARE_AT_A_COST = 0.25
-# of the TTFT, where most of it is waiting
+# "most of the TTFT"
 WAITING_SHARE = 0.5
 
 SEQS, BUDGET, KV = "max_num_seqs", "max_num_batched_tokens", "kv_cache"
@@ -57,9 +58,9 @@ def binding_of_scrape() -> pl.Expr:
     settings ``max_num_seqs``, ``max_num_seqs_inferred``, ``max_num_batched_tokens``,
     ``api_server_count``.
 
-    "unknown": requests wait for capacity, so a batch limit binds, but which one cannot be told, or
-    none of the configured settings explains it. "stalled": requests run and no token came since
-    the scrape before, which is no batch limit. NULL: not known whether any request waits.
+    "unknown": requests wait for capacity, so a batch limit binds, but inputs are missing or no
+    configured setting explains it. "stalled": requests run and no token came since the scrape
+    before, which is no batch limit. NULL: unknown whether any request waits.
     """
     cap = pl.col("max_num_seqs")
     at_cap = pl.col("running") >= pl.min_horizontal(CAP_BAND_RATIO * cap, cap - 1)
@@ -94,12 +95,12 @@ def binding_of_scrape() -> pl.Expr:
 
 
 def kv_has_room(requests: int) -> pl.Expr:
-    """The KV cache has blocks for so many more requests like those that run."""
+    """The KV cache has blocks for ``requests`` more requests like the running ones."""
     return pl.col("kv") * (pl.col("running") + requests) <= pl.col("running")
 
 
 def _of_one_step() -> pl.Expr:
-    """How many requests wait for nothing but the next step, where any wait for that."""
+    """How many requests may wait for the next step alone."""
     of_a_step = pl.col("first_tokens_per_step").fill_null(0.0)
     most = _at_most(of_a_step)
     short = (pl.col("steps_per_second") > MIN_STEPS_PER_SECOND).fill_null(False)
@@ -123,14 +124,14 @@ def _tokens_of_a_step() -> pl.Expr:
 
 
 def _full_steps() -> pl.Expr:
-    """Share q of the steps that are full: their mean is ``q * budget + (1 - q) * running``."""
+    """Share q of full steps: the mean step has ``q * budget + (1 - q) * running`` tokens."""
     budget, running = pl.col("max_num_batched_tokens"), pl.col("running")
     full = (_tokens_of_a_step() - running) / (budget - running)
     return pl.when(budget > running).then(full)
 
 
 def _only_the_budget() -> pl.Expr:
-    """Scrapes whose requests can wait for nothing but the budget, though its mean is not full."""
+    """Scrapes whose requests can only wait for the budget, though the mean step is not full."""
     far = (
         (pl.col("running") <= NOT_NEAR_RATIO * pl.col("max_num_seqs"))
         & ~pl.col("max_num_seqs_inferred").fill_null(False)
@@ -141,8 +142,8 @@ def _only_the_budget() -> pl.Expr:
 
 
 def _left_over() -> pl.Expr:
-    """The limit of an unknown scrape by elimination: only the cap, the KV cache and the budget let
-    a request wait for capacity.
+    """The limit of an unknown scrape by elimination: a request waits for capacity only because of
+    the cap, the KV cache or the budget.
     """
     running, cap, kv = pl.col("running"), pl.col("max_num_seqs"), pl.col("kv")
     leaving = _at_most(pl.col("first_tokens_per_step")).ceil()
@@ -170,7 +171,7 @@ def _left_over() -> pl.Expr:
 def limit_columns(
     queued: pl.DataFrame, minutes: pl.DataFrame, serving: pl.DataFrame
 ) -> pl.DataFrame:
-    """What binds, per window.
+    """Which limit binds, per window.
 
     ``queued``: the scrapes in which requests wait for capacity
     (:meth:`driftwatch.signals.windows.MinuteWindows.queued`); ``minutes``: ``window``, ``end`` and
@@ -178,8 +179,8 @@ def limit_columns(
     max_num_seqs, max_num_seqs_inferred, max_num_batched_tokens, api_server_count,
     several_api_servers, and ``running_max`` since the process began.
     Returns: window, ``limit_binding_share_10m_ratio``, ``waiting_deferred_share_10m_ratio``,
-    ``binding_limit``, ``queue_limit`` (what binds in most of the binding scrapes, however few they
-    are, by elimination where no setting says it), ``scrapes_10m``; of the binding scrapes the means
+    ``binding_limit``, ``queue_limit`` (the limit in most of the binding scrapes, however few;
+    by elimination where no setting shows it), ``scrapes_10m``; of the binding scrapes the means
     ``binding_running_requests``, ``binding_waiting_requests`` (for capacity), their sum
     ``binding_requests`` and ``binding_kv_cache_usage_ratio``; ``binding_since`` (where their run
     began, :func:`_began`); ``deferred_since`` likewise of the scrapes with deferred requests;
@@ -192,7 +193,7 @@ def limit_columns(
 def _binding() -> list[pl.Expr]:
     share = pl.when(pl.col("n") > 0).then(pl.col("bound") / pl.col("n"))
     named = _named("seqs", "budget", "kv_bound", "unknown")
-    # of two limits that take turns neither is the one to change
+    # if two limits take turns, neither is the one to change
     rest = ("seqs_left", "budget_left", "kv_bound")
     alone = 3 * pl.max_horizontal(rest) >= 2 * pl.sum_horizontal(rest)
     deferred_share = pl.when(pl.col("deferred_n") > 0).then(
@@ -228,7 +229,7 @@ def _binding() -> list[pl.Expr]:
 
 
 def _counted(queued: pl.DataFrame, minutes: pl.DataFrame) -> pl.DataFrame:
-    """Per window in how many scrapes each limit binds, and what those scrapes show."""
+    """Per window: the number of scrapes in which each limit binds, and their means."""
     judged = queued.with_columns(limit=binding_of_scrape()).with_columns(left=_left_over())
     batch = pl.col("limit").is_in([SEQS, BUDGET, KV, _UNKNOWN])
     of_queued = judged.group_by("window", maintain_order=True).agg(
@@ -268,7 +269,7 @@ def _counted(queued: pl.DataFrame, minutes: pl.DataFrame) -> pl.DataFrame:
     counts = counts.join(of_queued, on="window", how="left", maintain_order="left").with_columns(
         pl.col(_NUMBERS).fill_null(0), pl.col("level").fill_null(False)
     )
-    # what a level holds may be a cap that nobody configured
+    # the cause of a steady level may be a cap that nobody configured
     level = pl.when("level").then("budget_left").otherwise(0)
     return counts.with_columns(
         budget=pl.col("budget") + pl.col("full"),
@@ -296,9 +297,9 @@ _NUMBERS = (
 
 
 def _began(held: pl.Expr, known: pl.Expr, since: pl.Expr) -> pl.Expr:
-    """Where the run of held scrapes began: from there on at least half are held, at any time.
+    """Where the run of held scrapes began: from there on at least half of them are held.
 
-    ``held``, ``known``: scrapes of each minute; ``since``: the first of those held, unix seconds.
+    ``held``, ``known``: scrapes of each minute; ``since``: its first held one, unix seconds.
     """
     held, known = held.fill_null(0).cast(pl.Int64), known.fill_null(0).cast(pl.Int64)
     n, most = known.sum(), held.sum()
@@ -309,19 +310,19 @@ def _began(held: pl.Expr, known: pl.Expr, since: pl.Expr) -> pl.Expr:
 
 def _wanders(batch: pl.Expr) -> pl.Expr:
     """Running requests hold no level over the scrapes in which a batch limit binds."""
-    own = batch & ~pl.col("repeats").fill_null(False)  # a sample seen again is held by nobody
+    own = batch & ~pl.col("repeats").fill_null(False)  # repeats show no level
     top = pl.col("running").filter(own).max()
     at_top = (pl.col("running") >= pl.min_horizontal(CAP_BAND_RATIO * top, top - 1)).filter(own)
     return (at_top.mean() < BINDING_SHARE) & (own.sum() >= PLATEAU_MIN_SPARSE_SCRAPES)
 
 
 def _named(seqs: str, budget: str, kv: str, unknown: str) -> pl.Expr:
-    """The limit that binds in most of the binding scrapes; NULL where that is an unknown one."""
+    """The limit that binds in most of the binding scrapes; NULL where it is unknown in most."""
     most = pl.max_horizontal(seqs, budget, kv)
     return (
         pl.when(pl.col(unknown) > most)
         .then(None)
-        # a tie goes to the KV cache: raising max_num_seqs would make that worse
+        # a tie goes to the KV cache: a higher max_num_seqs would make it worse
         .when(pl.col(kv) == most)
         .then(pl.lit(KV))
         .when(pl.col(seqs) == most)
@@ -331,14 +332,13 @@ def _named(seqs: str, budget: str, kv: str, unknown: str) -> pl.Expr:
 
 
 def final_binding_limit() -> pl.Expr:
-    """``binding_limit``; behind a missed target it is named from a quarter of the scrapes on.
+    """``binding_limit``; with a missed target a quarter of the scrapes is enough.
 
     While a target is missed (TTFT's at least as often as TPOT's) and most of the TTFT is waiting,
-    requests miss it because of what holds them back: bursts fill a batch for part of the ten
-    minutes only. What no setting explains is named by elimination where a target is missed or
-    the limit binds in nearly every scrape; a burst of prompts that waits for its prefill and harms
-    nobody keeps no name. NULL where that limit cannot be told. Reads ``binding_limit``,
-    ``queue_limit``, ``limit_binding_share_10m_ratio``, ``slo_missed``,
+    the limit is the cause, although bursts fill a batch for only part of the ten minutes. A limit
+    that no setting explains is named by elimination if a target is missed or it binds in nearly
+    every scrape; a harmless burst of prompts gets no name. NULL where the limit is unknown. Reads
+    ``binding_limit``, ``queue_limit``, ``limit_binding_share_10m_ratio``, ``slo_missed``,
     ``batch_assembly_wait_10m_seconds``, ``ttft_10m_seconds``, ``ttft_in_target_10m_ratio``,
     ``tpot_in_target_10m_ratio``.
     """
@@ -362,7 +362,7 @@ def final_binding_limit() -> pl.Expr:
 
 
 def waits_are_most(share: float) -> pl.Expr:
-    """Waiting is so much of the TTFT: waits of finished requests, TTFTs of first tokens."""
+    """Waiting is ``share`` of the TTFT or more (waits of finished, TTFTs of begun requests)."""
     wait, ttft = pl.col("batch_assembly_wait_10m_seconds"), pl.col("ttft_10m_seconds")
     return pl.when(ttft > 0).then(wait >= share * ttft)
 

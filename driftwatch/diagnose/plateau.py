@@ -1,12 +1,12 @@
 """max_num_seqs, inferred from the plateau of running requests while others wait.
 
-No metric has the cap. While requests wait and the KV cache is free, as many run as it allows, or a
-little less: the gauge is read after finished requests have left. A server bound by its token budget
-runs at a level that wanders; scrapes that fill a known budget are left out. Where the budget is
-unknown, a small level must be held exactly, and where a step could fill one, half of the scrapes
-must be at the very top, with steps near no power of two and not always the same.
+No metric has the cap. While requests wait and the KV cache is free, as many run as the cap allows,
+or a few less: the gauge is read after finished requests have left. A server bound by its token
+budget runs at a level that wanders, so scrapes that fill a known budget are left out. Where the
+budget is unknown, a small level must be held exactly. Where a step could fill a budget, 40 % of the
+scrapes must be in the top two levels, with steps near no power of two and of differing size.
 
-Inferred is the cap on *running* requests: max_num_active_seqs where that is set lower.
+The inferred value caps *running* requests: it is max_num_active_seqs where that is set lower.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from driftwatch.diagnose.limits import (
 )
 from driftwatch.signals.windows import MinuteWindows
 
-# A plateau must be seen often enough not to be chance: with 8 scrapes, a level that wandered over
-# two values of equal chance would stay in a band of one in 0.4 % of cases.
+# A plateau needs enough scrapes not to be chance: in 8 scrapes a level that wanders over two values
+# of equal chance stays on one in 0.4 % of cases.
 PLATEAU_MIN_SCRAPES = 8
 PLATEAU_SPARSE_SCRAPES = 12
 PLATEAU_SPARSE_SPAN_SECONDS = 480
-# At a cap 76 of 76 queued scrapes of run_cap are in the band; bound by its budget a server leaves
+# At a cap 76 of 76 queued scrapes of run_cap are in the band; a server bound by its budget leaves
 # it in most.
 PLATEAU_SHARE = 0.8
-# Where the budget is unknown and could be full: with leavers ~ Poisson(1) (S = mean generation
-# length) the top two levels hold 74 % of scrapes, with Poisson(2) 41 %; a level that wanders with a
-# standard deviation of 3 or more keeps under 15 % there.
+# Where the budget is unknown and could be full: with Poisson(1) requests leaving a step (S = mean
+# generation length) the top two levels hold 74 % of scrapes, with Poisson(2) 41 %; a level that
+# wanders with a standard deviation of 3 or more keeps under 15 % there.
 PLATEAU_TOP_SHARE = 0.4
 # Below 20 requests the band is two levels wide, and a budget that lets one or two requests run
-# stays in it for good: there the top itself must be held. At a cap a step frees one place in as
-# many as a generation has tokens (run_cap at 8 shows its top in 79 % of scrapes).
+# stays in it always: there the top itself must be held. At a cap a slot is free in one of as many
+# steps as a generation has tokens (run_cap at 8 shows its top in 79 % of scrapes).
 PLATEAU_EXACT_BELOW_REQUESTS = 20
 PLATEAU_EXACT_SHARE = 0.6
 PLATEAU_FREED_PER_REQUEST = 0.05
 # vLLM's defaults begin at 2048; nobody sets less than this
 SMALLEST_BUDGET_TOKENS = 256.0
-# A full budget shows steps of just about B tokens, and B is a power of two nearly everywhere.
+# A full budget shows steps of about B tokens, and B is a power of two nearly everywhere.
 POWER_OF_TWO_BAND = 0.05
 # Tokens a step of a full budget are the same from scrape to scrape (within 0.1 % for equal
 # requests); at a cap they follow the mix of prompts and decodes (1 to 3 % and more).
@@ -78,14 +78,14 @@ _SPAN = ("scrapes",)
 def _candidates(
     queued: pl.DataFrame, minutes: pl.DataFrame, grid: pl.DataFrame, serving: pl.DataFrame
 ) -> pl.DataFrame:
-    """window → the level a plateau shows, where it shows one."""
+    """window → the level of its plateau; windows without one are left out."""
     budgets = grid.select(KEY).join(
         serving.select(*KEY, budget="max_num_batched_tokens"),
         on=KEY,
         how="left",
         maintain_order="left",
     )
-    # a sample seen again says nothing new of a level that is held
+    # a repeated sample says nothing new about a held level
     own = queued.filter(~pl.col("repeats").fill_null(False)).join(
         budgets.with_row_index("window").select("window", "budget"),
         on="window",
@@ -95,7 +95,7 @@ def _candidates(
     waiting = own.filter(_waits_for_a_slot())
     top = pl.col("running").max()
     in_band = pl.col("running") >= pl.min_horizontal(CAP_BAND_RATIO * top, top - 1)
-    # where scrapes are a minute apart ten minutes hold no more than ten: five say as much there
+    # ten minutes hold at most ten scrapes that are a minute apart: there five are enough
     spans = minutes.group_by("window").agg(
         looked=pl.col("scrapes").sum(),
         span_seconds=60.0 * (pl.col("scrapes") > 0).sum(),
@@ -130,7 +130,7 @@ def _candidates(
 
 
 def _waits_for_a_slot() -> pl.Expr:
-    """Neither the KV cache nor the token budget is why requests wait at the scrape."""
+    """Requests wait at the scrape for neither the KV cache nor the token budget."""
     fullness = pl.col("tokens_per_step") / pl.col("budget")
     return (
         (pl.col("kv") < KV_PRESSED_RATIO)
@@ -142,7 +142,7 @@ def _waits_for_a_slot() -> pl.Expr:
 
 
 def _is_held() -> pl.Expr:
-    """The level itself is seen often enough to be a cap and no chance."""
+    """Enough scrapes show the level itself for it to be a cap and no chance."""
     wanted = pl.max_horizontal(PLATEAU_EXACT_SHARE, 1 - PLATEAU_FREED_PER_REQUEST * pl.col("level"))
     return (
         pl.col("budget").is_not_null()
@@ -152,7 +152,7 @@ def _is_held() -> pl.Expr:
 
 
 def _may_be_the_budget() -> pl.Expr:
-    """A budget that nobody says may be what holds the level: steps look full, or it wanders."""
+    """An unknown budget may hold the level: steps look full, or the level wanders."""
     tokens = pl.col("tokens")
     nearest = pl.lit(2.0).pow(tokens.log(2.0).round())
     spread = (pl.col("tokens_high") - pl.col("tokens_low")) / tokens

@@ -1,7 +1,7 @@
-"""What an evidence row says in words: whether a limit is full, a target missed, lengths moved.
+"""States of an evidence row: a limit is full, a target is missed, lengths moved.
 
-Rules and trees name these columns. Each follows from other columns of the same row, so that an SRE
-can write another threshold over the numbers. NULL is unknown: AND and OR are those of SQL.
+Rules and trees name these columns. Each follows from other columns of the same row, so an SRE can
+write a condition with another threshold over the numbers. NULL is unknown; AND and OR are SQL's.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from driftwatch.diagnose.limits import waits_are_most
 
 # Half of the scrapes: a batch that is full for 10 to 50 % of busy time is healthy.
 HALF_OF_SCRAPES = 0.5
-# Scrapes are a sample of the time that a page speaks of: 95 % sure that a half is reached (a
-# normal deviate). A share that is exactly a half pages once in twenty looks, and waves are that.
+# Scrapes are a sample of the time: 95 % sure that a half is reached (a normal deviate). A share of
+# exactly a half, as in waves, would page in one minute of twenty.
 SHARE_Z = 1.645
 FEWEST_SCRAPES = 3
-# All but a scrape or two: whatever makes it full, it is full.
+# All but a scrape or two: then the limit is full for any cause.
 ALWAYS_FULL = 0.95
-# A second of waiting is felt; less than half of the TTFT is none that a limit makes.
+# Users feel a second of waiting; a limit makes at least half of the TTFT.
 LONG_WAIT_SECONDS, LONG_WAIT_SHARE = 1.0, 0.5
-# Of the queue that stood while the limit was full: a limit that has let go is no news.
+# Share of the queue that stood while the limit was full: below it the limit has let go.
 QUEUE_STANDS = 0.5
-# Ten minutes less what the scrapes of one may not cover; a KV storm shows in three.
+# Ten minutes less what scrapes may leave uncovered; a KV storm shows in three.
 SEEN_SECONDS, STORM_SEEN_SECONDS = 450.0, 150.0
-# A step takes seconds; with no token for two minutes nobody is served.
+# A step takes seconds: without a token for two minutes the engine is stuck.
 STUCK_SECONDS = 120.0
 LONGER, SHORTER = 1.5, 0.67
-# Below it an engine may be slow, and a slow engine fills its batch before it is certain of it.
+# Below it the engine may be slow: a slow engine fills its batch before the speed rule is certain.
 NEAR_THRESHOLD = 0.95
-# 15 % fewer tokens a step, or 15 % more to compute, are as much as a loss that pages.
+# 15 % fewer tokens a step, or 15 % more to compute, equal a loss of speed that pages.
 LOSS_RATIO = 0.15
 
 LIMITS = ("max_num_seqs", "max_num_batched_tokens", "kv_cache")
@@ -40,17 +40,17 @@ UNKNOWN_LIMIT, NO_LIMIT = "unknown", "none"
 
 
 def with_states(rows: pl.DataFrame) -> pl.DataFrame:
-    """Evidence rows with the columns that say what their numbers mean, in place of those there."""
+    """Evidence rows with :data:`STATES`; columns of these names are replaced."""
     return rows.with_columns(**_FIRST).with_columns(**_THEN)
 
 
 def _requests_wait() -> pl.Expr:
     finished = pl.col("batch_assembly_wait_10m_seconds") > LONG_WAIT_SECONDS
     finished &= waits_are_most(LONG_WAIT_SHARE)
-    # those that still wait are in no histogram
+    # requests that still wait are in no histogram
     queued, ttft = pl.col("queue_wait_estimate_10m_seconds"), pl.col("ttft_10m_seconds")
     waiting = (queued > LONG_WAIT_SECONDS) & (ttft.is_null() | (queued >= LONG_WAIT_SHARE * ttft))
-    # where no request finished, the queue alone says it: an idle server is not "unknown"
+    # where no request finished, the queue alone decides: an idle server is not "unknown"
     return pl.coalesce(finished | waiting, waiting)
 
 
@@ -83,7 +83,7 @@ def _limit_full() -> pl.Expr:
 
 
 def _lower_end() -> pl.Expr:
-    """Of the 90 % interval of a share of time that scrapes have sampled (Wilson's score)."""
+    """Lower end of the 90 % interval of a share that scrapes have sampled (Wilson's score)."""
     share, n, z2 = pl.col("limit_binding_share_10m_ratio"), pl.col("scrapes_10m"), SHARE_Z**2
     spread = (share * (1 - share) / n + z2 / (4 * n**2)).sqrt()
     return pl.when(n >= FEWEST_SCRAPES).then(
@@ -97,7 +97,7 @@ def _moved(name: str) -> pl.Expr:
 
 
 def _slower() -> pl.Expr:
-    """By either verdict. Whoever is as fast as its peers may be slower with all of them."""
+    """By either verdict: a target as fast as its peers may be slower together with them."""
     return pl.col("slower_at_equal_load") | pl.col("slower_than_pool").fill_null(False)
 
 
@@ -126,7 +126,7 @@ def _drafts_rejected() -> pl.Expr:
 def _prefix_hits_lost() -> pl.Expr:
     half = pl.col("prefix_cache_hit_ratio") <= 0.5 * pl.col("reference_prefix_cache_hit_ratio")
     by_hits = pl.col("lost_prefix_hits_prefill_ratio")
-    # a third of the rise at least, by logarithms; own last days do not say how much there was to do
+    # at least a third of the rise, by logarithms; unknown against a server's own last days
     rise = pl.col("computed_prompt_tokens_ratio")
     most = rise.is_null() | (by_hits**3 >= rise)
     return half & (by_hits >= 1 + LOSS_RATIO) & most
@@ -148,20 +148,20 @@ _FIRST: Mapping[str, pl.Expr] = {
     .then(_REJECTED / (_REJECTED + _SERVED)),
 }
 _THEN: Mapping[str, pl.Expr] = {
-    # where nobody is served no wait ends
+    # in a stuck engine no wait ends
     "target_missed": pl.when(~_stuck()).then(pl.coalesce("slo_missed", "requests_wait")),
 }
 STATES = (*_FIRST, *_THEN)
 
 
 def columns_behind(states: Collection[str]) -> set[str]:
-    """The columns that some states are told from."""
+    """The columns that these states depend on."""
     of_then = {c for name in states if name in _THEN for c in _THEN[name].meta.root_names()}
     first = [name for name in _FIRST if name in {*states, *of_then}]
     return of_then.union(*(_FIRST[name].meta.root_names() for name in first))
 
 
 def unknown_inputs(column: str, row: Mapping[str, Any]) -> tuple[str, ...]:
-    """What an unknown column of a row is unknown for: the inputs of a state, else itself."""
+    """The unknown inputs of a state; any other column alone."""
     inputs = columns_behind([column]).difference(STATES) if column in STATES else set()
     return tuple(sorted(name for name in inputs if row.get(name) is None)) or (column,)

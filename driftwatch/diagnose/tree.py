@@ -1,9 +1,9 @@
 """A diagnosis tree as data, and the walk for all rows at once with the numbers at each edge.
 
 Files in ``rules/trees/`` are read by ``driftwatch.rulebook``. Every node is three-valued: yes, no,
-or unknown. An unknown ends the walk in ``undetermined``, naming the missing columns, except where
-the node says what an unknown of a column means (``not_asked``): then the comparisons with that
-column count as false and the answer is printed "not asked: reason".
+or unknown. An unknown ends the walk in ``undetermined``, naming the missing columns. A node may
+list columns that it can do without (``not_asked``): comparisons with such an unknown column count
+as false, and the answer is printed "not asked: reason".
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Node:
     lenient: Condition  # the same with comparisons of the ``not_asked`` columns false where NULL
     yes: str  # next node or leaf
     no: str  # next node or leaf
-    # column → reason printed where it is NULL and the walk goes on without it
+    # column → reason, printed where the column is NULL and the walk continues
     not_asked: Mapping[str, str] = field(default_factory=dict)
     show: tuple[str, ...] = ()  # extra evidence columns printed with the answer
     # cause recorded when answered yes (``prompts``, ``generations``, ``prefix_hits``), or None
@@ -125,10 +125,10 @@ def _follow(
             cause = node.cause_on_yes
         place = node.yes if yes else node.no
     leaf: Leaf = tree.leaves[place]
-    # demand is what is left where causes were asked for; a slow engine was never asked for one
+    # demand is left where a node asked for causes; no node asks a slow engine for one
     asked_for_causes = any(tree.nodes[step.node].cause_on_yes for step in path)
     if leaf.kind in ("change", "none") and asked_for_causes and cause is None:
-        # both lengths were compared: "as before" is a finding, not a gap
+        # both lengths are known and unchanged
         lengths = ("prompt_tokens_mean_ratio", "generation_tokens_mean_ratio")
         cause = None if any(values.get(name) is None for name in lengths) else "demand"
     return Diagnosis(
@@ -157,7 +157,7 @@ def _step(node: Node, strict: bool | None, lenient: bool | None, values: Mapping
         owns = [(node.not_asked[c], _own_reason(c, values)) for c in unasked]
         reasons = [f"{text}: {own}" if own else text for text, own in owns]
         reason = "; ".join(dict.fromkeys(reasons))
-        # "not asked" where nothing of the question could be asked
+        # "not asked" only if no column of the question is known
         no: Answer = "not asked" if set(node.when.columns) <= set(unasked) else "no"
         answer = "yes" if lenient else no
     else:
@@ -166,7 +166,7 @@ def _step(node: Node, strict: bool | None, lenient: bool | None, values: Mapping
 
 
 _NOT_SIZED = "no finished requests to size by"
-# Column → the one that says, in the detector's own words, why it is unknown.
+# Column → the column with the detector's own reason for its being unknown.
 _WHY = {
     "slower": "speed_unknown_reason",
     "slower_at_equal_load": "speed_unknown_reason",
@@ -180,7 +180,7 @@ def _own_reason(column: str, values: Mapping[str, Any]) -> str | None:
 
 
 def _missing(node: Node, values: Mapping[str, Any]) -> tuple[str, ...]:
-    """Columns the node needs, has no word for, and does not have."""
+    """Unknown columns that the node cannot do without."""
     needed = (c for c in node.when.columns if values.get(c) is None and c not in node.not_asked)
     return tuple(sorted({name for c in needed for name in unknown_inputs(c, values)}))
 
@@ -194,7 +194,7 @@ def _limits(row: Mapping[str, Any]) -> tuple[Limit, ...]:
     binding = row["binding_limit"]
     running = row["running_requests"]
     if binding in (BUDGET, SEQS, KV) and row.get("binding_running_requests") is not None:
-        running = row["binding_running_requests"]  # while it bound, not in the light minutes
+        running = row["binding_running_requests"]  # the mean while it bound
     notes = {
         SEQS: "inferred" if row["max_num_seqs_inferred"] else None,
         BUDGET: None,
@@ -206,7 +206,7 @@ def _limits(row: Mapping[str, Any]) -> tuple[Limit, ...]:
         binds = None if binding is None else binding == name
         margin = None if not allows or running is None else max(0.0, 1 - running / allows)
         if binds and margin is not None:
-            margin = 0.0  # the closed form is of mean lengths; what binds leaves no room
+            margin = 0.0  # a limit that binds leaves no room, whatever the closed form allows
         note = notes[name]
         if allows is None:
             setting = "kv_cache_tokens" if name == KV else name

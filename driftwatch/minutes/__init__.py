@@ -1,1 +1,1 @@
-"""From scrapes to minute rows: the only place that knows about scrapes."""
+"""From scrapes to minute rows: the only package that knows about scrapes."""

@@ -5,8 +5,8 @@ counters' creation time changed, or any counter fell), when the KV configuration
 edges changed, or after a gap longer than :data:`MAX_GAP_SECONDS`. Inside an epoch every counter is
 a plain running sum, so a window is a difference of two scrapes.
 
-After a restart the new value of a counter is its increase. After a gap, a process that already ran
-before the gap is another server that took the name over: its value is no increase, and the epoch
+After a restart the new value of a counter is its increase. A process that appears after a gap and
+already ran before it is another server under the same name: its value is no increase, and the epoch
 begins at 0.
 """
 
@@ -21,23 +21,23 @@ from driftwatch.collect.schema import KEY, in_order, only
 MAX_GAP_SECONDS = 300.0
 # Process start times are served rounded to 10 ms; a real restart moves them by seconds.
 START_TIME_TOLERANCE_SECONDS = 1.0
-# How far the clocks of a server and of who scrapes it may be apart.
+# How far the clocks of a server and of its scraper may be apart.
 CLOCK_TOLERANCE_SECONDS = 60.0
 
 _MONOTONE = (*COUNTERS, *(f"{name}_count" for name in HISTOGRAMS))
 _EDGES = tuple(f"{name}_edges" for name in BUCKETED)
-# Times that nothing takes in 0 s: a sum of 0 was not measured (vllm#6337 books TTFT as 0).
+# Times that are never 0 s: a sum of 0 was not measured (vllm#6337 books TTFT as 0).
 NEVER_ZERO = ("ttft_seconds", "itl_seconds", "tpot_seconds", "e2e_seconds")
-# Gauges whose window mean is asked for; the process's own times are not signals.
+# Gauges with a mean per window; the process's own times are no signals.
 MEAN_GAUGES = tuple(g for g in GAUGES if not g.endswith("_seconds"))
 
 
 def in_seconds(microseconds: pl.Expr) -> pl.Expr:
-    """Integers microseconds as seconds.
+    """Integer microseconds as seconds.
 
-    Integers seconds and the rest apart: Polars divides a single row by a literal and multiplies a
-    column by its reciprocal, so that a plain ``/ 1e6`` would make the last digit depend on how
-    many rows are evaluated together.
+    Whole seconds and the rest are converted apart: Polars divides a single row by a literal and
+    multiplies a column by its reciprocal, so with a plain ``/ 1e6`` the last digit would depend on
+    the number of rows.
     """
     return (microseconds // 1_000_000).cast(pl.Float64) + (microseconds % 1_000_000) * 1e-6
 
@@ -49,7 +49,7 @@ _RAN_BEFORE = (
     < pl.col("previous_time").dt.epoch("us") - CLOCK_TOLERANCE_SECONDS * 1e6
 ).fill_null(False)
 _NOT_FIRST = pl.col("previous_time").is_not_null()
-# It began after the scrape before, of which nothing but its time is known.
+# It began after the scrape before, which had no start time.
 _BEGAN_SINCE = (
     (
         pl.coalesce(_BEGAN) * 1e6
@@ -75,7 +75,7 @@ def _fell(column: str) -> pl.Expr:
     return (pl.col(column) < pl.col(column).shift(1)).fill_null(False) & _NOT_FIRST
 
 
-# Its start did not change, and it counted on.
+# Its start did not change, and some counter rose.
 _WENT_ON = (
     pl.col("process_start_time_seconds").diff().abs() <= START_TIME_TOLERANCE_SECONDS
 ) & pl.any_horizontal(
@@ -96,8 +96,8 @@ def with_epochs(scrapes: pl.DataFrame) -> pl.DataFrame:
     since the previous scrape that this scrape's increments cover, 0 where there is none).
     """
     usable = in_order(only(scrapes, pl.col("ok")))
-    told_before = pl.all_horizontal(pl.col(c) == pl.col(c).shift(1) for c in (*KEY, "time"))
-    usable = only(usable, ~told_before.fill_null(False)).with_columns(
+    is_repeated = pl.all_horizontal(pl.col(c) == pl.col(c).shift(1) for c in (*KEY, "time"))
+    usable = only(usable, ~is_repeated.fill_null(False)).with_columns(
         previous_time=pl.col("time").shift(1).over(KEY)
     )
     fell = pl.any_horizontal([_fell(c) for c in _MONOTONE])
@@ -109,7 +109,7 @@ def with_epochs(scrapes: pl.DataFrame) -> pl.DataFrame:
         | _BEGAN_SINCE
         | pl.any_horizontal(_changed(column, START_TIME_TOLERANCE_SECONDS) for column in _BEGAN)
     )
-    # some counters of one process fell: nobody knows what it counted since the scrape before
+    # some counters of one process fell: its increase since the scrape before is unknown
     impossible = (fell & _WENT_ON).fill_null(False)
     flags = usable.select(
         restarted=other & ~impossible & ~(after_gap & _RAN_BEFORE),
@@ -128,7 +128,7 @@ def with_epochs(scrapes: pl.DataFrame) -> pl.DataFrame:
 
 
 def _edges_changed(scrapes: pl.DataFrame) -> pl.Series:
-    """Edges of a histogram that is read differ; one by one, for they are half the table."""
+    """Whether a histogram's edges changed; compared one by one, for they are half the table."""
     changed = pl.repeat(False, len(scrapes), dtype=pl.Boolean, eager=True)
     for column in _EDGES:
         changed |= scrapes.select(_changed(column).alias(column)).to_series()
@@ -139,7 +139,7 @@ def _step_microseconds() -> pl.Expr:
     """Microseconds that this scrape's increments cover; whole numbers, so that sums are exact.
 
     After a restart the increments began with the process, not with the last scrape before it. After
-    a gap nobody can say when in it they fell, restart or not: they cover nothing.
+    a gap their time within it is unknown, restart or not: they cover nothing.
     """
     time = pl.col("time")
     elapsed = (time - pl.col("previous_time")).dt.total_microseconds()

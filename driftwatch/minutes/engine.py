@@ -1,9 +1,9 @@
 """What kind of work an engine does, whether it sleeps, and how long it has done none.
 
-vLLM names no kind on its page. What a request books does (``v1/metrics/stats.py``): a first output
-books the prompt and a time to first token, each later one an inter-token time. A pooling engine
-(embedding, reranking, classification) has first outputs and no generated token; the prefill side of
-a disaggregated pair gives one token a request and no second; on the decode side the KV cache of
+vLLM's page has no kind, but its counters show it (``v1/metrics/stats.py``): a first output counts
+the prompt and a time to first token, each later one an inter-token time. A pooling engine
+(embedding, reranking, classification) has first outputs and no generated token. The prefill side of
+a disaggregated pair gives one token a request and no second. On the decode side the KV cache of
 most prompt tokens comes from a KV connector.
 """
 
@@ -13,7 +13,7 @@ import polars as pl
 
 POOLING, PREFILL_ONLY, DECODE_ONLY, GENERATE = "pooling", "prefill_only", "decode_only", "generate"
 
-# Scrape columns that say it.
+# Scrape columns that show it.
 KIND_COLUMNS = (
     "ttft_seconds_count",
     "itl_seconds_count",
@@ -21,22 +21,22 @@ KIND_COLUMNS = (
     "prompt_tokens_total",
     "prompt_tokens_transferred_total",
 )
-# First outputs from which on the lack of a second says something: as many as a mean length needs
-# before it is compared (rules/length-drift.yaml).
+# First outputs after which a missing second one is no chance: as many as a mean length needs before
+# it is compared (rules/length-drift.yaml).
 _ENOUGH = 100.0
 # A request in a hundred with a second token: a health check with another max_tokens.
 _RARELY = 0.01
-# Most of the prompt tokens: a cache outside of the engine that serves as many is like a transfer.
+# Most of the prompt tokens: an external cache that serves as many counts as a transfer.
 _MOSTLY = 0.5
 
 
 def is_asleep() -> pl.Expr:
-    """The engine sleeps in a scrape; NULL where the page does not say."""
+    """The engine sleeps in a scrape; NULL where the page does not show it."""
     return pl.col("engine_awake") == 0
 
 
 def kind_of_scrape() -> pl.Expr:
-    """The kind by the counters of one scrape; NULL until requests have said it."""
+    """The kind by the counters of one scrape; NULL until enough requests came."""
     first, later = pl.col("ttft_seconds_count"), pl.col("itl_seconds_count")
     moved = pl.col("prompt_tokens_transferred_total") / pl.col("prompt_tokens_total")
     return (
@@ -52,21 +52,22 @@ def kind_of_scrape() -> pl.Expr:
 
 
 def waiting() -> pl.Expr:
-    """Waiting requests, to tell whether the engine has any request.
+    """Waiting requests, to decide whether the engine has any request.
 
-    The gauge, else the sum of its parts by reason. If the page has neither: 0 while requests run,
-    which are enough to tell; else NULL, for whether any request waits is unknown.
+    The gauge, else the sum of its parts by reason. If the page has neither: 0 while requests run
+    (they are enough), else NULL: unknown.
     """
     reasons = pl.col("waiting_capacity_requests") + pl.col("waiting_deferred_requests")
     alone = pl.when(pl.col("running_requests") > 0).then(pl.lit(0.0))
     return pl.coalesce("waiting_requests", reasons, alone)
 
 
-# What shows work. A pooling engine generates nothing: it books a request's prompt when it is done.
-# An engine whose clients give up before their first token, or that computes a prompt for minutes,
-# gives no token: it admits requests (each queries the prefix cache), preempts them, and its running
-# requests or their KV blocks move. A hung engine publishes nothing any more. Finished requests are
-# not asked: one that is given up or fails finishes without work.
+# Columns that show work when they change. A pooling engine generates nothing: it counts a prompt
+# when the request is done. An engine whose clients give up before their first token, or that
+# computes a prompt for minutes, gives no token: but it admits requests (each queries the prefix
+# cache), preempts them, and its running requests or their KV blocks change. A hung engine changes
+# nothing.
+# Finished requests are left out: one that is given up or fails finishes without work.
 WORK = (
     "generation_tokens_total",
     "prompt_tokens_total",
@@ -80,22 +81,22 @@ WORK = (
 def with_token_clock(epochs: pl.DataFrame) -> pl.DataFrame:
     """When the clock of ``seconds_since_last_token`` starts, scrape by scrape.
 
-    It starts at a scrape that showed :data:`WORK` or is the first to tell of it, no request at all,
-    a sleeping engine, a restart, or the first requests after none: an idle engine is not stuck, and
-    neither is one whose first request came while nobody looked. A queue that shrinks shows that the
-    scheduler runs, and so does one that moves while the prefix cache is asked: who left it was
-    admitted or gave up. One that grows does where admissions cannot
-    be seen (no prefix cache): the clock starts there and its value is unknown.
+    It starts at a scrape that shows :data:`WORK` or has it for the first time, no request at all, a
+    sleeping engine, a restart, or the first requests after none: an idle engine is not stuck, and
+    neither is one whose first request came between two scrapes. A queue that shrinks shows that the
+    scheduler runs, and so does one that moves while the prefix cache is queried: requests that left
+    it were admitted or gave up. Without a prefix cache admissions cannot be seen: where the queue
+    moves, the clock starts and its value is unknown.
 
     ``epochs``: from :func:`driftwatch.minutes.continuity.with_epochs`.
-    Returns: row for row ``alive`` (the clock starts here), ``presence_known`` (running requests,
-    the token counter, whether anybody waits and was admitted are known) and ``queue_grew``.
+    Returns: row for row ``alive`` (the clock starts here), ``presence_known`` (running and waiting
+    requests, the token counter and admissions are known) and ``queue_grew``.
     """
     return epochs.select(**_LIFE)
 
 
 def _before(value: pl.Expr) -> pl.Expr:
-    """A value of the same target's scrape before."""
+    """The value in the same target's previous scrape."""
     return pl.when(pl.col("previous_time").is_not_null()).then(value.shift(1))
 
 
@@ -105,8 +106,8 @@ def _moved(value: pl.Expr) -> pl.Expr:
 
 def _life() -> dict[str, pl.Expr]:
     waits = pl.when(pl.col("running_requests").is_not_null()).then(waiting())
-    # older vLLM asks the cache for the head of its queue in every step, admitted or not; where the
-    # queue moves too, clients come, are admitted and give up between two scrapes
+    # older vLLM queries the cache for the head of its queue in every step, admitted or not; where
+    # the queue moves too, clients come, are admitted and give up between two scrapes
     churns = (pl.col("running_requests") > 0) | _moved(waits)
     admitted = _moved(pl.col("prefix_cache_queries_total")) & churns
     others = (_moved(pl.col(c)) for c in WORK if c != "prefix_cache_queries_total")

@@ -1,8 +1,8 @@
-"""Scrapes → minute rows. Pure, and the only place that knows about scrapes.
+"""Scrapes → minute rows. Pure.
 
-A minute's increases are those of the scrapes in it (start <= time < end) since the last scrape
-before it, so neighbouring minutes share no increment and lose none. A minute with a restart or a
-knob change adds up both sides.
+A minute's increases run from the last scrape before it to the last scrape in it
+(start <= time < end), so neighbouring minutes share no increment and lose none. A minute with a
+restart or a knob change adds up both sides.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _LABELS = ("model_name", "cache_config", "several_api_servers")
 
 @dataclass(frozen=True, slots=True)
 class MinuteRows:
-    """Minutes of targets, and what the next ones begin with."""
+    """Minutes of targets, and the samples that the next minutes begin with."""
 
     rows: pl.DataFrame  # :data:`MINUTE_ROW_SCHEMA`, by target and end, each minute of each target
     samples: pl.DataFrame  # :data:`SAMPLE_SCHEMA`, of the last scrape of each target before the end
 
 
 def minute_grid(targets: pl.DataFrame, since: datetime, until: datetime) -> pl.DataFrame:
-    """Every whole minute of [since, until) for every target: instance, engine, start, end.
+    """Each whole minute of [since, until) for each target: instance, engine, start, end.
 
     ``targets``: instance, engine; ``since``, ``until``: whole minutes.
     """
@@ -64,15 +64,15 @@ def minute_rows(
 ) -> MinuteRows:
     """The minutes of [since, until) of each target.
 
-    ``scrapes``: scrape table; of each target the last usable scrape before ``since`` as well, or
-    its first minute counts from the first scrape in it; ``targets``: instance, engine;
-    ``samples``: :data:`SAMPLE_SCHEMA`, of these last scrapes, None = unknown.
+    ``scrapes``: scrape table, with each target's last usable scrape before ``since``; without it
+    the first minute counts from its first scrape on; ``targets``: instance, engine; ``samples``:
+    :data:`SAMPLE_SCHEMA`, of these last scrapes, None = unknown.
     """
     grid = minute_grid(targets, since, until)
     epochs = with_epochs(scrapes.filter(pl.col("time") < until)).with_columns(
         # before waiting_by_reason existed every waiting request waited for capacity
         waiting_capacity_requests=pl.coalesce("waiting_capacity_requests", "waiting_requests"),
-        # a percentage, or of two servers
+        # above 1 it is a percentage, or the sum of two servers
         kv_cache_usage_ratio=pl.when(pl.col("kv_cache_usage_ratio") <= 1).then(
             "kv_cache_usage_ratio"
         ),
@@ -93,7 +93,7 @@ def minute_rows(
 
 
 def _looks(scrapes: pl.DataFrame, since: datetime, until: datetime) -> pl.DataFrame:
-    """How often anybody looked, and why it failed."""
+    """How many scrapes there were, and why the last failed one failed."""
     inside = scrapes.select(*KEY, "time", "ok", "reason").filter(
         pl.col("time").is_between(since, until, closed="left")
     )
@@ -106,7 +106,7 @@ def _looks(scrapes: pl.DataFrame, since: datetime, until: datetime) -> pl.DataFr
 
 
 def _levels(epochs: pl.DataFrame) -> pl.DataFrame:
-    """What the scrapes of a minute showed, and its last one."""
+    """Means of a minute's scrapes, and values of its last one."""
     return epochs.group_by(_GROUP, maintain_order=True).agg(_LEVELS)
 
 
@@ -136,8 +136,9 @@ _LEVELS = [
 def _increases(epochs: pl.DataFrame, inside: pl.Expr) -> pl.DataFrame:
     """Increases of counters and histograms, epoch by epoch, added up.
 
-    Within an epoch a minute's increase is its last scrape minus the scrape before its first one; 0
-    stands for that where the process began in between, the first scrape itself where nobody knows.
+    Within an epoch a minute's increase is its last scrape minus the scrape before its first one. In
+    place of the latter stands 0 where the process began in between, and the first scrape itself
+    where that is unknown.
     """
     spans = (
         epochs.filter(inside)
@@ -146,7 +147,7 @@ def _increases(epochs: pl.DataFrame, inside: pl.Expr) -> pl.DataFrame:
             first=pl.col("row").first(),
             last=pl.col("row").last(),
             starts=pl.col("epoch_starts").first(),
-            # a restart in a gap is none of this minute: its increments may be older
+            # a restart in a gap may be older than this minute, and so may its increments
             zero=(pl.col("restarted") & (pl.col("step_microseconds") > 0)).first(),
         )
     )
@@ -164,8 +165,8 @@ def _increases(epochs: pl.DataFrame, inside: pl.Expr) -> pl.DataFrame:
     return _added_up(spans.select(_GROUP).hstack(differences))
 
 
-# Two balances of requests, whatever is booked as aborted: who began (a first token), less who
-# finished and who runs; and who finished, runs and waits, of whom none comes from nowhere.
+# Two balances of requests, whatever vLLM counts as aborted: those that began (a first token) less
+# those that finished or run; and, negative, those that finished, run or wait.
 _ANSWERED = pl.coalesce(
     pl.col("finished_requests_total") - pl.col("aborted_requests_total").fill_null(0.0),
     "prompt_tokens_count",
@@ -178,9 +179,10 @@ _BALANCES = {
 
 
 def _given_up() -> pl.Expr:
-    """The balance of those who began: a little below 0 where prompts of before had first tokens.
+    """Increase of ``begun_balance``, or of ``left_balance`` where that is larger.
 
-    More where so many left that nobody need have come: who waits has no first token.
+    The first is a little below 0 where earlier prompts had their first tokens. The second holds
+    even if no request arrived: a waiting request has no first token.
     """
     begun, left = (
         pl.col(name) - pl.when("zero").then(0.0).otherwise(f"{name}_base") for name in _BALANCES
@@ -189,7 +191,7 @@ def _given_up() -> pl.Expr:
 
 
 def _grown() -> list[pl.Expr]:
-    # what fell while it was off the page shows no increase
+    # a counter that fell while it was off the page has no increase
     counted = (c for c in SUMS if c != GIVEN_UP)
     grown = {c: pl.col(c) - pl.when("zero").then(0.0).otherwise(f"{c}_base") for c in counted}
     measured = {
@@ -254,7 +256,7 @@ def _list_sum(lists: list[list[float] | None], kinds: int) -> list[float] | None
 
 
 def _counted(facts: pl.DataFrame, since: datetime) -> pl.DataFrame:
-    """Counts of scrapes in which requests wait, and the facts of those that wait for capacity."""
+    """Counts of scrapes in which requests wait; facts of those with a wait for capacity."""
     rows = facts.filter(pl.col("time") >= since).with_columns(
         end=(pl.col("time").dt.truncate("1m") + _MINUTE).cast(TIME)
     )

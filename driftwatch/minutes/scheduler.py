@@ -1,9 +1,9 @@
 """What single scrapes show of the scheduler.
 
 A page that changes every 15 s, or that a Prometheus takes once a minute, reads the same from one
-scrape to the next. That is one sample seen several times: what it says of the scheduler held until
-the next sample came. A frozen engine's page reads the same too, so this is believed for a minute
-only, the longest interval that scrapes are promised to be judged at.
+scrape to the next. That is one sample, repeated: its facts hold until the next sample. A frozen
+engine's page reads the same too, so a repeat counts for a minute only, the longest supported scrape
+interval.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from driftwatch.minutes.engine import WORK
 BELIEVED_SECONDS = 60
 
 _VALUES = (*COUNTERS, *GAUGES, *(f"{h}_{part}" for h in HISTOGRAMS for part in ("sum", "count")))
-# since the scrape before: of a repeated sample there is nothing between the two
+# changes since the scrape before: a repeated sample has none of its own
 _SINCE: dict[str, type[pl.DataType]] = {
     "preempted": pl.Float64,
     "tokens_per_step": pl.Float64,
@@ -37,7 +37,7 @@ SAMPLE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
 
 
 def no_samples() -> pl.DataFrame:
-    """No scrape was seen before."""
+    """No earlier scrape."""
     return pl.DataFrame(schema=SAMPLE_SCHEMA)
 
 
@@ -49,8 +49,8 @@ def scrape_facts(epochs: pl.DataFrame, samples: pl.DataFrame) -> pl.DataFrame:
     Returns: instance, engine, time, ``running``, ``capacity`` (waiting for capacity), ``deferred``,
     ``kv`` (ratio); since the previous scrape of the epoch, NULL on its first, ``preempted``,
     ``tokens_per_step``, ``first_tokens_per_step``, ``steps_per_second`` and ``stalled`` (requests
-    run, and nothing shows work); ``repeats`` (the page reads as it did, and that is believed) and
-    ``sampled_at`` (the scrape that showed the sample first).
+    run, and nothing shows work); ``repeats`` (the page reads as before, for less than a minute)
+    and ``sampled_at`` (the scrape that showed the sample first).
     """
     same = ~pl.col("epoch_starts")  # else the row before is of another epoch, or target
 
@@ -78,12 +78,12 @@ def scrape_facts(epochs: pl.DataFrame, samples: pl.DataFrame) -> pl.DataFrame:
 
 
 def _reads_the_same(epochs: pl.DataFrame, stalled: pl.Series) -> pl.Series:
-    """Whether a scrape shows nothing but what the one before it showed; asked of stalled ones."""
+    """Whether a stalled scrape shows exactly what the one before it showed."""
     rows = stalled.fill_null(False).arg_true()
     repeated = pl.repeat(False, len(epochs), dtype=pl.Boolean, eager=True)
     if not len(rows):
         return repeated
-    # a stalled scrape is none that begins an epoch: the row before it is of the same target
+    # a stalled scrape never begins an epoch: the row before it is of the same target
     now, before = (epochs.select(pl.col(_VALUES).gather(at)) for at in (rows, rows - 1))
     same = pl.repeat(True, len(rows), dtype=pl.Boolean, eager=True)
     for name in _VALUES:
@@ -92,7 +92,7 @@ def _reads_the_same(epochs: pl.DataFrame, stalled: pl.Series) -> pl.Series:
 
 
 def _with_samples(facts: pl.DataFrame, again: pl.Series, samples: pl.DataFrame) -> pl.DataFrame:
-    """Facts of scrapes, those of repeated samples as their sample's were."""
+    """Facts of scrapes; a repeated sample has the facts of its first scrape."""
     known = facts.select(*KEY, "time").join(
         samples.rename({name: f"{name}_known" for name in ("sampled_at", *_SINCE)}),
         on=[*KEY, "time"],

@@ -1,4 +1,4 @@
-"""The minute row: what is kept of one target and one minute.
+"""The minute row: what the store keeps of one target and one minute.
 
 Counters and histograms are increases of the minute and add up over minutes; ``*_buckets`` are
 cumulative counts by edge (``+Inf`` last). Gauges are means of the minute's scrapes. NULL is
@@ -13,11 +13,11 @@ from driftwatch.collect.registry import BUCKETED, COUNTERS, HISTOGRAMS
 from driftwatch.collect.schema import TIME
 from driftwatch.minutes.continuity import MEAN_GAUGES
 
-# vLLM asks the external cache for what its own did not have: their hits are counted together.
+# vLLM asks the external cache for what its own cache lacks: their hits are counted together.
 EXTERNAL_HITS = "external_prefix_cache_hits_total"
-# Counted from scrape to scrape only: of a minute nothing is asked about them alone.
+# Needed from scrape to scrape only, inside other columns.
 NOT_KEPT = (EXTERNAL_HITS, "aborted_requests_total")
-# Requests of which nothing more will come, though vLLM books no end of most of them.
+# Requests that will not finish, though vLLM counts no end for most of them.
 GIVEN_UP = "given_up_requests"
 SUMS = (
     *(c for c in COUNTERS if c not in NOT_KEPT),
@@ -34,9 +34,9 @@ COUNTS = (
     "scrapes_deferred",
     "deferred_sum",  # requests, over the scrapes with any
 )
-# One value for each scrape in which requests wait for capacity, in order of time: what
-# :mod:`driftwatch.diagnose.limits` tells the limit from, with the settings that are known by then.
-# Of three digits: more says nothing of a scheduler.
+# One value for each scrape in which requests wait for capacity, in order of time:
+# :mod:`driftwatch.diagnose.limits` finds the limit from them and the settings known then.
+# Three digits: more say nothing about a scheduler.
 QUEUED: dict[str, str] = {
     "queued_second": "second",  # of the minute
     "queued_running": "running",
@@ -53,7 +53,7 @@ MINUTE_ROW_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "instance": pl.String,
     "engine": pl.String,
     "end": TIME,
-    # scrapes, failed ones too; 0 = its source was asked and does not list it, NULL = nobody looked
+    # scrapes, failed ones too; 0 = its source was asked and does not list it, NULL = nothing asked
     "looks": pl.Float64,
     "failure": pl.String,  # why the last failed scrape failed
     "scrapes": pl.Float64,
@@ -66,10 +66,10 @@ MINUTE_ROW_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "cache_config": pl.String,
     "engine_kind": pl.String,
     "engine_asleep": pl.Boolean,
-    # of the last usable scrape since the last one that showed work, or no request at all; NULL =
-    # none in the minute did
+    # seconds from the last scrape that showed work, or no request at all, to the last usable one;
+    # NULL = none in the minute showed it
     "alive_age_seconds": pl.Float64,
-    "queue_grew_age_seconds": pl.Float64,  # the same since more waited than at the scrape before
+    "queue_grew_age_seconds": pl.Float64,  # the same from the last scrape with a longer queue
     "presence_known": pl.Boolean,
     "running_requests_max": pl.Float64,
     **dict.fromkeys(SUMS, pl.Float64),

@@ -1,1 +1,1 @@
-"""Speed at equal load: the pinned load model, and how fast the engine is against it."""
+"""Speed at equal load: the baseline's load model, and how fast the engine is against it."""

@@ -31,7 +31,7 @@ _MINUTE = timedelta(minutes=1)
 
 @dataclass(frozen=True)
 class Grid:
-    """Minutes of targets; a place without a row is a minute that was not seen."""
+    """Minutes of targets; a place without a row is a minute without a scrape."""
 
     targets: pl.DataFrame  # instance, engine, pool, by instance and engine
     first: datetime  # end of the first minute
@@ -59,7 +59,7 @@ class Grid:
         return self.first + (self.minutes - 1) * _MINUTE
 
     def at(self, end: datetime) -> int:
-        """Number of the minute that ends then; outside the grid where it is none of it."""
+        """Number of the minute that ends at ``end``; may lie outside the grid."""
         number: int = int((end - self.first) // _MINUTE)
         return number
 
@@ -88,7 +88,7 @@ class Grid:
 
 
 def grid_of(work: pl.DataFrame) -> Grid:
-    """The arrays of :data:`driftwatch.detect.speed.load.WORK_SCHEMA` rows; there is one."""
+    """The arrays of :data:`driftwatch.detect.speed.load.WORK_SCHEMA` rows, at least one."""
     targets = work.select(*KEY, "pool").unique(KEY, keep="last", maintain_order=True).sort(KEY)
     places = targets.select(KEY).with_row_index("target")
     rows = work.join(places, on=KEY, how="left", maintain_order="left")
@@ -150,8 +150,8 @@ def quantile(values: Floats, q: float) -> Floats:
 
 
 def rolling(values: Floats, minutes: int, q: float, known: int, start: int = 0) -> Floats:
-    """Quantile q of the last minutes up to and with each from ``start`` on, NaN where fewer than
-    ``known`` of them are known. ``values``: (target, minute).
+    """Quantile q of the ``minutes`` minutes that end with each from ``start`` on; NaN where fewer
+    than ``known`` of them are known. ``values``: (target, minute).
     """
     before = max(start - minutes + 1, 0)
     values, start = values[:, before:], start - before

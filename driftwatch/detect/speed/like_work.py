@@ -1,8 +1,8 @@
 """Like work with like work: thresholds from a baseline's own windows that did the same.
 
-A model errs by the kind of work: short generations, idle engines, minutes of prefill. So a window
-of six minutes is described by what it did, and how low windows that did the same lay in the
-baseline is how low this one may lie (docs/methods/speed.md).
+A model's error depends on the kind of work: short generations, idle engines, minutes of prefill.
+So a window of six minutes is described by its work. The levels of the baseline's windows with like
+work set its threshold (docs/methods/speed.md).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from scipy.spatial import cKDTree
 from driftwatch.arrays import Flags, Floats, Indices, Singles
 from driftwatch.detect.speed.grid import Grid, of_others, quantile, rolling
 
-WINDOW, KNOWN = 6, 4  # minutes of the statistic, and how many of them must be known
+WINDOW, KNOWN = 6, 4  # minutes of a window, and how many of them must be known
 LEVEL_QUANTILE = 0.9  # high, so that nearly every minute must be slow
 # Windows that a model keeps: 28 kB.
 MOST_WINDOWS = 1000
@@ -26,13 +26,13 @@ MOST_WINDOWS = 1000
 NEIGHBOURS, SHARE = 50, 0.25
 LOW_QUANTILE, LOW_DEVIATIONS = 0.02, 2.054  # of the normal distribution
 DEVIATIONS = 5.0
-# Never above: a loss of 12 %, of a baseline that has not seen a whole day of 16 %.
+# Highest thresholds: a loss of 12 %; of 16 % for a baseline that covers less than a day.
 FLOOR, YOUNG_FLOOR, YOUNG_MINUTES = float(np.log(0.88)), float(np.log(0.84)), 1380
 REACH = 1.0  # standard deviations in which a quarter of the neighbours must lie
 FOUND_DEVIATIONS = 1.645  # 95 of 100
 
-# What a window did, as medians of the logarithm: name, what is printed of it, the least of it.
-# Prompts and first tokens by the token are the requests' own: no slow engine changes them.
+# The kind of a window, as medians of logarithms: name, printed words, smallest value.
+# Prompts and first tokens a token belong to the requests: a slow engine does not change them.
 KINDS = (
     ("requests", "requests a pass", 0.01),
     ("prompts", "prompt tokens a token", 1e-2),
@@ -46,7 +46,7 @@ LEAST_DEVIATION = 0.35
 
 
 def kinds_of(grid: Grid) -> Floats:
-    """What each minute did, (target, minute, 5); NaN where it is not known."""
+    """The kind of each minute, (target, minute, 5); NaN where unknown."""
     values: dict[str, Any] = dict(grid.values)
     values["prompts"] = grid["prefill"] / np.maximum(grid["requests"], 1e-3)
     kinds = [np.log(np.maximum(values[name], least)) for name, _, least in KINDS]
@@ -59,14 +59,14 @@ def level_of(r: Floats, start: int = 0) -> Floats:
 
 
 def kinds_of_windows(kinds: Floats, r: Floats) -> Floats:
-    """What these windows did: medians of their known minutes, (target, minute, 5)."""
+    """The kinds of windows: medians of their known minutes, (target, minute, 5)."""
     known = np.where(np.isfinite(r)[..., None], kinds, np.nan)
     medians = [rolling(one, WINDOW, 0.5, KNOWN) for one in np.moveaxis(known, -1, 0)]
     return np.stack(medians, axis=-1)
 
 
 def peers_of(grid: Grid, r: Floats) -> Floats:
-    """Median of ln r of the others of the pool in the same minute; NaN of fewer than two."""
+    """Median of ln r of the pool's other targets in the same minute; NaN with fewer than two."""
     others = np.full(r.shape, np.nan)
     for _, rows in grid.by_pool:
         if len(rows) >= 3:
@@ -82,15 +82,15 @@ class Windows:
     """Windows of a baseline."""
 
     kinds: Singles  # (window, 5)
-    levels: Singles  # (window, 2): level; level against the peers, NaN of too few
+    levels: Singles  # (window, 2): level; level against the peers, NaN with too few
 
     def __len__(self) -> int:
         return len(self.kinds)
 
     @cached_property
     def axes(self) -> Floats:
-        """(5, 5): takes kinds to standard deviations of the baseline in every direction, so that
-        what always went together in it is far when it comes apart (Mahalanobis 1936).
+        """(5, 5): scales kinds by the baseline's standard deviations in every direction, so that
+        values that always went together in it are far once they come apart (Mahalanobis 1936).
         """
         centred = self.kinds.astype(np.float64) - self.kinds.mean(axis=0)
         covariance = centred.T @ centred / max(len(self), 1)
@@ -112,7 +112,7 @@ class Windows:
 def windows_from(document: str) -> Windows:
     """The windows of :meth:`Windows.document`.
 
-    Raises ValueError: it is none.
+    Raises ValueError: it is no such document.
     """
     width = len(KINDS) + 2
     numbers = np.frombuffer(base64.b64decode(document, validate=True), dtype="<f4")
@@ -126,7 +126,7 @@ def windows_from(document: str) -> Windows:
 
 
 def windows_of(grid: Grid, r: Floats) -> Windows:
-    """The windows of a baseline, thinned to :data:`MOST_WINDOWS`; what is unknown is left out.
+    """The known windows of a baseline, thinned to :data:`MOST_WINDOWS`.
 
     ``r``: (target, minute), NaN of minutes that do not count.
     """
@@ -144,11 +144,11 @@ class Thresholds:
     """In ln, one for each window; NaN where the baseline has no like work."""
 
     limit: Floats  # at or below it the level is too low
-    usual: Floats  # level of windows that did the same, median
-    smallest: Floats  # the smallest loss that is found in 95 of 100 cases, as a share of the speed
+    usual: Floats  # median level of windows with like work
+    smallest: Floats  # the smallest loss found in 95 of 100 cases, as a share of the speed
     against: Floats  # the limit against the peers
     against_usual: Floats
-    unlike: Indices  # which kind is furthest from those of the baseline, -1 where none is far
+    unlike: Indices  # the kind that is furthest from the baseline's, -1 where none is far
 
     @classmethod
     def unknown(cls, shape: tuple[int, ...]) -> Thresholds:
@@ -162,7 +162,7 @@ class Thresholds:
 def thresholds(windows: Windows, kinds: Floats, minutes: int) -> Thresholds:
     """The thresholds of windows of these kinds (window, 5).
 
-    ``minutes``: of the baseline; a young one has not seen what a day does.
+    ``minutes``: of the baseline; a young one does not cover a day.
     """
     count = len(windows)
     found = Thresholds.unknown((len(kinds),))
@@ -175,7 +175,7 @@ def thresholds(windows: Windows, kinds: Floats, minutes: int) -> Thresholds:
     near = windows.levels[index]
     limit, usual, smallest = _limits(near[..., LEVEL], far, is_young=is_young)
     against, against_usual, _ = _limits(near[..., AGAINST], far, is_young=is_young)
-    # of one server nobody knows how it was against others: two wander √2 as far
+    # a single server has no level against others: two servers wander √2 as far
     alone = np.isnan(against)
     against = np.where(alone, np.sqrt(2.0) * limit, against)
     against_usual = np.where(alone, 0.0, against_usual)
@@ -183,7 +183,7 @@ def thresholds(windows: Windows, kinds: Floats, minutes: int) -> Thresholds:
         middle = np.median(windows.kinds[index[far]], axis=1)
         deviation = np.maximum(windows.kinds.std(axis=0), LEAST_DEVIATION)
         away = np.abs((kinds[far] - middle) / deviation)
-        # what requests are explains how many there are, and not the other way round
+        # the kind of requests explains their number, and not the other way round
         away[(away * OF_REQUESTS).max(axis=-1) > 2 * REACH] *= OF_REQUESTS
         found.unlike[far] = away.argmax(axis=-1)
     return Thresholds(limit, usual, smallest, against, against_usual, found.unlike)
@@ -195,7 +195,7 @@ def _limits(near: Singles, far: Flags, *, is_young: bool) -> tuple[Floats, Float
     known = np.isfinite(levels).sum(axis=1)
     middle, low = quantile(levels, 0.5), quantile(levels, LOW_QUANTILE)
     deviation = (middle - low) / LOW_DEVIATIONS
-    # a level is a high quantile: of a young baseline the usual one counts above 0 as well
+    # a level is a high quantile, so it lies above 0: a young baseline's floor starts from there
     floor = YOUNG_FLOOR + np.maximum(middle, 0.0) if is_young else FLOOR
     limit = np.minimum(floor, np.minimum(middle, 0.0) - DEVIATIONS * deviation)
     smallest = -np.expm1(np.minimum(limit - middle - FOUND_DEVIATIONS * deviation, 0.0))

@@ -1,12 +1,11 @@
-"""What the engine had to do in a minute, and how long it took: the covariates of step time.
+"""The work of an engine in a minute, and the time it took: the covariates of step time.
 
-A token waits for one forward pass, and it meets the passes that many requests share more often
-than the others. The mean over passes is therefore not what the mean ITL (one per token) saw. How
-much they differ is measured, not assumed: ITL × passes per second is 1 where the engine always
-runs and passes are alike, and more where bursts make some passes long and full (Little's law on
-both sides). With it the batch that a token met is ``n·max(1, o)²`` and the prefill that it met
-``P·o``: on engines that keep exactly to their model this took the misfit of ln r from 2.6 % to
-1.3 % (docs/methods/speed.md).
+A token waits for one forward pass, and passes that many requests share have more tokens. So the
+mean over passes differs from the mean over tokens, which ITL is. The difference is measured, not
+assumed: the overlap o = ITL × passes per second is 1 where the engine always runs and passes are
+alike, and more where bursts make some passes long and full (Little's law on both sides). A token
+meets a batch of ``n·max(1, o)²`` and a prefill of ``P·o``: on engines that follow their model
+exactly this took the misfit of ln r from 2.6 % to 1.3 % (docs/methods/speed.md).
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ WHY_NOT = (
     WARMING,
     GAP,
 ) = range(14)
-# Reasons that no waiting helps against.
+# Reasons that do not pass with time.
 FOR_GOOD = (NO_PASSES, OVERCOUNTED, INCOMPLETE, NO_ITL, NO_USAGE, NO_PROMPTS, POOLING)
 RESTARTED, CHANGED = 2, 1
 
@@ -101,8 +100,8 @@ WORK_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "scrapes": pl.Float32,
     "sound": pl.Boolean,  # no limit binds with the SLO missed, and the engine is not stuck
     **dict.fromkeys(LENGTH_PARTS, pl.Float64),
-    "waited": pl.Float32,  # seconds in the queue: of who was served, or who waits by Little's law
-    "slower": pl.Boolean,  # at equal load or than the pool, as it was found; NULL is not known
+    "waited": pl.Float32,  # seconds in the queue: of served requests, or of waiting ones (Little)
+    "slower": pl.Boolean,  # the stored verdict, at equal load or than the pool; NULL is unknown
 }
 
 
@@ -170,7 +169,7 @@ def _computed_prompts() -> pl.Expr:
 
 
 def _why() -> pl.Expr:
-    """Why the load of a minute is not known: an index into :data:`WHY_NOT`."""
+    """Why the load of a minute is unknown: an index into :data:`WHY_NOT`."""
     reasons = (
         (~_holds(pl.col("scrapes") > 0) | ~_holds(_SECONDS > 0), UNSEEN),
         (pl.col("forward_passes_overcounted"), OVERCOUNTED),
@@ -193,7 +192,7 @@ def _changed() -> pl.Expr:
 
 
 def _queued() -> pl.Expr:
-    """Mean wait in the queue in units of ITL; without its histogram the most that it can be."""
+    """Mean wait in the queue in units of ITL; without its histogram an upper bound."""
     waited = (pl.col("queue_seconds_sum") / pl.col("queue_seconds_count")).fill_nan(0.0)
     # the first token comes after the wait and one pass or more
     most = (pl.col("ttft_seconds_sum") / _FIRST).fill_nan(0.0) - _ITL

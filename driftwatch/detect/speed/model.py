@@ -1,4 +1,4 @@
-"""The step-time model: inter-token latency as a function of what a forward pass has to do."""
+"""The load model: inter-token latency as a function of the work of a forward pass."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ MIN_MINUTES = 20
 # Huber's weights: 95 % as good as least squares where errors are normal.
 ROUNDS, HUBER = 10, 1.345
 
-# A wrong number does not fail, it silences: a model that divides by 0 finds nobody slow.
-# Seconds a step, or a step's part of one request or token, may take: an engine has 120 s to answer.
+# A wrong number raises no error but silences a rule: a model that divides by 0 finds nobody slow.
+# The most seconds of a step, or of a request's or token's part in it: an engine answers in 120 s.
 LONGEST_SECONDS = 120.0
 
 _Positive = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
@@ -71,7 +71,7 @@ class StepTimeModel(BaseModel):
 
     @cached_property
     def like_work(self) -> Windows | None:
-        """The windows of the fit; None of a model that knows none."""
+        """The windows of the fit; None if the model has none."""
         return windows_from(self.windows) if self.windows else None
 
 
@@ -81,12 +81,12 @@ class TooLittle:
 
     reason: str  # what is missing: ``15 of 20 minutes of data``
     minutes: int  # usable ones, different ones
-    # when there would be enough at the present pace; None where no minute was seen
+    # when there will be enough at the present pace; None without any minute
     earliest: datetime | None = None
 
 
 def fit(minutes: pl.DataFrame) -> StepTimeModel | TooLittle:
-    """The model of minutes (MINUTE_SCHEMA) that somebody accepts as good."""
+    """The model of minutes (MINUTE_SCHEMA) that a person pins."""
     work = work_of(minutes)
     if work.is_empty():
         return TooLittle(missing(0), 0)
@@ -97,7 +97,7 @@ def fit(minutes: pl.DataFrame) -> StepTimeModel | TooLittle:
 def fitted(grid: Grid, good: Flags, *, shared: bool = False) -> StepTimeModel | TooLittle:
     """The model of minutes that count as good, with their windows of like work.
 
-    ``good``: (target, minute); those whose load is not known are left out; ``shared``: by a pool.
+    ``good``: (target, minute), without those whose load is unknown; ``shared``: by a pool.
     """
     good = good & grid.usable
     minutes = int(good.any(axis=0).sum())
@@ -122,8 +122,8 @@ def fitted(grid: Grid, good: Flags, *, shared: bool = False) -> StepTimeModel | 
 
 
 def nonnegative_fit(met: Floats, itl: Floats) -> Floats:
-    """b ≥ 0 that makes ``1 − met·b / itl`` small: Lawson and Hanson's algorithm on rows that are
-    weighted anew in each round (Huber 1964). ``met``: (minute, covariate), the first column 1.
+    """b ≥ 0 that minimises ``1 − met·b / itl``: Lawson and Hanson's algorithm with rows reweighted
+    in each round (Huber 1964). ``met``: (minute, covariate), the first column 1.
     """
     scale = np.maximum(np.abs(met).max(axis=0), 1e-12)
     rows = met / scale / itl[:, None]

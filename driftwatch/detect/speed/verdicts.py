@@ -1,7 +1,7 @@
-"""Who is slower than like work in the baseline, and who is slower than the peers.
+"""Which targets are slower than like work in the baseline, and which are slower than their peers.
 
-Slower begins with the level of six minutes below the threshold of like work, and lasts until most
-of the loss is regained.
+A target becomes slower when the level of six minutes falls below the threshold of like work, and
+stays so until most of the loss is regained.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from driftwatch.detect.speed.load import FOR_GOOD, WHY_NOT, Unknown
 from driftwatch.detect.speed.model import StepTimeModel, ln_speed
 from driftwatch.model import TargetKey
 
-# Minutes that must be fast again by their median.
+# Minutes whose median must be fast again.
 BACK, BACK_KNOWN = 10, 6
 REGAINED = 0.6  # of the loss
-LOW = float(np.log(0.92))  # above it no threshold lies: FLOOR
+LOW = float(np.log(0.92))  # no threshold lies above it (FLOOR)
 LEAST_LOSS = 0.05
-# A healthy engine wanders by 4 %, for hours: a loss is told against its own minutes before. On one
-# of four servers that lost 20 % this told 17 to 23 % 23 times of 24, against the baseline 18 times.
+# A healthy engine wanders by 4 % for hours, so a loss is measured against its own minutes before.
+# On one of four servers that lost 20 % this gave 17 to 23 % in 23 of 24 cases, the baseline in 18.
 BEFORE, BEFORE_KNOWN, MOST_WANDER = 30, 10, 0.08
-# minutes before an hour that its first minute looks back to
+# minutes before an hour that its first minute needs
 LOOKBACK = WINDOW + BEFORE + 6
 PROVISIONAL = "provisional"
 LEARNING, NO_BASELINE, UNLIKE = "learning", "no_baseline", "out_of_range"
@@ -54,7 +54,7 @@ _UNLIKE = tuple(
 class Compared:
     """What one target is compared with."""
 
-    model: StepTimeModel | None  # by which peers are compared, if nothing else
+    model: StepTimeModel | None  # compares at least with peers
     is_own: bool = False  # the model is a reference of the target itself
     name: str | None = None  # own baseline, pool's baseline or provisional, and when it was learnt
     unknown: Unknown | None = None  # why there is no speed at equal load
@@ -68,9 +68,9 @@ def compared_with(
     *,
     accepts: bool,
 ) -> list[Compared]:
-    """What each target (key, pool) is compared with: its baseline, else what its pool has learnt.
+    """What each target (key, pool) is compared with: its baseline, else its pool's learnt model.
 
-    ``accepts``: whether what a pool has learnt is a reference without anybody's word.
+    ``accepts``: whether a learnt model is a reference although no person pinned it.
     """
     pools = {
         pool: _of_pool(pool, references, accepts=accepts) for pool in {pool for _, pool in targets}
@@ -117,7 +117,7 @@ def _named(name: str, learnt_at: datetime) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """Of targets, and of minutes from the first scored one on."""
+    """Verdicts of targets in the minutes from the first scored one on."""
 
     columns: Mapping[str, Any]  # (target, minute) by column; NaN or None is unknown
     slower: Sequence[Loss | None]  # of each target, after the last minute
@@ -135,7 +135,7 @@ def verdicts(grid: Grid, every: Sequence[Compared], references: References, firs
     is_own = np.array([one.is_own for one in every], dtype=bool)[:, None]
     now = np.arange(start, grid.minutes)[None, :]
     judged = now >= starts[:, None]
-    # only what is to be told, and what may be slow, is compared
+    # thresholds are needed for scored minutes, and for minutes that may be slow
     low = np.fmin(np.where(is_own, level, np.nan), against) <= LOW
     wanted = judged & (low | (now >= first)) & np.isfinite(level)
     found = _thresholds(every, kinds_of(grid), r, wanted, start)
@@ -146,13 +146,13 @@ def verdicts(grid: Grid, every: Sequence[Compared], references: References, firs
     than_pool, peers_losses, _ = _held(
         begins, found.against_usual, against, relative, starts, peer, ids, start
     )
-    told = slice(first - start, None)
+    scored = slice(first - start, None)
     has_limit = (than_pool | np.isfinite(found.against)) & np.isfinite(against)
     others = np.where(is_own, rolling(others, WINDOW, 0.5, KNOWN, first), np.nan)
-    columns = _own_columns(grid, every, r, found, slower, before, first, told) | {
+    columns = _own_columns(grid, every, r, found, slower, before, first, scored) | {
         "pool_speed_at_equal_load_ratio": np.exp(others),
         "speed_against_pool_ratio": np.exp(rolling(relative, WINDOW, 0.5, KNOWN, first)),
-        "slower_than_pool": np.where(has_limit, than_pool, np.nan)[:, told],
+        "slower_than_pool": np.where(has_limit, than_pool, np.nan)[:, scored],
     }
     return Verdicts(columns, losses, peers_losses, r)
 
@@ -160,7 +160,7 @@ def verdicts(grid: Grid, every: Sequence[Compared], references: References, firs
 def _starts(
     grid: Grid, every: Sequence[Compared], references: References, first: int
 ) -> tuple[Indices, list[Loss | None], list[Loss | None]]:
-    """Number of each target's first minute whose verdict is not known yet, and who was slower."""
+    """Each target's first minute without a verdict, and its loss where it was slower before."""
     count = len(every)
     starts = np.zeros(count, dtype=np.intp)
     own: list[Loss | None] = [None] * count
@@ -186,7 +186,7 @@ def _thresholds(
     whole = Thresholds.unknown(wanted.shape)
     target, minute = np.nonzero(wanted)
     if len(target):
-        # the medians of the windows that are wanted, no others
+        # the medians of the wanted windows alone
         at = start + minute[:, None] - np.arange(WINDOW)[None, :]
         inside = at >= 0
         at = np.maximum(at, 0)
@@ -216,8 +216,8 @@ def _held(
     ids: Sequence[str],
     start: int,
 ) -> tuple[Flags, list[Loss | None], Floats]:
-    """Which minutes are slow, from a beginning until most of the loss is regained; and ln r before
-    of those that are, else 0.
+    """Which minutes are slow (from a beginning until most of the loss is regained); the losses
+    after the last minute; ln r before the loss in slow minutes, else 0.
     """
     slow, own = np.zeros(begins.shape, dtype=bool), np.zeros(begins.shape)
     ends = list(held)
@@ -242,7 +242,7 @@ def _held(
                 now = None
             slow[row, minute] = now is not None
             own[row, minute] = now.own if now is not None else 0.0
-        # of an engine whose speed nobody has known for an hour nothing is held
+        # a loss is dropped once the speed was unknown for an hour
         ends[row] = now if np.isfinite(level[row, -60:]).any() else None
     return slow, ends, own
 
@@ -260,15 +260,15 @@ def _own_columns(
     slower: Flags,
     before: Floats,
     first: int,
-    told: slice,
+    scored: slice,
 ) -> dict[str, Any]:
-    """What targets say of themselves."""
+    """The columns about a target's own speed."""
     is_own = np.array([one.is_own for one in every], dtype=bool)[:, None]
     median = np.where(is_own, rolling(r, WINDOW, 0.5, KNOWN, first), np.nan)
-    is_known, limit = np.isfinite(median), found.limit[:, told]
-    verdict = np.where(slower[:, told] | np.isfinite(limit), slower[:, told], np.nan)
+    is_known, limit = np.isfinite(median), found.limit[:, scored]
+    verdict = np.where(slower[:, scored] | np.isfinite(limit), slower[:, scored], np.nan)
     verdict = np.where(is_known, verdict, np.nan)
-    why = _reasons(grid, every, found.unlike[:, told], is_known, np.isfinite(verdict), first)
+    why = _reasons(grid, every, found.unlike[:, scored], is_known, np.isfinite(verdict), first)
     names = np.array([one.name for one in every], dtype=object)[:, None]
     shape = median.shape
     there = why != None  # noqa: E711 (of objects)
@@ -276,9 +276,9 @@ def _own_columns(
     texts[there] = [one.text for one in why[there]]
     codes[there] = [one.code for one in why[there]]
     return {
-        "speed_at_equal_load_ratio": np.exp(median - before[:, told]),
+        "speed_at_equal_load_ratio": np.exp(median - before[:, scored]),
         "speed_threshold_ratio": np.exp(np.where(is_own, limit, np.nan)),
-        "speed_smallest_detectable_loss_ratio": np.where(is_own, found.smallest[:, told], np.nan),
+        "speed_smallest_detectable_loss_ratio": np.where(is_own, found.smallest[:, scored], np.nan),
         "slower_at_equal_load": verdict,
         "speed_reference": np.broadcast_to(names, shape),
         "speed_unknown_reason": texts,
@@ -302,10 +302,10 @@ def _reasons(
     why[out] = np.array([*_UNLIKE, _TOO_FEW], dtype=object)[unlike[out]]
     few = ~is_known
     why[few] = _TOO_FEW
-    # the minute's own reason says more than that there are too few
+    # the minute's own reason is better than "too few"
     own = few & (codes > 0)
     why[own] = known_reasons[codes[own]]
-    # and where no waiting helps against it, more than what is missing for a model
+    # a missing model is the better reason, unless the minute's own one does not pass with time
     mends = ~np.isin(codes, FOR_GOOD)
     for row, one in enumerate(every):
         if one.unknown is not None:
