@@ -54,8 +54,7 @@ def kind_of_scrape() -> pl.Expr:
 def waiting() -> pl.Expr:
     """Waiting requests, to decide whether the engine has any request.
 
-    The gauge, else the sum of its parts by reason. If the page has neither: 0 while requests run
-    (they are enough), else NULL: unknown.
+    The gauge, else the sum of its parts by reason, else 0 while requests run, else NULL.
     """
     reasons = pl.col("waiting_capacity_requests") + pl.col("waiting_deferred_requests")
     alone = pl.when(pl.col("running_requests") > 0).then(pl.lit(0.0))
@@ -66,8 +65,7 @@ def waiting() -> pl.Expr:
 # when the request is done. An engine whose clients give up before their first token, or that
 # computes a prompt for minutes, gives no token: but it admits requests (each queries the prefix
 # cache), preempts them, and its running requests or their KV blocks change. A hung engine changes
-# nothing.
-# Finished requests are left out: one that is given up or fails finishes without work.
+# nothing. Finished requests are left out: one that is given up or fails finishes without work.
 WORK = (
     "generation_tokens_total",
     "prompt_tokens_total",

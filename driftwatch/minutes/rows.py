@@ -136,9 +136,8 @@ _LEVELS = [
 def _increases(epochs: pl.DataFrame, inside: pl.Expr) -> pl.DataFrame:
     """Increases of counters and histograms, epoch by epoch, added up.
 
-    Within an epoch a minute's increase is its last scrape minus the scrape before its first one. In
-    place of the latter stands 0 where the process began in between, and the first scrape itself
-    where that is unknown.
+    Within an epoch a minute's increase is its last scrape minus the scrape before its first one, or
+    minus 0 if the process began in between, or minus its first scrape if that is unknown.
     """
     spans = (
         epochs.filter(inside)
