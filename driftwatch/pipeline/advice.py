@@ -40,31 +40,29 @@ from driftwatch.recommend.words import aims
 from driftwatch.rulebook.rules import Rule
 
 _KEY = list(KEY_COLUMNS)
-# The KV cache is a limit as the two knobs are, and its leaf names no knob: what helps instead, and
-# how much, is the simulation's to say.
+# A limit whose leaf names no knob: the simulation finds what helps instead, and how much.
 KV_PRESSURE = "kv_pressure"
 # leaves whose advice is to take the server out
 _DRAINED = ("replica_slow", "gpu_throttled")
-# a tune that is stale asks for another one, without a diagnosis of the hour
+# a rule on this column asks for a new tune, without a diagnosis of the hour
 STALE = "pin_lengths_moved"
-# gates that a window with more traffic passes
+# gates that a window with more traffic may pass
 _TRANSIENT_GATES = frozenset(
     {"traffic", "busy_windows", "requests", "recent_minutes", "recent_requests", "forecast"}
 )
-# Minutes since the traffic changed that any answer needs: what a drift brings at first is seldom
-# what stays.
+# An answer needs so long since the traffic changed: a drift's first minutes are seldom typical.
 _SETTLED = timedelta(minutes=10)
 
 
 def own_advice(
     leaf: Leaf | None, diagnosis: Diagnosis, evidence: Mapping[str, Any]
 ) -> Recommendation | None:
-    """What a diagnosis says by itself; None where a simulation is to be asked."""
+    """The advice of a diagnosis alone; None where it needs a simulation."""
     lost = evidence.get("gpus_lost")
     if lost and (leaf is None or leaf.kind == "change"):
         many = "1 GPU is" if lost == 1 else f"{count(lost)} GPUs are"
         return Recommendation("none", Reason("gpus_lost", f"{many} lost"))
-    if leaf is None:  # a limit that binds beside an unknown input may bind for what is unknown
+    if leaf is None:  # an unknown input may be why the limit binds
         named = ", ".join(diagnosis.missing) or "its inputs"
         return Recommendation("none", Reason("undetermined", f"{named} unknown"))
     if leaf.kind == "change" or leaf.name == KV_PRESSURE:
@@ -93,14 +91,14 @@ def advised(
     *,
     again: bool = False,
 ) -> tuple[dict[str, Finding], tuple[TargetAdvice, ...]]:
-    """Findings with their recommendations, and the questions that were asked for them.
+    """Findings with their recommendations, and the answers of the simulations.
 
     At most ``plan.simulations`` findings of a minute are simulated: pages before tickets, long
-    waits before short ones. The others say that they were left out. If another page of the pool
-    has an answer already, that answer is reused.
+    waits before short ones. The others name `driftwatch recommend`. If another page of the pool has
+    an answer already, that answer is reused.
 
     Args:
-        others: incidents that fire, with their pages as of then; those of ``firing`` do not count.
+        others: firing incidents with their pages at the time; those of ``firing`` do not count.
     """
     plan, state = evaluation.plan, evaluation.state
     rules = {rule.id: rule for rule in plan.rules}
@@ -108,7 +106,7 @@ def advised(
     advices: list[TargetAdvice] = []
     questions: Counter[datetime] = Counter()
     now = {t.incident.id for t in firing}
-    for transition in sorted(firing, key=lambda t: _turn(t, findings[t.incident.id][1])):
+    for transition in sorted(firing, key=lambda t: _rank(t, findings[t.incident.id][1])):
         incident, at = transition.incident, transition.at
         finding, row = findings[incident.id]
         caught_up = state.simulates_after is not None and at <= state.simulates_after
@@ -116,7 +114,7 @@ def advised(
         asks, own = _asks(finding, row, plan, rules[incident.rule], incident)
         if not asks:
             findings_of[incident.id] = replace(finding, recommendation=own)
-            if not again and has_turn and (room := _room(evaluation, finding, at)) is not None:
+            if not again and has_turn and (room := _peer_load(evaluation, finding, at)) is not None:
                 questions[at] += 1
                 findings_of[incident.id] = replace(findings_of[incident.id], peers=room)
             continue
@@ -147,7 +145,7 @@ def advised(
 def _asks(
     finding: Finding, row: Mapping[str, Any], plan: Plan, rule: Rule, incident: Incident
 ) -> tuple[bool, Recommendation | None]:
-    """Whether a finding is simulated, and what it advises where it is not."""
+    """Whether a finding needs a simulation, and its advice if not."""
     if finding.diagnosis is None:
         return STALE in rule.columns, None
     own = _own_advice(finding, row, plan)
@@ -164,7 +162,7 @@ def _left_out(target: Target, plan: Plan, *, caught_up: bool) -> Recommendation:
     return _not_simulated(target, f"driftwatch simulates {plan.simulations} pages a minute")
 
 
-def _turn(transition: Transition, row: Mapping[str, Any]) -> tuple[datetime, bool, float, str]:
+def _rank(transition: Transition, row: Mapping[str, Any]) -> tuple[datetime, bool, float, str]:
     wait = row.get("queue_wait_estimate_10m_seconds") or 0.0
     incident = transition.incident
     return transition.at, incident.severity != "page", -wait, incident.key
@@ -173,7 +171,7 @@ def _turn(transition: Transition, row: Mapping[str, Any]) -> tuple[datetime, boo
 def _moment(
     evaluation: Evaluation, finding: Finding, row: Mapping[str, Any], at: datetime
 ) -> Moment:
-    """What is asked about a finding."""
+    """The question about a finding."""
     target, targets, past = finding.target, evaluation.state.targets, evaluation.past
     minutes = past.judged(target.key, at - WINDOW, at)
     beside = peer_minutes(target, targets, evaluation.plan, past, at)
@@ -181,7 +179,7 @@ def _moment(
         target,
         at,
         minutes,
-        # a slow engine whose batch left the range of its pin is slow still
+        # a slow engine whose batch left its baseline's range is still slow
         with_last_speed(row, minutes),
         beside,
         replicas=sum(1 for other in targets.values() if other.pool == target.pool),
@@ -189,8 +187,8 @@ def _moment(
     )
 
 
-def _room(evaluation: Evaluation, finding: Finding, at: datetime) -> dict[str, float] | None:
-    """The peers with the share of its capacity that the busiest of them uses; None if not asked."""
+def _peer_load(evaluation: Evaluation, finding: Finding, at: datetime) -> dict[str, float] | None:
+    """``finding.peers`` with the capacity share of the busiest peer; None if it is not needed."""
     leaf = finding.diagnosis.leaf if finding.diagnosis else None
     if finding.peers is None or finding.of_targets is not None or leaf not in _DRAINED:
         return None
@@ -221,22 +219,22 @@ def answer_of_pool(
     before: Iterable[Incident],
     settings: Mapping[str, Any],
 ) -> tuple[Recommendation, Incident] | None:
-    """The answer that another page of the pool gives already, with its incident; None without one.
+    """The answer on another page of the pool, with its incident; None without one.
 
-    Servers that are configured alike get one answer for as long as an incident that carries it
-    fires: another one beside it would contradict it. A change from another value than is set now
-    has been made meanwhile, or was never of this server.
+    Servers that are configured alike get one answer while an incident that carries it fires: a
+    second one could contradict it. An answer that changes a setting from a value other than today's
+    does not count: the change has been made, or the answer belongs to another server.
 
     Args:
         pool: servers that are configured alike; empty = one server by itself.
-        findings: incident id → finding of the minute's pages that have their answer.
-        before: incidents that fire, with their pages.
+        findings: incident id → finding of this minute that has its answer.
+        before: firing incidents, with their pages.
     """
     for one in firing:
         finding = findings.get(one.incident.id)
         if finding is None or finding.target.key not in pool or one.at != at:
             continue
-        if finding.recommendation is not None and _holds(finding.recommendation, settings):
+        if finding.recommendation is not None and _is_current(finding.recommendation, settings):
             return finding.recommendation, one.incident
     names = {key.text for key in pool}
     for incident in sorted(before, key=lambda i: (i.severity != "page", i.firing_at or at, i.key)):
@@ -245,13 +243,13 @@ def answer_of_pool(
             continue
         document = page.get("recommendation")
         answer = None if document is None else recommendation_of(document)
-        if answer is not None and _holds(answer, settings):
+        if answer is not None and _is_current(answer, settings):
             return answer, incident
     return None
 
 
 def answer_stands(incident: Incident, at: datetime) -> bool:
-    """Whether the answer of an incident's page may be given to another server: for an hour."""
+    """Whether the answer on an incident's page still serves other servers: for an hour."""
     page = incident.page
     return page is not None and at - datetime.fromisoformat(page["times"]["evaluated_at"]) <= WINDOW
 
@@ -259,7 +257,7 @@ def answer_stands(incident: Incident, at: datetime) -> bool:
 def configured_alike(
     finding: Finding, pool: Collection[TargetKey]
 ) -> tuple[tuple[TargetKey, ...], tuple[TargetKey, ...]]:
-    """Those that a pool's finding is about: configured as its first, and the others."""
+    """The targets of a pool's finding: those configured as the first one, and the others."""
     like = tuple(k for k in finding.concerned if k in pool or k == finding.target.key)
     unlike = tuple(k for k in finding.concerned if k not in like)
     return (like, unlike) if unlike else ((), ())
@@ -272,8 +270,8 @@ def _server_of(incident: Incident, page: Mapping[str, Any]) -> str:
     return str((page.get("concerned") or {}).get("first", [""])[0])
 
 
-def _holds(answer: Recommendation, settings: Mapping[str, Any]) -> bool:
-    """Whether an answer was computed, and changes the settings from what they are now."""
+def _is_current(answer: Recommendation, settings: Mapping[str, Any]) -> bool:
+    """Whether an answer was computed, and its changes start from today's settings."""
     if answer.basis is None:
         return False
     now = ((settings.get(move.knob), move.from_value) for move in answer.moves)
@@ -281,7 +279,7 @@ def _holds(answer: Recommendation, settings: Mapping[str, Any]) -> bool:
 
 
 def with_advice(finding: Finding, answer: TargetAdvice) -> Finding:
-    """The finding with what the simulation says."""
+    """The finding with the answer of a simulation."""
     return replace(
         finding,
         recommendation=answer.advice.recommendation,
@@ -306,7 +304,7 @@ def _simulated_for(advice: Advice) -> str | None:
 
 
 def _may_change(answer: TargetAdvice) -> bool:
-    """Whether a later window may give the answer that this one does not, or another one."""
+    """Whether a later window may give an answer, or another one."""
     advice = answer.advice
     if advice.recommendation.action == "none":
         seconds = advice.window_seconds
@@ -322,7 +320,7 @@ def explained(
 ) -> Finding:
     """A finding of ``explain`` with its recommendation; simulated where there is a moment.
 
-    Asked with all that a page and ``recommend`` are asked with: the same minute has one answer.
+    Pages and ``recommend`` ask the same question: a minute has one answer.
     """
     if finding.diagnosis is None:
         return finding

@@ -1,8 +1,8 @@
 """Targets that have left. Pure.
 
-If a source scraped other targets in a minute and did not try this one, it no longer lists it. After
-15 such minutes the target is *retired*. A target that is listed and does not answer is *lost*: its
-scrapes fail, and ``CoverageLost`` opens a ticket.
+If a source scrapes other targets in a minute and does not try this one, it no longer lists it.
+After 15 such minutes the target is *retired*. A target that is listed and does not answer is
+*lost*: its scrapes fail, and ``CoverageLost`` opens a ticket.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LOOKS_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {"source": pl.String,
 
 @dataclass(frozen=True, slots=True)
 class Departures:
-    """What one tick hands to the next about who comes and goes."""
+    """Arrivals and departures, as one tick hands them to the next."""
 
     # target → name of the source that listed it last
     origins: Mapping[TargetKey, str] = field(default_factory=dict)
@@ -40,13 +40,13 @@ class Departures:
         return replace(
             self,
             origins={k: o for k, o in self.origins.items() if k not in retired},
-            # only those that a source still lists would come back without a scrape
+            # only these must be remembered: a source still lists them, without a scrape
             retired=self.retired | (set(retired) - not_listed),
         )
 
 
 def no_looks() -> pl.DataFrame:
-    """No minute is known in which a source was scraped for another batch."""
+    """No minute in which a source was scraped for another batch."""
     return pl.DataFrame(schema=LOOKS_SCHEMA)
 
 
@@ -66,9 +66,9 @@ def with_looks(
     because the answer is doubtful, counts as one failed scrape.
 
     ``scrapes``: of the same minutes; ``pages``: sources that answer for each of their targets;
-    ``late``: source that holds nobody up any more → why, and until when it was collected;
+    ``late``: source that no longer delays the others → why, and its last collected time;
     ``looks``: :data:`LOOKS_SCHEMA`, minutes in which targets of other batches were scraped;
-    ``not_listed``: targets that their source answered not to know.
+    ``not_listed``: targets whose source answered that it does not know them.
     """
     listing = _frame([(*key, name) for key, name in origins.items()], *_KEY, "source")
     start = (pl.col("end") - _MINUTE).cast(TIME)
@@ -112,7 +112,7 @@ def _frame(rows: Sequence[tuple[object, ...]], *columns: str) -> pl.DataFrame:
 
 
 def retirements(rows: pl.DataFrame) -> tuple[datetime | None, dict[TargetKey, str]]:
-    """End of the first minute that retires a target, and those that are retired by then → why.
+    """End of the first minute that retires a target; the targets retired by then → why.
 
     ``rows``: of the minutes, with ``unlisted_minutes``.
     """

@@ -1,4 +1,4 @@
-"""The detectors' part of a tick: minutes at hand, references, and what a piece adds to both."""
+"""The detectors' part of a tick: recent minutes, references, and what a piece adds to both."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _NUMBERS = [name for name, dtype in STORED_SCHEMA.items() if dtype != pl.List(pl
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """What detectors go on: it can be had from the store at any time (:func:`detection_from`)."""
+    """The input of detectors; :func:`detection_from` makes it from the store at any time."""
 
     # :data:`driftwatch.detect.speed.load.WORK_SCHEMA`, of the last :data:`KEPT` before a tick
     work: pl.DataFrame = field(default_factory=no_work)
     references: References = field(default_factory=References)
 
     def without(self, keys: Iterable[TargetKey]) -> Detection:
-        """Less what is known of some targets."""
+        """Without these targets."""
         gone = list(keys)
         if not gone:
             return self
@@ -53,9 +53,9 @@ def detected(
     settings: DetectSettings,
     store: Store | None,
 ) -> tuple[pl.DataFrame, Detection]:
-    """The detectors' columns row for row beside minutes, and what is at hand after them.
+    """The detectors' columns, row for row beside ``minutes``, and the detection after them.
 
-    What is learnt between two minutes is known from the second one on.
+    A reference learnt at the end of a minute applies from the next minute on.
 
     Args:
         minutes: MINUTE_SCHEMA, those of the span.
@@ -88,7 +88,7 @@ def _detected(
     settings: DetectSettings,
     store: Store | None,
 ) -> tuple[pl.DataFrame, Detection]:
-    """The same for a span that ends no later than references are next learnt."""
+    """The same for a span in which no reference is learnt before its end."""
     first, last = span
     references = detection.references
     new = work_of(minutes)
@@ -124,7 +124,7 @@ def _without_baseline(minutes: pl.DataFrame, baselines: Baselines) -> list[Targe
 
 
 def work_of_verdicts(columns: pl.DataFrame) -> pl.Series:
-    """Slower by either verdict; NULL where neither is known."""
+    """Slower by either verdict; NULL where both are unknown."""
     return columns.select(pl.any_horizontal(*VERDICTS)).to_series().alias("slower")
 
 
@@ -134,7 +134,7 @@ def _older(
     keys: Sequence[TargetKey],
     span: tuple[datetime, datetime],
 ) -> pl.DataFrame:
-    """Rows of work of some targets in a span: those at hand, and before them those of the store."""
+    """Rows of work of some targets in a span: the recent ones, and older ones from the store."""
     frame = pl.DataFrame(list(keys), schema=dict.fromkeys(_KEY, pl.String), orient="row")
     own = work.filter(pl.col("end") > span[0]).join(frame, on=_KEY, how="semi")
     if store is not None:
@@ -155,7 +155,7 @@ def stored_work(
 def detection_from(
     store: Store, until: datetime | None, keys: Sequence[TargetKey] | None = None
 ) -> Detection:
-    """What is at hand of some targets (None = all) after the minute that ends then, as stored."""
+    """The detection of some targets (None = all) after a minute, from the store."""
     references = References().with_more(store.references())
     if until is None:
         return Detection(references=references)
@@ -163,6 +163,6 @@ def detection_from(
 
 
 def trimmed(detection: Detection, until: datetime) -> Detection:
-    """Less minutes that are no more at hand."""
+    """Without minutes that are too old."""
     work = detection.work.filter(pl.col("end") > until - KEPT)
     return replace(detection, work=work)

@@ -1,4 +1,4 @@
-"""A target's engine: its settings, model and GPU, from everything that says something of it."""
+"""A target's engine: its settings, model and GPU, from every source of them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _FLAGS = (
     "cudagraph_mode",
 )
 # Without speculative decoding a request gets one token a step: each but the first has its own
-# inter-token time. More tokens than times by a tenth are no rounding.
+# inter-token time. A tenth more tokens than times is no rounding.
 _TOKENS_A_STEP = 1.1
 _ENOUGH_TOKENS = 1_000
 _BLOCK_TOKENS = 16
@@ -57,11 +57,10 @@ def server_of(
     model: str | None = None,
     gpu: str | None = None,
 ) -> Server:
-    """One engine as it runs, or ran then.
+    """One engine as it runs, or ran in the minutes.
 
-    A person's word goes first (``model``, ``gpu``, then the pool's settings), then what the server
-    or its log reports, then its metrics. Settings are those of the minutes where these know others
-    than the plan does now.
+    Order of precedence: ``model`` and ``gpu``, the pool's settings, reports of the server or its
+    log, its metrics. Where the minutes know other settings than today's plan, theirs count.
 
     Args:
         minutes: of this engine, in order: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, with
@@ -122,7 +121,7 @@ def _last(minutes: pl.DataFrame, name: str) -> Any:
 
 
 def _labels(text: str | None) -> dict[str, str]:
-    """The labels of ``vllm:cache_config_info`` that say something."""
+    """The labels of ``vllm:cache_config_info`` that have a value."""
     try:
         labels = json.loads(text or "{}")
     except ValueError:
@@ -135,12 +134,12 @@ def _labels(text: str | None) -> dict[str, str]:
 def _of_page(labels_json: str | None) -> Serving:
     try:
         return Serving() if not labels_json else from_cache_config(labels_json)
-    except UsageError:  # no labels: then the page tells nothing
+    except UsageError:  # no labels
         return Serving()
 
 
 def _as_then(now: Serving, minutes: pl.DataFrame, row: Mapping[str, Any]) -> Serving:
-    """Settings of the plan, less those of which the minutes knew another value then."""
+    """Settings of the plan, without those whose value differs from the minutes'."""
     cap, inferred = _number(row.get("max_num_seqs")), row.get("max_num_seqs_inferred")
     budget = _number(row.get("max_num_batched_tokens"))
     usable = clean(minutes).rows if (minutes["scrapes"] > 0).any() else minutes.tail(1)
@@ -172,19 +171,19 @@ def _running_cap(serving: Serving) -> float | None:
 
 
 def _blocks(serving: Serving, cache: Mapping[str, str]) -> tuple[int | None, int | None]:
-    """KV blocks and what one holds, by tokens where they are told: groups share blocks then."""
+    """KV blocks and tokens a block; from the token count where known: groups share blocks then."""
     block = None if serving.kv_block_tokens is None else int(serving.kv_block_tokens.value)
     count = _number(cache.get("num_gpu_blocks"))
     tokens = serving.kv_cache_tokens
     if tokens is not None and block is not None:
         return int(tokens.value // block), block
-    if tokens is not None:  # of vLLM's own blocks, as whoever replays takes them too
+    if tokens is not None:  # in vLLM's own blocks, as replays count too
         return int(tokens.value // _BLOCK_TOKENS), None
     return None if count is None else int(count), block
 
 
 def _tensor_parallel(configured: int | None, ran: Fingerprint, gpus: float | None) -> int | None:
-    """As configured or reported; else all GPUs of the engine, where those are known."""
+    """As configured or reported; else all GPUs of the engine, if known."""
     reported = _number(ran.identity.get("tensor_parallel_size"))
     if configured is not None or reported is not None:
         return configured if configured is not None else int(reported or 1)
@@ -201,7 +200,7 @@ def _weight_bytes(ran: Fingerprint) -> float | None:
 
 
 def _unsupported(ran: Fingerprint, minutes: pl.DataFrame) -> list[str]:
-    """What the simulator does not know, by what is reported and by what the counters show."""
+    """Features that the simulator lacks, as reports and counters show them."""
     unsupported = []
     if ran.knobs.get("speculative_config"):
         unsupported.append("speculative decoding")
@@ -216,7 +215,7 @@ def _unsupported(ran: Fingerprint, minutes: pl.DataFrame) -> list[str]:
 
 
 def tokens_a_step(minutes: pl.DataFrame) -> float | None:
-    """Generated tokens a decoding request got in a step; None = too few to tell.
+    """Generated tokens that a decoding request gets in a step; None = too few tokens.
 
     vLLM (v1/metrics/stats.py) observes one inter-token time per request and step, however many
     tokens the step brought; the first token has none.

@@ -1,4 +1,4 @@
-"""Minutes of all targets: their signals, and everything that findings and pages are made of."""
+"""Minutes of all targets: their signals, and the input of findings and pages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from driftwatch.signals.gpus import GPU_COLUMNS, gpu_columns
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Signals:
-    """What the minutes say, also of targets without a scrape."""
+    """Evidence of minutes, also of targets without a scrape."""
 
     frames: TargetFrames
     reference: pl.DataFrame
@@ -47,7 +47,7 @@ class Signals:
 def signals_from_rows(
     frames: TargetFrames, rows: pl.DataFrame, reference: pl.DataFrame | None = None
 ) -> Signals:
-    """Signals of minutes whose evidence rows are made already."""
+    """Signals of minutes whose evidence rows exist."""
     measured = no_reference() if reference is None else reference
     return Signals(frames, measured, no_rows(), no_recent(), rows, no_inputs_seen(), no_samples())
 
@@ -101,7 +101,7 @@ class Evaluation:
 
     state: State  # before the minutes, with the baselines of the first one
     plan: Plan  # rules, trees, pools
-    signals: Signals  # what the minutes say
+    signals: Signals  # of the minutes
     # start of the first minute, end of the last one
     first: datetime
     last: datetime

@@ -1,4 +1,4 @@
-"""What a store knows of a target in one window: evidence, reference, path, limits, advice."""
+"""A target in one window, from a store: evidence, reference, path, limits, advice."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from driftwatch.signals.minutes import MINUTE_SCHEMA
 from driftwatch.store.store import Store
 
 DEFAULT_TREE = "batch-size-drift"
-# What a person sees first → the tree that begins there; all of them end in the same causes.
+# The symptom → the tree that begins there; all end in the same causes.
 SYMPTOMS: Mapping[str, str] = {
     "batch": DEFAULT_TREE,
     "latency": "latency-high",
@@ -43,7 +43,7 @@ def with_shipped_trees(plan: Plan) -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A span somebody asked about; both ends belong to it."""
+    """A span; both ends belong to it."""
 
     start: datetime
     end: datetime
@@ -58,7 +58,7 @@ def target_named(
         limit: how many candidates are listed; None = all.
 
     Raises:
-        UsageError: nothing, or more than one target, answers to it; names the candidates.
+        UsageError: no target or more than one matches; names the candidates.
         NoVerdict: there is no target at all.
     """
     every = [targets[key] for key in sorted(targets)]
@@ -88,7 +88,7 @@ def _listing(targets: Sequence[Target], limit: int | None) -> str:
     return f"{names} and {more} more" if more > 0 else names
 
 
-# Rates of less than two usual scrape intervals (15 s) are one difference of two scrapes.
+# Over less than two usual scrape intervals (15 s) a rate is the difference of two scrapes.
 OBSERVED_SECONDS = 30.0
 
 
@@ -111,7 +111,7 @@ def explain(
         today: whose times are printed without a date.
 
     Returns:
-        The finding, and the window that it is about: whole rows, the nearest to what was asked.
+        The finding, and its window: whole rows, the nearest to the given one.
 
     Raises:
         NoVerdict: no minute of the target in the window is in the store, or none has a scrape.
@@ -139,7 +139,7 @@ def explain(
 def _nothing(
     store: Store, key: TargetKey, window: Window, source: str | None, today: date | None
 ) -> tuple[str, str]:
-    """What is said of a window without a scrape, and what there would be."""
+    """The error for a window without a scrape: names the windows that have some."""
     silent = last_seen(store, key, window.end, source)
     span = f"from {moment(window.start, today)} to {moment(window.end, today)}"
     why = f"no minute with a usable scrape {span}" if silent is None else silent.text(today)
@@ -157,7 +157,7 @@ def reference_of(
     baseline: Window | None = None,
     gpus: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
-    """Measured reference rows: of a baseline window where one is named, then of those in force.
+    """Measured reference rows: of ``--baseline`` if given, then of the baselines in force.
 
     Raises:
         UsageError: the store has no minute with a scrape in the window.
@@ -173,7 +173,7 @@ def reference_of(
 
 
 def no_baseline(window: Window, reach: tuple[datetime, datetime] | None) -> UsageError:
-    """That a baseline window holds nothing, and what there would be."""
+    """The error for a baseline window without data: names the windows that have some."""
     form = "%Y-%m-%dT%H:%M:%SZ"
     return UsageError(
         f"the baseline {window.start:{form}}..{window.end:{form}} holds no minute with a scrape",
@@ -184,7 +184,7 @@ def no_baseline(window: Window, reach: tuple[datetime, datetime] | None) -> Usag
 
 
 def whole_minutes(window: Window) -> tuple[datetime, datetime]:
-    """The whole minutes inside a window; where there is none the nearest one."""
+    """The whole minutes inside a window, or the nearest minute."""
     start, end = (at.replace(second=0, microsecond=0) for at in (window.start, window.end))
     if start < window.start:
         start += timedelta(minutes=1)
@@ -192,7 +192,7 @@ def whole_minutes(window: Window) -> tuple[datetime, datetime]:
 
 
 def _with_enough_observed(finding: Finding, window: Window) -> Finding:
-    """The finding; without a cause where too little of the window was observed for one."""
+    """The finding, without a cause where too little of the window was observed."""
     seconds, diagnosis = finding.evidence.get("duration_seconds"), finding.diagnosis
     if seconds is None or seconds >= OBSERVED_SECONDS or diagnosis is None:
         return finding
@@ -217,17 +217,17 @@ def window_ending(at: datetime, length: timedelta) -> Window:
     return Window(at - length, at)
 
 
-# a minute without a scrape may be one that came late; sooner than this nobody is told
+# a minute without a scrape may be late: before this nothing is printed
 _LATE = timedelta(minutes=2)
 _LOOKS_BACK = timedelta(hours=25)
 
 
 @dataclass(frozen=True, slots=True)
 class LastSeen:
-    """A target of which nothing is known at some time."""
+    """A target without recent scrapes."""
 
     at: datetime | None  # end of its newest minute with a usable scrape; None = there is none
-    since: datetime | None  # the store reaches back to here; None = it has no minute of anybody
+    since: datetime | None  # the store reaches back to here; None = it is empty
     reason: str
 
     def text(self, today: date | None) -> str:
@@ -244,9 +244,9 @@ class LastSeen:
 def last_seen(
     store: Store, key: TargetKey, at: datetime, source: str | None = None
 ) -> LastSeen | None:
-    """What is said of a target that is silent at ``at``; None where it is not.
+    """When a target that is silent at ``at`` was last seen; None if it is not silent.
 
-    Silent is one whose newest minute has no usable scrape, or is older than two minutes.
+    A target is silent if its newest minute has no usable scrape or is older than two minutes.
 
     Args:
         source: name of the source that listed it last; None = not known.

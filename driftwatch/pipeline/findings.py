@@ -1,4 +1,4 @@
-"""From "this rule fires here" to a finding: evidence of the last ten minutes, diagnosis."""
+"""Findings: what a firing rule is about, its evidence of the last ten minutes, its diagnosis."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ Findings = dict[str, tuple[Finding, Mapping[str, Any]]]
 
 
 def findings_of(evaluation: Evaluation, firing: Sequence[Transition]) -> Findings:
-    """Every incident that fires, as a finding.
+    """Every firing incident as a finding.
 
-    A page of several targets is that of the worst of them, and says who else is concerned.
+    A page about several targets shows the worst of them and names the others.
     """
     together = {
         t.incident.id: worst_of(t, evaluation.rows, evaluation.plan.rules)
@@ -69,8 +69,8 @@ def as_of_target(transition: Transition, target: Target) -> Transition:
 def findings_at(evaluation: Evaluation, transitions: Sequence[Transition]) -> Findings:
     """Findings about one target each.
 
-    A page speaks about the last ten minutes, cut at restarts and knob changes, not about the one
-    minute that tipped the rule. What detectors with a past say is that minute's.
+    A page is about the last ten minutes, cut at restarts and knob changes, not about the one minute
+    in which the rule fired. Columns of detectors with a past are that minute's.
     """
     if not transitions:
         return {}
@@ -101,9 +101,9 @@ def findings_at(evaluation: Evaluation, transitions: Sequence[Transition]) -> Fi
 def peer_speeds(
     key: TargetKey, end: datetime, minute_rows: pl.DataFrame
 ) -> dict[str, float] | None:
-    """A target's pool in one minute: how many there are, how many are slower, the others' speed.
+    """A target's pool in one minute: number of targets, of slower ones, and the others' speed.
 
-    None where the speed of no other target is known, or the minute is not among the rows.
+    None where no other target's speed is known, or the minute is not among the rows.
     """
     of_minute = minute_rows.filter(pl.col("end") == end)
     own = (pl.col("instance") == key.instance) & (pl.col("engine") == key.engine)
@@ -143,7 +143,7 @@ def finding_of(
 
 
 def reference_of(row: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What "before" means in this row; None without a reference."""
+    """The reference of this row; None without one."""
     if row.get("reference_kind") is None:
         return None
     values = {
@@ -162,7 +162,7 @@ def reference_of(row: Mapping[str, Any]) -> dict[str, Any] | None:
     }
 
 
-# column of a rule → what is highest of its worst target
+# column of a rule → the value that is highest for the worst target
 _WORST: Mapping[str, pl.Expr] = {
     "slower_at_equal_load": -pl.col("speed_at_equal_load_ratio"),
     "slower_than_pool": -pl.col("speed_against_pool_ratio"),
@@ -184,7 +184,7 @@ _ALIKE = pl.repeat(0.0, pl.len())  # of another rule no target is worse than the
 
 
 def worst_of(transition: Transition, rows: pl.DataFrame, rules: Sequence[Rule]) -> TargetKey:
-    """Of the targets that one incident speaks for, the one whose numbers its page shows."""
+    """The target of an incident whose numbers its page shows."""
     rule = next(rule for rule in rules if rule.id == transition.incident.rule)
     height = next((by for name, by in _WORST.items() if name in rule.columns), _ALIKE)
     keys = pl.DataFrame(transition.concerned, schema=_KEY, orient="row")
@@ -194,7 +194,7 @@ def worst_of(transition: Transition, rows: pl.DataFrame, rules: Sequence[Rule]) 
 
 
 def _of_pool(evaluation: Evaluation, transition: Transition) -> tuple[Finding, Mapping[str, Any]]:
-    """The finding of a rule that is per pool; the target that is gone for longest speaks for it."""
+    """The finding of a rule that is per pool, from the target that is gone for longest."""
     incident = transition.incident
     of_pool = evaluation.rows.with_columns(verdict=evaluation.verdicts[incident.rule]).filter(
         (pl.col("pool") == incident.target["pool"]) & (pl.col("end") == transition.at)
@@ -218,7 +218,7 @@ def _of_pool(evaluation: Evaluation, transition: Transition) -> tuple[Finding, M
 
 
 def _nothing_scraped(concerned: pl.DataFrame, minutes: pl.DataFrame) -> dict[str, str]:
-    """Why no scrape of the targets was ok for as long as their first input is gone; else empty."""
+    """Why no scrape succeeded since the targets' first input was gone; empty if one did."""
     absent_for = pl.duration(microseconds=pl.col("coverage_missing_seconds") * 1e6)
     failed = (
         minutes.select(*_KEY, "scrapes", "failure", at="end")

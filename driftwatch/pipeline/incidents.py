@@ -1,4 +1,4 @@
-"""From verdicts to incidents: whom a rule speaks about, and when its incident fires and ends."""
+"""From verdicts to incidents: the targets of a rule, and when an incident fires and ends."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DISABLED = "the rule was switched off: {}"
 
 
 def timing(rule: Rule) -> RuleTiming:
-    """What the life cycle needs to know of a rule."""
+    """The times of a rule, for the life cycle."""
     return RuleTiming(
         rule.id,
         rule.alert,
@@ -63,11 +63,10 @@ def advanced(
     rows: pl.DataFrame,
     verdicts: pl.DataFrame,
 ) -> tuple[dict[str, Incident], tuple[Transition, ...]]:
-    """Advance every incident minute by minute; keys that are false and closed cost nothing.
+    """Advance every incident minute by minute; closed keys with a false verdict cost nothing.
 
     Args:
-        rows: evidence rows; where ``ever_seen`` is false, a target never answered, and a pool
-            does not wait for it.
+        rows: evidence rows; a pool does not wait for a target that never answered (``ever_seen``).
         verdicts: one Boolean column per rule id, beside ``rows``.
     """
     minutes: dict[datetime, dict[str, list[Observation]]] = {}
@@ -91,7 +90,7 @@ def advanced(
     after = dict(incidents)
     transitions: list[Transition] = []
     for end in sorted(judged["end"].unique().to_list()):
-        # a pool's incident goes on in minutes in which no verdict of a target can change it
+        # a pool's incident also advances in minutes in which no target's verdict can change it
         if end not in minutes and not any(i.extent is not None for i in after.values()):
             continue
         happened: list[Transition] = []
@@ -113,8 +112,8 @@ def closed_for(
     minute_end: datetime,
     before: Mapping[TargetKey, Target] | None = None,
 ) -> tuple[dict[str, Incident], tuple[Transition, ...]]:
-    """Close the incidents of retired targets, of pools without a target and of rules that are not
-    evaluated any more.
+    """Close the incidents of retired targets, of pools without a target, and of rules that are no
+    longer evaluated.
 
     Args:
         rules: every rule, disabled ones too.
@@ -123,14 +122,14 @@ def closed_for(
     closing: dict[str, str] = {}
     rule_by_id = {rule.id: rule for rule in rules}
     pools = {target.pool for target in remaining.values()}
-    # after a start nobody has a pool until a source lists him: then none is gone
+    # after a start no target has a pool until a source lists it: then no pool is gone
     pools_known = None not in pools and bool(remaining or reasons)
     for key, incident in incidents.items():
         instance, pool = incident.target.get("instance"), incident.target.get("pool")
         if (why := _not_evaluated(rule_by_id.get(incident.rule), incident)) is not None:
             closing[key] = why
         elif incident.extent is not None and instance:
-            continue  # below, with those that it speaks for
+            continue  # below, with its targets
         elif instance:
             reason = reasons.get(TargetKey(instance, incident.target.get("engine", "0")))
             if reason is not None:
@@ -144,7 +143,7 @@ def closed_for(
 
 
 def _not_evaluated(rule: Rule | None, incident: Incident) -> str | None:
-    """Why no verdict of its rule is about this incident any more; None = one may be."""
+    """Why the rule gives this incident no more verdicts; None = it may."""
     if rule is None:
         return REMOVED
     if not rule.is_evaluated:
@@ -158,7 +157,7 @@ def _not_evaluated(rule: Rule | None, incident: Incident) -> str | None:
 def _pool_gone(
     pool: str | None, remaining: Mapping[TargetKey, Target], before: Mapping[TargetKey, Target]
 ) -> str:
-    """Why a pool has no target: where those are that it had."""
+    """Why a pool has no target: where its targets went."""
     now = {
         remaining[k].pool or "" for k, old in before.items() if old.pool == pool and k in remaining
     }
@@ -178,7 +177,7 @@ def _of_targets(
     targets: Mapping[TargetKey, Target],
     judged: pl.DataFrame,
 ) -> _Observed:
-    """The verdicts that can change anything, each with the end of its minute."""
+    """The verdicts that can change an incident, each with the end of its minute."""
     concerned = [
         (incident.target["instance"], incident.target["engine"])
         for incident in _open(rule, incidents)
@@ -213,7 +212,7 @@ def _of_pools(
     targets: Mapping[TargetKey, Target],
     judged: pl.DataFrame,
 ) -> _Observed:
-    """One verdict a pool and minute: true if any is, else unknown if any is."""
+    """One verdict a pool and minute: true if a target's is, else unknown if a target's is."""
     wanted = judged.filter("verdict")["pool"].unique().to_list()
     is_open = [i.target["pool"] for i in _open(rule, incidents) if not i.target.get("instance")]
     if not wanted and not is_open:
@@ -247,9 +246,9 @@ def _of_pools(
         )
 
 
-# what is said of the last minutes as a whole: it began when they did
+# columns over the last minutes: the condition began when those did
 _OF_SPEED = ("slower_at_equal_load", "slower_than_pool", "slower")
-# what is said of scrapes of the last ten minutes → when the first of them was
+# columns over scrapes of the last ten minutes → the column with the time of the first
 _SHARES = {
     "limit_full": "binding_since",
     "limit_binding_share_10m_ratio": "binding_since",
@@ -265,13 +264,13 @@ _SINCE = (
 
 
 def _earliest(column: str) -> pl.Expr:
-    """Of a pool, the value that reaches back furthest among those that make it true."""
+    """The value that reaches back furthest among the targets that make a pool's verdict true."""
     true = pl.col(column).filter(pl.col("verdict"))
     return true.min() if column in _SHARES.values() else true.max()
 
 
 def _since(rule: Rule, row: Mapping[str, Any]) -> datetime | None:
-    """When it began, where the condition's columns reach further back than the minute."""
+    """When the condition began, where its columns reach further back than the minute."""
     columns = rule.columns
     for share, since in _SHARES.items():
         if share in columns:
@@ -283,7 +282,7 @@ def _since(rule: Rule, row: Mapping[str, Any]) -> datetime | None:
     for name in ("seconds_since_last_token", "coverage_missing_seconds"):
         if name not in columns:
             continue
-        if row[name] is not None:  # of a pool: NULL in the minutes in which the rule is not true
+        if row[name] is not None:  # a pool has NULL in minutes in which the rule is not true
             end: datetime = row["end"]
             return end - timedelta(seconds=row[name])
     return None

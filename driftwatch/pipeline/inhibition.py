@@ -1,7 +1,7 @@
-"""Which incidents wait for another: an inhibited one is kept, and neither fires nor is told of.
+"""Which incidents are inhibited by another: such an incident stays pending and sends nothing.
 
-Decided minute by minute from what is open, so that the result does not depend on how minutes are
-split over ticks, and a restart forgets nothing.
+Decided minute by minute from open incidents, so the result does not depend on how minutes are split
+over ticks, and a restart forgets nothing.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from driftwatch.pipeline.members import instance_of, members_of, target_of
 from driftwatch.rulebook.rules import Rule
 
 _KEY = list(KEY_COLUMNS)
-# An open incident of which nothing has been known for so long inhibits no other: longer than any
-# detector's hysteresis and than a restart with its warm-up.
+# An open incident whose verdict was unknown for this long inhibits no other: longer than any
+# detector's hysteresis, and than a restart with its warm-up.
 INHIBITS_UNKNOWN = timedelta(hours=1)
 
 
 def inhibitors_first(rules: Sequence[Rule]) -> tuple[Rule, ...]:
-    """The rules in an order in which each comes after those that inhibit it.
+    """The rules in an order in which each follows its inhibitors.
 
     Of rules that inhibit each other, also through others, the one that stands first in the files
     goes first.
@@ -41,7 +41,7 @@ def inhibitors_first(rules: Sequence[Rule]) -> tuple[Rule, ...]:
 
 
 def _first_in_cycle(rules: Sequence[Rule]) -> Rule:
-    """The first rule that waits for none but those that wait for it as well."""
+    """The first rule whose inhibitors it inhibits in turn."""
     inhibitors: dict[str, set[str]] = {}
     for rule in rules:
         inhibitors.setdefault(rule.alert, set()).update(rule.inhibited_by)
@@ -60,7 +60,7 @@ def _behind(alert: str, inhibitors: Mapping[str, set[str]]) -> set[str]:
 
 
 class Inhibition:
-    """Some minutes, and which incidents keep which others from firing in them.
+    """The inhibited incidents of some minutes.
 
     Args:
         verdicts: one Boolean column per rule id, beside ``judged``.
@@ -75,7 +75,7 @@ class Inhibition:
     ) -> None:
         self.rules = rules
         self.targets = targets
-        # of rules per pool: where they are true
+        # rules per pool: the pools in which they are true
         self._true: dict[tuple[str, datetime], set[TargetKey]] = {}
         for rule in (rule for rule in rules if rule.per == "pool"):
             true = judged.select(*_KEY, "end").filter(verdicts[rule.id])
@@ -89,7 +89,7 @@ class Inhibition:
         end: datetime,
         observations: Sequence[Observation],
     ) -> Sequence[Observation]:
-        """The rule's observations, each with the alert that keeps it from firing.
+        """The rule's observations, each with the alert that inhibits it.
 
         An incident that is part of its pool's incident counts as firing: only an alert that
         explains its cause inhibits it.
@@ -134,7 +134,7 @@ class Inhibition:
         return inhibitors[0] if inhibitors and 2 * len(inhibitors) >= len(open_) else None
 
     def _senior(self, rule: Rule, pool: str | None) -> frozenset[str]:
-        """Alerts that in a pool are as severe, inhibit a rule's and are not inhibited by it."""
+        """Alerts of a pool that are as severe, inhibit the rule and are not inhibited by it."""
         severity = rule.in_pool(pool).severity
         return frozenset(
             one.alert
@@ -185,6 +185,6 @@ class Inhibition:
 
 
 def _speaks(incident: Incident) -> bool:
-    """Whether it fires, or only waits for other targets of its pool before it fires."""
+    """Whether it fires, or only waits for more targets of its pool."""
     waits = incident.extent is not None and incident.inhibited_by is None
     return incident.state == "firing" or waits

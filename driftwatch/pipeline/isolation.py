@@ -20,11 +20,11 @@ Judge = Callable[[State, Sequence[Collected]], tuple[State, Outcome]]
 
 
 def isolated(judge: Judge, state: State, collected: Sequence[Collected]) -> tuple[State, Outcome]:
-    """What ``judge`` finds, without the scrapes of servers that it cannot judge.
+    """The result of ``judge``, without the scrapes of servers on which it fails.
 
     Raises:
         Exception: of ``judge``, where it fails without any server's scrapes too, or with those
-            of every one of several servers: then it is not a page that is at fault.
+            of each of several servers: then no page is at fault.
     """
     try:
         return judge(state, collected)
@@ -46,7 +46,7 @@ def isolated(judge: Judge, state: State, collected: Sequence[Collected]) -> tupl
 def _culprits(
     judge: Judge, state: State, collected: Sequence[Collected], brought: Sequence[str]
 ) -> list[str]:
-    """The servers with whose scrapes alone ``judge`` fails; none where it fails without any."""
+    """The servers whose scrapes alone make ``judge`` fail; none where it fails without any."""
 
     def fails(among: Collection[str]) -> bool:
         others = [instance for instance in brought if instance not in among]
@@ -74,7 +74,7 @@ def _culprits(
 def _refused(
     state: State, collected: Sequence[Collected], instances: Sequence[str], reason: str
 ) -> tuple[State, list[Collected]]:
-    """The state without what was learnt of these servers; the answers, where they have failed."""
+    """The state without these servers, and the answers with failed scrapes in their place."""
     theirs = pl.col("instance").is_in(list(instances))
     refused = []
     for one in collected:

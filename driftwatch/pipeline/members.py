@@ -1,4 +1,4 @@
-"""Incidents of single targets that are part of an incident of their pool."""
+"""Incidents of targets that are part of an incident of their pool."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from driftwatch.model import Incident, TargetKey
 
 
 def members_of(incidents: Mapping[str, Incident]) -> dict[str, list[Incident]]:
-    """Key of an incident of a pool → the open incidents of targets that it speaks for."""
+    """Key of a pool's incident → the open incidents of its targets."""
     members: dict[str, list[Incident]] = {}
     for one in incidents.values():
         if one.part_of is not None:
@@ -17,12 +17,12 @@ def members_of(incidents: Mapping[str, Incident]) -> dict[str, list[Incident]]:
 
 
 def instance_of(incident: Incident) -> str | None:
-    """The instance that it is about; None of a pool."""
+    """The incident's instance; None for a pool."""
     return incident.target.get("instance") or None
 
 
 def target_of(incident: Incident) -> TargetKey:
-    """The target that it is about.
+    """The incident's target.
 
     Raises KeyError: it is about a pool.
     """

@@ -1,4 +1,4 @@
-"""The last hour of a target's minutes: those of the store, and those that a tick evaluates."""
+"""The last hour of a target's minutes: stored ones, and those that a tick evaluates."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from driftwatch.store.minute_columns import STORED_SCHEMA, stored_rows
 from driftwatch.store.minutes import MINUTE
 from driftwatch.store.store import Store
 
-# What a question is made of.
+# Columns of a question.
 WINDOW = timedelta(hours=1)
 
-# Verdicts about the engine's speed, each with its figure.
+# Verdicts about the engine's speed, each with its number.
 _SPEED = {
     "slower_at_equal_load": "speed_at_equal_load_ratio",
     "slower_than_pool": "speed_against_pool_ratio",
@@ -33,9 +33,9 @@ _ANOTHER_ENGINE = ("restarted", "configuration_changed", "release_changed")
 
 
 class PastMinutes:
-    """Minutes of one target at a time: those at hand, and before them those of a store.
+    """Minutes of one target at a time: evaluated ones, and older ones from a store.
 
-    Of a minute that both have, that at hand counts; what was asked once is read once.
+    If both have a minute, the evaluated one counts. Stored minutes are read once.
 
     Args:
         frame: :data:`driftwatch.store.minute_columns.STORED_SCHEMA`; what it lacks is unknown.
@@ -53,7 +53,7 @@ class PastMinutes:
         self._read: dict[tuple[TargetKey, datetime, datetime], pl.DataFrame] = {}
 
     def with_rows(self, rows: pl.DataFrame, minute_rows: pl.DataFrame) -> PastMinutes:
-        """The past with minutes that are being evaluated: evidence, and ROW_SCHEMA beside it."""
+        """The past with minutes under evaluation: evidence, and ROW_SCHEMA beside it."""
         return PastMinutes(self._given, self.store, (*self._evaluated, (rows, minute_rows)))
 
     @cached_property
@@ -111,9 +111,9 @@ class PastMinutes:
 
 
 def with_last_speed(row: Mapping[str, Any], past: pl.DataFrame) -> dict[str, Any]:
-    """The row, "slower" where it is unknown now and the last known minute of the engine said so.
+    """The row; an unknown verdict on speed becomes true if the last known one was.
 
-    An engine that is slower fills its batch and leaves the loads that its pin covers: its speed is
+    A slower engine fills its batch and leaves the loads that its baseline covers: its speed is
     unknown just when no knob must be raised. A restart or a change begins another engine.
 
     Args:
@@ -141,9 +141,9 @@ def with_last_speed(row: Mapping[str, Any], past: pl.DataFrame) -> dict[str, Any
 
 
 def since_slow(past: pl.DataFrame) -> pl.DataFrame:
-    """Of one target's minutes those after the last slow one, where it is slow no longer.
+    """The minutes after the last slow one, if the target is slow no longer.
 
-    Step times of a slow engine say nothing of the one that runs now.
+    Step times of a slow engine do not describe the one that runs now.
     """
     for verdict in _SPEED:
         if verdict not in past.columns:

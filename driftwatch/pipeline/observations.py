@@ -1,4 +1,4 @@
-"""Which verdicts can change an incident: most minutes of most targets can change none."""
+"""The verdicts that can change an incident: most minutes of most targets cannot."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from driftwatch.rulebook.rules import Rule
 def relevant_verdicts(
     observed: pl.DataFrame, rule: Rule, by: Sequence[str], open_keys: pl.DataFrame
 ) -> pl.DataFrame:
-    """The rows of one rule in which an incident of it can be open, or opens.
+    """The rows of one rule in which an incident of it is open or opens.
 
-    An incident opens with a true minute and is closed for sure after as many calm minutes as
-    ``keep_firing_for`` counts (:func:`driftwatch.incidents.life_cycle.step`); what else may end it
-    ends it earlier. A row between that and the next true minute changes nothing. Of a rule with
-    overrides the longest ``keep_firing_for`` counts.
+    An incident opens with a true minute. It is closed at the latest after ``keep_firing_for`` of
+    calm minutes (:func:`driftwatch.incidents.life_cycle.step`). Rows between that and the next true
+    minute change nothing. Of a rule with overrides the longest ``keep_firing_for`` counts.
 
     Args:
         observed: ``by``, ``end``, ``verdict`` and ``over`` (NULL = unknown), a row per key and
@@ -35,7 +34,7 @@ def relevant_verdicts(
     if rule.over is None:
         calm, restless = pl.col("verdict").eq(False), pl.lit(False)
     else:
-        # a pending incident stays where the verdict is unknown, whatever `until` says
+        # an unknown verdict leaves a pending incident as it is, whatever `until` is
         calm = pl.col("verdict").eq(False) & pl.col("over")
         restless = pl.col("over").eq(False)
     longest = max(one.keep_firing_for_seconds for one in rule.variants)

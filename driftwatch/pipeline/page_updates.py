@@ -1,4 +1,4 @@
-"""The pages of incidents that fire, minute after minute: what is sent after the first. Pure."""
+"""Follow-up pages of firing incidents, minute by minute. Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class OpenPages:
         self, before: Mapping[str, Incident], ended: Mapping[str, datetime], simulations: int
     ) -> None:
         self.advices: list[TargetAdvice] = []
-        # incident id → its page as it is now, where a minute made or changed it
+        # incident id → its page now, if a minute made or changed it
         self.latest: dict[str, Mapping[str, Any]] = {}
         self._ended = ended
         self._simulations = simulations
@@ -43,10 +43,10 @@ class OpenPages:
         self._open = {
             one.id: one for one in before.values() if one.state == "firing" and one.page is not None
         }
-        self._since: dict[str, datetime] = {}  # when its page was made, where that is known
+        self._since: dict[str, datetime] = {}  # when its page was made, if known
 
     def firing(self, at: datetime) -> list[Incident]:
-        """Those whose page was out before the minute and that had not ended by then."""
+        """Incidents whose page was out before the minute and that have not ended by then."""
         return [one for one in self._open.values() if not self._ended.get(one.id, at) < at]
 
     def opened(
@@ -55,7 +55,7 @@ class OpenPages:
         findings: Mapping[str, Finding],
         answers: Sequence[TargetAdvice],
     ) -> list[Transition]:
-        """What fired, and the pages of what grew as follow-ups."""
+        """Transitions that fired, and follow-ups for incidents that grew."""
         self._note(answers)
         sent = []
         for one in paged:
@@ -71,7 +71,7 @@ class OpenPages:
         return sent
 
     def waiting(self, at: datetime) -> list[Transition]:
-        """Those that ask again in a minute of the grid: pages first, then who waits for longest."""
+        """Findings that ask again in a minute of the grid: pages first, then the longest wait."""
         if not self._simulations or next_time(at - EVERY) != at:
             return []
         asking = [
@@ -92,7 +92,7 @@ class OpenPages:
         findings: Mapping[str, Finding],
         answers: Sequence[TargetAdvice],
     ) -> list[Transition]:
-        """The answers that pages waited for, where their receivers are told of them."""
+        """Follow-ups with the answers that pages waited for."""
         self._note(answers)
         by_id = {answer.incident_id for answer in answers}
         sent = []
@@ -123,10 +123,10 @@ class OpenPages:
 def _updated(
     incident: Incident, finding: Finding | None, at: datetime
 ) -> tuple[Mapping[str, Any], str | None]:
-    """The page after an answer, None where there was none; and what its receivers are told of it.
+    """The page after an answer, None without one; and the change that its receivers get.
 
-    Receivers are sent one more answer only. An answer that more minutes may change is held back:
-    "no knob helps", from the first minutes of a drift, would use up that one answer.
+    Receivers get only one more answer. So an answer that more minutes may change is held back:
+    "no knob helps" from the first minutes of a drift would use it up.
     """
     page, advice = incident.page or {}, None if finding is None else finding.recommendation
     stays = advice is not None and advice.action not in ("insufficient", "none")
@@ -141,9 +141,9 @@ def _updated(
 def _grown(
     old: Mapping[str, Any], new: Mapping[str, Any], finding: Finding | None
 ) -> tuple[Mapping[str, Any], str]:
-    """The new page of an incident that speaks for more, and what is otherwise than on the old one.
+    """The new page of an incident that grew, and its differences from the old one.
 
-    An answer that people have stays where the new page has none.
+    The old page's answer stays if the new page has none.
     """
     before, advice = old.get("recommendation"), None if finding is None else finding.recommendation
     changed = who_changed(old, new)

@@ -1,10 +1,9 @@
-"""Pages of what fired, what grew and what ended, and their follow-ups. Pure.
+"""Pages of incidents that fire, grow or end, and their follow-ups. Pure.
 
-Minute by minute, so that nothing depends on how minutes are split over ticks. A page that went out
-without an answer asks again while it fires, on minutes of the grid
-(:data:`driftwatch.notify.page.EVERY`, on the clock). The page says when it is asked again, so its
-receivers are sent the answer that stays, whatever it is, with what changed; after that it asks no
-more. The page of a pool's incident that has grown is made anew, its answer asked of all concerned.
+Made minute by minute, so nothing depends on how minutes are split over ticks. A page without an
+answer names the next minute of the grid (:data:`driftwatch.notify.page.EVERY`, on the clock) in
+which it asks again while it fires. Its receivers get the first lasting answer, with the changes;
+then it asks no more. The page of a grown pool's incident is made anew, for all its targets.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ from driftwatch.pipeline.state import State
 def with_pages(
     evaluation: Evaluation, happened: Sequence[Transition], incidents: Mapping[str, Incident]
 ) -> tuple[tuple[Transition, ...], dict[str, Incident], tuple[TargetAdvice, ...]]:
-    """Transitions with their pages, follow-ups among them; open incidents with theirs; the advice.
+    """Transitions with their pages, follow-ups included; open incidents with theirs; the advice.
 
     Args:
-        happened: what fired, grew and ended, in order.
+        happened: transitions that fired, grew and ended, in order.
     """
     state, plan = evaluation.state, evaluation.plan
     open_now = [t for t in happened if t.event != "resolved"]
@@ -60,7 +59,7 @@ def with_pages(
     in_target = {t.incident.id: _in_target(t, evaluation.rows) for t in ended}
     closed = paged(ended, state, plan, last=pages.latest, in_target=in_target)
     by_event |= {(t.incident.id, t.event, t.at): t for t in closed}
-    # what happened goes before what was asked again in the same minute
+    # transitions come before follow-ups of the same minute
     ordered = [by_event.pop((t.incident.id, t.event, t.at)) for t in happened]
     ordered = sorted([*ordered, *by_event.values()], key=lambda t: t.at)
     latest = {**pages.latest, **{t.incident.id: t.incident.page for t in closed}}
@@ -72,7 +71,7 @@ def with_pages(
 
 
 def _grid(first: datetime, last: datetime) -> list[datetime]:
-    """The minutes of the grid after the first minute begins."""
+    """The minutes of the grid from the first minute on."""
     minutes, at = [], next_time(first)
     while at <= last:
         minutes.append(at)
@@ -91,8 +90,8 @@ def paged(
     """Each transition's incident with its page: diagnosed when it fires, closed when it ends.
 
     Args:
-        last: incident id → its page before, where its incident does not carry it.
-        in_target: incident id → whether the targets were kept when it ended, None = unknown.
+        last: incident id → its last page, if the incident does not carry it.
+        in_target: incident id → whether the latency targets were met at its end, None = unknown.
     """
     rules, pages = {rule.id: rule for rule in plan.rules}, last or {}
     with_page = []
@@ -118,7 +117,7 @@ def paged(
 
 
 def _in_target(transition: Transition, rows: pl.DataFrame) -> bool | None:
-    """Whether every server of an incident kept its targets in the minute; None = unknown."""
+    """Whether every server of an incident met its latency targets in the minute; None = unknown."""
     labels = transition.incident.target
     names = [name for name in ("instance", "engine", "pool") if name in labels][:2]
     here = rows.filter(pl.col("end") == transition.at, *(pl.col(n) == labels[n] for n in names))
@@ -136,7 +135,7 @@ def _slo_of(incident: Incident, state: State, plan: Plan) -> Slo | None:
 def _ask_again(
     evaluation: Evaluation, waiting: Sequence[Transition], others: Sequence[Incident]
 ) -> tuple[Mapping[str, Finding], Sequence[TargetAdvice]]:
-    """Each page is asked about by the target that it shows; those that are gone are left out."""
+    """Follow-up questions, one for the target that each page shows, if that still exists."""
     rules = {rule.id for rule in evaluation.plan.rules}
     by_name = {key.text: target for key, target in evaluation.state.targets.items()}
     about = []

@@ -1,4 +1,4 @@
-"""What a tick decides with: rules, trees, pools, settings. Fixed while it runs."""
+"""The plan of a tick: rules, trees, pools, settings. Fixed while the tick runs."""
 
 from __future__ import annotations
 
@@ -42,23 +42,23 @@ class Pool:
     # GPUs per instance (a replica: all its engines), None = not declared
     gpus_per_replica: float | None = None
     gpu_uuids: tuple[str, ...] = ()  # the GPUs of the pool's servers on bare metal, as declared
-    # what runs, as the arguments and the start-up log say that the configuration names
+    # what runs, by the arguments and the start-up log in the configuration
     reported: Fingerprint = field(default_factory=Fingerprint)
     model: str | None = None  # model, where its served name says nothing; None = as reported
-    gpu: str | None = None  # GPU, where nothing reads it; None = as read
+    gpu: str | None = None  # GPU, where no source reads it; None = as read
     tensor_parallel: int | None = None  # GPUs that share each layer; None = as reported
-    receivers: tuple[str, ...] = ()  # names of those that get its pages; empty = by severity
+    receivers: tuple[str, ...] = ()  # receivers of its pages; empty = by severity
 
     def holds(self, target: Target) -> bool:
-        """The target carries every label that the pool asks for."""
+        """The target has every label of ``match``."""
         return all(target.labels.get(name) == value for name, value in self.match.items())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TargetFrames:
-    """What a tick joins to its targets, one row per target."""
+    """Frames that a tick joins to its targets, one row per target."""
 
-    # that the frames were made of
+    # the input of the frames
     targets: Mapping[TargetKey, Target]
     plan: Plan
     serving: pl.DataFrame  # :data:`SERVING_SCHEMA`, as configured
@@ -73,7 +73,7 @@ class TargetFrames:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything a tick decides with."""
+    """Rules, trees, pools and settings of a tick."""
 
     rules: tuple[Rule, ...]  # every rule, disabled ones included
     trees: Mapping[str, Tree]  # by name
@@ -82,15 +82,15 @@ class Plan:
     pool_by: tuple[str, ...] = ("namespace", "model_name")
     # settings of targets that no configured pool matches
     default_serving: Serving = field(default_factory=Serving)
-    # what runs there, as the arguments and the log on the command line say
+    # what runs there, by the arguments and the log on the command line
     default_reported: Fingerprint = field(default_factory=Fingerprint)
     # names and addresses of the machine that driftwatch runs on, where it reads NVML; empty
     # elsewhere
     own_hosts: frozenset[str] = frozenset()
     external_url: str | None = None  # where links of pages point to, None = command lines only
-    # what a person set about detection
+    # settings of detection
     detection: DetectSettings = field(default_factory=DetectSettings)
-    # instance → what runs there, as the server or its start-up log says
+    # instance → what runs there, by the server or its start-up log
     reported: Mapping[str, Fingerprint] = field(default_factory=dict)
     simulations: int = 3  # pages of one minute whose advice is simulated; 0 = none
     # registry columns whose loss counts; None = those that the enabled rules need
@@ -115,11 +115,11 @@ class Plan:
         return tuple(column for column in BY_COLUMN if column in needed)
 
     def without_rules(self) -> Plan:
-        """The same evidence, and nothing that rules decide."""
+        """The same plan with evidence but no rules."""
         return replace(self, rules=(), trees={}, simulations=0, expected=self.inputs)
 
     def routes_to(self, subscriptions: Iterable[Subscription]) -> Routes:
-        """Who is told of what, among receivers that take these."""
+        """The routing of pages to these receivers."""
         return Routes(
             tuple(subscriptions),
             {rule.id: rule.receivers for rule in self.rules},
@@ -152,8 +152,8 @@ class Plan:
     ) -> Mapping[TargetKey, Target]:
         """Targets with their pools, in key order.
 
-        One whose labels are those of ``before`` keeps its pool; where nothing changed at all this
-        very mapping is returned.
+        A target whose labels did not change since ``before`` keeps its pool. If nothing changed,
+        ``before`` itself is returned.
         """
         previous = before or {}
         same = len(previous) == len(targets)
@@ -175,7 +175,7 @@ class Plan:
     def frames(
         self, targets: Mapping[TargetKey, Target], before: TargetFrames | None = None
     ) -> TargetFrames:
-        """The frames of these targets: ``before`` where they are those of this very mapping."""
+        """The frames of these targets; ``before`` if it was made from this very mapping."""
         if before is not None and before.targets is targets and before.plan is self:
             return before
         return TargetFrames(
@@ -187,7 +187,7 @@ class Plan:
         )
 
     def serving_frame(self, targets: Iterable[Target]) -> pl.DataFrame:
-        """One row per target of what is configured (:data:`SERVING_SCHEMA`)."""
+        """One row of configured settings per target (:data:`SERVING_SCHEMA`)."""
         rows: list[dict[str, Any]] = []
         for target in targets:
             pool, serving = self.pool_of(target), self.serving_of(target)
@@ -211,7 +211,7 @@ class Plan:
         return pl.DataFrame(rows, schema=SERVING_SCHEMA, orient="row")
 
     def gpu_targets(self, targets: Iterable[Target]) -> pl.DataFrame:
-        """What joins targets to GPUs, one row per target (:data:`GPU_TARGET_SCHEMA`)."""
+        """One row per target to join GPUs by (:data:`GPU_TARGET_SCHEMA`)."""
         rows: list[dict[str, Any]] = []
         for target in targets:
             pool, labels = self.pool_of(target), target.labels
@@ -255,7 +255,7 @@ def _value(setting: Setting | None) -> float | None:
 
 
 def _running_cap(serving: Serving) -> Setting | None:
-    """What caps the running set: max_num_active_seqs where it is set lower."""
+    """The cap on running requests: max_num_active_seqs where it is set lower."""
     active, seqs = serving.max_num_active_seqs, serving.max_num_seqs
     if active is not None and (seqs is None or active.value < seqs.value):
         return active

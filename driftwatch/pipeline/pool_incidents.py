@@ -5,7 +5,7 @@ pool's page waits a while for more targets, unless all of them fire. Targets tha
 the incident, and it is sent again once it has become much larger. A target that begins long after
 the others has another cause and opens another incident.
 
-All of it is decided minute by minute from what is open, so that the result does not depend on how
+All of it is decided minute by minute from open incidents, so the result does not depend on how
 minutes are split over ticks, and a restart forgets nothing.
 """
 
@@ -30,7 +30,7 @@ def pool_key(rule: Rule, pool: str) -> str:
 
 
 def models_of(targets: Mapping[TargetKey, Target], pools: set[str]) -> dict[str, dict[str, str]]:
-    """pool → its model as a label, where all of it serves the same."""
+    """pool → its model as a label, if all its targets serve the same."""
     models_of_pool: dict[str, set[str | None]] = {}
     for target in targets.values():
         if target.pool in pools:
@@ -44,7 +44,7 @@ def models_of(targets: Mapping[TargetKey, Target], pools: set[str]) -> dict[str,
 
 
 class PoolIncidents:
-    """Some minutes, and the incidents of pools in them."""
+    """The incidents of pools in some minutes."""
 
     def __init__(
         self,
@@ -69,10 +69,10 @@ class PoolIncidents:
         end: datetime,
         happened: Sequence[Transition],
     ) -> list[Transition]:
-        """What a rule's targets did in a minute, with its pools' incidents in place of theirs.
+        """A rule's transitions of a minute, with its pools' incidents in place of its targets'.
 
         Args:
-            incidents: open ones; changed in place.
+            incidents: the open ones; changed in place.
         """
         if rule.together is None:
             return list(happened)
@@ -94,7 +94,7 @@ class PoolIncidents:
         return own
 
     def _is_shared(self, incident: Incident, end: datetime) -> bool:
-        """Whether others of its pool could have the same."""
+        """Whether other targets of its pool could have the same incident."""
         pool = self._pool_of(incident)
         return pool is not None and self._sizes.get((end, pool), 0) > 1
 
@@ -105,9 +105,9 @@ class PoolIncidents:
     def _join(
         self, rule: Rule, incidents: dict[str, Incident], new: Sequence[Incident]
     ) -> dict[str, str]:
-        """Make what fired on targets part of incidents of their pools: open ones, or new ones.
+        """Join targets' firing incidents to open or new incidents of their pools.
 
-        Returns key → pool of those that are to be opened.
+        Returns key → pool of the incidents to open.
         """
         opened: dict[str, str] = {}
         if rule.together is None or not new:
@@ -142,9 +142,9 @@ class PoolIncidents:
         return opened
 
     def _is_of_one_cause(self, incident: Incident, rule: Rule, pool: str) -> bool:
-        """Whether a pool's open incident may be about what the rule sees in that pool.
+        """Whether a pool's open incident may have the same cause as the rule's alert.
 
-        That is one of the rule itself, or of a rule that stands beside it and inhibits it: two
+        True for an incident of the rule itself, or of a rule in its group that inhibits it: two
         names of one thing.
         """
         if incident.target.get("pool") != pool:
@@ -170,7 +170,7 @@ class PoolIncidents:
 
         Args:
             place: its key and its pool.
-            records: the incidents of targets that it speaks for; without one it ends.
+            records: the incidents of its targets; without any it ends.
         """
         key, pool = place
         concerned = tuple(sorted({target_of(i) for i in records}))
@@ -207,9 +207,9 @@ class PoolIncidents:
         concerned: Sequence[TargetKey],
         size: int,
     ) -> bool:
-        """Whether people are to hear again whom a pool's incident is about.
+        """Whether a pool's incident is sent again with its targets.
 
-        It has doubled, or is the whole pool by now; or the only one that it was about is well.
+        It has doubled or covers the whole pool, or its only target has recovered.
         """
         before, last_at = incident.extent or 0, incident.extent_at
         if incident.state != "firing" or last_at is None or not concerned or rule.together is None:
@@ -229,8 +229,7 @@ class PoolIncidents:
         wait = 0.0 if is_whole or rule.together is None else rule.together.wait_seconds
         return Observation(
             key=key,
-            # how long each target must be true before it counts, and how long it counts after it
-            # was true last, has been waited for
+            # the targets' own incidents have already waited for `for` and `keep_firing_for`
             timing=RuleTiming(rule.id, rule.alert, here.severity, wait + MINUTE_SECONDS, 0.0),
             target=self._labels(rule, pool, records),
             verdict=bool(records),
@@ -238,7 +237,7 @@ class PoolIncidents:
         )
 
     def _labels(self, rule: Rule, pool: str, records: Sequence[Incident]) -> dict[str, str]:
-        """Those of its only target, else of the pool."""
+        """The labels of its only target, else of the pool."""
         if len({target_of(i) for i in records}) == 1:
             return {**records[0].target, **rule.labels}
         if pool not in self._models:
@@ -247,14 +246,14 @@ class PoolIncidents:
 
 
 def _about(transition: Transition, concerned: tuple[TargetKey, ...], size: int) -> Transition:
-    """The transition of an incident that speaks for these targets, where they are several."""
+    """The transition, with these targets if they are several."""
     if len(concerned) < 2:
         return transition
     return replace(transition, concerned=concerned, of_targets=size)
 
 
 def _part(rule: Rule, incidents: dict[str, Incident]) -> None:
-    """Part an incident of a target from its pool's where that is over or another alert took it."""
+    """Detach a target's incident from its pool's, if that is over or another alert took it over."""
     for key, one in list(incidents.items()):
         if one.part_of is None or one.rule != rule.id:
             continue

@@ -1,8 +1,8 @@
 """Questions about a target's knobs, as pages, ``explain`` and ``recommend`` ask them, and answers.
 
-Servers of a pool that are configured and loaded alike serve one traffic. Asked each by its own
-minutes they would get two settings for one cause, so they are one question: steps as the busiest
-of them showed them, judged by the traffic of all.
+Servers of a pool that are configured and loaded alike share one traffic. A question for each would
+give several settings for one cause. So they are one question: the step times of the busiest server,
+judged by the traffic of all.
 """
 
 from __future__ import annotations
@@ -27,26 +27,25 @@ from driftwatch.signals.minutes import MINUTE_SCHEMA
 from driftwatch.simulate.requests import Requests
 
 _KEY = list(KEY_COLUMNS)
-MOST_SERVERS = 8  # the first by name, whose traffic is simulated one after the other
-# Loads of peers may differ so many times or over, as two halves of one stretch of traffic do.
-_ALIKE = 1.25
+MOST_SERVERS = 8  # the first by name: the traffic of each is simulated
+# Loads of peers may differ by this factor, as two halves of one stretch of traffic do.
+_WITHIN = 1.25
 RECENT = timedelta(minutes=10)
 _LOAD = ("ttft_seconds_count", "prompt_tokens_total", "generation_tokens_total")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moment:
-    """What is asked about a target at a time, as the pipeline knows it."""
+    """The input of a question about a target at a time."""
 
     target: Target
     at: datetime
     # :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, or stored rows, which have more columns;
     # other targets and later minutes are left out
     minutes: pl.DataFrame
-    # the evidence row of a window that ends then, with the ``reference_*`` columns; empty = none
+    # the evidence row of the window that ends at ``at``, with ``reference_*`` columns; empty = none
     row: Mapping[str, Any] = field(default_factory=dict)
-    # minutes of its peers: with them the question is the pool's; None = it has none, or is asked
-    # about alone
+    # minutes of its peers, which make it the pool's question; None = no peers, or only this target
     beside: pl.DataFrame | None = None
     replicas: int | None = None  # of its pool; None = unknown
     gpus: pl.DataFrame | None = None
@@ -54,12 +53,12 @@ class Moment:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Options:
-    """What a person says besides."""
+    """Options of the command line."""
 
     window: timedelta | None = None  # how far back; None = an hour
     slo: Slo | None = None  # targets of the command line; None = those of the pool
     objective: Objective = "throughput"
-    what_if: Mapping[str, float] = field(default_factory=dict)  # knob → value asked about besides
+    what_if: Mapping[str, float] = field(default_factory=dict)  # knob → value to simulate besides
     log: Requests | None = None  # the requests themselves; None = rebuilt from the minutes
     # names; None = as configured, reported or read
     model: str | None = None
@@ -130,7 +129,7 @@ class TargetAdvice:
     at: datetime
     advice: Advice
     incident_id: str | None = None  # whose page carries it; None = nobody's
-    failed: str | None = None  # the traceback of what must not happen; None = it did not
+    failed: str | None = None  # the traceback of an unexpected error
 
 
 def target_advice(
@@ -141,8 +140,8 @@ def target_advice(
     ask: Literal["advise", "assess"] = "advise",
     incident_id: str | None = None,
 ) -> TargetAdvice:
-    """What a knob would bring (or today's capacity alone: ``assess``); whatever goes wrong is an
-    answer without a verdict, as no page waits for it.
+    """The advice (``assess``: today's capacity alone). An error becomes an answer without a
+    verdict, for a page must go out.
     """
     from driftwatch.recommend import advise  # loads the simulator
     from driftwatch.recommend.advice import advice_document
@@ -154,12 +153,12 @@ def target_advice(
             advice = advise.advise(question, table=False)
         else:
             advice = advise.assess(question)
-        to_json(advice_document(advice))  # what no store could keep would cost the tick
+        to_json(advice_document(advice))  # fails here rather than in the commit of the tick
     except DriftwatchError as error:
         advice = Advice(
             at, Recommendation("insufficient", Reason("error", _one_line(error.message)))
         )
-    except Exception as error:  # noqa: BLE001 - the page goes out without it, and says so
+    except Exception as error:  # noqa: BLE001 - the page goes out and names the error
         failed = traceback.format_exc()
         text = f"the simulation failed ({type(error).__name__}: {_one_line(str(error))})"
         advice = Advice(at, Recommendation("insufficient", Reason("failed", text)))
@@ -171,9 +170,9 @@ def _one_line(text: str) -> str:
 
 
 def alike(target: Target, targets: Mapping[TargetKey, Target], plan: Plan) -> tuple[TargetKey, ...]:
-    """The servers of its pool that are configured as it is, as far as that is known, by name.
+    """The servers of its pool with the same known configuration, itself included, by name.
 
-    Empty where it is the only one, or nobody knows its pool.
+    Empty where it is the only one, or its pool is unknown.
     """
     if target.pool is None:
         return ()
@@ -186,13 +185,13 @@ def alike(target: Target, targets: Mapping[TargetKey, Target], plan: Plan) -> tu
 def peers_of(
     target: Target, targets: Mapping[TargetKey, Target], plan: Plan
 ) -> tuple[TargetKey, ...]:
-    """The first few others of its pool that are configured as it is."""
+    """The first few other servers of :func:`alike`."""
     first = alike(target, targets, plan)[:MOST_SERVERS]
     return tuple(key for key in first if key != target.key)
 
 
 def configured(target: Target, plan: Plan) -> tuple[object, ...]:
-    """Model and settings as far as they are configured, or the server answered them."""
+    """Model and settings, as far as the configuration or the server gives them."""
     serving = plan.serving_of(target)
     settings = (serving.max_num_seqs, serving.max_num_batched_tokens, serving.kv_cache_tokens)
     return (target.labels.get("model_name"), *(None if s is None else s.value for s in settings))
@@ -207,23 +206,23 @@ def among(minutes: pl.DataFrame, keys: Sequence[TargetKey]) -> pl.DataFrame:
 def peer_minutes(
     target: Target, targets: Mapping[TargetKey, Target], plan: Plan, past: PastMinutes, at: datetime
 ) -> pl.DataFrame | None:
-    """The minutes of a target's peers up to ``at``; None where it has none."""
+    """The minutes of a target's peers up to ``at``; None without peers."""
     keys = peers_of(target, targets, plan)
     return pl.concat([past.judged(key, at - WINDOW, at) for key in keys]) if keys else None
 
 
 def pooled(own: TargetKey, minutes: pl.DataFrame, at: datetime) -> dict[TargetKey, pl.DataFrame]:
-    """The minutes of every server that an answer is of, the busiest first; the own alone at least.
+    """The minutes of the servers that share an answer, the busiest first; at least the own ones.
 
     Returns:
-        A frame a server, by time: the same for each of the servers, whoever is asked about.
+        A frame a server, by time: the same ones for each of these servers.
     """
     frames = {
         TargetKey(*map(str, key)): since_slow(frame.sort("end"))
         for key, frame in minutes.partition_by(_KEY, as_dict=True, maintain_order=True).items()
     }
     loads = {key: load for key, frame in frames.items() if (load := _load(frame, at)) is not None}
-    alike = _alike(loads)
+    alike = _similar_loads(loads)
     if own not in alike:
         return {own: frames[own]} if own in frames else {}
     return {key: frames[key] for key in sorted(alike, key=lambda key: (-loads[key][0], key))}
@@ -238,14 +237,14 @@ def _load(frame: pl.DataFrame, at: datetime) -> tuple[float, float, float] | Non
     return float(first), float(prompt / first), float(generation / first)
 
 
-def _alike(loads: Mapping[TargetKey, Sequence[float]]) -> list[TargetKey]:
-    """Those whose rate and lengths are near the middle of all; without two of them none."""
+def _similar_loads(loads: Mapping[TargetKey, Sequence[float]]) -> list[TargetKey]:
+    """The servers whose rate and lengths are near the median of all; fewer than two are none."""
     if len(loads) < 2:
         return []
     middles = [sorted(values)[len(values) // 2] for values in zip(*loads.values(), strict=True)]
     alike = [
         key
         for key, values in loads.items()
-        if all(m / _ALIKE <= v <= m * _ALIKE for v, m in zip(values, middles, strict=True))
+        if all(m / _WITHIN <= v <= m * _WITHIN for v, m in zip(values, middles, strict=True))
     ]
     return alike if len(alike) > 1 else []

@@ -1,4 +1,4 @@
-"""Which targets there are: those that the sources list, and those of before that are missing."""
+"""The targets of a tick: those that the sources list, and earlier ones that are missing."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from driftwatch.pipeline.plan import Plan
 _KEY = list(KEY_COLUMNS)
 NEVER = "the server is gone (it was never scraped)"
 UNCONFIGURED = "the server is gone (no longer in the configuration)"
-# Labels that say which server stands behind a name.
+# Labels that identify the server behind a name.
 _SERVER_LABELS = ("pod", "model_name")
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What a tick knows of its sources besides what they brought."""
+    """The sources of a tick, besides the scrapes they brought."""
 
     names: tuple[str, ...] = ()  # of those that brought something, in that order
     configured: frozenset[str] = frozenset()  # names of all of them; empty = unknown
-    # pages: their targets stand in the configuration, and each brings a row when asked
+    # sources of kind pages: their targets are configured, and each scrape gives a row
     fixed: frozenset[str] = frozenset()
-    # targets that their source answered not to know
+    # targets whose source answered that it does not know them
     not_listed: frozenset[TargetKey] = frozenset()
-    # those whose answer is doubtful: who is missing from it may be there
+    # sources with a doubtful answer: a target missing from it may exist
     doubtful: frozenset[str] = frozenset()
-    # name → why a source that holds nobody up any more brought nothing
+    # name → why a source that no longer delays the others brought nothing
     late: Mapping[str, str] | None = None
-    # targets that are another batch's by now → why they are none here
+    # targets that belong to another batch now → why
     elsewhere: Mapping[TargetKey, str] = field(default_factory=dict)
     # minutes in which sources were scraped for any batch
     # (:data:`driftwatch.pipeline.departures.LOOKS_SCHEMA`)
@@ -45,7 +45,7 @@ class Sources:
     def of(
         cls, sources: Sequence[Source], names: Sequence[str], late: Mapping[str, str] | None = None
     ) -> Sources:
-        """All of the ``sources``, of which those of ``names`` brought something."""
+        """All ``sources``; those of ``names`` brought something."""
         return cls(
             names=tuple(names),
             configured=frozenset(source.name for source in sources),
@@ -61,14 +61,14 @@ class Roster:
     # with their pools, in key order; the mapping of before where nothing changed
     targets: Mapping[TargetKey, Target]
     origins: Mapping[TargetKey, str]  # target → name of the source that listed it last
-    not_listed: frozenset[TargetKey] = frozenset()  # those that their source answered not to know
-    # those that are no target any more → why
+    not_listed: frozenset[TargetKey] = frozenset()  # their source does not know them
+    # former targets → why
     departed: Mapping[TargetKey, str] = field(default_factory=dict)
-    # those behind whose name another pod or model stands now
+    # names that now stand for another pod or model
     reborn: frozenset[TargetKey] = frozenset()
-    # retired ones that are no targets until a scrape of them comes
+    # retired targets that return with their next scrape
     retired: frozenset[TargetKey] = frozenset()
-    # those of them that a source lists
+    # the retired targets that a source lists
     away: Mapping[TargetKey, Target] = field(default_factory=dict)
 
 
@@ -82,11 +82,11 @@ def roster(
     *,
     pools_changed: bool = False,
 ) -> Roster:
-    """Who is there now.
+    """The targets now.
 
     Args:
-        scraped: instance, engine of targets of which there was a scrape, a failed one too.
-        pools_changed: no target keeps its pool because its labels are the same.
+        scraped: instance, engine of targets with a scrape, even a failed one.
+        pools_changed: assign every target to a pool again.
     """
     if not collected:
         return Roster(before, departures.origins, retired=departures.retired)
@@ -107,7 +107,7 @@ def roster(
         for key in missing
         if (origin := origins.get(key)) is not None
         and (
-            # gone for certain once every source has answered, and none has listed it
+            # gone once every source has answered and none lists it
             (sources.configured == answering and origin not in sources.configured)
             or (key in not_listed and origin in sources.fixed)
         )
@@ -134,7 +134,7 @@ def roster(
 
 
 def returning(scrapes: pl.DataFrame, away: Collection[TargetKey]) -> dict[TargetKey, datetime]:
-    """Of retired targets those that have a scrape → the time of the first."""
+    """The retired targets with a scrape → the time of the first."""
     if not away:
         return {}
     theirs = scrapes.join(_keys(away), on=_KEY, how="semi").group_by(_KEY).agg(pl.col("time").min())
@@ -146,7 +146,7 @@ def _keys(keys: Collection[TargetKey]) -> pl.DataFrame:
 
 
 def _never_scraped(keys: Collection[TargetKey], scraped: pl.DataFrame) -> set[TargetKey]:
-    """Those without any scrape, even a failed one: there is nothing that could be missed."""
+    """Targets without any scrape, even a failed one: nothing of them can be missing."""
     if not keys:
         return set()
     theirs = scraped.join(_keys(keys), on=_KEY, how="semi").unique()
@@ -161,7 +161,7 @@ def _is_another(old: Target, new: Target) -> bool:
 
 
 def _as_known(target: Target, before: Target | None) -> Target:
-    """The target with the pod and the model it had, where the source names none now."""
+    """The target with its earlier pod and model, where the source names none now."""
     if before is None:
         return target
     missing = {

@@ -1,4 +1,4 @@
-"""One rule over evidence: how often it held, how near it came, what it lacks. Pure."""
+"""One rule over evidence: how often it held, how near it came, which inputs it lacks. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from driftwatch.rulebook.comparisons import Comparison, comparisons, failing, pa
 from driftwatch.rulebook.rules import Rule
 
 _VERDICT, _MINUTES = "rule_verdict", "minutes"
-# What reasons are made of, beside the columns of the rule.
+# Columns that reasons need, beside those of the rule.
 _OF_REASONS = (
     "gpu_reasons", "speed_unknown_reason",
     "speed_reference", "reference_kind", "gpu_count", "waiting_capacity_requests", "binding_limit",
@@ -25,7 +25,7 @@ _OF_REASONS = (
 
 @dataclass(frozen=True, slots=True)
 class PoolHistory:
-    """Of one pool; minutes of its targets are added up."""
+    """A rule in one pool, over the sum of its targets' minutes."""
 
     pool: str
     targets: int
@@ -48,7 +48,7 @@ class NearestMiss:
     end: datetime
     failing: Sequence[Comparison]
     comparisons: int  # of the condition
-    values: Mapping[str, Any]  # of the columns that they read
+    values: Mapping[str, Any]  # of the columns in the comparisons
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,7 +77,7 @@ class RuleHistory:
 
 
 def slim(rule: Rule, evidence: pl.DataFrame) -> pl.DataFrame:
-    """What :func:`rule_history` reads of evidence rows; ``minutes`` is 1 where it is no column.
+    """The columns that :func:`rule_history` needs; ``minutes`` is 1 where it is no column.
 
     A rule that is off is evaluated as if it were on.
     """
@@ -92,7 +92,7 @@ def slim(rule: Rule, evidence: pl.DataFrame) -> pl.DataFrame:
 
 
 def rule_history(rule: Rule, rows: pl.DataFrame) -> RuleHistory:
-    """What the rows say of a rule.
+    """The history of a rule over the rows.
 
     Args:
         rows: of :func:`slim`, at least one.

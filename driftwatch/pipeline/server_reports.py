@@ -1,4 +1,4 @@
-"""What servers report of themselves: which release runs there."""
+"""Releases that servers report."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ MEMORY = "tick.told"
 
 @runtime_checkable
 class Reporting(Protocol):
-    """A source that scrapes servers directly, and asks them about themselves."""
+    """A source that scrapes servers directly and asks them for their release."""
 
     def version(self) -> Mapping[str, str | None]:
-        """Release by instance; None where it does not say."""
+        """Release by instance; None where the server does not answer."""
 
 
 def with_reports(plan: Plan, sources: Iterable[Source]) -> Plan:
-    """The plan with the release that each server that is scraped directly answers at ``/version``.
+    """The plan with each directly scraped server's release, from ``/version``.
 
     A server's answer stands until it restarts.
     """

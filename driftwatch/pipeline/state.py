@@ -1,4 +1,4 @@
-"""What one tick hands to the next, and what it decided."""
+"""The state that one tick hands to the next, and the outcome of a tick."""
 
 from __future__ import annotations
 
@@ -22,42 +22,42 @@ from driftwatch.pipeline.question import TargetAdvice
 
 __all__ = ["HISTORY", "Outcome", "State"]
 
-# A source that was never asked is asked for so much; GPU readings are kept as long.
+# A source is first asked for this much; GPU readings are kept as long.
 FIRST_LOOK = timedelta(minutes=16)
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What one tick hands to the next."""
+    """The state that one tick hands to the next."""
 
-    # those of the open minute, and of each target its last ones (:func:`last_scrapes`)
+    # of the open minute, and each target's last ones (:func:`last_scrapes`)
     scrapes: pl.DataFrame = field(default_factory=empty_scrapes)
     # GPU readings of the last :data:`FIRST_LOOK`
     gpus: pl.DataFrame = field(default_factory=empty_gpus)
-    # per source name, up to where it was asked
+    # source name → the time up to which it was asked
     collected_until: Mapping[str, datetime] = field(default_factory=dict)
     # end of the last evaluated minute, None before the first
     evaluated_until: datetime | None = None
     # :data:`driftwatch.diagnose.evidence_table.RECENT`, of the last :data:`HISTORY`; whoever lacks
     # them reads them from the store
     minutes: pl.DataFrame = field(default_factory=no_recent)
-    # when each input was on a target's page last; a day is remembered
+    # when each input was last on a target's page, up to a day ago
     inputs_seen: pl.DataFrame = field(default_factory=no_inputs_seen)
-    # what the last scrape of each target showed, which the next one may repeat
+    # the sample of each target's last scrape, which the next one may repeat
     samples: pl.DataFrame = field(default_factory=no_samples)
     incidents: Mapping[str, Incident] = field(default_factory=dict)  # open incidents by identity
     # targets known now, missing ones included, with their pools
     targets: Mapping[TargetKey, Target] = field(default_factory=dict)
-    # who came from where, and what silent targets carried
+    # arrivals and departures of targets
     departures: Departures = field(default_factory=Departures)
     baselines: Baselines = field(default_factory=Baselines)  # in force
-    # minutes at hand and references of the detectors
+    # recent minutes and references of the detectors
     detection: Detection = field(default_factory=Detection)
-    # the baselines beside the targets, made anew when one of both changes
+    # baselines per target, made anew when baselines or targets change
     in_force: InForce = field(default_factory=InForce)
     # the targets as frames, made anew when targets or plan change
     frames: TargetFrames | None = None
-    # which release each target ran last, and since when
+    # the last release of each target, and since when it runs
     releases: pl.DataFrame = field(default_factory=no_releases)
     # :data:`driftwatch.pipeline.departures.LOOKS_SCHEMA`: minutes that are not evaluated yet, in
     # which targets of any batch were scraped; none of one batch
@@ -69,37 +69,37 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Minutes of the same targets, and who went before and after them: what closes incidents."""
+    """Minutes with the same targets, and those that left before and after, to close incidents."""
 
     first: datetime  # start of the first minute
     last: datetime  # end of the last one; ``first`` where there is no minute
     targets: Mapping[TargetKey, Target]  # with their pools
-    # those that were let go before the first minute, and with the last one → why
+    # targets dropped before the first minute, and with the last one → why
     departed: Mapping[TargetKey, str] = field(default_factory=dict)
     retired: Mapping[TargetKey, str] = field(default_factory=dict)
-    # those behind whose name another server stands from the first minute on
+    # names that stand for another server from the first minute on
     reborn: frozenset[TargetKey] = frozenset()
 
     @property
     def staying(self) -> Mapping[TargetKey, Target]:
-        """The targets that are left after the last minute."""
+        """The targets after the last minute."""
         return {key: one for key, one in self.targets.items() if key not in self.retired}
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a tick decided."""
+    """The outcome of a tick."""
 
     rows: pl.DataFrame  # evidence rows of the minutes evaluated in this tick
     verdicts: pl.DataFrame  # one Boolean column per enabled rule id, beside ``rows``
-    # state changes somebody is told of, each incident with its page
+    # state changes that are sent, each incident with its page
     transitions: tuple[Transition, ...] = ()
     scrapes: pl.DataFrame = field(default_factory=empty_scrapes)  # scrapes that this tick brought
-    problems: tuple[SourceProblem, ...] = ()  # what the sources could not read
+    problems: tuple[SourceProblem, ...] = ()  # parts of answers that could not be read
     gpus: pl.DataFrame = field(default_factory=empty_gpus)  # GPU readings that this tick brought
-    # targets that were let go, with the reason
+    # dropped targets → why
     retired: Mapping[TargetKey, str] = field(default_factory=dict)
-    # targets behind whose name another server stands now
+    # names that stand for another server now
     reborn: frozenset[TargetKey] = frozenset()
     advices: tuple[TargetAdvice, ...] = ()  # answers to the questions of its pages
     # :data:`driftwatch.diagnose.evidence_table.ROW_SCHEMA`, beside ``rows``
@@ -107,14 +107,14 @@ class Outcome:
     stretches: tuple[Stretch, ...] = ()  # its minutes, by who was there
     # those known after it, with their pools
     targets: Mapping[TargetKey, Target] = field(default_factory=dict)
-    # instance whose scrapes no minute could be made of → the traceback
+    # instance whose scrapes made the evaluation fail → the traceback
     not_evaluated: Mapping[str, str] = field(default_factory=dict)
 
 
 def without(state: State, keys: Iterable[TargetKey], before: datetime | None = None) -> State:
-    """The state without what it remembers of some targets: their scrapes, and what was inferred.
+    """The state without these targets: their scrapes and everything inferred from them.
 
-    Scrapes from ``before`` on stay: catching up, a target may be back by then.
+    Scrapes from ``before`` on stay: while catching up, a target may return later.
     """
     rows = [tuple(key) for key in keys]
     if not rows:

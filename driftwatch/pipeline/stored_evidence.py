@@ -1,4 +1,4 @@
-"""Evidence of stored rows: the one builder over minutes, or over the longer rows they became."""
+"""Evidence of stored rows: minutes, or the longer rows that they become."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def stored_evidence(
     reference: pl.DataFrame,
     recent: pl.DataFrame | None = None,
 ) -> pl.DataFrame:
-    """Evidence rows of windows, in the windows' order, and what else the windows have.
+    """Evidence rows of windows, in the windows' order, with the other columns of ``windows``.
 
     Args:
         rows: of :meth:`driftwatch.store.store.Store.past`.
@@ -61,9 +61,7 @@ def by_clock(rows: pl.DataFrame, length: timedelta) -> pl.DataFrame:
 
 
 def in_window(rows: pl.DataFrame, start: datetime, end: datetime) -> pl.DataFrame:
-    """Stored rows that lie in (start, end] by half at least; the one that holds its end if none
-    does.
-    """
+    """Stored rows that lie in (start, end] by half at least; else the one that contains ``end``."""
     length = pl.duration(seconds=pl.col("seconds"))
     begins = pl.col("end") - length
     inside = pl.min_horizontal("end", pl.lit(end, dtype=TIME)) - pl.max_horizontal(

@@ -1,6 +1,6 @@
-"""The tick's state in the store: what a restart must not forget.
+"""The tick's state in the store, for a restart.
 
-Detectors go on from the stored minutes and references.
+Detectors continue from the stored minutes and references.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LOOKS = "tick.looks"
 
 
 def memory_of(state: State) -> dict[str, bytes]:
-    """What the next process needs besides incidents, scrapes and GPU readings."""
+    """The state that the next process needs besides incidents, scrapes and GPU readings."""
     departures = state.departures
     document = {
         "evaluated_until": _text(state.evaluated_until),
@@ -60,7 +60,7 @@ def memory_of(state: State) -> dict[str, bytes]:
 
 
 def state_from(store: Store, now: datetime) -> State:
-    """The state that the last process left; a fresh one in an empty store."""
+    """The stored state; a fresh one from an empty store."""
     memory = store.memory()
     incidents, baselines = store.open_incidents(), baselines_from_store(store)
     if DOCUMENT not in memory:
@@ -69,7 +69,7 @@ def state_from(store: Store, now: datetime) -> State:
     until = state.evaluated_until or now
     rows = store.past(until - HISTORY, until, state.targets)
     minutes = minute_rows_of(rows.filter(pl.col("seconds") == MINUTE)).select(*RECENT)
-    # what was scraped since the last minute is asked for again, and the scrape before it
+    # scrapes since the last minute, and the one before it, are asked for again
     again = until - timedelta(seconds=MAX_GAP_SECONDS)
     return replace(
         state,
@@ -86,9 +86,9 @@ def state_from(store: Store, now: datetime) -> State:
 
 
 def _scraped_last(minutes: pl.DataFrame, again: datetime) -> pl.DataFrame:
-    """When targets were scraped last, of those that nothing newer is asked of again.
+    """The last scrape of targets that are not asked for newer ones.
 
-    A scrape is known by its time alone: where a process began later than that, it restarted.
+    Only its time is known: a process that began later has restarted.
     """
     newest = minutes.unique(["instance", "engine"], keep="last", maintain_order=True)
     at = (pl.col("last_scrape_seconds") * 1e6).round().cast(pl.Int64).cast(TIME).alias("time")
@@ -135,12 +135,12 @@ def stored_targets(store: Store) -> Mapping[TargetKey, Target]:
 
 
 def stored_origins(store: Store) -> Mapping[TargetKey, str]:
-    """Target → name of the source that listed it last, where that is known."""
+    """Target → name of the source that listed it last, if known."""
     return {key: name for document in _documents(store) for key, name in _origins(document).items()}
 
 
 def newest(store: Store) -> datetime | None:
-    """Up to where scrapes were collected; None in an empty store."""
+    """The time up to which scrapes were collected; None in an empty store."""
     times = [
         _time(t) for document in _documents(store) for t in document["collected_until"].values()
     ]
@@ -148,13 +148,13 @@ def newest(store: Store) -> datetime | None:
 
 
 def evaluated_until(store: Store) -> datetime | None:
-    """Up to where every batch's minutes are evaluated; None before the first."""
+    """The time up to which every batch is evaluated; None before the first minute."""
     times = [_time(document["evaluated_until"]) for document in _documents(store)]
     return min((t for t in times if t is not None), default=None)
 
 
 def _documents(store: Store) -> list[dict[str, Any]]:
-    """What each batch's last tick left."""
+    """The state document of each batch's last tick."""
     return [dict(orjson.loads(one)) for one in store.remembered_by_batch(DOCUMENT).values()]
 
 

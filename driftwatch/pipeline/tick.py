@@ -1,7 +1,7 @@
 """One tick, from scrapes to pages: collect → signals → detect → diagnose → recommend → notify.
 
-It is evaluated over (target, minute) frames: however many minutes have become complete since the
-last call are evaluated together, and the result does not depend on how they were split over calls.
+A tick evaluates (target, minute) frames: all minutes that became complete since the last call at
+once. The result does not depend on how minutes are split over calls.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from driftwatch.signals.minutes import minutes
 from driftwatch.signals.one_process import fail_foreign_scrapes
 from driftwatch.store.store import Store
 
-# After a long stop only this much is caught up; older minutes stay without a verdict.
+# After a stop a tick catches up this far; older minutes stay without a verdict.
 CATCH_UP = timedelta(hours=6)
 _MINUTE = timedelta(minutes=1)
 _KEY = list(KEY_COLUMNS)
@@ -63,13 +63,13 @@ def evaluate(
 ) -> tuple[State, Outcome]:
     """The part of a tick that asks no source and writes nothing.
 
-    What a server served costs no other one its minutes: :mod:`driftwatch.pipeline.isolation`.
+    A bad page loses only its own server's minutes: :mod:`driftwatch.pipeline.isolation`.
 
     Args:
-        until: everything before it has been collected, but for late sources.
+        until: everything before it has been collected, except from late sources.
         store: with the minutes before this tick.
         since: minutes before it stay without a verdict; None = those before :data:`CATCH_UP`.
-        ask: what a simulation is asked by.
+        ask: runs a simulation.
     """
     named = sources or Sources(names=tuple(f"source {i}" for i in range(len(collected))))
     return isolated(
@@ -98,13 +98,13 @@ def _evaluated(
     collected = read_once(collected, sources.names, state.targets, origins, state.scrapes)
     scrapes = fail_foreign_scrapes(together([c.scrapes for c in collected]), state.scrapes)
     gpus = pl.concat([empty_gpus(), *(c.gpus for c in collected)])
-    there = _there(state, collected, sources, scrapes, plan)
+    there = _roster_now(state, collected, sources, scrapes, plan)
     known = state.targets
-    state, first, closed = _arrived(state, there, scrapes, gpus, span, plan, sources)
+    state, first, closed = _with_collected(state, there, scrapes, gpus, span, plan, sources)
     transitions = list(paged(closed, state, plan))
 
     last, past = _floor(until), PastMinutes(store=store)
-    # those that are new are targets from their first scrape on
+    # new targets begin with their first scrape
     new = [key for key in there.targets if key not in known]
     starts = returning(state.scrapes, new)
     away = {**there.away, **{key: there.targets[key] for key in starts}}
@@ -120,7 +120,7 @@ def _evaluated(
         until_next = min(following or last, last)
         state, piece, past = _piece(state, minute, until_next, plan, sources, there, past, ask)
         pieces.append(piece)
-        # to come back a target must be listed now, or have been
+        # a retired target may return
         away |= {key: before[key] for key in piece.retired}
         minute = state.evaluated_until
     if minute is not None and minute < last and pieces:
@@ -132,7 +132,7 @@ def _evaluated(
         at_hand = trimmed(state.detection, state.evaluated_until)
         state = replace(state, detection=at_hand)
     return state, replace(
-        _joined(pieces, transitions),
+        _merged(pieces, transitions),
         scrapes=scrapes,
         problems=tuple(p for c in collected for p in c.problems),
         retired={**there.departed, **{key: why for p in pieces for key, why in p.retired.items()}},
@@ -143,8 +143,8 @@ def _evaluated(
     )
 
 
-def _joined(pieces: Sequence[Outcome], before: Sequence[Transition]) -> Outcome:
-    """What the pieces say, after what happened before them."""
+def _merged(pieces: Sequence[Outcome], before: Sequence[Transition]) -> Outcome:
+    """The outcome of all pieces, after the transitions ``before`` them."""
     return Outcome(
         rows=pl.concat([p.rows for p in pieces]) if pieces else pl.DataFrame(),
         verdicts=pl.concat([p.verdicts for p in pieces]) if pieces else pl.DataFrame(),
@@ -154,14 +154,14 @@ def _joined(pieces: Sequence[Outcome], before: Sequence[Transition]) -> Outcome:
     )
 
 
-def _there(
+def _roster_now(
     state: State,
     collected: Sequence[Collected],
     sources: Sources,
     scrapes: pl.DataFrame,
     plan: Plan,
 ) -> Roster:
-    """Who is there now; scraped were those at hand and those of the minutes before."""
+    """The roster now; scraped targets are those with a scrape now or in earlier minutes."""
     seen = state.inputs_seen
     looked = seen.filter(pl.col("looked_until").is_not_null()) if seen.width > 2 else seen
     scraped = pl.concat(frame.select(_KEY) for frame in (state.scrapes, scrapes, looked))
@@ -172,7 +172,7 @@ def _there(
 
 
 def _stretches(pieces: Sequence[Outcome], there: Roster, minute: datetime) -> tuple[Stretch, ...]:
-    """Those of the pieces, the first of them with who went before it."""
+    """The stretches of the pieces; the first one has the targets that left before it."""
     several = [stretch for piece in pieces for stretch in piece.stretches]
     if not several and (there.departed or there.reborn):
         several = [Stretch(minute, minute, there.targets)]
@@ -181,7 +181,7 @@ def _stretches(pieces: Sequence[Outcome], there: Roster, minute: datetime) -> tu
     return tuple(several)
 
 
-def _arrived(
+def _with_collected(
     state: State,
     there: Roster,
     scrapes: pl.DataFrame,
@@ -190,7 +190,7 @@ def _arrived(
     plan: Plan,
     sources: Sources,
 ) -> tuple[State, datetime | None, tuple[Transition, ...]]:
-    """The state with what was brought, without targets that are gone or others by now."""
+    """The state with the new scrapes, without targets that left or changed identity."""
     since, until = span
     state = without(state, there.reborn)
     state = replace(state, scrapes=together([state.scrapes, scrapes]))
@@ -220,7 +220,7 @@ def _with_returned(
     origins: Mapping[TargetKey, str],
     plan: Plan,
 ) -> tuple[State, datetime | None]:
-    """The state with new and retired targets that are scraped, each from its first scrape on."""
+    """The state with scraped new and retired targets, each from its first scrape on."""
     asleep = [key for key in away if key not in state.targets]
     starts = {key: _floor(at) for key, at in returning(state.scrapes, asleep).items()}
     due = max(first, min(starts.values(), default=first)) if not state.targets else first
@@ -324,7 +324,7 @@ def _detected(
 
 
 def with_baselines(state: State, plan: Plan, minute_end: datetime) -> State:
-    """The state with baselines and releases as they are in the minute that ends then."""
+    """The state with the baselines and releases of the minute that ends at ``minute_end``."""
     now = state.in_force
     if not now.still(state.baselines, state.targets, plan):
         now = in_force(state.baselines, state.targets, plan, state.gpus)

@@ -1,4 +1,4 @@
-"""Why evidence is unknown, or only a bound: the one reason that holds for each column. Pure."""
+"""Why evidence is unknown, or only a bound: one reason for each column. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from driftwatch.signals.gpus import reasons_of
 
 
 def reasons(row: Mapping[str, Any]) -> dict[str, str]:
-    """Why a column is unknown, or why a known one is only a bound: the one reason that holds."""
+    """Column → why it is unknown, or only a bound: the one reason that applies."""
     unknown = {
         name: _by_itself(column) for name, column in BY_NAME.items() if row.get(name) is None
     }
@@ -51,7 +51,7 @@ def reasons(row: Mapping[str, Any]) -> dict[str, str]:
     return reason_of
 
 
-# state → the columns that it cannot do without, the one to be named first
+# state → the columns that it needs, in the order in which they are named
 _MADE_OF: Mapping[str, tuple[str, ...]] = {
     "lengths_moved": ("prompt_tokens_mean_ratio", "generation_tokens_mean_ratio"),
     "slower": ("slower_at_equal_load",),
@@ -62,24 +62,24 @@ _MADE_OF: Mapping[str, tuple[str, ...]] = {
 
 
 _PROVISIONAL = "provisional"
-# where nobody is there to accept a baseline: a replay, explain and recommend on a recording
+# where nobody can pin a baseline: replay, explain and recommend on a recording
 OWN_PROPOSAL = "driftwatch's own proposal stands for a baseline, and it tells the speed alone"
 _PROPOSED = Reason("no_pin", OWN_PROPOSAL)
 
 
 def _by_itself(column: Column) -> Reason:
-    """Why a column is unknown where nothing else says it."""
+    """The default reason of an unknown column."""
     code = "no_pin" if column.pin_only else "no_input"
     return Reason(code, column.disabled_by or "not on the page")
 
 
 def on_own_proposal(row: Mapping[str, Any]) -> bool:
-    """Whether the speed is judged by a load model that nobody accepted."""
+    """Whether the speed is judged by a load model that nobody pinned."""
     return _PROVISIONAL in (row.get("speed_reference") or "")
 
 
 def _not_compared(row: Mapping[str, Any]) -> dict[str, str]:
-    """Ratio column → why there is none: no reference, none for this signal, or too few requests."""
+    """Ratio column → why it is NULL: no reference, none for this signal, or too few requests."""
     kind = row.get("reference_kind")
     ratios = {
         "requests_per_second_ratio": "requests_per_second",
@@ -110,7 +110,7 @@ def _not_compared(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _no_swings(row: Mapping[str, Any], name: str) -> str:
-    """Why nobody knows how far the mean length goes by itself."""
+    """Why the swings of a mean length are unknown."""
     kind = row.get("reference_kind")
     if kind is None:
         return "no baseline"
@@ -122,7 +122,7 @@ def _no_swings(row: Mapping[str, Any], name: str) -> str:
 
 
 def _which_limit(row: Mapping[str, Any]) -> str:
-    """Why it cannot be told which limit makes requests wait."""
+    """Why the limit that makes requests wait is unknown."""
     if row.get("kv_cache_usage_ratio") is None:
         return "requests wait, but vllm:kv_cache_usage_perc is missing: the KV cache may be full"
     unknown = [name for name in COLUMN_KNOBS if row.get(name) is None]
@@ -135,7 +135,7 @@ def _which_limit(row: Mapping[str, Any]) -> str:
 
 
 def _why_slo_unknown(row: Mapping[str, Any]) -> str:
-    """Why it is not known whether a target was missed."""
+    """Why ``slo_missed`` is unknown."""
     targets = [name for name in ("ttft", "tpot") if row.get(f"slo_{name}_seconds") is not None]
     if not targets:
         return "no slo in the configuration"
