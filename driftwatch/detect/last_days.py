@@ -68,11 +68,14 @@ def with_last_days(
 
     ``declared``: rows of ``tuned_for``; ``before``: days before this one count.
     """
-    rows = []
-    for one in references:
+    newest: dict[TargetKey, LastDays] = {}  # a pool's old name may have documents too
+    for one in sorted(references, key=lambda one: one.learnt_at):
         if isinstance(one.document, LastDays) and one.key is not None:
-            days = [day for day in one.document.days if day[0] < before]
-            rows.append((*one.key, *(_median([day[k] for day in days]) for k in range(1, 5))))
+            newest[one.key] = one.document
+    rows = []
+    for key, document in newest.items():
+        days = [day for day in document.days if day[0] < before]
+        rows.append((*key, *(_median([day[k] for day in days]) for k in range(1, 5))))
     names = [*KEY, *(f"reference_{name}" for name in MEASURES)]
     schema = {name: REFERENCE_SCHEMA[name] for name in names}
     own = pl.DataFrame(rows, schema=schema, orient="row")

@@ -63,7 +63,7 @@ class OverrideInFile(RulePart):
     @model_validator(mode="after")
     def _check(self) -> Self:
         disabled_needs_reason(self.enabled, self.reason)
-        if not self.changes:
+        if not self.changes.keys() - {"reason"}:
             message = "the override changes nothing"
             raise fault("value", message, "when, for, severity, enabled …", inner=("alert",))
         return self

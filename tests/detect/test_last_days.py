@@ -62,6 +62,14 @@ def test_no_more_than_seven_days_and_none_of_the_future_count() -> None:
     assert row["reference_prefix_cache_hit_ratio"] == pytest.approx(0.35)
 
 
+def test_of_a_pool_with_two_names_the_newest_counts() -> None:
+    references = learnt({1: 0.6})
+    day = day_of(START + 2 * DAY, hits=0.3).with_columns(pool=pl.lit("renamed"))
+    references = references.with_more(learn_day(day, references, START + 2 * DAY))
+    found = with_last_days(no_reference(), no_reference(), references, (START + 2 * DAY).date())
+    assert found["reference_prefix_cache_hit_ratio"].to_list() == pytest.approx([0.3])
+
+
 def test_half_a_day_is_none() -> None:
     assert before_of(learnt({1: 0.6}, hours=11), START + DAY) == {}
 

@@ -224,7 +224,7 @@ def test_a_resolved_incident_cannot_be_taken_but_marked(desk: Desk) -> None:
     desk.click("not_useful")
     until(lambda: len(desk.answers) == 2)
     assert desk.answers[1] == (
-        "marked not useful; driftwatch mark 3f9c1a7be204 --undo takes it back"
+        "marked not useful; driftwatch mark 3f9c1a7be204 marks it anew"
     )
     assert desk.store.marks([CAP.incident.id])[CAP.incident.id].by == "Ana"
     (kept,) = desk.store.actions(CAP.incident.id)
