@@ -17,7 +17,7 @@ from driftwatch.store.tables import actions, deliveries
 
 def all_deliveries(store: Store) -> list[Delivery]:
     """Every delivery, in the order of planning."""
-    with store.one_transaction() as connection:
+    with store._reading() as connection:
         rows = connection.execute(DELIVERIES.order_by(deliveries.c.id)).mappings().all()
     return [
         Delivery(

@@ -86,7 +86,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
         },
         "traffic": {"requests_per_second": 20, "wander_ratio": 0.2},
         "faults": [
-            {"kind": "slowdown", "at": "150m", "until": "185m", "factor": 1.4286},
+            {"kind": "slowdown", "at": "150m", "until": "180m", "factor": 1.4286},
             {"kind": "wedge", "at": "215m", "replicas": [1]},
         ],
         "truth": {"baseline": {"at": "10m", "until": "145m"}},

@@ -29,9 +29,9 @@ BUSY = FakeGpu(0, "GPU-a", workload=workload("prod", "vllm-0"))
 IDLE = FakeGpu(1, "GPU-b")
 EMPTY = FakeGpu(2, "GPU-c", workload=workload("", "", ""))  # as old exporters write it
 ROWS = [
-    ("GPU-a", "prod", "vllm-0", "vllm"),
-    ("GPU-b", None, None, None),
-    ("GPU-c", None, None, None),
+    ("GPU-a", "prod", "vllm-0"),
+    ("GPU-b", None, None),
+    ("GPU-c", None, None),
 ]
 
 
