@@ -83,6 +83,10 @@ MECHANISMS: Mapping[str, Sequence[tuple[Any, str, Any]]] = {
     "distances in every direction: by each kind of work alone": (
         (like_work.Windows, "axes", property(_own_axes)),
     ),
+    "windows of six minutes: of eight": (
+        (like_work, "WINDOW", 8), (verdicts, "WINDOW", 8),
+        (like_work, "KNOWN", 5), (verdicts, "KNOWN", 5),
+    ),
     "a high quantile: the median": ((like_work, "LEVEL_QUANTILE", 0.5),),
     "a higher floor for a baseline of less than a day": (
         (like_work, "YOUNG_MINUTES", 0),
