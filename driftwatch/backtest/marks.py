@@ -73,7 +73,7 @@ def score_of_marks(
 def useful_lost(
     dropped: Sequence[PastPage], marks: Sequence[Marked], rules: Sequence[Rule], until: datetime
 ) -> Iterator[PastPage]:
-    """Of pages that are dropped those that on-call marked useful."""
+    """Dropped pages that on-call marked useful."""
     useful = [one.page for one in marks if one.is_useful]
     for pair in compare(useful, dropped, rules, until).pairs:
         yield pair.now

@@ -138,7 +138,7 @@ class _RuleSet:
         before = self._incidents
         after, happened = _advanced(self.plan, before, stretch, rows, verdicts, self._targets)
         if happened:
-            known = self._history.reference(stretch.targets)
+            known = self._history.reference(stretch.targets, stretch.last.date())
             evaluation = Evaluation(
                 State(targets=stretch.targets, incidents=before),
                 replace(self.plan, simulations=0),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 
 import polars as pl
@@ -12,7 +12,7 @@ import polars as pl
 from driftwatch.baselines.documents import baselines_from_store
 from driftwatch.baselines.in_force import in_force
 from driftwatch.collect.schema import KEY
-from driftwatch.detect.reference import combined
+from driftwatch.detect.last_days import with_last_days
 from driftwatch.errors import NoVerdict
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.plan import Plan
@@ -59,6 +59,7 @@ class StoredHistory:
             raise _nothing(span, reach)
         self._labels = stored_targets(store)
         self._baselines = baselines_from_store(store)
+        self._references = store.references()
 
     def _has_minutes(self, day: Span) -> bool:
         parts = self.store.past_in_parts(*day, KEY, _MOST_ROWS)
@@ -81,15 +82,19 @@ class StoredHistory:
 
     def _evidence(self, minutes: pl.DataFrame, recent: pl.DataFrame) -> pl.DataFrame:
         targets = self.plan.assign(self.targets(minutes))
-        known, windows = self.reference(targets), minute_windows(minutes)
+        windows, last = minute_windows(minutes), minutes["end"].max()
+        assert isinstance(last, datetime)  # noqa: S101 - there is a minute
+        known = self.reference(targets, last.date())
         evidence = stored_evidence(minutes, windows, targets, self.plan, known, recent)
         evidence = evidence.with_columns(minutes["pool"], minutes["ever_seen"])
         return evidence.select(pl.exclude(pl.List(pl.Float64)))
 
-    def reference(self, targets: Mapping[TargetKey, Target]) -> pl.DataFrame:
-        """What is "before" of targets now."""
+    def reference(self, targets: Mapping[TargetKey, Target], day: date) -> pl.DataFrame:
+        """What is "before" of targets on a day: their baselines now, else their days before it."""
         measured = in_force(self._baselines, targets, self.plan).reference
-        return combined(measured, self.plan.declared_reference(targets.values()))
+        declared = self.plan.declared_reference(targets.values())
+        days = [one for one in self._references if one.key in targets]
+        return with_last_days(measured, declared, days, day)
 
     def targets(self, rows: pl.DataFrame) -> dict[TargetKey, Target]:
         """The targets of rows, with the labels that they were known by last."""

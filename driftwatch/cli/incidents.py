@@ -100,10 +100,7 @@ def command(
     ]
     print_table(HEADER, rows, below=[notes.get(i.id, "") for i in incidents])
     if lost := [i.id[:8] for i in incidents if reaches_nobody(i, notified)]:
-        of_these = f"{len(lost)} of these" if len(lost) > 1 else "one of these"
-        more_ids = ", …" if len(lost) > 5 else ""
-        text = f"no receiver got {of_these}: {', '.join(lost[:5])}{more_ids}"
-        click.echo(f"{text} (see driftwatch doctor)", err=True)
+        click.echo(_unheard(lost), err=True)
     if not incidents:
         if state is not None or start is not None:
             words = "no incident that fits"
@@ -112,6 +109,13 @@ def command(
         click.echo(words, err=True)
     elif more:
         click.echo(f"the first {limit}; --limit for more", err=True)
+
+
+def _unheard(ids: Sequence[str]) -> str:
+    """That no receiver got these incidents."""
+    of_these = f"{len(ids)} of these" if len(ids) > 1 else "one of these"
+    more = ", …" if len(ids) > 5 else ""
+    return f"no receiver got {of_these}: {', '.join(ids[:5])}{more} (see driftwatch doctor)"
 
 
 def state_word(incident: Incident) -> str:

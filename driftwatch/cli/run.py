@@ -97,14 +97,9 @@ def _serve(
     from driftwatch.service.heartbeat import targets_of
     from driftwatch.service.own_metrics import OwnMetrics
     from driftwatch.service.reload import Reload
-    from driftwatch.settings import RecordingSource
     from driftwatch.store.store import Store
 
-    if any(isinstance(source, RecordingSource) for source in settings.sources):
-        raise UsageError(
-            "a recording is history, there is nothing to wait for in it",
-            help_text=f"driftwatch replay RECORDING -c {config}",
-        )
+    _refuse_recordings(config, settings)
     plan, receivers = plan_of_settings(settings), receivers_of(settings)
     targets_of(settings.heartbeat)  # its URL can be read
     log = configure_logs()
@@ -148,6 +143,16 @@ def _serve(
             endpoint.close()
     log.info("stopped")
     return 0
+
+
+def _refuse_recordings(config: Path, settings: Settings) -> None:
+    from driftwatch.settings import RecordingSource
+
+    if any(isinstance(source, RecordingSource) for source in settings.sources):
+        raise UsageError(
+            "a recording is history, there is nothing to wait for in it",
+            help_text=f"driftwatch replay RECORDING -c {config}",
+        )
 
 
 def _require_procrastinate(settings: Settings) -> None:

@@ -93,7 +93,7 @@ class Routes:
         return tuple(one.receiver for one in self.subscriptions if severity in one.severities)
 
     def _existing(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Those that exist, each once: a rule may name receivers of another configuration."""
+        """The configured ones among them, each once: a rule may name others."""
         every = self.names
         return tuple(dict.fromkeys(name for name in names if name in every))
 

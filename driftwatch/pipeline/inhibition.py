@@ -185,6 +185,6 @@ class Inhibition:
 
 
 def _speaks(incident: Incident) -> bool:
-    """Whether it fires, or only waits for more targets of its pool."""
+    """Whether an incident fires, or waits only until more targets of its pool do."""
     waits = incident.extent is not None and incident.inhibited_by is None
     return incident.state == "firing" or waits

@@ -296,7 +296,7 @@ class TickNotes:
         self._log: Any = structlog.get_logger()
 
     def sources(self, sources: Iterable[Source], gathered: Gathered) -> None:
-        """Metrics of what was asked."""
+        """Set the metrics of sources: how long each took to answer, and how far it was read."""
         metrics = self._metrics
         for name, seconds in gathered.seconds.items():
             metrics.source_seconds.labels(name).set(seconds)

@@ -179,7 +179,7 @@ def _rows(
 
 
 def _incidents_until(incidents: Iterable[Incident], until: datetime) -> list[Incident]:
-    """Those that had begun, acknowledged as they were by then."""
+    """Incidents that had begun by a time, with the acknowledgements of that time."""
     return [
         one
         if one.acknowledged_at is None or one.acknowledged_at < until

@@ -107,16 +107,8 @@ class Collecting:
         began, number = time.monotonic(), 0 if own is None else own.number
         with self._lock:
             for source in self._sources:
-                question = source.name, number
                 since = collected_until.get(source.name, now - FIRST_LOOK)
-                edge = now - timedelta(seconds=source.settle_seconds)
-                self._first_asked.setdefault(question, now)
-                is_free = question not in self._asked and not self._ended.done()
-                if is_free and edge > since and _completes(source, since, edge):
-                    narrow = own if getattr(source, "narrows", False) else None
-                    asked = (source, since, edge, narrow, (stored or {}).get(source.name, {}))
-                    answer = self._threads[source.name].submit(_answer, *asked)
-                    self._asked[question] = answer, began
+                self._ask(source, since, now, began, own, (stored or {}).get(source.name, {}))
             hang = {
                 name
                 for (name, _), (answer, at) in self._asked.items()
@@ -155,6 +147,25 @@ class Collecting:
             seconds={name: one.seconds for name, one in answers.items() if one.seconds is not None},
             failed=tuple(name for name, one in answers.items() if one.failed),
         )
+
+    def _ask(
+        self,
+        source: Source,
+        since: datetime,
+        now: datetime,
+        began: float,
+        own: Own | None,
+        stored: Mapping[TargetKey, Target],
+    ) -> None:
+        """Ask a source that is free and has something to tell; the lock is held."""
+        question = source.name, 0 if own is None else own.number
+        edge = now - timedelta(seconds=source.settle_seconds)
+        self._first_asked.setdefault(question, now)
+        is_free = question not in self._asked and not self._ended.done()
+        if is_free and edge > since and _completes(source, since, edge):
+            narrow = own if getattr(source, "narrows", False) else None
+            answer = self._threads[source.name].submit(_answer, source, since, edge, narrow, stored)
+            self._asked[question] = answer, began
 
     def free(self, name: str) -> bool:
         """Nothing is under way at this source: another question may be put to it."""

@@ -19,7 +19,7 @@ from driftwatch.store.progress import batch_of
 from driftwatch.store.tables import batches, pins
 from driftwatch.store.tables import references as table
 
-# name in the memory of what was proposed last, so that it can be accepted by its id: JSON
+# key of the last proposals in the memory, JSON: a proposal is accepted by its id
 PROPOSALS = "baseline.proposals"
 
 

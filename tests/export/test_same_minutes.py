@@ -86,6 +86,8 @@ SCENARIOS: dict[str, dict[str, Any]] = {
         },
         "traffic": {"requests_per_second": 20, "wander_ratio": 0.2},
         "faults": [
+            # until 185 min the end is false, unknown, false: Prometheus counts anew, driftwatch
+            # pauses (docs/sre/rules.md), and the alert ends a minute after the incident
             {"kind": "slowdown", "at": "150m", "until": "180m", "factor": 1.4286},
             {"kind": "wedge", "at": "215m", "replicas": [1]},
         ],
