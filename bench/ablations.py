@@ -160,7 +160,7 @@ def _draws(seed: int, pools: int) -> Iterator[Draw]:
 
 def _made(draw: Draw, folder: Path) -> Path:
     """The case of a draw and its minutes (MINUTE_SCHEMA), kept as one file."""
-    into = folder / f"{draw.name}-{draw.seed}.pickle"
+    into = folder / f"{draw.name}-{draw.seed}-{draw.digest}.pickle"
     if into.exists():
         return into
     folder.mkdir(parents=True, exist_ok=True)

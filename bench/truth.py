@@ -78,8 +78,12 @@ def _everything(given: argparse.Namespace, folder: Path) -> list[Ran]:
 
 
 def _ran(draw: Draw, folder: Path, given: argparse.Namespace) -> Ran:
-    """What came of a draw; as it was kept, where it was."""
-    kept = None if given.keep is None else given.keep / f"{draw_name(draw)}.pickle"
+    """What came of a draw; as it was kept of this draw and commit, where it was."""
+    kept = (
+        None
+        if given.keep is None
+        else given.keep / f"{draw_name(draw)}-{draw.digest}-{_commit()}.pickle"
+    )
     if kept is not None and kept.exists():
         ran: Ran = pickle.loads(kept.read_bytes())
         return ran

@@ -7,6 +7,7 @@ episodes lie comes from the seed.
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -30,6 +31,12 @@ class Draw:
     seed: int
     scenario: Scenario | str
     group: str
+
+    @property
+    def digest(self) -> str:
+        """Of what is drawn: one seed draws another scenario when the generator changes."""
+        text = json.dumps(self.scenario, sort_keys=True, default=str)
+        return f"{zlib.crc32(text.encode()):08x}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,3 +105,10 @@ def test_what_does_not_exist_is_refused(
         truth.main(words)
     assert ended.value.code == 2
     assert said in capsys.readouterr().err
+
+
+def test_what_was_kept_of_another_scenario_of_the_same_seed_is_not_taken() -> None:
+    first, *_ = draws(SIZES["quick"], 101, {}, WORKING)
+    same, *_ = draws(SIZES["quick"], 101, {}, WORKING)
+    other = replace(first, scenario={**dict(first.scenario), "title": "another"})  # type: ignore[arg-type]
+    assert first.digest == same.digest != other.digest
