@@ -13,7 +13,7 @@ from driftwatch.errors import Problem
 from driftwatch.installation import shipped
 from driftwatch.rulebook.book import Reading, Rulebook, read_rulebook, resolved
 from driftwatch.rulebook.lint_conditions import condition_problems
-from driftwatch.rulebook.lint_keys import key_problems, shadowed
+from driftwatch.rulebook.lint_keys import key_problems, shadowed, without_effect
 from driftwatch.rulebook.lint_places import variants_of
 from driftwatch.rulebook.lint_trees import tree_problems
 from driftwatch.settings import Settings
@@ -82,5 +82,6 @@ def lint(reading: Reading, configured: Settings | None) -> Iterator[Problem]:
         problems = chain(condition_problems(one), key_problems(one, has_runbook=has_runbook))
         yield from problems if one.is_rule else map(without_secrets, problems)
     yield from map(without_secrets, shadowed(reading.overrides))
+    yield from map(without_secrets, without_effect(reading.overrides, reading.book.rules))
     for tree in reading.trees:
         yield from tree_problems(tree)

@@ -20,6 +20,7 @@ LINTS: Mapping[str, Literal["error", "warning"]] = {
     "for-long": "warning",
     # overrides
     "shadowed": "warning",
+    "no-effect": "warning",
     # what on-call reads
     "no-summary": "warning",
     "annotation": "warning",

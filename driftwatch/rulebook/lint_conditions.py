@@ -3,39 +3,23 @@
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Iterator
+from typing import Literal
 
 from sqlglot import exp
 
 from driftwatch.errors import Problem
 from driftwatch.evidence import BY_NAME, Column
 from driftwatch.rulebook.lint_places import Clause, Variant, problem
+from driftwatch.rulebook.truths import possible
 from driftwatch.yaml_models import near
 
 _COMPARISON = exp.EQ | exp.NEQ | exp.LT | exp.LTE | exp.GT | exp.GTE | exp.Between | exp.In
-_SWAPPED: dict[type[exp.Expr], type[exp.Expr]] = {
-    exp.GT: exp.LT, exp.GTE: exp.LTE, exp.LT: exp.GT, exp.LTE: exp.GTE,
-}  # fmt: skip
-_HOLDS: dict[type[exp.Expr], Callable[[float, float], bool]] = {
-    exp.GT: operator.gt, exp.GTE: operator.ge, exp.LT: operator.lt, exp.LTE: operator.le,
-}  # fmt: skip
-_NEGATED: dict[type[exp.Expr], type[exp.Expr]] = {
-    exp.GT: exp.LTE, exp.GTE: exp.LT, exp.LT: exp.GTE, exp.LTE: exp.GT, exp.NEQ: exp.EQ,
-}  # fmt: skip
-# the numbers that meet a comparison, both ends included
-_RANGES: dict[type[exp.Expr] | None, Callable[[float], tuple[float, float]]] = {
-    exp.GT: lambda n: (math.nextafter(n, math.inf), math.inf),
-    exp.GTE: lambda n: (n, math.inf),
-    exp.LT: lambda n: (-math.inf, math.nextafter(n, -math.inf)),
-    exp.LTE: lambda n: (-math.inf, n),
-    exp.EQ: lambda n: (n, n),
-}
 
 
 def clause_problems(clause: Clause) -> Iterator[Problem]:
     """What is wrong with a condition by itself: ranges and units."""
-    of_ranges = list(_range_problems(clause))
+    of_ranges = list(_range_problems(clause)) or list(_whole_problems(clause))
     yield from of_ranges
     if not of_ranges:
         yield from _unit_problems(clause)
@@ -47,59 +31,30 @@ def _range_problems(clause: Clause) -> Iterator[Problem]:
         if isinstance(part, exp.In):
             for item in part.expressions:
                 equal = exp.EQ(this=part.this.copy(), expression=item.copy())
-                if _truths(equal) == {False}:
+                if not possible((equal, True)):
                     message = f"{equal.sql()} never holds: {_range(equal)}"
                     place = clause.part(part)
                     yield problem(clause.file, place, "never-holds", message, _instead(equal))
-        elif len(truths := _truths(part)) == 1:
-            word = "always" if True in truths else "never"
+        elif (word := _for_good(part)) is not None:
             message = f"{clause.written(part)} {word} holds: {_range(part)}"
             yield problem(clause.file, clause.part(part), f"{word}-holds", message, _instead(part))
 
 
-def _truths(node: exp.Expr) -> set[bool]:
-    """Which truths a comparison of a column with constants may have; other nodes: either."""
-    either = {True, False}
-    if isinstance(node, exp.Between):
-        low, high = (_number(node.args[key]) for key in ("low", "high"))
-        if low is None or high is None:
-            return either
-        above, below = (_compared(exp.GTE, node.this, low), _compared(exp.LTE, node.this, high))
-        if low > high or {False} in (above, below):
-            return {False}
-        return above | below
-    subject, other, kind = node.this, node.expression, type(node)
-    if not isinstance(subject, exp.Column):
-        subject, other, kind = other, subject, _SWAPPED.get(kind, kind)
-    if isinstance(other, exp.Literal) and other.is_string and isinstance(subject, exp.Column):
-        words = BY_NAME[subject.name].words
-        if not words or other.this in words:
-            return either
-        return {kind is exp.NEQ}
-    number = _number(other)
-    return either if number is None else _compared(kind, subject, number)
+def _whole_problems(clause: Clause) -> Iterator[Problem]:
+    """Comparisons that together are true or false for good."""
+    if clause.condition.columns and (word := _for_good(clause.condition.predicate)) is not None:
+        text = " ".join(clause.condition.text.split())
+        why = "its comparisons exclude each other" if word == "never" else "one of its sides does"
+        message = f"{clause.key}: {text} {word} holds: {why}"
+        help_text = "AND wants both sides, OR one of them"
+        yield problem(clause.file, clause.whole, f"{word}-holds", message, help_text)
 
 
-def _compared(kind: type[exp.Expr], subject: exp.Expr, number: float) -> set[bool]:
-    """Which truths a comparison of a column with a number may have."""
-    if not isinstance(subject, exp.Column) or BY_NAME[subject.name].dtype != "float":
-        return {True, False}
-    column = BY_NAME[subject.name]
-    low = -math.inf if column.low is None else column.low
-    high = math.inf if column.high is None else column.high
-    if kind in (exp.EQ, exp.NEQ):
-        return {True, False} if low <= number <= high else {kind is exp.NEQ}
-    holds = _HOLDS[kind]
-    return {holds(low, number), holds(high, number)}
-
-
-def _number(node: exp.Expr) -> float | None:
-    """A constant, also a negative one."""
-    if isinstance(node, exp.Neg):
-        number = _number(node.this)
-        return None if number is None else -number
-    is_number = isinstance(node, exp.Literal) and not node.is_string
-    return float(node.this) if is_number else None
+def _for_good(node: exp.Expr) -> Literal["always", "never"] | None:
+    """How often a condition holds, of the rows in which it is known."""
+    if not possible((node, True)):
+        return "never"
+    return None if possible((node, False)) else "always"
 
 
 def comparisons(node: exp.Expr) -> Iterator[exp.Expr]:
@@ -199,58 +154,21 @@ def condition_problems(one: Variant) -> Iterator[Problem]:
 
 
 def _until(one: Variant) -> Iterator[Problem]:
-    """An end that is reached while the condition still holds, and may never come after it."""
-    until = one.rule.until
-    if until is None or not {"when", "until"} & one.entries.entries.keys():
+    """An end that comes while the condition still holds, or never."""
+    rule, written = one.rule, one.entries.entries.keys()
+    if rule.until is None or not {"when", "until", "given"} & written:
         return
-    if follows(until.predicate, True, list(facts(one.rule.when.predicate, True))):
-        key = "until" if "until" in one.entries.entries else "when"
-        message = f"until: {until.text} holds whenever when: {one.rule.when.text} does"
-        help_text = "say when the incident ends: waiting_requests < 10 after waiting_requests > 20"
+    given = () if rule.precondition is None else ((rule.precondition.predicate, True),)
+    until, when = rule.until.predicate, rule.when.predicate
+    key = next(key for key in ("until", "when", "given") if key in written)
+    help_text = "say when the incident ends: waiting_requests < 10 after waiting_requests > 20"
+    if not possible((until, True), *given):
+        if given and possible((until, True)):
+            message = f"until: {rule.until.text} never holds where given: does: no incident ends"
+            yield problem(one.file, one.place(key), "until-contradicts", message, help_text)
+    elif possible((when, True), *given) and not possible((when, True), *given, (until, False)):
+        message = f"until: {rule.until.text} holds whenever when: {rule.when.text} does"
         yield problem(one.file, one.place(key), "until-contradicts", message, help_text)
-
-
-# a number's lowest and highest value, or a truth or a text that it is
-Fact = tuple[str, float, float]
-
-
-def facts(node: exp.Expr, truth: bool) -> Iterator[Fact]:
-    """What is known where a condition has a truth."""
-    match node:
-        case exp.Paren():
-            yield from facts(node.this, truth)
-        case exp.Not():
-            yield from facts(node.this, not truth)
-        case exp.And() | exp.Or():
-            if isinstance(node, exp.And) is truth:
-                yield from facts(node.this, truth)
-                yield from facts(node.expression, truth)
-        case _:
-            yield _fact(node, truth)
-
-
-def _fact(node: exp.Expr, truth: bool) -> Fact:
-    """A comparison with a number as a range of its column; else whether it holds, as 0 or 1."""
-    number = _number(node.args.get("expression") or exp.Null())
-    kind = type(node) if truth else _NEGATED.get(type(node))
-    if number is not None and kind in _RANGES:
-        low, high = _RANGES[kind](number)
-        return node.this.sql(), low, high
-    return node.sql(), float(truth), float(truth)
-
-
-def follows(node: exp.Expr, truth: bool, known: Collection[Fact]) -> bool:
-    """Whether a condition has the truth wherever these hold."""
-    match node:
-        case exp.Paren():
-            return follows(node.this, truth, known)
-        case exp.Not():
-            return follows(node.this, not truth, known)
-        case exp.And() | exp.Or():
-            both = (follows(one, truth, known) for one in (node.this, node.expression))
-            return all(both) if isinstance(node, exp.And) is truth else any(both)
-    name, low, high = _fact(node, truth)
-    return any(n == name and low <= here and there <= high for n, here, there in known)
 
 
 def _demand(one: Variant) -> Iterator[Problem]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from driftwatch.errors import Problem
 from driftwatch.rulebook.lint_places import Variant, problem
 from driftwatch.rulebook.overrides import ReadOverride
-from driftwatch.rulebook.rules import pool_pattern
+from driftwatch.rulebook.rules import Rule, pool_pattern
 from driftwatch.yaml_models import near, place_of
 from driftwatch.yaml_positions import Entries, Place
 
@@ -109,6 +110,22 @@ def _runbook(one: Variant, has_runbook: bool) -> Iterator[Problem]:
         place = one.place("annotations", "runbook_url")
         message = f"'{url}' is no http or https address, so no page links it"
         yield problem(one.file, place, "runbook-url", message, "runbook_url: https://…")
+
+
+def without_effect(overrides: Sequence[ReadOverride], rules: Sequence[Rule]) -> Iterator[Problem]:
+    """Overrides of rules that are off, or that say what the rules say already."""
+    before = {rule.id: replace(rule, overrides=()) for rule in rules}
+    for one in overrides:
+        pairs = [(before[rule.id], rule) for rule in one.rules]
+        if not pairs or any((a.enabled or b.enabled) and a != b for a, b in pairs):
+            continue
+        is_off = not any(rule.enabled for rule in one.rules)
+        why = "the rule is off" if is_off else "the rule says the same"
+        help_text = "add enabled: true, or leave the override out"
+        message = f"this override of {one.override.alert} changes nothing: {why}"
+        if not is_off:
+            help_text = "leave it out"
+        yield problem(one.file, place_of(one.entries, ("alert",)), "no-effect", message, help_text)
 
 
 def shadowed(overrides: Sequence[ReadOverride]) -> Iterator[Problem]:

@@ -6,17 +6,19 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Literal
 
-from driftwatch.condition import parse_condition
+from driftwatch.condition import Condition, parse_condition
 from driftwatch.diagnose.tree import Tree
 from driftwatch.errors import ConditionError, Problem
 from driftwatch.knobs import KNOBS
 from driftwatch.rulebook.book import ReadTree
-from driftwatch.rulebook.lint_conditions import Fact, clause_problems, facts, follows
+from driftwatch.rulebook.lint_conditions import clause_problems
 from driftwatch.rulebook.lint_places import Clause, problem
+from driftwatch.rulebook.truths import possible
 from driftwatch.yaml_models import near, node_at, place_of
 from driftwatch.yaml_positions import Entries, Scalar
 
 Way = Literal["yes", "no"]
+Answer = tuple[Condition, bool]
 
 
 def tree_problems(one: ReadTree) -> Iterator[Problem]:
@@ -62,19 +64,24 @@ def _dead_ends(one: ReadTree, tree: Tree) -> Iterator[Problem]:
 
 
 def possible_edges(tree: Tree) -> frozenset[tuple[str, Way]]:
-    """Node and answer of every edge that the same questions above do not rule out."""
-    answers: dict[str, set[Fact]] = {tree.start: set()}  # node → what every way to it established
+    """Node and answer of every edge that questions above, of the same columns, do not rule out."""
+    answers: dict[str, set[Answer]] = {tree.start: set()}  # node → what every way to it established
     edges: set[tuple[str, Way]] = set()
     for name in _downwards(tree):
         if (known := answers.get(name)) is None:
             continue
         node = tree.nodes[name]
+        related = [
+            (condition.predicate, truth)
+            for condition, truth in known
+            if condition.columns & node.when.columns
+        ]
         ways: tuple[tuple[bool, Way], ...] = ((True, "yes"), (False, "no"))
         for truth, way in ways:
-            if follows(node.when.predicate, not truth, known):
+            if not possible(*related, (node.when.predicate, truth)):
                 continue
             edges.add((name, way))
-            told = known | set(facts(node.when.predicate, truth))
+            told = known | {(node.when, truth)}
             following = getattr(node, way)
             answers[following] = answers.get(following, told) & told
     return frozenset(edges)

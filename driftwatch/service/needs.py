@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from driftwatch.errors import ConfigError, Problem
@@ -14,7 +15,7 @@ from driftwatch.settings.secret_files import NO_SECRET, Location, named_files
 from driftwatch.settings.values import read_of, read_url_of
 from driftwatch.vllm_arguments.check import check_text, check_words
 from driftwatch.yaml_models import node_at, place_of
-from driftwatch.yaml_positions import Entries, Items, Scalar, read_yaml
+from driftwatch.yaml_positions import Entries, Items, Scalar, YamlFile, read_yaml
 
 
 def unmet(settings: Settings, path: Path) -> list[Problem]:
@@ -27,7 +28,7 @@ def unmet(settings: Settings, path: Path) -> list[Problem]:
         errors at their place in the file, and warnings: without a source or a receiver it says
         too little to be of use, but nothing is wrong.
     """
-    file = read_yaml(path)
+    file = _file(settings, path)
     root = file.root
     for location, named in named_files(settings):
         # the web is another process, on a machine that may have other files
@@ -53,6 +54,11 @@ def unmet(settings: Settings, path: Path) -> list[Problem]:
             _warning(path, "no-receivers", "no receivers: nobody gets a page", help_text)
         )
     return problems
+
+
+def _file(settings: Settings, path: Path) -> YamlFile:
+    """Where problems are noted: reading it told its own ones already."""
+    return replace(settings.file or read_yaml(path), problems=[])
 
 
 # Seconds; who waits so long for a first token, or for each further one, has no target.
@@ -96,7 +102,7 @@ def _warning(path: Path, code: str, message: str, help_text: str) -> Problem:
 
 def configured_argument_problems(settings: Settings, path: Path) -> tuple[Problem, ...]:
     """Every problem of ``pools[].serving.arguments``; ``settings``: as loaded from ``path``."""
-    file = read_yaml(path)
+    file = _file(settings, path)
     for number in range(len(settings.pools)):
         location = ("pools", number, "serving", "arguments")
         node = node_at(file.root, location) if isinstance(file.root, Entries) else None

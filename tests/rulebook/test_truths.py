@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from driftwatch.condition import parse_condition
+from driftwatch.rulebook.truths import possible
+
+A, B, BIT, WORD = "waiting_requests", "running_requests", "slo_missed", "binding_limit"
+
+
+@pytest.mark.parametrize(
+    ("text", "can_hold", "can_fail"),
+    [
+        (f"{A} > 3 AND NOT {A} > 2", False, True),
+        (f"{A} > 3 OR {A} <= 3", True, False),
+        (f"{A} < 0", False, True),
+        (f"{A} > {B} AND {B} >= {A}", False, True),
+        (f"{A} + {B} > 3 AND {A} < 1", True, True),
+        (f"{A} > 2 * {B} AND {A} < 3", True, True),
+        (f"{WORD} = 'kv_cache' AND {WORD} IN ('none', 'deferred')", False, True),
+        (f"({BIT} = true) <> ({BIT} OR {A} > 3) AND {A} < 3", False, True),
+        (f"({A} > 3) IS NULL AND {A} IS NOT NULL", False, True),
+        (" AND ".join(f"{A} * {n} > {n}" for n in range(14)), True, True),  # too many to try
+    ],
+)
+def test_what_comparisons_allow_together(text: str, can_hold: bool, can_fail: bool) -> None:
+    predicate = parse_condition(text).predicate
+    assert (possible((predicate, True)), possible((predicate, False))) == (can_hold, can_fail)
+
+
+COMPARISONS = st.one_of(
+    st.tuples(
+        st.sampled_from([A, B, "3", f"({A} + 1)"]),
+        st.sampled_from(["<", "<=", "=", "<>", ">=", ">"]),
+        st.sampled_from([B, "2", "3.5", "-1", f"{A} * 2"]),
+    ).map(" ".join),
+    st.sampled_from([BIT, f"{BIT} = false", f"{A} IS NULL", f"{A} BETWEEN 1 AND 3"]),
+    st.sampled_from([f"{WORD} IN ('none', 'kv_cache')", f"{WORD} <> 'none'", f"{A} NOT IN (2, 3)"]),
+)
+CONDITIONS = st.recursive(
+    COMPARISONS,
+    lambda inner: st.one_of(
+        inner.map(lambda one: f"NOT ({one})"),
+        st.tuples(inner, st.sampled_from(["AND", "OR"]), inner).map(lambda c: f"({' '.join(c)})"),
+    ),
+    max_leaves=5,
+)
+ROWS = pl.DataFrame(
+    [
+        (a, b, bit, word)
+        for a in (None, 0.0, 1.0, 2.0, 3.0, 3.25, 4.0, 9.0)
+        for b in (None, 0.0, 2.0, 3.0, 5.0)
+        for bit in (None, True, False)
+        for word in (None, "none", "kv_cache", "deferred")
+    ],
+    schema={A: pl.Float64, B: pl.Float64, BIT: pl.Boolean, WORD: pl.String},
+    orient="row",
+)
+
+
+@given(text=CONDITIONS)
+def test_what_a_row_shows_is_possible(text: str) -> None:
+    condition = parse_condition(text)
+    seen = ROWS.select(condition.expression.alias("truth"))["truth"].unique().to_list()
+    for truth in (True, False):
+        assert truth not in seen or possible((condition.predicate, truth))
