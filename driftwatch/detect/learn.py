@@ -198,6 +198,7 @@ def _days(scored: Scored, rows: Indices, day: date) -> Iterator[tuple[int, Day]]
                 compared_with=one.id if has_median else "",
                 lengths=tuple(float(of[row, hour].sum()) for of in grid.lengths),  # type: ignore[arg-type]
                 hours=int((grid.scrapes[row, hour] > 0).sum() >= 30),
+                limited_minutes=int(grid.limited[row, hour].sum()),
             ),
         )
 
@@ -212,6 +213,7 @@ def _added(known: Day, hour: Day) -> Day:
         compared_with=hour.compared_with or known.compared_with,
         lengths=tuple(a + b for a, b in zip(known.lengths, hour.lengths, strict=True)),  # type: ignore[arg-type]
         hours=known.hours + hour.hours,
+        limited_minutes=known.limited_minutes + hour.limited_minutes,
     )
 
 

@@ -46,6 +46,7 @@ class Day(_Document):
     # sum and count of prompt tokens, the same of generation tokens
     lengths: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
     hours: int = 0  # that were scraped
+    limited_minutes: int = 0  # in which a batch limit held requests back
 
 
 class PoolHour(_Document):
@@ -72,7 +73,7 @@ class DayLengths(_Document):
     prompt_tokens_ratio: float | None = None  # of means
     generation_tokens_ratio: float | None = None
     moved: bool | None = None
-    days: int = 0  # in a row that moved
+    days: int = 0  # in a row that moved and were limited
 
 
 class LastDays(_Document):

@@ -19,8 +19,10 @@ LEAST_DAYS, LEAST_HOURS = 7, 4  # of a day, with a known speed
 LEAST_CHANGE = 0.03  # over SPAN_DAYS
 # Seven days that wander by 1 % each easily give a slope of 3 %: few days must agree better.
 MOST_P_VALUE, MOST_P_VALUE_EARLY, EARLY_DAYS = 0.02, 0.01, 14
-# 24 h against the baseline: a ratio this far off on RETUNE_DAYS days running is a stale tune.
+# 24 h against the baseline: a ratio this far off on RETUNE_DAYS days running is a stale tune, where
+# a batch limit costs on each of them. Without that, 5 of 29 pools of changing clients had a ticket.
 RETUNE_RATIO, RETUNE_DAYS, RETUNE_HOURS, RETUNE_REQUESTS = 1.3, 2, 20, 100
+RETUNE_LIMITED_MINUTES = 10
 
 
 def with_day(trend: Trend, day: Day) -> Trend:
@@ -64,7 +66,8 @@ def with_lengths(
     if not seen or not whole:
         return DayLengths(prompt_tokens_ratio=prompts, generation_tokens_ratio=generations)
     moved = any(not 1 / RETUNE_RATIO < ratio < RETUNE_RATIO for ratio in seen)
-    days = before.days + 1 if moved else 0
+    costs = day.limited_minutes >= RETUNE_LIMITED_MINUTES
+    days = before.days + 1 if moved and costs else 0
     return DayLengths(
         prompt_tokens_ratio=prompts,
         generation_tokens_ratio=generations,

@@ -54,7 +54,8 @@ def test_a_day_of_few_hours_is_none() -> None:
 
 
 def test_lengths_moved_on_two_days_running() -> None:
-    day = Day(day=FIRST, lengths=(60_000.0, 100.0, 20_000.0, 100.0), hours=24)
+    lengths = (60_000.0, 100.0, 20_000.0, 100.0)
+    day = Day(day=FIRST, lengths=lengths, hours=24, limited_minutes=10)
     first = with_lengths(DayLengths(), day, (400.0, 200.0), whole=True)
     assert first.moved is False
     second = with_lengths(first, day, (400.0, 200.0), whole=True)
@@ -62,6 +63,8 @@ def test_lengths_moved_on_two_days_running() -> None:
     assert second.prompt_tokens_ratio == pytest.approx(1.5)
     assert with_lengths(second, day, (600.0, 200.0), whole=True).moved is False
     assert with_lengths(first, day, (400.0, 200.0), whole=False).moved is None
+    idle = day.model_copy(update={"limited_minutes": 9})
+    assert with_lengths(first, idle, (400.0, 200.0), whole=True).moved is False
 
 
 def test_days_come_from_the_hours() -> None:

@@ -40,6 +40,7 @@ class Grid:
     changed: Codes
     scrapes: Singles
     sound: Flags
+    limited: Flags
     lengths: tuple[Floats, ...]  # sums and counts: LENGTH_PARTS
     waited: Singles  # seconds in the queue
     target: Indices  # of each row of work
@@ -122,6 +123,7 @@ def grid_of(work: pl.DataFrame) -> Grid:
         changed=changed,
         scrapes=placed("scrapes", 0.0, "float32"),
         sound=placed("sound", False, "bool"),
+        limited=placed("limited", False, "bool"),
         lengths=tuple(np.nan_to_num(placed(name, 0.0, "float64")) for name in LENGTH_PARTS),
         waited=placed("waited", 0.0, "float32"),
         target=target,

@@ -99,6 +99,7 @@ WORK_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "changed": pl.Int8,  # CHANGED a knob or the release, RESTARTED; else 0
     "scrapes": pl.Float32,
     "sound": pl.Boolean,  # no limit binds with the SLO missed, and the engine is not stuck
+    "limited": pl.Boolean,  # a limit binds, and the SLO is missed or unknown
     **dict.fromkeys(LENGTH_PARTS, pl.Float64),
     "waited": pl.Float32,  # seconds in the queue: of served requests, or of waiting ones (Little)
     "slower": pl.Boolean,  # the stored verdict, at equal load or than the pool; NULL is unknown
@@ -129,6 +130,7 @@ def work_of(minutes: pl.DataFrame) -> pl.DataFrame:
         changed=_changed(),
         scrapes=pl.col("scrapes").fill_null(0.0),
         sound=_sound(),
+        limited=_binds() & pl.col("slo_missed").fill_null(True),
         waited=_waited(),
         slower=_slower(minutes),
     ).select(pl.col(name).cast(dtype) for name, dtype in WORK_SCHEMA.items())
@@ -211,9 +213,12 @@ def _waited() -> pl.Expr:
 
 
 def _sound() -> pl.Expr:
-    binds = pl.col("limit_binding_share_10m_ratio").fill_null(0.0) >= 0.5
     stuck = pl.col("seconds_since_last_token").fill_null(0.0) > 60.0
-    return ~(_holds(pl.col("slo_missed")) & binds) & ~stuck
+    return ~(_holds(pl.col("slo_missed")) & _binds()) & ~stuck
+
+
+def _binds() -> pl.Expr:
+    return pl.col("limit_binding_share_10m_ratio").fill_null(0.0) >= 0.5
 
 
 def token_met(values: dict[str, Floats]) -> Floats:
