@@ -10,18 +10,7 @@ import polars as pl
 
 from driftwatch.baselines.documents import baselines_from_store
 from driftwatch.baselines.in_force import in_force
-from driftwatch.baselines.windows import (
-    Acceptance,
-    Measured,
-    accepted_baseline,
-    baseline_id,
-    keys_of,
-    what_ran,
-)
-from driftwatch.collect.gpus import empty_gpus
-from driftwatch.collect.schema import KEY
-from driftwatch.detect.baselines import Baseline, Baselines
-from driftwatch.detect.proposals import (
+from driftwatch.baselines.proposals import (
     BEFORE_SLOW,
     LONGEST,
     NOT_SEEN,
@@ -33,6 +22,17 @@ from driftwatch.detect.proposals import (
     marked,
     propose,
 )
+from driftwatch.baselines.windows import (
+    Acceptance,
+    Measured,
+    accepted_baseline,
+    baseline_id,
+    keys_of,
+    what_ran,
+)
+from driftwatch.collect.gpus import empty_gpus
+from driftwatch.collect.schema import KEY
+from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.detect.reference import no_reference
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.detect.speed.model import TooLittle, fit

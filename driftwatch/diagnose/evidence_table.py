@@ -12,7 +12,6 @@ import polars as pl
 
 from driftwatch.collect.schema import KEY, TIME
 from driftwatch.detect.reference import no_reference, with_reference
-from driftwatch.detect.slo import slo_columns
 from driftwatch.diagnose.allowances import with_allowances
 from driftwatch.diagnose.carried import CARRIED, carried_on, gauges_live, since_last_token
 from driftwatch.diagnose.evidence_order import in_schema_order
@@ -26,6 +25,7 @@ from driftwatch.minutes.schema import COUNTS, MINUTE_ROW_SCHEMA, QUEUED
 from driftwatch.signals.coverage import coverage_columns, input_coverage
 from driftwatch.signals.gpus import GPU_COLUMNS, gpu_columns, window_gpus
 from driftwatch.signals.rows import STORED_SETTINGS, base_columns, current_settings, stored_settings
+from driftwatch.signals.slo import slo_columns
 from driftwatch.signals.windows import MinuteWindows, Spans
 
 _BINDING_MINUTES = 10

@@ -17,10 +17,10 @@ import polars as pl
 import structlog
 
 from driftwatch.collect.schema import KEY_COLUMNS
-from driftwatch.detect.slo import slo_columns
 from driftwatch.model import Incident, Target, TargetKey
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.stored_state import stored_targets
+from driftwatch.signals.slo import slo_columns
 from driftwatch.store.minute_columns import LAST, STORED_SCHEMA
 from driftwatch.web.database import Batch, WebStore
 
@@ -159,7 +159,7 @@ class Fleet:
     end: datetime | None = None  # of the newest minute of any target, None = there is none
     targets: Mapping[TargetKey, Target] = field(default_factory=dict)  # in order, with their pools
     # row for row with them: columns of a stored minute, `end` NULL where ten minutes have none,
-    # and those of :func:`driftwatch.detect.slo.slo_columns`
+    # and those of :func:`driftwatch.signals.slo.slo_columns`
     rows: pl.DataFrame = field(default_factory=pl.DataFrame)
 
     def is_stale(self, now: datetime) -> bool:

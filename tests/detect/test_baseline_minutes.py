@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import polars as pl
 
-from driftwatch.detect.proposals import marked
+from driftwatch.baselines.proposals import marked
 from driftwatch.signals.minutes import MINUTE_SCHEMA
 
 START = datetime(2026, 11, 9, 12, tzinfo=UTC)

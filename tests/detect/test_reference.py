@@ -31,10 +31,10 @@ from driftwatch.detect.reference import (
     no_reference,
 )
 from driftwatch.detect.reference_minutes import baseline_of_minutes
-from driftwatch.detect.slo import slo_columns
 from driftwatch.diagnose.evidence_table import evidence_table, rows_of_scrapes
 from driftwatch.signals.gpu_links import GPU_TARGET_SCHEMA
 from driftwatch.signals.minutes import minutes
+from driftwatch.signals.slo import slo_columns
 
 
 def history(before: int, after: int, prompt: float = 100.0, longer: float = 200.0) -> pl.DataFrame:

@@ -17,12 +17,12 @@ from driftwatch.baselines.documents import (
     row_of,
 )
 from driftwatch.baselines.in_force import in_force, learnt, no_releases, with_releases
+from driftwatch.baselines.proposals import marked, propose
 from driftwatch.baselines.windows import Acceptance, accepted_baseline, baselines_of, measured
 from driftwatch.clock import ManualClock
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.schema import Collected
 from driftwatch.detect.baselines import Baseline, Baselines
-from driftwatch.detect.proposals import marked, propose
 from driftwatch.model import Fingerprint, Target, TargetKey
 from driftwatch.pipeline.explain import Window
 from driftwatch.pipeline.plan import Plan, Pool, TunedFor

@@ -68,7 +68,7 @@ def command(name: str | None, as_json: bool, history: History) -> int:
 def as_data(one: Offer) -> dict[str, Any]:
     """An offer as it is; unknown is null."""
     from driftwatch.baselines.candidates import proposal_text
-    from driftwatch.detect.proposals import LONG_ENOUGH
+    from driftwatch.baselines.proposals import LONG_ENOUGH
     from driftwatch.pipeline.explain import Window
 
     proposal, subject = one.proposal, one.subject

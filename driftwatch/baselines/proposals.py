@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 import polars as pl
 
 from driftwatch.collect.schema import KEY, TIME
+from driftwatch.detect.speed.load import VERDICTS
 from driftwatch.model import Incident
 
 _MINUTE = timedelta(minutes=1)
@@ -65,28 +66,19 @@ def marked(minutes: pl.DataFrame, troubles: Sequence[Incident] = ()) -> pl.DataF
 
     ``minutes``: MINUTE_SCHEMA, by instance, engine and end; ``troubles``: incidents of them.
     """
-    warm = f"{int(WARM_UP.total_seconds() // 60)}m"
-    rows = minutes.sort([*KEY, "end"]).with_columns(
-        pl.col(flag)
-        .fill_null(False)
-        .cast(pl.Int8)
-        .rolling_max_by("end", window_size=warm)
-        .over(KEY)
-        .alias(f"after_{flag}")
-        for flag in _CUTS
-    )
+    rows = minutes.sort([*KEY, "end"])
     first_scraped = pl.col("end").filter(pl.col("scrapes") > 0).min().over(KEY)
-    slow = [c for c in _SLOW if c in rows.columns]
     # a server that is there in the first minute may have run for long
     is_new = (pl.col("end") - first_scraped < WARM_UP) & (first_scraped > pl.col("end").min())
+    slow = [c for c in VERDICTS if c in rows.columns]
     reasons = [
         (pl.col("scrapes").fill_null(0) <= 0, NOT_SEEN),
-        (pl.col("after_restarted") > 0, "restart and the 10 min after it"),
-        (pl.col("after_configuration_changed") > 0, "knobs changed, and the 10 min after it"),
-        (pl.col("after_release_changed") > 0, "release changed, and the 10 min after it"),
+        (_near("restarted", WARM_UP), "restart and the 10 min after it"),
+        (_near("configuration_changed", WARM_UP), "knobs changed, and the 10 min after it"),
+        (_near("release_changed", WARM_UP), "release changed, and the 10 min after it"),
         (is_new, "its first 10 min"),
         *((pl.col(c), SLOW) for c in slow),
-        *((_soon(c), BEFORE_SLOW) for c in slow),
+        *((_near(c, -_SEEN_AFTER), BEFORE_SLOW) for c in slow),
         (pl.col("engine_asleep"), "the engine sleeps"),
         (pl.col("seconds_since_last_token") >= STUCK_SECONDS, "requests present, no token"),
         (
@@ -94,68 +86,72 @@ def marked(minutes: pl.DataFrame, troubles: Sequence[Incident] = ()) -> pl.DataF
             "a batch limit is full and the SLO is missed",
         ),
     ]
-    rows = rows.with_columns(
-        left_out=pl.coalesce(pl.when(holds).then(pl.lit(why)) for holds, why in reasons)
-    )
-    for trouble in troubles:
-        rows = rows.with_columns(
-            left_out=pl.when(_about(trouble))
-            .then(pl.lit(f"incident {trouble.alert}"))
-            .otherwise("left_out")
-        )
-    return rows.drop(f"after_{flag}" for flag in _CUTS)
+    why = pl.coalesce(pl.when(holds).then(pl.lit(text)) for holds, text in reasons)
+    for one in troubles:
+        why = pl.when(_about(one)).then(pl.lit(f"incident {one.alert}")).otherwise(why)
+    return rows.with_columns(left_out=why)
 
 
-_CUTS = ("restarted", "configuration_changed", "release_changed")
-_SLOW = ("slower_at_equal_load", "slower_than_pool")
+def _near(flag: str, span: timedelta) -> pl.Expr:
+    """Whether ``flag`` is set in a minute or shortly before it (``span`` below 0: after it)."""
+    flags, minutes = pl.col(flag).fill_null(False).cast(pl.Int8), abs(span // _MINUTE)
+    if span < timedelta():
+        return flags.reverse().rolling_max(minutes, min_samples=1).reverse().over(KEY) > 0
+    return flags.rolling_max_by("end", window_size=f"{minutes}m").over(KEY) > 0
+
+
+def _about(trouble: Incident) -> pl.Expr:
+    """The minutes of an incident's targets that overlap it."""
+    when = pl.col("end") > pl.lit(trouble.started_at, dtype=TIME)
+    if trouble.resolved_at is not None:
+        when &= pl.col("end") - _MINUTE < pl.lit(trouble.resolved_at, dtype=TIME)
+    labels = trouble.target
+    if "instance" not in labels:
+        return when & (pl.col("pool") == labels.get("pool", ""))
+    own = pl.col("instance") == labels["instance"]
+    return when & own & (pl.col("engine") == labels.get("engine", "0"))
 
 
 def propose(rows: pl.DataFrame) -> Proposal | None:
     """The best stretch of :func:`marked` rows; None where no minute is fit for a baseline.
 
-    A minute of a pool counts where :data:`POOL_SHARE` of its scraped targets are fit.
+    A minute of a pool counts where :data:`POOL_SHARE` of its scraped targets are fit. Of the
+    stretches that are about as long as the longest the newest is the best.
     """
-    by_minute = (
-        rows.group_by("end")
-        .agg(
-            seen=(pl.col("scrapes") > 0).sum(),
-            fit=pl.col("left_out").is_null().sum(),
-        )
-        .sort("end")
-    )
-    if by_minute.is_empty():
-        return None
-    fit = (pl.col("fit") > 0) & (pl.col("fit") >= POOL_SHARE * pl.col("seen"))
-    fit_minutes = by_minute.filter(fit)["end"].to_list()
-    unfit = by_minute.filter(~fit & (pl.col("seen") > 0))["end"].to_list()
+    fit = pl.col("left_out").is_null().mean() >= POOL_SHARE
+    minutes = rows.filter(pl.col("scrapes") > 0).group_by("end").agg(fit=fit).sort("end")
     stretches = [
-        (max(start, end - LONGEST + _MINUTE), end) for start, end in _stretches(fit_minutes, unfit)
+        (max(first, last - LONGEST + _MINUTE), last)
+        for is_fit, first, last in _stretches(minutes, "fit").iter_rows()
+        if is_fit
     ]
     if not stretches:
         return None
-    lengths = [min(end - start, LONG_ENOUGH) for start, end in stretches]
+    lengths = [min(last - first, LONG_ENOUGH) for first, last in stretches]
     long = _AS_LONG * max(lengths)
-    # of the stretches that are about as long the newest
-    newest = max(end for (_, end), length in zip(stretches, lengths, strict=True) if length >= long)
-    return described(rows, *next(one for one in stretches if one[1] == newest))
+    of_them = [one for one, length in zip(stretches, lengths, strict=True) if length >= long]
+    return described(rows, *of_them[-1])
 
 
 def left_out_of(rows: pl.DataFrame) -> tuple[LeftOut, ...]:
     """The minutes that are left out, as stretches with one reason each, in order of time."""
-    bad = rows.filter(pl.col("left_out").is_not_null())
-    minutes = bad.group_by("end", why="left_out").agg(count=pl.len()).sort("why", "end")
-    begins = (pl.col("end").diff() > LONGEST_GAP).fill_null(value=True)
-    stretches = (
-        minutes.with_columns(stretch=begins.cum_sum().over("why"))
-        .group_by("why", "stretch")
-        .agg(
-            since=pl.col("end").min() - _MINUTE, until=pl.col("end").max(), of=pl.col("count").sum()
-        )
-        .sort("since", "why")
-    )
+    bad = rows.filter(pl.col("left_out").is_not_null()).sort("left_out", "end")
     return tuple(
-        LeftOut(*row) for row in stretches.select("why", "since", "until", "of").iter_rows()
+        LeftOut(why, first - _MINUTE, last, count)
+        for why, first, last, count in _stretches(bad, "left_out", pl.len())
+        .sort("first", "left_out")
+        .iter_rows()
     )
+
+
+def _stretches(minutes: pl.DataFrame, by: str, *more: pl.Expr) -> pl.DataFrame:
+    """Runs of minutes alike in ``by``, which long gaps end: ``by``, ``first`` and ``last`` end."""
+    gap = pl.col("end").diff() > LONGEST_GAP
+    begins = (gap | (pl.col(by) != pl.col(by).shift(1))).fill_null(value=True)
+    runs = minutes.group_by(by, begins.cum_sum().alias("run"), maintain_order=True)
+    return runs.agg(
+        pl.col("end").min().alias("first"), pl.col("end").max().alias("last"), *more
+    ).drop("run")
 
 
 def described(rows: pl.DataFrame, first: datetime, last: datetime) -> Proposal:
@@ -175,40 +171,3 @@ def described(rows: pl.DataFrame, first: datetime, last: datetime) -> Proposal:
         finished_requests=int(good["prompt_tokens_count"].sum()),
         slo_kept_ratio=None if slo.is_empty() else 1.0 - float(slo.sum()) / len(slo),
     )
-
-
-def _stretches(
-    fit: Sequence[datetime], unfit: Sequence[datetime]
-) -> list[tuple[datetime, datetime]]:
-    """First and last minute's end of every run; unfit minutes and long gaps end one."""
-    events = sorted([(end, True) for end in fit] + [(end, False) for end in unfit])
-    stretches: list[tuple[datetime, datetime]] = []
-    start = last = None
-    for end, good in events:
-        if start is not None and last is not None and (not good or end - last > LONGEST_GAP):
-            stretches.append((start, last))
-            start = None
-        if good:
-            start, last = start or end, end
-    if start is not None and last is not None:
-        stretches.append((start, last))
-    return stretches
-
-
-def _about(trouble: Incident) -> pl.Expr:
-    """The minutes of an incident's targets that overlap it."""
-    when = pl.col("end") > pl.lit(trouble.started_at, dtype=TIME)
-    if trouble.resolved_at is not None:
-        when &= pl.col("end") - _MINUTE < pl.lit(trouble.resolved_at, dtype=TIME)
-    labels = trouble.target
-    if "instance" not in labels:
-        return when & (pl.col("pool") == labels.get("pool", ""))
-    own = pl.col("instance") == labels["instance"]
-    return when & own & (pl.col("engine") == labels.get("engine", "0"))
-
-
-def _soon(flag: str) -> pl.Expr:
-    """Whether ``flag`` is set within the next 8 min: a detector needs so long."""
-    flags = pl.col(flag).fill_null(False).cast(pl.Int8)
-    minutes = int(_SEEN_AFTER / _MINUTE)
-    return flags.reverse().rolling_max(minutes, min_samples=1).reverse().over(KEY) > 0

@@ -1,0 +1,49 @@
+"""Were the latency targets met over the last 10 minutes?"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from driftwatch.signals.histograms import share_within
+
+# At 20 requests one miss moves the share by 5 points: fewer decide nothing.
+MIN_REQUESTS = 20
+_TARGETS = ("slo_share", "slo_ttft_seconds")
+
+
+def slo_columns(totals: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
+    """Whether targets were met in windows (``totals``), beside ``serving``'s targets, row for row.
+
+    A share is exact only on a bucket edge; elsewhere both bounds must agree. One missed target
+    makes ``slo_missed`` true. It is false where TTFT is met, even with TPOT unknown, and where TPOT
+    is met and no TTFT target is set. ``_in_target_10m_ratio`` is the lower bound.
+    """
+    shares = []
+    for name in ("ttft", "tpot"):
+        both = share_within(
+            totals[f"{name}_seconds_buckets"],
+            totals[f"{name}_seconds_edges"],
+            serving[f"slo_{name}_seconds"],
+            totals[f"{name}_seconds_sum"],
+        )
+        told = (pl.col("lower") > 0) | (pl.col("upper") < 1)  # a range from 0 to 1 is unknown
+        enough = told & (totals[f"{name}_seconds_count"] >= MIN_REQUESTS)
+        shares.append(
+            both.select(
+                pl.when(enough).then("lower").alias(f"{name}_in_target_10m_ratio"),
+                pl.when(enough).then("upper").alias(f"{name}_in_target_10m_upper_ratio"),
+            )
+        )
+    columns = pl.concat(shares, how="horizontal")
+    ttft, tpot = _missed("ttft"), _missed("tpot")
+    met = ~ttft | (~tpot & pl.col("slo_ttft_seconds").is_null())
+    missed = pl.when(ttft | tpot).then(True).when(met).then(False)
+    with_targets = columns.with_columns(serving[name] for name in _TARGETS)
+    return with_targets.select(*columns.columns, slo_missed=missed)
+
+
+def _missed(name: str) -> pl.Expr:
+    """Unknown between the bounds."""
+    low, high = (pl.col(f"{name}_in_target_10m{end}_ratio") for end in ("", "_upper"))
+    share = pl.col("slo_share")
+    return pl.when(high < share).then(True).when(low >= share).then(False)
