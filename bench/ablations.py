@@ -42,7 +42,7 @@ from driftwatch.collect.recordings import open_recording
 from driftwatch.collect.schema import in_order
 from driftwatch.detect import lengths
 from driftwatch.detect.baselines import Baseline, Baselines
-from driftwatch.detect.reference_minutes import baseline_of_minutes
+from driftwatch.detect.reference import baseline_of_minutes
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.detect.speed import grid, like_work, load, model, verdicts
 from driftwatch.pipeline.detection import Detection as AtHand

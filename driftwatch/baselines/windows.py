@@ -13,7 +13,7 @@ from driftwatch.baselines.in_force import fingerprint, gpu_models
 from driftwatch.collect.schema import KEY
 from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.detect.fingerprints import common
-from driftwatch.detect.reference_minutes import baseline_of_minutes
+from driftwatch.detect.reference import baseline_of_minutes
 from driftwatch.detect.speed.model import StepTimeModel, TooLittle, fit
 from driftwatch.diagnose.evidence_table import evidence_table, rows_of_scrapes
 from driftwatch.minutes.rows import minute_grid

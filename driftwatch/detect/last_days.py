@@ -13,8 +13,7 @@ from datetime import UTC, date, datetime, timedelta
 import polars as pl
 
 from driftwatch.collect.schema import KEY
-from driftwatch.detect.reference import REFERENCE_SCHEMA, combined
-from driftwatch.detect.reference_minutes import totals
+from driftwatch.detect.reference import MEASURED, REFERENCE_SCHEMA, combined
 from driftwatch.detect.references import LastDays, Reference, References
 from driftwatch.model import TargetKey
 
@@ -49,7 +48,8 @@ def learn_day(minutes: pl.DataFrame, references: References, midnight: datetime)
     day = (midnight.astimezone(UTC) - timedelta(hours=12)).date()
     scraped = minutes.filter(pl.col("scrapes") > 0)
     rows = scraped.group_by(*KEY, "pool", maintain_order=True).agg(
-        *totals(MEASURES), pl.col("duration_seconds").sum().alias("observed")
+        **{name: MEASURED[name] for name in MEASURES},
+        observed=pl.col("duration_seconds").sum(),
     )
     found = []
     for row in rows.filter(pl.col("observed") >= LEAST_SECONDS).iter_rows(named=True):

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from driftwatch.arrays import Flags, Floats
+from driftwatch.arrays import Flags, Floats, Indices
 from driftwatch.collect.schema import KEY
 from driftwatch.detect.speed.grid import Grid
 
@@ -51,70 +51,53 @@ def _summed(values: npt.NDArray[Any], minutes: int) -> Floats:
     return summed
 
 
-def swings(minutes: pl.DataFrame) -> pl.DataFrame:
-    """Target → ``reference_…_swing_low`` and ``_high``: bounds that the mean of a window over the
-    mean of all leaves about once a month. One number, or one for each hour (UTC).
+# How far means of windows swing by themselves: columns of a reference.
+SWINGS: Final = tuple(f"{name}_swing_{end}" for name in LENGTHS for end in ("low", "high"))
 
-    NULL with fewer than :data:`MIN_WINDOWS` windows. ``minutes``: MINUTE_SCHEMA.
+
+def swings(minutes: pl.DataFrame) -> dict[str, list[float] | None]:
+    """:data:`SWINGS`: for each hour (UTC) the bounds that the mean of a window over the mean of all
+    leaves about once a month; of several targets those of the one that swings most.
+
+    None with fewer than :data:`MIN_WINDOWS` windows. ``minutes``: MINUTE_SCHEMA.
     """
-    rows = []
-    for (instance, engine), own in minutes.group_by(KEY, maintain_order=True):
-        ends = own["end"].dt.epoch("s").to_numpy() // 60
-        at = ends - ends.min()
-        row: dict[str, Any] = {"instance": instance, "engine": engine}
-        for name in LENGTHS:
-            sums, counts = np.zeros((1, at.max() + 1)), np.zeros((1, at.max() + 1))
-            sums[0, at] = own[f"{name}_sum"].fill_null(0.0).to_numpy()
-            counts[0, at] = own[f"{name}_count"].fill_null(0.0).to_numpy()
-            low, high = _swing(sums, counts, int(ends.min()))
-            row |= {f"reference_{name}_swing_low": low, f"reference_{name}_swing_high": high}
-        rows.append(row)
-    schema = dict.fromkeys(KEY, pl.String) | {
-        f"reference_{name}_swing_{end}": pl.List(pl.Float64)
-        for name in LENGTHS
-        for end in ("low", "high")
-    }
-    return pl.DataFrame(rows, schema=schema, orient="row")
+    found: dict[str, list[float] | None] = dict.fromkeys(SWINGS)
+    for name in LENGTHS:
+        each = [_swing(own, name) for _, own in minutes.group_by(KEY)]
+        known = [bounds for bounds in each if bounds is not None]
+        if known:
+            found[f"{name}_swing_low"] = np.min([low for low, _ in known], axis=0).tolist()
+            found[f"{name}_swing_high"] = np.max([high for _, high in known], axis=0).tolist()
+    return found
 
 
-def widest(swung: pl.DataFrame) -> pl.DataFrame:
-    """One row for all rows of :func:`swings`: hour by hour the target that swings most."""
-    row = {}
-    for name in swung.columns[len(KEY) :]:
-        known = [values.to_numpy() for values in swung[name] if values is not None]
-        most = np.min if name.endswith("_low") else np.max
-        row[name] = most(np.stack(known), axis=0).tolist() if known else None
-    return pl.DataFrame([row], schema={name: swung.schema[name] for name in row}, orient="row")
-
-
-def _swing(sums: Floats, counts: Floats, first: int) -> tuple[list[float], list[float]] | Any:
-    total = counts.sum()
-    if total < MIN_REQUESTS or sums.sum() <= 0:
-        return None, None
-    ratio = (rolling_means(sums, counts) / (sums.sum() / total))[0]
+def _swing(minutes: pl.DataFrame, name: str) -> Floats | None:
+    """The bounds of one target: (2, hour)."""
+    ends = minutes["end"].dt.epoch("s").to_numpy() // 60
+    first = int(ends.min())
+    sums, counts = np.zeros((2, 1, int(ends.max()) - first + 1))
+    sums[0, ends - first] = minutes[f"{name}_sum"].fill_null(0.0).to_numpy()
+    counts[0, ends - first] = minutes[f"{name}_count"].fill_null(0.0).to_numpy()
+    if counts.sum() < MIN_REQUESTS or sums.sum() <= 0:
+        return None
+    ratio = (rolling_means(sums, counts) / (sums.sum() / counts.sum()))[0]
     seen = np.isfinite(ratio) & (ratio > 0) & (np.arange(len(ratio)) >= SHORT - 1)
     if seen.sum() < MIN_WINDOWS:
-        return None, None
-    if len(ratio) < BY_HOUR_DAYS * HOURS * 60:
-        low, high = _extremes(ratio[seen], MONTH_BLOCKS)
-        return [low], [high]
-    hour = (first + np.arange(len(ratio)) - 1) // 60 % HOURS
-    lows, highs = [], []
-    for one in range(HOURS):
-        own = seen & (hour == one)
-        known = own.sum() >= MIN_WINDOWS
-        low, high = _extremes(
-            ratio[own if known else seen], MONTH_BLOCKS // (HOURS if known else 1)
-        )
-        lows.append(low)
-        highs.append(high)
-    return lows, highs
+        return None
+    bounds = np.repeat(_extremes(ratio[seen], MONTH_BLOCKS)[:, None], HOURS, axis=1)
+    if len(ratio) >= BY_HOUR_DAYS * HOURS * 60:
+        hour = (first + np.arange(len(ratio)) - 1) // 60 % HOURS
+        for one in range(HOURS):
+            own = seen & (hour == one)
+            if own.sum() >= MIN_WINDOWS:
+                bounds[:, one] = _extremes(ratio[own], MONTH_BLOCKS // HOURS)
+    return bounds
 
 
-def _extremes(ratio: Floats, blocks: int) -> tuple[float, float]:
+def _extremes(ratio: Floats, blocks: int) -> Floats:
     """The bounds that such windows leave once in ``blocks`` blocks of ten minutes."""
     beyond = max(1.0, math.log(blocks) / math.log(len(ratio) / SHORT))
-    return float(ratio.min() ** beyond), float(ratio.max() ** beyond)
+    return np.array([ratio.min() ** beyond, ratio.max() ** beyond])
 
 
 def length_columns(grid: Grid, reference: pl.DataFrame, first: int) -> dict[str, Any]:
@@ -167,12 +150,10 @@ def _numbers(column: pl.Series) -> Floats:
     return numbers
 
 
-def _by_hour(column: pl.Series, hour: Any) -> Floats:
-    """One number for all hours or one of each, (target, minute)."""
+def _by_hour(column: pl.Series, hour: Indices) -> Floats:
+    """The numbers of each hour of the day, at these hours: (target, minute)."""
     table = np.full((len(column), HOURS), np.nan)
-    lengths = column.list.len().fill_null(0).to_numpy()
-    for length in (1, HOURS):
-        rows = np.flatnonzero(lengths == length)
-        table[rows] = column[rows].explode().to_numpy().reshape(-1, length)
+    known = column.is_not_null().arg_true()
+    table[known] = column[known].explode().to_numpy().reshape(-1, HOURS)
     by_minute: Floats = table[:, hour]
     return by_minute

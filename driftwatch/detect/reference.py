@@ -1,89 +1,87 @@
 """What "before" means, and the ratios to it.
 
 A reference row per target has what was normal: measured in a baseline window, or declared in the
-configuration (``tuned_for``). Measured values win over declared ones. A measured row also has the
-histograms of lengths, to compare distributions, and the work of a forward pass, to explain a change
-of throughput.
+configuration (``tuned_for``). Measured values win over declared ones. Counters of a window's
+minutes add up, so rates, means and histograms are those of the whole window. Where one counter of a
+ratio is unknown, the minute counts for neither.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 import polars as pl
 
 from driftwatch.collect.schema import KEY, TIME
-from driftwatch.detect.lengths import LENGTHS, MIN_REQUESTS
+from driftwatch.detect.lengths import LENGTHS, MIN_REQUESTS, SWINGS, swings
+from driftwatch.signals.histograms import by_layout, quantile
 
 
-def extra_prefill_columns(at_least: float) -> dict[str, pl.Expr]:
-    """Expressions of the evidence columns on computed prompt tokens, by name.
-
-    Unknown with fewer than ``at_least`` first tokens in the window.
-    """
-    requests = pl.col("ttft_seconds_count")
-    enough = (requests >= at_least) & (pl.col("duration_seconds") > 0)
-    hit, hit_before = pl.col("prefix_cache_hit_ratio"), pl.col("reference_prefix_cache_hit_ratio")
-    # a server's own last days have the hits, but not how much there was to compute
-    is_own = ~pl.col("reference_kind").is_in(["pin", "baseline"]).fill_null(value=False)
-    longer = pl.col("prompt_tokens_total") / requests / pl.col("reference_prompt_tokens_mean")
-    longer = pl.when(is_own).then(1.0).otherwise(longer)
-    rate = requests / pl.col("duration_seconds") / pl.col("reference_requests_per_second")
-    rate = pl.when(is_own).then(1.0).otherwise(rate)
-    hit_expected = hit_before / longer.clip(lower_bound=1.0)
-    by_prompts = longer * _missed(hit_expected) / _missed(hit_before)
-    by_hits = _missed(hit) / _missed(hit_expected)
-    values = {
-        "computed_prompt_tokens_ratio": pl.when(~is_own).then(rate * by_prompts * by_hits),
-        "lost_prefix_hits_prefill_ratio": by_hits,
-    }
-    every = pl.all_horizontal(enough, *(value.is_finite() for value in (rate, by_prompts, by_hits)))
-    return {name: pl.when(every).then(value) for name, value in values.items()}
+def _over(numerator: pl.Expr, denominator: pl.Expr) -> pl.Expr:
+    """Sum over sum of the minutes that know both; NULL where the denominator is 0."""
+    both = numerator.is_not_null() & denominator.is_not_null()
+    below = denominator.filter(both).sum()
+    return pl.when(below > 0).then(numerator.filter(both).sum() / below)
 
 
-def _missed(hit: pl.Expr) -> pl.Expr:
-    return 1.0 - hit
+def _mean_of(histogram: str) -> pl.Expr:
+    return _over(pl.col(f"{histogram}_sum"), pl.col(f"{histogram}_count"))
 
 
-# Evidence columns that a baseline stores, printed as "before" beside "now".
-REMEMBERED = (
-    "prompt_tokens_mean",
-    "generation_tokens_mean",
-    "finished_requests",
-    "requests_per_second",
-    "generation_tokens_per_second",
-    "tokens_per_second_per_gpu",
-    "effective_batch_size",
-    "requests_per_forward_pass",
-    "tokens_per_forward_pass",
-    "batch_assembly_wait_seconds",
-    "ttft_seconds_mean",
-    "itl_seconds_mean",
-    "prefix_cache_hit_ratio",
-    "spec_decode_acceptance_ratio",
-    "tokens_per_output",
-    "running_requests",
-    "gpu_utilization_ratio",
-    "gpu_power_watts",
-    "gpu_sm_clock_hertz",
-    "gpu_count",
-    "kv_cache_usage_ratio",
-)
-# What else makes throughput: first tokens per later token, and computed prompt tokens per pass.
-_WORK = ("first_tokens_ratio", "prefill_tokens_per_forward_pass")
-# Share of the requests that began and gave up.
-_GIVEN_UP = "given_up_ratio"
-# Tokens in the KV cache, mean of the window.
-_KV_USED = "kv_cache_used_tokens"
+def _level(gauge: str) -> pl.Expr:
+    """Mean over the scrapes of the minutes that know it."""
+    known = pl.when(pl.col(gauge).is_not_null()).then(pl.col("scrapes"))
+    return _over(pl.col(gauge) * pl.col("scrapes"), known)
+
+
+_PASSES, _SECONDS = pl.col("forward_passes"), pl.col("duration_seconds")
+_FIRST, _LATER = pl.col("ttft_seconds_count"), pl.col("itl_seconds_count")
+_GENERATED = pl.col("generation_tokens_total")
+# Evidence columns that a baseline remembers, made from its minutes: "before" beside "now".
+MEASURED: Mapping[str, pl.Expr] = {
+    "prompt_tokens_mean": _mean_of("prompt_tokens"),
+    "generation_tokens_mean": _mean_of("generation_tokens"),
+    "finished_requests": pl.when(pl.col("prompt_tokens_count").count() > 0).then(
+        pl.col("prompt_tokens_count").sum()
+    ),
+    "requests_per_second": _over(pl.col("finished_requests_total"), _SECONDS),
+    "generation_tokens_per_second": _over(_GENERATED, _SECONDS),
+    "tokens_per_second_per_gpu": _over(_GENERATED, _SECONDS) / _level("gpu_count"),
+    "effective_batch_size": _over(pl.col("itl_seconds_sum"), _SECONDS),
+    "requests_per_forward_pass": _over(_FIRST + _LATER, _PASSES),
+    "tokens_per_forward_pass": _over(pl.col("iteration_tokens_sum"), _PASSES),
+    "batch_assembly_wait_seconds": _mean_of("queue_seconds"),
+    "ttft_seconds_mean": _mean_of("ttft_seconds"),
+    "itl_seconds_mean": _mean_of("itl_seconds"),
+    "prefix_cache_hit_ratio": _over(
+        pl.col("prefix_cache_hits_total"), pl.col("prefix_cache_queries_total")
+    ),
+    "spec_decode_acceptance_ratio": _over(
+        pl.col("spec_decode_accepted_tokens_total"), pl.col("spec_decode_draft_tokens_total")
+    ),
+    "tokens_per_output": _over(_GENERATED - _FIRST, _LATER),
+    # of the requests that began
+    "given_up_ratio": _over(pl.col("given_up_requests"), _FIRST).clip(0.0),
+    **{
+        name: _level(name)
+        for name in (
+            "running_requests",
+            "kv_cache_usage_ratio",
+            "gpu_count",
+            "gpu_utilization_ratio",
+            "gpu_power_watts",
+            "gpu_sm_clock_hertz",
+        )
+    },
+}
 # The lowest tenth of its 10-min rates: a rate below it is low for the baseline too.
 LOW_RATE = "requests_per_second_low"
-# How far means of windows swing by themselves (driftwatch/detect/lengths.py).
-SWINGS = tuple(f"{name}_swing_{end}" for name in LENGTHS for end in ("low", "high"))
-# Histograms whose 95th percentile is stored: latency targets follow from it where none is set.
-LATENCIES = ("ttft_seconds", "tpot_seconds")
-P95 = tuple(f"{name}_p95" for name in LATENCIES)
-# Stored histograms: cumulative counts by edge.
+# Histograms whose 95th percentile is kept: latency targets follow from it where none is set.
+_LATENCIES = ("ttft_seconds", "tpot_seconds")
+_P95 = tuple(f"{name}_p95" for name in _LATENCIES)
+# Kept histograms: cumulative counts by edge.
 HISTOGRAMS = tuple(f"{name}_{part}" for name in LENGTHS for part in ("buckets", "edges"))
 
 REFERENCE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
@@ -92,22 +90,21 @@ REFERENCE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "kind": pl.String,  # baseline | tuned_for
     "since": TIME,
     "until": TIME,
-    **{
-        f"reference_{c}": pl.Float64
-        for c in (*REMEMBERED, *_WORK, _GIVEN_UP, _KV_USED, LOW_RATE, *P95)
-    },
+    **{f"reference_{c}": pl.Float64 for c in (*MEASURED, LOW_RATE, *_P95)},
     **{f"reference_{c}": pl.List(pl.Float64) for c in (*HISTOGRAMS, *SWINGS)},
 }
 # The part of it that evidence rows carry.
 REFERENCE_COLUMNS = tuple(c for c in REFERENCE_SCHEMA if c.startswith("reference_"))
+# What fewer than MIN_REQUESTS requests say nothing of.
+_OF_MANY = (*(f"{name}_mean" for name in LENGTHS), *_P95, *HISTOGRAMS)
 
-# ratio column → the evidence column it compares
-_RATIOS: Mapping[str, str] = {
-    "requests_per_second_ratio": "requests_per_second",
-    "tokens_per_second_per_gpu_ratio": "tokens_per_second_per_gpu",
-    "gpu_sm_clock_ratio": "gpu_sm_clock_hertz",
+# ratio column → the evidence column, and what of the reference it is compared with
+_RATIOS: Mapping[str, tuple[str, str]] = {
+    "requests_per_second_ratio": ("requests_per_second", "requests_per_second"),
+    "requests_per_second_low_ratio": ("requests_per_second", LOW_RATE),
+    "tokens_per_second_per_gpu_ratio": ("tokens_per_second_per_gpu", "tokens_per_second_per_gpu"),
+    "gpu_sm_clock_ratio": ("gpu_sm_clock_hertz", "gpu_sm_clock_hertz"),
 }
-_LOW_RATIO = "requests_per_second_low_ratio"
 
 
 def no_reference() -> pl.DataFrame:
@@ -130,10 +127,54 @@ def combined(*references: pl.DataFrame) -> pl.DataFrame:
 
     ``references``: :data:`REFERENCE_SCHEMA` each, in order of precedence.
     """
-    rows = no_reference()
-    for reference in references:
-        rows = pl.concat([rows, reference.join(rows.select(KEY), on=KEY, how="anti")])
-    return rows
+    return pl.concat(references).unique(KEY, keep="first", maintain_order=True)
+
+
+def baseline_of_minutes(minutes: pl.DataFrame, pool: str | None = None) -> pl.DataFrame:
+    """Minutes of a baseline → one reference row per target, or one for all of a ``pool``.
+
+    A pool has rates per target, and the swings of the target that swings most. Of several layouts
+    of buckets the row has the one with most requests. It has no lengths of fewer than MIN_REQUESTS.
+    """
+    scraped = minutes.filter(pl.col("scrapes") > 0)
+    groups = scraped.group_by(KEY, maintain_order=True) if pool is None else [((pool, ""), scraped)]
+    rows = [
+        {"instance": instance, "engine": engine, "kind": "baseline", **_measured(own)}
+        for (instance, engine), own in groups
+        if len(own)
+    ]
+    return pl.DataFrame(rows, schema=REFERENCE_SCHEMA, orient="row")
+
+
+def _measured(minutes: pl.DataFrame) -> dict[str, Any]:
+    """One row, without its names."""
+    since, until = pl.col("end").min() - timedelta(minutes=1), pl.col("end").max()
+    span = minutes.select(since=since, until=until).row(0, named=True)
+    values = minutes.select(**MEASURED).row(0, named=True) | swings(minutes)
+    values[LOW_RATE] = _low_rate(minutes)
+    for name in LENGTHS:
+        values[f"{name}_buckets"], values[f"{name}_edges"] = _histogram(minutes, name)
+    for name in _LATENCIES:
+        series = (pl.Series([one], dtype=pl.List(pl.Float64)) for one in _histogram(minutes, name))
+        buckets, edges = series
+        values[f"{name}_p95"] = quantile(buckets, edges, 0.95).value[0]
+    if (values["finished_requests"] or 0.0) < MIN_REQUESTS:
+        values |= dict.fromkeys(_OF_MANY)
+    return span | {f"reference_{name}": value for name, value in values.items()}
+
+
+def _low_rate(minutes: pl.DataFrame) -> float | None:
+    """Lowest tenth of the requests/s over stretches of 10 min with at least 5 minutes."""
+    stretch = (pl.col("end") - timedelta(minutes=1)).dt.truncate("10m")
+    rates = minutes.group_by(stretch).agg(MEASURED["requests_per_second"].alias("rate"), pl.len())
+    return rates.filter(pl.col("len") >= 5)["rate"].quantile(0.1, "linear")
+
+
+def _histogram(minutes: pl.DataFrame, name: str) -> tuple[list[float] | None, list[float] | None]:
+    """Summed counts and edges; of the layouts with as many requests the finer one."""
+    layouts = by_layout(minutes[f"{name}_buckets"], minutes[f"{name}_edges"])
+    summed = [(counts.sum(axis=0).tolist(), le.tolist()) for _, le, counts in layouts]
+    return max(summed, key=lambda one: (one[0][-1], len(one[1])), default=(None, None))
 
 
 def with_reference(
@@ -143,33 +184,20 @@ def with_reference(
 
     ``ten_minutes``: totals of the ten minutes that end with each row.
     """
-    joined = rows.join(
-        reference.rename(
-            {"kind": "reference_kind", "since": "reference_since", "until": "reference_until"}
-        ),
-        on=KEY,
-        how="left",
-        maintain_order="left",
-    )
-    return joined.with_columns(
-        **{
-            f"{name}_mean_ratio": _recent_mean(rows, ten_minutes, name)
-            / joined[f"reference_{name}_mean"]
-            for name in LENGTHS
-        },
-        **{
-            ratio: pl.when(pl.col(f"reference_{column}") > 0).then(
-                pl.col(column) / pl.col(f"reference_{column}")
-            )
-            for ratio, column in _RATIOS.items()
-        },
-        **{
-            _LOW_RATIO: pl.when(pl.col(f"reference_{LOW_RATE}") > 0).then(
-                pl.col("requests_per_second") / pl.col(f"reference_{LOW_RATE}")
-            )
-        },
-        **extra_prefill_columns(MIN_REQUESTS),
-    )
+    names = {name: f"reference_{name}" for name in ("kind", "since", "until")}
+    joined = rows.join(reference.rename(names), on=KEY, how="left", maintain_order="left")
+    lengths = {
+        f"{name}_mean_ratio": _recent_mean(rows, ten_minutes, name)
+        / joined[f"reference_{name}_mean"]
+        for name in LENGTHS
+    }
+    ratios = {
+        ratio: pl.when(pl.col(f"reference_{was}") > 0).then(
+            pl.col(column) / pl.col(f"reference_{was}")
+        )
+        for ratio, (column, was) in _RATIOS.items()
+    }
+    return joined.with_columns(**lengths, **ratios, **computed_prompt_columns(MIN_REQUESTS))
 
 
 def _recent_mean(rows: pl.DataFrame, ten_minutes: pl.DataFrame, name: str) -> pl.Series:
@@ -182,3 +210,24 @@ def _recent_mean(rows: pl.DataFrame, ten_minutes: pl.DataFrame, name: str) -> pl
     total, count = (rows[part].zip_with(is_long, ten_minutes[part]) for part in parts)
     known = (count >= MIN_REQUESTS) & (rows["scrapes"] > 0)
     return pl.select(pl.when(known).then(total / count)).to_series()
+
+
+def computed_prompt_columns(at_least: float) -> dict[str, pl.Expr]:
+    """Expressions of the evidence columns on computed prompt tokens, by name.
+
+    Unknown with fewer than ``at_least`` first tokens in the window.
+    """
+    first, seconds = pl.col("ttft_seconds_count"), pl.col("duration_seconds")
+    hit, hit_before = pl.col("prefix_cache_hit_ratio"), pl.col("reference_prefix_cache_hit_ratio")
+    # a server's own last days have the hits, but not how much there was to compute
+    is_measured = pl.col("reference_kind").is_in(["pin", "baseline"])
+    longer = pl.col("prompt_tokens_total") / first / pl.col("reference_prompt_tokens_mean")
+    longer = pl.when(is_measured).then(longer).otherwise(1.0)
+    by_hits = (1.0 - hit) / (1.0 - hit_before / longer.clip(lower_bound=1.0))
+    rate = first / seconds / pl.col("reference_requests_per_second")
+    more = rate * longer * (1.0 - hit) / (1.0 - hit_before)
+    enough = (first >= at_least) & (seconds > 0)
+    return {
+        "computed_prompt_tokens_ratio": pl.when(enough, is_measured, more.is_finite()).then(more),
+        "lost_prefix_hits_prefill_ratio": pl.when(enough, by_hits.is_finite()).then(by_hits),
+    }

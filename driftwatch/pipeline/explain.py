@@ -11,8 +11,7 @@ import polars as pl
 from driftwatch.baselines.documents import baselines_from_store
 from driftwatch.baselines.in_force import in_force
 from driftwatch.detect.last_days import with_last_days
-from driftwatch.detect.reference import combined
-from driftwatch.detect.reference_minutes import baseline_of_minutes
+from driftwatch.detect.reference import baseline_of_minutes, combined
 from driftwatch.diagnose.evidence_table import WINDOW_SCHEMA
 from driftwatch.diagnose.tree import UNDETERMINED, walk
 from driftwatch.errors import NoVerdict, UsageError

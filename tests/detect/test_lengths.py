@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import polars as pl
 import pytest
 from detector_cases import START, at, minutes_of, play
 
-from driftwatch.detect.lengths import swings, widest
-from driftwatch.detect.reference import declared
-from driftwatch.detect.reference_minutes import baseline_of_minutes
+from driftwatch.detect.reference import baseline_of_minutes, declared
 
 ONE = ("a:8000",)
 
@@ -79,7 +75,7 @@ def test_from_seven_days_on_an_hour_has_swings_of_its_own() -> None:
     hour = pl.col("end").dt.offset_by("-1m").dt.hour()
     busy = pl.when(hour == 3).then(pl.col("prompt_tokens_sum") * 3.0)
     week = week.with_columns(prompt_tokens_sum=busy.otherwise("prompt_tokens_sum"))
-    high = swings(week)["reference_prompt_tokens_swing_high"][0].to_list()
+    high = baseline_of_minutes(week)["reference_prompt_tokens_swing_high"][0].to_list()
     assert len(high) == 24
     assert high[3] > 2 > high[12]
 
@@ -87,10 +83,10 @@ def test_from_seven_days_on_an_hour_has_swings_of_its_own() -> None:
 def test_of_a_pool_the_one_that_swings_most_counts() -> None:
     calm = minutes_of(300, ONE)
     wild = minutes_of(300, ("b:8000",), prompts=[(100, 150, 3.0)])
-    both = widest(swings(pl.concat([calm, wild])))
+    both = baseline_of_minutes(pl.concat([calm, wild]), "chat")
     assert both["reference_prompt_tokens_swing_high"][0][0] > 2
 
 
 def test_fewer_than_an_hour_of_windows_say_nothing() -> None:
-    assert swings(minutes_of(50, ONE))["reference_prompt_tokens_swing_high"][0] is None
-    assert timedelta(minutes=50) < timedelta(hours=1)
+    found = baseline_of_minutes(minutes_of(50, ONE))
+    assert found["reference_prompt_tokens_swing_high"][0] is None

@@ -25,12 +25,12 @@ from pipeline_cases import (
 from driftwatch.collect.gpus import gpu_frame
 from driftwatch.collect.pages.parser import PageParser
 from driftwatch.detect.reference import (
-    REMEMBERED,
+    MEASURED,
+    baseline_of_minutes,
     combined,
     declared,
     no_reference,
 )
-from driftwatch.detect.reference_minutes import baseline_of_minutes
 from driftwatch.diagnose.evidence_table import evidence_table, rows_of_scrapes
 from driftwatch.signals.gpu_links import GPU_TARGET_SCHEMA
 from driftwatch.signals.minutes import minutes
@@ -108,7 +108,7 @@ def test_a_baseline_remembers_and_compares() -> None:
     assert row["requests_per_second_ratio"] == pytest.approx(0.4875)  # 39 and 40 intervals
     assert row["tokens_per_second_per_gpu_ratio"] == pytest.approx(0.4875)
     assert row["reference_prompt_tokens_mean"] == pytest.approx(100.0)
-    for name in REMEMBERED:
+    for name in MEASURED:
         assert f"reference_{name}" in row
 
 

@@ -19,8 +19,8 @@ from driftwatch.detect.reference import (
     HISTOGRAMS,
     REFERENCE_COLUMNS,
     REFERENCE_SCHEMA,
+    baseline_of_minutes,
 )
-from driftwatch.detect.reference_minutes import baseline_of_minutes
 from driftwatch.minutes.rows import minute_grid
 from driftwatch.notify.shares import shares
 from driftwatch.pipeline.findings import reference_of

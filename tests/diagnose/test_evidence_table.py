@@ -20,7 +20,7 @@ from pipeline_cases import (
 
 from driftwatch.collect.pages.parser import PageParser
 from driftwatch.collect.registry import BY_COLUMN, GAUGES
-from driftwatch.detect.reference_minutes import baseline_of_minutes
+from driftwatch.detect.reference import baseline_of_minutes
 from driftwatch.evidence import COLUMNS
 from driftwatch.signals.minutes import minutes
 from tests.replayed_rows import evidence_only

@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 from pipeline_cases import KEY, evidence, grid, recording, serving
 
-from driftwatch.detect.reference_minutes import baseline_of_minutes
+from driftwatch.detect.reference import baseline_of_minutes
 from driftwatch.evidence import BY_NAME
 from driftwatch.signals.minutes import minutes
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from observed_cases import MinutesOf, heavy, server
 
-from driftwatch.detect.reference_minutes import baseline_of_minutes
+from driftwatch.detect.reference import baseline_of_minutes
 from driftwatch.model import Serving, Setting, Slo
 from driftwatch.recommend.advice import Question, targets_of
 from driftwatch.recommend.scenarios import BUDGETS, configurations_of
