@@ -24,6 +24,7 @@ MEASURES = (
     "given_up_ratio",
 )
 KEPT_DAYS = 7
+LONGEST_ABSENCE = timedelta(days=KEPT_DAYS)  # who comes back later begins anew
 LEAST_SECONDS = 12 * 3600.0  # of a day that were scraped
 
 

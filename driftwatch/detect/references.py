@@ -124,8 +124,8 @@ class References:
         """These, with newer documents in place of older ones of the same kind and owner."""
         return References({**self.every, **{one.place: one for one in more}}) if more else self
 
-    def without(self, keys: Iterable[TargetKey]) -> References:
-        """Without these targets."""
+    def without(self, keys: Iterable[TargetKey], *, keep_days: bool = False) -> References:
+        """Without these targets; ``keep_days``: they may come back, and keep their own days."""
         gone = set(keys)
         if not gone:
             return self
@@ -133,7 +133,7 @@ class References:
         kept = {}
         for place, one in self.every.items():
             document = one.document
-            if one.key in gone:
+            if one.key in gone and not (keep_days and one.kind == "last_days"):
                 continue
             if isinstance(document, PoolHour):
                 parts = {
@@ -143,6 +143,11 @@ class References:
                 one = Reference(one.kind, one.pool, one.key, one.learnt_at, PoolHour(**parts))
             kept[place] = one
         return References(kept)
+
+    def without_days_before(self, before: datetime) -> References:
+        """Without own days to which none was added since a time."""
+        old = {k for k, v in self.every.items() if v.kind == "last_days" and v.learnt_at < before}
+        return References({k: v for k, v in self.every.items() if k not in old}) if old else self
 
     def speed(self, pool: str) -> tuple[PoolSpeed, datetime] | None:
         """What a pool has learnt of its speed, and when."""

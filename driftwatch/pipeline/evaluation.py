@@ -74,7 +74,7 @@ def signals_of(
     found = with_inherited(
         before, new.hstack(on_gpus), frames.serving, plan.inputs, state.inputs_seen
     )
-    days = state.detection.references
+    days = (one for one in state.detection.references if one.key in state.targets)
     reference = with_last_days(state.in_force.reference, frames.declared, days, last.date())
     serving, recent = frames.serving, found.recent
     rows = evidence_table(found.rows, grid, serving=serving, reference=reference, recent=recent)

@@ -111,10 +111,17 @@ class Outcome:
     not_evaluated: Mapping[str, str] = field(default_factory=dict)
 
 
-def without(state: State, keys: Iterable[TargetKey], before: datetime | None = None) -> State:
+def without(
+    state: State,
+    keys: Iterable[TargetKey],
+    before: datetime | None = None,
+    *,
+    keep_days: bool = False,
+) -> State:
     """The state without these targets: their scrapes and everything inferred from them.
 
     Scrapes from ``before`` on stay: while catching up, a target may return later.
+    ``keep_days``: so do its own days, for a week.
     """
     rows = [tuple(key) for key in keys]
     if not rows:
@@ -135,7 +142,7 @@ def without(state: State, keys: Iterable[TargetKey], before: datetime | None = N
         minutes=others(state.minutes),
         inputs_seen=others(state.inputs_seen),
         samples=others(state.samples),
-        detection=state.detection.without(TargetKey(*row) for row in rows),
+        detection=state.detection.without((TargetKey(*row) for row in rows), keep_days=keep_days),
     )
 
 

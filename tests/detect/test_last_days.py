@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import polars as pl
@@ -14,6 +15,7 @@ from driftwatch.detect.last_days import day_before, learn_day, with_last_days
 from driftwatch.detect.reference import REFERENCE_SCHEMA, declared, no_reference
 from driftwatch.detect.references import References
 from driftwatch.model import TargetKey
+from driftwatch.pipeline.detection import Detection
 
 KEY = TargetKey("a:8000", "0")
 DAY = timedelta(days=1)
@@ -68,6 +70,22 @@ def test_of_a_pool_with_two_names_the_newest_counts() -> None:
     references = references.with_more(learn_day(day, references, START + 2 * DAY))
     found = with_last_days(no_reference(), no_reference(), references, (START + 2 * DAY).date())
     assert found["reference_prefix_cache_hit_ratio"].to_list() == pytest.approx([0.3])
+
+
+def test_who_is_not_there_for_a_week_loses_them() -> None:
+    rows = minutes_of(60 * 24, ["b:8000"])
+    for days, kept in ((6, 1), (8, 0)):
+        away = References().with_more(
+            [replace(one, learnt_at=START - (days - 1) * DAY) for one in learnt({0: 0.6})]
+        )
+        assert len(away.last_days("chat", KEY).days) == 1
+
+        def leaves(detection: Detection, _: datetime, away: References = away) -> Detection:
+            references = detection.references.with_more(list(away))
+            return Detection(detection.work, references).without([KEY], keep_days=True)
+
+        _, detection = play(rows, cuts=[START + timedelta(hours=1)], between=leaves)
+        assert len(detection.references.last_days("chat", KEY).days) == kept
 
 
 def test_half_a_day_is_none() -> None:
