@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Set
 from dataclasses import asdict, replace
@@ -160,6 +161,9 @@ def _settings(
 
     if urls and recordings:
         raise UsageError("give URLs or --recording, not both", help_text=_EXAMPLE)
+    for url in urls:
+        if (meant := _meant_by_file(url)) is not None:
+            raise UsageError(f"{url} is a file, no URL", help_text=f"driftwatch doctor {meant}")
     sources: list[Any] = [
         RecordingSource.model_construct(recording=path, labels={}) for path in recordings
     ]
@@ -176,6 +180,16 @@ def _settings(
     if wrong := tuple(p for p in unmet(without, config) if p.severity == "error"):
         raise ConfigError(wrong)
     return configured
+
+
+def _meant_by_file(url: str) -> str | None:
+    """What to write where a file stands in the place of a URL; None: it is none."""
+    path, name = Path(url), shlex.quote(url)
+    if path.suffix in (".yaml", ".yml"):
+        return f"--config {name}"
+    if path.suffix in (".db", ".sqlite"):
+        return f"-c driftwatch.yaml: the configuration whose database {name} is"
+    return f"--recording {name}" if path.exists() else None
 
 
 def _with_own_gpus(hosts: frozenset[str], plan: Plan, settings: Settings) -> tuple[Plan, Settings]:

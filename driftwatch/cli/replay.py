@@ -109,7 +109,7 @@ def command(
 
     Prints the pages as driftwatch run would have sent them, oldest first: three whole, then a line
     for each event, notices as a count. It delivers nothing. Exit code 0: the history was read;
-    1: parts of it could not be; 4: none of it could.
+    1: parts of it could not be; 2: a file is no recording; 4: there is no usable scrape.
     """
     from driftwatch.receivers.stdout import StdoutSender
     from driftwatch.service.replay import reach_of, replay

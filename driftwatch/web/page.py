@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from urllib.parse import quote, urlencode
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from starlette.convertors import Convertor, register_url_convertor
 
 from driftwatch.notify.numbers import clean, cut
 
@@ -164,7 +165,20 @@ def address(path: str, query: Query, **changes: object) -> str:
     return f"{path}?{urlencode(wanted)}" if wanted else path
 
 
-POOL, TARGET = "/pools/{pool:path}", "/targets/{target:path}"
+class _NameConvertor(Convertor[str]):
+    """A name in an address; Starlette's ``path`` ends at a new line."""
+
+    regex = r"[\s\S]*"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("name", _NameConvertor())
+POOL, TARGET = "/pools/{pool:name}", "/targets/{target:name}"
 _NEAR, _COMPARED = 5, 1000
 
 

@@ -45,6 +45,22 @@ receivers: [{{name: oncall, stdout: {{}}}}]
 PAGES = "pages: [{url}]\n    labels: {{namespace: ml, pod: a}}"
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("other.yaml", "driftwatch doctor --config other.yaml"),
+        ("service.db", "driftwatch doctor -c driftwatch.yaml: the configuration whose database"),
+        ("a recording.jsonl", "driftwatch doctor --recording 'a recording.jsonl'"),
+    ],
+)
+def test_a_file_is_no_url(run: Run, name: str, meant: str) -> None:
+    Path("a recording.jsonl").touch()
+    code, _, errors = run("doctor", name)
+    assert code == 2
+    assert f"{name} is a file, no URL" in errors
+    assert meant in errors
+
+
 def test_what_is_complete_is_ready(run: Run, shared_data: Path) -> None:
     gpu = FakeGpu(0, "GPU-0", workload=workload("ml", "a"))
     with _serve(_page(shared_data)) as server, DcgmExporter(dcgm_page([gpu])) as exporter:

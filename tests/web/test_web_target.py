@@ -13,6 +13,7 @@ from web_fleet_cases import END, fired, fleet_database
 from driftwatch.pipeline.plan import Pool
 from driftwatch.service.configuration import plan_of_rules
 from driftwatch.web.app import Web
+from driftwatch.web.page import pool_path, target_path
 
 PATH = "/targets/host:8000"
 
@@ -83,6 +84,18 @@ def test_a_range_that_is_none_is_refused(web: Web) -> None:
         assert client.get(PATH, params=params).status_code == 400, params
     answer = client.get(PATH, params={"from": "2026-01-02", "to": "2026-01-01"})
     assert "is no range</p>" in answer.text
+
+
+def test_a_name_with_any_character_has_a_page(tmp_path: Path) -> None:
+    names = ["a\nb:8000", "a\tb/\x7f?#:8000"]
+    fleet_database(tmp_path / "names.db", [{"instance": name} for name in names])
+    plan = replace(plan_of_rules(()), pools=(Pool("new\nline"),))
+    client = browser(web_at(tmp_path / "names.db", END, tmp_path, plan=plan))
+    fleet = client.get("/fleet").text
+    for name in names:
+        assert f'href="{target_path(name)}"' in fleet
+        assert client.get(target_path(name)).status_code == 200
+    assert client.get(pool_path("new\nline")).status_code == 200
 
 
 def test_an_unknown_target_lists_names_like_it(web: Web) -> None:
