@@ -71,6 +71,14 @@ def _no_peers(at: grid.Grid, r: Any) -> Any:
     return np.full(r.shape, np.nan)
 
 
+def _as_it_is(limit: Any) -> Any:
+    return limit
+
+
+def _no_preempting(at: grid.Grid, preempts: Any) -> Any:
+    return at.usable
+
+
 INFINITE = float("inf")
 # Each mechanism: what is put in its place (module, name, value).
 MECHANISMS: Mapping[str, Sequence[tuple[Any, str, Any]]] = {
@@ -94,6 +102,9 @@ MECHANISMS: Mapping[str, Sequence[tuple[Any, str, Any]]] = {
     "work as a token meets it": ((model, "token_met", _mean_of_passes),),
     "peers": ((verdicts, "peers_of", _no_peers), (like_work, "peers_of", _no_peers)),
     "five deviations: four": ((like_work, "DEVIATIONS", 4.0),),
+    "no threshold that only a loss of 30 % passes": ((like_work, "LOWEST", -INFINITE),),
+    "the lower threshold of two minutes": ((verdicts, "_lower", _as_it_is),),
+    "preempting minutes where a baseline preempts": ((grid.Grid, "counts", _no_preempting),),
     "minutes with 20 tokens and more: with 100": ((load, "MIN_TOKENS", 100.0),),
     "minutes after a restart and a gap do not count": ((grid, "WARM_MINUTES", 0),),
     "the baseline's own swings of lengths": ((lengths, "_by_hour", _no_swings),),

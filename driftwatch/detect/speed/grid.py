@@ -18,6 +18,7 @@ from driftwatch.detect.speed.load import (
     COVARIATES,
     GAP,
     LENGTH_PARTS,
+    PREEMPTING,
     RESTARTED,
     UNSEEN,
     WARMING,
@@ -69,6 +70,11 @@ class Grid:
         """Minutes whose load is known."""
         usable: Flags = self.why == COMPLETE
         return usable
+
+    def counts(self, preempts: Flags) -> Flags:
+        """Minutes that count; ``preempts`` (target,): whether its preempting minutes count too."""
+        counts: Flags = self.usable | (preempts[:, None] & (self.why == PREEMPTING))
+        return counts
 
     @cached_property
     def settled(self) -> Flags:

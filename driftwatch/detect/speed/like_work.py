@@ -28,6 +28,8 @@ LOW_QUANTILE, LOW_DEVIATIONS = 0.02, 2.054  # of the normal distribution
 DEVIATIONS = 5.0
 # Highest thresholds: a loss of 12 %; of 16 % for a baseline that covers less than a day.
 FLOOR, YOUNG_FLOOR, YOUNG_MINUTES = float(np.log(0.88)), float(np.log(0.84)), 1380
+# Below it only losses of 30 % and more are found, at three false pages of one pool in a week.
+LOWEST = float(np.log(0.7))
 REACH = 1.0  # standard deviations in which a quarter of the neighbours must lie
 FOUND_DEVIATIONS = 1.645  # 95 of 100
 
@@ -75,6 +77,7 @@ def peers_of(grid: Grid, r: Floats) -> Floats:
 
 
 LEVEL, AGAINST = range(2)
+VARIES = len(KINDS)
 
 
 @dataclass(frozen=True)
@@ -141,14 +144,15 @@ def windows_of(grid: Grid, r: Floats) -> Windows:
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """In ln, one for each window; NaN where the baseline has no like work."""
+    """In ln, one for each window; NaN where like work is missing or varied too much."""
 
     limit: Floats  # at or below it the level is too low
     usual: Floats  # median level of windows with like work
     smallest: Floats  # the smallest loss found in 95 of 100 cases, as a share of the speed
     against: Floats  # the limit against the peers
     against_usual: Floats
-    unlike: Indices  # the kind that is furthest from the baseline's, -1 where none is far
+    # the kind that is furthest from the baseline's; VARIES where like work varied too much; else -1
+    unlike: Indices
 
     @classmethod
     def unknown(cls, shape: tuple[int, ...]) -> Thresholds:
@@ -175,6 +179,7 @@ def thresholds(windows: Windows, kinds: Floats, minutes: int) -> Thresholds:
     near = windows.levels[index]
     limit, usual, smallest = _limits(near[..., LEVEL], far, is_young=is_young)
     against, against_usual, _ = _limits(near[..., AGAINST], far, is_young=is_young)
+    found.unlike[~far & np.isnan(limit)] = VARIES
     # a single server has no level against others: two servers wander √2 as far
     alone = np.isnan(against)
     against = np.where(alone, np.sqrt(2.0) * limit, against)
@@ -199,7 +204,7 @@ def _limits(near: Singles, far: Flags, *, is_young: bool) -> tuple[Floats, Float
     floor = YOUNG_FLOOR + np.maximum(middle, 0.0) if is_young else FLOOR
     limit = np.minimum(floor, np.minimum(middle, 0.0) - DEVIATIONS * deviation)
     smallest = -np.expm1(np.minimum(limit - middle - FOUND_DEVIATIONS * deviation, 0.0))
-    out = far | (known < 2 * KNOWN)
+    out = far | (known < 2 * KNOWN) | (limit < LOWEST)
     return (
         np.where(out, np.nan, limit),
         np.where(out, np.nan, middle),

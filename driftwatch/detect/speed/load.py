@@ -95,7 +95,7 @@ WORK_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "pool": pl.String,
     "end": TIME,
     **dict.fromkeys(COVARIATES, pl.Float32),
-    "why": pl.Int8,  # index into WHY_NOT; with any but COMPLETE the covariates are unknown
+    "why": pl.Int8,  # index into WHY_NOT; but with COMPLETE and PREEMPTING covariates are unknown
     "changed": pl.Int8,  # CHANGED a knob or the release, RESTARTED; else 0
     "scrapes": pl.Float32,
     "sound": pl.Boolean,  # no limit binds with the SLO missed, and the engine is not stuck
@@ -135,9 +135,9 @@ def work_of(minutes: pl.DataFrame) -> pl.DataFrame:
         slower=_slower(minutes),
     ).select(pl.col(name).cast(dtype) for name, dtype in WORK_SCHEMA.items())
     finite = pl.all_horizontal(pl.col(COVARIATES).is_finite()).fill_null(value=False)
-    odd = ~finite & (pl.col("why") == COMPLETE)
+    odd = ~finite & pl.col("why").is_in((COMPLETE, PREEMPTING))
     work = work.with_columns(why=pl.when(odd).then(pl.lit(INCOMPLETE, pl.Int8)).otherwise("why"))
-    known = pl.col("why") == COMPLETE
+    known = pl.col("why").is_in((COMPLETE, PREEMPTING))
     return work.with_columns(pl.when(known).then(pl.col(name)).alias(name) for name in COVARIATES)
 
 

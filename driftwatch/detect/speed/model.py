@@ -42,6 +42,8 @@ class StepTimeModel(BaseModel):
     requests_range: tuple[_Positive, _Positive]
     scrapes: Annotated[int, Field(ge=0)]  # how many the fit saw
     minutes: Annotated[int, Field(ge=0)]  # different ones
+    # preempting minutes count, since most of the fit's preempt
+    preempts: bool = False
     misfit_ratio: _Positive = 0.0  # robust standard deviation of ln r in the fit
     # windows of the fit, to compare like with like: Windows.document
     windows: str = Field(default="", repr=False)
@@ -99,7 +101,10 @@ def fitted(grid: Grid, good: Flags, *, shared: bool = False) -> StepTimeModel | 
 
     ``good``: (target, minute), without those whose load is unknown; ``shared``: by a pool.
     """
-    good = good & grid.usable
+    usable = good & grid.usable
+    all_preempting = good & grid.counts(np.ones(len(good), dtype=bool)) & ~usable
+    preempts = bool(all_preempting.sum() > usable.sum())
+    good = usable | all_preempting if preempts else usable
     minutes = int(good.any(axis=0).sum())
     if minutes < MIN_MINUTES:
         earliest = grid.last + timedelta(minutes=MIN_MINUTES - minutes) if minutes else None
@@ -113,6 +118,7 @@ def fitted(grid: Grid, good: Flags, *, shared: bool = False) -> StepTimeModel | 
         requests_range=(low, high),
         scrapes=int(grid.scrapes[good].sum()),
         minutes=minutes,
+        preempts=preempts,
     )
     r = np.where(good, ln_speed(grid, [model] * len(grid.targets)), np.nan)
     known = np.isfinite(r)
@@ -148,7 +154,8 @@ def ln_speed(grid: Grid, models: list[StepTimeModel | None]) -> Floats:
     values = {name: of.astype(np.float64) for name, of in grid.values.items()}
     with np.errstate(invalid="ignore", divide="ignore"):
         r = np.log((token_met(values) * b).sum(axis=-1) / values["itl"])
-    return np.where(grid.usable & np.isfinite(r), r, np.nan)
+    counts = grid.counts(np.array([x is not None and x.preempts for x in models]))
+    return np.where(counts & np.isfinite(r), r, np.nan)
 
 
 def missing(minutes: int, *, shared: bool = False) -> str:

@@ -7,7 +7,7 @@ stays so until most of the loss is regained.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any
 
@@ -47,6 +47,9 @@ _TOO_FEW = Unknown("too_few_minutes", f"fewer than {KNOWN} of the last {WINDOW} 
 _PROPOSED = Unknown(NO_BASELINE, "no baseline in use yet: driftwatch baseline propose has one")
 _UNLIKE = tuple(
     Unknown(UNLIKE, f"work that the baseline has not seen: {words}") for _, words, _ in KINDS
+)
+_VARIES = Unknown(
+    "too_variable", "like work varied too much in the baseline to tell a loss of 30 %"
 )
 
 
@@ -135,10 +138,12 @@ def verdicts(grid: Grid, every: Sequence[Compared], references: References, firs
     is_own = np.array([one.is_own for one in every], dtype=bool)[:, None]
     now = np.arange(start, grid.minutes)[None, :]
     judged = now >= starts[:, None]
-    # thresholds are needed for scored minutes, and for minutes that may be slow
+    # thresholds are needed for scored minutes, for slow ones, and for the minute before each
     low = np.fmin(np.where(is_own, level, np.nan), against) <= LOW
-    wanted = judged & (low | (now >= first)) & np.isfinite(level)
+    low[:, :-1] |= low[:, 1:].copy()
+    wanted = judged & (low | (now >= first - 1)) & np.isfinite(level)
     found = _thresholds(every, kinds_of(grid), r, wanted, start)
+    found = replace(found, limit=_lower(found.limit), against=_lower(found.against))
     ids = [one.id for one in every]
     begins = (level <= found.limit) & judged & is_own
     slower, losses, before = _held(begins, found.usual, level, r, starts, own, ids, start)
@@ -204,6 +209,13 @@ def _thresholds(
             for field in fields(Thresholds):
                 getattr(whole, field.name)[target[rows], minute[rows]] = getattr(found, field.name)
     return whole
+
+
+def _lower(limit: Floats) -> Floats:
+    """The lower of each minute's limit and the one before: fifty neighbours are a sample."""
+    lower = limit.copy()
+    lower[:, 1:] = np.where(np.isnan(limit[:, 1:]), np.nan, np.fmin(limit[:, 1:], limit[:, :-1]))
+    return lower
 
 
 def _held(
@@ -299,7 +311,7 @@ def _reasons(
     codes = grid.why[:, first:]
     known_reasons = np.array(WHY_NOT, dtype=object)
     out = ~has_verdict & is_known
-    why[out] = np.array([*_UNLIKE, _TOO_FEW], dtype=object)[unlike[out]]
+    why[out] = np.array([*_UNLIKE, _VARIES, _TOO_FEW], dtype=object)[unlike[out]]
     few = ~is_known
     why[few] = _TOO_FEW
     # the minute's own reason is better than "too few"
