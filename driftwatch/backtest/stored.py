@@ -12,7 +12,7 @@ import polars as pl
 from driftwatch.baselines.documents import baselines_from_store
 from driftwatch.baselines.in_force import in_force
 from driftwatch.collect.schema import KEY
-from driftwatch.detect.last_days import with_last_days
+from driftwatch.detect.days import with_usual
 from driftwatch.errors import NoVerdict
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.plan import Plan
@@ -94,7 +94,7 @@ class StoredHistory:
         measured = in_force(self._baselines, targets, self.plan).reference
         declared = self.plan.declared_reference(targets.values())
         days = [one for one in self._references if one.key in targets]
-        return with_last_days(measured, declared, days, day)
+        return with_usual(measured, declared, days, day)
 
     def targets(self, rows: pl.DataFrame) -> dict[TargetKey, Target]:
         """The targets of rows, with the labels that they were known by last."""

@@ -2,34 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
-from typing import Literal
+from typing import ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
 from driftwatch.detect.speed.model import StepTimeModel
 from driftwatch.model import TargetKey
 
-Kind = Literal["speed", "hour", "trend", "lengths", "last_days"]
 
+class Document(BaseModel):
+    """What the store keeps as JSON."""
 
-class _Document(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
+    kind: ClassVar[str]
 
 
-class PoolSpeed(_Document):
-    """``speed`` of a pool: the step-time model of its own minutes, used without a baseline."""
+class PoolSpeed(Document):
+    """The step-time model of a pool's own minutes, used without a baseline."""
 
+    kind = "speed"
     model: StepTimeModel | None = None
     missing: str | None = None  # what a model still needs, in words
     since: datetime  # end of the pool's first minute
     stage: int = 0  # hours of the pool's minutes that it was fitted on
 
 
-class Loss(_Document):
+class Loss(BaseModel):
     """A server that is slower, at a full hour."""
+
+    model_config = ConfigDict(frozen=True)
 
     before: float  # ln r before the loss
     loss: float  # how much ln r fell, above 0
@@ -37,85 +41,79 @@ class Loss(_Document):
     compared_with: str = ""  # id of the model; against another one the loss is unknown
 
 
-class Day(_Document):
+class Day(BaseModel):
     """The hours of a UTC day of one server so far."""
 
+    model_config = ConfigDict(frozen=True)
+
     day: date
-    speeds: tuple[float, ...] = ()  # medians of ln r of its hours, where known
-    compared_with: str = ""  # which model the last of them was compared with
+    # of its hours, where known: median of ln r, and which model it was compared with
+    speeds: tuple[tuple[float, str], ...] = ()
     # sum and count of prompt tokens, the same of generation tokens
-    lengths: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
+    lengths: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0)
     hours: int = 0  # that were scraped
     limited_minutes: int = 0  # in which a batch limit held requests back
 
 
-class PoolHour(_Document):
-    """``hour`` of a pool: what detectors keep at the end of an hour."""
+class PoolHour(Document):
+    """What detectors keep of a pool at the end of an hour, by text of the key."""
 
-    slower: dict[str, Loss] = {}  # by text of the key
+    kind = "hour"
+    slower: dict[str, Loss] = {}
     slower_than_pool: dict[str, Loss] = {}
     days: dict[str, Day] = {}
 
+    def without(self, keys: Collection[str]) -> PoolHour:
+        """Without these targets."""
+        own = {name: {k: v for k, v in of.items() if k not in keys} for name, of in self}
+        return PoolHour(**own)
 
-class Trend(_Document):
-    """``trend`` of a target: its days, and the slope of their medians of ln r."""
 
-    days: tuple[tuple[date, float, str], ...] = ()  # day, median, which model it was compared with
-    slope: float | None = None  # of ln r, over 14 days
+class TargetDays(Document):
+    """The last days of a target, and what follows from them."""
+
+    kind = "days"
+    # day, median of ln r, which model it was compared with
+    speeds: tuple[tuple[date, float, str], ...] = ()
+    slope: float | None = None  # of the medians, over 14 days
     lower: float | None = None  # of its 95 % interval
     upper: float | None = None
     creeps: bool | None = None
-
-
-class DayLengths(_Document):
-    """``lengths`` of a target: the last whole day against the baseline."""
-
-    prompt_tokens_ratio: float | None = None  # of means
+    # the last whole day against the baseline, of means
+    prompt_tokens_ratio: float | None = None
     generation_tokens_ratio: float | None = None
-    moved: bool | None = None
-    days: int = 0  # in a row that moved and were limited
+    lengths_moved: bool | None = None
+    moved_days: int = 0  # in a row that moved and were limited
+    # of days without a baseline: day, and MEASURES of :mod:`driftwatch.detect.days`
+    measures: tuple[tuple[date, tuple[float | None, ...]], ...] = ()
 
 
-class LastDays(_Document):
-    """``last_days`` of a target without a baseline: a day and :data:`MEASURES` of
-    :mod:`driftwatch.detect.last_days` in each row.
-    """
-
-    days: tuple[tuple[date, float | None, float | None, float | None, float | None], ...] = ()
-
-
-_DOCUMENTS: Mapping[str, type[_Document]] = {
-    "speed": PoolSpeed,
-    "hour": PoolHour,
-    "trend": Trend,
-    "lengths": DayLengths,
-    "last_days": LastDays,
-}
-_NO_TREND, _NO_DAY, _NO_DAYS = Trend(), DayLengths(), LastDays()
-Document = PoolSpeed | PoolHour | Trend | DayLengths | LastDays
+KINDS: Mapping[str, type[Document]] = {one.kind: one for one in (PoolSpeed, PoolHour, TargetDays)}
+D = TypeVar("D", bound=Document)
+Place = tuple[str, str, TargetKey | None]
+_NO_DAYS = TargetDays()
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
     """One document."""
 
-    kind: Kind
     pool: str
     key: TargetKey | None  # whose; None = the pool's
     learnt_at: datetime
     document: Document
 
     @property
-    def place(self) -> tuple[str, str, TargetKey | None]:
+    def place(self) -> Place:
         """Kind and owner: a newer document of the same place replaces it."""
-        return self.kind, self.pool, self.key
+        return self.document.kind, self.pool, self.key
 
 
 @dataclass(frozen=True)
 class References:
     """The references in force: at most one per kind and pool or target."""
 
-    every: Mapping[tuple[str, str, TargetKey | None], Reference] = field(default_factory=dict)
+    every: Mapping[Place, Reference] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Reference]:
         return iter(self.every.values())
@@ -124,74 +122,44 @@ class References:
         """These, with newer documents in place of older ones of the same kind and owner."""
         return References({**self.every, **{one.place: one for one in more}}) if more else self
 
-    def without(self, keys: Iterable[TargetKey], *, keep_days: bool = False) -> References:
-        """Without these targets; ``keep_days``: they may come back, and keep their own days."""
-        gone = set(keys)
+    def without(self, keys: Iterable[TargetKey]) -> References:
+        """Without these targets' losses and hours; their days stay, for they may come back."""
+        gone = {key.text for key in keys}
         if not gone:
             return self
-        texts = {key.text for key in gone}
-        kept = {}
-        for place, one in self.every.items():
-            document = one.document
-            if one.key in gone and not (keep_days and one.kind == "last_days"):
-                continue
-            if isinstance(document, PoolHour):
-                parts = {
-                    name: {k: v for k, v in getattr(document, name).items() if k not in texts}
-                    for name in ("slower", "slower_than_pool", "days")
-                }
-                one = Reference(one.kind, one.pool, one.key, one.learnt_at, PoolHour(**parts))
-            kept[place] = one
-        return References(kept)
+        return References(
+            {
+                place: replace(one, document=one.document.without(gone))
+                if isinstance(one.document, PoolHour)
+                else one
+                for place, one in self.every.items()
+            }
+        )
 
     def without_days_before(self, before: datetime) -> References:
-        """Without own days to which none was added since a time."""
-        old = {k for k, v in self.every.items() if v.kind == "last_days" and v.learnt_at < before}
-        return References({k: v for k, v in self.every.items() if k not in old}) if old else self
+        """Without the days of targets that had none since a time."""
+        is_old = {
+            place: isinstance(one.document, TargetDays) and one.learnt_at < before
+            for place, one in self.every.items()
+        }
+        if not any(is_old.values()):
+            return self
+        return References({k: one for k, one in self.every.items() if not is_old[k]})
 
-    def speed(self, pool: str) -> tuple[PoolSpeed, datetime] | None:
-        """What a pool has learnt of its speed, and when."""
-        found = self.every.get(("speed", pool, None))
-        if found is None or not isinstance(found.document, PoolSpeed):
+    def find(self, kind: type[D], pool: str) -> tuple[D, datetime] | None:
+        """What is known of a pool, and when it was learnt; None = nothing."""
+        found = self.every.get((kind.kind, pool, None))
+        if found is None or not isinstance(found.document, kind):
             return None
         return found.document, found.learnt_at
 
-    def hour(self, pool: str) -> tuple[PoolHour, datetime] | None:
-        """What a pool's last hour left, and when it ended."""
-        found = self.every.get(("hour", pool, None))
-        if found is None or not isinstance(found.document, PoolHour):
-            return None
-        return found.document, found.learnt_at
-
-    def trend(self, pool: str, key: TargetKey) -> Trend:
-        """A target's trend."""
-        found = self.every.get(("trend", pool, key))
-        return found.document if found and isinstance(found.document, Trend) else _NO_TREND
-
-    def lengths(self, pool: str, key: TargetKey) -> DayLengths:
-        """A target's last whole day."""
-        found = self.every.get(("lengths", pool, key))
-        return found.document if found and isinstance(found.document, DayLengths) else _NO_DAY
-
-    def last_days(self, pool: str, key: TargetKey) -> LastDays:
-        """A target's own days."""
-        found = self.every.get(("last_days", pool, key))
-        return found.document if found and isinstance(found.document, LastDays) else _NO_DAYS
+    def days(self, pool: str, key: TargetKey) -> TargetDays:
+        """A target's days."""
+        found = self.every.get((TargetDays.kind, pool, key))
+        return found.document if found and isinstance(found.document, TargetDays) else _NO_DAYS
 
 
-def document_from(kind: str, text: str) -> Document:
-    """A stored document.
-
-    Raises ValueError: it is no document of this kind.
-    """
-    document = _DOCUMENTS[kind].model_validate_json(text)
-    assert isinstance(document, Document)  # noqa: S101
-    return document
-
-
-def changes_of(
-    before: References, after: References
-) -> tuple[list[Reference], list[tuple[str, str, TargetKey | None]]]:
+def changes_of(before: References, after: References) -> tuple[list[Reference], list[Place]]:
     """New or changed references, and the places of those that are gone."""
     new = [one for place, one in after.every.items() if before.every.get(place) is not one]
     return new, [place for place in before.every if place not in after.every]

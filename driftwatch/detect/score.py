@@ -12,7 +12,7 @@ import polars as pl
 
 from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.lengths import LENGTHS, length_columns
-from driftwatch.detect.references import References
+from driftwatch.detect.references import PoolHour, References
 from driftwatch.detect.settings import DetectSettings
 from driftwatch.detect.speed.grid import Grid, grid_of
 from driftwatch.detect.speed.verdicts import (
@@ -112,7 +112,7 @@ def score(
 def _needed(work: pl.DataFrame, references: References) -> pl.DataFrame:
     """The rows from the look-back of the first minute after the last recorded hour on."""
     pools = work["pool"].fill_null("").unique()
-    hours = [references.hour(pool) for pool in pools]
+    hours = [references.find(PoolHour, pool) for pool in pools]
     ends = [hour[1] for hour in hours if hour is not None]
     if len(ends) < len(hours):
         return work
@@ -124,16 +124,15 @@ def _slow_columns(
     keys: list[TargetKey], pools: list[str], references: References, minutes: int
 ) -> Mapping[str, Any]:
     """Columns that days decide, (target, minute): the same for all minutes."""
-    trends = [references.trend(pool, key) for key, pool in zip(keys, pools, strict=True)]
-    days = [references.lengths(pool, key) for key, pool in zip(keys, pools, strict=True)]
+    days = [references.days(pool, key) for key, pool in zip(keys, pools, strict=True)]
     columns: dict[str, list[Any]] = {
         "prompt_tokens_pin_ratio": [one.prompt_tokens_ratio for one in days],
         "generation_tokens_pin_ratio": [one.generation_tokens_ratio for one in days],
-        "pin_lengths_moved": [one.moved for one in days],
-        "speed_slope_14d_ratio": [one.slope for one in trends],
-        "speed_slope_14d_lower_ratio": [one.lower for one in trends],
-        "speed_slope_14d_upper_ratio": [one.upper for one in trends],
-        "latency_creeps": [one.creeps for one in trends],
+        "pin_lengths_moved": [one.lengths_moved for one in days],
+        "speed_slope_14d_ratio": [one.slope for one in days],
+        "speed_slope_14d_lower_ratio": [one.lower for one in days],
+        "speed_slope_14d_upper_ratio": [one.upper for one in days],
+        "latency_creeps": [one.creeps for one in days],
     }
     numbers = {
         name: np.array([np.nan if one is None else float(one) for one in values])

@@ -10,7 +10,7 @@ import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.detect.baselines import Baselines
-from driftwatch.detect.last_days import LONGEST_ABSENCE, day_before, is_due, learn_day
+from driftwatch.detect.days import LONGEST_ABSENCE, day_before, is_due, learn_usual
 from driftwatch.detect.learn import learn, next_due
 from driftwatch.detect.references import References
 from driftwatch.detect.score import KEPT, SCHEMA, score
@@ -34,14 +34,14 @@ class Detection:
     work: pl.DataFrame = field(default_factory=no_work)
     references: References = field(default_factory=References)
 
-    def without(self, keys: Iterable[TargetKey], *, keep_days: bool = False) -> Detection:
-        """Without these targets; ``keep_days`` as of :meth:`References.without`."""
+    def without(self, keys: Iterable[TargetKey]) -> Detection:
+        """Without these targets; their days stay."""
         gone = list(keys)
         if not gone:
             return self
         frame = pl.DataFrame(gone, schema=dict.fromkeys(_KEY, pl.String), orient="row")
         work = self.work.join(frame, on=_KEY, how="anti", maintain_order="left")
-        return Detection(work, self.references.without(gone, keep_days=keep_days))
+        return Detection(work, self.references.without(gone))
 
 
 def detected(
@@ -110,7 +110,7 @@ def _detected(
         own = _without_baseline(minutes, baselines)
         past = store.past(*day_before(last), own, _NUMBERS) if own else new.clear()
         if len(past):
-            references = references.with_more(learn_day(past, references, last))
+            references = references.with_more(learn_usual(past, references, last))
         references = references.without_days_before(last - LONGEST_ABSENCE)
     return scored.columns, Detection(work, references)
 

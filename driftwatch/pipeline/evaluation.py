@@ -8,7 +8,7 @@ from datetime import datetime
 
 import polars as pl
 
-from driftwatch.detect.last_days import with_last_days
+from driftwatch.detect.days import with_usual
 from driftwatch.detect.reference import no_reference
 from driftwatch.diagnose.evidence_table import (
     evidence_table,
@@ -75,7 +75,7 @@ def signals_of(
         before, new.hstack(on_gpus), frames.serving, plan.inputs, state.inputs_seen
     )
     days = (one for one in state.detection.references if one.key in state.targets)
-    reference = with_last_days(state.in_force.reference, frames.declared, days, last.date())
+    reference = with_usual(state.in_force.reference, frames.declared, days, last.date())
     serving, recent = frames.serving, found.recent
     rows = evidence_table(found.rows, grid, serving=serving, reference=reference, recent=recent)
     return Signals(frames, reference, found.rows, recent, rows, found.inputs_seen, made.samples)

@@ -10,7 +10,7 @@ import polars as pl
 
 from driftwatch.baselines.documents import baselines_from_store
 from driftwatch.baselines.in_force import in_force
-from driftwatch.detect.last_days import with_last_days
+from driftwatch.detect.days import with_usual
 from driftwatch.detect.reference import baseline_of_minutes, combined
 from driftwatch.diagnose.evidence_table import WINDOW_SCHEMA
 from driftwatch.diagnose.tree import UNDETERMINED, walk
@@ -126,7 +126,7 @@ def explain(
     whole = pl.DataFrame([(*target.key, first, last)], schema=WINDOW_SCHEMA, orient="row")
     days = [one for one in store.references() if one.key == target.key]
     declared = plan.declared_reference([target])
-    known = with_last_days(reference, declared, days, window.end.date())
+    known = with_usual(reference, declared, days, window.end.date())
     row = stored_evidence(rows, whole, {target.key: target}, plan, known)
     plan = with_shipped_trees(plan)
     diagnosis, values = walk(plan.trees[tree], row)[0], row.row(0, named=True)

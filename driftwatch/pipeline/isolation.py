@@ -85,11 +85,7 @@ def _refused(
         refused.append(replace(one, scrapes=scrapes))
     leaving = {key for key in state.targets if key.instance in instances}
     state = replace(state, scrapes=state.scrapes.filter(~theirs))
-    after = without(state, leaving)
-    # one bad scrape costs minutes, and none of the days before it
-    days = [one for one in state.detection.references if one.key in leaving]
-    references = after.detection.references.with_more(days)
-    return replace(after, detection=replace(after.detection, references=references)), refused
+    return without(state, leaving), refused
 
 
 def _in_words(error: Exception) -> str:

@@ -111,17 +111,10 @@ class Outcome:
     not_evaluated: Mapping[str, str] = field(default_factory=dict)
 
 
-def without(
-    state: State,
-    keys: Iterable[TargetKey],
-    before: datetime | None = None,
-    *,
-    keep_days: bool = False,
-) -> State:
-    """The state without these targets: their scrapes and everything inferred from them.
+def without(state: State, keys: Iterable[TargetKey], before: datetime | None = None) -> State:
+    """The state without these targets: their scrapes and everything inferred from them, but days.
 
     Scrapes from ``before`` on stay: while catching up, a target may return later.
-    ``keep_days``: so do its own days, for a week.
     """
     rows = [tuple(key) for key in keys]
     if not rows:
@@ -142,7 +135,7 @@ def without(
         minutes=others(state.minutes),
         inputs_seen=others(state.inputs_seen),
         samples=others(state.samples),
-        detection=state.detection.without((TargetKey(*row) for row in rows), keep_days=keep_days),
+        detection=state.detection.without(TargetKey(*row) for row in rows),
     )
 
 

@@ -203,7 +203,7 @@ def _with_collected(
         plan.rules, state.incidents, there.targets, there.departed, first or until, state.targets
     )
     state = replace(
-        without(state, there.departed, keep_days=True),
+        without(state, there.departed),
         gpus=gpus_once([state.gpus, gpus], (state.evaluated_until or since) - FIRST_LOOK),
         targets=there.targets,
         departures=replace(state.departures, origins=there.origins, retired=there.retired),
@@ -297,7 +297,7 @@ def _piece(
         minutes=minutes_here,
         stretches=(Stretch(first, last, state.targets, retired=retired),),
     )
-    return without(after, retired, before=last, keep_days=True), outcome, past
+    return without(after, retired, before=last), outcome, past
 
 
 def _detected(

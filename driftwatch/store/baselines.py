@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy.sql import Select
 
-from driftwatch.detect.references import Reference, document_from
+from driftwatch.detect.references import KINDS, Place, Reference
 from driftwatch.errors import UsageError
 from driftwatch.model import TargetKey
 from driftwatch.store.database import Database, chunks
@@ -92,9 +92,6 @@ def _rows(connection: Connection, query: Select[tuple[object, ...]]) -> list[Bas
     return [BaselineRow(**row) for row in connection.execute(query).mappings()]
 
 
-Place = tuple[str, str, TargetKey | None]
-
-
 class StoredReferences(Database):
     """Part of the store: references."""
 
@@ -109,11 +106,10 @@ class StoredReferences(Database):
                 query = query.where(table.c.pool.in_(own))
             return [
                 Reference(
-                    kind=row.kind,
                     pool=row.pool,
                     key=None if row.instance is None else TargetKey(row.instance, row.engine),
                     learnt_at=row.learnt_at.astimezone(UTC),
-                    document=document_from(row.kind, row.document),
+                    document=KINDS[row.kind].model_validate_json(row.document),
                 )
                 for row in connection.execute(query)
             ]
@@ -143,7 +139,7 @@ def write_references(
                 connection.execute(delete(table).where(table.c.id.in_(some_ids)))
     rows = [
         {
-            "kind": one.kind,
+            "kind": one.document.kind,
             "pool": one.pool,
             "instance": None if one.key is None else one.key.instance,
             "engine": None if one.key is None else one.key.engine,

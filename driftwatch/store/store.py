@@ -15,6 +15,7 @@ import polars as pl
 from sqlalchemy import Connection, delete, insert, select
 
 from driftwatch.database_place import Place, SqliteFile, place_of
+from driftwatch.detect.references import Place as ReferencePlace
 from driftwatch.detect.references import Reference
 from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.model import Incident, Transition
@@ -32,9 +33,6 @@ from driftwatch.store.baselines import (
     StoredReferences,
     prune_references,
     write_references,
-)
-from driftwatch.store.baselines import (
-    Place as ReferencePlace,
 )
 from driftwatch.store.compaction import Compaction
 from driftwatch.store.database import (

@@ -10,7 +10,7 @@ from pool_cases import BEGIN, FleetSource, Server, one_pool, retired, told, watc
 from service_cases import shipped_plan
 
 from driftwatch.collect.schema import Collected, empty_scrapes
-from driftwatch.detect.references import LastDays, Reference, References
+from driftwatch.detect.references import Reference, References, TargetDays
 from driftwatch.model import Incident, Target, TargetKey
 from driftwatch.pipeline.departures import NOT_LISTED
 from driftwatch.pipeline.detection import Detection
@@ -32,13 +32,13 @@ def test_who_comes_back_within_what_is_caught_up_is_seen() -> None:
     source = FleetSource(servers, 35)
     source.servers = [replace(s, since=0.0, until=9e9) for s in servers]
     found = []
-    days = LastDays(days=((BEGIN.date() - timedelta(days=1), 1.0, None, 0.6, 0.0),))
-    learnt = [Reference("last_days", "chat", KEY, BEGIN, days)]
+    days = TargetDays(measures=((BEGIN.date() - timedelta(days=1), (1.0, None, 0.6, 0.0)),))
+    learnt = [Reference("chat", KEY, BEGIN, days)]
     for every in (2.5, 35):
         detection = Detection(references=References().with_more(learnt))
         state = State(detection=detection, collected_until={"fleet": BEGIN})
         state, outcomes = watched([source], 35, PLAN, every=every, state=state)
-        assert state.detection.references.last_days("chat", KEY) == days
+        assert state.detection.references.days("chat", KEY) == days
         assert retired(outcomes) == {"a:8000": NOT_LISTED}
         rows = pl.concat([evidence_only(o.rows) for o in outcomes if len(o.rows)])
         found.append((rows.sort("instance", "start"), told(outcomes)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,7 @@ import pytest
 from driftwatch.collect.recordings import RecordingSource
 from driftwatch.collect.schema import Collected
 from driftwatch.detect.reference import no_reference
-from driftwatch.detect.references import LastDays, Reference, References
-from driftwatch.detect.trend import Trend
+from driftwatch.detect.references import Reference, References, TargetDays
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.detection import Detection
 from driftwatch.pipeline.explain import Window, explain
@@ -31,8 +30,8 @@ PLAN = plan_of_rules(())
 def document(until: datetime, hits: float) -> Reference:
     """What a midnight before a minute learnt: one day with this share of prefix hits."""
     day = until.date() - timedelta(days=1)
-    days: tuple[tuple[date, Any, Any, Any, Any], ...] = ((day, 1.0, None, hits, 0.0),)
-    return Reference("last_days", "", KEY, until, LastDays(days=days))
+    days = TargetDays(slope=-0.01, measures=((day, (1.0, None, hits, 0.0)),))
+    return Reference("", KEY, until, days)
 
 
 def ticked(shared_data: Path, hits: float | None, store: Store) -> tuple[State, Outcome, datetime]:
@@ -81,12 +80,10 @@ def test_explain_reads_them_from_the_store(shared_data: Path) -> None:
 
 
 def test_a_scrape_that_cannot_be_evaluated_costs_no_days(shared_data: Path) -> None:
-    trend = Trend(missing="speed at equal load: 1 of 7 days")
     with Store.in_memory() as store:
-        state, _, until = ticked(shared_data, 0.6, store)
-    more = [Reference("trend", "", KEY, until, trend)]
-    detection = Detection(state.detection.work, state.detection.references.with_more(more))
-    state = State(targets=state.targets, detection=detection)
+        state, _, _ = ticked(shared_data, 0.6, store)
+    before = state.detection
+    state = State(targets=state.targets, detection=before)
     source = RecordingSource(shared_data / "vllm-0.32/run_main")
     begins, _ = source.span()
     scrape = source.collect(begins, begins + timedelta(minutes=1))
@@ -99,7 +96,6 @@ def test_a_scrape_that_cannot_be_evaluated_costs_no_days(shared_data: Path) -> N
 
     after, outcome = isolated(judge, state, [scrape])
     assert set(outcome.not_evaluated) == {KEY.instance}
-    kept = after.detection.references
-    assert kept.last_days("", KEY) == state.detection.references.last_days("", KEY)
-    assert kept.trend("", KEY) == trend
+    days = after.detection.references.days("", KEY)
+    assert days == before.references.days("", KEY) != TargetDays()
     assert after.detection.work.is_empty()  # its minutes may be what cannot be evaluated

@@ -14,7 +14,7 @@ from recorded_minute_cases import copies, real_minutes
 from sqlalchemy import select
 from store_cases import NOW, committer
 
-from driftwatch.detect.references import Loss, PoolHour, Reference, Trend
+from driftwatch.detect.references import Loss, PoolHour, Reference, TargetDays
 from driftwatch.model import TargetKey
 from driftwatch.signals.minutes import COUNTED, MINUTE_SCHEMA
 from driftwatch.store import Store
@@ -210,13 +210,13 @@ def test_unknown_minutes_make_a_roll_up_unknown_unobserved_ones_do_not(
 
 def test_references_stand_in_the_place_of_older_ones(store: Store, commit: Commit) -> None:
     key = TargetKey("a:8000", "0")
-    pool = Reference("hour", "chat", None, NOW, PoolHour(slower={"a:8000": Loss(before=0, loss=1)}))
-    own = Reference("trend", "chat", key, NOW, Trend(missing="1 of 7 days"))
+    pool = Reference("chat", None, NOW, PoolHour(slower={"a:8000": Loss(before=0, loss=1)}))
+    own = Reference("chat", key, NOW, TargetDays(slope=-0.01))
     commit(references=[pool, own])
-    assert store.references() == [pool, own]
+    assert store.references() == [own, pool]
     later = replace(pool, learnt_at=NOW + HOUR, document=PoolHour())
     commit(references=[later])
-    assert store.references() == [later, own]
+    assert store.references() == [own, later]
     commit(references_gone=[own.place])
     assert store.references() == [later]
     commit(references=[own])

@@ -15,7 +15,7 @@ import numpy as np
 
 from driftwatch.arrays import Flags, Floats, Indices, Texts
 from driftwatch.detect.baselines import Baseline, Baselines
-from driftwatch.detect.references import Loss, References
+from driftwatch.detect.references import Loss, PoolHour, PoolSpeed, References
 from driftwatch.detect.speed.grid import Grid, quantile, rolling
 from driftwatch.detect.speed.like_work import (
     KINDS,
@@ -90,7 +90,7 @@ def compared_with(
 
 
 def _of_pool(pool: str, references: References, *, accepts: bool) -> Compared:
-    learnt = references.speed(pool)
+    learnt = references.find(PoolSpeed, pool)
     head = "not judged yet" if accepts else "no baseline in use yet"
     if learnt is None:
         return Compared(None, unknown=Unknown(LEARNING, head))
@@ -172,7 +172,7 @@ def _starts(
     peer: list[Loss | None] = [None] * count
     keys = keys_of(grid)
     for pool, rows in grid.by_pool:
-        hour = references.hour(pool)
+        hour = references.find(PoolHour, pool)
         if hour is None or not 0 <= (after := grid.at(hour[1]) + 1) <= first:
             continue
         starts[rows] = after
