@@ -43,7 +43,6 @@ from driftwatch.collect.schema import in_order
 from driftwatch.detect import lengths
 from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.detect.reference import baseline_of_minutes
-from driftwatch.detect.settings import DetectSettings
 from driftwatch.detect.speed import grid, like_work, load, model, verdicts
 from driftwatch.pipeline.detection import Detection as AtHand
 from driftwatch.pipeline.detection import detected, trimmed
@@ -227,7 +226,7 @@ def _columns(case: Case, minutes: pl.DataFrame) -> pl.DataFrame:
     )
     reference = baseline_of_minutes(base.filter(pl.col("scrapes") > 0), None)
     reference = reference.with_columns(kind=pl.lit("pin"))
-    settings, at_hand, parts = DetectSettings(accepts_proposals=True), AtHand(), []
+    at_hand, parts = AtHand(), []
     at, last = until - CHUNK / 8, minutes["end"].max()
     assert isinstance(last, datetime)
     while at < last:
@@ -235,7 +234,7 @@ def _columns(case: Case, minutes: pl.DataFrame) -> pl.DataFrame:
         here = minutes.filter(pl.col("end") > at, pl.col("end") <= end)
         if len(here):
             columns, at_hand = detected(
-                *(at_hand, here, (at, end), Baselines((baseline,)), reference, settings, None)
+                *(at_hand, here, (at, end), Baselines((baseline,)), reference, None), accepts=True
             )
             at_hand = trimmed(at_hand, end)
             parts.append(here.select("instance", "end", "scrapes").hstack(columns))

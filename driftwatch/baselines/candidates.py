@@ -34,7 +34,6 @@ from driftwatch.collect.gpus import empty_gpus
 from driftwatch.collect.schema import KEY
 from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.detect.reference import no_reference
-from driftwatch.detect.settings import DetectSettings
 from driftwatch.detect.speed.model import TooLittle, fit
 from driftwatch.model import Fingerprint, Incident, Target, TargetKey
 from driftwatch.notify.numbers import duration
@@ -109,8 +108,8 @@ def _judged(rows: pl.DataFrame) -> pl.DataFrame:
         return rows
     first, last = rows["end"].min(), rows["end"].max()
     assert isinstance(first, datetime) and isinstance(last, datetime)  # noqa: S101
-    span, alone = (first - _MINUTE, last), DetectSettings(accepts_proposals=True)
-    columns, _ = detected(Detection(), rows, span, Baselines(), no_reference(), alone, None)
+    inputs = (Detection(), rows, (first - _MINUTE, last), Baselines(), no_reference())
+    columns, _ = detected(*inputs, None, accepts=True)
     verdicts = columns["slower_at_equal_load"]
     return rows.with_columns(slower_at_equal_load=pl.coalesce("slower_at_equal_load", verdicts))
 

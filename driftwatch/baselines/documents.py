@@ -11,7 +11,7 @@ import polars as pl
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 
 from driftwatch.detect.baselines import Baseline, Baselines
-from driftwatch.detect.fingerprints import Difference, differences, only
+from driftwatch.detect.fingerprints import Difference, differences
 from driftwatch.detect.reference import REFERENCE_SCHEMA, no_reference
 from driftwatch.detect.speed.model import StepTimeModel
 from driftwatch.documents import to_json
@@ -159,7 +159,7 @@ def notes_on(
     notes: dict[str, str] = {}
     for one, key, other in changes_since(baselines, targets, ran):
         which = f" ({key.text})" if one.scope == "pool" else ""
-        identity = only(other, "identity")
+        identity = any(part.group == "identity" for part in other)
         state = "not in force, another server now" if identity else "changed since"
         notes.setdefault(one.id, f"{state}{which}: {', '.join(part.text for part in other)}")
     return notes

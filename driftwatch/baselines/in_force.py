@@ -18,10 +18,8 @@ from driftwatch.detect.fingerprints import (
     differences,
     fingerprint_of,
     merged,
-    only,
-    release_source,
+    release_sources,
     release_text,
-    without_knobs,
 )
 from driftwatch.detect.reference import REFERENCE_SCHEMA, no_reference
 from driftwatch.model import Fingerprint, Target, TargetKey
@@ -93,15 +91,13 @@ def in_force(
     refused: set[tuple[str, str, str]] = set()
     pairs: list[tuple[Baseline, TargetKey]] = []
     for key, target in targets.items():
-        now = without_knobs(fingerprint(target, plan, models.get(key.instance, ())))
+        now = fingerprint(target, plan, models.get(key.instance, ()))
         why = None
         changed = until = None
-        read_from = _release_sources(now, target, plan)
+        read_from = release_sources(target.labels, _reported(target, plan))
         comparison = None if now.release else NO_RELEASE_KNOWN
         for baseline in baselines.naming(key.instance, key.engine, target.pool or ""):
-            changes = differences(baseline.fingerprint, now)
-            other = only(changes, "identity")
-            if other:
+            if other := differences(baseline.fingerprint, now, ["identity"]):
                 refused.add((baseline.id, *key))
                 why = why or refusal(baseline, ", ".join(one.text for one in other))
                 continue
@@ -126,12 +122,6 @@ NO_RELEASE_KNOWN = (
 _NONE_BEFORE = "the baseline's window knew no release"
 
 
-def _release_sources(now: Fingerprint, target: Target, plan: Plan) -> dict[str, str]:
-    """Part of the release → where it was read."""
-    reported = _reported(target, plan)
-    return {name: release_source(name, target.labels, reported) for name in now.release}
-
-
 def _reported(target: Target, plan: Plan) -> Fingerprint:
     """What the server answered, else what its pool's settings say."""
     reported = plan.pool_of(target).reported
@@ -148,7 +138,7 @@ def _compared(
     shared = before.release.keys() & now.release.keys()
     if not shared:
         return None, _NONE_BEFORE
-    changes = only(differences(before, now), "release")
+    changes = differences(before, now, ["release"])
     if changes:
         return True, ", ".join(f"{one.text} ({read_from[one.name]})" for one in changes)
     same = ", ".join(f"{name} {now.release[name]} ({read_from[name]})" for name in sorted(shared))

@@ -27,7 +27,7 @@ _READ = ("instance", "engine", "end", "scrapes", "speed_reference")
 
 def with_proposals(plan: Plan) -> Plan:
     """The plan that takes a proposed baseline where there is none."""
-    return replace(plan, detection=replace(plan.detection, accepts_proposals=True))
+    return replace(plan, accepts_proposals=True)
 
 
 def span_text(since: datetime, until: datetime) -> str:

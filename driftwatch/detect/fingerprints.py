@@ -7,8 +7,9 @@ that only one side knows is no difference.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import orjson
@@ -33,7 +34,6 @@ RELEASE_LABELS: Mapping[str, str] = {
     "driver_version": "driver",
     "DCGM_FI_DRIVER_VERSION": "driver",
 }
-_IDENTITY_LABELS: Mapping[str, str] = {"model_name": "model_name"}
 _SERVING = (*KNOBS, "max_model_len")
 # Labels of vllm:cache_config_info that are no flags: they follow from the blocks or from the start.
 _NO_FLAG = frozenset(
@@ -66,23 +66,20 @@ class Difference:
         return f"{self.name} {self.before} → {self.now}"
 
 
-def differences(before: Fingerprint, now: Fingerprint) -> tuple[Difference, ...]:
+def differences(
+    before: Fingerprint, now: Fingerprint, groups: Sequence[Group] = GROUPS
+) -> tuple[Difference, ...]:
     """Values that both know and that differ, by group and name.
 
     KV blocks within :data:`KV_BLOCKS_WITHIN` of each other are the same.
     """
     return tuple(
         Difference(group, name, old[name], new[name])
-        for group in GROUPS
+        for group in groups
         for old, new in [(getattr(before, group), getattr(now, group))]
         for name in sorted(old.keys() & new.keys())
         if not _same(name, old[name], new[name])
     )
-
-
-def only(every: tuple[Difference, ...], group: Group) -> tuple[Difference, ...]:
-    """Those of one group."""
-    return tuple(one for one in every if one.group == group)
 
 
 def merged(*sources: Fingerprint) -> Fingerprint:
@@ -94,21 +91,13 @@ def merged(*sources: Fingerprint) -> Fingerprint:
     return Fingerprint(**{group: dict(sorted(values.items())) for group, values in groups.items()})
 
 
-def common(fingerprints: list[Fingerprint]) -> Fingerprint:
+def common(fingerprints: Sequence[Fingerprint]) -> Fingerprint:
     """The values that all servers share: the fingerprint of a pool."""
-    if not fingerprints:
-        return Fingerprint()
-    first, *others = fingerprints
-    return Fingerprint(
-        **{
-            group: {
-                name: value
-                for name, value in getattr(first, group).items()
-                if all(getattr(other, group).get(name) == value for other in others)
-            }
-            for group in GROUPS
-        }
-    )
+    shared: dict[str, dict[str, str]] = {}
+    for group in GROUPS:
+        of_each = [set(getattr(one, group).items()) for one in fingerprints]
+        shared[group] = dict(sorted(set.intersection(*of_each))) if of_each else {}
+    return Fingerprint(**shared)
 
 
 def fingerprint_of(
@@ -123,9 +112,7 @@ def fingerprint_of(
     ``cache_config``: the labels of ``vllm:cache_config_info`` as JSON; ``gpu_models``: names of its
     GPUs; ``reported``: from the server's answer or its start-up log; it wins over the others.
     """
-    identity = {
-        name: labels[label] for label, name in _IDENTITY_LABELS.items() if labels.get(label)
-    }
+    identity = {"model_name": labels["model_name"]} if labels.get("model_name") else {}
     if gpu_models:
         identity["gpu"] = ", ".join(sorted(set(gpu_models)))
     knobs = {
@@ -133,14 +120,14 @@ def fingerprint_of(
         for name in _SERVING
         if (setting := serving.setting(name)) is not None
     }
-    release = {name: labels[label] for label, name in RELEASE_LABELS.items() if labels.get(label)}
+    release = {name: labels[label] for name, label in _release_labels(labels).items()}
     own = Fingerprint(identity, {**dict(_flags(cache_config)), **knobs}, release)
     return merged(own) if reported is None else merged(reported, own)
 
 
-def without_knobs(fingerprint: Fingerprint) -> Fingerprint:
-    """The same server whatever its settings."""
-    return replace(fingerprint, knobs={})
+def _release_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """Part of the release → the label that says it."""
+    return {name: label for label, name in RELEASE_LABELS.items() if labels.get(label)}
 
 
 def release_text(fingerprint: Fingerprint) -> str | None:
@@ -149,36 +136,31 @@ def release_text(fingerprint: Fingerprint) -> str | None:
     return ", ".join(f"{name} {release[name]}" for name in sorted(release)) or None
 
 
-def release_source(name: str, labels: Mapping[str, str], reported: Fingerprint | None) -> str:
-    """Where a part of the release was read, in words.
+def release_sources(labels: Mapping[str, str], reported: Fingerprint | None) -> dict[str, str]:
+    """Part of the release → where it was read, in words.
 
-    >>> release_source("image", {"kube_image": "vllm:0.33"}, None)
-    'kube_pod_container_info'
+    >>> release_sources({"kube_image": "vllm:0.33"}, None)
+    {'image': 'kube_pod_container_info'}
     """
-    if reported is not None and name in reported.release:
-        return "the server's own answer"
-    sources = [
-        label for label, part in RELEASE_LABELS.items() if part == name and labels.get(label)
-    ]
-    if not sources:
-        return "unknown"
-    return "kube_pod_container_info" if sources[-1] == "kube_image" else f"label {sources[-1]}"
+    of_labels = {
+        name: "kube_pod_container_info" if label == "kube_image" else f"label {label}"
+        for name, label in _release_labels(labels).items()
+    }
+    own = {} if reported is None else reported.release
+    return of_labels | dict.fromkeys(own, "the server's own answer")
 
 
 def _flags(cache_config: str | None) -> Iterator[tuple[str, str]]:
-    labels: Any = None
-    if cache_config is not None:
-        try:
-            labels = orjson.loads(cache_config)
-        except orjson.JSONDecodeError:
-            return
-    if not isinstance(labels, dict):
+    try:
+        labels: Any = orjson.loads(cache_config or "{}")
+    except orjson.JSONDecodeError:
         return
-    for name, value in labels.items():
-        unset = not isinstance(value, str) or value in ("", "None")
-        if name == "num_gpu_blocks" and not unset:
+    for name, value in labels.items() if isinstance(labels, dict) else ():
+        if not isinstance(value, str) or value in ("", "None"):
+            continue
+        if name == "num_gpu_blocks":
             yield KV_BLOCKS, value
-        elif not unset and name not in _NO_FLAG and not name.startswith("_"):
+        elif name not in _NO_FLAG and not name.startswith("_"):
             yield name, value
 
 
@@ -189,6 +171,4 @@ def _same(name: str, before: str, now: str) -> bool:
         old, new = float(before), float(now)
     except ValueError:
         return False
-    if name == KV_BLOCKS:
-        return old > 0 and abs(new - old) <= KV_BLOCKS_WITHIN * old + 1e-9
-    return old == new
+    return math.isclose(old, new, rel_tol=KV_BLOCKS_WITHIN if name == KV_BLOCKS else 0.0)

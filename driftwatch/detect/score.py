@@ -13,7 +13,6 @@ import polars as pl
 from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.lengths import LENGTHS, length_columns
 from driftwatch.detect.references import PoolHour, References
-from driftwatch.detect.settings import DetectSettings
 from driftwatch.detect.speed.grid import Grid, grid_of
 from driftwatch.detect.speed.verdicts import (
     LOOKBACK,
@@ -65,8 +64,9 @@ def score(
     references: References,
     baselines: Baselines,
     reference: pl.DataFrame,
-    settings: DetectSettings,
     since: datetime,
+    *,
+    accepts: bool,
 ) -> Scored:
     """The columns of the rows that end after ``since``, in their order.
 
@@ -77,6 +77,7 @@ def score(
             the last full hour on; there is a row.
         reference: :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`, what lengths are compared
             with.
+        accepts: take a proposed baseline where no person has pinned one.
     """
     grid = grid_of(_needed(work, references))
     first = min(max(grid.at(since) + 1, 0), grid.minutes)
@@ -86,7 +87,7 @@ def score(
         list(zip(keys, pools, strict=True)),
         baselines,
         references,
-        accepts=settings.accepts_proposals,
+        accepts=accepts,
     )
     found = verdicts(grid, compared, references, first)
     values: dict[str, Any] = {

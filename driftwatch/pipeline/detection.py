@@ -14,7 +14,6 @@ from driftwatch.detect.days import LONGEST_ABSENCE, day_before, is_due, learn_us
 from driftwatch.detect.learn import learn, next_due
 from driftwatch.detect.references import References
 from driftwatch.detect.score import KEPT, SCHEMA, score
-from driftwatch.detect.settings import DetectSettings
 from driftwatch.detect.speed.load import VERDICTS, no_work, work_of
 from driftwatch.model import TargetKey
 from driftwatch.store.minute_columns import STORED_SCHEMA
@@ -50,8 +49,9 @@ def detected(
     span: tuple[datetime, datetime],
     baselines: Baselines,
     reference: pl.DataFrame,
-    settings: DetectSettings,
     store: Store | None,
+    *,
+    accepts: bool,
 ) -> tuple[pl.DataFrame, Detection]:
     """The detectors' columns, row for row beside ``minutes``, and the detection after them.
 
@@ -60,6 +60,7 @@ def detected(
     Args:
         minutes: MINUTE_SCHEMA, those of the span.
         reference: REFERENCE_SCHEMA, what lengths are compared with.
+        accepts: take a proposed baseline where no person has pinned one.
     """
     first, last = span
     pools = minutes["pool"].fill_null("").unique().to_list()
@@ -69,7 +70,7 @@ def detected(
         here = minutes.select(pl.col("end").is_between(first, due, closed="right").arg_true())
         rows = minutes[here.to_series()]
         columns, detection = _detected(
-            *(detection, rows, (first, due), baselines, reference, settings, store)
+            *(detection, rows, (first, due), baselines, reference, store), accepts=accepts
         )
         numbers.append(here.to_series())
         parts.append(columns)
@@ -85,8 +86,9 @@ def _detected(
     span: tuple[datetime, datetime],
     baselines: Baselines,
     reference: pl.DataFrame,
-    settings: DetectSettings,
     store: Store | None,
+    *,
+    accepts: bool,
 ) -> tuple[pl.DataFrame, Detection]:
     """The same for a span in which no reference is learnt before its end."""
     first, last = span
@@ -94,7 +96,7 @@ def _detected(
     new = work_of(minutes)
     work = pl.concat([detection.work.filter(pl.col("end") <= first), new])
     recent = work.filter(pl.col("end") > last - KEPT)
-    scored = score(recent, references, baselines, reference, settings, first)
+    scored = score(recent, references, baselines, reference, first, accepts=accepts)
     slower = work_of_verdicts(scored.columns)
     work = pl.concat([work.head(len(work) - len(new)), new.with_columns(slower=slower)])
     pools = new["pool"].fill_null("").unique().to_list()

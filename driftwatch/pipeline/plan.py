@@ -11,7 +11,6 @@ import polars as pl
 from driftwatch.collect.dcgm.names import pod_of
 from driftwatch.collect.registry import BY_COLUMN
 from driftwatch.detect.reference import declared, no_reference
-from driftwatch.detect.settings import DetectSettings
 from driftwatch.diagnose.tree import Tree
 from driftwatch.evidence import BY_NAME
 from driftwatch.incidents.planner import Routes, Subscription
@@ -88,8 +87,11 @@ class Plan:
     # elsewhere
     own_hosts: frozenset[str] = frozenset()
     external_url: str | None = None  # where links of pages point to, None = command lines only
-    # settings of detection
-    detection: DetectSettings = field(default_factory=DetectSettings)
+    # take a proposed baseline without asking, as ``watch``, ``demo`` and ``replay`` do and say; a
+    # service never does
+    accepts_proposals: bool = False
+    # the budget that the report holds pages against
+    false_episodes_per_server_month: float = 0.25
     # instance → what runs there, by the server or its start-up log
     reported: Mapping[str, Fingerprint] = field(default_factory=dict)
     simulations: int = 3  # pages of one minute whose advice is simulated; 0 = none

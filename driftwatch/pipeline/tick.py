@@ -314,8 +314,8 @@ def _detected(
     own = minutes(rows)
     columns, detection = detected(
         *(state.detection, own, span, state.in_force.baselines, signals.reference),
-        plan.detection,
         past.store,
+        accepts=plan.accepts_proposals,
     )
     rows = in_schema_order(rows.with_columns(columns)) if len(rows) else rows
     rows = with_states(with_refusals(rows, state.in_force.frame))

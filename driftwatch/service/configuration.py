@@ -13,7 +13,6 @@ from driftwatch.collect.fingerprint import fingerprint_from_arguments, fingerpri
 from driftwatch.collect.schema import Source
 from driftwatch.collect.server_settings import from_arguments, from_config, from_startup_log, merge
 from driftwatch.detect.fingerprints import merged
-from driftwatch.detect.settings import DetectSettings
 from driftwatch.errors import UsageError
 from driftwatch.knobs import KNOBS
 from driftwatch.model import Fingerprint, Serving, Slo
@@ -60,9 +59,7 @@ def plan_of_settings(settings: Settings) -> Plan:
         pool_by=settings.pool_by,
         own_hosts=_own_hosts(settings),
         external_url=settings.external_url,
-        detection=DetectSettings(
-            false_episodes_per_server_month=settings.detection.false_episodes_per_server_month,
-        ),
+        false_episodes_per_server_month=settings.detection.false_episodes_per_server_month,
     )
 
 

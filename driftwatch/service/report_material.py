@@ -128,7 +128,7 @@ def gather(store: Store, plan: Plan, week: Week, *, until: datetime | None = Non
         marks=_marks(store, incidents),
         slos=slos,
         derived=frozenset(derived),
-        false_episodes_per_server_month=plan.detection.false_episodes_per_server_month,
+        false_episodes_per_server_month=plan.false_episodes_per_server_month,
     )
     return replace(material, baseline_cells=_baseline_cells(store, material))
 

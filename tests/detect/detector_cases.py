@@ -11,7 +11,6 @@ import polars as pl
 from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.reference import no_reference
 from driftwatch.detect.references import References, changes_of
-from driftwatch.detect.settings import DetectSettings
 from driftwatch.pipeline.detection import Detection, detected
 from driftwatch.signals.minutes import MINUTE_SCHEMA
 from driftwatch.store import Store, TickRecord
@@ -144,8 +143,8 @@ def play(
         columns, detection = detected(
             *(detection, own, (now, until), baselines or Baselines()),
             no_reference() if reference is None else reference,
-            DetectSettings(accepts_proposals=accepts),
             store,
+            accepts=accepts,
         )
         parts.append(own.hstack(columns))
         now = until

@@ -18,8 +18,7 @@ from driftwatch.store.store import Store
 def fleet_plan() -> Plan:
     plan = plan_of_rules(())
     pool = Pool("chat-8b", slo=SLO, gpus_per_replica=1.0)
-    detection = replace(plan.detection, accepts_proposals=True)
-    return replace(plan, pools=(pool,), detection=detection)
+    return replace(plan, pools=(pool,), accepts_proposals=True)
 
 
 @pytest.fixture(scope="session")
