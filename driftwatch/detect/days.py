@@ -57,7 +57,7 @@ def with_day(days: TargetDays, day: Day, means: Means | None) -> TargetDays:
 
 
 def _speeds(days: TargetDays, day: Day) -> dict[str, Any]:
-    """The medians with those of a day, and their trend."""
+    """The medians with that of a day, and the slope of those against the same model."""
     kept = [one for one in days.speeds if one[0] < day.day]
     # speeds against two models cannot be mixed: the later model counts
     own = [speed for speed, model in day.speeds if model == day.speeds[-1][1]]
@@ -65,11 +65,17 @@ def _speeds(days: TargetDays, day: Day) -> dict[str, Any]:
         kept.append((day.day, median(own), day.speeds[-1][1]))
     kept = kept[-KEPT_DAYS:]
     alike = [(at, value) for at, value, model in kept if model == kept[-1][2]]
-    trend = dict.fromkeys(("slope", "lower", "upper", "creeps"))
-    return trend | {"speeds": tuple(kept)} | (_trend(alike) if len(alike) >= LEAST_DAYS else {})
+    slope, lower, upper, creeps = _slope(alike) if len(alike) >= LEAST_DAYS else (None,) * 4
+    return {
+        "speeds": tuple(kept),
+        "speed_slope_14d_ratio": slope,
+        "speed_slope_14d_lower_ratio": lower,
+        "speed_slope_14d_upper_ratio": upper,
+        "latency_creeps": creeps,
+    }
 
 
-def _trend(days: Sequence[tuple[date, float]]) -> dict[str, Any]:
+def _slope(days: Sequence[tuple[date, float]]) -> tuple[float, float, float, bool]:
     """Slope over SPAN_DAYS with the ends of its interval, and whether it is a loss."""
     at = np.array([day.toordinal() for day, _ in days], dtype=np.float64)
     values = np.array([value for _, value in days])
@@ -77,7 +83,7 @@ def _trend(days: Sequence[tuple[date, float]]) -> dict[str, Any]:
     p_value = float(kendalltau(at, values).pvalue)
     most = MOST_P_VALUE if len(days) >= EARLY_DAYS else MOST_P_VALUE_EARLY
     creeps = upper < 0 and slope <= -LEAST_CHANGE and p_value <= most
-    return {"slope": slope, "lower": lower, "upper": upper, "creeps": creeps}
+    return slope, lower, upper, creeps
 
 
 def _lengths(days: TargetDays, day: Day, means: Means | None) -> dict[str, Any]:
@@ -92,9 +98,9 @@ def _lengths(days: TargetDays, day: Day, means: Means | None) -> dict[str, Any]:
     costs = day.limited_minutes >= RETUNE_LIMITED_MINUTES
     in_a_row = days.moved_days + 1 if moved and costs else 0
     return {
-        "prompt_tokens_ratio": ratios[0],
-        "generation_tokens_ratio": ratios[1],
-        "lengths_moved": in_a_row >= RETUNE_DAYS if seen else None,
+        "prompt_tokens_pin_ratio": ratios[0],
+        "generation_tokens_pin_ratio": ratios[1],
+        "pin_lengths_moved": in_a_row >= RETUNE_DAYS if seen else None,
         "moved_days": in_a_row,
     }
 
@@ -151,16 +157,13 @@ def with_usual(
     for one in sorted(references, key=lambda one: one.learnt_at):
         if isinstance(one.document, TargetDays) and one.key is not None and one.document.measures:
             newest[one.key] = one.document
-    rows = []
-    for key, document in newest.items():
-        days = [values for day, values in document.measures if day < before]
-        usual = (_median([values[k] for values in days]) for k in range(len(MEASURES)))
-        rows.append((*key, *usual))
+    rows = [
+        (*key, *values)
+        for key, document in newest.items()
+        for day, values in document.measures
+        if day < before
+    ]
     names = [*KEY, *(f"reference_{name}" for name in MEASURES)]
-    own = pl.DataFrame(rows, {name: REFERENCE_SCHEMA[name] for name in names}, orient="row")
+    days = pl.DataFrame(rows, {name: REFERENCE_SCHEMA[name] for name in names}, orient="row")
+    own = days.group_by(KEY, maintain_order=True).median()
     return combined(measured, declared.update(own, on=KEY, how="full"))
-
-
-def _median(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return median(known) if known else None

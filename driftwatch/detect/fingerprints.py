@@ -8,6 +8,7 @@ that only one side knows is no difference.
 from __future__ import annotations
 
 import math
+from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -84,10 +85,7 @@ def differences(
 
 def merged(*sources: Fingerprint) -> Fingerprint:
     """Each name with the value of the first source that knows it."""
-    groups: dict[str, dict[str, str]] = {group: {} for group in GROUPS}
-    for source in reversed(sources):
-        for group in GROUPS:
-            groups[group] |= getattr(source, group)
+    groups = {group: ChainMap(*(dict(getattr(one, group)) for one in sources)) for group in GROUPS}
     return Fingerprint(**{group: dict(sorted(values.items())) for group, values in groups.items()})
 
 

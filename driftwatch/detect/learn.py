@@ -16,6 +16,7 @@ from driftwatch.arrays import Indices
 from driftwatch.collect.schema import KEY
 from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.days import Means, with_day
+from driftwatch.detect.lengths import WHOLE_DAY
 from driftwatch.detect.references import (
     Day,
     PoolHour,
@@ -38,7 +39,6 @@ EARLY_FOR = timedelta(hours=2)  # for its first hours: without one by then it la
 MOST_TARGETS = 4  # of a pool: a model of its own is fitted to their minutes
 LEAST_MINUTES = 15  # of an hour, for a median
 LEAST_SCRAPED = 30  # minutes of an hour that counts as scraped
-WHOLE_DAY = timedelta(hours=20)  # of a baseline: else a day is compared with a part of a day
 
 # Targets and a start → their rows of work from there up to now, with ``slower`` (Boolean).
 Work = Callable[[Sequence[TargetKey], datetime], pl.DataFrame]

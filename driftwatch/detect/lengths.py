@@ -8,6 +8,7 @@ its swings, and under overload, when the requests that finish are not those that
 from __future__ import annotations
 
 import math
+from datetime import timedelta
 from typing import Any, Final
 
 import numpy as np
@@ -34,6 +35,7 @@ MIN_WINDOWS: Final = 60
 MONTH_BLOCKS: Final = 30 * 24 * 6 * len(LENGTHS)
 BY_HOUR_DAYS = 7  # from this many days on each hour of the day has its own swings
 HOURS = 24
+WHOLE_DAY: Final = timedelta(hours=20)  # of a baseline: a part of a day does not tell of the others
 
 
 def rolling_means(sums: Floats, counts: Floats) -> Floats:
@@ -113,7 +115,7 @@ def length_columns(grid: Grid, reference: pl.DataFrame, first: int) -> dict[str,
     apply = _swings_apply(beside, 60.0 * ends)
     columns: dict[str, Any] = {}
     for name, sums, counts in zip(LENGTHS, grid.lengths[::2], grid.lengths[1::2], strict=True):
-        mean = _numbers(beside[f"reference_{name}_mean"])[:, None]
+        mean = beside[f"reference_{name}_mean"].to_numpy()[:, None]
         ratio = rolling_means(sums[:, start:], counts[:, start:]) / mean
         low, high = (
             _by_hour(beside[f"reference_{name}_swing_{end}"], hour) for end in ("low", "high")
@@ -135,19 +137,13 @@ def length_columns(grid: Grid, reference: pl.DataFrame, first: int) -> dict[str,
 
 def _swings_apply(beside: pl.DataFrame, ends: npt.NDArray[np.floating]) -> Flags:
     """Whether the baseline's swings apply, (target, minute): always if it covers most of a day,
-    else for as long again as it lasted.
+    else for as long again as it lasted. ``ends``: Unix seconds.
     """
-    length = (beside["until"] - beside["since"]).dt.total_seconds()
-    until = _numbers(beside["until"].dt.epoch("s"))
-    whole = _numbers(length) >= 20 * 3600.0
-    with np.errstate(invalid="ignore"):
-        apply: Flags = whole[:, None] | (ends[None, :] <= (until + _numbers(length))[:, None])
+    length = pl.col("until") - pl.col("since")
+    last = (pl.col("until") + length).dt.epoch("s").cast(pl.Float64)
+    last = pl.when(length >= WHOLE_DAY).then(math.inf).otherwise(last)
+    apply: Flags = ends <= beside.select(last).to_numpy()
     return apply
-
-
-def _numbers(column: pl.Series) -> Floats:
-    numbers: Floats = column.cast(pl.Float64).to_numpy()
-    return numbers
 
 
 def _by_hour(column: pl.Series, hour: Indices) -> Floats:

@@ -75,14 +75,14 @@ class TargetDays(Document):
     kind = "days"
     # day, median of ln r, which model it was compared with
     speeds: tuple[tuple[date, float, str], ...] = ()
-    slope: float | None = None  # of the medians, over 14 days
-    lower: float | None = None  # of its 95 % interval
-    upper: float | None = None
-    creeps: bool | None = None
-    # the last whole day against the baseline, of means
-    prompt_tokens_ratio: float | None = None
-    generation_tokens_ratio: float | None = None
-    lengths_moved: bool | None = None
+    # the evidence columns that they decide
+    speed_slope_14d_ratio: float | None = None
+    speed_slope_14d_lower_ratio: float | None = None
+    speed_slope_14d_upper_ratio: float | None = None
+    latency_creeps: bool | None = None
+    prompt_tokens_pin_ratio: float | None = None
+    generation_tokens_pin_ratio: float | None = None
+    pin_lengths_moved: bool | None = None
     moved_days: int = 0  # in a row that moved and were limited
     # of days without a baseline: day, and MEASURES of :mod:`driftwatch.detect.days`
     measures: tuple[tuple[date, tuple[float | None, ...]], ...] = ()
@@ -138,13 +138,9 @@ class References:
 
     def without_days_before(self, before: datetime) -> References:
         """Without the days of targets that had none since a time."""
-        is_old = {
-            place: isinstance(one.document, TargetDays) and one.learnt_at < before
-            for place, one in self.every.items()
-        }
-        if not any(is_old.values()):
-            return self
-        return References({k: one for k, one in self.every.items() if not is_old[k]})
+        days = (one for one in self if isinstance(one.document, TargetDays))
+        old = {one.place for one in days if one.learnt_at < before}
+        return References({k: one for k, one in self.every.items() if k not in old})
 
     def find(self, kind: type[D], pool: str) -> tuple[D, datetime] | None:
         """What is known of a pool, and when it was learnt; None = nothing."""

@@ -27,6 +27,13 @@ from driftwatch.model import TargetKey
 # One hour, at whose end slow servers are recorded, and the look-back of its first minute.
 KEPT = timedelta(minutes=60 + LOOKBACK)
 
+# What days decide, under the names of :class:`driftwatch.detect.references.TargetDays`.
+OF_DAYS: Mapping[str, type[pl.DataType]] = {
+    **{f"{name}_pin_ratio": pl.Float64 for name in LENGTHS},
+    "pin_lengths_moved": pl.Boolean,
+    **{f"speed_slope_14d_{part}ratio": pl.Float64 for part in ("", "lower_", "upper_")},
+    "latency_creeps": pl.Boolean,
+}
 SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     **dict.fromkeys(
         (
@@ -42,10 +49,7 @@ SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     **dict.fromkeys(("speed_reference", "speed_unknown_reason", "speed_unknown_code"), pl.String),
     **{f"{name}_usual_ratio": pl.Float64 for name in LENGTHS},
     **{f"{name}_drift": pl.String for name in LENGTHS},  # longer, shorter or none
-    **{f"{name}_pin_ratio": pl.Float64 for name in LENGTHS},
-    "pin_lengths_moved": pl.Boolean,
-    **{f"speed_slope_14d_{part}ratio": pl.Float64 for part in ("", "lower_", "upper_")},
-    "latency_creeps": pl.Boolean,
+    **OF_DAYS,
 }
 
 
@@ -126,18 +130,9 @@ def _slow_columns(
 ) -> Mapping[str, Any]:
     """Columns that days decide, (target, minute): the same for all minutes."""
     days = [references.days(pool, key) for key, pool in zip(keys, pools, strict=True)]
-    columns: dict[str, list[Any]] = {
-        "prompt_tokens_pin_ratio": [one.prompt_tokens_ratio for one in days],
-        "generation_tokens_pin_ratio": [one.generation_tokens_ratio for one in days],
-        "pin_lengths_moved": [one.lengths_moved for one in days],
-        "speed_slope_14d_ratio": [one.slope for one in days],
-        "speed_slope_14d_lower_ratio": [one.lower for one in days],
-        "speed_slope_14d_upper_ratio": [one.upper for one in days],
-        "latency_creeps": [one.creeps for one in days],
-    }
     numbers = {
-        name: np.array([np.nan if one is None else float(one) for one in values])
-        for name, values in columns.items()
+        name: np.array([np.nan if (x := getattr(one, name)) is None else float(x) for one in days])
+        for name in OF_DAYS
     }
     return {
         name: np.broadcast_to(values[:, None], (len(keys), minutes))

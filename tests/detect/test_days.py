@@ -43,22 +43,23 @@ def noise(days: int) -> np.ndarray:  # type: ignore[type-arg]
 
 def test_a_loss_of_5_percent_in_two_weeks_creeps() -> None:
     days = days_of([*(-0.05 / 14 * np.arange(14) + noise(14))])
-    assert days.creeps
-    assert days.slope == pytest.approx(-0.05, abs=0.015)
-    assert days.lower is not None and days.upper is not None
-    assert days.lower < days.slope < days.upper < 0
+    assert days.latency_creeps
+    assert days.speed_slope_14d_ratio == pytest.approx(-0.05, abs=0.015)
+    low, high = days.speed_slope_14d_lower_ratio, days.speed_slope_14d_upper_ratio
+    assert low is not None and high is not None
+    assert low < days.speed_slope_14d_ratio < high < 0
 
 
 def test_days_that_wander_or_rise_do_not_creep() -> None:
-    assert days_of([*noise(20)]).creeps is False
-    assert days_of([*(0.05 / 14 * np.arange(14) + noise(14))]).creeps is False
-    assert days_of([*(-0.015 / 14 * np.arange(14) + noise(14) / 4)]).creeps is False
+    assert days_of([*noise(20)]).latency_creeps is False
+    assert days_of([*(0.05 / 14 * np.arange(14) + noise(14))]).latency_creeps is False
+    assert days_of([*(-0.015 / 14 * np.arange(14) + noise(14) / 4)]).latency_creeps is False
 
 
 def test_fewer_than_seven_days_of_one_model_say_nothing() -> None:
     days = days_of([-0.01 * k for k in range(9)], ["old"] * 5 + ["new"] * 4)
-    assert days.creeps is None
-    assert days.slope is None
+    assert days.latency_creeps is None
+    assert days.speed_slope_14d_ratio is None
 
 
 def test_a_day_of_few_hours_is_none() -> None:
@@ -72,14 +73,14 @@ def test_lengths_moved_on_two_days_running() -> None:
     lengths = (60_000.0, 100.0, 20_000.0, 100.0)
     day = Day(day=FIRST, lengths=lengths, hours=24, limited_minutes=10)
     first = with_day(TargetDays(), day, (400.0, 200.0))
-    assert first.lengths_moved is False
+    assert first.pin_lengths_moved is False
     second = with_day(first, day, (400.0, 200.0))
-    assert second.lengths_moved is True
-    assert second.prompt_tokens_ratio == pytest.approx(1.5)
-    assert with_day(second, day, (600.0, 200.0)).lengths_moved is False
-    assert with_day(first, day, None).lengths_moved is None
+    assert second.pin_lengths_moved is True
+    assert second.prompt_tokens_pin_ratio == pytest.approx(1.5)
+    assert with_day(second, day, (600.0, 200.0)).pin_lengths_moved is False
+    assert with_day(first, day, None).pin_lengths_moved is None
     idle = day.model_copy(update={"limited_minutes": 9})
-    assert with_day(first, idle, (400.0, 200.0)).lengths_moved is False
+    assert with_day(first, idle, (400.0, 200.0)).pin_lengths_moved is False
 
 
 def test_days_come_from_the_hours() -> None:
@@ -92,7 +93,7 @@ def test_days_come_from_the_hours() -> None:
         assert day == FIRST
         assert abs(median) < 0.03
         assert model == "provisional"
-        assert (days.prompt_tokens_ratio is not None) is known
+        assert (days.prompt_tokens_pin_ratio is not None) is known
 
 
 def day_of(midnight: datetime, *, hits: float, hours: int = 24) -> pl.DataFrame:

@@ -30,7 +30,7 @@ PLAN = plan_of_rules(())
 def document(until: datetime, hits: float) -> Reference:
     """What a midnight before a minute learnt: one day with this share of prefix hits."""
     day = until.date() - timedelta(days=1)
-    days = TargetDays(slope=-0.01, measures=((day, (1.0, None, hits, 0.0)),))
+    days = TargetDays(speed_slope_14d_ratio=-0.01, measures=((day, (1.0, None, hits, 0.0)),))
     return Reference("", KEY, until, days)
 
 

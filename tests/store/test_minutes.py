@@ -211,7 +211,7 @@ def test_unknown_minutes_make_a_roll_up_unknown_unobserved_ones_do_not(
 def test_references_stand_in_the_place_of_older_ones(store: Store, commit: Commit) -> None:
     key = TargetKey("a:8000", "0")
     pool = Reference("chat", None, NOW, PoolHour(slower={"a:8000": Loss(before=0, loss=1)}))
-    own = Reference("chat", key, NOW, TargetDays(slope=-0.01))
+    own = Reference("chat", key, NOW, TargetDays(speed_slope_14d_ratio=-0.01))
     commit(references=[pool, own])
     assert store.references() == [own, pool]
     later = replace(pool, learnt_at=NOW + HOUR, document=PoolHour())
