@@ -10,8 +10,8 @@ from typing import Any, Literal, Self
 import polars as pl
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 
+from driftwatch.collect.fingerprint import Difference, differences
 from driftwatch.detect.baselines import Baseline, Baselines
-from driftwatch.detect.fingerprints import Difference, differences
 from driftwatch.detect.reference import REFERENCE_SCHEMA, no_reference
 from driftwatch.detect.speed.model import StepTimeModel
 from driftwatch.documents import to_json

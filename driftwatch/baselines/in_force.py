@@ -11,16 +11,16 @@ from datetime import datetime, timedelta
 
 import polars as pl
 
-from driftwatch.collect.gpus import empty_gpus
-from driftwatch.collect.schema import KEY_COLUMNS, TIME
-from driftwatch.detect.baselines import Baseline, Baselines
-from driftwatch.detect.fingerprints import (
+from driftwatch.collect.fingerprint import (
     differences,
     fingerprint_of,
     merged,
     release_sources,
     release_text,
 )
+from driftwatch.collect.gpus import empty_gpus
+from driftwatch.collect.schema import KEY_COLUMNS, TIME
+from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.detect.reference import REFERENCE_SCHEMA, no_reference
 from driftwatch.model import Fingerprint, Target, TargetKey
 from driftwatch.pipeline.plan import Plan

@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 import polars as pl
 
 from driftwatch.baselines.in_force import fingerprint, gpu_models
+from driftwatch.collect.fingerprint import common
 from driftwatch.collect.schema import KEY
 from driftwatch.detect.baselines import Baseline, Baselines
-from driftwatch.detect.fingerprints import common
 from driftwatch.detect.reference import baseline_of_minutes
 from driftwatch.detect.speed.model import StepTimeModel, TooLittle, fit
 from driftwatch.diagnose.evidence_table import evidence_table, rows_of_scrapes

@@ -148,7 +148,7 @@ def plan_from(
         UsageError: the start-up log cannot be read, or B < S.
     """
     from driftwatch.collect import fingerprint, server_settings
-    from driftwatch.detect.fingerprints import merged
+    from driftwatch.collect.fingerprint import merged
     from driftwatch.service import configuration
 
     plan = configuration.plan_of_rules(()) if config is None else configuration.plan_of(config)

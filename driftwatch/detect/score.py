@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -22,12 +21,11 @@ from driftwatch.detect.speed.verdicts import (
     keys_of,
     verdicts,
 )
-from driftwatch.model import TargetKey
 
 # One hour, at whose end slow servers are recorded, and the look-back of its first minute.
 KEPT = timedelta(minutes=60 + LOOKBACK)
 
-# What days decide, under the names of :class:`driftwatch.detect.references.TargetDays`.
+# What days decide, the same for all minutes, as TargetDays names it.
 OF_DAYS: Mapping[str, type[pl.DataType]] = {
     **{f"{name}_pin_ratio": pl.Float64 for name in LENGTHS},
     "pin_lengths_moved": pl.Boolean,
@@ -87,31 +85,23 @@ def score(
     first = min(max(grid.at(since) + 1, 0), grid.minutes)
     keys = keys_of(grid)
     pools = grid.targets["pool"].fill_null("").to_list()
-    compared = compared_with(
-        list(zip(keys, pools, strict=True)),
-        baselines,
-        references,
-        accepts=accepts,
-    )
+    whose = list(zip(keys, pools, strict=True))
+    compared = compared_with(whose, baselines, references, accepts=accepts)
     found = verdicts(grid, compared, references, first)
-    values: dict[str, Any] = {
-        **found.columns,
-        **length_columns(grid, reference, first),
-        **_slow_columns(keys, pools, references, grid.minutes - first),
-    }
+    values = {**found.columns, **length_columns(grid, reference, first)}
     rows = np.flatnonzero(grid.minute >= first)
     target, minute = grid.target[rows], grid.minute[rows] - first
-    series = []
-    for name, dtype in SCHEMA.items():
-        own = values[name][target, minute]
-        series.append(
-            pl.Series(name, own.tolist(), dtype)
-            if dtype == pl.String
-            else pl.Series(name, own.astype(np.float64))
-        )
-    frame = pl.DataFrame(series).with_columns(pl.col(pl.Float64).fill_nan(None))
-    columns = frame.select(pl.col(name).cast(dtype) for name, dtype in SCHEMA.items())
-    return Scored(columns, grid, compared, found)
+    columns = [
+        pl.Series(name, values[name][target, minute].tolist(), dtype)
+        if dtype == pl.String
+        else pl.Series(name, values[name][target, minute].astype(float), nan_to_null=True)
+        for name, dtype in SCHEMA.items()
+        if name not in OF_DAYS
+    ]
+    of_days = [references.days(pool, key) for key, pool in whose]
+    days = [[getattr(one, name) for name in OF_DAYS] for one in of_days]
+    columns += pl.DataFrame(days, OF_DAYS, orient="row")[target].get_columns()
+    return Scored(pl.DataFrame(columns).cast(pl.Schema(SCHEMA)), grid, compared, found)
 
 
 def _needed(work: pl.DataFrame, references: References) -> pl.DataFrame:
@@ -123,18 +113,3 @@ def _needed(work: pl.DataFrame, references: References) -> pl.DataFrame:
         return work
     needed = work.filter(pl.col("end") > min(ends) - timedelta(minutes=LOOKBACK))
     return needed if len(needed) else work
-
-
-def _slow_columns(
-    keys: list[TargetKey], pools: list[str], references: References, minutes: int
-) -> Mapping[str, Any]:
-    """Columns that days decide, (target, minute): the same for all minutes."""
-    days = [references.days(pool, key) for key, pool in zip(keys, pools, strict=True)]
-    numbers = {
-        name: np.array([np.nan if (x := getattr(one, name)) is None else float(x) for one in days])
-        for name in OF_DAYS
-    }
-    return {
-        name: np.broadcast_to(values[:, None], (len(keys), minutes))
-        for name, values in numbers.items()
-    }

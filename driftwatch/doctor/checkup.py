@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 
 from driftwatch.baselines.in_force import fingerprint
-from driftwatch.detect.fingerprints import release_text
+from driftwatch.collect.fingerprint import release_text
 from driftwatch.doctor import targets as target_checks
 from driftwatch.doctor.checks import Check, Checkup, TargetCheck, by_pool
 from driftwatch.doctor.gpus import gpu_inputs

@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from driftwatch.clock import Clock
-from driftwatch.collect.fingerprint import fingerprint_from_arguments, fingerprint_from_startup_log
+from driftwatch.collect.fingerprint import (
+    fingerprint_from_arguments,
+    fingerprint_from_startup_log,
+    merged,
+)
 from driftwatch.collect.schema import Source
 from driftwatch.collect.server_settings import from_arguments, from_config, from_startup_log, merge
-from driftwatch.detect.fingerprints import merged
 from driftwatch.errors import UsageError
 from driftwatch.knobs import KNOBS
 from driftwatch.model import Fingerprint, Serving, Slo

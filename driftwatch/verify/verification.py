@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Literal
 
-from driftwatch.detect.fingerprints import differences, fingerprint_of, merged
+from driftwatch.collect.fingerprint import differences, fingerprint_of, merged
 from driftwatch.documents import Codec
 from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.model import Fingerprint, Serving, TargetKey

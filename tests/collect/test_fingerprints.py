@@ -10,18 +10,16 @@ from pathlib import Path
 import pytest
 
 from driftwatch.collect.fingerprint import (
-    fingerprint_from_startup_log,
-    from_version,
-)
-from driftwatch.collect.pages.parser import PageParser
-from driftwatch.detect.fingerprints import (
     GROUPS,
     common,
     differences,
+    fingerprint_from_startup_log,
     fingerprint_of,
+    from_version,
     merged,
     release_text,
 )
+from driftwatch.collect.pages.parser import PageParser
 from driftwatch.model import Fingerprint, Serving, Setting
 
 IDENTITY = {
