@@ -110,10 +110,11 @@ def stretches(rows: pl.DataFrame, share: float | None) -> list[Saturation]:
     waits = rows["waiting_ratio"].to_numpy()
     smooth = np.convolve(waits, np.ones(_AROUND) / _AROUND, mode="same") >= _SHARE
     missed = _missed(rows, share)
+    lasting = dict(_lasts(at, smooth))
     found = []
     for harms, on in ((True, smooth & missed), (False, smooth & ~missed)):
         for first, last in _joined(at, on):
-            if last - first < _SHORTEST_SECONDS:
+            if lasting[first] < _SHORTEST_SECONDS:
                 continue
             inside = rows.filter(pl.Series((at >= first) & (at <= last)))
             minutes, waited = _limits(inside), _waited(inside)
@@ -145,6 +146,13 @@ def _joined(at: npt.NDArray[np.float64], on: Booleans) -> Iterable[tuple[float, 
         else:
             runs.append((float(time), float(time)))
     return runs
+
+
+def _lasts(at: npt.NDArray[np.float64], on: Booleans) -> Iterable[tuple[float, float]]:
+    """Each true minute, and how long the run of true minutes around it lasts."""
+    runs = list(_joined(at, on))
+    for time in at[on]:
+        yield float(time), next(last - first for first, last in runs if first <= time <= last)
 
 
 def _limits(rows: pl.DataFrame) -> tuple[tuple[float, frozenset[str]], ...]:

@@ -76,6 +76,12 @@ def test_a_long_queue_harms_only_while_the_target_is_missed() -> None:
     assert 128 <= (harming.end_seconds - S0) / 60 <= 140
 
 
+def test_a_long_queue_that_harms_at_its_end_may_be_paged() -> None:
+    queue = rows([0] * 20 + [30] * 8 + [0] * 20)
+    late = queue.with_columns(in_ttft_requests=pl.Series([10] * 26 + [0] * 2 + [10] * 20))
+    assert [one.harms for one in stretches(late, 0.9)] == [True, False]
+
+
 HARM = Saturation("a:8000", S0 + 3900, S0 + 7000, ("kv", "sequences"), True)
 EFFECT = Episode(
     "prompts", S0 + 3600, S0 + 7200, 4.0, frozenset({"a:8000", "b:8000"}),
