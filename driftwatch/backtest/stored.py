@@ -13,6 +13,7 @@ from driftwatch.baselines.documents import baselines_from_store
 from driftwatch.baselines.in_force import in_force
 from driftwatch.collect.schema import KEY
 from driftwatch.detect.days import with_usual
+from driftwatch.detect.references import References
 from driftwatch.errors import NoVerdict
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.plan import Plan
@@ -59,7 +60,7 @@ class StoredHistory:
             raise _nothing(span, reach)
         self._labels = stored_targets(store)
         self._baselines = baselines_from_store(store)
-        self._references = store.references()
+        self._references = References().with_more(store.references())
 
     def _has_minutes(self, day: Span) -> bool:
         parts = self.store.past_in_parts(*day, KEY, _MOST_ROWS)
@@ -93,8 +94,7 @@ class StoredHistory:
         """What is "before" of targets on a day: their baselines now, else their days before it."""
         measured = in_force(self._baselines, targets, self.plan).reference
         declared = self.plan.declared_reference(targets.values())
-        days = [one for one in self._references if one.key in targets]
-        return with_usual(measured, declared, days, day)
+        return with_usual(measured, declared, self._references, day)
 
     def targets(self, rows: pl.DataFrame) -> dict[TargetKey, Target]:
         """The targets of rows, with the labels that they were known by last."""

@@ -69,27 +69,18 @@ class Material:
 
 
 def material_of_store(store: Store, plan: Plan) -> Material:
-    """What the store has, with the baselines in force and what runs on every target now."""
-    stored = proposal_material(store, plan)
-    baselines, until = baselines_from_store(store), stored.until
-    if until is None:
-        return replace(stored, baselines=baselines)
-    recent, gpus = store.past(until - _RECENT, until), store.gpus(until - _RECENT, until)
-    ran = what_ran(recent, stored.targets, stored.plan, gpus)
-    return replace(stored, gpus=gpus, ran=ran, baselines=baselines)
+    """What the store has: minutes are kept as such for two days, which is the longest baseline.
 
-
-def proposal_material(store: Store, plan: Plan) -> Material:
-    """What the store has for proposals alone: minutes are kept as such for two days, which is the
-    longest baseline. They are read target by target, so that memory does not grow with the fleet.
+    They are read target by target, so that memory does not grow with the fleet.
     """
     plan = replace(plan, reported=stored_reports(store))
     targets, until = plan.assign(stored_targets(store)), newest(store)
-    place = store.place
+    place, baselines = store.place, baselines_from_store(store)
     if until is None:
-        return Material(lambda _: _no_rows(), targets, plan)
+        return Material(lambda _: _no_rows(), targets, plan, baselines=baselines)
     since = until - LONGEST - timedelta(hours=1)
     troubles = _troubles(store.incidents(since=since, limit=100_000, pages=False))
+    recent, gpus = store.past(until - _RECENT, until), store.gpus(until - _RECENT, until)
 
     def load(keys: Sequence[TargetKey]) -> pl.DataFrame:
         with Store.open(place, migrate=False) as again:
@@ -99,7 +90,8 @@ def proposal_material(store: Store, plan: Plan) -> Material:
         own = [one for one in troubles if one.target.get("instance") in (None, *near)]
         return marked(_judged(of_minutes), own)
 
-    return Material(load, targets, plan, until)
+    ran = what_ran(recent, targets, plan, gpus)
+    return Material(load, targets, plan, until, gpus, ran, baselines)
 
 
 def _judged(rows: pl.DataFrame) -> pl.DataFrame:

@@ -11,7 +11,7 @@ become it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from statistics import median
 from typing import Any
@@ -21,8 +21,8 @@ import polars as pl
 from scipy.stats import kendalltau, theilslopes
 
 from driftwatch.collect.schema import KEY
-from driftwatch.detect.reference import MEASURED, REFERENCE_SCHEMA, combined
-from driftwatch.detect.references import Day, Reference, References, TargetDays
+from driftwatch.detect.reference import MEASURED, combined
+from driftwatch.detect.references import MEASURES, Day, Reference, References, TargetDays
 from driftwatch.model import TargetKey
 
 KEPT_DAYS, SPAN_DAYS = 28, 14
@@ -34,12 +34,6 @@ MOST_P_VALUE, MOST_P_VALUE_EARLY, EARLY_DAYS = 0.02, 0.01, 14
 # a batch limit costs on each of them. Without that, 5 of 29 pools of changing clients had a ticket.
 RETUNE_RATIO, RETUNE_DAYS, RETUNE_HOURS, RETUNE_REQUESTS = 1.3, 2, 20, 100
 RETUNE_LIMITED_MINUTES = 10
-MEASURES = (
-    "tokens_per_output",
-    "spec_decode_acceptance_ratio",
-    "prefix_cache_hit_ratio",
-    "given_up_ratio",
-)
 USUAL_DAYS = 7
 LONGEST_ABSENCE = timedelta(days=7)  # who comes back later begins anew
 LEAST_SECONDS = 12 * 3600.0  # of a day that were scraped
@@ -144,26 +138,14 @@ def learn_usual(
 
 
 def with_usual(
-    measured: pl.DataFrame,
-    declared: pl.DataFrame,
-    references: Iterable[Reference],
-    before: date,
+    measured: pl.DataFrame, declared: pl.DataFrame, references: References, before: date
 ) -> pl.DataFrame:
     """REFERENCE_SCHEMA: the ``measured`` rows; of other targets the medians of their own days.
 
     ``declared``: rows of ``tuned_for``; ``before``: days before this one count.
     """
-    newest: dict[TargetKey, TargetDays] = {}  # a pool's old name may have documents too
-    for one in sorted(references, key=lambda one: one.learnt_at):
-        if isinstance(one.document, TargetDays) and one.key is not None and one.document.measures:
-            newest[one.key] = one.document
-    rows = [
-        (*key, *values)
-        for key, document in newest.items()
-        for day, values in document.measures
-        if day < before
-    ]
-    names = [*KEY, *(f"reference_{name}" for name in MEASURES)]
-    days = pl.DataFrame(rows, {name: REFERENCE_SCHEMA[name] for name in names}, orient="row")
-    own = days.group_by(KEY, maintain_order=True).median()
+    days = references.measured_days.filter(pl.col("day") < before)
+    own = days.group_by(KEY, maintain_order=True).agg(
+        pl.col(MEASURES).median().name.prefix("reference_")
+    )
     return combined(measured, declared.update(own, on=KEY, how="full"))

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
+from functools import cached_property
 from typing import ClassVar, TypeVar
 
+import polars as pl
 from pydantic import BaseModel, ConfigDict
 
+from driftwatch.collect.schema import KEY
 from driftwatch.detect.speed.model import StepTimeModel
 from driftwatch.model import TargetKey
 
@@ -84,10 +87,17 @@ class TargetDays(Document):
     generation_tokens_pin_ratio: float | None = None
     pin_lengths_moved: bool | None = None
     moved_days: int = 0  # in a row that moved and were limited
-    # of days without a baseline: day, and MEASURES of :mod:`driftwatch.detect.days`
+    # of days without a baseline: day, and :data:`MEASURES`
     measures: tuple[tuple[date, tuple[float | None, ...]], ...] = ()
 
 
+# Of TargetDays.measures, in this order.
+MEASURES = (
+    "tokens_per_output",
+    "spec_decode_acceptance_ratio",
+    "prefix_cache_hit_ratio",
+    "given_up_ratio",
+)
 KINDS: Mapping[str, type[Document]] = {one.kind: one for one in (PoolSpeed, PoolHour, TargetDays)}
 D = TypeVar("D", bound=Document)
 Place = tuple[str, str, TargetKey | None]
@@ -153,6 +163,21 @@ class References:
         """A target's days."""
         found = self.every.get((TargetDays.kind, pool, key))
         return found.document if found and isinstance(found.document, TargetDays) else _NO_DAYS
+
+    @cached_property
+    def measured_days(self) -> pl.DataFrame:
+        """A row per target and day: instance, engine, day, :data:`MEASURES`.
+
+        Of a target with documents under two pools (one was renamed) those of the newer one.
+        """
+        newest = {
+            one.key: one.document.measures
+            for one in sorted(self, key=lambda one: one.learnt_at)
+            if isinstance(one.document, TargetDays) and one.document.measures and one.key
+        }
+        rows = [(*key, day, *of) for key, days in newest.items() for day, of in days]
+        names = dict.fromkeys(KEY, pl.String) | {"day": pl.Date}
+        return pl.DataFrame(rows, names | dict.fromkeys(MEASURES, pl.Float64), orient="row")
 
 
 def changes_of(before: References, after: References) -> tuple[list[Reference], list[Place]]:

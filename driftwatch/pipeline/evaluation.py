@@ -74,8 +74,8 @@ def signals_of(
     found = with_inherited(
         before, new.hstack(on_gpus), frames.serving, plan.inputs, state.inputs_seen
     )
-    days = (one for one in state.detection.references if one.key in state.targets)
-    reference = with_usual(state.in_force.reference, frames.declared, days, last.date())
+    learnt = state.detection.references
+    reference = with_usual(state.in_force.reference, frames.declared, learnt, last.date())
     serving, recent = frames.serving, found.recent
     rows = evidence_table(found.rows, grid, serving=serving, reference=reference, recent=recent)
     return Signals(frames, reference, found.rows, recent, rows, found.inputs_seen, made.samples)

@@ -12,6 +12,7 @@ from driftwatch.baselines.documents import baselines_from_store
 from driftwatch.baselines.in_force import in_force
 from driftwatch.detect.days import with_usual
 from driftwatch.detect.reference import baseline_of_minutes, combined
+from driftwatch.detect.references import References
 from driftwatch.diagnose.evidence_table import WINDOW_SCHEMA
 from driftwatch.diagnose.tree import UNDETERMINED, walk
 from driftwatch.errors import NoVerdict, UsageError
@@ -124,9 +125,8 @@ def explain(
     first = rows["end"][0] - timedelta(seconds=rows["seconds"][0])
     last = rows["end"][-1]
     whole = pl.DataFrame([(*target.key, first, last)], schema=WINDOW_SCHEMA, orient="row")
-    days = [one for one in store.references() if one.key == target.key]
-    declared = plan.declared_reference([target])
-    known = with_usual(reference, declared, days, window.end.date())
+    learnt = References().with_more(store.references())
+    known = with_usual(reference, plan.declared_reference([target]), learnt, window.end.date())
     row = stored_evidence(rows, whole, {target.key: target}, plan, known)
     plan = with_shipped_trees(plan)
     diagnosis, values = walk(plan.trees[tree], row)[0], row.row(0, named=True)
