@@ -36,6 +36,7 @@ RETUNE_RATIO, RETUNE_DAYS, RETUNE_HOURS, RETUNE_REQUESTS = 1.3, 2, 20, 100
 RETUNE_LIMITED_MINUTES = 10
 USUAL_DAYS = 7
 LONGEST_ABSENCE = timedelta(days=7)  # who comes back later begins anew
+OLDEST = LONGEST_ABSENCE + timedelta(days=USUAL_DAYS)  # older days are no more what is usual
 LEAST_SECONDS = 12 * 3600.0  # of a day that were scraped
 
 # Mean prompt and mean generation of a baseline.
@@ -144,7 +145,8 @@ def with_usual(
 
     ``declared``: rows of ``tuned_for``; ``before``: days before this one count.
     """
-    days = references.measured_days.filter(pl.col("day") < before)
+    counts = pl.col("day").is_between(before - OLDEST, before, closed="left")
+    days = references.measured_days.filter(counts)
     own = days.group_by(KEY, maintain_order=True).agg(
         pl.col(MEASURES).median().name.prefix("reference_")
     )

@@ -137,6 +137,7 @@ def test_no_more_than_seven_days_and_none_of_the_future_count() -> None:
     assert len(references.days("chat", KEY).measures) == 7
     row = before_of(references, START + 4 * DAY)
     assert row["reference_prefix_cache_hit_ratio"] == pytest.approx(0.35)
+    assert before_of(references, START + 30 * DAY) == {}  # a baseline held for weeks
 
 
 def test_of_a_pool_with_two_names_the_newest_counts() -> None:
