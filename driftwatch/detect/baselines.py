@@ -16,7 +16,7 @@ import polars as pl
 
 from driftwatch.detect.reference import no_reference
 from driftwatch.detect.speed.model import StepTimeModel
-from driftwatch.model import Fingerprint as Fingerprint
+from driftwatch.model import Fingerprint
 
 
 @dataclass(frozen=True, slots=True)
