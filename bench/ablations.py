@@ -220,8 +220,14 @@ def _columns(case: Case, minutes: pl.DataFrame) -> pl.DataFrame:
     base = minutes.filter(pl.col("end") > since, pl.col("end") <= until)
     fitted = model.fit(base)
     baseline = Baseline(
-        *("baseline", "pool", None, None, base["pool"][0] or "", since, until, "bench", since, ""),
-        model=fitted if isinstance(fitted, model.StepTimeModel) else None,
+        id="baseline",
+        scope="pool",
+        pool=base["pool"][0] or "",
+        since=since,
+        until=until,
+        accepted_by="bench",
+        accepted_at=since,
+        load_model=fitted if isinstance(fitted, model.StepTimeModel) else None,
         arming=None if isinstance(fitted, model.StepTimeModel) else fitted.reason,
     )
     reference = baseline_of_minutes(base.filter(pl.col("scrapes") > 0), None)

@@ -280,12 +280,12 @@ def _continued(before: str | None, now: str) -> tuple[str, bool]:
 
 def _references(pairs: list[tuple[Baseline, TargetKey]]) -> pl.DataFrame:
     """What each target's baseline remembers, under the target's own name."""
-    baselines = {baseline.id: baseline for baseline, _ in pairs if len(baseline.reference)}
+    baselines = {baseline.id: baseline for baseline, _ in pairs if baseline.reference}
     if not baselines:
         return no_reference()
-    names = [c for c in REFERENCE_SCHEMA if c not in KEY_COLUMNS]
-    remembered = pl.concat(baseline.reference.head(1) for baseline in baselines.values())
-    remembered = remembered.select(names).with_columns(pin=pl.Series(list(baselines)))
+    schema = {c: dtype for c, dtype in REFERENCE_SCHEMA.items() if c not in KEY_COLUMNS}
+    rows = [baseline.reference for baseline in baselines.values()]
+    remembered = pl.DataFrame(rows, schema).with_columns(pin=pl.Series(list(baselines)))
     baseline_of_target = pl.DataFrame(
         [(*key, baseline.id) for baseline, key in pairs if baseline.id in baselines],
         schema=dict.fromkeys([*_KEY, "pin"], pl.String),

@@ -125,7 +125,7 @@ def accepted_baseline(
     if rows.is_empty():
         return None
     fitted = fitted or fit(rows)
-    reference = baseline_of_minutes(rows, pool if of_pool else None)
+    row = baseline_of_minutes(rows, pool if of_pool else None).drop(KEY).row(0, named=True)
     return Baseline(
         id=baseline_id(scope, one, window),
         scope="pool" if of_pool else "target",
@@ -138,9 +138,9 @@ def accepted_baseline(
         accepted_at=accepted.at,
         why=accepted.why,
         fingerprint=common([measured.ran.get(t.key, Fingerprint()) for t in members]),
-        model=None if isinstance(fitted, TooLittle) else fitted,
+        load_model=None if isinstance(fitted, TooLittle) else fitted,
         arming=fitted.reason if isinstance(fitted, TooLittle) else None,
-        reference=reference.with_columns(kind=pl.lit("pin")),
+        reference={k: v for k, v in row.items() if v is not None} | {"kind": "pin"},
     )
 
 

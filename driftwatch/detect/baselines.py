@@ -7,37 +7,89 @@ in its window, the load model fitted there, and the fingerprint of what ran.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
-from typing import Literal
+from math import inf
+from typing import Annotated, Any, Literal, Self
 
-import polars as pl
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
 
-from driftwatch.detect.reference import no_reference
+from driftwatch.detect.reference import REFERENCE_SCHEMA
 from driftwatch.detect.speed.model import StepTimeModel
 from driftwatch.model import Fingerprint
 
+_Time = Annotated[AwareDatetime, AfterValidator(lambda at: at.astimezone(UTC))]
+_Text = Annotated[str, Field(max_length=1000)]
+# JSON has no infinity, which every histogram's last edge is.
+_INF = "+Inf"
 
-@dataclass(frozen=True, slots=True)
-class Baseline:
-    """One baseline."""
 
-    id: str  # short and unique
+class Baseline(BaseModel):
+    """One baseline, as it is used, stored and printed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    id: str = Field(min_length=4, max_length=12)  # short and unique
     scope: Literal["target", "pool"]  # what it is about
-    instance: str | None  # of a target's baseline, else None
-    engine: str | None  # of a target's baseline, else None
+    instance: str | None = None  # of a target's baseline, else None
+    engine: str | None = None  # of a target's baseline, else None
     pool: str  # the pool it belongs to
-    since: datetime  # start of the window
-    until: datetime  # its end
-    accepted_by: str  # who; "provisional" where driftwatch took its own proposal
-    accepted_at: datetime  # when
-    why: str  # why this stretch is good, in words
-    fingerprint: Fingerprint = field(default_factory=Fingerprint)  # of what ran
-    model: StepTimeModel | None = None  # the load model; None where the window cannot carry one
-    arming: str | None = None  # what a model still needs; None where there is one
-    # one row of :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`
-    reference: pl.DataFrame = field(default_factory=no_reference)
+    since: _Time  # start of the window
+    until: _Time  # its end
+    # who; "provisional" where driftwatch took its own proposal
+    accepted_by: str = Field(min_length=1, max_length=100)
+    accepted_at: _Time  # when
+    why: _Text = ""  # why this stretch is good, in words
+    fingerprint: Fingerprint = Field(default_factory=Fingerprint)  # of what ran
+    load_model: StepTimeModel | None = None  # None where the window cannot carry one
+    arming: _Text | None = None  # what a load model still needs; None where there is one
+    # what is known of a row of :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`, without names
+    reference: Mapping[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        named = self.instance is not None and self.engine is not None
+        if (self.scope == "target") != named or (self.instance is None) != (self.engine is None):
+            raise ValueError("one of a target names instance and engine, one of a pool neither")
+        if self.since >= self.until:
+            raise ValueError("its window ends before it begins")
+        return self
+
+    @field_validator("reference")
+    @classmethod
+    def _read(cls, values: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        for name in values or ():
+            if name not in REFERENCE_SCHEMA:
+                raise ValueError(f"unknown column {name} in the reference")
+        return values and {name: _read(name, value) for name, value in values.items()}
+
+    @field_serializer("reference", when_used="json")
+    def _write(self, values: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        return values and {
+            name: [_INF if one == inf else one for one in value]
+            if isinstance(value, list)
+            else value
+            for name, value in values.items()
+        }
+
+
+def _read(name: str, value: Any) -> Any:
+    """A value of the reference from JSON, or as it is."""
+    if isinstance(value, list):
+        return [float(one) for one in value]
+    if name in ("since", "until"):
+        return datetime.fromisoformat(str(value))
+    return value
 
 
 @dataclass(frozen=True)

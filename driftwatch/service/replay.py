@@ -106,7 +106,7 @@ def replay(
         every = (*baseline_of(sources, baseline, plan).every, *every)
     with ExitStack() as opened:
         kept = opened.enter_context(Store.in_memory()) if store is None else store
-        early = [replace(b, accepted_at=min(b.accepted_at, start)) for b in every]
+        early = [b.model_copy(update={"accepted_at": min(b.accepted_at, start)}) for b in every]
         if early:
             kept.add_baselines([row_of(one) for one in early])
         ticks = Ticks(sources, plan, kept, start)

@@ -206,10 +206,9 @@ def reference_of_baseline(baseline: Baseline) -> Reference:
     """What a baseline says was good."""
     hours = (baseline.until - baseline.since).total_seconds() / 3600
     text = f"baseline {baseline.since:%Y-%m-%d} {hours:.0f} h"
-    rows = baseline.reference.to_dicts()
     values = {
         name.removeprefix("reference_"): float(value)
-        for name, value in (rows[0].items() if rows else ())
+        for name, value in (baseline.reference or {}).items()
         if isinstance(value, int | float)
     }
     window = baseline.since, baseline.until

@@ -182,9 +182,8 @@ def test_a_midnight_learns_of_whom_no_baseline_is_accepted() -> None:
     _, detection = play(rows, cuts=[START + timedelta(hours=k) for k in range(1, 24)])
     days = detection.references.days("chat", KEY)
     assert len(days.measures) == len(days.speeds) == 1
-    baseline = Baseline(
-        *("b", "pool", None, None, "chat", START - DAY, START, "sre", START, "good")
-    )
+    window = {"since": START - DAY, "until": START, "accepted_at": START}
+    baseline = Baseline(id="b001", scope="pool", pool="chat", accepted_by="sre", **window)
     _, detection = play(
         rows,
         cuts=[START + timedelta(hours=k) for k in range(1, 24)],

@@ -16,7 +16,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 from click.testing import CliRunner
 from filled import fill
@@ -26,7 +25,6 @@ from driftwatch.baselines.documents import row_of
 from driftwatch.cli.main import cli
 from driftwatch.collect.recordings import open_recording
 from driftwatch.detect.baselines import Baseline, Baselines
-from driftwatch.detect.reference import REFERENCE_SCHEMA
 from driftwatch.errors import NoVerdict
 from driftwatch.model import Slo
 from driftwatch.pipeline.plan import Plan
@@ -273,9 +271,7 @@ def test_the_top_screen_of_the_recorded_week(document: dict[str, Any]) -> None:
 
 def _pin() -> Baseline:
     """Eight hours of the recording as the pool's baseline."""
-    row = dict.fromkeys(REFERENCE_SCHEMA) | {
-        "instance": "chat-8b",
-        "engine": "",
+    row = {
         "kind": "baseline",
         "since": FLEET_WEEK.start,
         "until": FLEET_WEEK.start + timedelta(hours=8),
@@ -285,15 +281,13 @@ def _pin() -> Baseline:
     return Baseline(
         id="abcd1234",
         scope="pool",
-        instance=None,
-        engine=None,
         pool="chat-8b",
         since=FLEET_WEEK.start,
         until=FLEET_WEEK.start + timedelta(hours=8),
         accepted_by="Ana",
         accepted_at=FLEET_WEEK.start + timedelta(hours=9),
         why="quiet",
-        reference=pl.DataFrame([row], schema=REFERENCE_SCHEMA, orient="row"),
+        reference=row,
     )
 
 
@@ -324,7 +318,8 @@ def test_baselines_that_a_command_names_hold_in_all_of_its_recording(
     fleet_database: Path, fleet_plan: Plan, tmp_path: Path
 ) -> None:
     """Whenever they were accepted: the recording may be older than its baseline."""
-    late = Baselines((replace(_pin(), accepted_at=FLEET_WEEK.end + timedelta(days=30)),))
+    accepted = {"accepted_at": FLEET_WEEK.end + timedelta(days=30)}
+    late = Baselines((_pin().model_copy(update=accepted),))
     recording = open_recording(fleet_database.parent / "fleet")
     began = recording.span()[0]
     with Store.open(tmp_path / "pinned.db") as store:

@@ -61,10 +61,17 @@ def test_an_upgrade_is_seen_at_the_restart_and_the_pin_stays(
     down = datetime.fromtimestamp(next(at for at, body in pages if body is None), UTC)
     clock = ManualClock(down - timedelta(minutes=3))
     pin = Baseline(
-        "0ld0ld00", "target", "host:8000", "0", "tiny-llama",
-        clock.now() - timedelta(hours=24), clock.now(), "ana", clock.now(), "a day before",
-        Fingerprint({"model_name": "tiny-llama"}, {}, {"vllm": "0.32.0"}),
-    )  # fmt: skip
+        id="0ld0ld00",
+        scope="target",
+        instance="host:8000",
+        engine="0",
+        pool="tiny-llama",
+        since=clock.now() - timedelta(hours=24),
+        until=clock.now(),
+        accepted_by="ana",
+        accepted_at=clock.now(),
+        fingerprint=Fingerprint({"model_name": "tiny-llama"}, {}, {"vllm": "0.32.0"}),
+    )
     rows = []
     with Store.open(tmp_path / "d.db") as store, _server(pages, clock) as url:
         store.add_baselines([row_of(pin)])

@@ -135,12 +135,11 @@ def _wanted(material: Material, names: tuple[str, ...], history: History) -> lis
 
 
 def _print(pins: list[Baseline], refusals: list[tuple[str, str]], as_json: bool) -> None:
-    from driftwatch.baselines.documents import document_of
 
     if as_json:
         document = {
             "schema_version": 1,
-            "pinned": [document_of(pin) for pin in pins],
+            "pinned": [pin.model_dump(mode="json") for pin in pins],
             "refused": [{"name": name, "reason": reason} for name, reason in refusals],
         }
         print_json(document)
@@ -153,7 +152,7 @@ def _print(pins: list[Baseline], refusals: list[tuple[str, str]], as_json: bool)
         )
     for pin in pins:
         seconds = (pin.until - pin.since).total_seconds()
-        state = "armed" if pin.model is not None else f"no load model: {pin.arming}"
+        state = "armed" if pin.load_model is not None else f"no load model: {pin.arming}"
         print_wrapped(
             f"pinned {pin.id} {subject_of(pin)}: {span_text(pin.since, pin.until)} "
             f"({duration(seconds)}), {state}"

@@ -39,7 +39,7 @@ def list_command(name: str | None, as_json: bool, history: History) -> None:
     (no id); tabs between them.
     """
     from driftwatch.baselines.candidates import waiting_for, without_baseline
-    from driftwatch.baselines.documents import document_of, notes_on
+    from driftwatch.baselines.documents import notes_on
 
     if name is not None:
         _show(pin_named(pins_in_force(history), name), as_json)
@@ -59,7 +59,9 @@ def list_command(name: str | None, as_json: bool, history: History) -> None:
     if as_json:
         document = {
             "schema_version": 1,
-            "pins": [document_of(pin) | {"note": notes.get(pin.id)} for pin in pins.every],
+            "pins": [
+                pin.model_dump(mode="json") | {"note": notes.get(pin.id)} for pin in pins.every
+            ],
             "arming": [
                 {
                     **one.target.key._asdict(),
@@ -98,15 +100,13 @@ def _print(pins: Sequence[Baseline], notes: Mapping[str, str], waiting: Sequence
 
 
 def _state(pin: Baseline, notes: Mapping[str, str]) -> str:
-    armed = "armed" if pin.model is not None else f"no load model: {pin.arming}"
+    armed = "armed" if pin.load_model is not None else f"no load model: {pin.arming}"
     return f"{armed}; {notes[pin.id]}" if pin.id in notes else armed
 
 
 def _show(pin: Baseline, as_json: bool) -> None:
     if as_json:
-        from driftwatch.baselines.documents import document_of
-
-        print_json({"schema_version": 1, "pin": document_of(pin)})
+        print_json({"schema_version": 1, "pin": pin.model_dump(mode="json")})
         return
     for label, text in (*_window(pin), *_load_model(pin), *_lengths(pin)):
         print_wrapped(f"{label:10}  {text}", _PAD)
@@ -124,7 +124,7 @@ def _window(pin: Baseline) -> Iterator[tuple[str, str]]:
 
 
 def _load_model(pin: Baseline) -> Iterator[tuple[str, str]]:
-    model = pin.model
+    model = pin.load_model
     if model is None:
         yield "speed", f"no load model: {pin.arming}"
         return
@@ -144,13 +144,13 @@ def _load_model(pin: Baseline) -> Iterator[tuple[str, str]]:
 
 
 def _lengths(pin: Baseline) -> Iterator[tuple[str, str]]:
-    if pin.reference.is_empty():
+    row = pin.reference
+    if not row:
         yield "lengths", "unknown"
         return
-    row = pin.reference.row(0, named=True)
-    n = row["reference_finished_requests"]
+    n = row.get("reference_finished_requests")
     for name in ("prompt_tokens", "generation_tokens"):
-        mean, buckets = row[f"reference_{name}_mean"], row[f"reference_{name}_buckets"]
+        mean, buckets = (row.get(f"reference_{name}_{part}") for part in ("mean", "buckets"))
         if mean is None:
             yield name, "unknown: fewer than 100 finished requests"
             continue

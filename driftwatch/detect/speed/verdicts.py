@@ -104,14 +104,15 @@ def _of_pool(pool: str, references: References, *, accepts: bool) -> Compared:
 
 
 def _of(baseline: Baseline, learnt: Compared) -> Compared:
-    if baseline.model is None or baseline.model.like_work is None:
+    if baseline.load_model is None or baseline.load_model.like_work is None:
         what = baseline.arming or "accept it anew"
         why = f"the baseline in use has no load model: {what}"
         return Compared(learnt.model, unknown=Unknown(LEARNING, why))
     name = "own baseline" if baseline.scope == "target" else "pool's baseline"
     if baseline.accepted_by == PROVISIONAL:
         name = PROVISIONAL
-    return Compared(baseline.model, is_own=True, name=_named(name, baseline.until), id=baseline.id)
+    name = _named(name, baseline.until)
+    return Compared(baseline.load_model, is_own=True, name=name, id=baseline.id)
 
 
 def _named(name: str, learnt_at: datetime) -> str:

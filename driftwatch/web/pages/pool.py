@@ -96,7 +96,7 @@ def _baselines(visit: Visit, pool: str) -> Iterator[dict[str, Any]]:
             "accepted_by": one.accepted_by,
             "accepted_at": one.accepted_at,
             "why": cut(one.why, 200),
-            "lacking": None if one.model is not None else one.arming or "no load model",
+            "lacking": None if one.load_model is not None else one.arming or "no load model",
         }
 
 
