@@ -25,7 +25,7 @@ from driftwatch.store.minutes import MINUTE
 from driftwatch.store.store import Store
 
 NO_MINUTES = "the server is gone (no minute of it is stored)"
-NOTE = "minutes are judged as long as they are kept as such, two days"
+NOTE = "only whole minutes are judged; they are kept for two days, then as rows of ten minutes"
 _DAY = timedelta(days=1)
 # Rows that are made evidence at a time: a day of 25 targets.
 _MOST_ROWS = 36_000

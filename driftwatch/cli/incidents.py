@@ -218,7 +218,7 @@ def _print_history(store: Store, id_prefix: str, now: datetime, as_json: bool) -
     )
     print_table(_HISTORY, [(time_text(at, now), *row) for at, _, _, row in timeline])
     if not timeline:
-        click.echo("no receiver was sent anything of it", err=True)
+        click.echo("no receiver got a page", err=True)
 
 
 def _held_back(incident: Incident, silences: Sequence[Silence], now: datetime) -> Iterator[str]:

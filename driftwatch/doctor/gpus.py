@@ -132,7 +132,9 @@ def _unread(gpus: pl.DataFrame) -> Iterator[Check]:
                 continue
             why = missing["reasons"].str.json_path_match(f"$.{field.column}").drop_nulls()
             first = str(why.sort()[0]) if len(why) else "not read"
-            reason = first.replace(field.dcgm_names[0], "").strip(" :")
+            for name in field.dcgm_names:
+                first = first.removeprefix(name).removeprefix(" or ")
+            reason = first.strip(" :")
             unread.setdefault(reason, []).append((field, missing.height))
         for reason, fields in sorted(unread.items()):
             names = [field.dcgm_names[0] for field, _ in fields]

@@ -8,10 +8,12 @@ from datetime import datetime
 
 from driftwatch.doctor.checks import Check, Status, TargetCheck
 from driftwatch.model import TargetKey
+from driftwatch.notify.numbers import duration
 
 _COARSE_SECONDS = 30.0  # 20 scrapes in the ten minutes of a share
 _USUAL_SECONDS = 15.0  # between two scrapes of a target whose interval is not known
 _BLIND_SECONDS = 60.0  # a minute without two scrapes has no rates
+_MINUTES_FROM = 600.0  # seconds; an age below it is told in seconds
 _FUTURE_SECONDS = 2.0  # a clock's rounding
 _SHOWN_PROBLEMS = 3  # of a source; the rest is counted
 _CHARACTERS = 300
@@ -138,6 +140,7 @@ def fresh(key: TargetKey, newest: datetime, source: SourceAnswer, now: datetime)
     """Age of the newest scrape against how often there should be one."""
     every = source.every(key)
     age = (now - newest).total_seconds()
+    ago = f"{age:.0f} s" if age < _MINUTES_FROM else duration(age)
     if age < -_FUTURE_SECONDS:
         return TargetCheck(
             key,
@@ -154,7 +157,7 @@ def fresh(key: TargetKey, newest: datetime, source: SourceAnswer, now: datetime)
         return TargetCheck(
             key,
             "MISSING",
-            f"no scrape for {age:,.0f} s{usual}"
+            f"no scrape for {ago}{usual}"
             + ("" if listed else f"; {source.name} lists none of its servers now"),
             ("every rule",),
             "look at the scraper's targets page: it lists the server but no scrape arrives"

@@ -96,7 +96,9 @@ def path_rows(steps: Sequence[Step], reference: Values) -> list[PathRow]:
     """The walk, a row a question; ``reference``: column → value of the baseline."""
     rows = []
     for step in steps:
-        first, *others = _facts(step, reference) or [_Fact("")]
+        # a stored walk has its columns by name: how many requests stands last
+        facts = _facts(step, reference) or [_Fact("")]
+        first, *others = sorted(facts, key=lambda one: (one.now.startswith("n "), not one.before))
         answer = "unknown" if step.answer == "not asked" else step.answer
         also = tuple(one.both or one.now for one in others) if step.answer == "yes" else ()
         rows.append(PathRow(clean(step.question), answer, first.before, first.now, also))

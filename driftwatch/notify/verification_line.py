@@ -32,7 +32,7 @@ def verification_line(document: Mapping[str, Any], today: date | None) -> str:
     """
     verdict = document["verdict"]
     if verdict == "open":
-        return f"verification open: {document['reason'] or 'waiting for minutes to compare'}"
+        return f"not yet: {document['reason'] or 'waiting for minutes to compare'}"
     at = moment(datetime.fromisoformat(document["closed_at"]), today)
     effects = _effect_texts(document)
     if not effects or verdict == "INCONCLUSIVE":

@@ -114,11 +114,11 @@ def pages_text(pages: Document, whole: bool) -> str:
     if pages["marked_not_useful"] is not None:
         parts.append(f"{pages['marked_not_useful']} marked not useful")
     elif pages["pages"]:
-        parts.append("none marked useful or not")
+        parts.append("none marked")
     if pages["silenced"]:
         parts.append(f"{pages['silenced']} silenced")
     budget = pages["budget_false_episodes"]
-    over = "over the budget of" if pages["over_budget"] else "budget"
+    over = "above the budget of" if pages["over_budget"] else "budget"
     time = "a week" if whole else "so far"
     allowed = f"{over} {figure(budget, 2)} {time}" if budget else "no budget without servers"
     return f"{parts[0]}; {', '.join([*parts[1:], allowed])}"

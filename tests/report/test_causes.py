@@ -108,9 +108,7 @@ def test_pages_beyond_the_budget_are_called_so() -> None:
     pages = week_document(material(incidents=[*three, spoken_for]))
     assert pages["pages"]["pages"] == 3 and pages["pages"]["over_budget"]
     flat = " ".join(" ".join(top_screen(pages)).split())
-    assert (
-        "PAGES 3 (last week 0); none marked useful or not, over the budget of 0.057 a week" in flat
-    )
+    assert "PAGES 3 (last week 0); none marked, above the budget of 0.057 a week" in flat
 
 
 def test_a_week_that_is_not_over_has_a_budget_so_far_and_no_data_of_the_future() -> None:

@@ -329,7 +329,7 @@ def test_marks_are_counted_and_what_nobody_marked_stays_unknown() -> None:
     unmarked = week_document(_material(incidents=paged))
     assert unmarked["pages"]["marked_not_useful"] is None
     assert unmarked["pages"]["marked_not_useful_reason"] == "nobody marked one of them"
-    assert "4 (last week 0); none marked useful or not, " in _flat(unmarked)
+    assert "4 (last week 0); none marked, " in _flat(unmarked)
     marks = {
         "a" * 12: Marked(False, "Ana", "a load <test>"),
         "b" * 12: Marked(True, "Bob"),

@@ -92,7 +92,7 @@ def _accepted_by(document: Mapping[str, Any], history: History) -> str:
     if document["id"] is None:
         return ""
     if history.is_stored:
-        return f"{pin} {document['id']}"
+        return f"{pin} {document['id']}{repeat_options(without=('since', 'until'))}"
     window = utc_text(document["since"]), utc_text(document["until"])
     if history.recordings:
         return f"--baseline {window[0]}..{window[1]} of replay, explain and recommend takes it"

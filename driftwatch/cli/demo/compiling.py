@@ -7,7 +7,9 @@ from contextlib import suppress
 
 import click
 
-_COMPILING = "compiling the simulator of vLLM's scheduler, once on this machine: 15 to 60 s"
+_COMPILING = (
+    "loading the simulator of vLLM's scheduler; compiling it, the first time, takes 15 to 60 s"
+)
 
 
 def compile_simulator() -> None:

@@ -46,8 +46,10 @@ def _answer(rule: Rule, past: RuleHistory | None, fired: int, why: str | None) -
         return f"{off}has no verdict in any of {_minutes(past.unknown)} over {over}"
     if past.true_minutes:
         share = percent(past.true_minutes / past.judged)
-        times = f"; {plural(fired, 'incident') if fired else 'no incident'} fired"
+        times = f"; {plural(fired, 'incident')} fired" if fired else "; no incident fired"
         answer = f"held in {_of(past.true_minutes, past.judged)} ({share}) over {over}"
+        if not fired:
+            times += ": driftwatch rules backtest lists what it would have sent"
         return f"{off}{answer}{times if rule.is_evaluated else ''}"
     nearest = "" if past.nearest is None else f"; nearest: {_far(past.nearest)}"
     return f"{off}did not hold in any of {_minutes(past.judged)} over {over}{nearest}"
