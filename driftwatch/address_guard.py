@@ -52,16 +52,14 @@ def refused(address: str) -> bool:
     return bad_kind or ip in _METADATA or ip in _THIS_NETWORK or ip == _BROADCAST
 
 
-def permitted_addresses(host: str, port: int, allow_link_local: bool = False) -> list[str]:
+def permitted_addresses(host: str, port: int) -> list[str]:
     """The numeric addresses of a host that may be connected to, in the resolver's order.
-
-    ``allow_link_local``: all of them.
 
     Raises AddressRefused: it has no other; OSError: there is no such name.
     """
     rows = socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM)
     numeric = dict.fromkeys(str(row[4][0]) for row in rows)
-    permitted = [address for address in numeric if allow_link_local or not refused(address)]
+    permitted = [address for address in numeric if not refused(address)]
     if not permitted:
         raise AddressRefused(1, REFUSED)
     return permitted

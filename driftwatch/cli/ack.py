@@ -50,7 +50,7 @@ def command(
         print_json({"schema_version": 1, "incident": as_data(incident)})
         return
     at = moment(incident.acknowledged_at or now, now.date())
-    words = "acked" if is_new else "was already acked"
+    words = "acknowledged" if is_new else "was already acknowledged"
     done = f"{words} by {incident.acknowledged_by} at {at}, until it resolves"
     if undo:
         done = f"given back by {name}"

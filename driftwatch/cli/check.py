@@ -14,7 +14,6 @@ from driftwatch.cli.history_options import json_option
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_LINT, EXIT_PROBLEM, EXIT_USAGE
 from driftwatch.cli.options import print_note
 from driftwatch.cli.output import print_json
-from driftwatch.notify.layout import needs_ascii
 
 if TYPE_CHECKING:
     from driftwatch.errors import Problem
@@ -100,12 +99,10 @@ def print_problems(
     if as_json:
         print_json(_json_document(problems, len(files), rules))
     else:
-        ascii_only = needs_ascii(sys.stdout)
         text = render_problems(
             problems,
             files=len(files),
             rules=rules,
-            ascii_only=ascii_only,
             terminal=sys.stdout.isatty(),
         )
         click.echo(text)

@@ -87,6 +87,7 @@ def command(
     reading = read_sources(settings, clock, progress)
     progress.close()
     pools = settings.pools if of_config else ()
+    waits, batches = _stored(history, plan) if of_config else (None, ())
     result = checkup(
         pl.concat(reading.scrapes),
         plan.assign(reading.targets),
@@ -98,13 +99,12 @@ def command(
             gpus=pl.concat(reading.gpus),
             interval_seconds=settings.interval,
             places={pool.name: serving_said(pool.serving) for pool in pools},
-            waits=_waits(history, plan) if of_config else None,
+            waits=waits,
         ),
     )
     if configured is not None:
-        batches = batch_checks(_batches(history), clock.now()) if of_config else []
-        checks = (*result.checks, *_told(configured, plan), *batches)
-        result = replace(result, checks=checks)
+        told = (*_told(configured, plan), *batch_checks(batches, clock.now()))
+        result = replace(result, checks=(*result.checks, *told))
     place = _places(config, settings) if of_config and config is not None else None
     if as_json:
         _print_json(result, reading.sources, place)
@@ -200,27 +200,20 @@ def _with_own_gpus(hosts: frozenset[str], plan: Plan, settings: Settings) -> tup
     return replace(plan, own_hosts=hosts), settings.model_copy(update={"sources": more})
 
 
-def _waits(history: History, plan: Plan) -> Mapping[TargetKey, str] | None:
-    """Target → what its baseline lacks, from the service's database; None where there is none."""
+def _stored(
+    history: History, plan: Plan
+) -> tuple[Mapping[TargetKey, str] | None, Sequence[BatchProgress]]:
+    """Target → what its baseline lacks, and how far each batch is, from the service's database;
+    None and nothing where there is none.
+    """
     from driftwatch.doctor.waits import baseline_waits
     from driftwatch.errors import DriftwatchError
 
     try:
         with history.store() as store:
-            return baseline_waits(store, plan)
+            return baseline_waits(store, plan), store.batches()
     except DriftwatchError:
-        return None
-
-
-def _batches(history: History) -> Sequence[BatchProgress]:
-    """How far each batch is, from the service's database; nothing where there is none."""
-    from driftwatch.errors import DriftwatchError
-
-    try:
-        with history.store() as store:
-            return store.batches()
-    except DriftwatchError:
-        return []
+        return None, ()
 
 
 def _places(config: Path, settings: Settings) -> Callable[[Check], str]:

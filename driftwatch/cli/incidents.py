@@ -31,11 +31,6 @@ _HISTORY = ("AT UTC", "EVENT", "TO", "WHY", "STATUS")
 @click.argument("incident_id", metavar="[ID]", required=False)
 @click.option("--all", "everything", is_flag=True, help="Resolved ones too.")
 @click.option(
-    "--state",
-    type=click.Choice(["pending", "firing", "resolved"]),
-    help="Only those in this state.",
-)
-@click.option(
     "--since",
     "start",
     type=Time(),
@@ -53,7 +48,6 @@ _HISTORY = ("AT UTC", "EVENT", "TO", "WHY", "STATUS")
 def command(
     incident_id: str | None,
     everything: bool,
-    state: str | None,
     start: datetime | None,
     limit: int,
     as_json: bool,
@@ -71,8 +65,8 @@ def command(
             _print_history(store, incident_id, now, as_json)
         return
     with history.store() as store:
-        incidents = store.incidents(state=state, since=start, limit=limit + 1, pages=as_json)
-        if not everything and state is None and start is None:
+        incidents = store.incidents(since=start, limit=limit + 1, pages=as_json)
+        if not everything and start is None:
             incidents = [incident for incident in incidents if incident.state != "resolved"]
         marks = store.marks([incident.id for incident in incidents]) if as_json else {}
         notes = _notes_of(incidents, store, now)
@@ -102,10 +96,8 @@ def command(
     if lost := [i.id[:8] for i in incidents if reaches_nobody(i, notified)]:
         click.echo(_unheard(lost), err=True)
     if not incidents:
-        if state is not None or start is not None:
-            words = "no incident that fits"
-        else:
-            words = "no incident" if everything else "no open incident (--all: resolved ones too)"
+        every = everything or start is not None
+        words = "no incident" if every else "no open incident (--all: resolved ones too)"
         click.echo(words, err=True)
     elif more:
         click.echo(f"the first {limit}; --limit for more", err=True)
@@ -119,13 +111,13 @@ def _unheard(ids: Sequence[str]) -> str:
 
 
 def state_word(incident: Incident) -> str:
-    """The state as a word; firing ones may be acked or silenced, pending ones inhibited."""
+    """The state as a word; firing ones may be acknowledged or silenced, pending ones inhibited."""
     if incident.state == "pending" and incident.inhibited_by is not None:
         return "inhibited"
     if incident.state != "firing":
         return incident.state
     if incident.acknowledged_at is not None:
-        return "acked"
+        return "acknowledged"
     return "firing" if incident.silenced_by is None else "silenced"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
 import sys
@@ -92,6 +93,12 @@ def cli(ctx: click.Context, debug: bool) -> None:
 def main() -> None:
     """Entry point: maps errors to one clear message and an exit code."""
     debug = "--debug" in sys.argv[1:]
+    for stream in (sys.stdout, sys.stderr):
+        if codecs.lookup(stream.encoding or "utf-8").name != "utf-8":
+            from driftwatch.notify.layout import spelled
+
+            codecs.register_error("spelled", spelled)
+            stream.reconfigure(errors="spelled")  # type: ignore[union-attr]
     try:
         result = cli(standalone_mode=False)
     except OutputClosed:

@@ -16,7 +16,7 @@ from pydantic_core import to_jsonable_python
 
 from driftwatch.cli.options import print_note
 from driftwatch.errors import UsageError
-from driftwatch.notify.layout import needs_ascii, spell, wrap
+from driftwatch.notify.layout import wrap
 from driftwatch.notify.numbers import clean, figure, utc_text
 
 _WIDTH = 80
@@ -38,16 +38,11 @@ def _plain(value: object) -> object:
 def print_wrapped(
     text: str, indent: str = "  ", *, err: bool = False, piped_too: bool = False
 ) -> None:
-    """In 80 columns on a terminal, in ASCII where it needs that; piped as one line."""
+    """In 80 columns on a terminal; piped as one line."""
     stream = sys.stderr if err else sys.stdout
-    line = spell(clean(text), needs_ascii(stream))
+    line = clean(text)
     for part in wrap(line, _WIDTH, indent) if piped_too or stream.isatty() else [line]:
         click.echo(part, err=err)
-
-
-def encodable(text: str) -> str:
-    """Text as this standard output can carry it."""
-    return spell(text, needs_ascii(sys.stdout))
 
 
 def print_table(
@@ -72,8 +67,8 @@ def table_lines(
     ``below``: what a terminal shows under each row, empty = nothing; piped the last cell;
     ``headed``: piped, too, with a header; ``is_terminal``: None = ask standard output.
     """
-    table = [[encodable(clean(cell)) for cell in row] for row in rows]
-    notes = [encodable(clean(note)) for note in below]
+    table = [[clean(cell) for cell in row] for row in rows]
+    notes = [clean(note) for note in below]
     is_terminal = sys.stdout.isatty() if is_terminal is None else is_terminal
     if table and (is_terminal or headed):
         table.insert(0, list(header))
@@ -95,8 +90,7 @@ def table_lines(
 
 
 def _fit(cell: str, size: int) -> str:
-    mark = "..." if needs_ascii(sys.stdout) else "…"
-    return cell.ljust(size) if len(cell) <= size else cell[: size - len(mark)] + mark
+    return cell.ljust(size) if len(cell) <= size else f"{cell[: size - 1]}…"
 
 
 def time_text(at: datetime, now: datetime) -> str:

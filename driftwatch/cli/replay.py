@@ -16,7 +16,7 @@ from driftwatch.cli.history import History, between
 from driftwatch.cli.history_options import history_options, repeat_options
 from driftwatch.cli.main import EXIT_PROBLEM
 from driftwatch.cli.options import Database, Progress, print_problems, print_warning
-from driftwatch.cli.output import encodable, print_wrapped
+from driftwatch.cli.output import print_wrapped
 from driftwatch.cli.proposal_notice import TakenProposals, with_proposals
 from driftwatch.cli.replay_summary import ScrapeCounts, SilentRules
 from driftwatch.errors import NoVerdict, Unavailable, UsageError
@@ -65,7 +65,7 @@ class ReplayScreen:
                 self._after_line = True
                 at = instant(page, "evaluated_at")
                 stamp = "" if at is None else f"{moment(at, None)}  "
-                print_wrapped(encodable(f"{stamp}{page['summary']}"), "  ", piped_too=True)
+                print_wrapped(f"{stamp}{page['summary']}", "  ", piped_too=True)
 
     def close(self) -> None:
         """Print what was left out."""

@@ -12,7 +12,6 @@ import click
 
 from driftwatch.cli.history import History
 from driftwatch.cli.history_options import history_options
-from driftwatch.cli.output import encodable
 from driftwatch.clock import SystemClock
 from driftwatch.errors import NoVerdict, UsageError
 
@@ -102,7 +101,7 @@ def _write(document: Mapping[str, Any], html: Path | None, as_json: bool) -> Non
     else:
         piped = not sys.stdout.isatty()
         for line in top_screen(document, piped=piped):
-            click.echo(encodable(line))
+            click.echo(line)
 
 
 def _save(path: Path, text: str) -> None:

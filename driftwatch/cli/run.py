@@ -61,8 +61,8 @@ def command(config: Path, once: bool, queues: tuple[Queue, ...]) -> int:
     SIGTERM lets the jobs under way finish; when one dies, hangs or loses the database, another does
     its jobs within two minutes.
 
-    It reloads the configuration and its rules on SIGHUP, and when one of the files changes. If
-    one has a problem it keeps what is in force and logs every problem.
+    It reloads the configuration and its rules on SIGHUP. If a file has a problem it keeps what is
+    in force and logs every problem.
     """
     from driftwatch.cli.allocator import give_memory_back
     from driftwatch.cli.logs import Hangups
@@ -94,14 +94,15 @@ def _serve(
     from driftwatch.receivers.registry import receivers_of
     from driftwatch.service.configuration import plan_of_settings
     from driftwatch.service.endpoint import Endpoint
-    from driftwatch.service.heartbeat import targets_of
+    from driftwatch.service.heartbeat import ping_of
     from driftwatch.service.own_metrics import OwnMetrics
     from driftwatch.service.reload import Reload
     from driftwatch.store.store import Store
 
     _refuse_recordings(config, settings)
     plan, receivers = plan_of_settings(settings), receivers_of(settings)
-    targets_of(settings.heartbeat)  # its URL can be read
+    if settings.heartbeat is not None:
+        ping_of(settings.heartbeat)  # its URL can be read
     log = configure_logs()
     if not receivers:
         log.warning("no receivers: driftwatch sends pages to nobody; see `driftwatch incidents`")
@@ -182,7 +183,7 @@ def _service(
     from driftwatch.clock import SystemClock
     from driftwatch.database_place import PostgresPlace
     from driftwatch.service.configuration import sources_of
-    from driftwatch.service.heartbeat import targets_of
+    from driftwatch.service.heartbeat import ping_of
     from driftwatch.service.report_material import schedule_of
     from driftwatch.service.run import Service
 
@@ -212,7 +213,7 @@ def _service(
                 "no baseline is pinned; this looks for one in the past", command=words
             )
     if settings.heartbeat is not None:
-        service.beat(targets_of(settings.heartbeat), settings.heartbeat.every)
+        service.beat(ping_of(settings.heartbeat), settings.heartbeat.every)
     if not isinstance(place, PostgresPlace):
         return service, service
     assert isinstance(clock, DatabaseClock)  # noqa: S101 - see above

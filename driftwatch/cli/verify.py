@@ -13,7 +13,7 @@ from driftwatch.cli.history import History
 from driftwatch.cli.history_options import history_options, json_option
 from driftwatch.cli.main import EXIT_NO_VERDICT
 from driftwatch.cli.options import Span
-from driftwatch.cli.output import encodable, id_text, print_json, table_lines, time_text
+from driftwatch.cli.output import id_text, print_json, table_lines, time_text
 from driftwatch.cli.recommend.options import SloText
 from driftwatch.clock import SystemClock
 from driftwatch.errors import NoVerdict, UsageError
@@ -49,9 +49,9 @@ def one_in_full(verification: Verification, now: datetime) -> Iterator[str]:
     """Lines of one verification, at most 80 columns on a terminal; piped not cut."""
     for line in _lines(verification, now):
         if sys.stdout.isatty():
-            yield from (encodable(short) for short in wrap(line, _WIDTH, "  "))
+            yield from (short for short in wrap(line, _WIDTH, "  "))
         else:
-            yield encodable(line)
+            yield line
 
 
 _WORKED = {
@@ -76,8 +76,7 @@ def _lines(verification: Verification, now: datetime) -> Iterator[str]:
         yield f"why: {verification.reason}"
     if verification.forecast is None:
         yield "forecast: none, driftwatch had not advised this change"
-    # spelled before they are aligned
-    rows = [tuple(map(encodable, _row(effect))) for effect in effects]
+    rows = [_row(effect) for effect in effects]
     if rows:
         minutes_before, minutes_after = verification.matched_minutes
         yield (

@@ -21,13 +21,11 @@ from driftwatch.address_guard import REFUSED, AddressRefused, permitted_addresse
 class _GuardedConnection(HTTPConnection):
     """Connects to an address that was checked, and resolves no name after that check."""
 
-    allow_link_local = False
-
     def _new_conn(self) -> socket.socket:
         named = self._dns_host
         try:
             failure: HTTPError | None = None
-            for address in permitted_addresses(named, self.port, self.allow_link_local):
+            for address in permitted_addresses(named, self.port):
                 self._dns_host = address
                 try:
                     return super()._new_conn()
@@ -44,12 +42,9 @@ class _EndableAdapter(HTTPAdapter):
     """One connection at a time, whose socket is handed out as soon as it stands; no retries."""
 
     def __init__(
-        self,
-        hold: Callable[[socket.socket], None],
-        context: ssl.SSLContext | None,
-        allow_link_local: bool,
+        self, hold: Callable[[socket.socket], None], context: ssl.SSLContext | None
     ) -> None:
-        self._hold, self._context, self._allow_link_local = hold, context, allow_link_local
+        self._hold, self._context = hold, context
         super().__init__(pool_connections=1, pool_maxsize=1, max_retries=0)
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
@@ -57,23 +52,16 @@ class _EndableAdapter(HTTPAdapter):
         if self._context is not None:
             kwargs["ssl_context"] = self._context
         super().init_poolmanager(*args, **kwargs)
-        hold, allowed = self._hold, self._allow_link_local
+        hold = self._hold
 
         class Plain(_GuardedConnection):
-            allow_link_local = allowed
-
             def _new_conn(self) -> socket.socket:
                 connection = super()._new_conn()
                 hold(connection.dup())
                 return connection
 
-        class Secure(_GuardedConnection, HTTPSConnection):
-            allow_link_local = allowed
-
-            def _new_conn(self) -> socket.socket:
-                connection = super()._new_conn()
-                hold(connection.dup())
-                return connection
+        class Secure(Plain, HTTPSConnection):
+            pass
 
         class PlainPool(HTTPConnectionPool):
             ConnectionCls = Plain
@@ -86,22 +74,20 @@ class _EndableAdapter(HTTPAdapter):
 
 class EndableSession(requests.Session):
     """One exchange at a time, which another thread can end in any phase: no redirects, no retries,
-    nothing from the environment, no link-local or metadata address unless that is allowed.
+    nothing from the environment, no link-local or metadata address.
 
     A read time-out alone does not end a server that drips a byte at a time. ``context``: trusted
     besides the authorities of ``verify``.
     """
 
-    def __init__(
-        self, context: ssl.SSLContext | None = None, *, allow_link_local: bool = False
-    ) -> None:
+    def __init__(self, context: ssl.SSLContext | None = None) -> None:
         super().__init__()
         self.trust_env = False
         self.headers["User-Agent"] = "driftwatch"
         self.headers["Accept-Encoding"] = "identity"
         self.aborted = False  # set it to False before an exchange
         self._socket: socket.socket | None = None
-        self._adapter = _EndableAdapter(self._hold, context, allow_link_local)
+        self._adapter = _EndableAdapter(self._hold, context)
 
     def get_adapter(self, url: str) -> HTTPAdapter:
         """Always our own, whatever a client library mounts."""

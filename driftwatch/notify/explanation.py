@@ -21,7 +21,7 @@ from driftwatch.notify.attribution import (
 )
 from driftwatch.notify.columns import name_of
 from driftwatch.notify.engine_words import engine_text, gpu_count_text, gpus_text
-from driftwatch.notify.layout import fit, paint, spell, wrap
+from driftwatch.notify.layout import fit, paint, wrap
 from driftwatch.notify.numbers import (
     change,
     clean,
@@ -168,7 +168,6 @@ def render_explained(
     incidents: Sequence[Incident] = (),
     today: date | None = None,
     colour: bool = False,
-    ascii: bool = False,
     where: str = "",
 ) -> str:
     """Which server, the answer and what to do; how it was decided; the tables; 80 columns.
@@ -179,17 +178,17 @@ def render_explained(
     """
     diagnosis, now, before = finding.diagnosis, finding.evidence, _before(finding)
     *things, following = todo(finding, incidents, where)
-    out = _lines((target_text(finding), window_text(finding, start, end, today)), "  ", ascii)
-    out += ["", *_lines((verdict_text(finding),), "  ", ascii), *_lines(things, " " * 9, ascii), ""]
+    out = _lines((target_text(finding), window_text(finding, start, end, today)), "  ")
+    out += ["", *_lines((verdict_text(finding),), "  "), *_lines(things, " " * 9), ""]
     if diagnosis is not None:
-        out += [render_path(diagnosis, reference=before, evidence=now, ascii=ascii), ""]
+        out += [render_path(diagnosis, reference=before, evidence=now), ""]
     for stem in _STEMS:
         if (distributions := shares(finding.histograms, stem)) is not None:
             rows = shares_table(distributions, stem)
-            out += [fit(spell(line, ascii), _WIDTH) for line in rows]
+            out += [fit(line, _WIDTH) for line in rows]
     if before:
         rows = throughput_table(now, before, finding.reasons)
-        out += [fit(spell(line, ascii), _WIDTH) for line in rows]
+        out += [fit(line, _WIDTH) for line in rows]
     if diagnosis is not None:
         waiting = now.get("binding_waiting_requests")
         waiting = now.get("waiting_requests") if waiting is None else waiting
@@ -200,16 +199,15 @@ def render_explained(
                 waiting=waiting,
                 preempted=preempted,
                 full_share=now.get("limit_binding_share_10m_ratio"),
-                ascii=ascii,
             )
         )
     facts = (f"{label:<8} {text}" for label, text in fact_texts(finding, end) if text)
-    out += ["", *_lines(facts, " " * 9, ascii), "", *_lines((following,), " " * 9, ascii)]
+    out += ["", *_lines(facts, " " * 9), "", *_lines((following,), " " * 9)]
     return paint("\n".join(out).rstrip(), colour)
 
 
-def _lines(texts: Iterable[str], indent: str, ascii: bool) -> list[str]:
-    return [line for text in texts for line in wrap(spell(text, ascii), _WIDTH, indent)]
+def _lines(texts: Iterable[str], indent: str) -> list[str]:
+    return [line for text in texts for line in wrap(text, _WIDTH, indent)]
 
 
 def fact_texts(finding: Finding, end: datetime) -> tuple[tuple[str, str], ...]:

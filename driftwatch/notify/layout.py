@@ -1,5 +1,5 @@
-"""Text on a terminal: wrapping by columns, an ASCII spelling, colour on state words, how far a
-delivery got. Pure.
+"""Text on a terminal: wrapping by columns, signs that a stream lacks, colour on state words, how
+far a delivery got. Pure.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ import re
 import unicodedata
 from collections.abc import Mapping
 from datetime import date
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from driftwatch.notify.numbers import moment, plural
 
 if TYPE_CHECKING:
     from driftwatch.incidents.delivery import Delivery
 
-_ASCII: Mapping[str, str] = {
+_SPELT: Mapping[str, str] = {
     "×": "x",
     "→": "->",
     "–": "-",
@@ -26,11 +26,8 @@ _ASCII: Mapping[str, str] = {
     "−": "-",
     "±": "+-",
     "·": "*",
-    "🔴 ": "",
-    "🟠 ": "",
-    "✅ ": "",
-    "⚪ ": "",
 }
+_STATES = "🔴🟠✅⚪"  # a word behind them says the same
 _COLOURS: Mapping[str, str] = {
     "FIRING": "1;31",
     "BINDS": "1;31",
@@ -47,32 +44,19 @@ _TO_TYPE = "next: "
 _COLOURED = re.compile(r"\b(" + "|".join(_COLOURS) + r")\b")
 
 
-def needs_ascii(stream: TextIO) -> bool:
-    """Whether the stream cannot be trusted with more than ASCII."""
-    name = (getattr(stream, "encoding", None) or "utf-8").lower().replace("-", "").replace("_", "")
-    return name != "utf8"
+def spelled(error: UnicodeError) -> tuple[str, int]:
+    """An error handler of codecs: signs by their usual spelling, the rest as escapes.
 
-
-def spell(text: str, ascii: bool) -> str:
-    """The text, in ASCII where asked to: signs by their usual spelling, the rest as escapes.
-
-    >>> spell("✅ ×2.3, 8 → 40 é", True)
-    'x2.3, 8 -> 40 \\\\xe9'
+    >>> import codecs
+    >>> codecs.register_error("spelled", spelled)
+    >>> "✅ ×2.3, 8 → 40 é".encode("latin-1", "spelled").decode("latin-1")
+    '×2.3, 8 -> 40 é'
     """
-    if not ascii:
-        return text
-    return signs_spelled(text).encode("ascii", "backslashreplace").decode("ascii")
-
-
-def signs_spelled(text: str) -> str:
-    """The text with the signs of pages by their usual spelling; other letters stay.
-
-    >>> signs_spelled("-52…-0.10 s, 8 → 40 é")
-    '-52...-0.10 s, 8 -> 40 é'
-    """
-    for sign, spelt in _ASCII.items():
-        text = text.replace(sign, spelt)
-    return text
+    assert isinstance(error, UnicodeEncodeError)  # noqa: S101 - streams decode nothing
+    sign, end = error.object[error.start], error.start + 1
+    if sign in _STATES:
+        return "", end + (error.object[end : end + 1] == " ")
+    return _SPELT.get(sign) or sign.encode("ascii", "backslashreplace").decode("ascii"), end
 
 
 def paint(text: str, colour: bool) -> str:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from driftwatch.model import Diagnosis, Limit, Step
 from driftwatch.notify.columns import evidence_text, evidence_value, name_of
-from driftwatch.notify.layout import columns, pad, spell, wrap
+from driftwatch.notify.layout import columns, pad, wrap
 from driftwatch.notify.numbers import clean, count, duration, percent
 from driftwatch.notify.phrases.limits import LIMIT_WORDS, near_cap, preemptions
 
@@ -38,9 +38,7 @@ class _Fact(NamedTuple):
     both: str = ""  # from → to
 
 
-def render_path(
-    diagnosis: Diagnosis, *, reference: Values, evidence: Values, ascii: bool = False
-) -> str:
+def render_path(diagnosis: Diagnosis, *, reference: Values, evidence: Values) -> str:
     """The walk as a table: per question its answer, and what decided it in the baseline and now.
 
     ``reference``: column → value of the baseline; ``evidence``: column → value of the whole row.
@@ -57,7 +55,7 @@ def render_path(
         facts = [first, *(fact for fact in others if fact.now not in printed)]
         printed.update(fact.now for fact in facts)
         for line, indent in _rows(step, facts):
-            out += wrap(spell(line, ascii), 80, " " * indent)
+            out += wrap(line, 80, " " * indent)
     if diagnosis.leaf != "undetermined":
         cause = f", cause: {diagnosis.cause}" if diagnosis.cause else ""
         out.append(f" leaf {diagnosis.leaf}{cause}")
@@ -204,7 +202,6 @@ def render_limits(
     waiting: float | None = None,
     preempted: float | None = None,
     full_share: float | None = None,
-    ascii: bool = False,
 ) -> str:
     """The same as lines: limit, room for, in use, left."""
     rows = limit_texts(limits, waiting=waiting, preempted=preempted, full_share=full_share)
@@ -215,5 +212,5 @@ def render_limits(
     for name, *figures, remark in table:
         aligned = "  ".join(f"{text:>{sizes_of[at]}}" for at, text in enumerate(figures, start=1))
         head = f"{pad(name, sizes_of[0])}  {aligned}"
-        out += wrap(spell(f"{head}  {remark}".rstrip(), ascii), 80, " " * (len(head) + 2))
+        out += wrap(f"{head}  {remark}".rstrip(), 80, " " * (len(head) + 2))
     return "\n".join(out)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from driftwatch.notify.headline import given_pool, lines, marked
-from driftwatch.notify.layout import paint, spell, wrap
+from driftwatch.notify.layout import paint, wrap
 from driftwatch.notify.numbers import clean, moment
 from driftwatch.notify.page_values import Line, Page, instant
 
@@ -23,7 +23,6 @@ def render(
     *,
     width: int = 80,
     colour: bool = False,
-    ascii: bool = False,
     next_command: str | None = None,
     mark: bool = False,
     stored: bool = True,
@@ -38,10 +37,10 @@ def render(
     width = max(_NARROWEST, width)
     indent = " " * _LABEL_WIDTH
     top = marked(page, page["summary"]) if mark else page["summary"]
-    out = wrap(spell(top, ascii), width, " ")
+    out = wrap(top, width, " ")
     for text in [*(_line(page, line) for line in lines(page)), _about(page)]:
-        out += wrap(spell(text, ascii), width, indent)
-    commands = [spell(text, ascii) for text in _commands(page, next_command, stored)]
+        out += wrap(text, width, indent)
+    commands = list(_commands(page, next_command, stored))
     return paint("\n".join([*out, "", *commands] if commands else out), colour)
 
 

@@ -32,11 +32,8 @@ from driftwatch.settings.receivers import (
     AlertmanagerReceiver,
 )
 
-# Alertmanager's word for "not over"
-NEVER = "0001-01-01T00:00:00Z"
 _VALUE_LIMIT, _TEXT_LIMIT = 500, 4000
 _NO_LABEL = re.compile(r"[^A-Za-z0-9_]")
-_FNV_OFFSET, _FNV_PRIME, _64_BITS = 0xCBF29CE484222325, 0x100000001B3, (1 << 64) - 1
 
 
 def labels_of(page: Page, extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -129,70 +126,6 @@ def alert_of(page: Page, ends_at: str, labels: Mapping[str, str]) -> dict[str, A
     }
     url = page["links"].get("driftwatch")
     return {**alert, "generatorURL": url} if url else alert
-
-
-def webhook_document(
-    page: Page, receiver: str, ended: Mapping[str, str] | None = None
-) -> dict[str, Any]:
-    """What Alertmanager posts to a webhook for one alert: version 4, a group of its own.
-
-    ``receiver``: the receiver's name; ``ended``: labels of an alert that ends with this page, and
-    that the document is about; None = it is about the page's own. Of a page that is over
-    ``endsAt`` is when it resolved.
-    """
-    resolved = page["event"] == "resolved" or ended is not None
-    status = "resolved" if resolved else "firing"
-    labels, annotations = ended or labels_of(page), annotations_of(page)
-    ended_at = page["times"]["resolved_at"] or page["times"]["evaluated_at"]
-    alert = {
-        "status": status,
-        "labels": labels,
-        "annotations": annotations,
-        "startsAt": page["times"]["started_at"],
-        "endsAt": ended_at if resolved else NEVER,
-        "generatorURL": page["links"].get("driftwatch") or "",
-        "fingerprint": fingerprint(labels),
-    }
-    return {
-        "receiver": receiver,
-        "status": status,
-        "alerts": [alert],
-        "groupLabels": labels,
-        "commonLabels": labels,
-        "commonAnnotations": annotations,
-        "externalURL": page["links"].get("driftwatch") or "",
-        "version": "4",
-        "groupKey": group_key(labels),
-        "truncatedAlerts": 0,
-    }
-
-
-def group_key(labels: Mapping[str, str]) -> str:
-    """The key of a group under the root route, as Alertmanager writes it.
-
-    >>> group_key({"alertname": "GpuLost", "instance": "a:1"})
-    '{}:{alertname="GpuLost", instance="a:1"}'
-    """
-    pairs = (f"{name}={_quoted(labels[name])}" for name in sorted(labels))
-    return f"{{}}:{{{', '.join(pairs)}}}"
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'
-
-
-def fingerprint(labels: Mapping[str, str]) -> str:
-    """Alertmanager's name for a set of labels: 16 hex digits.
-
-    >>> fingerprint({})
-    'cbf29ce484222325'
-    """
-    digest = _FNV_OFFSET
-    for name in sorted(labels):
-        for byte in b"%b\xff%b\xff" % (name.encode(), labels[name].encode()):
-            digest = ((digest ^ byte) * _FNV_PRIME) & _64_BITS
-    return f"{digest:016x}"
 
 
 PATH = "/api/v2/alerts"

@@ -45,7 +45,6 @@ class AppriseSender:
 
     name: str  # receiver name
     address: str = field(repr=False)  # Apprise's URL, a secret
-    allow_link_local: bool = False  # permit link-local and metadata addresses
     seconds: float = SECONDS  # of everything together
 
     def send(self, message: Message) -> None:
@@ -53,13 +52,12 @@ class AppriseSender:
 
         Raises DeliveryError: the service did not take it.
         """
-        own = {"address": self.address, "allow_link_local": self.allow_link_local}
         environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
         answer, failure = None, "apprise ended without an answer"
         try:
             ended = subprocess.run(
                 [sys.executable, "-m", "driftwatch.receivers.apprise"],
-                input=orjson.dumps({**job_of(message), **own}),
+                input=orjson.dumps({**job_of(message), "address": self.address}),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 timeout=self.seconds,
@@ -121,7 +119,7 @@ def sender_of(name: str, settings: AppriseReceiver) -> AppriseSender:
         raise ConfigError(
             (Problem(f"receiver {name}", None, None, "not-installed", text, _INSTALL),)
         )
-    return AppriseSender(name, settings.read("address") or "", settings.allow_link_local)
+    return AppriseSender(name, settings.read("address") or "")
 
 
 class _Statuses(logging.Handler):
@@ -136,7 +134,7 @@ class _Statuses(logging.Handler):
             self.last = int(named[1])
 
 
-def _confine(allow_link_local: bool) -> None:
+def _confine() -> None:
     """No program is started, and no socket goes where it may not, whatever a service's code does.
 
     An audit hook cannot be taken off again. What a library in C does by itself it does not see.
@@ -150,7 +148,7 @@ def _confine(allow_link_local: bool) -> None:
             # a name would be looked up after this check, and a path is a service of this machine
             host = str(to[0]) if isinstance(to, tuple) else ""
             try:
-                permitted = allow_link_local or not refused(host)
+                permitted = not refused(host)
             except ValueError:
                 permitted = False
             if not permitted:
@@ -165,7 +163,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
     from apprise import Apprise, AppriseAsset
 
-    _confine(job["allow_link_local"])
+    _confine()
 
     log, statuses = logging.getLogger("apprise"), _Statuses()
     log.addHandler(statuses)

@@ -60,7 +60,6 @@ class Relay:
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     ca_file: Path | None = None
-    allow_link_local: bool = False  # permit link-local and metadata addresses
     seconds: float = SECONDS  # of everything together
 
 
@@ -202,7 +201,7 @@ class _Smtp(smtplib.SMTP):
 
     def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
         failure: OSError | None = None
-        for address in permitted_addresses(host, port, self._relay.allow_link_local):
+        for address in permitted_addresses(host, port):
             try:
                 opened = socket.create_connection((address, port), _CONNECT_SECONDS)
             except OSError as error:
@@ -301,6 +300,5 @@ def sender_of(name: str, settings: EmailReceiver) -> EmailSender:
         settings.user,
         settings.read("password"),
         settings.ca_file,
-        settings.allow_link_local,
     )
     return EmailSender(name, relay, settings.sender, settings.to)

@@ -86,21 +86,19 @@ def post(
     body: bytes,
     headers: Mapping[str, str],
     limits: Limits = LIMITS,
-    allow_link_local: bool = False,
     secrets: tuple[str, ...] = (),
     method: str = "POST",
 ) -> HttpAnswer:
     """Ask once; returns the answer where its status is 2xx.
 
-    ``name``: of the receiver, the only thing of it that an error prints; ``allow_link_local``:
-    permit link-local and metadata addresses; ``secrets``: what no error may hold besides the
-    ``url``.
+    ``name``: of the receiver, the only thing of it that an error prints; ``secrets``: what
+    no error may hold besides the ``url``.
 
     Raises DeliveryError: there was none, or of another status. It is raised outside every handler:
     the text of a library's error, which would be its context, holds the URL.
     """
     hidden = (*url_secrets(url), *secrets)
-    asked = (name, url, body, {**_HEADERS, **headers}, limits, allow_link_local, method)
+    asked = (name, url, body, {**_HEADERS, **headers}, limits, method)
     answer = _exchange(*asked, hidden)
     failure = refusal(name, answer.status, answer.headers, answer.text, hidden)
     if failure is not None:
@@ -117,12 +115,11 @@ def _exchange(
     body: bytes,
     headers: Mapping[str, str],
     limits: Limits,
-    allow_link_local: bool,
     method: str,
     hidden: tuple[str, ...],
 ) -> HttpAnswer:
     """The answer, whatever its status; the exchange is ended at its time in whatever phase."""
-    session = EndableSession(_trusted(), allow_link_local=allow_link_local)
+    session = EndableSession(_trusted())
     deadline = threading.Timer(limits.seconds, session.abort)
     deadline.daemon = True
     deadline.start()

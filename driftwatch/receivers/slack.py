@@ -274,7 +274,6 @@ class SlackSender:
     name: str  # receiver name, the only thing of it that errors print
     url: str = field(repr=False)  # the webhook's URL, a secret
     limits: Limits = _LIMITS
-    allow_link_local: bool = False  # permit link-local and metadata addresses
 
     def send(self, message: Message) -> None:
         """Post the page, or a weekly report, once; retries are the outbox's business.
@@ -283,7 +282,7 @@ class SlackSender:
         """
         draw = blocks if message.kind == "incident" else report_blocks
         body = orjson.dumps(draw(message.payload))
-        answer = post(self.name, self.url, body, HEADERS, self.limits, self.allow_link_local)
+        answer = post(self.name, self.url, body, HEADERS, self.limits)
         if answer.text.strip() != "ok":
             # a login page or a wrong address answers 200 too
             text = f"{self.name} answered 200, but not as Slack does"

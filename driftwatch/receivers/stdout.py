@@ -11,7 +11,6 @@ from typing import Any, TextIO
 import orjson
 
 from driftwatch.errors import DeliveryError
-from driftwatch.notify.layout import needs_ascii
 from driftwatch.notify.page_values import public
 from driftwatch.notify.terminal import render
 from driftwatch.receivers.sender import Message
@@ -41,11 +40,9 @@ class StdoutSender:
             if self.json:
                 text = orjson.dumps(public(page)).decode()
             else:
-                colour, ascii = wants_colour(stream), needs_ascii(stream)
                 text = render(
                     page,
-                    colour=colour,
-                    ascii=ascii,
+                    colour=wants_colour(stream),
                     mark=self.mark,
                     stored=self.stored,
                     next_command=None if self.next_command is None else self.next_command(page),

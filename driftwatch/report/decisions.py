@@ -56,7 +56,7 @@ def _open(material: Material) -> Iterator[dict[str, Any]]:
             yield _decision("retune", name(one), text, since)
             continue
         todo = "" if page is None else _todo(imperatives(page))
-        acked = f", acked by {clean(one.acknowledged_by)}" if one.acknowledged_by else ""
+        acked = f", acknowledged by {clean(one.acknowledged_by)}" if one.acknowledged_by else ""
         do = f": {todo[:1].lower()}{todo[1:]}" if todo else ""
         text = f"{clean(one.alert)}{do}, {_age(since, material)}{acked}"
         yield _decision(one.severity, name(one), text, since)

@@ -341,7 +341,7 @@ def _done(material: Material, cause: Cause, changed: Sequence[Any]) -> str:
     if ends:
         return clean(str(ends[-1]).split(" (")[0])
     acked = sorted({one.acknowledged_by for one in episodes if one.acknowledged_by})
-    return f"acked by {clean(acked[0])}" if acked else "no change found"
+    return f"acknowledged by {clean(acked[0])}" if acked else "no change found"
 
 
 def _restarted(material: Material, cause: Cause) -> int:

@@ -203,7 +203,7 @@ def _incidents(document: Document) -> Iterator[Section]:
         "since": lambda one: time_text(one["started_at"]),
         "lasted": _lasted,
         "leaf": lambda one: one["leaf"] or "not diagnosed",
-        "acked by": lambda one: one["acknowledged_by"] or "nobody",
+        "acknowledged by": lambda one: one["acknowledged_by"] or "nobody",
         "useful": _useful,
         "id": lambda one: one["id"][:8],
     }

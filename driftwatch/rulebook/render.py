@@ -17,7 +17,6 @@ from driftwatch.errors import Problem
 
 WIDTH = 80  # of a terminal
 _WIDEST = 100  # of a source line elsewhere; a longer one is cut around the caret
-_ASCII = {"→": "->", "…": "...", "×": "x", "–": "-", "≥": ">=", "≤": "<="}
 
 
 def render_problems(
@@ -25,7 +24,6 @@ def render_problems(
     *,
     files: int | None = None,
     rules: int | None = None,
-    ascii_only: bool = False,
     terminal: bool = False,
 ) -> str:
     """Every problem and the verdict.
@@ -34,17 +32,11 @@ def render_problems(
         problems: in the order they are to be read.
         files: how many files were read; counted from the problems where it is not known.
         rules: how many rules were read, None = not said.
-        ascii_only: for terminals outside UTF-8.
         terminal: in 80 columns; elsewhere no line is wrapped.
     """
     parts = [_one(problem, terminal) for problem in problems]
     parts.append(verdict(problems, files=files, rules=rules))
-    text = "\n".join(parts)
-    if ascii_only:
-        for sign, plain in _ASCII.items():
-            text = text.replace(sign, plain)
-        text = text.encode("ascii", "replace").decode("ascii")
-    return text
+    return "\n".join(parts)
 
 
 def verdict(

@@ -8,27 +8,23 @@ none. No heartbeat is sent either while an incident is open that no receiver has
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-import orjson
 import structlog
 from prometheus_client import Counter, Gauge
 
 from driftwatch.clock import Clock
 from driftwatch.errors import ConfigError, DeliveryError
-from driftwatch.receivers.http import JSON, post
+from driftwatch.receivers.http import post
 from driftwatch.service.batches import unwatched
 from driftwatch.service.source_threads import Gathered
 from driftwatch.settings.service import HeartbeatSettings
 from driftwatch.store.store import Store
 
-ALERT = "DriftwatchWatchdog"
-# An Alertmanager lets the alert end when this many heartbeats in a row have not come.
-MISSED = 4
 # A page that no receiver has taken for this long withholds the heartbeat.
 UNDELIVERED = timedelta(minutes=10)
 
@@ -38,10 +34,8 @@ class Ping:
     """A URL of a dead man's switch, such as a check of healthchecks.io: GET, any 2xx."""
 
     read_url: Callable[[], str] = field(repr=False)  # read for each ping: it may be changed
-    allow_link_local: bool = False
-    name: str = "url"
 
-    def send(self, now: datetime, every: timedelta) -> None:
+    def send(self) -> None:
         """Ask for the URL.
 
         Raises DeliveryError: it did not answer so, or the URL cannot be read.
@@ -51,53 +45,16 @@ class Ping:
         except ConfigError as error:
             problem = error.problems[0].message
             raise DeliveryError(f"heartbeat: {problem}", permanent=True) from None
-        post("heartbeat", url, b"", {}, method="GET", allow_link_local=self.allow_link_local)
+        post("heartbeat", url, b"", {}, method="GET")
 
 
-@dataclass(frozen=True, slots=True)
-class Watchdog:
-    """An alert that fires in an Alertmanager as long as it is posted again (its API v2)."""
-
-    url: str  # of the Alertmanager, with its route prefix
-    labels: Mapping[str, str] = field(default_factory=dict)  # which of several driftwatches it is
-    allow_link_local: bool = False
-    name: str = "alertmanager"
-
-    def send(self, now: datetime, every: timedelta) -> None:
-        """Post the alert with a later end.
-
-        Raises DeliveryError: it was not taken.
-        """
-        alert = {
-            "labels": {**self.labels, "alertname": ALERT, "severity": "heartbeat"},
-            "annotations": {
-                "summary": "driftwatch watches",
-                "description": "Nothing to do. If this ends, driftwatch stopped or sees nothing.",
-            },
-            "startsAt": now.isoformat(),  # Alertmanager keeps the earliest
-            "endsAt": (now + MISSED * every).isoformat(),
-        }
-        url, body = f"{self.url.rstrip('/')}/api/v2/alerts", orjson.dumps([alert])
-        post("heartbeat", url, body, JSON, allow_link_local=self.allow_link_local)
-
-
-Target = Ping | Watchdog  # who hears the heartbeat
-
-
-def targets_of(settings: HeartbeatSettings | None) -> list[Target]:
+def ping_of(settings: HeartbeatSettings) -> Ping:
     """Who hears the heartbeat of a configuration.
 
     Raises ConfigError: the URL cannot be read.
     """
-    if settings is None:
-        return []
-    targets: list[Target] = []
-    if settings.pings:
-        settings.read_url()
-        targets.append(Ping(settings.read_url, settings.allow_link_local))
-    if settings.alertmanager is not None:
-        targets.append(Watchdog(settings.alertmanager, settings.labels, settings.allow_link_local))
-    return targets
+    settings.read_url()
+    return Ping(settings.read_url)
 
 
 class Answering:
@@ -134,69 +91,58 @@ def why_withheld(store: Store, blind: str | None, now: datetime) -> str | None:
 class Heartbeat:
     """Sends in a thread of its own; no tick waits for it.
 
-    ``counts``: labels ``to`` and ``result`` (sent, failed, withheld); ``succeeded``: label ``to``,
-    when one was last taken.
+    ``counts``: label ``result`` (sent, failed, withheld); ``succeeded``: when one was last taken.
     """
 
     def __init__(
-        self,
-        targets: Sequence[Target],
-        every_seconds: float,
-        clock: Clock,
-        counts: Counter,
-        succeeded: Gauge,
+        self, ping: Ping, every_seconds: float, clock: Clock, counts: Counter, succeeded: Gauge
     ) -> None:
-        self._targets, self._clock = tuple(targets), clock
-        self._every_seconds = every_seconds
+        self._ping, self._every_seconds, self._clock = ping, every_seconds, clock
         self._counts, self._succeeded = counts, succeeded
         self._log: Any = structlog.get_logger()
         self._thread = ThreadPoolExecutor(1, "driftwatch-heartbeat")
         self._sending: Future[None] | None = None
         self._withheld: str | None = None
-        self._taken_at: dict[str, float] = {}  # monotonic
-        self._failing: dict[str, str] = {}
-        for target in self._targets:
-            for result in ("sent", "failed", "withheld"):
-                counts.labels(target.name, result)
+        self._taken_at: float | None = None  # monotonic
+        self._failing: str | None = None
+        for result in ("sent", "failed", "withheld"):
+            counts.labels(result)
 
     def ticked(self, why_withheld: str | None) -> None:
         """A tick is committed; ``why_withheld``: why nobody is told of it, None = they are."""
-        if not self._targets:
-            return
         if why_withheld is not None:
-            for target in self._targets:
-                self._counts.labels(target.name, "withheld").inc()
+            self._counts.labels("withheld").inc()
             if why_withheld != self._withheld:
                 self._log.warning("heartbeat withheld", reason=why_withheld)
         elif self._withheld is not None:
             self._log.info("heartbeat goes on")
         self._withheld = why_withheld
         if why_withheld is None and (self._sending is None or self._sending.done()):
-            self._sending = self._thread.submit(self._send_due)
+            self._sending = self._thread.submit(self._send_if_due)
 
     def end(self) -> None:
         """Wait for what is on its way, and send no more."""
         self._thread.shutdown()
 
-    def _send_due(self) -> None:
-        for target in self._targets:
-            began, name = time.monotonic(), target.name
-            if not due(self._taken_at.get(name), began, self._every_seconds):
-                continue
-            try:
-                target.send(self._clock.now(), timedelta(seconds=self._every_seconds))
-            except Exception as error:  # noqa: BLE001 - the next one may be taken
-                reason = str(error) if isinstance(error, DeliveryError) else repr(error)
-                self._counts.labels(name, "failed").inc()
-                if self._failing.get(name) != reason:
-                    self._log.warning("heartbeat not taken", to=name, reason=reason)
-                self._failing[name] = reason
-                continue
-            self._taken_at[name] = began
-            self._counts.labels(name, "sent").inc()
-            self._succeeded.labels(name).set(self._clock.now().timestamp())
-            if self._failing.pop(name, None) is not None:
-                self._log.info("heartbeat taken again", to=name)
+    def _send_if_due(self) -> None:
+        began = time.monotonic()
+        if not due(self._taken_at, began, self._every_seconds):
+            return
+        try:
+            self._ping.send()
+        except Exception as error:  # noqa: BLE001 - the next one may be taken
+            reason = str(error) if isinstance(error, DeliveryError) else repr(error)
+            self._counts.labels("failed").inc()
+            if self._failing != reason:
+                self._log.warning("heartbeat not taken", reason=reason)
+            self._failing = reason
+            return
+        self._taken_at = began
+        self._counts.labels("sent").inc()
+        self._succeeded.set(self._clock.now().timestamp())
+        if self._failing is not None:
+            self._log.info("heartbeat taken again")
+        self._failing = None
 
 
 def due(taken_at: float | None, now: float, every_seconds: float) -> bool:

@@ -158,10 +158,10 @@ class OwnMetrics:
         self.heartbeats = counter(
             "heartbeats",
             "Heartbeats by result: sent, failed, withheld (a tick that was not complete).",
-            *("to", "result"),
+            "result",
         )
         self.heartbeat_at = gauge(
-            "heartbeat_last_success_timestamp_seconds", "When a heartbeat was last taken.", "to"
+            "heartbeat_last_success_timestamp_seconds", "When a heartbeat was last taken."
         )
         self.unrouted = gauge("unrouted_incidents", "Open pages and tickets that nobody gets.")
         self.slack_connected = gauge(

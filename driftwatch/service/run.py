@@ -28,7 +28,7 @@ from driftwatch.pipeline.state import HISTORY, Outcome, State
 from driftwatch.pipeline.stored_state import evaluated_until
 from driftwatch.receivers.registry import Receiver
 from driftwatch.service.batches import UNWATCHED, Batches, merge, merge_states, unwatched
-from driftwatch.service.heartbeat import Answering, Heartbeat, Target, why_withheld
+from driftwatch.service.heartbeat import Answering, Heartbeat, Ping, why_withheld
 from driftwatch.service.outbox import Attempt, Outbox
 from driftwatch.service.own_metrics import OwnMetrics, TickNotes
 from driftwatch.service.planning import plan_actions
@@ -134,10 +134,10 @@ class Service:
         # it waits for what is on its way, and no tick waits for it
         self._slack_actions.adopt(receivers)
 
-    def beat(self, targets: Sequence[Target], every_seconds: float) -> None:
-        """Tell these of each complete tick from now on, at most each so many seconds."""
+    def beat(self, ping: Ping, every_seconds: float) -> None:
+        """Send it after each complete tick from now on, at most each so many seconds."""
         counts, at = self.metrics.heartbeats, self.metrics.heartbeat_at
-        self._heartbeat = Heartbeat(targets, every_seconds, self._clock, counts, at)
+        self._heartbeat = Heartbeat(ping, every_seconds, self._clock, counts, at)
 
     def tick_once(self) -> Outcome:
         """A tick of every batch now. What each decided is in the store or not at all.

@@ -25,18 +25,17 @@ from driftwatch.yaml_models import Duration, Part
 
 _NO_ALERTS = frozenset(("verified", "report"))
 
-# form of receiver (its kind; of a webhook in another format with that) → events that it ignores;
-# other forms take every event
+# form of receiver (its kind; of a Slack app with that) → events that it ignores; other forms take
+# every event
 _IGNORED: Mapping[str, frozenset[str]] = {
     # after its resolve a trigger would open a new alert, so PagerDuty hears no verdict
     "pagerduty": _NO_ALERTS,
     # Alertmanager repeats by itself
     "alertmanager": _NO_ALERTS | {"repeat"},
-    "webhook, format alertmanager": _NO_ALERTS | {"acknowledged", "unacknowledged"},
 }
 
 # forms that know an alert by its labels alone: a resolve ends whatever has them by then
-BY_LABELS = frozenset(("alertmanager", "webhook, format alertmanager"))
+BY_LABELS = frozenset(("alertmanager",))
 
 # kinds that wake people: by default they take no ticket
 PAGES_ONLY = frozenset(("pagerduty",))
@@ -79,7 +78,6 @@ class AppriseReceiver(WithSecrets):
 
     address: Secret | None = Field(None, description="Apprise's URL of it; better in a file")
     address_file: File | None = Field(None, description="file that holds Apprise's URL of it")
-    allow_link_local: bool = Field(False, description="permit link-local and metadata addresses")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -119,7 +117,6 @@ class EmailReceiver(WithSecrets):
     password: Secret | None = Field(None, description="its password; better in a file")
     password_file: File | None = Field(None, description="file that holds the password")
     ca_file: File | None = Field(None, description="authorities in PEM that check its certificate")
-    allow_link_local: bool = Field(False, description="permit link-local and metadata addresses")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -218,16 +215,12 @@ class StdoutReceiver(Part):
 
 
 class WebhookReceiver(WithSecrets):
-    """Any server that takes the page as JSON, in driftwatch's format or in Alertmanager's."""
+    """Any server that takes the page as JSON."""
 
     url: SecretUrl | None = Field(None, description="where pages are posted; may hold a token")
     url_file: File | None = Field(None, description="file that holds the URL")
     secret: Secret | None = Field(None, description="key of the HMAC signature; better in a file")
     secret_file: File | None = Field(None, description="file that holds the key")
-    format: Literal["driftwatch", "alertmanager"] = Field(
-        "driftwatch", description="the page's JSON, or what Alertmanager posts to a webhook"
-    )
-    allow_link_local: bool = Field(False, description="permit link-local and metadata addresses")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -279,8 +272,5 @@ class ReceiverSettings(Part):
 
     @property
     def form(self) -> str:
-        """Its kind; of an app or a webhook in another format with that."""
-        is_other = self.webhook is not None and self.webhook.format == "alertmanager"
-        if self.slack is not None and self.slack.is_app:
-            return "slack, app"
-        return "webhook, format alertmanager" if is_other else self.kind
+        """Its kind; of an app with that."""
+        return "slack, app" if self.slack is not None and self.slack.is_app else self.kind

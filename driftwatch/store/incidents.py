@@ -81,25 +81,17 @@ class Incidents(Database):
         return {row["id"]: stored_incident(row) for row in self._all(query)}
 
     def incidents(
-        self,
-        *,
-        state: str | None = None,
-        since: datetime | None = None,
-        limit: int = 1000,
-        pages: bool = True,
+        self, *, since: datetime | None = None, limit: int = 1000, pages: bool = True
     ) -> list[Incident]:
         """Incidents: firing, pending, resolved; within each the newest first.
 
-        ``state``: only these (pending, firing, resolved); ``since``: only those open now or
-        resolved at or after this time; ``limit``: at most so many; ``pages``: False leaves their
-        pages out, which take most of the time.
+        ``since``: only those open now or resolved at or after this time; ``limit``: at most so
+        many; ``pages``: False leaves their pages out, which take most of the time.
         """
         state_of = incidents.c.state
         rank = case((state_of == "firing", 0), (state_of == "pending", 1), else_=2)
         columns = [c for c in incidents.c if pages or c is not incidents.c.page]
         query = select(*columns).order_by(rank, incidents.c.started_at.desc(), incidents.c.key)
-        if state is not None:
-            query = query.where(state_of == state)
         if since is not None:
             resolved_at = incidents.c.resolved_at
             query = query.where(or_(resolved_at.is_(None), resolved_at >= since))

@@ -172,21 +172,6 @@ def upgrade_database(database: str | Path | Place) -> tuple[str | None, str]:
         engine.dispose()
 
 
-def versions_of(database: str | Path | Place) -> tuple[str | None, str | None]:
-    """The schema revision of one database, and the driftwatch version that upgraded it last.
-
-    Raises StoreError: it is missing, not driftwatch's, or does not serve.
-    """
-    place = place_of(database)
-    require_place(place, file_too=True)
-    engine = open_engine(place)
-    try:
-        with named_failures(place), reading(engine) as connection:
-            return schema_revision(connection, place), written_by(connection)
-    finally:
-        engine.dispose()
-
-
 def written_by(connection: Connection) -> str | None:
     """The driftwatch version that last upgraded this database."""
     if not inspect(connection).has_table("meta"):

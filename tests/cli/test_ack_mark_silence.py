@@ -22,16 +22,16 @@ def test_acking(run: Run, fill: Callable[..., Path]) -> None:
     code, out, _ = run("ack", "aa", "--by", "Ana")
     assert code == 0
     assert re.fullmatch(
-        r"a{12} acked by Ana at \d\d:\d\d UTC, until it resolves: "
+        r"a{12} acknowledged by Ana at \d\d:\d\d UTC, until it resolves: "
         r"BatchLimitBinding gpu-a:8000; no receiver has its page\n",
         out,
     )
     code, out, _ = run("ack", "aa", "--by", "Bob")
     assert code == 0
-    assert "was already acked by Ana" in out
+    assert "was already acknowledged by Ana" in out
     with Store.open(path) as store:
         assert store.incident("a").acknowledged_by == "Ana"
-    assert run("incidents")[1].strip().split("\t")[1::5] == ["acked", "Ana"]
+    assert run("incidents")[1].strip().split("\t")[1::5] == ["acknowledged", "Ana"]
 
 
 def test_acking_in_json_by_the_user_of_the_process(

@@ -90,8 +90,8 @@ def test_acks_say_whom_driftwatch_tells(night: tuple[Run, Path]) -> None:
     assert run("ack", "aa", "--undo")[0] == 2
     code, out, _ = run("ack", "aa", "--by", "Bob", "--comment", "mine")
     assert out == (
-        f"{'a' * 12} acked by Bob at 04:00 UTC, until it resolves: BatchLimitBinding gpu-a:8000; "
-        "driftwatch tells boss, oncall\n"
+        f"{'a' * 12} acknowledged by Bob at 04:00 UTC, until it resolves: "
+        "BatchLimitBinding gpu-a:8000; driftwatch tells boss, oncall\n"
     )
     with Store.open(path) as store:
         assert [(a.action, a.by, a.comment) for a in store.unplanned_actions()] == [

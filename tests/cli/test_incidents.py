@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,7 +10,6 @@ from pathlib import Path
 import pytest
 from incident_cases import START, incident
 
-from driftwatch.cli.output import table_lines
 from driftwatch.clock import ManualClock
 
 Run = Callable[..., tuple[int, str, str]]
@@ -51,8 +49,6 @@ def test_which_are_listed(run: Run, fill: Callable[..., Path]) -> None:
 
     assert listed() == "ba"
     assert listed("--all") == "badc"
-    assert listed("--state", "resolved") == "dc"
-    assert listed("--state", "firing") == "b"
     assert listed("--since", "24h") == "bad"
     assert listed("--since", "2026-03-01T00:00Z") == "badc"
     assert listed("--since", "2026-03-01T03:56:01") == "bad"  # UTC where it does not say
@@ -86,9 +82,6 @@ def test_json(run: Run, fill: Callable[..., Path]) -> None:
     assert one["target"] == {"instance": "gpu-a:8000", "engine": "0"}
     assert one["page"] == {"event": "firing"}
     assert other["resolved_at"] == "2026-03-01T03:56:00Z"
-    assert run("incidents", "--json", "--state", "pending")[1] == (
-        '{"incidents": [], "more": false, "schema_version": 1}\n'
-    )
 
 
 def test_a_label_cannot_break_a_row_or_drive_the_terminal(
@@ -117,17 +110,9 @@ def test_the_table_on_a_terminal(
     assert rows[0].split() == ["ID", "STATE", "SEVERITY", "SINCE", "UTC", "TARGET", "ALERT"]
     assert [row.split()[:4] for row in rows[1:] if not row.startswith(" ")] == [
         ["aaaaaaaa", "firing", "page", "02:45"],
-        ["bbbbbbbb", "acked", "page", "02:45"],
+        ["bbbbbbbb", "acknowledged", "page", "02:45"],
         ["dddddddd", "firing", "page", "28"],
         ["cccccccc", "resolved", "notice", "28"],
     ]
     assert rows[rows.index(next(row for row in rows if row.startswith("b"))) + 1].strip() == "Ana"
     assert next(row for row in rows if row.startswith("d")).count("…") == 2
-
-
-def test_an_odd_output_encoding_loses_no_row(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    with (tmp_path / "out").open("w", encoding="ascii") as out:
-        monkeypatch.setattr(sys, "stdout", out)
-        assert list(table_lines(("A", "B"), [["ü×", "b"]])) == ["\\xfcx\tb"]

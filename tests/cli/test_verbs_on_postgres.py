@@ -53,9 +53,6 @@ def test_the_variable_and_the_configuration_name_it(
 
 def test_the_schema(run: Run, url: str, postgres: PostgresServer) -> None:
     shown = r"postgresql:///driftwatch_\d+: schema"
-    code, out, _ = run("db", "upgrade", "--dry-run", "--db", url)
-    assert code == 0
-    assert re.fullmatch(rf"{shown} {SCHEMA} \(.*\); this version needs {SCHEMA}\n", out)
     assert re.fullmatch(f"{shown} {SCHEMA}, nothing to do\n", run("db", "upgrade", "--db", url)[1])
     empty = postgres.url(postgres.new_database())
     assert run("incidents", "--db", empty)[0] == 2

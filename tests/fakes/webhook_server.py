@@ -8,7 +8,12 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from driftwatch.receivers.webhook import IDEMPOTENCY_HEADER, SIGNATURE_HEADER, signature
+from driftwatch.receivers.webhook import (
+    IDEMPOTENCY_HEADER,
+    SIGNATURE_HEADER,
+    TIMESTAMP_HEADER,
+    signature,
+)
 from fakes.loopback import Answer, LoopbackServer, Request
 
 HOOK_PATH = "/hooks/canary-webhook-token"
@@ -50,7 +55,8 @@ class WebhookServer(LoopbackServer):
             return Answer(413, "too large")
         if self._secret is not None:
             sent_signature = request.headers.get(SIGNATURE_HEADER.lower())
-            if sent_signature != signature(request.body, self._secret):
+            at = request.headers.get(TIMESTAMP_HEADER.lower(), "").encode()
+            if sent_signature != signature(at + b"." + request.body, self._secret):
                 return Answer(401, "wrong signature")
         key = request.headers.get(IDEMPOTENCY_HEADER.lower())
         if not key:

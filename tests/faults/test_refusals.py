@@ -92,14 +92,6 @@ def _webhook(stack: ExitStack, _: Path) -> Kind:
     return _http(server, lambda url: {"webhook": {"url": url}}, _idempotency_key)
 
 
-def _webhook_as_alertmanager(stack: ExitStack, _: Path) -> Kind:
-    def key(request: Request) -> str:
-        return f"{_idempotency_key(request)} {json.loads(request.body)['groupKey']}"
-
-    server = stack.enter_context(Taker())
-    return _http(server, lambda url: {"webhook": {"url": url, "format": "alertmanager"}}, key)
-
-
 def _alertmanager(stack: ExitStack, _: Path) -> Kind:
     def key(request: Request) -> str:
         (alert,) = json.loads(request.body)
@@ -177,7 +169,6 @@ KINDS = {
     "slack webhook": _slack_webhook,
     "slack app": _slack_app,
     "webhook json": _webhook,
-    "webhook alertmanager": _webhook_as_alertmanager,
     "pagerduty": _pagerduty,
     "alertmanager": _alertmanager,
     "e-mail": _email,

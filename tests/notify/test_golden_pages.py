@@ -29,8 +29,8 @@ def test_what_receivers_are_sent(golden: Golden) -> None:
     golden("notify/cap.slack.json", _json([blocks(page), blocks(over)]))
 
 
-def test_a_narrow_terminal_of_ascii(golden: Golden) -> None:
-    golden("notify/narrow.ascii.txt", render(CASES["budget"].page(), width=48, ascii=True) + "\n")
+def test_a_narrow_terminal(golden: Golden) -> None:
+    golden("notify/narrow.txt", render(CASES["budget"].page(), width=48) + "\n")
 
 
 def _json(value: object) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,9 +16,8 @@ from fakes.loopback import Answer, LoopbackServer, Request
 from page_cases import CAP, CASES, Case
 from receiver_cases import acknowledged, message, refused
 
-from driftwatch.receivers.alertmanager import AlertmanagerSender, labels_of, webhook_document
+from driftwatch.receivers.alertmanager import AlertmanagerSender, labels_of
 from driftwatch.receivers.sender import Message
-from driftwatch.receivers.webhook import WebhookSender
 
 needs_alertmanager = pytest.mark.skipif(
     shutil.which(BINARY) is None, reason="prometheus-alertmanager is not installed"
@@ -152,63 +151,10 @@ def test_one_of_a_cluster_that_is_down_is_no_failure_of_the_others(
     assert refused(sender(down)).permanent is False
 
 
-@needs_alertmanager
-def test_the_webhook_format_is_alertmanagers(
-    alertmanager: Alertmanager,
-    notifications: NotificationServer,
-    golden: Callable[[str, str], None],
-) -> None:
-    """The same alert through a real Alertmanager and straight to a webhook."""
-    page = recent(CAP).page()
-    sender(alertmanager.url).send(message(page))
-    sender(alertmanager.url).send(message(resolved(page)))
-    real_firing, real_resolved = notifications.wait(2)
-    with NotificationServer() as direct:
-        hook = WebhookSender("hook", direct.address, as_alertmanager=True)
-        hook.send(message(page))
-        hook.send(message(resolved(page)))
-        ours_firing, ours_resolved = direct.notifications
-    assert shape(ours_firing) == shape(real_firing)
-    assert shape(ours_resolved) == shape(real_resolved)
-    for ours, real in ((ours_firing, real_firing), (ours_resolved, real_resolved)):
-        same = ("status", "version", "groupKey", "groupLabels", "commonLabels", "truncatedAlerts")
-        assert {name: ours[name] for name in same} == {name: real[name] for name in same}
-        (our_alert,), (real_alert,) = ours["alerts"], real["alerts"]
-        for name in ("labels", "fingerprint", "status", "startsAt"):
-            assert our_alert[name] == real_alert[name], name
-    assert ours_firing["commonAnnotations"] == real_firing["commonAnnotations"]
-    assert ours_firing["alerts"][0]["endsAt"] == real_firing["alerts"][0]["endsAt"]
-    document = webhook_document(CASES["batch_drift"].page(), "keep")
-    golden("receivers/alertmanager-webhook.json", json.dumps(document, indent=1))
-
-
 def moved(page: Mapping[str, Any], conversation: Any, event: str = "advised") -> Message:
     """What follows once the page of one server has become that of its pool."""
     changed = {**(resolved(page) if event == "resolved" else page), "event": event}
     return message(changed | {"target": {"pool": "rag"}}, conversation)
-
-
-def test_a_page_that_becomes_its_pools_leaves_no_alert_of_the_server_behind() -> None:
-    page = recent(CAP).page()
-    with NotificationServer() as server:
-        hook = WebhookSender("hook", server.address, as_alertmanager=True)
-        state = hook.send(message(page))
-        state = hook.send(moved(page, state)) or state
-        hook.send(moved(page, state, "resolved"))
-        told = [(one["status"], "instance" in one["groupLabels"]) for one in server.notifications]
-        keys = [request.headers["idempotency-key"] for request in server.requests]
-    assert told == [("firing", True), ("resolved", True), ("firing", False), ("resolved", False)]
-    assert len(set(keys)) == len(keys)
-    assert all(one["alerts"][0]["endsAt"] for one in server.notifications)
-
-
-def test_one_whose_update_was_never_sent_ends_under_the_labels_that_it_has() -> None:
-    page = recent(CAP).page()
-    with NotificationServer() as server:
-        hook = WebhookSender("hook", server.address, as_alertmanager=True)
-        hook.send(moved(page, hook.send(message(page)), "resolved"))
-        told = [(one["status"], "instance" in one["groupLabels"]) for one in server.notifications]
-    assert told == [("firing", True), ("resolved", True), ("resolved", False)]
 
 
 @needs_alertmanager

@@ -164,12 +164,6 @@ def test_a_terminal_gets_colour_unless_told_not_to(monkeypatch: pytest.MonkeyPat
     assert "\x1b" not in plain.shown()
 
 
-def test_a_terminal_without_utf8_gets_ascii() -> None:
-    stream = Terminal("latin-1")
-    StdoutSender("log", stream=stream).send(message_of(CAP.page()))
-    assert stream.shown().isascii()
-
-
 def test_a_closed_output_is_a_delivery_error() -> None:
     stream = io.StringIO()
     stream.close()

@@ -69,7 +69,7 @@ def test_a_repeated_delivery_is_one_event(hook: WebhookServer) -> None:
     assert keys == {"3f9c1a7be204-firing"}
 
 
-def test_the_signature_is_over_the_body(hook: WebhookServer) -> None:
+def test_the_signature_is_over_time_and_body(hook: WebhookServer) -> None:
     assert refused(sender(hook, secret=b"another")).message == "ops answered 401: wrong signature"
     assert "401" in refused(sender(hook, secret=None)).message
     sender(hook).send(message_of(CAP.page()))
@@ -223,7 +223,7 @@ def test_the_documented_check_of_a_signature_in_python(hook: WebhookServer) -> N
     sender(hook).send(message_of(CAP.page()))
     (request,) = hook.requests
     at = request.headers["x-driftwatch-timestamp"]
-    signed = request.headers["x-driftwatch-timed-signature"]
+    signed = request.headers["x-driftwatch-signature"]
     names: dict[str, Any] = {}
     exec(example("python"), names)
     verified = names["verified"]
@@ -235,5 +235,5 @@ def test_the_documented_check_of_a_signature_in_python(hook: WebhookServer) -> N
     long_ago = datetime.now(UTC) - timedelta(hours=1)
     sender(hook, now=lambda: long_ago).send(message_of(CAP.page()))
     old = hook.requests[-1]
-    headers = [old.headers[f"x-driftwatch-{name}"] for name in ("timestamp", "timed-signature")]
+    headers = [old.headers[f"x-driftwatch-{name}"] for name in ("timestamp", "signature")]
     assert not verified(old.body, *headers, KEY)

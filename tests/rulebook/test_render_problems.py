@@ -38,13 +38,6 @@ def test_a_problem_of_a_whole_file_and_a_warning() -> None:
     assert render_problems([], files=1, rules=0) == "0 errors in 1 file, 0 rules"
 
 
-def test_ascii() -> None:
-    problem = Problem("a.yaml", 1, 4, "cycle", "a → b", None, "a: é × b", 1)
-    text = render_problems([problem], ascii_only=True)
-    assert text.isascii()
-    assert "a -> b" in text
-
-
 def test_a_long_line_is_cut_around_the_caret() -> None:
     problem = Problem("a.yaml", 7, 301, "x", "here", None, "a" * 300 + "BAD" + "c" * 300, 3)
     lines = render_problems([problem]).splitlines()

@@ -27,7 +27,7 @@ from driftwatch.receivers.registry import build_senders, sample_pages
 from driftwatch.receivers.sender import message_of
 from driftwatch.receivers.slack import SlackApi
 from driftwatch.service.configuration import sources_of
-from driftwatch.service.heartbeat import targets_of
+from driftwatch.service.heartbeat import ping_of
 from driftwatch.settings import ReceiverSettings, Settings
 
 AT = datetime(2026, 11, 18, 2, 56, tzinfo=UTC)
@@ -49,8 +49,8 @@ def app(folder: Path, url: str) -> None:
 
 def heartbeat(**settings: Any) -> None:
     whole = Settings.model_validate({"heartbeat": settings})
-    (target,) = targets_of(whole.heartbeat)
-    target.send(AT, timedelta(minutes=1))
+    assert whole.heartbeat is not None
+    ping_of(whole.heartbeat).send()
 
 
 def source(**settings: Any) -> None:
@@ -65,7 +65,6 @@ def source(**settings: Any) -> None:
 
 # field of the settings → how driftwatch goes there; ``host`` as in a URL, ``folder`` for secrets
 WAYS: dict[str, Callable[[str, Path], Any]] = {
-    "heartbeat.alertmanager": lambda host, _: heartbeat(alertmanager=f"http://{host}"),
     "heartbeat.url": lambda host, _: heartbeat(url=f"http://{host}/x"),
     "receivers.alertmanager.urls": lambda host, _: receiver(
         "alertmanager", urls=[f"http://{host}"]
@@ -178,7 +177,6 @@ def test_no_other_scheme_is_a_url(scheme: str) -> None:
         {"sources": [{"prometheus": f"{scheme}://host/x"}]},
         {"sources": [{"pages": [f"{scheme}://host/x"]}]},
         {"heartbeat": {"url": f"{scheme}://host/x"}},
-        {"heartbeat": {"alertmanager": f"{scheme}://host/x"}},
         {"receivers": [{"name": "a", "webhook": {"url": f"{scheme}://host/x"}}]},
         {"receivers": [{"name": "a", "slack": {"webhook_url": f"{scheme}://host/x"}}]},
         {"external_url": f"{scheme}://host/x"},

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fakes.loopback import Answer, LoopbackServer, Request
@@ -21,7 +20,7 @@ from driftwatch.errors import Unavailable
 from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.model import Incident, Target, TargetKey, Transition
 from driftwatch.pipeline.incidents import incident_key
-from driftwatch.service.heartbeat import Ping, targets_of
+from driftwatch.service.heartbeat import Ping, ping_of
 from driftwatch.service.run import Service
 from driftwatch.settings.service import HeartbeatSettings
 from driftwatch.store.store import Store, TickRecord
@@ -66,14 +65,14 @@ class Beating:
     def __init__(self, sources: list[Source], store: Store, url: str, every: float) -> None:
         self.clock = ManualClock(START)
         self.service = Service(sources, shipped_plan(), store, [], self.clock, interval_seconds=1)
-        self.service.beat([Ping(lambda: url)], every)
+        self.service.beat(Ping(lambda: url), every)
 
     def tick(self, seconds: float = 15.0) -> None:
         self.clock.advance(timedelta(seconds=seconds))
         self.service.tick_once()
 
-    def count(self, result: str, to: str = "url") -> float:
-        labels = {"to": to, "result": result}
+    def count(self, result: str) -> float:
+        labels = {"result": result}
         registry = self.service.metrics.registry
         return registry.get_sample_value("driftwatch_heartbeats_total", labels) or 0.0
 
@@ -198,7 +197,6 @@ def test_a_heartbeat_that_hangs_delays_no_tick_and_is_counted(
         _until(lambda: beating.count("failed") == 1)
     (warning,) = [entry for entry in logs if entry["event"] == "heartbeat not taken"]
     assert warning["log_level"] == "warning"
-    assert warning["to"] == "url"
     assert warning["reason"] == "heartbeat: no answer within 10 s"
 
 
@@ -228,13 +226,9 @@ def test_a_refusal_is_tried_at_the_next_tick_and_told_once(
 
 def test_settings_name_who_hears_it(tmp_path: Path) -> None:
     (tmp_path / "hc.url").write_text("https://hc.example/canary-uuid\n")
-    settings = HeartbeatSettings.model_validate(
-        {"url_file": "hc.url", "alertmanager": "http://am:9093/x/", "labels": {"site": "b"}},
-        context={"base": tmp_path},
-    )
-    targets: list[Any] = targets_of(settings)
-    assert [target.name for target in targets] == ["url", "alertmanager"]
-    assert targets[0].read_url() == "https://hc.example/canary-uuid"
-    assert "canary" not in repr(targets) + repr(settings)
-    with pytest.raises(ValueError, match="give url_file, url or alertmanager"):
+    settings = HeartbeatSettings.model_validate({"url_file": "hc.url"}, context={"base": tmp_path})
+    ping = ping_of(settings)
+    assert ping.read_url() == "https://hc.example/canary-uuid"
+    assert "canary" not in repr(ping) + repr(settings)
+    with pytest.raises(ValueError, match="url_file"):
         HeartbeatSettings.model_validate({"every": "30s"})

@@ -116,7 +116,7 @@ def _of_silences(store: Store) -> list[Any]:
 @pytest.mark.parametrize(
     ("form", "statuses"),
     [
-        ("webhook, format alertmanager", ["sent", "withdrawn", "sent"]),
+        ("alertmanager", ["sent", "withdrawn", "sent"]),
         ("webhook", ["sent", "sent", "sent"]),
     ],
 )

@@ -118,7 +118,6 @@ def test_the_list_has_firing_first_then_pending_then_the_newest_resolved(
     )
     commit(pending("a"), firing(pending("b")), old, new)
     assert [i.id[0] for i in store.incidents()] == ["b", "a", "d", "c"]
-    assert [i.id[0] for i in store.incidents(state="resolved")] == ["d", "c"]
     assert [i.id[0] for i in store.incidents(since=NOW + timedelta(hours=1))] == ["b", "a", "d"]
     assert [i.id[0] for i in store.incidents(limit=1)] == ["b"]
 
@@ -196,4 +195,4 @@ def test_a_restart_after_every_minute_changes_nothing(
             assert same == happened
             ended += sum(t.event == "resolved" for t in happened)
             assert store.open_incidents() == in_memory
-            assert len(store.incidents(state="resolved")) == ended
+            assert sum(i.state == "resolved" for i in store.incidents()) == ended

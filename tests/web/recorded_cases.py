@@ -48,7 +48,8 @@ def record_firing(folder: Path, *, advised: bool = False) -> Recorded:
                 clock.advance(MINUTE)
                 service.tick_once()
                 service.deliver_once()
-                pages = [one for one in store.incidents(state="firing") if one.severity == "page"]
+                pages = [one for one in store.incidents() if one.severity == "page"]
+                pages = [one for one in pages if one.state == "firing"]
                 if pages:
                     break
             service.stop()

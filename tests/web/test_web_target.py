@@ -50,6 +50,8 @@ def test_an_incident_of_other_servers_of_its_pool_is_not_its_answer(tmp_path: Pa
     client = browser(web)
     listed = {one["target"]: one["state"] for one in client.get("/api/v1/targets").json()["rows"]}
     assert listed == {"a:8000": "firing", "b:8000": "firing", "c:8000": "as its baseline"}
+    waits = [one["waits"] for one in client.get("/api/v1/incidents").json()["rows"]]
+    assert waits[-1] == "in the incident of its pool"
     for target, state in listed.items():
         view = view_of(web, f"/targets/{target}")
         assert view["state"] == state

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from driftwatch.cli.main import EXIT_PROBLEM
-from driftwatch.cli.output import encodable
 from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -158,7 +157,7 @@ def _show_outcome(outcome: Outcome, pause: float) -> None:
 
     sender = StdoutSender(mark=True, stored=False)
     for row in outcome.rows.iter_rows(named=True):
-        click.echo(encodable(minute_line(row)))
+        click.echo(minute_line(row))
     for transition in outcome.transitions:
         if transition.incident.page is not None:
             click.echo("-" * 80)
@@ -172,14 +171,13 @@ def _show_outcome(outcome: Outcome, pause: float) -> None:
 def _show_basis(answer: TargetAdvice) -> None:
     """What the page's advice rests on, as ``driftwatch recommend`` prints it."""
     from driftwatch.cli.recommend.text import AdviceContext, basis, change_lines
-    from driftwatch.notify.layout import needs_ascii
 
     context = AdviceContext(answer.target.key.text, answer.target.labels.get("model_name"))
     click.echo("What its advice rests on (driftwatch recommend):\n")
-    for line in basis(answer.advice, context, ascii=needs_ascii(sys.stdout)):
+    for line in basis(answer.advice, context):
         click.echo(line)
     if moves := answer.advice.recommendation.moves:
         click.echo("")
         for line in change_lines(moves, context.model):
-            click.echo(encodable(line))
+            click.echo(line)
     click.echo("-" * 80)

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 import click
 
 from driftwatch.cli.options import Progress
-from driftwatch.cli.output import encodable
 from driftwatch.errors import UsageError
 from driftwatch.notify.numbers import utc_text
 
@@ -43,11 +42,11 @@ def list_scenarios() -> None:
             click.echo("\t".join((scenario.name, title, due)))
             continue
         first, *rest = textwrap.wrap(title, 80 - column)
-        click.echo(encodable(f"{scenario.name:{column}}{first}"))
+        click.echo(f"{scenario.name:{column}}{first}")
         for line in rest:
-            click.echo(encodable(f"{'':{column}}{line}"))
+            click.echo(f"{'':{column}}{line}")
         for line in textwrap.wrap(f"expected: {due}", 80 - column - 2):
-            click.echo(encodable(f"{'':{column + 2}}{line}"))
+            click.echo(f"{'':{column + 2}}{line}")
 
 
 def write_scenario(scenario: Scenario, seed: int, folder: Path, jobs: int) -> None:
@@ -165,7 +164,7 @@ def _print_verdict(scenario: Scenario, pages: Sequence[Fired]) -> bool:
 
     comparison = compared(scenario, pages)
     for line in _verdict(scenario, comparison):
-        click.echo(encodable(line))
+        click.echo(line)
     return all(line.word != "MISSED" for lines in comparison for line in lines)
 
 
@@ -192,17 +191,17 @@ def _wrapped(line: Line) -> Iterator[str]:
 
 def _print_story(scenario: Scenario, seed: int) -> None:
     pool = scenario.pool
-    click.echo(encodable(f"{scenario.name}: {scenario.title}"))
+    click.echo(f"{scenario.name}: {scenario.title}")
     servers = f"{scenario.servers} simulated servers" if scenario.servers > 1 else "1 server"
     hours = scenario.duration / 3600.0
     text = (
         f"{servers}, {pool.model} on {pool.gpu}, {hours:.3g} h of traffic, a scrape every "
         f"{scenario.scrape.interval:g} s, seed {seed}. driftwatch sees their pages only."
     )
-    click.echo(encodable(textwrap.fill(text, 80)))
+    click.echo(textwrap.fill(text, 80))
     for effect in scenario.truth.effects:
-        click.echo(encodable(f"  injected  {_happened(scenario, effect)}"))
-        click.echo(encodable(f"  expected  {expected(effect)}"))
+        click.echo(f"  injected  {_happened(scenario, effect)}")
+        click.echo(f"  expected  {expected(effect)}")
     if not scenario.truth.effects:
         click.echo(f"  injected  nothing\n  expected  {NOBODY}")
 

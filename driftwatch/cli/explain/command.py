@@ -97,7 +97,6 @@ def _print_page(
     """The page on stdout; commands that it names look at the moment ``at``."""
     from driftwatch.cli.history_options import repeat_options
     from driftwatch.notify.explanation import render_explained
-    from driftwatch.notify.layout import needs_ascii
     from driftwatch.receivers.stdout import wants_colour
 
     click.echo(
@@ -108,7 +107,6 @@ def _print_page(
             incidents=[incident for incident in firing if _is_own(incident, scope.target)],
             today=scope.today,
             colour=wants_colour(sys.stdout),
-            ascii=needs_ascii(sys.stdout),
             where=repeat_options(at=at),
         )
     )

@@ -121,11 +121,11 @@ def _print_json(advice: Advice, scope: TargetWindow) -> None:
 
 def _print(advice: Advice, window: TargetWindow) -> None:
     from driftwatch.cli.recommend.text import rendered
-    from driftwatch.notify.layout import needs_ascii, paint
+    from driftwatch.notify.layout import paint
     from driftwatch.receivers.stdout import wants_colour
 
     context = _context(advice, window)
-    text = rendered(advice, context, ascii=needs_ascii(sys.stdout), piped=not sys.stdout.isatty())
+    text = rendered(advice, context, piped=not sys.stdout.isatty())
     click.echo(paint(text, wants_colour(sys.stdout)))
 
 

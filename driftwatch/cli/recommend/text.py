@@ -9,7 +9,7 @@ from datetime import date, timedelta
 from driftwatch.cli.recommend.table import reasons, table
 from driftwatch.model import KnobMove, Slo
 from driftwatch.notify.explanation import change_text
-from driftwatch.notify.layout import spell, wrap
+from driftwatch.notify.layout import wrap
 from driftwatch.notify.numbers import clean, figure, milliseconds, percent, seconds, span
 from driftwatch.recommend.advice import Advice
 from driftwatch.recommend.change_text import helm_values_diff, pod_args_diff, vllm_arguments
@@ -55,37 +55,35 @@ class AdviceContext:
     next_command: str | None = None  # what to type next
 
 
-def rendered(
-    advice: Advice, context: AdviceContext, *, ascii: bool = False, piped: bool = False
-) -> str:
+def rendered(advice: Advice, context: AdviceContext, *, piped: bool = False) -> str:
     """The whole answer, at most 80 columns; ``piped``: whole lines, and rows between tabs."""
     labelled = [f"{label:<{_LABEL}}{text}" for label, text in _details(advice)]
-    out = [*_lines([_answer(advice, context.name)], "  ", ascii, piped)]
-    out += [*_lines(labelled, " " * _LABEL, ascii, piped), ""]
-    out += [*basis(advice, context, ascii=ascii, piped=piped), ""]
+    out = [*_lines([_answer(advice, context.name)], "  ", piped)]
+    out += [*_lines(labelled, " " * _LABEL, piped), ""]
+    out += [*basis(advice, context, piped=piped), ""]
     moves = advice.recommendation.moves
     if moves:
-        out += [*(spell(line, ascii) for line in change_lines(moves, context.model)), ""]
+        out += [*change_lines(moves, context.model), ""]
     if context.next_command is not None:
         after = "after the restart: " if moves else ""
-        out += _lines([f"next:    {after}{context.next_command}"], " " * _LABEL, ascii, piped)
+        out += _lines([f"next:    {after}{context.next_command}"], " " * _LABEL, piped)
     return "\n".join(out).strip("\n")
 
 
-def basis(
-    advice: Advice, context: AdviceContext, *, ascii: bool = False, piped: bool = False
-) -> Iterator[str]:
+def basis(advice: Advice, context: AdviceContext, *, piped: bool = False) -> Iterator[str]:
     """What the answer rests on: the table and what it leaves out, then how far to trust it."""
-    rows = (spell(line, ascii) for line in table(advice, piped=piped))
-    below = [*rows, *_lines((*reasons(advice), *_capacity(advice)), "  ", ascii, piped)]
+    below = [
+        *table(advice, piped=piped),
+        *_lines((*reasons(advice), *_capacity(advice)), "  ", piped),
+    ]
     yield from [*below, ""] if below else []
     trust = (*_check(advice), _traffic(advice, context), *_targets(advice), *_notes(advice))
-    yield from _lines(trust, "  ", ascii, piped)
+    yield from _lines(trust, "  ", piped)
 
 
-def _lines(texts: Iterable[str], indent: str, ascii: bool, piped: bool) -> Iterator[str]:
+def _lines(texts: Iterable[str], indent: str, piped: bool) -> Iterator[str]:
     for text in texts:
-        line = spell(clean(text), ascii)
+        line = clean(text)
         yield from [line] if piped else wrap(line, _WIDTH, indent)
 
 

@@ -15,7 +15,7 @@ import click
 from driftwatch.cli.history import History
 from driftwatch.cli.history_options import history_options
 from driftwatch.cli.options import Progress, print_note
-from driftwatch.cli.output import encodable, print_json
+from driftwatch.cli.output import print_json
 from driftwatch.errors import NoVerdict, Unavailable
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def command(
         print_json(document(report))
     else:
         for line in text_lines(report, with_list=with_list, piped=not sys.stdout.isatty()):
-            click.echo(encodable(line))
+            click.echo(line)
 
 
 def report_of(history: History, wanted: Wanted) -> BacktestReport:

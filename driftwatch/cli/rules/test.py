@@ -14,9 +14,8 @@ import click
 from driftwatch.cli.check import SHIPPED
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM, EXIT_USAGE
 from driftwatch.cli.options import Progress, print_note
-from driftwatch.cli.output import encodable, print_json
+from driftwatch.cli.output import print_json
 from driftwatch.errors import UsageError
-from driftwatch.notify.layout import needs_ascii
 
 if TYPE_CHECKING:
     from driftwatch.ruletests.coverage import Table
@@ -80,7 +79,6 @@ def command(
         text = render_problems(
             reading.problems,
             files=reading.files,
-            ascii_only=needs_ascii(sys.stdout),
             terminal=sys.stdout.isatty(),
         )
         click.echo(text)
@@ -92,7 +90,7 @@ def command(
     _print(results, tables if coverage else None, form)
     low = _low(tables or (), min_coverage)
     for text in low:
-        click.echo(encodable(text), err=form != "text")
+        click.echo(text, err=form != "text")
     if any(result.error is not None for result in results):
         return EXIT_USAGE
     return EXIT_PROBLEM if low or not all(result.passed for result in results) else EXIT_ANSWERED
@@ -136,7 +134,7 @@ def _run(
         if verbose and result.passed:
             lines.append(passed_line(result))
         for line in lines:
-            click.echo(encodable(line))
+            click.echo(line)
     progress.close()
     return results
 
@@ -149,7 +147,7 @@ def _print(results: Sequence[Result], tables: Sequence[Table] | None, form: str)
         print_json(json_document(results, tables))
     else:
         for line in coverage_lines(tables) if tables is not None else ():
-            click.echo(encodable(line))
+            click.echo(line)
         click.echo(verdict(results))
 
 

@@ -300,10 +300,19 @@ def _row(incident: Incident) -> dict[str, Any]:
         "target": target_text(incident),
         "pool": incident.target.get("pool"),
         "headline": _headline(incident.page),
+        "waits": _waits(incident),
         "started_at": incident.started_at,
         "resolved_at": incident.resolved_at,
         "taken_by": incident.acknowledged_by,
     }
+
+
+def _waits(incident: Incident) -> str:
+    """Why a pending one has not fired."""
+    if incident.part_of is not None:
+        return "in the incident of its pool"
+    told = incident.inhibited_by
+    return "has not fired yet" if told is None else f"held back while {clean(told)} fires"
 
 
 def _headline(page: Mapping[str, Any] | None) -> str | None:
