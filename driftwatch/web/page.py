@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from urllib.parse import quote, urlencode
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
-from starlette.convertors import Convertor, register_url_convertor
+from starlette.convertors import PathConvertor, register_url_convertor
 
 from driftwatch.notify.numbers import clean, cut
 
@@ -165,16 +165,8 @@ def address(path: str, query: Query, **changes: object) -> str:
     return f"{path}?{urlencode(wanted)}" if wanted else path
 
 
-class _NameConvertor(Convertor[str]):
-    """A name in an address; Starlette's ``path`` ends at a new line."""
-
-    regex = r"[\s\S]*"
-
-    def convert(self, value: str) -> str:
-        return value
-
-    def to_string(self, value: str) -> str:
-        return value
+class _NameConvertor(PathConvertor):
+    regex = r"[\s\S]*"  # of ``path`` it ends at a new line, which a name may have
 
 
 register_url_convertor("name", _NameConvertor())
