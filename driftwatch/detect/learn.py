@@ -26,8 +26,8 @@ from driftwatch.detect.references import (
 )
 from driftwatch.detect.score import Scored
 from driftwatch.detect.speed.grid import grid_of
+from driftwatch.detect.speed.load import LENGTH_PARTS
 from driftwatch.detect.speed.model import StepTimeModel, TooLittle, fitted
-from driftwatch.detect.speed.verdicts import keys_of
 from driftwatch.model import TargetKey
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
@@ -75,7 +75,7 @@ def learn(
         reference: REFERENCE_SCHEMA, what lengths are compared with.
         work: reads older minutes.
     """
-    keys = keys_of(scored.grid)
+    keys = scored.grid.keys
     found: list[Reference] = []
     full = at.minute == 0 and at.second == 0
     ended = (at - HOUR).astimezone(UTC).date()
@@ -144,7 +144,7 @@ def pool_model(
     if rows.is_empty():
         return TooLittle("no minute was seen", 0)
     grid = grid_of(rows)
-    good = grid.settled & grid.sound
+    good = grid.settled & grid["sound"]
     slow = np.zeros(good.shape, dtype=bool)
     slow[grid.target, grid.minute] = rows["slower"].fill_null(value=False).to_numpy()
     return fitted(grid, good & ~slow, shared=len(members) > 1)
@@ -181,13 +181,13 @@ def _days(
         speeds = speeds[np.isfinite(speeds)]
         has_median = compared.is_own and len(speeds) >= LEAST_MINUTES
         own = ((float(np.median(speeds)), compared.id),) if has_median else ()
-        sums = (float(of[row, hour].sum()) for of in grid.lengths)
+        sums = (float(np.nansum(grid[part][row, hour])) for part in LENGTH_PARTS)
         days[name] = Day(
             day=today,
             speeds=before.speeds + own,
             lengths=tuple(a + b for a, b in zip(before.lengths, sums, strict=True)),
-            hours=before.hours + int((grid.scrapes[row, hour] > 0).sum() >= LEAST_SCRAPED),
-            limited_minutes=before.limited_minutes + int(grid.limited[row, hour].sum()),
+            hours=before.hours + int((grid["scrapes"][row, hour] > 0).sum() >= LEAST_SCRAPED),
+            limited_minutes=before.limited_minutes + int(grid["limited"][row, hour].sum()),
         )
     return days
 

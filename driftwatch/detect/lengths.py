@@ -36,25 +36,30 @@ MONTH_BLOCKS: Final = 30 * 24 * 6 * len(LENGTHS)
 BY_HOUR_DAYS = 7  # from this many days on each hour of the day has its own swings
 HOURS = 24
 WHOLE_DAY: Final = timedelta(hours=20)  # of a baseline: a part of a day does not tell of the others
+# How far means of windows swing by themselves: columns of a reference.
+SWINGS: Final = tuple(f"{name}_swing_{end}" for name in LENGTHS for end in ("low", "high"))
 
 
 def rolling_means(sums: Floats, counts: Floats) -> Floats:
     """Mean of the last 10 minutes, or of 20 where those have too few: (target, minute)."""
-    short, long = (_summed(sums, n) / np.maximum(_summed(counts, n), 1.0) for n in (SHORT, LONG))
-    few, too_few = (_summed(counts, n) < MIN_REQUESTS for n in (SHORT, LONG))
-    return np.where(~few, short, np.where(~too_few, long, np.nan))
+    mean = np.full(sums.shape, np.nan)
+    sums, counts = (_cumulative(values) for values in (sums, counts))
+    for minutes in (LONG, SHORT):
+        count = _of_last(counts, minutes)
+        few = count < MIN_REQUESTS
+        mean = np.where(few, mean, _of_last(sums, minutes) / np.maximum(count, 1.0))
+    return mean
 
 
-def _summed(values: npt.NDArray[Any], minutes: int) -> Floats:
+def _cumulative(values: npt.NDArray[Any]) -> Floats:
+    return np.cumsum(np.nan_to_num(values), axis=1, dtype=np.float64)
+
+
+def _of_last(total: Floats, minutes: int) -> Floats:
     """Sum of the last minutes; fewer at the start."""
-    total: Floats = np.cumsum(np.nan_to_num(values), axis=1, dtype=np.float64)
     summed = total.copy()
-    summed[:, minutes:] = total[:, minutes:] - total[:, :-minutes]
+    summed[:, minutes:] -= total[:, :-minutes]
     return summed
-
-
-# How far means of windows swing by themselves: columns of a reference.
-SWINGS: Final = tuple(f"{name}_swing_{end}" for name in LENGTHS for end in ("low", "high"))
 
 
 def swings(minutes: pl.DataFrame) -> dict[str, list[float] | None]:
@@ -109,29 +114,32 @@ def length_columns(grid: Grid, reference: pl.DataFrame, first: int) -> dict[str,
     """
     beside = grid.targets.select(KEY).join(reference, on=KEY, how="left", maintain_order="left")
     start = max(first - OF - LONG, 0)  # the first minute that any window reaches
-    overloaded = _summed(grid.waited[:, start:], SHORT) / SHORT > MOST_WAIT_SECONDS
-    ends = int(grid.first.timestamp()) // 60 + np.arange(start, grid.minutes)
+    held = max(first - OF, 0)  # the first one whose ratio counts
+    waited = _of_last(_cumulative(grid["waited"][:, start:]), SHORT)[:, first - start :]
+    overloaded = waited / SHORT > MOST_WAIT_SECONDS
+    ends = int(grid.first.timestamp()) // 60 + np.arange(held, grid.minutes)
     hour = (ends - 1) // 60 % HOURS
     apply = _swings_apply(beside, 60.0 * ends)
+    # a mean that a person declares (tuned_for) has no swings
+    is_declared = (beside["kind"] == "tuned_for").fill_null(value=False).to_numpy()[:, None]
+    scored = slice(first - held, None)
     columns: dict[str, Any] = {}
-    for name, sums, counts in zip(LENGTHS, grid.lengths[::2], grid.lengths[1::2], strict=True):
+    words = np.array(["none", "longer", "shorter", None], dtype=object)
+    for name in LENGTHS:
         mean = beside[f"reference_{name}_mean"].to_numpy()[:, None]
-        ratio = rolling_means(sums[:, start:], counts[:, start:]) / mean
+        sums, counts = (grid[f"{name}_{part}"][:, start:] for part in ("sum", "count"))
+        ratio = rolling_means(sums, counts)[:, held - start :] / mean
         low, high = (
             _by_hour(beside[f"reference_{name}_swing_{end}"], hour) for end in ("low", "high")
         )
-        # a mean that a person declares (tuned_for) has no swings
-        is_declared = (beside["kind"] == "tuned_for").fill_null(value=False).to_numpy()[:, None]
         low, high = (np.where(is_declared, 1.0, np.where(apply, x, np.nan)) for x in (low, high))
         with np.errstate(invalid="ignore"):
-            longer = (ratio >= LONGER) & (ratio > high)
-            shorter = (ratio <= SHORTER) & (ratio < low)
-        drift = np.full(ratio.shape, None, dtype=object)
-        drift[np.isfinite(ratio) & np.isfinite(high) & ~overloaded] = "none"
-        for way, word in ((longer, "longer"), (shorter, "shorter")):
-            drift[(drift == "none") & (_summed(way, OF) >= HELD)] = word
-        columns[f"{name}_usual_ratio"] = np.maximum(high, 1.0 / low)[:, first - start :]
-        columns[f"{name}_drift"] = drift[:, first - start :]
+            ways = (ratio >= LONGER) & (ratio > high), (ratio <= SHORTER) & (ratio < low)
+        longer, shorter = (_of_last(_cumulative(way), OF)[:, scored] >= HELD for way in ways)
+        is_known = (np.isfinite(ratio) & np.isfinite(high))[:, scored] & ~overloaded
+        word = np.where(longer, 1, np.where(shorter, 2, 0))
+        columns[f"{name}_usual_ratio"] = np.maximum(high, 1.0 / low)[:, scored]
+        columns[f"{name}_drift"] = words[np.where(is_known, word, -1)]
     return columns
 
 

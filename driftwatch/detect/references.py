@@ -12,6 +12,7 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict
 
 from driftwatch.collect.schema import KEY
+from driftwatch.detect.lengths import LENGTHS
 from driftwatch.detect.speed.model import StepTimeModel
 from driftwatch.model import TargetKey
 
@@ -91,6 +92,13 @@ class TargetDays(Document):
     measures: tuple[tuple[date, tuple[float | None, ...]], ...] = ()
 
 
+# What days decide, the same for all minutes, as TargetDays names it.
+OF_DAYS: Mapping[str, type[pl.DataType]] = {
+    **{f"{name}_pin_ratio": pl.Float64 for name in LENGTHS},
+    "pin_lengths_moved": pl.Boolean,
+    **{f"speed_slope_14d_{part}ratio": pl.Float64 for part in ("", "lower_", "upper_")},
+    "latency_creeps": pl.Boolean,
+}
 # Of TargetDays.measures, in this order.
 MEASURES = (
     "tokens_per_output",
@@ -163,6 +171,17 @@ class References:
         """A target's days."""
         found = self.every.get((TargetDays.kind, pool, key))
         return found.document if found and isinstance(found.document, TargetDays) else _NO_DAYS
+
+    @cached_property
+    def of_days(self) -> pl.DataFrame:
+        """A row per target: instance, engine, pool, :data:`OF_DAYS`."""
+        rows = [
+            (*one.key, one.pool, *(getattr(one.document, name) for name in OF_DAYS))
+            for one in self
+            if one.key is not None and isinstance(one.document, TargetDays)
+        ]
+        keys = dict.fromkeys((*KEY, "pool"), pl.String)
+        return pl.DataFrame(rows, keys | dict(OF_DAYS), orient="row")
 
     @cached_property
     def measured_days(self) -> pl.DataFrame:

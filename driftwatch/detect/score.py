@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -11,27 +10,19 @@ import polars as pl
 
 from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.lengths import LENGTHS, length_columns
-from driftwatch.detect.references import PoolHour, References
+from driftwatch.detect.references import OF_DAYS, PoolHour, References
 from driftwatch.detect.speed.grid import Grid, grid_of
 from driftwatch.detect.speed.verdicts import (
     LOOKBACK,
     Compared,
     Verdicts,
     compared_with,
-    keys_of,
     verdicts,
 )
 
 # One hour, at whose end slow servers are recorded, and the look-back of its first minute.
 KEPT = timedelta(minutes=60 + LOOKBACK)
 
-# What days decide, the same for all minutes, as TargetDays names it.
-OF_DAYS: Mapping[str, type[pl.DataType]] = {
-    **{f"{name}_pin_ratio": pl.Float64 for name in LENGTHS},
-    "pin_lengths_moved": pl.Boolean,
-    **{f"speed_slope_14d_{part}ratio": pl.Float64 for part in ("", "lower_", "upper_")},
-    "latency_creeps": pl.Boolean,
-}
 SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     **dict.fromkeys(
         (
@@ -83,10 +74,7 @@ def score(
     """
     grid = grid_of(_needed(work, references))
     first = min(max(grid.at(since) + 1, 0), grid.minutes)
-    keys = keys_of(grid)
-    pools = grid.targets["pool"].fill_null("").to_list()
-    whose = list(zip(keys, pools, strict=True))
-    compared = compared_with(whose, baselines, references, accepts=accepts)
+    compared = compared_with(grid.targets, baselines, references, accepts=accepts)
     found = verdicts(grid, compared, references, first)
     values = {**found.columns, **length_columns(grid, reference, first)}
     rows = np.flatnonzero(grid.minute >= first)
@@ -98,15 +86,16 @@ def score(
         for name, dtype in SCHEMA.items()
         if name not in OF_DAYS
     ]
-    of_days = [references.days(pool, key) for key, pool in whose]
-    days = [[getattr(one, name) for name in OF_DAYS] for one in of_days]
-    columns += pl.DataFrame(days, OF_DAYS, orient="row")[target].get_columns()
+    days = grid.targets.with_columns(pl.col("pool").fill_null("")).join(
+        references.of_days, on=grid.targets.columns, how="left", maintain_order="left"
+    )
+    columns += days.select(*OF_DAYS)[target].get_columns()
     return Scored(pl.DataFrame(columns).cast(pl.Schema(SCHEMA)), grid, compared, found)
 
 
 def _needed(work: pl.DataFrame, references: References) -> pl.DataFrame:
     """The rows from the look-back of the first minute after the last recorded hour on."""
-    pools = work["pool"].fill_null("").unique()
+    pools = work["pool"].unique().cast(pl.String).fill_null("")
     hours = [references.find(PoolHour, pool) for pool in pools]
     ends = [hour[1] for hour in hours if hour is not None]
     if len(ends) < len(hours):

@@ -14,13 +14,14 @@ from driftwatch.detect.days import LONGEST_ABSENCE, day_before, is_due, learn_us
 from driftwatch.detect.learn import learn, next_due
 from driftwatch.detect.references import References
 from driftwatch.detect.score import KEPT, SCHEMA, score
-from driftwatch.detect.speed.load import VERDICTS, no_work, work_of
+from driftwatch.detect.speed.load import VERDICTS, WORK_SCHEMA, no_work, work_of
 from driftwatch.model import TargetKey
 from driftwatch.store.minute_columns import STORED_SCHEMA
 from driftwatch.store.minutes import MINUTE
 from driftwatch.store.store import Store
 
 _KEY = list(KEY_COLUMNS)
+_KEYS = {name: WORK_SCHEMA[name] for name in _KEY}
 # Histograms are most of a stored minute, and no detector reads them.
 _NUMBERS = [name for name, dtype in STORED_SCHEMA.items() if dtype != pl.List(pl.Float64)]
 
@@ -38,7 +39,7 @@ class Detection:
         gone = list(keys)
         if not gone:
             return self
-        frame = pl.DataFrame(gone, schema=dict.fromkeys(_KEY, pl.String), orient="row")
+        frame = pl.DataFrame(gone, schema=_KEYS, orient="row")
         work = self.work.join(frame, on=_KEY, how="anti", maintain_order="left")
         return Detection(work, self.references.without(gone))
 
@@ -99,7 +100,7 @@ def _detected(
     scored = score(recent, references, baselines, reference, first, accepts=accepts)
     slower = work_of_verdicts(scored.columns)
     work = pl.concat([work.head(len(work) - len(new)), new.with_columns(slower=slower)])
-    pools = new["pool"].fill_null("").unique().to_list()
+    pools = minutes["pool"].fill_null("").unique().to_list()
     if next_due(first, references, pools) == last:
 
         def older(keys: Sequence[TargetKey], since: datetime) -> pl.DataFrame:
@@ -138,7 +139,7 @@ def _older(
     span: tuple[datetime, datetime],
 ) -> pl.DataFrame:
     """Rows of work of some targets in a span: the recent ones, and older ones from the store."""
-    frame = pl.DataFrame(list(keys), schema=dict.fromkeys(_KEY, pl.String), orient="row")
+    frame = pl.DataFrame(keys, schema=_KEYS, orient="row")
     own = work.filter(pl.col("end") > span[0]).join(frame, on=_KEY, how="semi")
     if store is not None:
         stored = stored_work(store, span, keys)

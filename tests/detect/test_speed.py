@@ -59,11 +59,14 @@ def test_what_always_went_together_is_other_work_when_it_comes_apart() -> None:
     kinds[:, 0] = rng.normal(0, 2, 1000)
     kinds[:, 1] = kinds[:, 0] + rng.normal(0, 0.1, 1000)
     windows = Windows(kinds, rng.normal(0, 0.01, (1000, 2)).astype(np.float32))
-    together, apart = np.zeros((1, len(KINDS))), np.zeros((1, len(KINDS)))
-    together[0, :2], apart[0, :2] = 1.5, (1.5, -1.5)
-    assert np.isfinite(thresholds(windows, together, 2000).limit).all()
-    found = thresholds(windows, apart, 2000)
-    assert np.isnan(found.limit).all() and found.unlike[0] in (0, 1)
+    kinds = np.zeros((3, len(KINDS)))
+    kinds[:, :2] = (1.5, 1.5), (1.5, -1.5), (3.0, 3.0)
+    found = thresholds([(windows, 2000, np.arange(2))], kinds[:2])
+    assert np.isfinite(found[0]).tolist() == [True, False] and found[-1, 1] in (0, 1)
+    # what was asked for before is answered as it was
+    again = thresholds([(windows, 2000, np.arange(3))], kinds)
+    np.testing.assert_array_equal(again[:, :2], found)
+    assert again[1, 2] != again[1, 0] and np.isfinite(again[1, 2])
 
 
 def test_a_threshold_that_only_a_loss_of_30_percent_passes_is_none() -> None:

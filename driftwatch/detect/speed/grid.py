@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
@@ -11,18 +10,18 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from driftwatch.arrays import Codes, Flags, Floats, Indices, Singles
+from driftwatch.arrays import Codes, Flags, Floats, Indices
 from driftwatch.collect.schema import KEY
 from driftwatch.detect.speed.load import (
     COMPLETE,
     COVARIATES,
     GAP,
-    LENGTH_PARTS,
     PREEMPTING,
     RESTARTED,
     UNSEEN,
     WARMING,
 )
+from driftwatch.model import TargetKey
 
 # Minutes after a restart or a gap that do not count: graphs are captured, caches are cold.
 WARM_MINUTES = 5
@@ -30,30 +29,40 @@ SETTLING_MINUTES = 10  # a minute is good for a model only so long after a resta
 _MINUTE = timedelta(minutes=1)
 
 
+# What a place without a row holds; 0 where nothing stands here.
+_NO_ROW = {"why": UNSEEN, **dict.fromkeys(COVARIATES, np.nan)}
+
+
 @dataclass(frozen=True)
 class Grid:
     """Minutes of targets; a place without a row is a minute without a scrape."""
 
+    work: pl.DataFrame  # WORK_SCHEMA
     targets: pl.DataFrame  # instance, engine, pool, by instance and engine
     first: datetime  # end of the first minute
-    values: Mapping[str, Singles]  # covariate → (target, minute), NaN where unknown
-    why: Codes  # index into WHY_NOT
-    changed: Codes
-    scrapes: Singles
-    sound: Flags
-    limited: Flags
-    lengths: tuple[Floats, ...]  # sums and counts: LENGTH_PARTS
-    waited: Singles  # seconds in the queue
+    minutes: int  # how many
     target: Indices  # of each row of work
     minute: Indices
+    _placed: dict[str, Any] = field(default_factory=dict)
 
-    def __getitem__(self, name: str) -> Singles:
-        return self.values[name]
+    def __getitem__(self, name: str) -> Any:
+        """A column of work as (target, minute); NaN is unknown."""
+        if name not in self._placed:
+            values = self.work[name].to_numpy()
+            shape = self.minutes, len(self.targets)  # as rows come: minute after minute
+            array = np.full(shape, _NO_ROW.get(name, 0), dtype=values.dtype)
+            array.ravel()[self._place] = values
+            self._placed[name] = array.T
+        return self._placed[name]
 
-    @property
-    def minutes(self) -> int:
-        """How many."""
-        return int(self.why.shape[1])
+    @cached_property
+    def _place(self) -> Indices:
+        return self.minute * len(self.targets) + self.target
+
+    @cached_property
+    def keys(self) -> list[TargetKey]:
+        """Of the targets."""
+        return [TargetKey(*row) for row in self.targets.select(KEY).iter_rows()]
 
     @property
     def last(self) -> datetime:
@@ -64,6 +73,18 @@ class Grid:
         """Number of the minute that ends at ``end``; may lie outside the grid."""
         number: int = int((end - self.first) // _MINUTE)
         return number
+
+    @cached_property
+    def why(self) -> Codes:
+        """Index into WHY_NOT."""
+        why = self["why"]
+        cold = within(self["changed"] == RESTARTED, WARM_MINUTES)
+        # one minute without a scrape is no gap; two are
+        missed = why == UNSEEN
+        missed[:, 1:] &= missed[:, :-1].copy()
+        after_gap = within(missed, WARM_MINUTES + 1)
+        why = np.where((why == COMPLETE) & cold, np.int8(WARMING), why)
+        return np.where((why == COMPLETE) & after_gap, np.int8(GAP), why)
 
     @cached_property
     def usable(self) -> Flags:
@@ -79,7 +100,7 @@ class Grid:
     @cached_property
     def settled(self) -> Flags:
         """No restart and no change in the minute and the nine before it."""
-        return ~within(self.changed > 0, SETTLING_MINUTES)
+        return ~within(self["changed"] > 0, SETTLING_MINUTES)
 
     @cached_property
     def by_pool(self) -> list[tuple[str, Indices]]:
@@ -96,45 +117,27 @@ class Grid:
 
 def grid_of(work: pl.DataFrame) -> Grid:
     """The arrays of :data:`driftwatch.detect.speed.load.WORK_SCHEMA` rows, at least one."""
-    targets = work.select(*KEY, "pool").unique(KEY, keep="last", maintain_order=True).sort(KEY)
-    places = targets.select(KEY).with_row_index("target")
-    rows = work.join(places, on=KEY, how="left", maintain_order="left")
-    ends = work["end"].dt.epoch("s").to_numpy() // 60
-    start = int(ends.min())
-    target, minute = rows["target"].to_numpy().astype(np.intp), (ends - start).astype(np.intp)
-    shape = (len(targets), int(minute.max()) + 1)
-
-    def placed(name: str, fill: float, dtype: str) -> Any:
-        array = np.full(shape, fill, dtype=dtype)
-        array[target, minute] = work[name].to_numpy()
-        return array
-
-    why = placed("why", UNSEEN, "int8")
-    changed = placed("changed", 0, "int8")
-    cold = within(changed == RESTARTED, WARM_MINUTES)
-    # one minute without a scrape is no gap; two are
-    missed = why == UNSEEN
-    missed[:, 1:] &= missed[:, :-1].copy()
-    after_gap = within(missed, WARM_MINUTES + 1)
-    why = np.where((why == COMPLETE) & cold, np.int8(WARMING), why)
-    why = np.where((why == COMPLETE) & after_gap, np.int8(GAP), why)
-    values = {name: placed(name, np.nan, "float32") for name in COVARIATES}
+    instance, engine = (work[name].to_physical().to_numpy().astype(np.intp) for name in KEY)
+    engine = _dense(engine)
+    code = _dense(instance * (engine.max() + 1) + engine)
+    newest = np.empty(code.max() + 1, dtype=np.intp)
+    newest[code] = np.arange(len(work))
+    targets = work[newest].select(pl.col(*KEY, "pool").cast(pl.String))
+    order = targets.select(pl.struct(KEY).arg_sort()).to_series()
+    place = np.empty(len(newest), dtype=np.intp)
+    place[order.to_numpy()] = np.arange(len(newest))
+    minute = work["end"].to_physical().to_numpy() // 60_000_000
     first = work["end"].min()
     assert isinstance(first, datetime)  # noqa: S101
-    return Grid(
-        targets=targets,
-        first=first,
-        values=values,
-        why=why,
-        changed=changed,
-        scrapes=placed("scrapes", 0.0, "float32"),
-        sound=placed("sound", False, "bool"),
-        limited=placed("limited", False, "bool"),
-        lengths=tuple(np.nan_to_num(placed(name, 0.0, "float64")) for name in LENGTH_PARTS),
-        waited=placed("waited", 0.0, "float32"),
-        target=target,
-        minute=minute,
-    )
+    minute -= minute.min()
+    return Grid(work, targets[order], first, int(minute.max()) + 1, place[code], minute)
+
+
+def _dense(codes: Indices) -> Indices:
+    """Other codes, that leave no number out."""
+    known = np.zeros(int(codes.max()) + 1, dtype=np.intp)
+    known[codes] = 1
+    return (np.cumsum(known) - 1)[codes]
 
 
 def within(flags: Flags, minutes: int) -> Flags:
@@ -172,23 +175,25 @@ def rolling(values: Floats, minutes: int, q: float, known: int, start: int = 0) 
 
 
 def of_others(values: Floats) -> Floats:
-    """Median of the other rows in the same minute; NaN with fewer than two others.
+    """Median of the pool's other rows in the same minute; NaN with fewer than two others.
 
-    ``values``: (target of one pool, minute).
+    ``values``: (pool, target, minute).
     """
-    rows, count = values.shape
-    if rows < 3:
-        return np.full((rows, count), np.nan)
-    order = np.argsort(values, axis=0, kind="stable")  # NaN last
-    rank = np.empty_like(order)
-    np.put_along_axis(rank, order, np.arange(rows)[:, None].repeat(count, axis=1), axis=0)
-    ordered = np.take_along_axis(values, order, axis=0)
-    present = np.isfinite(values).sum(axis=0)
-    # without a row of rank k the places from k on move up by one; an unknown row takes none away
-    others = np.where(np.isnan(values), present, present - 1)
-    low, high = np.maximum(others - 1, 0) // 2, others // 2
-    cut = np.where(np.isnan(values), rows, rank)
-    low, high = low + (low >= cut), high + (high >= cut)
-    below = np.take_along_axis(ordered, np.minimum(low, rows - 1), axis=0)
-    above = np.take_along_axis(ordered, np.minimum(high, rows - 1), axis=0)
-    return np.where(others >= 2, (below + above) / 2.0, np.nan)
+    ordered = np.sort(values, axis=1)  # NaN last
+    present = np.isfinite(values).sum(axis=1, keepdims=True)
+
+    def at(place: Indices) -> Floats:
+        inside = np.clip(place, 0, values.shape[1] - 1)
+        return np.take_along_axis(ordered, inside, axis=1)
+
+    def without(place: Indices) -> Floats:
+        """The same place once the row's own value is taken out."""
+        before = at(place)
+        return np.where(values > before, before, at(place + 1))
+
+    # an unknown row takes no value away
+    known = (without((present - 2) // 2) + without((present - 1) // 2)) / 2.0
+    unknown = (at((present - 1) // 2) + at(present // 2)) / 2.0
+    is_known = np.isfinite(values)
+    enough = present - is_known >= 2
+    return np.where(enough, np.where(is_known, known, unknown), np.nan)

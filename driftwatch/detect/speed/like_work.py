@@ -8,7 +8,8 @@ work set its threshold (docs/methods/speed.md).
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -42,37 +43,49 @@ KINDS = (
     ("queued", "wait in the queue", 0.1),
     ("overlap", "time between tokens a pass", 1e-2),
 )
+# The covariates that make them.
+INPUTS = ("requests", "prefill", "first", "queued", "overlap")
 OF_REQUESTS = np.array([name in ("prompts", "first") for name, _, _ in KINDS], dtype=np.float64)
 # A covariate that the baseline holds constant still varies by a third.
 LEAST_DEVIATION = 0.35
 
 
-def kinds_of(grid: Grid) -> Floats:
-    """The kind of each minute, (target, minute, 5); NaN where unknown."""
-    values: dict[str, Any] = dict(grid.values)
-    values["prompts"] = grid["prefill"] / np.maximum(grid["requests"], 1e-3)
-    kinds = [np.log(np.maximum(values[name], least)) for name, _, least in KINDS]
-    return np.stack(kinds, axis=-1)
+def kinds_of(values: Grid | Mapping[str, Any]) -> Floats:
+    """The kinds of minutes, (..., 5); NaN where unknown. ``values``: by covariate."""
+    of = {"prompts": values["prefill"] / np.maximum(values["requests"], 1e-3)}
+    of |= {name: values[name] for name, _, _ in KINDS if name not in of}
+    return np.stack([np.log(np.maximum(of[name], least)) for name, _, least in KINDS], axis=-1)
 
 
-def level_of(r: Floats, start: int = 0) -> Floats:
-    """Level of the windows that end with each minute from ``start`` on; NaN is unknown."""
-    return rolling(r, WINDOW, LEVEL_QUANTILE, KNOWN, start)
+def level_of(windows: Floats) -> Floats:
+    """Level of windows (..., minute of the window); NaN is unknown."""
+    enough = np.isfinite(windows).sum(axis=-1) >= KNOWN
+    return np.where(enough, quantile(windows, LEVEL_QUANTILE), np.nan)
 
 
-def kinds_of_windows(kinds: Floats, r: Floats) -> Floats:
-    """The kinds of windows: medians of their known minutes, (target, minute, 5)."""
-    known = np.where(np.isfinite(r)[..., None], kinds, np.nan)
-    medians = [rolling(one, WINDOW, 0.5, KNOWN) for one in np.moveaxis(known, -1, 0)]
-    return np.stack(medians, axis=-1)
+def perhaps_low(r: Floats, limit: float) -> Flags:
+    """Whether the level of the window that ends with a minute may lie at or below a limit: enough
+    of its known minutes do.
+    """
+
+    def count(flags: Flags) -> Any:
+        padded = np.pad(flags.view(np.int8), ((0, 0), (WINDOW - 1, 0)))
+        return sum(padded[:, k : k + r.shape[1]] for k in range(WINDOW))
+
+    enough = np.array([int(LEVEL_QUANTILE * max(n - 1, KNOWN - 1)) for n in range(WINDOW + 1)])
+    low: Flags = count(r <= limit) > enough[count(np.isfinite(r))]
+    return low
 
 
 def peers_of(grid: Grid, r: Floats) -> Floats:
     """Median of ln r of the pool's other targets in the same minute; NaN with fewer than two."""
     others = np.full(r.shape, np.nan)
+    by_size: dict[int, list[Indices]] = {}
     for _, rows in grid.by_pool:
-        if len(rows) >= 3:
-            others[rows] = of_others(r[rows])
+        by_size.setdefault(len(rows), []).append(rows)
+    for size, pools in by_size.items():
+        if size >= 3:
+            others[np.stack(pools)] = of_others(r[np.stack(pools)])
     return others
 
 
@@ -80,12 +93,14 @@ LEVEL, AGAINST = range(2)
 VARIES = len(KINDS)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Windows:
     """Windows of a baseline."""
 
     kinds: Singles  # (window, 5)
     levels: Singles  # (window, 2): level; level against the peers, NaN with too few
+    # thresholds that were last asked for, by kind
+    answers: Mapping[bytes, Floats] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
         return len(self.kinds)
@@ -133,8 +148,12 @@ def windows_of(grid: Grid, r: Floats) -> Windows:
 
     ``r``: (target, minute), NaN of minutes that do not count.
     """
-    level, kinds = level_of(r), kinds_of_windows(kinds_of(grid), r)
-    levels = np.stack([level, level_of(r - peers_of(grid, r))], axis=-1)
+    level, against = (
+        rolling(one, WINDOW, LEVEL_QUANTILE, KNOWN) for one in (r, r - peers_of(grid, r))
+    )
+    own = np.moveaxis(np.where(np.isfinite(r)[..., None], kinds_of(grid), np.nan), -1, 0)
+    kinds = np.stack([rolling(one, WINDOW, 0.5, KNOWN) for one in own], axis=-1)
+    levels = np.stack([level, against], axis=-1)
     known = np.isfinite(level) & np.isfinite(kinds).all(axis=-1)
     rows = np.column_stack([kinds[known], levels[known]]).astype(np.float32)
     if len(rows) > MOST_WINDOWS:
@@ -142,66 +161,77 @@ def windows_of(grid: Grid, r: Floats) -> Windows:
     return Windows(rows[:, : len(KINDS)], rows[:, len(KINDS) :])
 
 
-@dataclass(frozen=True, slots=True)
-class Thresholds:
-    """In ln, one for each window; NaN where like work is missing or varied too much."""
-
-    limit: Floats  # at or below it the level is too low
-    usual: Floats  # median level of windows with like work
-    smallest: Floats  # the smallest loss found in 95 of 100 cases, as a share of the speed
-    against: Floats  # the limit against the peers
-    against_usual: Floats
-    # the kind that is furthest from the baseline's; VARIES where like work varied too much; else -1
-    unlike: Indices
-
-    @classmethod
-    def unknown(cls, shape: tuple[int, ...]) -> Thresholds:
-        """Nothing but NaN, for windows in this shape."""
-        nothing = (np.full(shape, np.nan) for _ in range(5))
-        limit, usual, smallest, against, against_usual = nothing
-        unlike = np.full(shape, -1, dtype=np.intp)
-        return cls(limit, usual, smallest, against, against_usual, unlike)
+# A baseline's windows, its minutes (a young one does not cover a day), and the numbers of the
+# windows that are compared with it.
+Asked = Sequence[tuple[Windows, int, Indices]]
 
 
-def thresholds(windows: Windows, kinds: Floats, minutes: int) -> Thresholds:
-    """The thresholds of windows of these kinds (window, 5).
+def thresholds(asked: Asked, kinds: Floats) -> Floats:
+    """The thresholds of windows of these kinds (window, 5), in ln; NaN where like work is missing
+    or varied too much.
 
-    ``minutes``: of the baseline; a young one does not cover a day.
+    Returns rows: the limit (at or below it the level is too low); the usual level; the smallest
+    loss that is found in 95 of 100 cases, as a share of the speed; limit and usual level against
+    the peers; the kind that is furthest from the baseline's, :data:`VARIES`, or -1.
     """
-    count = len(windows)
-    found = Thresholds.unknown((len(kinds),))
-    if count < 2 * KNOWN:
-        return found
-    most = min(NEIGHBOURS, max(2 * KNOWN, int(SHARE * count)))
-    distance, index = windows.tree.query(kinds @ windows.axes, k=most)
-    far = distance[:, most // 4] > REACH
-    is_young = minutes < YOUNG_MINUTES
-    near = windows.levels[index]
-    limit, usual, smallest = _limits(near[..., LEVEL], far, is_young=is_young)
-    against, against_usual, _ = _limits(near[..., AGAINST], far, is_young=is_young)
-    found.unlike[~far & np.isnan(limit)] = VARIES
+    marks = [kind.tobytes() for kind in kinds]
+    known: dict[int, Floats] = {}
+    for windows, _, rows in asked:
+        before = windows.answers  # most windows were asked for a minute ago
+        known |= {row: before[marks[row]] for row in rows.tolist() if marks[row] in before}
+    is_new = np.ones(len(kinds), dtype=bool)
+    is_new[list(known)] = False
+    number = np.cumsum(is_new) - 1
+    new = [(windows, minutes, number[rows[is_new[rows]]]) for windows, minutes, rows in asked]
+    found = np.empty((len(kinds), 6))
+    found[is_new] = _new_thresholds(new, kinds[is_new])
+    if known:
+        found[list(known)] = list(known.values())
+    for windows, _, rows in asked:
+        windows.answers = {marks[row]: found[row] for row in rows.tolist()}
+    return found.T
+
+
+def _new_thresholds(asked: Asked, kinds: Floats) -> Floats:
+    """The same, a row a window."""
+    count = len(kinds)
+    levels, away = np.full((count, NEIGHBOURS, 2), np.nan), np.zeros(kinds.shape)
+    is_far, is_young = np.zeros((2, count), dtype=bool)
+    for windows, minutes, rows in asked:
+        if len(windows) < 2 * KNOWN or not len(rows):
+            continue
+        most = min(NEIGHBOURS, max(2 * KNOWN, int(SHARE * len(windows))))
+        distance, index = windows.tree.query(kinds[rows] @ windows.axes, k=most)
+        levels[rows, :most] = windows.levels[index]
+        is_young[rows] = minutes < YOUNG_MINUTES
+        is_far[rows] = far = distance[:, most // 4] > REACH
+        if far.any():
+            middle = np.median(windows.kinds[index[far]], axis=1)
+            deviation = np.maximum(windows.kinds.std(axis=0), LEAST_DEVIATION)
+            away[rows[far]] = np.abs((kinds[rows[far]] - middle) / deviation)
+    limit, usual, smallest = _limits(levels[..., LEVEL], is_far, is_young)
+    against, against_usual, _ = _limits(levels[..., AGAINST], is_far, is_young)
+    is_asked = np.isfinite(levels[:, 0, LEVEL])
     # a single server has no level against others: two servers wander √2 as far
     alone = np.isnan(against)
     against = np.where(alone, np.sqrt(2.0) * limit, against)
-    against_usual = np.where(alone, 0.0, against_usual)
-    if far.any():
-        middle = np.median(windows.kinds[index[far]], axis=1)
-        deviation = np.maximum(windows.kinds.std(axis=0), LEAST_DEVIATION)
-        away = np.abs((kinds[far] - middle) / deviation)
-        # the kind of requests explains their number, and not the other way round
-        away[(away * OF_REQUESTS).max(axis=-1) > 2 * REACH] *= OF_REQUESTS
-        found.unlike[far] = away.argmax(axis=-1)
-    return Thresholds(limit, usual, smallest, against, against_usual, found.unlike)
+    against_usual = np.where(alone & is_asked, 0.0, against_usual)
+    # the kind of requests explains their number, and not the other way round
+    away[(away * OF_REQUESTS).max(axis=-1) > 2 * REACH] *= OF_REQUESTS
+    unlike = np.where(
+        is_far, away.argmax(axis=-1), np.where(is_asked & np.isnan(limit), VARIES, -1)
+    )
+    return np.column_stack([limit, usual, smallest, against, against_usual, unlike])
 
 
-def _limits(near: Singles, far: Flags, *, is_young: bool) -> tuple[Floats, Floats, Floats]:
+def _limits(near: Singles, far: Flags, is_young: Flags) -> tuple[Floats, Floats, Floats]:
     """Limit, usual level and smallest loss of the levels of like windows (window, neighbour)."""
     levels: Floats = near.astype(np.float64)
     known = np.isfinite(levels).sum(axis=1)
     middle, low = quantile(levels, 0.5), quantile(levels, LOW_QUANTILE)
     deviation = (middle - low) / LOW_DEVIATIONS
     # a level is a high quantile, so it lies above 0: a young baseline's floor starts from there
-    floor = YOUNG_FLOOR + np.maximum(middle, 0.0) if is_young else FLOOR
+    floor = np.where(is_young, YOUNG_FLOOR + np.maximum(middle, 0.0), FLOOR)
     limit = np.minimum(floor, np.minimum(middle, 0.0) - DEVIATIONS * deviation)
     smallest = -np.expm1(np.minimum(limit - middle - FOUND_DEVIATIONS * deviation, 0.0))
     out = far | (known < 2 * KNOWN) | (limit < LOWEST)

@@ -10,6 +10,7 @@ exactly this took the misfit of ln r from 2.6 % to 1.3 % (docs/methods/speed.md)
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -90,9 +91,7 @@ LENGTH_PARTS = (
     "generation_tokens_count",
 )
 WORK_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
-    "instance": pl.String,
-    "engine": pl.String,
-    "pool": pl.String,
+    **dict.fromkeys(("instance", "engine", "pool"), pl.Categorical),
     "end": TIME,
     **dict.fromkeys(COVARIATES, pl.Float32),
     "why": pl.Int8,  # index into WHY_NOT; but with COMPLETE and PREEMPTING covariates are unknown
@@ -221,10 +220,9 @@ def _binds() -> pl.Expr:
     return pl.col("limit_binding_share_10m_ratio").fill_null(0.0) >= 0.5
 
 
-def token_met(values: dict[str, Floats]) -> Floats:
-    """The covariates as a token met them: 1, requests, KV tokens, prefill tokens; (..., 4)."""
+def token_met(values: Mapping[str, Floats]) -> tuple[Floats, ...]:
+    """The covariates as a token met them: 1, requests, KV tokens, prefill tokens."""
     overlap = values["overlap"]
     crowd = np.maximum(1.0, overlap) ** 2
     one = np.ones_like(overlap)
-    parts = (one, values["requests"] * crowd, values["kv"], values["prefill"] * overlap)
-    return np.stack(parts, axis=-1)
+    return one, values["requests"] * crowd, values["kv"], values["prefill"] * overlap

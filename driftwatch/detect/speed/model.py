@@ -16,7 +16,7 @@ from scipy.optimize import nnls
 from driftwatch.arrays import Flags, Floats
 from driftwatch.detect.speed.grid import Grid, grid_of
 from driftwatch.detect.speed.like_work import Windows, windows_from, windows_of
-from driftwatch.detect.speed.load import token_met, work_of
+from driftwatch.detect.speed.load import COVARIATES, token_met, work_of
 
 # Whatever the scrape interval: counters of a minute are as exact from two scrapes as from twelve
 # (docs/methods/speed.md).
@@ -109,14 +109,14 @@ def fitted(grid: Grid, good: Flags, *, shared: bool = False) -> StepTimeModel | 
     if minutes < MIN_MINUTES:
         earliest = grid.last + timedelta(minutes=MIN_MINUTES - minutes) if minutes else None
         return TooLittle(missing(minutes, shared=shared), minutes, earliest)
-    values = {name: grid[name][good].astype(np.float64) for name in grid.values}
-    met, itl = token_met(values), values["itl"]
+    values = {name: grid[name][good].astype(np.float64) for name in COVARIATES}
+    met, itl = np.stack(token_met(values), axis=-1), values["itl"]
     b = nonnegative_fit(met, itl)
     low, high = (float(x) for x in np.quantile(values["requests"], (0.01, 0.99)))
     model = StepTimeModel(
         coefficients=tuple(float(x) for x in b),  # type: ignore[arg-type]
         requests_range=(low, high),
-        scrapes=int(grid.scrapes[good].sum()),
+        scrapes=int(grid["scrapes"][good].sum()),
         minutes=minutes,
         preempts=preempts,
     )
@@ -150,10 +150,12 @@ def ln_speed(grid: Grid, models: list[StepTimeModel | None]) -> Floats:
     ``models``: of each target.
     """
     none = [math.nan] * 4
-    b = np.array([none if x is None else x.coefficients for x in models]).reshape(-1, 1, 4)
-    values = {name: of.astype(np.float64) for name, of in grid.values.items()}
+    b = np.array([none if x is None else x.coefficients for x in models]).T[..., None]
+    names = ("itl", "requests", "kv", "prefill", "overlap")
+    values = {name: grid[name].astype(np.float64) for name in names}
     with np.errstate(invalid="ignore", divide="ignore"):
-        r = np.log((token_met(values) * b).sum(axis=-1) / values["itl"])
+        expected = sum(part * each for part, each in zip(token_met(values), b, strict=True))
+        r = np.log(expected / values["itl"])
     counts = grid.counts(np.array([x is not None and x.preempts for x in models]))
     return np.where(counts & np.isfinite(r), r, np.nan)
 

@@ -7,29 +7,30 @@ stays so until most of the loss is regained.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from driftwatch.arrays import Flags, Floats, Indices, Texts
 from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.detect.references import Loss, PoolHour, PoolSpeed, References
 from driftwatch.detect.speed.grid import Grid, quantile, rolling
 from driftwatch.detect.speed.like_work import (
+    INPUTS,
     KINDS,
     KNOWN,
     WINDOW,
-    Thresholds,
     kinds_of,
     level_of,
     peers_of,
+    perhaps_low,
     thresholds,
 )
 from driftwatch.detect.speed.load import FOR_GOOD, WHY_NOT, Unknown
 from driftwatch.detect.speed.model import StepTimeModel, ln_speed
-from driftwatch.model import TargetKey
 
 # Minutes whose median must be fast again.
 BACK, BACK_KNOWN = 10, 6
@@ -65,26 +66,25 @@ class Compared:
 
 
 def compared_with(
-    targets: Sequence[tuple[TargetKey, str]],
+    targets: pl.DataFrame,
     baselines: Baselines,
     references: References,
     *,
     accepts: bool,
 ) -> list[Compared]:
-    """What each target (key, pool) is compared with: its baseline, else its pool's learnt model.
+    """What each target is compared with: its baseline, else its pool's learnt model.
 
-    ``accepts``: whether a learnt model is a reference although no person pinned it.
+    ``targets``: instance, engine, pool; ``accepts``: whether a learnt model is a reference although
+    no person pinned it.
     """
-    pools = {
-        pool: _of_pool(pool, references, accepts=accepts) for pool in {pool for _, pool in targets}
-    }
     found: dict[tuple[str, str], Compared] = {}
     every = []
-    for key, pool in targets:
-        own = baselines.of_target(*key, pool)
+    for instance, engine, pool in targets.with_columns(pl.col("pool").fill_null("")).iter_rows():
+        own = baselines.of_target(instance, engine, pool)
         place = pool, "" if own is None else own.id
         if place not in found:
-            found[place] = pools[pool] if own is None else _of(own, pools[pool])
+            learnt = _of_pool(pool, references, accepts=accepts)
+            found[place] = learnt if own is None else _of(own, learnt)
         every.append(found[place])
     return every
 
@@ -135,27 +135,34 @@ def verdicts(grid: Grid, every: Sequence[Compared], references: References, firs
     relative = r - (others := peers_of(grid, r))
     starts, own, peer = _starts(grid, every, references, first)
     start = int(starts.min(initial=first))
-    level, against = level_of(r, start), level_of(relative, start)
     is_own = np.array([one.is_own for one in every], dtype=bool)[:, None]
     now = np.arange(start, grid.minutes)[None, :]
-    judged = now >= starts[:, None]
+    judged = now >= np.maximum(starts, WINDOW - 1)[:, None]
     # thresholds are needed for scored minutes, for slow ones, and for the minute before each
+    low = (perhaps_low(r, LOW) & is_own | perhaps_low(relative, LOW))[:, start:]
+    low[:, :-1] |= low[:, 1:].copy()
+    at = np.nonzero(judged & (low | (now >= first - 1)))
+    level, against = np.full((2, *judged.shape), np.nan)
+    level[at] = level_of(_windows(r, at[0], start + at[1]))
+    against[at] = level_of(_windows(relative, at[0], start + at[1]))
     low = np.fmin(np.where(is_own, level, np.nan), against) <= LOW
     low[:, :-1] |= low[:, 1:].copy()
-    wanted = judged & (low | (now >= first - 1)) & np.isfinite(level)
-    found = _thresholds(every, kinds_of(grid), r, wanted, start)
-    found = replace(found, limit=_lower(found.limit), against=_lower(found.against))
+    at = np.nonzero(np.isfinite(level) & (low | (now >= first - 1)))
+    found = _thresholds(grid, every, r, at[0], start + at[1], start)
+    limit, usual, smallest, against_limit, against_usual, unlike = found
+    limit, against_limit = _lower(limit), _lower(against_limit)
     ids = [one.id for one in every]
-    begins = (level <= found.limit) & judged & is_own
-    slower, losses, before = _held(begins, found.usual, level, r, starts, own, ids, start)
-    begins = (against <= found.against) & judged
+    begins = (level <= limit) & judged & is_own
+    slower, losses, before = _held(begins, usual, level, r, starts, own, ids, start)
+    begins = (against <= against_limit) & judged
     than_pool, peers_losses, _ = _held(
-        begins, found.against_usual, against, relative, starts, peer, ids, start
+        begins, against_usual, against, relative, starts, peer, ids, start
     )
     scored = slice(first - start, None)
-    has_limit = (than_pool | np.isfinite(found.against)) & np.isfinite(against)
+    has_limit = (than_pool | np.isfinite(against_limit)) & np.isfinite(against)
     others = np.where(is_own, rolling(others, WINDOW, 0.5, KNOWN, first), np.nan)
-    columns = _own_columns(grid, every, r, found, slower, before, first, scored) | {
+    parts: Any = (part[:, scored] for part in (limit, smallest, unlike, slower, before))
+    columns = _own_columns(grid, every, r, *parts) | {
         "pool_speed_at_equal_load_ratio": np.exp(others),
         "speed_against_pool_ratio": np.exp(rolling(relative, WINDOW, 0.5, KNOWN, first)),
         "slower_than_pool": np.where(has_limit, than_pool, np.nan)[:, scored],
@@ -171,44 +178,47 @@ def _starts(
     starts = np.zeros(count, dtype=np.intp)
     own: list[Loss | None] = [None] * count
     peer: list[Loss | None] = [None] * count
-    keys = keys_of(grid)
     for pool, rows in grid.by_pool:
         hour = references.find(PoolHour, pool)
         if hour is None or not 0 <= (after := grid.at(hour[1]) + 1) <= first:
             continue
         starts[rows] = after
-        for row in rows:
-            for held, there in ((own, hour[0].slower), (peer, hour[0].slower_than_pool)):
-                loss = there.get(keys[row].text)
+        for held, there in ((own, hour[0].slower), (peer, hour[0].slower_than_pool)):
+            for row in rows if there else ():
+                loss = there.get(grid.keys[row].text)
                 if loss is not None and loss.compared_with == every[row].id:
                     held[row] = loss
     return np.minimum(starts, grid.minutes), own, peer
 
 
+def _windows(values: Any, target: Indices, last: Indices) -> Any:
+    """The windows that end with these minutes, (window, minute)."""
+    return values[target[:, None], last[:, None] - np.arange(WINDOW)]
+
+
 def _thresholds(
-    every: Sequence[Compared], kinds: Floats, r: Floats, wanted: Flags, start: int
-) -> Thresholds:
-    """The thresholds of the wanted windows, (target, minute) each."""
-    whole = Thresholds.unknown(wanted.shape)
-    target, minute = np.nonzero(wanted)
-    if len(target):
-        # the medians of the wanted windows alone
-        at = start + minute[:, None] - np.arange(WINDOW)[None, :]
-        inside = at >= 0
-        at = np.maximum(at, 0)
-        known = np.isfinite(r[target[:, None], at]) & inside
-        own = np.where(known[..., None], kinds[target[:, None], at], np.nan)
-        medians = quantile(np.moveaxis(own, 1, -1), 0.5)
-        models = np.array([id(one.model) for one in every])[target]
-        by_id = {id(one.model): one.model for one in every}
-        order = np.argsort(models, kind="stable")
-        for rows in np.split(order, np.flatnonzero(np.diff(models[order])) + 1):
-            model = by_id[models[rows[0]]]
-            if model is None or model.like_work is None:
-                continue
-            found = thresholds(model.like_work, medians[rows], model.minutes)
-            for field in fields(Thresholds):
-                getattr(whole, field.name)[target[rows], minute[rows]] = getattr(found, field.name)
+    grid: Grid, every: Sequence[Compared], r: Floats, target: Indices, last: Indices, start: int
+) -> Floats:
+    """The thresholds of the windows that end with these minutes: (row, target, minute)."""
+    values = {name: _windows(grid[name], target, last) for name in INPUTS}
+    is_known = np.isfinite(_windows(r, target, last))[..., None]
+    kinds = quantile(np.moveaxis(np.where(is_known, kinds_of(values), np.nan), 1, -1), 0.5)
+    models = {id(one.model): one.model for one in every}
+    number = {name: k for k, name in enumerate(models)}
+    of = np.array([number[id(one.model)] for one in every], dtype=np.intp)[target]
+    order = np.argsort(of, kind="stable")
+    alike = np.split(order, np.searchsorted(of[order], np.arange(1, len(models))))
+    found = thresholds(
+        [
+            (model.like_work, model.minutes, rows)
+            for model, rows in zip(models.values(), alike, strict=True)
+            if len(rows) and model is not None and model.like_work is not None
+        ],
+        kinds,
+    )
+    whole = np.full((len(found), len(every), grid.minutes - start), np.nan)
+    whole[-1] = -1
+    whole[:, target, last - start] = found
     return whole
 
 
@@ -237,6 +247,8 @@ def _held(
     was_slow = np.array([one is not None for one in held], dtype=bool)
     rows = np.flatnonzero(was_slow | begins.any(axis=1))
     back = rolling(r[rows], BACK, 0.5, BACK_KNOWN, start)
+    recent = rolling(r[rows], WINDOW, 0.5, KNOWN, max(start, r.shape[1] - 60))
+    known = np.isfinite(recent).sum(axis=1) > 0
     for number, row in enumerate(rows.tolist()):
         now = held[row]
         for minute in range(max(int(starts[row]) - start, 0), begins.shape[1]):
@@ -256,32 +268,27 @@ def _held(
             slow[row, minute] = now is not None
             own[row, minute] = now.own if now is not None else 0.0
         # a loss is dropped once the speed was unknown for an hour
-        ends[row] = now if np.isfinite(level[row, -60:]).any() else None
+        ends[row] = now if known[number] else None
     return slow, ends, own
-
-
-def keys_of(grid: Grid) -> list[TargetKey]:
-    """The targets of a grid."""
-    return [TargetKey(*row) for row in grid.targets.select("instance", "engine").iter_rows()]
 
 
 def _own_columns(
     grid: Grid,
     every: Sequence[Compared],
     r: Floats,
-    found: Thresholds,
+    limit: Floats,
+    smallest: Floats,
+    unlike: Floats,
     slower: Flags,
     before: Floats,
-    first: int,
-    scored: slice,
 ) -> dict[str, Any]:
-    """The columns about a target's own speed."""
+    """The columns about a target's own speed in the last minutes."""
+    first = grid.minutes - limit.shape[1]
     is_own = np.array([one.is_own for one in every], dtype=bool)[:, None]
     median = np.where(is_own, rolling(r, WINDOW, 0.5, KNOWN, first), np.nan)
-    is_known, limit = np.isfinite(median), found.limit[:, scored]
-    verdict = np.where(slower[:, scored] | np.isfinite(limit), slower[:, scored], np.nan)
-    verdict = np.where(is_known, verdict, np.nan)
-    why = _reasons(grid, every, found.unlike[:, scored], is_known, np.isfinite(verdict), first)
+    is_known = np.isfinite(median)
+    verdict = np.where(is_known & (slower | np.isfinite(limit)), slower, np.nan)
+    why = _reasons(grid, every, unlike.astype(np.intp), is_known, np.isfinite(verdict), first)
     names = np.array([one.name for one in every], dtype=object)[:, None]
     shape = median.shape
     there = why != None  # noqa: E711 (of objects)
@@ -289,9 +296,9 @@ def _own_columns(
     texts[there] = [one.text for one in why[there]]
     codes[there] = [one.code for one in why[there]]
     return {
-        "speed_at_equal_load_ratio": np.exp(median - before[:, scored]),
+        "speed_at_equal_load_ratio": np.exp(median - before),
         "speed_threshold_ratio": np.exp(np.where(is_own, limit, np.nan)),
-        "speed_smallest_detectable_loss_ratio": np.where(is_own, found.smallest[:, scored], np.nan),
+        "speed_smallest_detectable_loss_ratio": np.where(is_own, smallest, np.nan),
         "slower_at_equal_load": verdict,
         "speed_reference": np.broadcast_to(names, shape),
         "speed_unknown_reason": texts,
@@ -310,17 +317,14 @@ def _reasons(
     """Why there is no verdict, an :class:`Unknown` each; None where there is one."""
     why: Texts = np.full(is_known.shape, None, dtype=object)
     codes = grid.why[:, first:]
-    known_reasons = np.array(WHY_NOT, dtype=object)
     out = ~has_verdict & is_known
     why[out] = np.array([*_UNLIKE, _VARIES, _TOO_FEW], dtype=object)[unlike[out]]
     few = ~is_known
     why[few] = _TOO_FEW
     # the minute's own reason is better than "too few"
     own = few & (codes > 0)
-    why[own] = known_reasons[codes[own]]
+    why[own] = np.array(WHY_NOT, dtype=object)[codes[own]]
     # a missing model is the better reason, unless the minute's own one does not pass with time
     mends = ~np.isin(codes, FOR_GOOD)
-    for row, one in enumerate(every):
-        if one.unknown is not None:
-            why[row, mends[row]] = one.unknown
-    return why
+    missing = np.array([one.unknown for one in every], dtype=object)[:, None]
+    return np.where(mends & (missing != None), missing, why)  # noqa: E711 (of objects)
