@@ -45,20 +45,15 @@ receivers: [{{name: oncall, stdout: {{}}}}]
 PAGES = "pages: [{url}]\n    labels: {{namespace: ml, pod: a}}"
 
 
-@pytest.mark.parametrize(
-    ("name", "meant"),
-    [
+def test_a_file_is_no_url(run: Run) -> None:
+    Path("a recording.jsonl").touch()
+    for name, meant in (
         ("other.yaml", "driftwatch doctor --config other.yaml"),
         ("service.db", "driftwatch doctor -c driftwatch.yaml: the configuration whose database"),
         ("a recording.jsonl", "driftwatch doctor --recording 'a recording.jsonl'"),
-    ],
-)
-def test_a_file_is_no_url(run: Run, name: str, meant: str) -> None:
-    Path("a recording.jsonl").touch()
-    code, _, errors = run("doctor", name)
-    assert code == 2
-    assert f"{name} is a file, no URL" in errors
-    assert meant in errors
+    ):
+        code, _, errors = run("doctor", name)
+        assert (code, f"{name} is a file, no URL" in errors, meant in errors) == (2, True, True)
 
 
 def test_what_is_complete_is_ready(run: Run, shared_data: Path) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import product
+
 import polars as pl
 import pytest
 from hypothesis import given
@@ -48,14 +50,10 @@ CONDITIONS = st.recursive(
     ),
     max_leaves=5,
 )
+NUMBERS = (None, 0.0, 1.0, 2.0, 3.0, 3.25, 5.0, 9.0)
+WORDS = (None, "none", "kv_cache", "deferred")
 ROWS = pl.DataFrame(
-    [
-        (a, b, bit, word)
-        for a in (None, 0.0, 1.0, 2.0, 3.0, 3.25, 4.0, 9.0)
-        for b in (None, 0.0, 2.0, 3.0, 5.0)
-        for bit in (None, True, False)
-        for word in (None, "none", "kv_cache", "deferred")
-    ],
+    list(product(NUMBERS, NUMBERS[::2], (None, True, False), WORDS)),
     schema={A: pl.Float64, B: pl.Float64, BIT: pl.Boolean, WORD: pl.String},
     orient="row",
 )

@@ -188,7 +188,7 @@ def test_no_other_scheme_is_a_url(scheme: str) -> None:
 CONFINED = """
 import socket, subprocess, sys
 from driftwatch.receivers import apprise
-apprise._confine(False)
+apprise._confine()
 tries = [
     lambda: socket.socket().connect(("169.254.169.254", 80)),
     lambda: socket.socket(type=socket.SOCK_DGRAM).sendto(b"x", ("169.254.169.254", 80)),
