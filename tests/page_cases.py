@@ -16,7 +16,7 @@ import yaml
 
 from driftwatch.diagnose.states import with_states
 from driftwatch.diagnose.tree import walk
-from driftwatch.evidence import COLUMNS
+from driftwatch.evidence import COLUMNS, TEXTS
 from driftwatch.model import (
     Diagnosis,
     Finding,
@@ -43,7 +43,9 @@ _DTYPES: dict[str, Any] = {"float": pl.Float64, "bool": pl.Boolean, "string": pl
 _SIZES = tuple(f"allows_{n}" for n in ("max_num_batched_tokens", "max_num_seqs", "kv_cache"))
 _SCHEMA: dict[str, Any] = {
     **{column.name: _DTYPES[column.dtype] for column in COLUMNS},
-    **dict.fromkeys(_SIZES, pl.Float64),
+    **dict.fromkeys((*_SIZES, "duration_seconds", "kv_cache_tokens"), pl.Float64),
+    **dict.fromkeys((*TEXTS, "gpu_count_source"), pl.String),
+    "max_num_seqs_inferred": pl.Boolean,
 }
 
 

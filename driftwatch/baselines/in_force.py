@@ -33,8 +33,8 @@ IN_FORCE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "engine": pl.String,
     "release": pl.String,  # as it runs now; NULL: not known
     "release_source": pl.String,  # where that was read
-    "release_changed_since_pin": pl.Boolean,  # NULL: no baseline, or one of both is not known
-    "release_comparison": pl.String,  # what differs from the baseline's, or why unknown
+    # what differs from the baseline's, or none; NULL: no baseline, or one of both is not known
+    "release_change": pl.String,
     "pin_refused": pl.String,  # why a baseline that names the target is not in force
     "pin_until": TIME,  # end of the window of the baseline in force
 }
@@ -95,18 +95,17 @@ def in_force(
         why = None
         changed = until = None
         read_from = release_sources(target.labels, _reported(target, plan))
-        comparison = None if now.release else NO_RELEASE_KNOWN
         for baseline in baselines.naming(key.instance, key.engine, target.pool or ""):
             if other := differences(baseline.fingerprint, now, ["identity"]):
                 refused.add((baseline.id, *key))
                 why = why or refusal(baseline, ", ".join(one.text for one in other))
                 continue
-            changed, comparison = _compared(baseline.fingerprint, now, read_from)
+            changed = _compared(baseline.fingerprint, now, read_from)
             until = baseline.until
             pairs.append((baseline, key))
             break
         release, source = release_text(now), ", ".join(sorted(set(read_from.values()))) or None
-        rows.append((*key, release, source, changed, comparison, why, until))
+        rows.append((*key, release, source, changed, why, until))
     return InForce(
         baselines=replace(baselines, not_for=frozenset(refused)) if refused else baselines,
         frame=pl.DataFrame(rows, schema=IN_FORCE_SCHEMA, orient="row"),
@@ -115,11 +114,7 @@ def in_force(
     )
 
 
-NO_RELEASE_KNOWN = (
-    "the release is not known (no /version, no label of the target names it, no "
-    "kube_pod_container_info of its pod)"
-)
-_NONE_BEFORE = "the baseline's window knew no release"
+_SAME = "none"
 
 
 def _reported(target: Target, plan: Plan) -> Fingerprint:
@@ -129,20 +124,12 @@ def _reported(target: Target, plan: Plan) -> Fingerprint:
     return reported if by_server is None else merged(by_server, reported)
 
 
-def _compared(
-    before: Fingerprint, now: Fingerprint, read_from: Mapping[str, str]
-) -> tuple[bool | None, str]:
-    """Whether the release is another than a baseline's, and what differs or why nobody knows."""
-    if not now.release:
-        return None, NO_RELEASE_KNOWN
-    shared = before.release.keys() & now.release.keys()
-    if not shared:
-        return None, _NONE_BEFORE
+def _compared(before: Fingerprint, now: Fingerprint, read_from: Mapping[str, str]) -> str | None:
+    """What of the release is another than a baseline's; None where nobody knows."""
+    if not before.release.keys() & now.release.keys():
+        return None
     changes = differences(before, now, ["release"])
-    if changes:
-        return True, ", ".join(f"{one.text} ({read_from[one.name]})" for one in changes)
-    same = ", ".join(f"{name} {now.release[name]} ({read_from[name]})" for name in sorted(shared))
-    return False, f"{same} as before"
+    return ", ".join(f"{one.text} ({read_from[one.name]})" for one in changes) or _SAME
 
 
 def refusal(baseline: Baseline, what: str) -> str:
@@ -187,41 +174,24 @@ def with_releases(rows: pl.DataFrame, frame: pl.DataFrame, releases: pl.DataFram
 
     Without a release to compare with, a change counts since the baseline's end, or for a day.
     """
-    names = [c for c in rows.columns if c not in _FILLED]
-    beside = ("release_changed_since_pin", "release_comparison", "release_source", "pin_until")
+    names = [c for c in rows.columns if c not in ("release_changed", "release_change")]
     joined = rows.select(names)
-    for table in (frame.select(*_KEY, *beside), releases):
+    for table in (frame.select(*_KEY, "release_change", "release_source", "pin_until"), releases):
         joined = joined.join(table, on=_KEY, how="left", maintain_order="left")
     inside = pl.col("release_since") > pl.col("start")
     since = pl.coalesce("pin_until", pl.col("end") - _CHANGE_SEEN_FOR)
     until_end = pl.col("release_since") <= pl.col("end")
-    changed = ((pl.col("release_since") > since) & until_end).fill_null(False)
+    changed = (pl.col("release_since") > since) & until_end
     is_known = pl.col("release").is_not_null()
-    alone = pl.col("pin_until").is_null() & is_known
     day = pl.col("release_since").dt.strftime("%Y-%m-%d %H:%M")
     moved = pl.format(
         "{} → {} since {} UTC ({})", "release_before", "release", day, "release_source"
     )
-    same = pl.format("{} ({}), unchanged for a day", "release", "release_source")
-    compared = pl.col("release_changed_since_pin").is_not_null()
+    same = pl.when(pl.col("pin_until").is_null() & is_known).then(pl.lit(_SAME))
     return joined.with_columns(
         release_changed=pl.when(is_known).then((inside & until_end).fill_null(False)),
-        release_comparison=pl.when(compared)
-        .then("release_comparison")
-        .when(changed)
-        .then(moved)
-        .when(alone)
-        .then(same)
-        .otherwise("release_comparison"),
-        release_changed_since_pin=pl.coalesce(
-            "release_changed_since_pin",
-            pl.when(changed).then(True),
-            pl.when(alone).then(False),
-        ),
+        release_change=pl.coalesce("release_change", pl.when(changed).then(moved), same),
     ).drop("release", "release_since", "release_before", "release_source", "pin_until")
-
-
-_FILLED = ("release_changed", "release_changed_since_pin", "release_comparison")
 
 
 def with_refusals(rows: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:

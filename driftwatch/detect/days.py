@@ -60,25 +60,24 @@ def _speeds(days: TargetDays, day: Day) -> dict[str, Any]:
         kept.append((day.day, median(own), day.speeds[-1][1]))
     kept = kept[-KEPT_DAYS:]
     alike = [(at, value) for at, value, model in kept if model == kept[-1][2]]
-    slope, lower, upper, creeps = _slope(alike) if len(alike) >= LEAST_DAYS else (None,) * 4
+    slope, upper, creeps = _slope(alike) if len(alike) >= LEAST_DAYS else (None,) * 3
     return {
         "speeds": tuple(kept),
         "speed_slope_14d_ratio": slope,
-        "speed_slope_14d_lower_ratio": lower,
         "speed_slope_14d_upper_ratio": upper,
         "latency_creeps": creeps,
     }
 
 
-def _slope(days: Sequence[tuple[date, float]]) -> tuple[float, float, float, bool]:
-    """Slope over SPAN_DAYS with the ends of its interval, and whether it is a loss."""
+def _slope(days: Sequence[tuple[date, float]]) -> tuple[float, float, bool]:
+    """Slope over SPAN_DAYS with the upper end of its interval, and whether it is a loss."""
     at = np.array([day.toordinal() for day, _ in days], dtype=np.float64)
     values = np.array([value for _, value in days])
-    slope, _, lower, upper = (float(SPAN_DAYS * x) for x in theilslopes(values, at, 0.95))
+    slope, _, _, upper = (float(SPAN_DAYS * x) for x in theilslopes(values, at, 0.95))
     p_value = float(kendalltau(at, values).pvalue)
     most = MOST_P_VALUE if len(days) >= EARLY_DAYS else MOST_P_VALUE_EARLY
     creeps = upper < 0 and slope <= -LEAST_CHANGE and p_value <= most
-    return slope, lower, upper, creeps
+    return slope, upper, creeps
 
 
 def _lengths(days: TargetDays, day: Day, means: Means | None) -> dict[str, Any]:

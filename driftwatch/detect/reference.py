@@ -53,7 +53,7 @@ MEASURED: Mapping[str, pl.Expr] = {
     "requests_per_forward_pass": _over(_FIRST + _LATER, _PASSES),
     "tokens_per_forward_pass": _over(pl.col("iteration_tokens_sum"), _PASSES),
     "batch_assembly_wait_seconds": _mean_of("queue_seconds"),
-    "ttft_seconds_mean": _mean_of("ttft_seconds"),
+    "ttft_10m_seconds": _mean_of("ttft_seconds"),
     "itl_seconds_mean": _mean_of("itl_seconds"),
     "prefix_cache_hit_ratio": _over(
         pl.col("prefix_cache_hits_total"), pl.col("prefix_cache_queries_total")
@@ -197,7 +197,9 @@ def with_reference(
         )
         for ratio, (column, was) in _RATIOS.items()
     }
-    return joined.with_columns(**lengths, **ratios, **computed_prompt_columns(MIN_REQUESTS))
+    return joined.with_columns(
+        **lengths, **ratios, lost_prefix_hits_prefill_ratio=lost_hits_prefill(MIN_REQUESTS)
+    )
 
 
 def _recent_mean(rows: pl.DataFrame, ten_minutes: pl.DataFrame, name: str) -> pl.Series:
@@ -212,22 +214,13 @@ def _recent_mean(rows: pl.DataFrame, ten_minutes: pl.DataFrame, name: str) -> pl
     return pl.select(pl.when(known).then(total / count)).to_series()
 
 
-def computed_prompt_columns(at_least: float) -> dict[str, pl.Expr]:
-    """Expressions of the evidence columns on computed prompt tokens, by name.
-
-    Unknown with fewer than ``at_least`` first tokens in the window.
-    """
+def lost_hits_prefill(at_least: float) -> pl.Expr:
+    """``lost_prefix_hits_prefill_ratio``; unknown with fewer than ``at_least`` first tokens."""
     first, seconds = pl.col("ttft_seconds_count"), pl.col("duration_seconds")
-    hit, hit_before = pl.col("prefix_cache_hit_ratio"), pl.col("reference_prefix_cache_hit_ratio")
-    # a server's own last days have the hits, but not how much there was to compute
-    is_measured = pl.col("reference_kind").is_in(["pin", "baseline"])
     longer = pl.col("prompt_tokens_total") / first / pl.col("reference_prompt_tokens_mean")
-    longer = pl.when(is_measured).then(longer).otherwise(1.0)
-    by_hits = (1.0 - hit) / (1.0 - hit_before / longer.clip(lower_bound=1.0))
-    rate = first / seconds / pl.col("reference_requests_per_second")
-    more = rate * longer * (1.0 - hit) / (1.0 - hit_before)
-    enough = (first >= at_least) & (seconds > 0)
-    return {
-        "computed_prompt_tokens_ratio": pl.when(enough, is_measured, more.is_finite()).then(more),
-        "lost_prefix_hits_prefill_ratio": pl.when(enough, by_hits.is_finite()).then(by_hits),
-    }
+    # a server's own last days have the hits, but not the lengths
+    is_measured = pl.col("reference_kind").is_in(["pin", "baseline"])
+    longer = pl.when(is_measured).then(longer).otherwise(1.0).clip(lower_bound=1.0)
+    expected = pl.col("reference_prefix_cache_hit_ratio") / longer
+    ratio = (1 - pl.col("prefix_cache_hit_ratio")) / (1 - expected)
+    return pl.when((first >= at_least) & (seconds > 0) & ratio.is_finite()).then(ratio)

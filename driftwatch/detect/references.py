@@ -81,7 +81,6 @@ class TargetDays(Document):
     speeds: tuple[tuple[date, float, str], ...] = ()
     # the evidence columns that they decide
     speed_slope_14d_ratio: float | None = None
-    speed_slope_14d_lower_ratio: float | None = None
     speed_slope_14d_upper_ratio: float | None = None
     latency_creeps: bool | None = None
     prompt_tokens_pin_ratio: float | None = None
@@ -96,7 +95,7 @@ class TargetDays(Document):
 OF_DAYS: Mapping[str, type[pl.DataType]] = {
     **{f"{name}_pin_ratio": pl.Float64 for name in LENGTHS},
     "pin_lengths_moved": pl.Boolean,
-    **{f"speed_slope_14d_{part}ratio": pl.Float64 for part in ("", "lower_", "upper_")},
+    **{f"speed_slope_14d_{part}ratio": pl.Float64 for part in ("", "upper_")},
     "latency_creeps": pl.Boolean,
 }
 # Of TargetDays.measures, in this order.

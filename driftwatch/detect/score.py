@@ -19,6 +19,7 @@ from driftwatch.detect.speed.verdicts import (
     compared_with,
     verdicts,
 )
+from driftwatch.evidence import TEXTS
 
 # One hour, at whose end slow servers are recorded, and the look-back of its first minute.
 KEPT = timedelta(minutes=60 + LOOKBACK)
@@ -35,7 +36,7 @@ SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
         pl.Float64,
     ),
     **dict.fromkeys(("slower_at_equal_load", "slower_than_pool"), pl.Boolean),
-    **dict.fromkeys(("speed_reference", "speed_unknown_reason", "speed_unknown_code"), pl.String),
+    **dict.fromkeys(TEXTS, pl.String),
     **{f"{name}_usual_ratio": pl.Float64 for name in LENGTHS},
     **{f"{name}_drift": pl.String for name in LENGTHS},  # longer, shorter or none
     **OF_DAYS,

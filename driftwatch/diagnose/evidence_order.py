@@ -8,17 +8,15 @@ import polars as pl
 
 from driftwatch.collect.schema import KEY
 from driftwatch.detect.reference import REFERENCE_COLUMNS
-from driftwatch.evidence import BY_NAME, COLUMNS, DType
-from driftwatch.signals.minutes import CARRIED_BY_ROWS
+from driftwatch.evidence import BY_NAME, COLUMNS, TEXTS, DType
+from driftwatch.signals.minutes import MINUTE_SCHEMA
 
 
 def in_schema_order(rows: pl.DataFrame) -> pl.DataFrame:
     """Evidence columns in the schema's order (NULL where nothing filled them), then the rest."""
-    present = rows.columns
-    there = set(present)
-    evidence = (column if name in there else null for name, column, null in _EVIDENCE)
-    extra = (name for name in present if name in _EXTRA and name not in BY_NAME)
-    return rows.select(*KEY, "pool", "start", "end", *evidence, *extra)
+    missing = [pl.lit(None).alias(name) for name in _TYPES if name not in rows.columns]
+    extra = [name for name in rows.columns if name in _EXTRA]
+    return rows.with_columns(missing).select(*_FIRST, *_TYPES, *extra).cast(_TYPES)
 
 
 DTYPES: Mapping[DType, type[pl.DataType]] = {
@@ -26,16 +24,11 @@ DTYPES: Mapping[DType, type[pl.DataType]] = {
     "bool": pl.Boolean,
     "string": pl.String,
 }
-# name, the published column, and its NULL stand-in
-_EVIDENCE = tuple(
-    (
-        column.name,
-        pl.col(column.name).cast(DTYPES[column.dtype]),
-        pl.lit(None).alias(column.name).cast(DTYPES[column.dtype]),
-    )
-    for column in COLUMNS
-)
-_EXTRA = (
+_TYPES = pl.Schema({c.name: DTYPES[c.dtype] for c in COLUMNS})
+_FIRST = (*KEY, "pool", "start", "end")
+# What minutes are made of, and what pages and reasons say beside the columns.
+_EXTRA = {
+    "gpu_count_source",
     "gpu_reasons",
     "gpus_lost_names",
     "gpus_of_server",
@@ -55,10 +48,10 @@ _EXTRA = (
     "binding_requests",
     "binding_since",
     "deferred_since",
-    "speed_unknown_code",
+    *TEXTS,
     "reference_kind",
     "reference_since",
     "reference_until",
     *REFERENCE_COLUMNS,
-    *CARRIED_BY_ROWS,
-)
+    *MINUTE_SCHEMA,
+}.difference(BY_NAME, _FIRST)

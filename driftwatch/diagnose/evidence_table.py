@@ -18,7 +18,7 @@ from driftwatch.diagnose.evidence_order import in_schema_order
 from driftwatch.diagnose.limits import final_binding_limit, limit_columns
 from driftwatch.diagnose.plateau import shown_caps
 from driftwatch.diagnose.states import with_states
-from driftwatch.evidence import COLUMNS, DETECTED
+from driftwatch.evidence import COLUMNS, DETECTED, TEXTS
 from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.minutes.rows import minute_grid, minute_rows
 from driftwatch.minutes.schema import COUNTS, MINUTE_ROW_SCHEMA, QUEUED
@@ -46,7 +46,6 @@ INHERITED_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "coverage_missing_seconds": pl.Float64,
     "coverage_missing_inputs": pl.String,
     "pool_coverage_missing_ratio": pl.Float64,
-    "pool_coverage_missing_targets": pl.Float64,
     "ever_seen": pl.Boolean,  # some input of the target has been on its page
 }
 # A minute row as stored: evidence is made of these columns alone.
@@ -60,7 +59,7 @@ SAID = (
     *(c.name for c in COLUMNS if c.stored and c.name not in {*ROW_SCHEMA, "binding_margin_ratio"}),
     *DETECTED,
     *("limit_binding_share_10m_ratio", "slo_missed"),
-    *("binding_requests", "binding_since", "deferred_since", "speed_unknown_code"),
+    *("binding_requests", "binding_since", "deferred_since", *TEXTS),
     *STORED_SETTINGS,
 )
 _FLAGS = ("restarted", "configuration_changed", "release_changed")

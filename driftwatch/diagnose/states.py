@@ -30,6 +30,7 @@ SEEN_SECONDS, STORM_SEEN_SECONDS = 450.0, 150.0
 # A step takes seconds: without a token for two minutes the engine is stuck.
 STUCK_SECONDS = 120.0
 LONGER, SHORTER = 1.5, 0.67
+MIX_MOVED = 2.0  # prompts over generations, against the reference's
 # Below it the engine may be slow: a slow engine fills its batch before the speed rule is certain.
 NEAR_THRESHOLD = 0.95
 # 15 % fewer tokens a step, or 15 % more to compute, equal a loss of speed that pages.
@@ -127,9 +128,20 @@ def _prefix_hits_lost() -> pl.Expr:
     half = pl.col("prefix_cache_hit_ratio") <= 0.5 * pl.col("reference_prefix_cache_hit_ratio")
     by_hits = pl.col("lost_prefix_hits_prefill_ratio")
     # at least a third of the rise, by logarithms; unknown against a server's own last days
-    rise = pl.col("computed_prompt_tokens_ratio")
-    most = rise.is_null() | (by_hits**3 >= rise)
+    hit, longer = pl.col("reference_prefix_cache_hit_ratio"), pl.col("prompt_tokens_mean_ratio")
+    by_prompts = pl.when(longer > 1).then((longer - hit) / (1 - hit)).otherwise(longer)
+    demand = pl.col("requests_per_second_ratio") * by_prompts
+    most = demand.is_null() | (by_hits**2 >= demand)
     return half & (by_hits >= 1 + LOSS_RATIO) & most
+
+
+def _phase_mix() -> pl.Expr:
+    mix = pl.col("prompt_tokens_mean_ratio") / pl.col("generation_tokens_mean_ratio")
+    usual = pl.col("prompt_tokens_usual_ratio") * pl.col("generation_tokens_usual_ratio")
+    least = usual.clip(lower_bound=MIX_MOVED)
+    decode = pl.when(mix <= 1 / least).then(pl.lit("decode")).otherwise(pl.lit("none"))
+    words = pl.when(mix >= least).then(pl.lit("prefill")).otherwise(decode)
+    return pl.when(mix.is_not_null() & least.is_not_null()).then(words)
 
 
 _REJECTED, _SERVED = pl.col("rejected_requests_per_second"), pl.col("requests_per_second")
@@ -138,6 +150,7 @@ _FIRST: Mapping[str, pl.Expr] = {
     "limit_full": _limit_full(),
     "requests_deferred": _deferred(),
     "lengths_moved": _moved("prompt_tokens") | _moved("generation_tokens"),
+    "phase_mix": _phase_mix(),
     "slower": _slower(),
     "held_back": _held_back(),
     "drafts_rejected": _drafts_rejected(),

@@ -17,7 +17,7 @@ import polars as pl
 from driftwatch.condition import Condition
 from driftwatch.diagnose.limits import BUDGET, KV, SEQS
 from driftwatch.diagnose.states import unknown_inputs
-from driftwatch.evidence import BY_NAME
+from driftwatch.evidence import BY_NAME, TEXTS
 from driftwatch.minutes.engine import POOLING
 from driftwatch.model import Answer, Diagnosis, Limit, Step
 
@@ -85,7 +85,7 @@ def walk(tree: Tree, rows: pl.DataFrame) -> list[Diagnosis]:
         ).to_dicts()
         for which in ("when", "lenient")
     )
-    evidence = rows.select(c for c in rows.columns if c in BY_NAME).to_dicts()
+    evidence = rows.select(c for c in rows.columns if c in BY_NAME or c in TEXTS).to_dicts()
     limits = limits_of(rows)
     return [
         _follow(tree, by_node, forgiving, values, row_limits)
@@ -171,7 +171,6 @@ _WHY = {
     "slower": "speed_unknown_reason",
     "slower_at_equal_load": "speed_unknown_reason",
     "speed_at_equal_load_ratio": "speed_unknown_reason",
-    "release_changed_since_pin": "release_comparison",
 }
 
 

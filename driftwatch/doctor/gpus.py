@@ -14,7 +14,6 @@ from driftwatch.model import TargetKey
 from driftwatch.signals.gpus import reasons_of
 
 _UNIT = "serve it in DCGM's unit: take away what multiplies it (a recording or relabelling rule)"
-_COUNTED = ("gpu_count", "gpu_count_source")
 
 
 def gpu_inputs(
@@ -115,7 +114,7 @@ def _notes(key: TargetKey, row: Mapping[str, Any]) -> Iterator[TargetCheck]:
     if row["gpus_found"]:
         for column, why in sorted(reasons_of(row["gpu_reasons"]).items()):
             # what is not exported is a check of the exporter, with the line that mends it
-            if column not in _COUNTED and " not exported" not in why:
+            if column != "gpu_count" and " not exported" not in why:
                 yield TargetCheck(key, "OFF", f"{column}: {why}")
 
 

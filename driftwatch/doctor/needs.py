@@ -77,8 +77,6 @@ class TargetFacts:
             for s in column.sources
             if s not in column.optional and s not in FEATURES and not self.has(s)
         }
-        if column.name == "kv_cache_tokens" and self.serving.kv_cache_tokens is not None:
-            lacking = set()
         if column.name == "slo_missed":
             slo = self.pool.slo
             targets = {"ttft_seconds": slo.ttft_seconds, "tpot_seconds": slo.tpot_seconds}

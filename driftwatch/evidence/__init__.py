@@ -139,6 +139,8 @@ COLUMNS: tuple[Column, ...] = tuple(
 BY_NAME: Mapping[str, Column] = {column.name: column for column in COLUMNS}
 # Columns that detectors with a past add to the minutes; a window has those of its last minute.
 DETECTED: tuple[str, ...] = tuple(column.name for column in COLUMNS if column.detected)
+# Rows carry them beside the columns of speed: what it is compared with, why it is unknown.
+TEXTS = ("speed_reference", "speed_unknown_reason", "speed_unknown_code")
 
 _PADS_NOTHING = (
     "exists only where batches are padded (static and dynamic batchers); "

@@ -2,9 +2,9 @@
 
 Between two scrapes an engine was busy for a share of the time and did so much work; then
   GR_ENGINE_ACTIVE = busy share,
-  TENSOR_ACTIVE    = operations / (peak × time), operations = 2 · parameters · tokens + attention
-                     (Kaplan et al., arXiv 2001.08361, §2.1),
-  DRAM_ACTIVE      = (weights · steps + KV bytes read) / (bandwidth × time),
+  tensor = operations / (peak × time), operations = 2 · parameters · tokens + attention
+           (Kaplan et al., arXiv 2001.08361, §2.1),
+  DRAM   = (weights · steps + KV bytes read) / (bandwidth × time),
 the latter two at most the busy share. GPU_UTIL is the share of time in which any kernel was
 resident (NVML's definition); kernels of neighbouring steps overlap its sampling, so it saturates
 long before the work does: 0.98 · (1 − (1 − busy)^4), an assumption. Power follows both kinds of
@@ -42,12 +42,7 @@ _CONTEXT_MIB = 600.0  # of a CUDA context, beside what vLLM allocates
 
 # digits after the point that dcgm-exporter writes of these; others are whole
 _DIGITS = 6
-_EXACT = (
-    "DCGM_FI_DEV_POWER_USAGE",
-    "DCGM_FI_PROF_GR_ENGINE_ACTIVE",
-    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",
-    "DCGM_FI_PROF_DRAM_ACTIVE",
-)
+_EXACT = ("DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_PROF_GR_ENGINE_ACTIVE")
 # columns of Outcome.scrapes that a GPU's load follows from, beside the time
 WORK_COLUMNS = (
     "busy_seconds",
@@ -167,8 +162,6 @@ def gpu_load(
         "DCGM_FI_DEV_XID_ERRORS": 0.0 * steady,
         "DCGM_FI_DEV_FB_USED": used * steady,
         "DCGM_FI_PROF_GR_ENGINE_ACTIVE": active,
-        "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": tensor,
-        "DCGM_FI_PROF_DRAM_ACTIVE": dram,
     }
     epoch_micros = round(epoch.astimezone(UTC).timestamp() * 1e6)
     return GpuLoad(

@@ -28,10 +28,10 @@ from driftwatch.notify.numbers import (
 # every page carries these: what moved, what a change of throughput is made of, how small a change
 # would be noticed
 _ALWAYS = (
-    "duration_seconds", "observed_10m_seconds", "scrapes", "requests_per_second",
+    "observed_10m_seconds", "scrapes", "requests_per_second",
     "running_requests", "effective_batch_size", "requests_per_forward_pass", "waiting_requests",
     "kv_cache_usage_ratio", "prompt_tokens_mean", "generation_tokens_mean", "finished_requests",
-    "max_num_seqs", "max_num_seqs_inferred", "max_num_batched_tokens", "restarted",
+    "max_num_seqs", "max_num_batched_tokens", "restarted",
     "slower_at_equal_load", "speed_at_equal_load_ratio",
     "generation_tokens_per_second", "tokens_per_second_per_gpu", "itl_seconds_mean",
     "batch_assembly_wait_10m_seconds", "speed_smallest_detectable_loss_ratio",
@@ -52,28 +52,22 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
         "binding_limit", "binding_margin_ratio", "limit_binding_share_10m_ratio", "scrapes_10m",
         "binding_running_requests", "binding_waiting_requests", "binding_kv_cache_usage_ratio",
         "tokens_per_forward_pass", "waiting_capacity_requests", "preemptions_per_second",
-        "kv_cache_tokens", "prefix_cache_hit_ratio",
+        "prefix_cache_hit_ratio",
     ),
     "deferred": ("waiting_deferred_requests", "waiting_deferred_share_10m_ratio"),
     "stuck": ("seconds_since_last_token", "generation_tokens_per_second"),
     "coverage": (
         "coverage_missing_seconds", "coverage_missing_inputs", "pool_coverage_missing_ratio",
-        "pool_coverage_missing_targets",
     ),
     "gpu": (
-        "gpu_count", "gpu_count_source", "gpu_utilization_ratio", "gpu_tensor_active_ratio",
-        "gpu_dram_active_ratio", "gpu_power_watts", "gpu_sm_clock_hertz", "gpu_sm_clock_ratio",
-        "gpu_clock_event_reasons", "gpus_lost", "tokens_per_second_per_gpu_ratio",
+        "gpu_count", "gpu_utilization_ratio", "gpu_power_watts", "gpu_sm_clock_hertz",
+        "gpu_sm_clock_ratio", "gpu_clock_event_reasons", "gpus_lost",
+        "tokens_per_second_per_gpu_ratio",
     ),
-    "speed": (
-        "slower_at_equal_load", "speed_at_equal_load_ratio", "speed_threshold_ratio",
-        "speed_reference", "speed_unknown_reason",
-    ),
+    "speed": ("slower_at_equal_load", "speed_at_equal_load_ratio", "speed_threshold_ratio"),
     "peers": ("slower_than_pool", "speed_against_pool_ratio", "pool_speed_at_equal_load_ratio"),
     "pin": ("prompt_tokens_pin_ratio", "generation_tokens_pin_ratio"),
-    "trend": (
-        "speed_slope_14d_ratio", "speed_slope_14d_lower_ratio", "speed_slope_14d_upper_ratio",
-    ),
+    "trend": ("speed_slope_14d_ratio", "speed_slope_14d_upper_ratio"),
 }  # fmt: skip
 _EVERYTHING = ("lengths", "cost", "limits", "deferred", "gpu")
 
@@ -124,8 +118,8 @@ def evidence_text(
     return name.replace("{}", text) if "{}" in name else f"{name} {text}"
 
 
-# how many times the reference's, of lengths and of the prompt tokens that are computed
-_TIMES = ("_mean_ratio", "_usual_ratio", "prompt_tokens_ratio", "prefill_ratio")
+# how many times the reference's
+_TIMES = ("_mean_ratio", "_usual_ratio", "prefill_ratio")
 
 
 def evidence_value(column: str, amount: Any) -> str:

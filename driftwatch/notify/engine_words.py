@@ -90,14 +90,8 @@ def gpu_count_text(now: Values) -> str:
 def _numbers(now: Values, before: Values) -> Iterator[str]:
     if (text := _moved(now.get(_CLOCK), before.get(_CLOCK), 1e6)) is not None:
         yield f"SM clock {text} MHz"
-    shares = (
-        (_BUSY, "GPU_UTIL"),
-        ("gpu_tensor_active_ratio", "tensor"),
-        ("gpu_dram_active_ratio", "DRAM"),
-    )
-    for column, name in shares:
-        if (share := now.get(column)) is not None:
-            yield f"{name} {whole_percent(share)}"
+    if (share := now.get(_BUSY)) is not None:
+        yield f"GPU_UTIL {whole_percent(share)}"
     if (text := _moved(now.get(_POWER), before.get(_POWER), 1.0)) is not None:
         yield f"power {text} W"
     if lost := now.get("gpus_lost"):

@@ -38,7 +38,7 @@ def minute_line(row: Mapping[str, Any]) -> str:
     if row.get("engine_asleep"):
         return f"{clock}  asleep, {_waiting(row['waiting_requests'] or 0.0)} requests held{few}"
     pooling = row.get("engine_kind") == "pooling"
-    tokens = row["prompt_tokens_per_second" if pooling else "generation_tokens_per_second"]
+    tokens = row["prompt_tokens_total" if pooling else "generation_tokens_per_second"]
     if row["running_requests"] == 0 and tokens == 0:
         return f"{clock}  idle{few}"
     first, *rest = [*_cells(row), *([few.removeprefix(", ")] if few else [])]
@@ -65,10 +65,12 @@ def _cells(row: Mapping[str, Any]) -> Iterator[str]:
     yield cell("requests_per_forward_pass", batch, lambda v: f"{bound}{figure(v)} {batch}")
     if row.get("engine_kind") == "pooling":
         unit = "prompt tokens/s (pooling)"
-        yield cell("prompt_tokens_per_second", unit, lambda v: f"{figure(v)} {unit}")
+        tokens, time = row["prompt_tokens_total"], row["duration_seconds"]
+        yield f"{unit} unknown" if tokens is None or not time else f"{figure(tokens / time)} {unit}"
     else:
         yield cell("generation_tokens_per_second", "tokens/s", lambda v: f"{figure(v)} tokens/s")
-    yield cell("batch_assembly_wait_seconds", "wait", lambda v: f"wait {_wait(v)}")
+    total, count_ = row["queue_seconds_sum"], row["queue_seconds_count"]
+    yield f"wait {_wait(total / count_)}" if total is not None and count_ else "wait unknown"
     yield cell("kv_cache_usage_ratio", "KV", lambda v: f"KV {whole_percent(v)}")
     yield cell("waiting_requests", "waiting", lambda v: f"{_waiting(v)} waiting")
     if row["restarted"]:
@@ -84,7 +86,7 @@ def _waiting(value: float) -> str:
 
 
 def gpu_line(row: Mapping[str, Any]) -> str | None:
-    """``SM clock 1,980 MHz, GPU_UTIL 99 %, tensor 41 %, DRAM 52 %, power 540 W``; None = not read.
+    """``SM clock 1,980 MHz, GPU_UTIL 99 %, power 540 W``; None = not read.
 
     The count stands before it where it is known: ``2 GPUs (DCGM by pod): ...``.
     """

@@ -203,6 +203,10 @@ def _entry(column: str, finding: Finding) -> dict[str, Any]:
         reason = reason or _INSIDE_BUCKET
     if column == "gpus_lost" and amount:
         entry |= _which_gpus(finding.evidence)
+    if column == "gpu_count" and (source := finding.evidence.get("gpu_count_source")):
+        entry["source"] = source
+    if column == "max_num_seqs" and finding.evidence.get("max_num_seqs_inferred"):
+        entry["source"] = "inferred"
     if amount is None and not reason:
         reason = _NOT_FINITE if raw is not None else BY_NAME[column].disabled_by or _NO_INPUT
     if reason:

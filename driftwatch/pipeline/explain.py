@@ -195,7 +195,7 @@ def _with_enough_observed(finding: Finding, window: Window) -> Finding:
     seconds, diagnosis = finding.evidence.get("duration_seconds"), finding.diagnosis
     if seconds is None or seconds >= OBSERVED_SECONDS or diagnosis is None:
         return finding
-    whole = (window.end - window.start).total_seconds()
+    whole, column = (window.end - window.start).total_seconds(), "observed_10m_seconds"
     why = (
         f"scrapes of one process cover {seconds:.3g} of {whole:.4g} s, a cause needs "
         f"{OBSERVED_SECONDS:g} s"
@@ -206,9 +206,9 @@ def _with_enough_observed(finding: Finding, window: Window) -> Finding:
         cause=None,
         advice=None,
         meaning=None,
-        missing=("duration_seconds",),
+        missing=(column,),
     )
-    return replace(finding, diagnosis=unknown, reasons={**finding.reasons, "duration_seconds": why})
+    return replace(finding, diagnosis=unknown, reasons={**finding.reasons, column: why})
 
 
 def window_ending(at: datetime, length: timedelta) -> Window:

@@ -34,14 +34,8 @@ def reasons(row: Mapping[str, Any]) -> dict[str, str]:
     if row.get("binding_limit") is None and (row.get("waiting_capacity_requests") or 0) > 0:
         reason_of["binding_limit"] = _which_limit(row)
     if row.get("forward_passes_overcounted"):
-        for name in (
-            "requests_per_forward_pass",
-            "tokens_per_forward_pass",
-        ):
+        for name in ("requests_per_forward_pass", "tokens_per_forward_pass"):
             reason_of[name] = "a lower bound: several API servers count each step once each"
-        reason_of["forward_passes_per_second"] = (
-            "an upper bound: several API servers count each step once each"
-        )
     if row.get("max_num_seqs_inferred"):
         reason_of["max_num_seqs"] = "inferred from the plateau of running requests"
     for state, inputs in _MADE_OF.items():
@@ -54,6 +48,10 @@ def reasons(row: Mapping[str, Any]) -> dict[str, str]:
 # state → the columns that it needs, in the order in which they are named
 _MADE_OF: Mapping[str, tuple[str, ...]] = {
     "lengths_moved": ("prompt_tokens_mean_ratio", "generation_tokens_mean_ratio"),
+    "phase_mix": (
+        *("prompt_tokens_mean_ratio", "generation_tokens_mean_ratio"),
+        *("prompt_tokens_usual_ratio", "generation_tokens_usual_ratio"),
+    ),
     "slower": ("slower_at_equal_load",),
     "held_back": ("slo_missed", "limit_binding_share_10m_ratio"),
     "drafts_rejected": ("reference_tokens_per_output", "tokens_per_output"),

@@ -48,7 +48,7 @@ PHRASES: Mapping[str, str] = {
     "step_time": "the step time now, and what this load used to take",
     "peers": "how many replicas are slower, and how the others run",
     "drift_14d": "the slow drift over days, the worst first",
-    "drift_interval": "its 95 % interval",
+    "least_drift_14d": "the lower end of its 95 % interval",
     "began_14d": "the day 14 days ago",
     "missing_count": "how many metrics are missing",
     "missing_metrics": "which metrics are missing",

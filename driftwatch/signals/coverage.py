@@ -83,7 +83,7 @@ def coverage_columns(inputs_seen: pl.DataFrame, pools: pl.DataFrame) -> pl.DataF
     ``inputs_seen``: from :func:`input_coverage`; ``pools``: instance, engine, pool.
     Returns: instance, engine, end, ``coverage_missing_seconds`` (NULL: nothing was ever seen, or
     nobody looked for longer than the look-back), ``coverage_missing_inputs``,
-    ``pool_coverage_missing_ratio``, ``pool_coverage_missing_targets``.
+    ``pool_coverage_missing_ratio`` (0 where one target alone lacks inputs).
     """
     inputs = [c.removeprefix("seen_") for c in inputs_seen.columns if c.startswith("seen_")]
     times = inputs_seen.select(
@@ -110,8 +110,7 @@ def coverage_columns(inputs_seen: pl.DataFrame, pools: pl.DataFrame) -> pl.DataF
         coverage_missing_inputs=pl.Series(named, dtype=pl.String),
     ).join(pools.select(*KEY, "pool"), on=KEY, how="left", maintain_order="left")
     lost = pl.col("coverage_missing_seconds") >= POOL_MISSING_SECONDS
-    group = ["pool", "end"]
+    share = pl.when(lost.sum() != 1).then(lost.mean()).otherwise(0.0)
     return rows.with_columns(
-        pool_coverage_missing_ratio=lost.mean().over(group),
-        pool_coverage_missing_targets=lost.sum().cast(pl.Float64).over(group),
+        pool_coverage_missing_ratio=share.over(["pool", "end"]),
     ).drop("pool")

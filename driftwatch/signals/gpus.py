@@ -29,8 +29,6 @@ _BUSY_RATIO = 0.75
 # evidence column → column of the GPU table
 _MEANS: Mapping[str, str] = {
     "gpu_utilization_ratio": "utilization_ratio",
-    "gpu_tensor_active_ratio": "tensor_active_ratio",
-    "gpu_dram_active_ratio": "dram_active_ratio",
     "gpu_power_watts": "power_watts",
     "gpu_sm_clock_hertz": "sm_clock_hertz",
 }
@@ -383,7 +381,7 @@ def _reasons_json(unread: pl.Expr) -> pl.Expr:
     count = pl.when(pl.col("gpus_declared").is_null() & ~is_read).then(
         pl.format("gpus_per_replica not declared; {}", unread)
     )
-    reasons |= {"gpu_count": count, "gpu_count_source": count}
+    reasons["gpu_count"] = count
     text = pl.struct(expr.alias(name) for name, expr in reasons.items())
     return pl.when(pl.any_horizontal(expr.is_not_null() for expr in reasons.values())).then(
         text.struct.json_encode()

@@ -54,8 +54,6 @@ GAUGED = (
     "gpu_sm_clock_hertz",
     "gpu_utilization_ratio",
     "gpu_power_watts",
-    "gpu_tensor_active_ratio",
-    "gpu_dram_active_ratio",
     "limit_binding_share_10m_ratio",
     "seconds_since_last_token",
 )
@@ -92,22 +90,13 @@ MINUTE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     **{f"{name}_{part}": pl.List(pl.Float64) for name in BUCKETED for part in ("buckets", "edges")},
 }
 
-# What evidence rows must carry beside their published columns so that minutes can be made of them.
-CARRIED_BY_ROWS = (
-    *COUNTED,
-    *("configuration_changed", "release_changed", "forward_passes_overcounted"),
-    *(f"{name}_{part}" for name in BUCKETED for part in ("buckets", "edges")),
-)
-
 
 def minutes(rows: pl.DataFrame) -> pl.DataFrame:
     """Evidence rows of the minute grid → minutes, row for row.
 
     ``rows``: from :func:`driftwatch.diagnose.evidence_table.evidence_table`, windows of a minute.
     """
-    return rows.with_columns(
-        forward_passes=pl.col("forward_passes_per_second") * pl.col("duration_seconds")
-    ).select(pl.col(name).cast(dtype) for name, dtype in MINUTE_SCHEMA.items())
+    return rows.select(pl.col(name).cast(dtype) for name, dtype in MINUTE_SCHEMA.items())
 
 
 def no_minutes() -> pl.DataFrame:

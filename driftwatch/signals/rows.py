@@ -109,15 +109,13 @@ def base_columns(totals: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
         requests_per_forward_pass=_over(outputs, steps),
         running_requests=pl.col("running_requests_mean"),
         tokens_per_forward_pass=_over(pl.col("iteration_tokens_sum"), steps),
-        forward_passes_per_second=pl.when(_SECONDS > 0).then(steps / _SECONDS),
+        forward_passes=pl.when(_SECONDS > 0).then(steps),
         forward_passes_overcounted=overcounted,
         release_changed=pl.lit(None, pl.Boolean),  # no page says it
         finished_requests=pl.col("prompt_tokens_count"),
         prompt_tokens_mean=_mean("prompt_tokens"),
         generation_tokens_mean=_mean("generation_tokens"),
         generation_tokens_per_second=_rate("generation_tokens_total"),
-        prompt_tokens_per_second=_rate("prompt_tokens_total"),
-        batch_assembly_wait_seconds=_mean("queue_seconds"),
         waiting_requests=pl.col("waiting_requests_mean"),
         waiting_capacity_requests=waiting_capacity,
         waiting_deferred_requests=pl.col("waiting_deferred_requests_mean"),
@@ -137,7 +135,7 @@ def base_columns(totals: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
         rejected_requests_per_second=_rate("rejected_requests_total"),
         prefill_share_of_e2e_ratio=_over(_mean("prefill_seconds"), _mean("e2e_seconds")),
         decode_share_of_e2e_ratio=_over(_mean("decode_seconds"), _mean("e2e_seconds")),
-        **{f"{h}_mean": _mean(h) for h in ("ttft_seconds", "itl_seconds")},
+        itl_seconds_mean=_mean("itl_seconds"),
     )
     return rows.with_columns(
         tokens_per_second_per_gpu=pl.col("generation_tokens_per_second")

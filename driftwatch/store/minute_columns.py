@@ -9,7 +9,7 @@ import polars as pl
 from driftwatch.collect.schema import KEY_COLUMNS, TIME
 from driftwatch.diagnose.evidence_order import DTYPES
 from driftwatch.diagnose.evidence_table import ROW_SCHEMA
-from driftwatch.evidence import BY_NAME, COLUMNS, DETECTED
+from driftwatch.evidence import BY_NAME, COLUMNS, DETECTED, TEXTS
 from driftwatch.minutes.schema import COUNTS, QUEUED, SUMS
 from driftwatch.signals.minutes import BUCKETED, COUNTED, FLAGGED, GAUGED, MINUTE_SCHEMA, minutes
 
@@ -23,7 +23,7 @@ _BESIDE_EVIDENCE: dict[str, pl.DataType | type[pl.DataType]] = {
     # first of the last ten minutes' scrapes of which a share is told
     "binding_since": TIME,
     "deferred_since": TIME,
-    "speed_unknown_code": pl.String,  # what minutes without a speed are counted by
+    **dict.fromkeys(TEXTS, pl.String),
 }
 # What a row says of its last minute, and does not add up or average.
 LAST: dict[str, pl.DataType | type[pl.DataType]] = {

@@ -13,8 +13,8 @@ from driftwatch.evidence import BY_NAME
 @pytest.mark.parametrize(
     ("words", "first"),
     [
-        ("wait assembly", "batch_assembly_wait_seconds"),
-        ("Assembly WAITS", "batch_assembly_wait_seconds"),
+        ("wait assembly", "batch_assembly_wait_10m_seconds"),
+        ("Assembly WAITS", "batch_assembly_wait_10m_seconds"),
         ("tokens/s/GPU", "tokens_per_second_per_gpu"),
         ("GPU_UTIL", "gpu_utilization_ratio"),
         ("queue spike", "waiting_requests"),
@@ -43,8 +43,8 @@ def test_every_column_is_found_by_its_name(run: Run) -> None:
     [
         (
             "assembly wate",
-            "no column has 'assembly wate'; nearest: batch_assembly_wait_seconds, "
-            "reference_batch_assembly_wait_seconds, batch_assembly_wait_10m_seconds\n",
+            "no column has 'assembly wate'; nearest: batch_assembly_wait_10m_seconds, "
+            "reference_batch_assembly_wait_seconds\n",
         ),
         (
             "DCGM_FI_DEV_GPU_UTIL",

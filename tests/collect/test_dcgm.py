@@ -42,8 +42,6 @@ def one_row(name: str, value: float, **labels: str) -> tuple[dict[str, Any], dic
 UNITS = [
     ("DCGM_FI_DEV_GPU_UTIL", 99, "utilization_ratio", 0.99),
     ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", 0.97, "engine_active_ratio", 0.97),
-    ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", 0.31, "tensor_active_ratio", 0.31),
-    ("DCGM_FI_PROF_DRAM_ACTIVE", 0.62, "dram_active_ratio", 0.62),
     ("DCGM_FI_DEV_SM_CLOCK", 1980, "sm_clock_hertz", 1.98e9),
     ("DCGM_FI_DEV_POWER_USAGE", 512.25, "power_watts", 512.25),
     ("DCGM_FI_DEV_FB_USED", 2, "framebuffer_used_bytes", 2.0 * 1024**2),
@@ -86,10 +84,10 @@ def test_each_field_in_its_unit(name: str, value: float, column: str, expected: 
             "DCGM_FI_DEV_GPU_UTIL is 102: above 100 %",
         ),
         (
-            "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",
+            "DCGM_FI_PROF_GR_ENGINE_ACTIVE",
             1.0100004,
-            "tensor_active_ratio",
-            "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE is 1.0100004: above 100 %",
+            "engine_active_ratio",
+            "DCGM_FI_PROF_GR_ENGINE_ACTIVE is 1.0100004: above 100 %",
         ),
         (
             "DCGM_FI_DEV_SM_CLOCK",
@@ -109,9 +107,9 @@ def test_a_value_that_is_none_has_a_reason(
 
 @pytest.mark.parametrize("value", [1.000004, 1.01])
 def test_a_share_a_hair_above_the_whole_is_the_whole(value: float) -> None:
-    row, reasons = one_row("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", value)
-    assert row["tensor_active_ratio"] == 1.0
-    assert "tensor_active_ratio" not in reasons
+    row, reasons = one_row("DCGM_FI_PROF_GR_ENGINE_ACTIVE", value)
+    assert row["engine_active_ratio"] == 1.0
+    assert "engine_active_ratio" not in reasons
 
 
 def test_why_a_field_is_not_there() -> None:
@@ -120,8 +118,8 @@ def test_why_a_field_is_not_there() -> None:
     assert reasons["clock_event_reasons"].endswith(
         "not exported: it is off in dcgm-exporter's shipped list of counters"
     )
-    assert reasons["tensor_active_ratio"] == (
-        "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE not exported: the GPU or its driver gives no profiling "
+    assert reasons["engine_active_ratio"] == (
+        "DCGM_FI_PROF_GR_ENGINE_ACTIVE not exported: the GPU or its driver gives no profiling "
         "fields, or a profiler has paused them"
     )
     assert "first XID" in reasons["xid_code"]

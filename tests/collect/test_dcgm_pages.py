@@ -59,7 +59,7 @@ def test_a_whole_page_with_its_workload() -> None:
     assert row["sm_clock_hertz"] == 2.31e9
     assert row["power_watts"] == 40.979
     assert row["engine_active_ratio"] == 0.004656
-    assert row["tensor_active_ratio"] == row["utilization_ratio"] == row["xid_code"] == 0.0
+    assert row["utilization_ratio"] == row["xid_code"] == 0.0
     assert row["framebuffer_used_bytes"] == 2.0**20
     assert row["lost"] is False
     # the XID series has labels of its own, and is of the same GPU

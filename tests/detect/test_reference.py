@@ -258,9 +258,7 @@ def test_a_known_count_of_api_servers_halves_the_steps(shared_data: Path) -> Non
         assert two["requests_per_forward_pass"] == pytest.approx(
             2 * one["requests_per_forward_pass"]
         )
-        assert two["forward_passes_per_second"] == pytest.approx(
-            one["forward_passes_per_second"] / 2
-        )
+        assert two["forward_passes"] == pytest.approx(one["forward_passes"] / 2)
         # the time-weighted batch needs no count of steps
         assert two["effective_batch_size"] == one["effective_batch_size"]
 

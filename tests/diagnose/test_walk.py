@@ -37,7 +37,7 @@ HARDLY = {"spec_decode_acceptance_ratio": 0.55, "tokens_per_output": 0.851 * 3.1
 # half of the prompts were found and now a tenth is: x1.8 of the prefill, and nearly all of its rise
 HITS_LOST = {
     "prefix_cache_hit_ratio": 0.1,
-    "computed_prompt_tokens_ratio": 2.0,
+    "requests_per_second_ratio": 2.0,
     "lost_prefix_hits_prefill_ratio": 1.8,
 }
 
@@ -58,7 +58,7 @@ LEAVES: list[tuple[str, str | None, dict[str, Any]]] = [
     ("engine_stuck", None, {"seconds_since_last_token": 120.0}),
     ("engine_stuck", None, {"seconds_since_last_token": 500.0, **CAP, **MISSED}),
     ("engine_silent", None, {"seconds_since_last_token": 120.0, "gauges_live": False}),
-    ("version_change", None, {**SLOW, "release_changed_since_pin": True}),
+    ("version_change", None, {**SLOW, "release_change": "vllm 0.32.0 → 0.33.0"}),
     ("gpu_throttled", None, {**SLOW, "gpu_sm_clock_ratio": 0.8}),
     ("spec_decode_acceptance_fell", None, {**SLOW, **REJECTED}),
     ("scheduler_regression", None, {**SLOW, **HARDLY}),
@@ -118,7 +118,7 @@ LEAVES: list[tuple[str, str | None, dict[str, Any]]] = [
         for leaf, limit in (("token_budget_binding", BUDGET), ("concurrency_cap_binding", CAP))
         for name, value in (
             ("lost_prefix_hits_prefill_ratio", 1.09),
-            ("computed_prompt_tokens_ratio", 10.5),
+            ("requests_per_second_ratio", 3.3),
             ("prefix_cache_hit_ratio", 0.3),
         )
     ),

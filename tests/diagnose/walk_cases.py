@@ -8,25 +8,29 @@ import polars as pl
 
 from driftwatch.diagnose.states import with_states
 from driftwatch.diagnose.tree import Tree, walk
-from driftwatch.evidence import COLUMNS, DType
+from driftwatch.evidence import COLUMNS, TEXTS, DType
 from driftwatch.model import Diagnosis
 from driftwatch.recommend.without_simulation import no_knob_because
 
 DTYPES: dict[DType, Any] = {"float": pl.Float64, "bool": pl.Boolean, "string": pl.String}
 
 
-EXTRA = ("allows_max_num_batched_tokens", "allows_max_num_seqs", "allows_kv_cache")
+EXTRA = (
+    *("allows_max_num_batched_tokens", "allows_max_num_seqs", "allows_kv_cache"),
+    *("binding_requests", "kv_cache_tokens"),
+)
 
 
 SCHEMA: dict[str, Any] = {
     **{column.name: DTYPES[column.dtype] for column in COLUMNS},
-    **dict.fromkeys((*EXTRA, "binding_requests"), pl.Float64),
+    **dict.fromkeys(EXTRA, pl.Float64),
+    **dict.fromkeys(TEXTS, pl.String),
+    "max_num_seqs_inferred": pl.Boolean,
 }
 
 
 # everything known, nothing wrong
 KNOWN: dict[str, Any] = {
-    "duration_seconds": 600.0,
     "slower_at_equal_load": False,
     "slower_than_pool": False,
     "speed_at_equal_load_ratio": 1.0,
@@ -44,7 +48,7 @@ KNOWN: dict[str, Any] = {
     "generation_tokens_mean_ratio": 1.0,
     "requests_per_second_ratio": 1.0,
     "requests_per_second_low_ratio": 1.0,
-    "release_changed_since_pin": False,
+    "release_change": "none",
     "gpu_sm_clock_ratio": 1.0,
     "reference_prefix_cache_hit_ratio": 0.5,
     "prefix_cache_hit_ratio": 0.5,
@@ -53,7 +57,6 @@ KNOWN: dict[str, Any] = {
     "reference_spec_decode_acceptance_ratio": 0.7,
     "tokens_per_output": 3.1,
     "reference_tokens_per_output": 3.1,
-    "computed_prompt_tokens_ratio": 1.0,
     "lost_prefix_hits_prefill_ratio": 1.0,
     "binding_limit": "none",
     "preemptions_per_second": 0.0,

@@ -29,7 +29,7 @@ needs_prometheus = pytest.mark.skipif(
 # the generated names as evidence columns: one that dashboards have, and others of each type
 COLUMNS = {
     "x": "running_requests",
-    "y": "computed_prompt_tokens_ratio",
+    "y": "lost_prefix_hits_prefill_ratio",
     "z": "seconds_since_last_token",
     "flag": "slo_missed",
     "word": "engine_kind",
@@ -118,8 +118,8 @@ def test_true_false_and_unknown_are_those_of_polars(
         "running_requests / seconds_since_last_token > 1",
         "running_requests * 1000 > 1 OR running_requests + running_requests <= 3",
         "1 - running_requests - (1 - seconds_since_last_token) >= 0",
-        "running_requests - (seconds_since_last_token - computed_prompt_tokens_ratio) > 0",
-        "running_requests / (seconds_since_last_token / computed_prompt_tokens_ratio) > 0",
+        "running_requests - (seconds_since_last_token - lost_prefix_hits_prefill_ratio) > 0",
+        "running_requests / (seconds_since_last_token / lost_prefix_hits_prefill_ratio) > 0",
         "-running_requests < -1",
         "running_requests / 0 = 1",
         "running_requests NOT BETWEEN 1 AND seconds_since_last_token",

@@ -144,16 +144,16 @@ def test_a_column_that_no_rule_of_the_configuration_reads_is_not_served(
     config = {"sources": [{"pages": ["http://h:8000/metrics"]}], "rules": ["own.yaml"]}
     Path("driftwatch.yaml").write_text(json.dumps(config), encoding="utf-8")
     own = (
-        "groups: [{name: g, rules: [{alert: A, when: forward_passes_per_second > 1,"
+        "groups: [{name: g, rules: [{alert: A, when: prefill_share_of_e2e_ratio > 1,"
         " severity: page}, {alert: B, when: running_requests > 1, severity: page}]}]"
     )
     Path("own.yaml").write_text(own, encoding="utf-8")
     answer = export("--to", "prometheus", "-c", "driftwatch.yaml")
     assert (answer.return_value, answer.stderr) == (0, "")
-    more = own.replace("forward_passes_per_second", "scrapes")
+    more = own.replace("prefill_share_of_e2e_ratio", "decode_share_of_e2e_ratio")
     Path("more.yaml").write_text(more, encoding="utf-8")
     answer = export("--to", "prometheus", "-c", "driftwatch.yaml", "more.yaml")
     assert answer.return_value == 3
-    assert answer.stderr.startswith("Not exported: A: column scrapes: not served")
+    assert answer.stderr.startswith("Not exported: A: column decode_share_of_e2e_ratio: not served")
     assert "alert: B" in answer.stdout
     assert "alert: A" not in answer.stdout

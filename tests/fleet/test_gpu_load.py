@@ -56,18 +56,11 @@ def test_the_rows_are_what_the_exporters_pages_are_read_as() -> None:
     assert frame["hostname"].unique().to_list() == ["node-1"]
 
 
-def test_prefill_works_the_tensor_cores_and_decode_the_memory() -> None:
+def test_prefill_draws_more_than_decode_and_both_more_than_nothing() -> None:
     rows = scrapes([1.0, 1.0, 0.0], [25_000.0, 0.0, 0.0], [0.0, 32.0, 0.0])
     load = gpu_load(H100, WORK, EPOCH, rows)
-    tensor, dram = told(load, "PROF_PIPE_TENSOR_ACTIVE"), told(load, "PROF_DRAM_ACTIVE")
     power = told(load, "DEV_POWER_USAGE")
-    # 25,000 tokens/s · 2 · 6.98 G parameters (8.03 less both embeddings) of 989 Tflop/s
-    assert tensor[0] == pytest.approx(25_000 * 2 * 6.98e9 / 989.4e12, rel=0.02)
-    # 100 steps/s read 15 GB of weights and 32 · 1500 tokens · 128 KiB each, of 3.35 TB/s
-    assert dram[1] == pytest.approx(100 * (15.0e9 + 32 * 1500 * 131_072) / 3.35e12, rel=0.02)
-    assert tensor[1] < 0.1 < tensor[0]
     assert power[0] > power[1] > power[2] == H100.idle_watts
-    assert tensor[2] == dram[2] == 0.0
 
 
 def test_a_stretch_may_be_told_in_parts() -> None:
@@ -85,5 +78,4 @@ def test_no_board_exceeds_what_it_can(name: str) -> None:
     work = work_of(gpu(name), model("llama-3.1-8b"))
     load = gpu_load(kind, work, EPOCH, scrapes([1.0], [1e9], [1e6]))
     assert told(load, "DEV_POWER_USAGE") == [kind.limit_watts]
-    assert told(load, "PROF_PIPE_TENSOR_ACTIVE") == told(load, "PROF_DRAM_ACTIVE") == [1.0]
     assert 0.9 * kind.framebuffer_mib < told(load, "DEV_FB_USED")[0] < kind.framebuffer_mib

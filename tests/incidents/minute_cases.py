@@ -24,7 +24,7 @@ SLOW = Rule(
     "speed",
     "page",
     when=parse_condition("slower_at_equal_load"),
-    until=parse_condition("engine_asleep"),
+    until=parse_condition("gauges_live"),
     inhibited_by=("ReplicaSlow",),
 )
 REPLICA = Rule(
@@ -46,7 +46,7 @@ def targets(many: int) -> dict[TargetKey, Target]:
 
 def table(of: Mapping[str, Minutes], many: int, minutes: int) -> pl.DataFrame:
     """Rows of each server: column → its values; a short row goes on as it ends, else False."""
-    columns = ("slower_at_equal_load", "engine_asleep", "slower_than_pool")
+    columns = ("slower_at_equal_load", "gauges_live", "slower_than_pool")
     made = []
     for key in sorted(targets(many)):
         said = of.get(key.instance.split(":")[0], {})

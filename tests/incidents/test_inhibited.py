@@ -13,14 +13,14 @@ from driftwatch.rulebook.rules import Group
 
 
 def test_until_keeps_it_open_and_unknown_keeps_it_too() -> None:
-    slow = {"slower_at_equal_load": [T, F, U, F, F], "engine_asleep": [F, F, U, U, T]}
+    slow = {"slower_at_equal_load": [T, F, U, F, F], "gauges_live": [F, F, U, U, T]}
     _, happened = live([SLOW], {"s0": slow}, 5)
     assert told(happened) == [("SlowerAtEqualLoad@s0", "firing", 1),
                               ("SlowerAtEqualLoad@s0", "resolved", 5)]  # fmt: skip
 
 
 def test_until_says_nothing_of_what_does_not_fire() -> None:
-    slow = {"slower_at_equal_load": [T, F, F], "engine_asleep": [F, F, F]}
+    slow = {"slower_at_equal_load": [T, F, F], "gauges_live": [F, F, F]}
     waiting = replace(SLOW, for_seconds=120.0)
     assert live([waiting], {"s0": slow}, 3) == ({}, [])
 
@@ -29,7 +29,7 @@ def test_until_keeps_what_only_waits_for_another() -> None:
     slow: Minutes = {
         "slower_than_pool": [*[T] * 5, F],
         "slower_at_equal_load": [F, T, F],
-        "engine_asleep": [F],
+        "gauges_live": [F],
     }
     (_, waiting) = live([SLOW, REPLICA], {"s0": slow}, 4)[0].values()
     assert (waiting.alert, waiting.state) == ("SlowerAtEqualLoad", "pending")
@@ -38,8 +38,8 @@ def test_until_keeps_what_only_waits_for_another() -> None:
 
 
 def test_a_pool_is_over_when_all_of_it_is() -> None:
-    first = {"slower_at_equal_load": [T, F], "engine_asleep": [F, T]}
-    last = {"slower_at_equal_load": [T, F], "engine_asleep": [F, F, F, T]}
+    first = {"slower_at_equal_load": [T, F], "gauges_live": [F, T]}
+    last = {"slower_at_equal_load": [T, F], "gauges_live": [F, F, F, T]}
     _, happened = live([PER_POOL], {"s0": first, "s1": last}, 6, many=2)
     assert told(happened) == [("SlowerAtEqualLoad@pool", "firing", 1),
                               ("SlowerAtEqualLoad@pool", "resolved", 4)]  # fmt: skip
@@ -47,8 +47,8 @@ def test_a_pool_is_over_when_all_of_it_is() -> None:
 
 def test_a_pool_does_not_wait_for_who_never_answered() -> None:
     of: dict[str, Minutes] = {
-        "s0": {"slower_at_equal_load": [T, F], "engine_asleep": [F, T]},
-        "s1": {"slower_at_equal_load": [U], "engine_asleep": [U]},
+        "s0": {"slower_at_equal_load": [T, F], "gauges_live": [F, T]},
+        "s1": {"slower_at_equal_load": [U], "gauges_live": [U]},
     }
     assert len(live([PER_POOL], of, 4, many=2)[1]) == 1  # s1 may be slow still
     assert len(live([PER_POOL], of, 4, many=2, never="s1")[1]) == 2
@@ -75,7 +75,7 @@ def test_a_page_gives_way_to_a_later_one_that_would_contradict_it() -> None:
     slow: Minutes = {
         "slower_than_pool": [T],
         "slower_at_equal_load": [F, F, T, T, F],
-        "engine_asleep": [F, F, F, F, T],
+        "gauges_live": [F, F, F, F, T],
     }
     for cuts in ((), (1, 2, 3)):
         incidents, happened = live([engine, limit], {"s0": slow}, 4, cuts=cuts)
@@ -118,7 +118,7 @@ def test_a_pools_page_gives_way_when_half_of_its_servers_are_told_of_otherwise()
     slow: Minutes = {
         "slower_than_pool": [T],
         "slower_at_equal_load": [F, F, T],
-        "engine_asleep": [F],
+        "gauges_live": [F],
     }
     only_full: Minutes = {"slower_than_pool": [T]}
     for of, ends in (
@@ -138,7 +138,7 @@ def test_what_was_inhibited_fires_only_when_it_outlasts_the_other(last: int) -> 
     assert AFTER_INHIBITION_SECONDS == 900  # minutes 4 to 18
     slow: Minutes = {
         "slower_at_equal_load": [T, T, T, F],
-        "engine_asleep": [F, F, F, T],
+        "gauges_live": [F, F, F, T],
         "slower_than_pool": [F, *[T] * (last - 1), F],
     }
     _, happened = live([SLOW, REPLICA], {"s0": slow}, 30)
@@ -152,7 +152,7 @@ def test_what_is_unknown_for_an_hour_inhibits_no_more() -> None:
     engine = replace(SLOW, inhibited_by=())
     slow: Minutes = {
         "slower_at_equal_load": [T, T, U],
-        "engine_asleep": [F, F, U],
+        "gauges_live": [F, F, U],
         "slower_than_pool": [F, F, F, T],
     }
     incidents, happened = live([engine, REPLICA], {"s0": slow}, 120)

@@ -21,7 +21,7 @@ from driftwatch.rulebook.rules import Group, Override, Rule
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 SERVERS, MINUTES = 4, 40
-COLUMNS = ("slower_at_equal_load", "engine_asleep", "slower_than_pool")
+COLUMNS = ("slower_at_equal_load", "gauges_live", "slower_than_pool")
 PLAIN = Rule("Plain", "Plain", "speed", "page", when=parse_condition("slower_than_pool"))
 
 Values = Sequence[bool | None]
@@ -41,7 +41,7 @@ def rule_of(
         "speed",
         "page",
         when=parse_condition("slower_at_equal_load"),
-        until=parse_condition("engine_asleep") if hysteresis else None,
+        until=parse_condition("gauges_live") if hysteresis else None,
         for_seconds=60.0 * for_minutes,
         keep_firing_for_seconds=60.0 * keep_minutes,
         per="pool" if form == "pool" else "target",
@@ -50,7 +50,7 @@ def rule_of(
     )
     if override is None:
         return rule
-    until = parse_condition("engine_asleep") if override[0] else None
+    until = parse_condition("gauges_live") if override[0] else None
     there = replace(rule, until=until, keep_firing_for_seconds=60.0 * override[1])
     return replace(rule, overrides=(Override(("ch*",), there),))
 
@@ -143,7 +143,7 @@ def test_a_pending_incident_outlives_minutes_without_a_verdict() -> None:
     calm = [False] * MINUTES
     verdict = [True, None, False, *calm[3:]]
     over = [False, True, True, *[True] * (MINUTES - 3)]
-    columns = {"slower_at_equal_load": verdict, "engine_asleep": over}
+    columns = {"slower_at_equal_load": verdict, "gauges_live": over}
     own = [columns.get(name, calm) for name in COLUMNS]
     rows = table([*own, *[calm] * (len(COLUMNS) * (SERVERS - 1))])
     assert through(rule, rows, []) == ([], {})

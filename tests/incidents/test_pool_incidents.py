@@ -32,7 +32,7 @@ POOL = "SlowerAtEqualLoad@pool"
 def at(minute: int, recovered: int = 99) -> Minutes:
     """Slow from a minute on, and well again from another."""
     seen = [minute <= m < recovered for m in range(100)]
-    return {"slower_at_equal_load": seen, "engine_asleep": [not one for one in seen]}
+    return {"slower_at_equal_load": seen, "gauges_live": [not one for one in seen]}
 
 
 def extents(happened: Sequence[Transition]) -> list[tuple[str, int, int]]:
@@ -166,7 +166,7 @@ def test_the_split_into_calls_changes_nothing(seed: int) -> None:
     of = {
         f"s{i}": {
             name: [chance.choice([T, T, F, U]) for _ in range(60)]
-            for name in ("slower_at_equal_load", "engine_asleep", "slower_than_pool")
+            for name in ("slower_at_equal_load", "gauges_live", "slower_than_pool")
         }
         for i in range(chance.randint(2, 6))
     }

@@ -26,7 +26,6 @@ BEFORE = {
     "tokens_per_second_per_gpu": 5280.0,
     "gpu_count": 1.0,
     "requests_per_forward_pass": 94.8,
-    "batch_assembly_wait_seconds": 0.01,
 }
 NOW: dict[str, Any] = {
     "effective_batch_size": 66.0,

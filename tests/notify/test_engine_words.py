@@ -23,8 +23,10 @@ ROW: dict[str, Any] = {
     "requests_per_forward_pass": 8.0,
     "forward_passes_overcounted": False,
     "generation_tokens_per_second": 0.0,
-    "prompt_tokens_per_second": 36_000.0,
-    "batch_assembly_wait_seconds": 0.01,
+    "prompt_tokens_total": 60 * 36_000.0,
+    "duration_seconds": 60.0,
+    "queue_seconds_sum": 0.1,
+    "queue_seconds_count": 10.0,
     "kv_cache_usage_ratio": 0.04,
     "restarted": False,
 }

@@ -15,7 +15,8 @@ ROW: dict[str, Any] = {
     "running_requests": 12.0,
     "requests_per_forward_pass": 12.0,
     "generation_tokens_per_second": 1300.0,
-    "batch_assembly_wait_seconds": 0.01,
+    "queue_seconds_sum": 0.1,
+    "queue_seconds_count": 10.0,
     "kv_cache_usage_ratio": 0.04,
     "waiting_requests": 0.0,
     "forward_passes_overcounted": False,
@@ -41,8 +42,8 @@ def test_as_the_mock_up_has_it() -> None:
     [
         ({"scrapes": 0.0}, "no usable scrape"),
         ({"kv_cache_usage_ratio": None}, "KV unknown"),
-        ({"batch_assembly_wait_seconds": 0.00003}, "wait <0.01 s"),
-        ({"batch_assembly_wait_seconds": 0.0}, "wait 0 s"),
+        ({"queue_seconds_sum": 0.0003}, "wait <0.01 s"),
+        ({"queue_seconds_sum": 0.0}, "wait 0 s"),
         ({"kv_cache_usage_ratio": 0.0004}, "KV <1 %"),
         ({"waiting_requests": 0.083}, "<0.1 waiting"),
         ({"running_requests": 0.0, "generation_tokens_per_second": 0.0}, "idle"),
@@ -123,7 +124,7 @@ def test_no_line_is_wider_than_80(
     restarted: bool, wait: float | None, waiting: float | None, tokens: float | None
 ) -> None:
     row = ROW | {
-        "batch_assembly_wait_seconds": wait,
+        "queue_seconds_sum": None if wait is None else 10 * wait,
         "waiting_requests": waiting,
         "generation_tokens_per_second": tokens,
         "kv_cache_usage_ratio": 0.999,

@@ -64,7 +64,6 @@ def test_the_only_server_has_the_gpus_in_use(
     assert last["gpu_power_watts"] == 402.5
     assert last["gpu_utilization_ratio"] == pytest.approx(0.96)
     assert last["gpu_sm_clock_hertz"] == 1.98e9
-    assert last["gpu_tensor_active_ratio"] is None
     assert last["gpus_lost"] == 0.0
     assert "NVML" in last["gpu_count_source"]
 

@@ -14,7 +14,7 @@ groups:
   - name: g
     rules:
       - alert: TooSlow
-        when: ttft_seconds_mean > 1
+        when: ttft_10m_seconds > 1
         for: 1h30m
         keep_firing_for: 5m
         severity: page
@@ -53,8 +53,8 @@ def test_every_field(tmp_path: Path) -> None:
     (rule,) = book.rules
     assert rule.id == 'TooSlow{signal="ttft", team="serving"}'
     assert (rule.alert, rule.group, rule.severity) == ("TooSlow", "g", "page")
-    assert rule.when.text == "ttft_seconds_mean > 1"
-    assert rule.when.columns == {"ttft_seconds_mean"}
+    assert rule.when.text == "ttft_10m_seconds > 1"
+    assert rule.when.columns == {"ttft_10m_seconds"}
     assert (rule.for_seconds, rule.keep_firing_for_seconds) == (5400.0, 300.0)
     assert rule.enabled and rule.reason is None
     assert rule.labels == {"team": "serving", "signal": "ttft"}

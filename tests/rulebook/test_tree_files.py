@@ -28,7 +28,7 @@ nodes:
     no: good
   second:
     question: Slow?
-    when: ttft_seconds_mean > 1
+    when: ttft_10m_seconds > 1
     yes: bad
     no: good
 """

@@ -78,7 +78,7 @@ TREES = [
     ("yes: bad", "yes: good"),
     ("yes: bad", "yes: undetermined"),
     ("show: [scrapes]", "show: [scrape]"),
-    ("ttft_seconds_mean > 1", "ttft_second_mean > 1"),
+    ("ttft_10m_seconds > 1", "ttft_10m_second > 1"),
     ("not_asked: {speed_at_equal_load_ratio: ", "not_asked: {scrapes: "),
     ("cause_on_yes: prompts", "cause_on_yes: prompt"),
     ("question: Slow?", "qestion: Slow?"),

@@ -92,14 +92,14 @@ def test_readings_that_join_no_target_say_by_what(shared_data: Path) -> None:
 
 
 def test_fields_that_are_not_read_name_the_line_that_turns_them_on(shared_data: Path) -> None:
-    names = tuple(name for name in FAMILIES if "PROF_PIPE_TENSOR" not in name)
+    names = tuple(name for name in FAMILIES if "PROF_GR_ENGINE" not in name)
     found = _checked(shared_data, dcgm_page(_gpus(2), families=names), namespace="ml", pod="p")
     checks = [c for c in trouble(found) if c.where == "DCGM"]
-    (check,) = [c for c in checks if "PIPE_TENSOR" in c.what]
+    (check,) = [c for c in checks if "GR_ENGINE" in c.what]
     assert "not exported" in check.what
     assert "(2 of 2 GPUs)" in check.what
     assert check.fix is not None
-    assert "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE, gauge, " in check.fix
+    assert "DCGM_FI_PROF_GR_ENGINE_ACTIVE, gauge, " in check.fix
 
 
 def test_what_a_gpu_cannot_measure_is_off_and_not_ok(shared_data: Path) -> None:

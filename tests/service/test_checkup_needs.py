@@ -64,8 +64,6 @@ def _gpus(scrapes: pl.DataFrame, **but: object) -> pl.DataFrame:
                 "pod": "p",
                 "lost": False,
                 "utilization_ratio": 0.5,
-                "tensor_active_ratio": 0.1,
-                "dram_active_ratio": 0.3,
                 "power_watts": 500.0,
                 "sm_clock_hertz": 1e9,
                 "clock_event_reasons": 0.0,

@@ -123,7 +123,7 @@ def test_a_lost_gpu_pages_once_and_says_what_is_left(server: GpuSource) -> None:
     assert timedelta(minutes=6) <= at - first <= timedelta(minutes=8)
     evidence = page["evidence"]
     assert evidence["gpus_lost"]["value"] == 1
-    assert evidence["gpu_count_source"]["value"] == "declared, DCGM agrees"
+    assert evidence["gpu_count"]["source"] == "declared, DCGM agrees"
     assert evidence["gpu_clock_event_reasons"]["value"] is None
     assert evidence["gpu_clock_event_reasons"]["reason"]
 

@@ -85,10 +85,10 @@ def test_an_upgrade_is_seen_at_the_restart_and_the_pin_stays(
     told = pl.concat(rows, how="diagonal_relaxed").sort("end")
     before = told.filter(pl.col("end") <= down)
     assert set(before["release_changed"]) == {False}
-    assert set(before["release_changed_since_pin"]) == {False}
+    assert set(before["release_change"]) == {"none"}
     after = told.filter(pl.col("end") > down)
     assert after["release_changed"].sum() == 1  # in the one minute in which it was seen
     seen = after.filter("release_changed")["end"][0]
     restarted = after.filter("restarted")["end"][0]
     assert restarted <= seen <= restarted + timedelta(minutes=1)
-    assert after.filter(pl.col("end") >= seen)["release_changed_since_pin"].all()
+    assert (after.filter(pl.col("end") >= seen)["release_change"] != "none").all()

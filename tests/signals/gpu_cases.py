@@ -16,8 +16,6 @@ NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
 READ = {
     "utilization_ratio": 0.9,
-    "tensor_active_ratio": 0.4,
-    "dram_active_ratio": 0.5,
     "sm_clock_hertz": 1.98e9,
     "power_watts": 500.0,
     "framebuffer_used_bytes": 7e10,

@@ -49,7 +49,7 @@ def test_a_gpu_that_several_pods_have_is_a_whole_one_of_each() -> None:
 
 
 def test_a_gpu_that_two_origins_tell_counts_once() -> None:
-    narrow = {"tensor_active_ratio": None, "dram_active_ratio": None, "power_watts": 480.0}
+    narrow = {"sm_clock_hertz": None, "utilization_ratio": None, "power_watts": 480.0}
     nvml = NVML | narrow | {"pod": "rag-0", "clock_event_reasons": 4.0}
     full = reading(clock_event_reasons=None)
     row = one([full, reading(12, **nvml), reading(42, **nvml)])
@@ -96,14 +96,14 @@ def test_gpus_read_rarely_hold_for_two_minutes(age: int, value: float | None) ->
 
 
 def test_a_gpu_without_a_reading_is_said() -> None:
-    why = json.dumps({"tensor_active_ratio": "a profiler pauses it"})
-    lacking = {"tensor_active_ratio": None, "reasons": why}
+    why = json.dumps({"power_watts": "a profiler pauses it"})
+    lacking = {"power_watts": None, "reasons": why}
     row = one([reading(), reading(uuid="GPU-b", **lacking)])
-    assert row["gpu_tensor_active_ratio"] == pytest.approx(0.4)
+    assert row["gpu_power_watts"] == 500.0
     assert reasons_of(row["gpu_reasons"]) == {}
     row = one([reading(**lacking)])
-    assert row["gpu_tensor_active_ratio"] is None
-    assert reasons_of(row["gpu_reasons"]) == {"gpu_tensor_active_ratio": "a profiler pauses it"}
+    assert row["gpu_power_watts"] is None
+    assert reasons_of(row["gpu_reasons"]) == {"gpu_power_watts": "a profiler pauses it"}
 
 
 def test_clock_events_of_all_readings_and_gpus() -> None:

@@ -21,9 +21,7 @@ SIGNALS = {
     "waiting_mean": ("waiting_requests", 1),
     "kv_mean": ("kv_cache_usage_ratio", 1),
     "gen_tok_s": ("generation_tokens_per_second", 1),
-    "prompt_tok_s": ("prompt_tokens_per_second", 1),
     "req_s": ("requests_per_second", 1),
-    "steps_s": ("forward_passes_per_second", 1),
     "decode_reqs_per_step": ("decode_requests_per_forward_pass", 1),
     "out_reqs_per_step": ("requests_per_forward_pass", 1),
     "tok_per_step": ("tokens_per_forward_pass", 1),
@@ -34,9 +32,7 @@ SIGNALS = {
     "gen_hist_mean": ("generation_tokens_mean", 1),
     "gen_p50": ("generation_tokens_p50", 1),
     "gen_p95": ("generation_tokens_p95", 1),
-    "queue_mean_ms": ("batch_assembly_wait_seconds", 1000),
     "queue_p95_s": ("queue_seconds_p95", 1),
-    "ttft_mean_ms": ("ttft_seconds_mean", 1000),
     "ttft_p95_ms": ("ttft_seconds_p95", 1000),
     "itl_mean_ms": ("itl_seconds_mean", 1000),
     "itl_p95_ms": ("itl_seconds_p95", 1000),
@@ -100,10 +96,9 @@ def _row(frame: pl.DataFrame, start: float, end: float, **settings: Any) -> dict
     asked = grid(inside).group_by(KEY).agg(pl.col("start").min(), pl.col("end").max())
     table = evidence(inside, asked.select(WINDOW_SCHEMA.keys()), serving(frame, **settings))
     rows = table.with_columns(
-        (
-            pl.col("itl_seconds_count")
-            / (pl.col("forward_passes_per_second") * pl.col("duration_seconds"))
-        ).alias("decode_requests_per_forward_pass"),
+        (pl.col("itl_seconds_count") / pl.col("forward_passes")).alias(
+            "decode_requests_per_forward_pass"
+        ),
         *(
             quantile(table[f"{name}_buckets"], table[f"{name}_edges"], q / 100).value.alias(
                 f"{name}_p{q}"

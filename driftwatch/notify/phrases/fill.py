@@ -25,10 +25,10 @@ from driftwatch.notify.phrases.limits import (
 )
 from driftwatch.notify.phrases.speed import (
     drift_14d,
-    drift_interval,
     gpu_names,
     gpus,
     gpus_of_server,
+    least_drift_14d,
     meaning,
     missing_count,
     missing_metrics,
@@ -68,7 +68,7 @@ PHRASES: Mapping[str, Callable[[Page], str | None]] = {
     function.__name__: function
     for function in (
         began, began_14d, harm, missed, queueing, limit, full, present, given_up, moved, means,
-        lengths, slower, slower_than_peers, step_time, peers, drift_14d, drift_interval,
+        lengths, slower, slower_than_peers, step_time, peers, drift_14d, least_drift_14d,
         missing_count, missing_metrics, missing_reason, gpus, gpu_names, gpus_of_server,
         meaning, target_kept, baseline, nothing_to_do, in_target, unchanged,
     )

@@ -53,8 +53,6 @@ def missed(page: Page) -> str | None:
 def queueing(page: Page) -> str | None:
     """``first token takes 2.5 s, all of it queueing``."""
     wait = value(page, "batch_assembly_wait_10m_seconds")
-    if wait is None:
-        wait = value(page, "batch_assembly_wait_seconds")
     queue = verb(page, "queue", "queued")
     queued = value(page, "queue_wait_estimate_10m_seconds")
     if queued is not None and queued >= 1 and (wait is None or queued > 2 * wait):
@@ -141,7 +139,7 @@ def _use(page: Page, name: str, *, own: bool = False) -> str | None:
     running = value(page, "running_requests") if running is None else running
     if cap is None or running is None:
         return None
-    inferred = " (inferred)" if value(page, "max_num_seqs_inferred") else ""
+    inferred = " (inferred)" if page["evidence"][name].get("source") else ""
     part = f"{count(running)} of {knob(cap)}{inferred}"
     if not own:
         return f"sequences {part}"

@@ -89,19 +89,16 @@ def peers(page: Page) -> str | None:
 
 def drift_14d(page: Page) -> str | None:
     """``4.2 % slower at equal load over 14 days``; None where it may as well be none."""
-    slope, high = (value(page, f"speed_slope_14d_{part}ratio") for part in ("", "upper_"))
-    if slope is None or high is None or high >= 0:
+    slope, least = value(page, "speed_slope_14d_ratio"), least_drift_14d(page)
+    if slope is None or least is None:
         return None
     return f"{tenth_percent(slope).lstrip('+-')} slower at equal load over 14 days"
 
 
-def drift_interval(page: Page) -> str | None:
-    """``2.5 to 5.9 %``, of the same."""
-    low, high = (value(page, f"speed_slope_14d_{part}ratio") for part in ("lower_", "upper_"))
-    if low is None or high is None or high >= 0:
-        return None
-    least, most = (tenth_percent(end).lstrip("+-") for end in (high, low))
-    return f"{least.removesuffix(' %')} to {most}"
+def least_drift_14d(page: Page) -> str | None:
+    """``2.5 %``, the lower end of the same."""
+    least = value(page, "speed_slope_14d_upper_ratio")
+    return None if least is None or least >= 0 else tenth_percent(least).lstrip("+-")
 
 
 def missing_reason(page: Page) -> str | None:
@@ -138,6 +135,7 @@ def missing_metrics(page: Page) -> str | None:
 def gpus(page: Page) -> str | None:
     """What the target's GPUs did."""
     now = {column: entry["value"] for column, entry in page["evidence"].items()}
+    now["gpu_count_source"] = page["evidence"].get("gpu_count", {}).get("source")
     text = gpus_of_page(now, reference_values(page))
     if text is None:
         return None
