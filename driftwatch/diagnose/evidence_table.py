@@ -228,7 +228,7 @@ def evidence_table(
         base_columns(own, settings)
         .with_columns(on_gpus)
         .with_columns(
-            *found.select(c for c in INHERITED_SCHEMA if c not in _ASIDE),
+            *found,
             *slo_columns(last_10m, settings),
             *ten_minute_columns(last_10m),
         )
@@ -251,9 +251,6 @@ def _with_steps_once(rows: pl.DataFrame) -> pl.DataFrame:
         pl.coalesce("forward_passes", "iteration_tokens_count").alias("iteration_tokens_count"),
         pl.col("forward_passes_overcounted").alias("several_api_servers"),
     )
-
-
-_ASIDE = (*CARRIED, "ever_seen")
 
 
 def _with_limits(

@@ -122,17 +122,14 @@ def _column(
         needs=needs,
         optional=names("optional"),
         short=text("short"),
-        detected=entry.get("detected", False),
-        stored=entry.get("stored", False),
-        pin_only=entry.get("pin_only", False),
         low=low,
         high=high,
-        usual=entry.get("usual"),
         words=tuple(entry.get("words", ())),
-        moves_with=entry.get("moves_with"),
+        **{key: entry[key] for key in _AS_WRITTEN if key in entry},
     )
 
 
+_AS_WRITTEN = ("usual", "moves_with", "pin_only", "detected", "stored")
 COLUMNS: tuple[Column, ...] = tuple(
     _columns(Path(__file__).with_name("columns.toml").read_text(encoding="utf-8"))
 )

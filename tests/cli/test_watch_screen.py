@@ -29,7 +29,7 @@ def test_only_what_is_missing_is_asked_for(
 ) -> None:
     row: dict[str, Any] = dict.fromkeys(BY_NAME)
     row |= {"instance": "a:1", "engine": "0", "end": datetime(2026, 1, 5, 12, tzinfo=UTC)}
-    row |= {"scrapes": 4.0, **given}
+    row |= {"scrapes": 4.0, "kv_cache_tokens": None, "max_num_seqs_inferred": None, **given}
     _Screen({}, to_stderr=False).show(Outcome(pl.DataFrame([row]), pl.DataFrame()))
     screen = capsys.readouterr().out
     assert max(map(len, screen.splitlines())) <= 80
