@@ -99,7 +99,7 @@ REFERENCE_COLUMNS = tuple(c for c in REFERENCE_SCHEMA if c.startswith("reference
 _OF_MANY = (*(f"{name}_mean" for name in LENGTHS), *_P95, *HISTOGRAMS)
 
 # ratio column → the evidence column, and what of the reference it is compared with
-_RATIOS: Mapping[str, tuple[str, str]] = {
+RATIOS: Mapping[str, tuple[str, str]] = {
     "requests_per_second_ratio": ("requests_per_second", "requests_per_second"),
     "requests_per_second_low_ratio": ("requests_per_second", LOW_RATE),
     "tokens_per_second_per_gpu_ratio": ("tokens_per_second_per_gpu", "tokens_per_second_per_gpu"),
@@ -195,7 +195,7 @@ def with_reference(
         ratio: pl.when(pl.col(f"reference_{was}") > 0).then(
             pl.col(column) / pl.col(f"reference_{was}")
         )
-        for ratio, (column, was) in _RATIOS.items()
+        for ratio, (column, was) in RATIOS.items()
     }
     return joined.with_columns(
         **lengths, **ratios, lost_prefix_hits_prefill_ratio=lost_hits_prefill(MIN_REQUESTS)

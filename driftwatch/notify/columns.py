@@ -103,7 +103,7 @@ def evidence_text(
     >>> evidence_text("prompt_tokens_mean_ratio", 2.34)
     'prompts ×2.34'
     >>> evidence_text("lost_prefix_hits_prefill_ratio", 2.31)
-    'by lost prefix hits ×2.31'
+    'prefill ×2.31 by lost hits'
     >>> evidence_text("slo_missed", None, "no slo in the configuration")
     'target missed: unknown (no slo in the configuration)'
     """

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from driftwatch.detect.lengths import MIN_REQUESTS
+from driftwatch.detect.lengths import LENGTHS, MIN_REQUESTS
+from driftwatch.detect.reference import RATIOS
 from driftwatch.evidence import BY_NAME, Column
 from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.model import Reason
@@ -47,11 +48,7 @@ def reasons(row: Mapping[str, Any]) -> dict[str, str]:
 
 # state → the columns that it needs, in the order in which they are named
 _MADE_OF: Mapping[str, tuple[str, ...]] = {
-    "lengths_moved": ("prompt_tokens_mean_ratio", "generation_tokens_mean_ratio"),
-    "phase_mix": (
-        *("prompt_tokens_mean_ratio", "generation_tokens_mean_ratio"),
-        *("prompt_tokens_usual_ratio", "generation_tokens_usual_ratio"),
-    ),
+    **dict.fromkeys(("lengths_moved", "phase_mix"), tuple(f"{of}_mean_ratio" for of in LENGTHS)),
     "slower": ("slower_at_equal_load",),
     "held_back": ("slo_missed", "limit_binding_share_10m_ratio"),
     "drafts_rejected": ("reference_tokens_per_output", "tokens_per_output"),
@@ -79,13 +76,8 @@ def on_own_proposal(row: Mapping[str, Any]) -> bool:
 def _not_compared(row: Mapping[str, Any]) -> dict[str, str]:
     """Ratio column → why it is NULL: no reference, none for this signal, or too few requests."""
     kind = row.get("reference_kind")
-    ratios = {
-        "requests_per_second_ratio": "requests_per_second",
-        "tokens_per_second_per_gpu_ratio": "tokens_per_second_per_gpu",
-        "gpu_sm_clock_ratio": "gpu_sm_clock_hertz",
-        "prompt_tokens_mean_ratio": "prompt_tokens_mean",
-        "generation_tokens_mean_ratio": "generation_tokens_mean",
-    }
+    ratios = {ratio: column for ratio, (column, was) in RATIOS.items() if was == column}
+    ratios |= {f"{name}_mean_ratio": f"{name}_mean" for name in LENGTHS}
     reason_of = {}
     for ratio, column in ratios.items():
         if kind is None:
@@ -102,7 +94,7 @@ def _not_compared(row: Mapping[str, Any]) -> dict[str, str]:
             reason_of[ratio] = f"{column} unknown"
         else:
             reason_of[ratio] = f"fewer than {MIN_REQUESTS} finished requests in the window"
-    for name in ("prompt_tokens", "generation_tokens"):
+    for name in LENGTHS:
         reason_of[f"{name}_usual_ratio"] = _no_swings(row, name)
     return reason_of
 

@@ -10,8 +10,9 @@ import polars as pl
 import pytest
 
 from driftwatch.cli.watch import _Screen
-from driftwatch.evidence import BY_NAME
+from driftwatch.evidence import BY_NAME, TEXTS
 from driftwatch.pipeline.state import Outcome
+from driftwatch.signals.minutes import MINUTE_SCHEMA
 
 S, B = "max_num_seqs", "max_num_batched_tokens"
 
@@ -27,9 +28,9 @@ def test_only_what_is_missing_is_asked_for(
     golden: Callable[[str, str], None],
     request: pytest.FixtureRequest,
 ) -> None:
-    row: dict[str, Any] = dict.fromkeys(BY_NAME)
+    row: dict[str, Any] = dict.fromkeys((*BY_NAME, *TEXTS, *MINUTE_SCHEMA))
     row |= {"instance": "a:1", "engine": "0", "end": datetime(2026, 1, 5, 12, tzinfo=UTC)}
-    row |= {"scrapes": 4.0, "kv_cache_tokens": None, "max_num_seqs_inferred": None, **given}
+    row |= {"scrapes": 4.0, **given}
     _Screen({}, to_stderr=False).show(Outcome(pl.DataFrame([row]), pl.DataFrame()))
     screen = capsys.readouterr().out
     assert max(map(len, screen.splitlines())) <= 80

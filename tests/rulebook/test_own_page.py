@@ -82,7 +82,8 @@ def test_two_files_make_a_page_a_report_line_and_a_runbook(tmp_path: Path) -> No
     }
     schema = {c.name: types[c.dtype] for c in COLUMNS}
     extra = ("allows_max_num_batched_tokens", "allows_max_num_seqs", "allows_kv_cache")
-    schema |= dict.fromkeys((*extra, "binding_requests"), pl.Float64)
+    schema |= dict.fromkeys((*extra, "binding_requests", "kv_cache_tokens"), pl.Float64)
+    schema["max_num_seqs_inferred"] = pl.Boolean
     (diagnosis,) = walk(tree, pl.DataFrame([ROW], schema=schema))
     finding = Finding(
         rule.id, Target(TargetKey("host:8000", "0"), labels), AT, ROW, diagnosis=diagnosis

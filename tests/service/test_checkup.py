@@ -61,7 +61,7 @@ def test_a_complete_configuration_is_ready(shared_data: Path) -> None:
     found = _checked(_page(shared_data))
     assert _trouble(found) == []
     assert found.ready
-    later = {"SlowerAtEqualLoad", "LatencyCreep", "RetuneAdvised", *OF_BASELINES, *PHASE_MIX}
+    later = {"SlowerAtEqualLoad", "LatencyCreep", "RetuneAdvised", *OF_BASELINES}
     assert (found.learning, found.off) == (later, {"AcceptanceFell", "ReplicaSlow"})
     assert {rule for rule, able in found.rules.items() if not able} == found.learning | found.off
 
@@ -75,7 +75,6 @@ def test_what_waits_says_for_what(shared_data: Path) -> None:
     assert later["LEARNING", told] == (
         *OF_BASELINES,
         "SlowerAtEqualLoad",
-        *PHASE_MIX,
     )
     drafts = "drafts no tokens (speculative decoding)"
     assert later["OFF", drafts] == ("AcceptanceFell",)

@@ -22,7 +22,7 @@ SIGNALS = {
     "kv_mean": ("kv_cache_usage_ratio", 1),
     "gen_tok_s": ("generation_tokens_per_second", 1),
     "req_s": ("requests_per_second", 1),
-    "decode_reqs_per_step": ("decoding", 1),
+    "decode_reqs_per_step": ("decode_requests_per_forward_pass", 1),
     "prompt_tok_s": ("prompt_rate", 1),
     "steps_s": ("steps_rate", 1),
     "queue_mean_ms": ("queue_mean", 1000),
@@ -100,7 +100,7 @@ def _row(frame: pl.DataFrame, start: float, end: float, **settings: Any) -> dict
     asked = grid(inside).group_by(KEY).agg(pl.col("start").min(), pl.col("end").max())
     table = evidence(inside, asked.select(WINDOW_SCHEMA.keys()), serving(frame, **settings))
     rows = table.with_columns(
-        decoding=pl.col("itl_seconds_count") / pl.col("forward_passes"),
+        decode_requests_per_forward_pass=pl.col("itl_seconds_count") / pl.col("forward_passes"),
         prompt_rate=pl.col("prompt_tokens_total") / pl.col("duration_seconds"),
         steps_rate=pl.col("forward_passes") / pl.col("duration_seconds"),
         queue_mean=pl.col("queue_seconds_sum") / pl.col("queue_seconds_count"),
