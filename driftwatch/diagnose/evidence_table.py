@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import polars as pl
+import polars.selectors as cs
 
 from driftwatch.collect.schema import KEY, TIME
 from driftwatch.detect.reference import no_reference, with_reference
@@ -282,29 +283,14 @@ _LIMITING = (*COLUMN_KNOBS, "max_num_seqs_inferred", "api_server_count")
 # A fair router gives every server of a pool as many requests; from 30 on, half is no chance.
 _GIVEN_LESS_RATIO = 0.5
 # Columns that reach further back than the window itself.
-_LOOKBACK_COLUMNS = (
-    *("observed_10m_seconds", "batch_assembly_wait_10m_seconds", "ttft_10m_seconds"),
-    *("slo_missed", "ttft_in_target_10m_ratio", "tpot_in_target_10m_ratio"),
-    "limit_binding_share_10m_ratio",
-    "waiting_deferred_share_10m_ratio",
-    "binding_limit",
-    "queue_wait_estimate_10m_seconds",
-    "binding_running_requests",
-    "binding_kv_cache_usage_ratio",
-    "binding_waiting_requests",
-    "scrapes_10m",
-    "given_up_requests_10m",
-    "given_up_10m_low_ratio",
-    "seconds_since_last_token",
-    "gauges_live",
-)
+_LOOKBACK = (cs.contains("_10m") | cs.starts_with("binding_")) - cs.by_name(
+    "first_tokens_10m", require_all=False
+) | cs.by_name("slo_missed", "seconds_since_last_token", "gauges_live")
 
 
 def _only_when_fresh(rows: pl.DataFrame) -> pl.DataFrame:
-    """NULL in :data:`_LOOKBACK_COLUMNS` of windows without a usable scrape."""
-    return rows.with_columns(
-        pl.when(pl.col("scrapes") > 0).then(pl.col(c)).alias(c) for c in _LOOKBACK_COLUMNS
-    )
+    """NULL in :data:`_LOOKBACK` of windows without a usable scrape."""
+    return rows.with_columns(pl.when(pl.col("scrapes") > 0).then(_LOOKBACK))
 
 
 def _queue_wait() -> pl.Expr:

@@ -89,7 +89,7 @@ def _columns(text: str) -> Iterator[Column]:
         family = list(entries)
         for number, one in enumerate(of):
             for entry in family:
-                words = {"of": one, "OF": one.upper(), "as": entry.get("as", of)[number]}
+                words = {"of": one, "as": entry.get("as", of)[number]}
                 yield _column(entry, {**phrases, **words}, inputs)
 
 

@@ -252,7 +252,7 @@ def test_the_numbers_are_those_of_the_incident(
 
     assert value("Firing now") >= 1
     assert value("Running against max_num_seqs", "B") == 8
-    assert value("GPU_UTIL beside what works") == 0.99
+    assert value("GPU_UTIL") == 0.99
     assert value("Power") == 512.25
     assert value("Every GPU: power") == 512.25
     binding = _asked(server, _substituted(expressions["Which limit binds", "A"]), at)
