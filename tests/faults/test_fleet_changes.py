@@ -186,7 +186,7 @@ def first_tokens(layouts: tuple[tuple[str, ...], tuple[str, ...]]) -> Alter:
 @pytest.mark.slow
 def test_buckets_that_change(tell: Tell) -> None:
     """Beside a server whose buckets stay."""
-    rules = RULES.replace("waiting_requests >= 5", "ttft_10m_seconds >= 1")
+    rules = RULES.replace("waiting_requests >= 5", "ttft_10m_seconds >= 1.5")
     servers = [
         Server("chat-0:8000", alter=first_tokens(BUCKETS)),
         Server("chat-1:8000", alter=first_tokens((BUCKETS[0], BUCKETS[0]))),
