@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from truth_judge.facts import Episode
+from truth_judge.facts import DAY_SECONDS, Episode
 from truth_judge.matching import SATURATION
 from truth_judge.saturated import LIMIT_RULES, Saturation, within
 
@@ -17,6 +17,7 @@ MAY_BE_TOLD = {
     "rate": frozenset({"ClientsGiveUp"}),
 }
 LIMIT_PAGES = frozenset({"BatchLimitBinding", "BatchDrift"})
+RETUNE_RULES = frozenset({"RetuneAdvised"})
 # that a queue stands, and that clients leave it, is true of any queue
 WAIT_RULES = frozenset({"QueueSpike", "ClientsGiveUp"})
 # requests that end before their first token: that no token comes is true
@@ -35,7 +36,8 @@ def with_due(
         for one in episodes
     ]
     resolved = [_resolved(one, found, instances) for one in resolved]
-    return (*resolved, *(_allowed(one) for one in found))
+    harming = (one for one in found if one.harms)
+    return (*resolved, *map(_allowed, found), *map(_retune, harming))
 
 
 def _resolved(episode: Episode, found: Sequence[Saturation], instances: Sequence[str]) -> Episode:
@@ -84,6 +86,13 @@ def _allowed(one: Saturation) -> Episode:
         | (LIMIT_RULES if one.harms else frozenset())
         | (STUCK_RULES if one.serves_nobody else frozenset()),
     )
+
+
+def _retune(one: Saturation) -> Episode:
+    """A ticket about the settings speaks of whole days: it may come in the day after the harm."""
+    end = one.end_seconds + DAY_SECONDS
+    instances = frozenset({one.instance})
+    return Episode(SATURATION, one.start_seconds, end, instances=instances, allowed=RETUNE_RULES)
 
 
 def injected(episodes: Iterable[Episode]) -> list[Episode]:

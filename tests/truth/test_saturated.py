@@ -90,7 +90,9 @@ EFFECT = Episode(
 
 
 def test_a_limit_is_due_where_it_harmed_for_long() -> None:
-    due, allowed = with_due([EFFECT], [HARM], ["a:8000", "b:8000"])
+    due, allowed, retune = with_due([EFFECT], [HARM], ["a:8000", "b:8000"])
+    assert retune.allowed == {"RetuneAdvised"}
+    assert retune.until_seconds >= allowed.until_seconds + 86400
     assert (due.kind, due.pages, due.leaf, due.also) == (
         "limit-kv",
         LIMIT_PAGES,
@@ -99,19 +101,19 @@ def test_a_limit_is_due_where_it_harmed_for_long() -> None:
     )
     assert due.instances == {"a:8000"} and due.visible_seconds == S0 + 3900
     assert allowed.kind == SATURATION and allowed.allowed == LIMIT_RULES | WAIT_RULES
-    assert injected([due, allowed]) == [due]
+    assert injected([due, allowed, retune]) == [due]
     short = Saturation("a:8000", S0 + 3900, S0 + 4500, ("kv",), True)
-    (undue, _) = with_due([EFFECT], [short], ["a:8000", "b:8000"])
+    (undue, *_) = with_due([EFFECT], [short], ["a:8000", "b:8000"])
     assert not undue.pages and undue.leaf is None and undue.allowed == LIMIT_RULES
     brief = Saturation("a:8000", S0 + 3900, S0 + 7000, ("kv",), True, 0.4)
-    (undue, _) = with_due([EFFECT], [brief], ["a:8000", "b:8000"])
+    (undue, *_) = with_due([EFFECT], [brief], ["a:8000", "b:8000"])
     assert not undue.pages
     (plain,) = with_due([EFFECT], [], ["a:8000", "b:8000"])
     assert plain == EFFECT
 
 
 def test_saturation_excuses_a_page_of_a_limit_and_no_page_of_a_slow_engine() -> None:
-    (allowed,) = with_due([], [HARM], ["a:8000"])
+    (allowed, _) = with_due([], [HARM], ["a:8000"])
 
     def said(rule: str, at: float, instance: str = "a:8000") -> Finding:
         return Finding("firing", rule, "page", S0 + at, S0 + at - 60, instance)
@@ -140,7 +142,7 @@ def test_a_limit_is_asked_about_while_it_was_fullest_and_by_what_was_full_then()
     )
     (one,) = stretches(mixed, None)
     begun = replace(EFFECT, start_seconds=S0, end_seconds=S0 + 3600)
-    (due, _) = with_due([begun], [one], ["a:8000", "b:8000"])
+    (due, *_) = with_due([begun], [one], ["a:8000", "b:8000"])
     assert fullest(due.waited["a:8000"], S0, S0 + 3600) == S0 + 29 * 60
     both = leaves_then(due.waited["a:8000"], S0 + 29 * 60)
     assert both == {"concurrency_cap_binding", "token_budget_binding"}
