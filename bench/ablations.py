@@ -58,6 +58,11 @@ def _mean_of_passes(values: dict[str, Any]) -> Any:
     return load.token_met({**values, "overlap": np.ones_like(values["overlap"])})
 
 
+def _one_prefill(values: dict[str, Any]) -> Any:
+    *parts, most, least = load.token_met(values)
+    return *parts, most * np.minimum(1.0, values["overlap"]), 0.0 * least
+
+
 def _own_axes(windows: Any) -> Any:
     return np.diag(1 / np.maximum(windows.kinds.std(axis=0), like_work.LEAST_DEVIATION))
 
@@ -99,6 +104,7 @@ MECHANISMS: Mapping[str, Sequence[tuple[Any, str, Any]]] = {
         (like_work, "YOUNG_MINUTES", 0),
     ),
     "work as a token meets it": ((model, "token_met", _mean_of_passes),),
+    "two covariates of prefill: one": ((model, "token_met", _one_prefill),),
     "peers": ((verdicts, "peers_of", _no_peers), (like_work, "peers_of", _no_peers)),
     "five deviations: four": ((like_work, "DEVIATIONS", 4.0),),
     "no threshold that only a loss of 30 % passes": ((like_work, "LOWEST", -INFINITE),),

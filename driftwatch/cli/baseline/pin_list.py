@@ -129,11 +129,11 @@ def _load_model(pin: Baseline) -> Iterator[tuple[str, str]]:
         yield "speed", f"no load model: {pin.arming}"
         return
     low, high = model.requests_range
-    b0, b1, b2, b3 = model.coefficients
+    b0, b1, b2, *prefill = model.coefficients
     yield (
         "speed",
         f"{1e3 * b0:.3g} ms a step + {1e3 * b1:.3g} ms a request + {1e9 * b2:.3g} ns a KV token "
-        f"+ {1e6 * b3:.3g} µs a prefill token",
+        f"+ {1e6 * sum(prefill):.3g} µs a prefill token",
     )
     yield (
         "range",

@@ -32,12 +32,12 @@ _Positive = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
 
 class StepTimeModel(BaseModel):
-    """ITL = b0 + b1·n + b2·KV + b3·P seconds, of work as a token meets it, with its range."""
+    """ITL = b0 + b1·n + b2·KV + b3·P + b4·P' seconds, of work as a token meets it; its range."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
-    # b0 seconds, b1 seconds per request, b2 per KV token, b3 per prefill token
-    coefficients: tuple[_Positive, _Positive, _Positive, _Positive]
+    # b0 seconds, b1 seconds per request, b2 per KV token, b3 and b4 per prefill token
+    coefficients: tuple[_Positive, _Positive, _Positive, _Positive, _Positive]
     # 1 % and 99 % quantile of requests per forward pass in the fit
     requests_range: tuple[_Positive, _Positive]
     scrapes: Annotated[int, Field(ge=0)]  # how many the fit saw
@@ -149,7 +149,7 @@ def ln_speed(grid: Grid, models: list[StepTimeModel | None]) -> Floats:
 
     ``models``: of each target.
     """
-    none = [math.nan] * 4
+    none = [math.nan] * 5
     b = np.array([none if x is None else x.coefficients for x in models]).T[..., None]
     names = ("itl", "requests", "kv", "prefill", "overlap")
     values = {name: grid[name].astype(np.float64) for name in names}
