@@ -15,8 +15,9 @@ from driftwatch.service import replay as module
 
 
 def evidence_only(rows: pl.DataFrame) -> pl.DataFrame:
-    """Key, pool, window and the evidence columns: nothing internal."""
-    return rows.select([*KEY, "pool", "start", "end", *(c.name for c in COLUMNS)])
+    """Key, pool, window, seconds of it that were observed, and the evidence columns."""
+    window = ("start", "end", "duration_seconds")
+    return rows.select([*KEY, "pool", *window, *(c.name for c in COLUMNS)])
 
 
 class Rows:

@@ -89,7 +89,7 @@ def test_a_rule_that_could_not_fire_is_said_in_80_columns(run: Run, page: str) -
     said = " ".join(out.split())
     assert "see doctor" not in said
     assert "GpuLost: gpus_lost (no DCGM or NVML reading" in said
-    assert said.count("lengths_moved (") == 2  # of BatchDrift, and in the names of others
+    assert said.count("lengths_moved (") == 1
 
 
 def test_pages_of_history_offer_what_works_on_history(run: Run, shared_data: Path) -> None:

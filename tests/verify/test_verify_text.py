@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import io
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-
-import pytest
 
 from driftwatch.cli.verify import listed, one_in_full
 from driftwatch.verify.verification import Change, Effect, Verification
@@ -34,17 +30,6 @@ def test_limits_beyond_the_mean_before_are_explained() -> None:
     assert "too few minutes" not in "\n".join(one_in_full(FOUND, AT))
     wide = replace(FOUND, effects=(replace(FASTER, low=-FASTER.before),))
     assert "too few minutes to bound it closer" in "\n".join(one_in_full(wide, AT))
-
-
-def test_an_output_without_utf_8_gets_signs_by_their_spelling(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    change = Change("knobs", AT, {"max_num_seqs": ("8", "64")})
-    written = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    monkeypatch.setattr(sys, "stdout", written)
-    text = "\n".join(one_in_full(replace(FOUND, change=change), AT))
-    assert "max_num_seqs 8 -> 64" in text and "-1.2...-0.80 s" in text
-    assert "?" not in text
 
 
 def test_a_small_difference_that_is_certain_is_not_printed_as_none() -> None:

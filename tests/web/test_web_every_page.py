@@ -69,7 +69,7 @@ def _paths(page: Page) -> Iterator[str]:
     for number, label in enumerate(HOSTILE):
         text = quote(label[:1000], safe="")
         names = {"incident_id": str(number) * 12, "target": TargetKey(label[:1000], "0").text}
-        path = page.path.replace(":path", "")
+        path = page.path.replace(":path", "").replace(":name", "")
         for name in ("incident_id", "target", "pool", "week"):
             path = path.replace(f"{{{name}}}", quote(names.get(name, ""), safe="") or text)
         assert "{" not in path, "name the new variable here"
