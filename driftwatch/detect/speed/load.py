@@ -5,9 +5,8 @@ mean over passes differs from the mean over tokens, which ITL is. The difference
 assumed: the overlap o = ITL × passes per second is 1 where the engine always runs and passes are
 alike, and more where bursts make some passes long and full (Little's law on both sides). A token
 meets a batch of ``n·max(1, o)²`` and a prefill of ``P·o``: on engines that follow their model
-exactly this took the misfit of ln r from 2.6 % to 1.3 % (docs/methods/speed.md). Where o is below 1
-an engine is idle between few requests, and a token meets less than P, or its long passes carry few
-tokens, and it meets P: the fit takes ``P·max(1, o)`` and ``P·min(1, o)`` as two covariates.
+exactly this took the misfit of ln r from 2.6 % to 1.3 %. Where o is below 1 a token meets up to P,
+as few requests share a pass: the fit takes ``P·max(1, o)`` and ``P·min(1, o)`` as two covariates.
 """
 
 from __future__ import annotations

@@ -42,8 +42,7 @@ class StepTimeModel(BaseModel):
     requests_range: tuple[_Positive, _Positive]
     scrapes: Annotated[int, Field(ge=0)]  # how many the fit saw
     minutes: Annotated[int, Field(ge=0)]  # different ones
-    # preempting minutes count, since most of the fit's preempt
-    preempts: bool = False
+    preempts: bool = False  # most minutes of the fit do, so preempting minutes count
     misfit_ratio: _Positive = 0.0  # robust standard deviation of ln r in the fit
     # windows of the fit, to compare like with like: Windows.document
     windows: str = Field(default="", repr=False)
