@@ -35,13 +35,13 @@ REACH = 1.0  # standard deviations in which a quarter of the neighbours must lie
 FOUND_DEVIATIONS = 1.645  # 95 of 100
 
 # The kind of a window, as medians of logarithms: name, printed words, smallest value.
-# Prompts and first tokens a token belong to the requests: a slow engine does not change them.
+# Prompt and first tokens per token belong to the requests: a slow engine does not change them.
 KINDS = (
-    ("requests", "requests a pass", 0.01),
-    ("prompts", "prompt tokens a token", 1e-2),
-    ("first", "first tokens a token", 1e-3),
+    ("requests", "requests per forward pass", 0.01),
+    ("prompts", "prompt tokens per generated token", 1e-2),
+    ("first", "length of the answers", 1e-3),
     ("queued", "wait in the queue", 0.1),
-    ("overlap", "time between tokens a pass", 1e-2),
+    ("overlap", "ITL × passes per second", 1e-2),
 )
 # The covariates that make them.
 INPUTS = ("requests", "prefill", "first", "queued", "overlap")
