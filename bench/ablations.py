@@ -107,7 +107,6 @@ MECHANISMS: Mapping[str, Sequence[tuple[Any, str, Any]]] = {
     "two covariates of prefill: one": ((model, "token_met", _one_prefill),),
     "peers": ((verdicts, "peers_of", _no_peers), (like_work, "peers_of", _no_peers)),
     "five deviations: four": ((like_work, "DEVIATIONS", 4.0),),
-    "no threshold that only a loss of 30 % passes": ((like_work, "LOWEST", -INFINITE),),
     "the lower threshold of two minutes": ((verdicts, "_lower", _as_it_is),),
     "preempting minutes where a baseline preempts": ((grid.Grid, "counts", _no_preempting),),
     "minutes with 20 tokens and more: with 100": ((load, "MIN_TOKENS", 100.0),),

@@ -21,14 +21,13 @@ CELL, CELL_LENGTH = "10m", timedelta(minutes=10)
 HOUR_SECONDS, MINUTE_SECONDS = 3600.0, 60.0
 # why a minute has no verdict on the engine's speed, in the order in which they are printed
 REASONS = (
-    "idle", "out of tuned range", "varies too much", "arming", "too few minutes", "warming up",
+    "idle", "out of tuned range", "arming", "too few minutes", "warming up",
     "inputs missing", "no data",
 )  # fmt: skip
 # speed_unknown_code → which of the above; every other one is a missing input
 _OF_CODES: Mapping[str, str] = {
     "idle": "idle",
     "out_of_range": "out of tuned range",
-    "too_variable": "varies too much",
     "learning": "arming",
     "no_baseline": "arming",
     "other_server": "arming",

@@ -69,27 +69,6 @@ def test_what_always_went_together_is_other_work_when_it_comes_apart() -> None:
     assert again[1, 2] != again[1, 0] and np.isfinite(again[1, 2])
 
 
-def test_a_threshold_that_only_a_loss_of_30_percent_passes_is_none() -> None:
-    """An engine whose speed swings by 15 % every ten minutes, whatever its work."""
-    rng = np.random.default_rng(5)
-    swings = {
-        name: [
-            (first, first + 9, float(np.exp(rng.normal(0, 0.15))))
-            for first in range(1, BASELINE + 120, 10)
-        ]
-        for name in SERVERS
-    }
-    minutes = minutes_of(BASELINE + 120, slow=swings)
-    rows, _ = play(minutes, baselines=baselines(minutes))
-    late = rows.filter(pl.col("end") > at(BASELINE + 15))
-    assert not late["slower_at_equal_load"].any()
-    unknown = late.filter(pl.col("speed_unknown_code") == "too_variable")
-    assert len(unknown) > 0.5 * len(late)
-    assert set(unknown["speed_unknown_reason"]) == {
-        "like work varied too much in the baseline to tell a loss of 30 %"
-    }
-
-
 def test_a_pool_that_always_preempts_is_judged() -> None:
     minutes = minutes_of(BASELINE + 240, slow={"b:8000": [(1501, 1600, 1.25)]})
     minutes = minutes.with_columns(preemptions_total=pl.lit(2.0))

@@ -107,7 +107,8 @@ def test_rows_stand_in_the_windows_order_with_the_schemas_columns(shared_data: P
     rows = table(frame, asked)
     assert rows.select([*KEY, "start", "end"]).rows() == asked.rows()
     published = evidence_only(rows)
-    assert published.columns == [*KEY, "pool", "start", "end", *(c.name for c in COLUMNS)]
+    window = ("start", "end", "duration_seconds")
+    assert published.columns == [*KEY, "pool", *window, *(c.name for c in COLUMNS)]
 
 
 def test_targets_without_scrapes_are_unknown_not_zero() -> None:

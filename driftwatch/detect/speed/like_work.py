@@ -29,8 +29,6 @@ LOW_QUANTILE, LOW_DEVIATIONS = 0.02, 2.054  # of the normal distribution
 DEVIATIONS = 5.0
 # Highest thresholds: a loss of 12 %; of 16 % for a baseline that covers less than a day.
 FLOOR, YOUNG_FLOOR, YOUNG_MINUTES = float(np.log(0.88)), float(np.log(0.84)), 1380
-# Below it only losses of 30 % and more are found, at three false pages of one pool in a week.
-LOWEST = float(np.log(0.7))
 REACH = 1.0  # standard deviations in which a quarter of the neighbours must lie
 FOUND_DEVIATIONS = 1.645  # 95 of 100
 
@@ -90,7 +88,6 @@ def peers_of(grid: Grid, r: Floats) -> Floats:
 
 
 LEVEL, AGAINST = range(2)
-VARIES = len(KINDS)
 
 
 @dataclass(eq=False)
@@ -167,12 +164,11 @@ Asked = Sequence[tuple[Windows, int, Indices]]
 
 
 def thresholds(asked: Asked, kinds: Floats) -> Floats:
-    """The thresholds of windows of these kinds (window, 5), in ln; NaN where like work is missing
-    or varied too much.
+    """The thresholds of windows of these kinds (window, 5), in ln; NaN without like work.
 
     Returns rows: the limit (at or below it the level is too low); the usual level; the smallest
     loss that is found in 95 of 100 cases, as a share of the speed; limit and usual level against
-    the peers; the kind that is furthest from the baseline's, :data:`VARIES`, or -1.
+    the peers; the kind that is furthest from the baseline's, -1 where none is far.
     """
     marks = [kind.tobytes() for kind in kinds]
     known: dict[int, Floats] = {}
@@ -218,9 +214,7 @@ def _new_thresholds(asked: Asked, kinds: Floats) -> Floats:
     against_usual = np.where(alone & is_asked, 0.0, against_usual)
     # the kind of requests explains their number, and not the other way round
     away[(away * OF_REQUESTS).max(axis=-1) > 2 * REACH] *= OF_REQUESTS
-    unlike = np.where(
-        is_far, away.argmax(axis=-1), np.where(is_asked & np.isnan(limit), VARIES, -1)
-    )
+    unlike = np.where(is_far, away.argmax(axis=-1), -1)
     return np.column_stack([limit, usual, smallest, against, against_usual, unlike])
 
 
@@ -234,7 +228,7 @@ def _limits(near: Singles, far: Flags, is_young: Flags) -> tuple[Floats, Floats,
     floor = np.where(is_young, YOUNG_FLOOR + np.maximum(middle, 0.0), FLOOR)
     limit = np.minimum(floor, np.minimum(middle, 0.0) - DEVIATIONS * deviation)
     smallest = -np.expm1(np.minimum(limit - middle - FOUND_DEVIATIONS * deviation, 0.0))
-    out = far | (known < 2 * KNOWN) | (limit < LOWEST)
+    out = far | (known < 2 * KNOWN)
     return (
         np.where(out, np.nan, limit),
         np.where(out, np.nan, middle),

@@ -49,9 +49,6 @@ _PROPOSED = Unknown(NO_BASELINE, "no baseline in use yet: driftwatch baseline pr
 _UNLIKE = tuple(
     Unknown(UNLIKE, f"work that the baseline has not seen: {words}") for _, words, _ in KINDS
 )
-_VARIES = Unknown(
-    "too_variable", "like work varied too much in the baseline to tell a loss of 30 %"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +315,7 @@ def _reasons(
     why: Texts = np.full(is_known.shape, None, dtype=object)
     codes = grid.why[:, first:]
     out = ~has_verdict & is_known
-    why[out] = np.array([*_UNLIKE, _VARIES, _TOO_FEW], dtype=object)[unlike[out]]
+    why[out] = np.array([*_UNLIKE, _TOO_FEW], dtype=object)[unlike[out]]
     few = ~is_known
     why[few] = _TOO_FEW
     # the minute's own reason is better than "too few"
