@@ -61,7 +61,7 @@ class Grid:
 
     @cached_property
     def keys(self) -> list[TargetKey]:
-        """Of the targets."""
+        """The targets' keys, in their order."""
         return [TargetKey(*row) for row in self.targets.select(KEY).iter_rows()]
 
     @property
@@ -83,8 +83,9 @@ class Grid:
         missed = why == UNSEEN
         missed[:, 1:] &= missed[:, :-1].copy()
         after_gap = within(missed, WARM_MINUTES + 1)
-        why = np.where((why == COMPLETE) & cold, np.int8(WARMING), why)
-        return np.where((why == COMPLETE) & after_gap, np.int8(GAP), why)
+        has_load = (why == COMPLETE) | (why == PREEMPTING)
+        why = np.where(has_load & after_gap, np.int8(GAP), why)
+        return np.where(has_load & cold, np.int8(WARMING), why)
 
     @cached_property
     def usable(self) -> Flags:
