@@ -9,7 +9,7 @@ from detector_cases import START, at, minutes_of, play, slow_spans
 
 from driftwatch.baselines.windows import Acceptance, Measured, baselines_of
 from driftwatch.detect.baselines import Baselines
-from driftwatch.detect.speed.like_work import KINDS, Windows, thresholds
+from driftwatch.detect.speed.like_work import FLOOR, KINDS, Windows, thresholds
 from driftwatch.detect.speed.model import StepTimeModel, TooLittle, fit
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.explain import Window
@@ -67,6 +67,16 @@ def test_what_always_went_together_is_other_work_when_it_comes_apart() -> None:
     again = thresholds([(windows, 2000, np.arange(3))], kinds)
     np.testing.assert_array_equal(again[:, :2], found)
     assert again[1, 2] != again[1, 0] and np.isfinite(again[1, 2])
+
+
+def test_no_threshold_lies_above_the_floor() -> None:
+    """Not even of a young baseline whose levels lie 20 % above its model."""
+    rng = np.random.default_rng(3)
+    kinds = rng.normal(0, 0.1, (200, len(KINDS))).astype(np.float32)
+    windows = Windows(kinds, rng.normal(0.2, 0.001, (200, 2)).astype(np.float32))
+    for minutes in (600, 2000):
+        limit, *_ = thresholds([(windows, minutes, np.arange(3))], kinds[:3].astype(np.float64))
+        assert np.isfinite(limit).all() and (limit <= FLOOR).all()
 
 
 def test_a_pool_that_always_preempts_is_judged() -> None:
