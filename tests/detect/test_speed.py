@@ -9,7 +9,17 @@ from detector_cases import START, at, minutes_of, play, slow_spans
 
 from driftwatch.baselines.windows import Acceptance, Measured, baselines_of
 from driftwatch.detect.baselines import Baselines
-from driftwatch.detect.speed.like_work import FLOOR, KINDS, Windows, thresholds
+from driftwatch.detect.speed.grid import grid_of, rolling
+from driftwatch.detect.speed.like_work import (
+    FLOOR,
+    KINDS,
+    KNOWN,
+    WINDOW,
+    Windows,
+    kinds_of,
+    thresholds,
+)
+from driftwatch.detect.speed.load import work_of
 from driftwatch.detect.speed.model import StepTimeModel, TooLittle, fit
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.explain import Window
@@ -67,6 +77,25 @@ def test_what_always_went_together_is_other_work_when_it_comes_apart() -> None:
     again = thresholds([(windows, 2000, np.arange(3))], kinds)
     np.testing.assert_array_equal(again[:, :2], found)
     assert again[1, 2] != again[1, 0] and np.isfinite(again[1, 2])
+
+
+def test_the_lower_threshold_of_two_minutes_holds() -> None:
+    """Of an engine whose speed swings, so that thresholds lie below the floor."""
+    rng = np.random.default_rng(5)
+    swings = [(k, k + 9, float(np.exp(rng.normal(0, 0.05)))) for k in range(1, BASELINE + 120, 10)]
+    minutes = minutes_of(BASELINE + 120, SERVERS[:1], slow={SERVERS[0]: swings})
+    accepted = baselines(minutes)
+    rows, _ = play(minutes, baselines=accepted)
+    grid = grid_of(work_of(minutes))
+    kinds = np.stack(
+        [rolling(of, WINDOW, 0.5, KNOWN)[0] for of in np.moveaxis(kinds_of(grid), -1, 0)], axis=-1
+    )[-100:]
+    model = accepted.every[0].load_model
+    assert model is not None and model.like_work is not None
+    limit, *_ = thresholds([(model.like_work, model.minutes, np.arange(100))], kinds)
+    told = np.log(rows["speed_threshold_ratio"].tail(99).to_numpy())
+    np.testing.assert_allclose(told, np.minimum(limit[1:], limit[:-1]), rtol=1e-9)
+    assert (limit[1:] > limit[:-1]).sum() > 10
 
 
 def test_no_threshold_lies_above_the_floor() -> None:

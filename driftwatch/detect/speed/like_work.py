@@ -224,8 +224,7 @@ def _limits(near: Singles, far: Flags, is_young: Flags) -> tuple[Floats, Floats,
     known = np.isfinite(levels).sum(axis=1)
     middle, low = quantile(levels, 0.5), quantile(levels, LOW_QUANTILE)
     deviation = (middle - low) / LOW_DEVIATIONS
-    # a level is a high quantile, so it lies above 0: a young baseline's floor starts from there.
-    # No limit lies above FLOOR: windows above it are not looked at (verdicts.LOW).
+    # a level is a high quantile, so it lies above 0: a young baseline's floor starts from there
     young = np.minimum(YOUNG_FLOOR + np.maximum(middle, 0.0), FLOOR)
     floor = np.where(is_young, young, FLOOR)
     limit = np.minimum(floor, np.minimum(middle, 0.0) - DEVIATIONS * deviation)

@@ -16,7 +16,7 @@ from scipy.optimize import nnls
 from driftwatch.arrays import Flags, Floats
 from driftwatch.detect.speed.grid import Grid, grid_of
 from driftwatch.detect.speed.like_work import Windows, windows_from, windows_of
-from driftwatch.detect.speed.load import COVARIATES, token_met, work_of
+from driftwatch.detect.speed.load import COVARIATES, PREEMPTING, token_met, work_of
 
 # Whatever the scrape interval: counters of a minute are as exact from two scrapes as from twelve
 # (docs/methods/speed.md).
@@ -100,10 +100,9 @@ def fitted(grid: Grid, good: Flags, *, shared: bool = False) -> StepTimeModel | 
 
     ``good``: (target, minute), without those whose load is unknown; ``shared``: by a pool.
     """
-    usable = good & grid.usable
-    all_preempting = good & grid.counts(np.ones(len(good), dtype=bool)) & ~usable
-    preempts = bool(all_preempting.sum() > usable.sum())
-    good = usable | all_preempting if preempts else usable
+    usable, preempting = good & grid.usable, good & (grid.why == PREEMPTING)
+    preempts = bool(preempting.sum() > usable.sum())
+    good = usable | preempting if preempts else usable
     minutes = int(good.any(axis=0).sum())
     if minutes < MIN_MINUTES:
         earliest = grid.last + timedelta(minutes=MIN_MINUTES - minutes) if minutes else None

@@ -131,14 +131,15 @@ def verdicts(grid: Grid, every: Sequence[Compared], references: References, firs
     r = ln_speed(grid, [one.model for one in every])
     relative = r - (others := peers_of(grid, r))
     starts, own, peer = _starts(grid, every, references, first)
-    start = int(starts.min(initial=first))
+    start = max(int(starts.min(initial=first)) - 1, 0)  # the first verdict needs the minute before
     is_own = np.array([one.is_own for one in every], dtype=bool)[:, None]
     now = np.arange(start, grid.minutes)[None, :]
     judged = now >= np.maximum(starts, WINDOW - 1)[:, None]
+    reached = now >= np.maximum(starts - 1, WINDOW - 1)[:, None]
     # thresholds are needed for scored minutes, for slow ones, and for the minute before each
     low = (perhaps_low(r, LOW) & is_own | perhaps_low(relative, LOW))[:, start:]
     low[:, :-1] |= low[:, 1:].copy()
-    at = np.nonzero(judged & (low | (now >= first - 1)))
+    at = np.nonzero(reached & (low | (now >= first - 1)))
     level, against = np.full((2, *judged.shape), np.nan)
     level[at] = level_of(_windows(r, at[0], start + at[1]))
     against[at] = level_of(_windows(relative, at[0], start + at[1]))
