@@ -95,11 +95,12 @@ def score(
 
 
 def _needed(work: pl.DataFrame, references: References) -> pl.DataFrame:
-    """The rows from the look-back of the first minute after the last recorded hour on."""
+    """The rows of the hour that is not recorded whole, and the look-back of its first minute."""
     pools = work["pool"].unique().cast(pl.String).fill_null("")
     hours = [references.find(PoolHour, pool) for pool in pools]
     ends = [hour[1] for hour in hours if hour is not None]
     if len(ends) < len(hours):
         return work
-    needed = work.filter(pl.col("end") > min(ends) - timedelta(minutes=LOOKBACK))
+    hour = min(ends).replace(minute=0, second=0)  # early fits are recorded inside an hour
+    needed = work.filter(pl.col("end") > hour - timedelta(minutes=LOOKBACK))
     return needed if len(needed) else work

@@ -19,7 +19,7 @@ from driftwatch.detect.reference import (
     declared,
     no_reference,
 )
-from driftwatch.detect.references import Day, Reference, References, TargetDays
+from driftwatch.detect.references import Day, PoolHour, Reference, References, TargetDays
 from driftwatch.model import TargetKey
 from driftwatch.pipeline.detection import Detection
 
@@ -80,6 +80,24 @@ def test_lengths_moved_on_two_days_running() -> None:
     assert with_day(first, day, None).pin_lengths_moved is None
     idle = day.model_copy(update={"limited_minutes": 9})
     assert with_day(first, idle, (400.0, 200.0)).pin_lengths_moved is False
+
+
+@pytest.mark.parametrize(
+    ("binds", "missed", "minutes"),
+    [(0.5, True, 60), (0.5, None, 60), (0.5, False, 0), (0.4, True, 0), (None, True, 0)],
+)
+def test_a_day_counts_minutes_in_which_a_limit_costs(
+    binds: float | None, missed: bool | None, minutes: int
+) -> None:
+    some = minutes_of(60, ("a:8000",)).with_columns(
+        limit_binding_share_10m_ratio=pl.lit(binds, pl.Float64),
+        slo_missed=pl.lit(missed, pl.Boolean),
+    )
+    _, detection = play(some)
+    found = detection.references.find(PoolHour, "chat")
+    assert found is not None
+    (day,) = found[0].days.values()
+    assert day.limited_minutes == minutes
 
 
 def test_days_come_from_the_hours() -> None:

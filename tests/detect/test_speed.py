@@ -197,6 +197,26 @@ def test_the_model_is_that_of_the_engine() -> None:
     assert model.coefficients[0] == pytest.approx(0.012, rel=0.2)
 
 
+@pytest.mark.parametrize("all_prefill", [True, False])
+def test_an_idle_engine_meets_all_of_the_prefill_or_its_share(all_prefill: bool) -> None:
+    """Where passes take 30 to 100 % of the time, the fit finds how much prefill a token met."""
+    rng = np.random.default_rng(2)
+    longer = [(k, k + 19, float(rng.uniform(0.3, 3.0))) for k in range(1, BASELINE, 20)]
+    minutes = minutes_of(BASELINE, SERVERS[:1], prompts=longer)
+    busy = rng.uniform(0.3, 1.0, BASELINE)
+    itl = (minutes["itl_seconds_sum"] / minutes["itl_seconds_count"]).to_numpy()
+    met = minutes["prompt_tokens_total"].to_numpy() * itl / 60.0
+    itl = itl + 1.5e-3 * met * (1.0 if all_prefill else busy)
+    minutes = minutes.with_columns(
+        forward_passes=60.0 * busy / itl,
+        prompt_tokens_total=met * 60.0 * busy / itl,
+        itl_seconds_sum=pl.col("itl_seconds_count") * itl,
+    )
+    model = fit(minutes)
+    assert isinstance(model, StepTimeModel)
+    assert model.misfit_ratio < 0.03
+
+
 def test_few_minutes_carry_no_model() -> None:
     few = fit(minutes_of(12))
     assert isinstance(few, TooLittle)
