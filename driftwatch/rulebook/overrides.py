@@ -79,12 +79,6 @@ class OverrideInFile(RulePart):
         return rule.alert == self.alert and self.labels.items() <= labels.items()
 
 
-# the keys that change something
-OVERRIDABLE = tuple(
-    f.alias or name for name, f in OverrideInFile.model_fields.items() if name not in _MEANT
-)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadOverride:
     """An override, where it stands, and the rules as it makes them."""

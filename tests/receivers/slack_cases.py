@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from fakes.slack_workspace import BOT_TOKEN, SlackWorkspace
@@ -56,7 +55,3 @@ def acknowledged(page: Mapping[str, Any], by: str = "Ana", **rest: Any) -> dict[
 def replace_minutes(minutes: int) -> str:
     """ISO time so many minutes after the page."""
     return AT.replace(minute=AT.minute - 56 + minutes, hour=3).isoformat()
-
-
-def app_elsewhere(of: SlackAppSender, channel: str) -> SlackAppSender:
-    return replace(of, channel=channel)
