@@ -25,8 +25,7 @@ def condition_lines(rule: Rule) -> Iterator[Line]:
         yield from _override(_where(one), one.rule, rule)
     if rule.precondition is not None:
         yield from _condition("It has no verdict unless", rule.precondition)
-    if rule.until is not None:
-        yield from _condition("It ends when", rule.until)
+    yield from _ends("It", rule)
     if rule.inhibited_by:
         yield f"It does not fire while {' or '.join(rule.inhibited_by)} fires on that target", "  "
 
@@ -49,8 +48,17 @@ def _override(where: str, one: Rule, rule: Rule) -> Iterator[Line]:
     yield from _condition(f"{where} it fires {_fires(one)}", one.when)
     if one.precondition is not None and one.precondition != rule.precondition:
         yield from _condition(f"{where} it has no verdict unless", one.precondition)
-    if one.until is not None and one.until != rule.until:
-        yield from _condition(f"{where} it ends when", one.until)
+    if (one.until, one.keep_firing_for_seconds) != (rule.until, rule.keep_firing_for_seconds):
+        yield from _ends(f"{where} it", one)
+
+
+def _ends(begin: str, rule: Rule) -> Iterator[Line]:
+    held = rule.keep_firing_for_seconds
+    ends = f"{begin} ends after {duration(held)} in which" if held else f"{begin} ends when"
+    if rule.until is not None:
+        yield from _condition(ends, rule.until)
+    elif held:
+        yield f"{ends} that is false", "  "
 
 
 def _condition(begin: str, condition: Condition) -> Iterator[Line]:

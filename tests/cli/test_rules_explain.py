@@ -23,7 +23,8 @@ pools: [{name: chat, slo: {ttft_seconds: 0.5}}]
 rules:
   files: [own.yaml]
   overrides:
-    - {alert: Waiting, pools: [batch-*], when: waiting_requests >= 50, for: 15m, severity: page}
+    - {alert: Waiting, pools: [batch-*], when: waiting_requests >= 50, for: 15m, severity: page,
+       keep_firing_for: 2h}
     - {alert: Waiting, pools: [dev, staging], enabled: false, reason: nobody is paged}
 """
 RULES = """\
@@ -38,6 +39,7 @@ groups:
         when: kv_cache_usage_ratio > 0.9 AND (waiting_requests > 100 OR slo_missed)
         given: scrapes >= 4
         until: kv_cache_usage_ratio < 0.5
+        keep_firing_for: 5m
         inhibited_by: [Waiting]
         severity: page
       - {alert: Twice, when: restarted, severity: page, labels: {a: "1"}}
