@@ -10,7 +10,9 @@ from typing import Any, Literal, NamedTuple
 Severity = Literal["page", "ticket", "notice"]
 Answer = Literal["yes", "no", "unknown", "not asked"]
 Action = Literal["change", "none", "no_action", "insufficient"]
-Provenance = Literal["config", "startup log", "arguments", "metrics", "inferred", "command line"]
+Provenance = Literal[
+    "config", "startup log", "arguments", "metrics", "server", "inferred", "command line"
+]
 
 
 class TargetKey(NamedTuple):

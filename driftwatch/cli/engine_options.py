@@ -114,11 +114,12 @@ def with_all(options: Sequence[Callable[[Command], Command]]) -> Callable[[Comma
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 _STEP_TIME = "Seconds of a step: C0 + C1·prefill tokens + C2·decoding requests + C3·KV tokens."
+_MODEL = "Model by its served name, or its config.json (- reads it from standard input)."
 _HARDWARE = (
     option("--step-time", text=_STEP_TIME, metavar="C0,C1,C2,C3"),
     option("--gpu", text="GPU of driftwatch's table, e.g. H100-80GB.", metavar="NAME"),
-    option("--model", text="Model of driftwatch's table, or its Hugging Face id.", metavar="NAME"),
-    option("--hardware", FILE, "YAML file with GPUs and models of your own."),
+    option("--model", text=_MODEL, metavar="NAME"),
+    option("--hardware", FILE, "YAML file with GPUs of your own."),
     option(
         "--dtype", click.Choice(["auto", *_DTYPE_BYTES]), "Type of the weights.", default="auto"
     ),
@@ -206,10 +207,10 @@ def server_of(
     tables = with_hardware(flags["hardware"])
     card = tables.gpu(gpu) if gpu else None
     shapes = tables.model(model) if model else None
-    notes = []
+    notes = list(shapes.notes) if shapes else []
     if longest is None and shapes is not None:
-        longest = shapes.max_position_embeddings
-        notes.append(f"max_model_len {longest}: the longest context of {shapes.name}")
+        longest = shapes.max_model_len
+        notes.append(f"max_model_len {longest}: vLLM's default for {shapes.name}")
     where = f"vLLM's default on {card.name if card else 'a GPU that is not named'}"
     usual, most = batch_defaults(card.memory_bytes if card else None, card.name if card else "")
     if budget is None:
@@ -228,7 +229,12 @@ def server_of(
             f"step time: the roofline of {card.name} and {shapes.name} at max_num_seqs decoding "
             "requests, a prior, not a measurement"
         )
-    weight = _DTYPE_BYTES[shapes.checkpoint_dtype if dtype == "auto" else dtype]
+    weight = shapes.weight_bytes_per_parameter if dtype == "auto" else _DTYPE_BYTES[dtype]
+    if weight is None:
+        raise UsageError(
+            f"{shapes.name}: how many bytes its quantization takes for a weight is not known here",
+            help_text="--dtype fp8 for one byte, bfloat16 for two",
+        )
     sizes: dict[str, Any] = {**limits, "measured": measured, **more}
     return Server(card, shapes, weight, split, **sizes), limits, notes
 

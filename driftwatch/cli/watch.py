@@ -21,7 +21,7 @@ from driftwatch.knobs import COLUMN_KNOBS, flag_of
 
 if TYPE_CHECKING:
     from driftwatch.database_place import Place
-    from driftwatch.model import TargetKey
+    from driftwatch.model import Fingerprint, TargetKey
     from driftwatch.pipeline.state import Outcome
 
 
@@ -77,7 +77,7 @@ def command(
     # never ./driftwatch.yaml: watch needs no configuration
     plan = with_proposals(plan_from(history.config, **history.serving))
     hosts = frozenset[str]() if no_nvml else hosts_with_own_gpus(urls)
-    screen = _Screen(source.version(), to_stderr=as_json)
+    screen = _Screen(source.reports(), to_stderr=as_json)
     sender = StdoutSender(json=as_json, stored=database is not None)
     with tempfile.TemporaryDirectory(prefix="driftwatch-") as folder:
         path = database or Path(folder) / "watch.db"
@@ -158,11 +158,11 @@ class _Screen:
         answered: servers that answered with metrics.
     """
 
-    def __init__(self, versions: Mapping[str, str | None], *, to_stderr: bool) -> None:
+    def __init__(self, reports: Mapping[str, Fingerprint], *, to_stderr: bool) -> None:
         from driftwatch.service.own_metrics import ScrapeFailures
 
         self.answered: set[str] = set()
-        self._versions = versions
+        self._reports = reports
         self._err = to_stderr
         self._described: set[tuple[str, str]] = set()
         self._taken = TakenProposals()
@@ -217,7 +217,8 @@ class _Screen:
         """What runs, and which settings are unknown, with the options that give them."""
         kv = row["kv_cache_tokens"]
         size = "KV size unknown" if kv is None else f"KV {kv:,.0f} tokens"
-        version = self._versions.get(key.instance) or "version unknown"
+        told = self._reports.get(key.instance)
+        version = (told.release.get("vllm") if told else None) or "version unknown"
         which = "1 engine" if engines == 1 else f"engine {key.engine} of {engines}"
         self._print(f"{key.text}  vLLM {version}, {which}, {size}")
         unknown = [name for name in COLUMN_KNOBS if row[name] is None]

@@ -1,9 +1,9 @@
 """What runs on a server, as far as anything says it, and what differs between then and now.
 
 vLLM's ``/metrics`` names neither its version nor the image or driver (0.32: the only ``_info``
-series are of Python, the cache configuration and LoRA). They are read from ``/version``, a start-up
-log, its arguments and labels of scrapes. Names and short flags are those of vLLM 0.32
-``engine/arg_utils.py``; nothing is concluded from a flag that is not given.
+series are of Python, the cache configuration and LoRA). They are read from ``/version``,
+``/v1/models``, a start-up log, its arguments and labels of scrapes. Names and short flags are those
+of vLLM 0.32 ``engine/arg_utils.py``; nothing is concluded from a flag that is not given.
 
 Identity: with another model, GPU, parallelism, dtype or quantisation a baseline is not in force.
 Knobs: the baseline stays in force. Release: it stays too, so that a slower upgrade shows. A value
@@ -112,9 +112,22 @@ _SWITCHES: Mapping[str, str] = {
 _ALIASES: Mapping[str, str] = {"half": "float16", "float": "float32"}
 
 
-def from_version(version: str | None) -> Fingerprint:
+def from_version(answer: Mapping[str, Any]) -> Fingerprint:
     """The answer of ``GET /version``; nothing is known where it did not say."""
-    return Fingerprint() if not version else Fingerprint(release={"vllm": version})
+    version = answer.get("version")
+    return Fingerprint(release={"vllm": version} if version and isinstance(version, str) else {})
+
+
+def from_models(answer: Mapping[str, Any]) -> Fingerprint:
+    """The answer of ``GET /v1/models``: the model's own name and max_model_len, of no adapter."""
+    cards = answer.get("data")
+    own = (c for c in cards if isinstance(c, dict)) if isinstance(cards, list) else ()
+    card = next((one for one in own if one.get("parent") is None), {})
+    length, root = card.get("max_model_len"), card.get("root")
+    return Fingerprint(
+        identity={"model": root} if root and isinstance(root, str) else {},
+        knobs={"max_model_len": str(length)} if isinstance(length, int) and length > 0 else {},
+    )
 
 
 def fingerprint_from_startup_log(text: str) -> Fingerprint:

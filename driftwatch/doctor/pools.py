@@ -15,7 +15,6 @@ from driftwatch.evidence import BY_NAME
 from driftwatch.model import Serving, Target, TargetKey
 from driftwatch.pipeline.engine import server_of
 from driftwatch.pipeline.plan import Plan, Pool
-from driftwatch.recommend.calibration.prior import find_gpu, find_model
 from driftwatch.signals.minutes import no_minutes
 from driftwatch.simulate.hardware import shipped_hardware
 
@@ -232,21 +231,22 @@ def can_recommend(of: PoolScrapes, plan: Plan, gpus: pl.DataFrame | None) -> lis
         for what in server.unsupported
     ]
     tables = shipped_hardware()
-    model, no_model = find_model(tables, server.model)
-    gpu, no_gpu = find_gpu(tables, server.gpu)
+    model, no_model = tables.find_model(server.model)
+    gpu, no_gpu = tables.find_gpu(server.gpu)
     if model is None:
         checks.append(_no_datasheet(name, "model", server.model, no_model))
     if gpu is None and (gpus is not None or server.gpu is not None):
         checks.append(_no_datasheet(name, "gpu", server.gpu, no_gpu))
     if model is not None and gpu is not None:
-        what = f"recommend knows the datasheets: {model.name} on {gpu.name}"
+        known = f"recommend knows the datasheets: {model.name} on {gpu.name}"
+        what = "; ".join((known, *model.notes))
         checks.append(Check("ok", name, what))
     return checks
 
 
 def _no_datasheet(pool: str, setting: str, name: str | None, why: str) -> Check:
     """A model or GPU that is not known, or not in the tables."""
-    what = f"{setting} unknown" if name is None else why.split("; --hardware")[0]
+    what = f"{setting} unknown" if name is None else why.split("; ")[0]
     return Check(
         "OFF",  # it answers without: wider, and not on KV blocks
         pool,
@@ -254,6 +254,7 @@ def _no_datasheet(pool: str, setting: str, name: str | None, why: str) -> Check:
         (),
         f"serving.{setting}: its name in driftwatch's tables",
         pool,
-        f"driftwatch recommend --{setting} NAME, or --hardware FILE",
+        f"driftwatch recommend --{setting} NAME, or "
+        + ("its config.json" if setting == "model" else "--hardware FILE"),
         ("serving", setting),
     )

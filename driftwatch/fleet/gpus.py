@@ -26,8 +26,9 @@ from driftwatch.collect.dcgm.names import DCGM_NAME_INDEX
 from driftwatch.collect.dcgm.names import Gpu as Row
 from driftwatch.collect.dcgm.rows import GpuSamples, gpu_table
 from driftwatch.errors import UsageError
-from driftwatch.simulate.hardware import Gpu, Model
+from driftwatch.simulate.hardware import Gpu
 from driftwatch.simulate.kv_cache import bytes_per_token
+from driftwatch.simulate.model_config import Model
 from driftwatch.simulate.roofline import active_parameters, attention_flops_per_pair, read_weights
 
 Floats = npt.NDArray[np.float64]

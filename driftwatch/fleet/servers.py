@@ -188,9 +188,8 @@ def exporter_of(scenario: Scenario, number: int) -> str:
 
 
 def model_name(scenario: Scenario) -> str:
-    """As it is served: the name at its publisher where the table has one."""
-    entry = model(scenario.pool.model)
-    return entry.aliases[0] if entry.aliases else entry.name
+    """As it is served."""
+    return model(scenario.pool.model).name
 
 
 def targets_of(scenario: Scenario) -> dict[TargetKey, Target]:

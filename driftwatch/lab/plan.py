@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from driftwatch.errors import ImpossibleConfiguration
-from driftwatch.simulate.hardware import Gpu, Model
+from driftwatch.simulate.hardware import Gpu
 from driftwatch.simulate.intensity import decode
 from driftwatch.simulate.kv_cache import MemoryPlan, held_tokens, memory_plan
+from driftwatch.simulate.model_config import Model
 from driftwatch.simulate.roofline import FASTEST, SLOWEST, STATED, Efficiency, roofline
 from driftwatch.simulate.step_time import StepTime, describe
 

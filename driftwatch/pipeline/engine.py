@@ -16,10 +16,9 @@ from driftwatch.collect.server_settings import from_cache_config, merge
 from driftwatch.errors import UsageError
 from driftwatch.model import Fingerprint, Serving, Setting, Target
 from driftwatch.pipeline.plan import Plan
-from driftwatch.recommend.calibration.prior import find_model
 from driftwatch.recommend.traffic.observed import Server
 from driftwatch.recommend.traffic.stretch import clean
-from driftwatch.simulate.hardware import shipped_hardware
+from driftwatch.simulate.hardware import is_config, shipped_hardware
 
 # Bytes of a weight, by vLLM's --quantization and --dtype. Four bits carry scales beside them.
 _EIGHT_BITS = ("fp8", "modelopt", "fbgemm_fp8", "experts_int8")
@@ -45,6 +44,7 @@ _FLAGS = (
 _TOKENS_A_STEP = 1.1
 _ENOUGH_TOKENS = 1_000
 _BLOCK_TOKENS = 16
+_MODELS = "/v1/models"
 
 
 def server_of(
@@ -60,7 +60,8 @@ def server_of(
     """One engine as it runs, or ran in the minutes.
 
     Order of precedence: ``model`` and ``gpu``, the pool's settings, reports of the server or its
-    log, its metrics. Where the minutes know other settings than today's plan, theirs count.
+    log, its metrics; of max_model_len the server's report comes first. Where the minutes know other
+    settings than today's plan, theirs count.
 
     Args:
         minutes: of this engine, in order: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, with
@@ -74,7 +75,8 @@ def server_of(
     named = gpu_models({target.key: target}, plan, gpus).get(target.key.instance, ())
     ran = fingerprint(target, plan, named, labels_json)
     count = _number(row.get("gpu_count")) or _number(_last(minutes, "gpu_count"))
-    serving = _as_then(merge(plan.serving_of(target), _of_page(labels_json)), minutes, row)
+    stated = merge(_of_answer(plan, target), plan.serving_of(target), _of_page(labels_json))
+    serving = _as_then(stated, minutes, row)
     blocks, block = _blocks(serving, cache)
     names = (
         ran.identity.get("model"),
@@ -103,12 +105,12 @@ def server_of(
 
 
 def _known_model(*names: str | None) -> str | None:
-    """The first name that the shipped tables know, else the first one."""
-    reported = list(dict.fromkeys(name for name in names if name))
+    """The first reported name that the shipped tables know, else the first one; never a file."""
+    reported = list(dict.fromkeys(name for name in names if name and not is_config(name)))
     if len(reported) < 2:
         return reported[0] if reported else None
     tables = shipped_hardware()
-    in_tables = (name for name in reported if find_model(tables, name)[0] is not None)
+    in_tables = (name for name in reported if tables.find_model(name)[0] is not None)
     return next(in_tables, reported[0])
 
 
@@ -129,6 +131,13 @@ def _labels(text: str | None) -> dict[str, str]:
     if not isinstance(labels, dict):
         return {}
     return {k: v for k, v in labels.items() if isinstance(v, str) and v not in ("", "None")}
+
+
+def _of_answer(plan: Plan, target: Target) -> Serving:
+    """What the server itself says, if it was asked: its longest request."""
+    told = plan.reported.get(target.key.instance, Fingerprint()).knobs.get("max_model_len")
+    length = _number(told)
+    return Serving(max_model_len=None if length is None else Setting(length, "server", _MODELS))
 
 
 def _of_page(labels_json: str | None) -> Serving:

@@ -1,4 +1,4 @@
-"""Releases that servers report."""
+"""What servers report of themselves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any, Protocol, runtime_checkable
 
 import orjson
 
-from driftwatch.collect.fingerprint import from_version
 from driftwatch.collect.schema import Source
 from driftwatch.model import Fingerprint
 from driftwatch.pipeline.plan import Plan
@@ -19,21 +18,21 @@ MEMORY = "tick.told"
 
 @runtime_checkable
 class Reporting(Protocol):
-    """A source that scrapes servers directly and asks them for their release."""
+    """A source that scrapes servers directly and asks them what they run."""
 
-    def version(self) -> Mapping[str, str | None]:
-        """Release by instance; None where the server does not answer."""
+    def reports(self) -> Mapping[str, Fingerprint]:
+        """By instance; empty where the server does not answer."""
 
 
 def with_reports(plan: Plan, sources: Iterable[Source]) -> Plan:
-    """The plan with each directly scraped server's release, from ``/version``.
+    """The plan with what each directly scraped server says of itself.
 
     A server's answer stands until it restarts.
     """
     reported = dict(plan.reported)
     for source in sources:
         if isinstance(source, Reporting):
-            reported |= {one: from_version(told) for one, told in source.version().items()}
+            reported |= source.reports()
     return plan if reported == plan.reported else replace(plan, reported=reported)
 
 

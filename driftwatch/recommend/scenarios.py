@@ -15,7 +15,6 @@ from typing import Any
 from driftwatch.errors import DriftwatchError
 from driftwatch.knobs import KNOBS
 from driftwatch.recommend.calibration.fits import Calibration, Fit
-from driftwatch.recommend.calibration.prior import find_gpu, find_model
 from driftwatch.recommend.traffic.observed import Observed, Server
 from driftwatch.simulate.configuration import FCFS, PRIORITY, SchedulerConfiguration
 from driftwatch.simulate.hardware import Hardware, shipped_hardware
@@ -214,14 +213,14 @@ class BlockCount:
     @property
     def lacking(self) -> Mapping[str, str]:
         """``model`` and ``GPU``, where the tables do not know it → why; empty = they know both."""
-        _, no_gpu = find_gpu(self.hardware, self.server.gpu)
-        _, no_model = find_model(self.hardware, self.server.model)
+        _, no_gpu = self.hardware.find_gpu(self.server.gpu)
+        _, no_model = self.hardware.find_model(self.server.model)
         return {name: why for name, why in (("model", no_model), ("GPU", no_gpu)) if why}
 
     def _plan(self, today: SchedulerConfiguration, knobs: Mapping[str, float]) -> MemoryPlan | None:
         server = self.server
-        gpu, _ = find_gpu(self.hardware, server.gpu)
-        model, _ = find_model(self.hardware, server.model)
+        gpu, _ = self.hardware.find_gpu(server.gpu)
+        model, _ = self.hardware.find_model(server.model)
         if gpu is None or model is None:
             return None
         cache = server.kv_cache_dtype or "auto"
@@ -236,7 +235,7 @@ class BlockCount:
                 block_size=today.block_size,
                 tensor_parallel=server.tensor_parallel or 1,
                 gpu_memory_utilization=server.gpu_memory_utilization or 0.9,
-                dtype_bytes=server.weight_bytes or 2.0,
+                dtype_bytes=server.weight_bytes or model.weight_bytes_per_parameter or 2.0,
                 kv_cache_dtype=cache if cache in CACHE_DTYPES else "auto",
             )
         except DriftwatchError:

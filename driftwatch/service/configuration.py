@@ -21,6 +21,7 @@ from driftwatch.knobs import KNOBS
 from driftwatch.model import Fingerprint, Serving, Slo
 from driftwatch.pipeline.plan import Plan, Pool, TunedFor
 from driftwatch.rulebook.book import load_rulebook
+from driftwatch.simulate.hardware import is_config, read_config
 from driftwatch.vllm_arguments.command_line import plain_words
 
 if TYPE_CHECKING:
@@ -79,7 +80,10 @@ def _own_hosts(settings: Settings) -> frozenset[str]:
 
 
 def _pool(pool: PoolSettings) -> Pool:
-    slo, tuned = pool.slo, pool.tuned_for
+    """Raises UsageError: the model's config.json, its log or its arguments cannot be read."""
+    slo, tuned, model = pool.slo, pool.tuned_for, pool.serving.model
+    if model is not None and is_config(model):
+        read_config(model)  # a file that cannot be read is said at the start
     return Pool(
         name=pool.name,
         match=pool.match,
@@ -91,7 +95,7 @@ def _pool(pool: PoolSettings) -> Pool:
         gpus_per_replica=pool.gpus_per_replica,
         gpu_uuids=pool.gpu_uuids,
         reported=_fingerprint(pool.serving),
-        model=pool.serving.model,
+        model=model,
         gpu=pool.serving.gpu,
         tensor_parallel=pool.serving.tensor_parallel,
         receivers=pool.receivers or (),

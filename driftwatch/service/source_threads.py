@@ -26,7 +26,7 @@ from driftwatch.clock import Clock
 from driftwatch.collect.pages.source import PagesSource
 from driftwatch.collect.schema import Collected, Source, SourceProblem, empty_scrapes
 from driftwatch.errors import DriftwatchError
-from driftwatch.model import Target, TargetKey
+from driftwatch.model import Fingerprint, Target, TargetKey
 from driftwatch.pipeline.state import FIRST_LOOK
 
 # A source this far behind what it should have is late.
@@ -340,13 +340,13 @@ class HeldSource:
             problems=last.problems,
         )
 
-    def version(self) -> Mapping[str, str | None]:
+    def reports(self) -> Mapping[str, Fingerprint]:
         """As the source says."""
         with self._asking:
-            return self.live.version() if isinstance(self.live, PagesSource) else {}
+            return self.live.reports() if isinstance(self.live, PagesSource) else {}
 
     def forget(self, instances: Iterable[str]) -> None:
-        """Ask these servers for their version again: they restarted."""
+        """Ask these servers again: they restarted."""
         with self._asking:
             if isinstance(self.live, PagesSource):
                 self.live.forget(instances)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Self
+from pathlib import Path
+from typing import Annotated, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from driftwatch.knobs import KNOBS, refusal
 from driftwatch.settings.values import (
@@ -15,9 +16,16 @@ from driftwatch.settings.values import (
     Name,
     Number,
     Text,
+    below,
     each_once,
 )
 from driftwatch.yaml_models import Part
+
+
+def _model(name: str, info: ValidationInfo) -> str:
+    if name == "-":
+        raise ValueError("the model's name or the path of its config.json is wanted here")
+    return str(below(Path(name), info)) if name.endswith(".json") else name
 
 
 class ServingSettings(Part):
@@ -33,7 +41,9 @@ class ServingSettings(Part):
     max_model_len: Count | None = Field(None, description="longest context in tokens")
     kv_cache_tokens: Count | None = Field(None, description="size of the KV cache in tokens")
     api_server_count: Count | None = Field(None, description="API server processes")
-    model: Text | None = Field(None, description="the model, where its served name is another")
+    model: Annotated[Text, AfterValidator(_model)] | None = Field(
+        None, description="the model or its config.json, where the served name says nothing"
+    )
     gpu: Text | None = Field(None, description="the kind of GPU, where neither DCGM nor NVML is")
     tensor_parallel: Count | None = Field(None, description="GPUs that share each layer")
     startup_log: File | None = Field(None, description="vLLM startup log to read the rest from")

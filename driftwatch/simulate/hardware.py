@@ -1,28 +1,43 @@
 """GPUs and models by name: what a datasheet and a config.json say, with the source of each value.
 
-The shipped tables are ``gpus.yaml`` and ``models.yaml`` beside this module; a user's own file has
-the same form (``gpus:``, ``models:`` or both) and comes first.
+The shipped tables are ``gpus.yaml`` and ``models.yaml`` beside this module. A user's own GPUs stand
+in a file of the same form and come first; a user's own model is read from its config.json.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from driftwatch.errors import ConfigError, UsageError
+from driftwatch.simulate.model_config import Model, model_of
 from driftwatch.yaml_models import note_errors
 from driftwatch.yaml_positions import Entries, Place, Scalar, YamlFile, plain, read_yaml
 
 _HERE = Path(__file__).resolve().parent
-_MOST_OFF = 0.01  # biases and norms, which the shapes below leave out, are below 0.2 %
+_MAX_BYTES = 1 << 20  # of standard input; a config.json has some kilobytes
+_LENGTH = "max_position_embeddings"
+_WANTED = "give the config.json that lies beside the model's weights"
+# What the end of a name says of how weights were narrowed, in bytes; other endings of _ENDING say
+# what the model was trained for.
+_NARROWED = {
+    **dict.fromkeys(("fp8", "fp8-dynamic", "int8", "w8a8", "8bit"), 1.0),
+    **dict.fromkeys(("awq", "int4", "gptq", "gptq-int4", "w4a16", "4bit"), 0.5),
+}
+_ENDING = re.compile(
+    r"[-.](fp8(?:-dynamic)?|int8|w8a8|w4a16|[48]bit|awq|gptq(?:-int4)?|int4|bf16|quantized|bnb"
+    r"|instruct|chat|base|it|hf|\d{4})$"
+)
 
-Count = Annotated[int, Field(ge=1, le=10**15)]
 # TFLOPS, GB/s and GiB of one GPU: far beyond any, near enough for the arithmetic to hold
 Positive = Annotated[float, Field(ge=1e-3, le=1e7, allow_inf_nan=False)]
 Text = Annotated[str, Field(min_length=1)]
@@ -74,139 +89,62 @@ class Gpu(_Part):
         return (tflops.fp8 if narrow and tflops.fp8 is not None else tflops.bf16) * 1e12
 
 
-class Experts(_Part):
-    """Mixture of experts, by config.json's names."""
-
-    num_experts: Count
-    num_experts_per_tok: Count
-    moe_intermediate_size: Count
-    n_shared_experts: Annotated[int, Field(ge=0)] = 0
-    first_k_dense_replace: Annotated[int, Field(ge=0)] = 0
-
-
-class Latent(_Part):
-    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434), by config.json's names."""
-
-    kv_lora_rank: Count
-    qk_rope_head_dim: Count
-    qk_nope_head_dim: Count
-    v_head_dim: Count
-    q_lora_rank: Annotated[int, Field(ge=0)] = 0
-
-
-class Sliding(_Part):
-    """Layers that see only the last tokens."""
-
-    sliding_window: Count
-    num_sliding_layers: Count
-
-
-class Model(_Part):
-    """One model's shapes, by config.json's names."""
-
-    name: Text  # as the table calls it
-    aliases: tuple[Text, ...] = ()  # other names, Hugging Face ids among them
-    source: Text  # address of the config.json
-    parameters: Count  # all tensors of the language model; checked against the shapes
-    num_hidden_layers: Count
-    num_attention_heads: Count
-    num_key_value_heads: Count
-    head_dim: Count
-    hidden_size: Count
-    intermediate_size: Count
-    vocab_size: Count
-    max_position_embeddings: Count
-    tie_word_embeddings: bool = False
-    # what the published weights are stored as
-    checkpoint_dtype: Literal["bfloat16", "float16", "fp8"] = "bfloat16"
-    experts: Experts | None = None
-    latent: Latent | None = None
-    sliding: Sliding | None = None
-
-    @model_validator(mode="after")
-    def _adds_up(self) -> Model:
-        if self.num_attention_heads % self.num_key_value_heads:
-            raise ValueError("num_attention_heads is no multiple of num_key_value_heads")
-        if self.experts and self.experts.num_experts_per_tok > self.experts.num_experts:
-            raise ValueError("num_experts_per_tok is above num_experts")
-        if self.experts and self.experts.first_k_dense_replace >= self.num_hidden_layers:
-            raise ValueError("first_k_dense_replace leaves no layer with experts")
-        if self.sliding and self.sliding.num_sliding_layers > self.num_hidden_layers:
-            raise ValueError("num_sliding_layers is above num_hidden_layers")
-        total = self.shapes.total
-        if abs(total - self.parameters) > _MOST_OFF * self.parameters:
-            raise ValueError(f"parameters is {self.parameters:,}, the shapes give {total:,}")
-        return self
-
-    @property
-    def shapes(self) -> Parameters:
-        """Its parameters by what reads them."""
-        return count_parameters(self)
-
-
-@dataclass(frozen=True, slots=True)
-class Parameters:
-    """A model's parameters by what a step reads of them."""
-
-    always: int  # read by every step: attention, dense and shared layers, routers
-    routed: int  # all routed experts of all layers together
-    head: int  # the output projection; one row of logits for each request
-    embedding: int  # the input table (0 where it is the head); looked up, not read
-
-    @property
-    def total(self) -> int:
-        """All of them."""
-        return self.always + self.routed + self.head + self.embedding
-
-
-def count_parameters(model: Model) -> Parameters:
-    """Parameters from the shapes: gated feed-forward layers, no biases or norms."""
-    hidden, heads = model.hidden_size, model.num_attention_heads
-    if (mla := model.latent) is not None:
-        key = mla.qk_nope_head_dim + mla.qk_rope_head_dim
-        query = (
-            mla.q_lora_rank * (hidden + heads * key) if mla.q_lora_rank else hidden * heads * key
-        )
-        down = hidden * (mla.kv_lora_rank + mla.qk_rope_head_dim)
-        up = mla.kv_lora_rank * heads * (mla.qk_nope_head_dim + mla.v_head_dim)
-        attention = query + down + up + heads * mla.v_head_dim * hidden
-    else:
-        attention = 2 * hidden * model.head_dim * (heads + model.num_key_value_heads)
-    layers, dense, routed = model.num_hidden_layers, model.num_hidden_layers, 0
-    always = layers * attention
-    if (moe := model.experts) is not None:
-        dense = moe.first_k_dense_replace
-        expert = 3 * hidden * moe.moe_intermediate_size
-        routed = (layers - dense) * moe.num_experts * expert
-        always += (layers - dense) * (moe.n_shared_experts * expert + hidden * moe.num_experts)
-    always += dense * 3 * hidden * model.intermediate_size
-    table = model.vocab_size * hidden
-    return Parameters(always, routed, table, 0 if model.tie_word_embeddings else table)
-
-
-_Row = TypeVar("_Row", Gpu, Model)
-
-
 @dataclass(frozen=True, slots=True)
 class Hardware:
     """GPUs and models by name."""
 
     gpus: Mapping[str, Gpu]
-    models: Mapping[str, Model]
+    models: Mapping[str, Model]  # by each name that one is served under, and by its short name
 
     def gpu(self, name: str) -> Gpu:
         """A GPU by its name or an alias, whatever the case.
 
         Raises UsageError: it is in no table.
         """
-        return _named(name, self.gpus, "GPU")
+        spelled = {word: row for row in self.gpus.values() for word in (row.name, *row.aliases)}
+        if (found := _folded_names(tuple(spelled)).get(_folded(name))) is not None:
+            return spelled[found]
+        raise _unknown("GPU", name, spelled, self.gpus, "add your own with --hardware FILE")
 
     def model(self, name: str) -> Model:
-        """A model by its name or an alias, whatever the case.
+        """A model by what a person wrote: its exact name, or the path of its config.json.
 
-        Raises UsageError: it is in no table.
+        A name with another publisher or folder before it is the same model. One that says how
+        weights were narrowed or trained further is a guess, and its notes say so.
+
+        Raises UsageError: it is in no table, or the file cannot be read.
         """
-        return _named(name, self.models, "model")
+        if is_config(name):
+            return read_config(name)
+        spelled = _folded_names(tuple(self.models))
+        asked = _folded(name).rstrip("/")
+        rest, narrowed = asked.rsplit("/", 1)[-1], 2.0
+        if (whole := spelled.get(asked) or spelled.get(rest)) is not None:
+            return self.models[whole]
+        while ending := _ENDING.search(rest):
+            rest, narrowed = rest[: ending.start()], min(narrowed, _NARROWED.get(ending[1], 2.0))
+            if rest in spelled:
+                return _guess(name, self.models[spelled[rest]], narrowed)
+        shown = [one for one in self.models if "/" in one]
+        raise _unknown("model", name, self.models, shown, "give its config.json: --model FILE")
+
+    def find_gpu(self, name: str | None) -> tuple[Gpu | None, str]:
+        """The GPU of that name, or why there is none."""
+        if name is None:
+            return None, "GPU unknown (serving.gpu in driftwatch.yaml)"
+        try:
+            return self.gpu(name), ""
+        except UsageError as error:
+            return None, f"{error}; --hardware FILE adds one"
+
+    def find_model(self, name: str | None) -> tuple[Model | None, str]:
+        """The model of that name, or why there is none."""
+        if name is None:
+            return None, "model unknown (serving.model in driftwatch.yaml)"
+        try:
+            return self.model(name), ""
+        except UsageError as error:
+            return None, f"{error}; serving.model takes the path of its config.json"
 
 
 def gpu(name: str) -> Gpu:
@@ -218,7 +156,7 @@ def gpu(name: str) -> Gpu:
 
 
 def model(name: str) -> Model:
-    """A model of the shipped table.
+    """A model of the shipped table, or of a config.json.
 
     Raises UsageError: it is not there.
     """
@@ -228,91 +166,132 @@ def model(name: str) -> Model:
 @lru_cache(maxsize=1)
 def shipped_hardware() -> Hardware:
     """The tables that come with this installation."""
-    gpus, models = read_hardware(_HERE / "gpus.yaml"), read_hardware(_HERE / "models.yaml")
-    return Hardware(gpus.gpus, models.models)
+    table: Any = plain(read_yaml(_HERE / "models.yaml").root)
+    models: dict[str, Model] = {}
+    for short, row in table["models"].items():
+        for name, length in row["served_as"].items():
+            one = model_of({**row, _LENGTH: length}, name=name, where=f"models.yaml, {short}")
+            models |= {name: one, name.rsplit("/", 1)[-1]: one}
+            models.setdefault(short, one)
+    return Hardware(read_gpus(_HERE / "gpus.yaml"), models)
 
 
 def with_hardware(path: Path | None) -> Hardware:
-    """The shipped tables, and before them those of a user's file.
+    """The shipped tables, and before them the GPUs of a user's file.
 
     Raises ConfigError: every problem of the file.
     """
     shipped = shipped_hardware()
     if path is None:
         return shipped
-    own = read_hardware(path)
-    return Hardware(
-        {**own.gpus, **{n: row for n, row in shipped.gpus.items() if n not in own.gpus}},
-        {**own.models, **{n: row for n, row in shipped.models.items() if n not in own.models}},
-    )
+    own = read_gpus(path)
+    return replace(shipped, gpus={**own, **shipped.gpus, **own})
 
 
-def read_hardware(path: Path) -> Hardware:
-    """One table file.
+def read_gpus(path: Path) -> dict[str, Gpu]:
+    """One table file, by name.
 
     Raises ConfigError: every problem of it, with line and column.
     """
-    file = read_yaml(path)
-    gpus: dict[str, Gpu] = {}
-    models: dict[str, Model] = {}
-    root = file.root
-    if isinstance(root, Entries):
-        for key, (place, node) in root.entries.items():
-            if key not in ("gpus", "models"):
-                file.add(place, "unknown-key", f"unknown key {key}", "known keys: gpus, models")
-            elif not isinstance(node, Entries):
-                file.add(place, "value", "names and their values are wanted here")
-            elif key == "gpus":
-                gpus = _rows(file, node, Gpu)
-            else:
-                models = _rows(file, node, Model)
-    if not file.problems and not gpus and not models:
-        file.add(Place(1, 1), "empty", "no GPU and no model in this file", "gpus: or models:")
+    file, gpus = read_yaml(path), dict[str, Gpu]()
+    for key, (place, node) in file.root.entries.items() if isinstance(file.root, Entries) else ():
+        if key != "gpus":
+            file.add(place, "unknown-key", f"unknown key {key}", "known key: gpus")
+        elif not isinstance(node, Entries):
+            file.add(place, "value", "names and their values are wanted here")
+        else:
+            gpus |= _rows(file, node)
+    if not file.problems and not gpus:
+        file.add(Place(1, 1), "empty", "no GPU in this file", "gpus:")
     if file.problems:
         raise ConfigError(tuple(file.problems))
-    return Hardware(gpus, models)
+    return gpus
 
 
-def _rows(file: YamlFile, node: Entries, kind: type[_Row]) -> dict[str, _Row]:
-    by_name: dict[str, _Row] = {}
+def is_config(name: str) -> bool:
+    """A person names a config.json instead of a model: its path, or ``-`` for standard input.
+
+    A name that a server reports is never one: a label must not choose a file to be read.
+    """
+    return name == "-" or name.endswith(".json")
+
+
+@lru_cache(16)
+def read_config(path: str) -> Model:
+    """The model of a config.json; once for each path.
+
+    Raises UsageError: it cannot be read, is no JSON object, or as :func:`model_of`.
+    """
+    where = "standard input" if path == "-" else path
+    try:
+        text = sys.stdin.buffer.read(_MAX_BYTES) if path == "-" else Path(path).read_bytes()
+        config = orjson.loads(text)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}", help_text=_WANTED) from error
+    except orjson.JSONDecodeError as error:
+        at = f"{where}:{error.lineno}:{error.colno}"
+        raise UsageError(f"{at}: no JSON: {error.msg}", help_text=_WANTED) from error
+    if not isinstance(config, dict):
+        raise UsageError(f"{where}: no JSON object", help_text=_WANTED)
+    return model_of(config, name=_name(config, path), where=where)
+
+
+def _name(config: Mapping[str, Any], path: str) -> str:
+    """As the file says, else of its folder; the cache of Hugging Face has it further up."""
+    if isinstance(said := config.get("_name_or_path"), str) and said:
+        return said
+    folders = Path(path).resolve().parts[:-1]
+    cached = (one for one in folders if one.startswith("models--"))
+    name = next(cached, folders[-1] if folders and path != "-" else "the model")
+    return name.removeprefix("models--").replace("--", "/")
+
+
+def _guess(name: str, found: Model, weight_bytes: float) -> Model:
+    note = (
+        f"{name} is not in the table: taken as {found.name}, a guess; "
+        "its config.json would be sure (--model FILE)"
+    )
+    narrowed = found.weight_bytes_per_parameter
+    if narrowed is not None:
+        narrowed = min(narrowed, weight_bytes)
+    return replace(found, weight_bytes_per_parameter=narrowed, notes=(*found.notes, note))
+
+
+def _rows(file: YamlFile, node: Entries) -> dict[str, Gpu]:
+    by_name: dict[str, Gpu] = {}
     for name, (place, child) in node.entries.items():
         if not isinstance(child, Entries):
             file.add(place, "value", "keys and values are wanted here")
             continue
         named = Entries(place, {**child.entries, "name": (place, Scalar(place, name))})
         try:
-            by_name[name] = kind.model_validate_json(_json(plain(named)))
+            by_name[name] = Gpu.model_validate_json(orjson.dumps(plain(named)))
         except ValidationError as error:
-            note_errors(file, named, kind, error)
+            note_errors(file, named, Gpu, error)
     return by_name
 
 
-def _json(value: object) -> bytes:
-    import orjson
-
-    return orjson.dumps(value)
-
-
-def _named(name: str, table: Mapping[str, _Row], what: str) -> _Row:
-    key: str
-    wanted = _folded(name)
-    spelled: dict[str, str] = {}
-    for key in table:  # a user's own come first
-        names = {_folded(spelling): spelling for spelling in (key, *table[key].aliases)}
-        if wanted in names:
-            return table[key]
-        spelled |= names
-    close = _closest(wanted, tuple(spelled))
-    hint = f"did you mean {spelled[close]}? " if close else ""
-    raise UsageError(
+def _unknown(
+    what: str, name: str, spelled: Iterable[str], shown: Iterable[str], cure: str
+) -> UsageError:
+    close = _closest(_folded(name), tuple(spelled))
+    hint = f"did you mean {close}? " if close else ""
+    return UsageError(
         f"no {what} {name!r} in the tables",
-        help_text=f"{hint}Known: {', '.join(table)}; add your own with --hardware FILE",
+        help_text=f"{hint}Known: {', '.join(shown)}; {cure}",
     )
 
 
 @lru_cache(256)  # advice asks for the model of a server some hundred times
-def _closest(wanted: str, spelled: tuple[str, ...]) -> str | None:
-    return next(iter(difflib.get_close_matches(wanted, spelled, n=1, cutoff=0.5)), None)
+def _closest(folded: str, spelled: tuple[str, ...]) -> str | None:
+    names = _folded_names(spelled)
+    return next(map(names.get, difflib.get_close_matches(folded, names, n=1, cutoff=0.5)), None)
+
+
+@lru_cache(8)
+def _folded_names(names: tuple[str, ...]) -> Mapping[str, str]:
+    """Folded → as it is spelled; of two, the first."""
+    return {_folded(one): one for one in reversed(names)}
 
 
 @lru_cache(1024)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from driftwatch.simulate.hardware import Gpu, Model
+from driftwatch.simulate.hardware import Gpu
 from driftwatch.simulate.kv_cache import bytes_per_token
+from driftwatch.simulate.model_config import Model
 from driftwatch.simulate.roofline import active_parameters, attention_flops_per_pair, read_weights
 
 MEMORY, COMPUTE = "memory", "compute"

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from driftwatch.errors import ImpossibleConfiguration
-from driftwatch.simulate.hardware import Gpu, Model
+from driftwatch.simulate.hardware import Gpu
+from driftwatch.simulate.model_config import Model
 
 # vLLM's --kv-cache-dtype → bytes of one number; auto is the type of the weights' activations
 CACHE_BYTES = {
@@ -144,8 +145,10 @@ def held_tokens(model: Model, tokens: float) -> float:
 
 
 def weight_bytes(model: Model, *, dtype_bytes: float = 2.0, tensor_parallel: int = 1) -> int:
-    """One GPU's share of the weights."""
-    return int(model.parameters * dtype_bytes / tensor_parallel)
+    """One GPU's share of the weights; input table and head stay 16 bit wide where others shrink."""
+    shapes, wide = model.shapes, max(dtype_bytes, _ACTIVATION_BYTES)
+    layers = (shapes.always + shapes.routed) * dtype_bytes
+    return int((layers + (shapes.head + shapes.embedding) * wide) / tensor_parallel)
 
 
 def capture_sizes(

@@ -12,8 +12,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from driftwatch.simulate.hardware import Gpu, Model
+from driftwatch.simulate.hardware import Gpu
 from driftwatch.simulate.kv_cache import bytes_per_token, check_split
+from driftwatch.simulate.model_config import Model
 from driftwatch.simulate.step_time import StepTime
 
 HINGE_TOKENS = 128

@@ -14,22 +14,38 @@ from page_servers import (
 from driftwatch.collect.http import Endpoint
 from driftwatch.collect.pages.source import PagesSource
 from driftwatch.errors import UsageError
+from driftwatch.model import Fingerprint
 
 # --- beside the page
 
 
-def test_version_is_asked_once() -> None:
+NOTHING = Fingerprint()
+VERSION = Fingerprint(release={"vllm": "0.32.0"})
+# of vLLM 0.32 (entrypoints/openai/models/protocol.py), with an adapter before its model
+MODELS = b"""{"object": "list", "data": [
+  {"id": "sql", "root": "/adapters/sql", "parent": "chat", "max_model_len": null},
+  {"id": "chat", "root": "Qwen/Qwen2.5-7B-Instruct", "parent": null, "max_model_len": 16384}]}"""
+
+
+def test_release_and_model_are_asked_once_and_again_after_a_restart() -> None:
     asked: list[str] = []
 
     def behave(connection: socket.socket, path: str) -> None:
         asked.append(path)
-        answer(b'{"version":"0.32.0"}')(connection, path)
+        body = MODELS if path.endswith("/models") else b'{"version":"0.32.0"}'
+        answer(body)(connection, path)
 
     with serving(behave) as address, serving(answer(b"{}", "404 Not Found")) as none:
         source = PagesSource([f"http://{address}/v/metrics", none])
+        told = Fingerprint(
+            {"model": "Qwen/Qwen2.5-7B-Instruct"}, {"max_model_len": "16384"}, {"vllm": "0.32.0"}
+        )
         for _ in range(2):
-            assert source.version() == {address: "0.32.0", none: None}
-        assert asked == ["/v/version"]
+            assert source.reports() == {address: told, none: NOTHING}
+        assert asked == ["/v/version", "/v/v1/models"]
+        source.forget([address])
+        assert source.reports()[address] == told
+        assert len(asked) == 4
         source.close()
 
 
@@ -42,17 +58,19 @@ def test_a_server_that_was_not_reached_is_asked_again() -> None:
 
     with serving(behave) as address:
         source = PagesSource([address])
-        assert source.version() == {address: None}
+        assert source.reports() == {address: NOTHING}
         broken[0] = False
-        assert source.version() == {address: "0.32.0"}
+        assert source.reports() == {address: VERSION}
         source.close()
 
 
-@pytest.mark.parametrize("body", [b"not json", b'{"version": 3}'])
-def test_version_in_another_form_is_unknown(body: bytes) -> None:
+@pytest.mark.parametrize(
+    "body", [b"not json", b'{"version": 3}', b'{"data": [{"root": 3, "max_model_len": 0}, "x"]}']
+)
+def test_an_answer_in_another_form_says_nothing(body: bytes) -> None:
     with serving(answer(body)) as address:
         source = PagesSource([address])
-        assert source.version() == {address: None}
+        assert source.reports() == {address: NOTHING}
         source.close()
 
 

@@ -11,8 +11,8 @@ from service_cases import shipped_plan
 from driftwatch.collect.fingerprint import fingerprint_from_startup_log
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.schema import Collected
-from driftwatch.collect.server_settings import from_startup_log
-from driftwatch.model import Fingerprint, Slo, Target
+from driftwatch.collect.server_settings import from_config, from_startup_log
+from driftwatch.model import Fingerprint, Setting, Slo, Target
 from driftwatch.pipeline.engine import server_of, tokens_a_step
 from driftwatch.pipeline.plan import Pool
 from driftwatch.pipeline.question import Moment, Options, question_for, reference_in
@@ -117,6 +117,21 @@ def test_a_path_gives_way_to_a_served_name_that_is_known(
     served = replace(target, labels={**target.labels, "model_name": "meta-llama/Llama-3.1-8B"})
     assert server_of(served, plan, stored).model == "meta-llama/Llama-3.1-8B"
     assert server_of(target, plan, stored).model == "/mnt/weights/v7"  # nobody knows either
+
+
+def test_the_longest_request_is_what_the_server_says_and_no_label_names_a_file(
+    seen: tuple[Target, pl.DataFrame, pl.DataFrame],
+) -> None:
+    target, _, stored = seen
+    told = Fingerprint(knobs={"max_model_len": "4096"})
+    pool = Pool("default", serving=from_config({"max_model_len": 8192}))
+    plan = replace(PLAN, pools=(pool,), reported={target.key.instance: told})
+    length = server_of(target, plan, stored).serving.max_model_len
+    assert length == Setting(4096.0, "server", "/v1/models")
+    silent = server_of(target, replace(plan, reported={}), stored).serving.max_model_len
+    assert silent == Setting(8192.0, "config", "max_model_len")
+    label = replace(target, labels={**target.labels, "model_name": "/etc/config.json"})
+    assert server_of(label, plan, stored).model == "tiny-llama"
 
 
 def test_what_no_replay_knows_is_named(seen: tuple[Target, pl.DataFrame, pl.DataFrame]) -> None:

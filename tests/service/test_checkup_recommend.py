@@ -32,7 +32,7 @@ def test_what_the_tables_do_not_know_is_named_and_nothing_else_is_in_the_way(
     known = replace(COMPLETE, model="meta-llama/Llama-3.1-8B", gpu="NVIDIA H100 80GB HBM3")
     (fine,) = _checks(page_text(shared_data), known)
     assert fine.status == "ok"
-    assert "llama-3.1-8b" in fine.what
+    assert "meta-llama/Llama-3.1-8B on H100-80GB" in fine.what
 
 
 def test_what_no_replay_knows_is_a_warning(shared_data: Path) -> None:

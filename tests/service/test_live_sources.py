@@ -43,4 +43,4 @@ def test_two_who_ask_for_the_same_time_are_told_the_same(source: HeldSource) -> 
 
 
 def test_it_says_what_the_servers_report(source: HeldSource) -> None:
-    assert set(source.version()) == {"a:8000"}
+    assert set(source.reports()) == {"a:8000"}

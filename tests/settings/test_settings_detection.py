@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from driftwatch.errors import ConfigError
+from driftwatch.errors import ConfigError, UsageError
 from driftwatch.service.configuration import plan_of
 from driftwatch.settings import load_settings
 
@@ -15,6 +16,28 @@ def _file(folder: Path, text: str) -> Path:
     path = folder / "driftwatch.yaml"
     path.write_text(f"sources: [{{pages: [http://h:8000/metrics]}}]\n{text}")
     return path
+
+
+def test_a_pools_model_is_a_name_or_a_config_beside_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "driftwatch.yaml"
+
+    def pool_model(text: str) -> str | None:
+        serving = f"pools: [{{name: chat, serving: {{model: {text}}}}}]\n"
+        path.write_text("sources: [{prometheus: http://p:9090}]\n" + serving)
+        return plan_of(path).pools[0].model
+
+    assert pool_model("Qwen/Qwen2.5-7B-Instruct") == "Qwen/Qwen2.5-7B-Instruct"
+    config = tmp_path / "qwen.json"
+    with pytest.raises(UsageError, match=r"qwen\.json: No such file"):
+        pool_model("qwen.json")
+    config.write_text("{}")
+    with pytest.raises(UsageError, match="hidden_size is missing"):
+        pool_model("qwen.json")
+    sizes = ("num_hidden_layers", "num_attention_heads", "hidden_size", "intermediate_size")
+    config.write_text(json.dumps(dict.fromkeys((*sizes, "vocab_size", "n_positions"), 8)))
+    assert pool_model("qwen.json") == str(config)
+    with pytest.raises(ConfigError, match=r"the path of its config\.json is wanted"):
+        pool_model('"-"')
 
 
 def test_the_budget_reaches_the_plan(tmp_path: Path) -> None:

@@ -54,9 +54,12 @@ def command(
     from driftwatch.clock import SystemClock
     from driftwatch.pipeline.explain import DEFAULT_TREE
     from driftwatch.recommend.advise import advise
-    from driftwatch.simulate.hardware import with_hardware
+    from driftwatch.simulate.hardware import is_config, with_hardware
 
     values, today = parse_what_ifs(what_if), SystemClock().now().date()
+    tables, model = with_hardware(hardware), rest["model"]
+    if model is not None and is_config(model):
+        tables.model(model)  # a file that cannot be read ends it here
     if length is not None and length < _SHORTEST:
         raise UsageError(
             f"--window {length.total_seconds():g}s holds no whole minute", help_text="--window 10m"
@@ -64,7 +67,7 @@ def command(
     with target_window(target, history, _EVIDENCE, today=today, until_last=True) as scope:
         evaluated = scope.evaluated(length or _LONGEST, DEFAULT_TREE, finding_needed=False)
         question = _question(evaluated, history.plan, length, values, rest)
-    advice = advise(question, hardware=with_hardware(hardware))
+    advice = advise(question, hardware=tables)
     if as_json:
         _print_json(advice, scope)
     else:

@@ -107,9 +107,13 @@ def _options() -> tuple[Callable[[Command], Command], ...]:
             "--hardware",
             type=file,
             metavar="FILE",
-            help="Own GPUs and models (YAML, as for driftwatch plan).",
+            help="Own GPUs (YAML, as for driftwatch plan).",
         ),
-        click.option("--model", help="The model, needed if no metric names it."),
+        click.option(
+            "--model",
+            metavar="NAME",
+            help="The model, or its config.json (- reads it from standard input).",
+        ),
         click.option("--gpu", help="The GPU, needed if no metric names it."),
         click.option(
             "--seed", type=click.IntRange(min=0), default=0, help="Seed of the random numbers."

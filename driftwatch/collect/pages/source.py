@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 import orjson
 
 from driftwatch.clock import Clock
+from driftwatch.collect.fingerprint import from_models, from_version, merged
 from driftwatch.collect.http import Bounds, Gets
 from driftwatch.collect.pages.parser import PageParser
 from driftwatch.collect.schema import Collected
-from driftwatch.model import Target, TargetKey
+from driftwatch.model import Fingerprint, Target, TargetKey
+
+_REPORTS = {"/version": from_version, "/v1/models": from_models}
 
 
 class PagesSource:
@@ -35,7 +39,8 @@ class PagesSource:
         self.name = "pages"
         self.settle_seconds = 0.0
         self._parser = PageParser()
-        self._versions: dict[str, str | None] = {}
+        # instance → page → what it said
+        self._told: dict[str, dict[str, Fingerprint]] = defaultdict(dict)
         labelled = urls if isinstance(urls, Mapping) else {url: {} for url in urls}
         names = ((url, labels.get("instance")) for url, labels in labelled.items())
         self._gets = Gets(names, clock, bounds, workers, verify)
@@ -59,28 +64,28 @@ class PagesSource:
         }
         return Collected(page.frame, targets, page.problems)
 
-    def version(self) -> dict[str, str | None]:
-        """vLLM's version by instance, from ``/version``; None where it does not say.
+    def reports(self) -> dict[str, Fingerprint]:
+        """What each instance says of itself, from ``/version`` and ``/v1/models``.
 
-        An instance that answered is not asked again.
+        A page that was answered is not asked for again.
         """
-        urls = self._gets.beside("/version")
-        urls = {one: url for one, url in urls.items() if one not in self._versions}
-        for instance, answer in self._gets.answers(urls):
-            if answer.status is None:
-                continue  # not reached: ask again next time
-            try:
-                told = orjson.loads(answer.body or b"null")
-            except orjson.JSONDecodeError:
-                told = None
-            version = told.get("version") if isinstance(told, dict) else None
-            self._versions[instance] = version if isinstance(version, str) else None
-        return {instance: self._versions.get(instance) for instance in sorted(self._labels)}
+        for path, read in _REPORTS.items():
+            urls = self._gets.beside(path)
+            wanted = {one: url for one, url in urls.items() if path not in self._told[one]}
+            for instance, answer in self._gets.answers(wanted):
+                if answer.status is None:
+                    continue  # not reached: ask again next time
+                try:
+                    said = orjson.loads(answer.body or b"null")
+                except orjson.JSONDecodeError:
+                    said = None
+                self._told[instance][path] = read(said if isinstance(said, dict) else {})
+        return {one: merged(*self._told[one].values()) for one in sorted(self._labels)}
 
     def forget(self, instances: Iterable[str]) -> None:
-        """Ask these servers for their version again: they restarted."""
+        """Ask these servers again: they restarted."""
         for instance in instances:
-            self._versions.pop(instance, None)
+            self._told[instance].clear()
 
     def remember(self, stored: Mapping[TargetKey, Target]) -> None:
         """The targets of a store: they keep their names."""

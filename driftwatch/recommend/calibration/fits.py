@@ -81,7 +81,7 @@ class Prior:
 
     step_times: Mapping[str, StepTime]  # variant → step-time model
     log_sd: Mapping[str, float]  # coefficient → standard deviation of its logarithm
-    source: str  # in words: "roofline of llama-3.1-8b on h100-sxm", or why there is none
+    source: str  # in words: "roofline of Llama-3.1-8B on H100-80GB", or why there is none
     is_known: bool
 
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from driftwatch.errors import DriftwatchError, UsageError
+from driftwatch.errors import DriftwatchError
 from driftwatch.recommend.calibration.fits import Prior
 from driftwatch.recommend.traffic.observed import Observed, Server
 from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.hardware import Gpu, Hardware, Model, shipped_hardware
+from driftwatch.simulate.hardware import Hardware, shipped_hardware
 from driftwatch.simulate.roofline import HINGE_TOKENS, VARIANTS, roofline, variants
 from driftwatch.simulate.step_time import StepTime
 
@@ -27,7 +27,6 @@ _SEQ_SHARE, _KV_TOKEN_SHARE = 0.02, 1e-5
 # Operations of attention for a pair of tokens over those of a token in all else, where the model is
 # unknown: those of Llama-3.1-8B (4 · 32 layers · 4096 wide over 2 · 7.5e9).
 _PAIR_SHARE = 3.5e-5
-_ENDINGS = ("-instruct", "-chat", "-it", "-fp8", "-bf16", "-base")
 
 
 def prior_of(
@@ -42,14 +41,13 @@ def prior_of(
     ``hardware``: tables; None = the shipped ones.
     """
     tables = hardware or shipped_hardware()
-    gpu, no_gpu = find_gpu(tables, server.gpu)
-    model, no_model = find_model(tables, server.model)
+    gpu, no_gpu = tables.find_gpu(server.gpu)
+    model, no_model = tables.find_model(server.model)
     if gpu is None or model is None:
         why = "; ".join(text for text in (no_model, no_gpu) if text)
         return _from_traffic(observed, why)
     share = server.tensor_parallel or 1
-    narrow = model.checkpoint_dtype == "fp8" or "fp8" in str(server.model).casefold()
-    dtype_bytes = server.weight_bytes or (1.0 if narrow else 2.0)
+    dtype_bytes = server.weight_bytes or model.weight_bytes_per_parameter or 2.0
     try:
         step_time = roofline(
             gpu,
@@ -61,7 +59,7 @@ def prior_of(
         )
     except DriftwatchError as error:
         return _from_traffic(observed, f"no roofline of {model.name} on {gpu.name}: {error}")
-    source = f"roofline of {model.name} on {gpu.name}"
+    source = "; ".join((f"roofline of {model.name} on {gpu.name}", *model.notes))
     source += f" × {share}" if share > 1 else ""
     if server.tensor_parallel is None:
         source += ", tensor parallel size unknown: 1 taken"
@@ -78,38 +76,6 @@ def _decode_batch(observed: Observed, configuration: SchedulerConfiguration) -> 
     running = observed.chunks["running_requests"].max()
     most = float(running) if isinstance(running, int | float) else 0.0
     return int(np.clip(2 * most, min(16, configuration.max_num_seqs), configuration.max_num_seqs))
-
-
-def find_gpu(tables: Hardware, name: str | None) -> tuple[Gpu | None, str]:
-    """The GPU of that name, or why there is none."""
-    if name is None:
-        return None, "GPU unknown (serving.gpu in driftwatch.yaml)"
-    try:
-        return tables.gpu(name), ""
-    except UsageError as error:
-        return None, f"{error}; --hardware FILE adds one"
-
-
-def find_model(tables: Hardware, name: str | None) -> tuple[Model | None, str]:
-    """The model of that name, or why there is none.
-
-    A served name is often the Hugging Face id with what was trained or narrowed at its end.
-    """
-    if name is None:
-        return None, "model unknown (serving.model in driftwatch.yaml)"
-    short = name.rsplit("/", 1)[-1]
-    spellings = [name, short]
-    folded = short.casefold().replace("_", "-")
-    while (end := next((e for e in _ENDINGS if folded.endswith(e)), None)) is not None:
-        folded = folded.removesuffix(end)
-        spellings.append(folded)
-    problem = ""
-    for spelling in spellings:
-        try:
-            return tables.model(spelling), ""
-        except UsageError as error:
-            problem = problem or f"{error}; --hardware FILE adds one"
-    return None, problem
 
 
 def _from_traffic(observed: Observed, why: str) -> Prior:

@@ -35,15 +35,15 @@ def observed() -> Observed:
 @pytest.mark.parametrize(
     ("name", "device"),
     [
-        ("meta-llama/Llama-3.1-8B-Instruct", "NVIDIA H100 80GB HBM3"),
+        ("meta-llama/Llama-3.1-8B", "NVIDIA H100 80GB HBM3"),
         ("llama-3.1-8b", "h100"),
-        ("/models/Llama-3.1-8B-Instruct", "NVIDIA H100 80GB HBM3"),
+        ("/models/Llama-3.1-8B", "NVIDIA H100 80GB HBM3"),
     ],
 )
 def test_names_as_servers_and_drivers_say_them(name: str, device: str) -> None:
     found = prior_of(Server(model=name, gpu=device, tensor_parallel=1), observed(), CONFIGURATION)
     assert found.is_known
-    assert found.source == "roofline of llama-3.1-8b on H100-80GB"
+    assert found.source == "roofline of meta-llama/Llama-3.1-8B on H100-80GB"
     assert tuple(found.step_times) == VARIANTS
     expected = roofline(gpu("H100"), model("llama-3.1-8b"), decode_batch=16)
     assert found.step_times["linear"] == expected
