@@ -15,7 +15,7 @@ from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.traffic import PoolTraffic
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.demand import capacity_per_second, paced
-from driftwatch.simulate.engine import simulate
+from driftwatch.simulate.trial import simulate
 
 DRIFT_AT = 1800.0
 PAGED_AFTER = (660.0, 1500.0)  # from the drift to the question: a page is ten minutes late at least

@@ -12,7 +12,7 @@ import numpy as np
 from driftwatch.fleet.hidden_engine import configuration_of, step_time_of
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.traffic import PoolTraffic
-from driftwatch.simulate.engine import simulate
+from driftwatch.simulate.trial import simulate
 
 HOUR, DAY = 3600, 86_400
 TPOT = "vllm:request_time_per_output_token_seconds"

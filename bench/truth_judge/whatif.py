@@ -33,9 +33,9 @@ from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.server_run import CHUNK_SECONDS
 from driftwatch.fleet.servers import Life
 from driftwatch.fleet.traffic import PoolTraffic
-from driftwatch.simulate.disturbance import Disturbance
-from driftwatch.simulate.engine import simulate
+from driftwatch.simulate.engine import Disturbance
 from driftwatch.simulate.requests import Requests
+from driftwatch.simulate.trial import simulate
 from truth_judge.bootstrap import ratio
 from truth_judge.facts import Block
 

@@ -29,7 +29,8 @@ from driftwatch.errors import ImpossibleConfiguration, UsageError
 from driftwatch.notify.numbers import milliseconds, percent
 from driftwatch.simulate.demand import paced
 from driftwatch.simulate.requests import Requests
-from driftwatch.simulate.run_summary import RunSummary, RunTally, with_itl
+from driftwatch.simulate.run_summary import RunSummary, summarize
+from driftwatch.simulate.trial import check_fit, simulate
 
 _EXIT_NO_VERDICT = 4
 _DRAWN = 2_000  # requests, where no file has them
@@ -137,8 +138,6 @@ def _arrivals(requests: Requests, rate: float | None, seed: int, *, at_once: boo
 def _run(
     requests: Requests, server: EngineSetup, concurrency: int | None, timeout_seconds: float | None
 ) -> RunSummary:
-    from driftwatch.simulate.engine import check_fit, simulate  # compiles on import
-
     try:
         check_fit(requests, server.configuration)
     except ImpossibleConfiguration as error:
@@ -146,7 +145,7 @@ def _run(
             error.problems, help_text="raise the limit that is named, or leave these requests out"
         ) from error
     progress = Progress("simulating")
-    outcome = simulate(
+    ran = simulate(
         requests,
         server.configuration,
         server.step_time,
@@ -155,10 +154,7 @@ def _run(
         per_step=True,
     )
     progress.close()
-    tally = RunTally(requests, server.configuration)
-    if outcome.steps is not None:
-        tally.take(with_itl(outcome.requests), outcome.steps)
-    return tally.summary(outcome.summary)
+    return summarize(ran, requests, server.configuration)
 
 
 def _line(summary: RunSummary) -> str:

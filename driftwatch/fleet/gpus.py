@@ -44,7 +44,7 @@ _CONTEXT_MIB = 600.0  # of a CUDA context, beside what vLLM allocates
 # digits after the point that dcgm-exporter writes of these; others are whole
 _DIGITS = 6
 _EXACT = ("DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_PROF_GR_ENGINE_ACTIVE")
-# columns of Outcome.scrapes that a GPU's load follows from, beside the time
+# columns of Run.scrapes that a GPU's load follows from, beside the time
 WORK_COLUMNS = (
     "busy_seconds",
     "kv_tokens_read_total",

@@ -17,13 +17,13 @@ from driftwatch.fleet.scenario.model import Engine, Fault, Pool, Scenario, Servi
 from driftwatch.fleet.servers import concerns, generator
 from driftwatch.fleet.traffic_source import source_of
 from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.disturbance import Disturbance
-from driftwatch.simulate.engine import simulate
+from driftwatch.simulate.engine import Disturbance
 from driftwatch.simulate.hardware import gpu, model
 from driftwatch.simulate.kv_cache import num_gpu_blocks
 from driftwatch.simulate.requests import make_requests
 from driftwatch.simulate.roofline import attention_flops_per_pair, roofline
 from driftwatch.simulate.step_time import StepTime
+from driftwatch.simulate.trial import simulate
 
 Floats = npt.NDArray[np.float64]
 

@@ -23,7 +23,6 @@ from driftwatch.collect.pages.foreign import STATS_DISABLED
 from driftwatch.collect.registry import BY_COLUMN, REGISTRY
 from driftwatch.collect.schema import BUCKETS, SCRAPE_SCHEMA, TIME, empty_scrapes
 from driftwatch.fleet.server import READY_AFTER_SECONDS, KindColumns, Server
-from driftwatch.simulate.outcome import Outcome
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.intp]
@@ -169,12 +168,11 @@ class EngineHistory:
             for name in (*_AT_FINISH, _AT_FIRST_TOKEN)
         }
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, requests: pl.DataFrame, scrapes: pl.DataFrame) -> None:
         """What ended, and scrapes, after everything that was added before.
 
         Raises ValueError: scrapes before earlier ones, or buckets of other edges than the server's.
         """
-        requests = outcome.requests
         self._finished = self._finished.followed_by(requests)
         first = requests["first_token_seconds"].to_numpy()  # null is NaN
         has_token = ~np.isnan(first)
@@ -183,8 +181,8 @@ class EngineHistory:
         arrivals = np.concatenate([self._first_arrivals, arrivals])
         order = np.argsort(tokens, kind="stable")
         self._first_tokens, self._first_arrivals = tokens[order], arrivals[order]
-        if outcome.scrapes is not None and len(outcome.scrapes):
-            self._add_scrapes(outcome.scrapes)
+        if len(scrapes):
+            self._add_scrapes(scrapes)
 
     def _add_scrapes(self, scrapes: pl.DataFrame) -> None:
         times = scrapes["time_seconds"].to_numpy()
@@ -297,14 +295,14 @@ class ServerScrapes:
         self._engine = EngineHistory(server)
         self._kind = KindColumns(server.kind)
 
-    def add(self, outcome: Outcome) -> None:
-        """What the engine of the present process did since it was last told of.
+    def add(self, requests: pl.DataFrame, scrapes: pl.DataFrame) -> None:
+        """What ended in the present process, and scrapes, since it was last told of.
 
         A scrape waits until the requests that had their first token by then have ended.
 
         Raises ValueError: times do not fit, or the engine's counters contradict its requests.
         """
-        self._engine.add(outcome)
+        self._engine.add(requests, scrapes)
         if ready := self._engine.ready():
             times = self._engine.times[:ready]
             columns = self._kind.columns(times, self._engine.take(ready))

@@ -24,7 +24,6 @@ from driftwatch.errors import ImpossibleConfiguration
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.servers import concerns
 from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.outcome import Outcome
 from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.vllm_buckets import (
     INTER_TOKEN_LATENCY_SECONDS,
@@ -71,25 +70,20 @@ class EngineKind:
         return requests
 
     def booked(
-        self, outcome: Outcome, generation_tokens: Sequence[npt.NDArray[np.int64]]
-    ) -> Outcome:
+        self, requests: pl.DataFrame, generation_tokens: Sequence[npt.NDArray[np.int64]]
+    ) -> pl.DataFrame:
         """What ended, with the lengths that its clients see.
 
-        ``generation_tokens``: of every request of this life, offer by offer.
+        ``requests``: of a run's requests; ``generation_tokens``: of every request of this life,
+        offer by offer.
         """
-        if self.name != "speculative" or outcome.requests.is_empty():
-            return outcome
-        requests = outcome.requests
-        whole = pl.Series(np.concatenate(generation_tokens)[requests["index"].to_numpy()])
-        share = requests["generated_tokens"] / requests["generation_tokens"]
-        generated = (whole * share).round().cast(requests.schema["generated_tokens"])
-        return replace(
-            outcome,
-            requests=requests.with_columns(
-                generation_tokens=whole.cast(requests.schema["generation_tokens"]),
-                generated_tokens=generated,
-            ),
-        )
+        ended = requests.filter(pl.col("status") != "unfinished")
+        if self.name != "speculative" or ended.is_empty():
+            return ended
+        whole = pl.Series(np.concatenate(generation_tokens)[ended["index"].to_numpy()])
+        share = ended["generated_tokens"] / ended["generation_tokens"]
+        generated = (whole * share).round().cast(pl.Int64)
+        return ended.with_columns(generation_tokens=whole, generated_tokens=generated)
 
 
 USUAL = EngineKind()

@@ -37,10 +37,10 @@ from driftwatch.fleet.servers import (
 )
 from driftwatch.fleet.traffic import PoolTraffic
 from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.engine import Engine
+from driftwatch.simulate.engine import Observe, Options
 from driftwatch.simulate.hardware import gpu, model
 from driftwatch.simulate.requests import Requests
-from driftwatch.simulate.state import Options
+from driftwatch.simulate.trial import Engine
 
 Floats = npt.NDArray[np.float64]
 
@@ -159,13 +159,14 @@ class ServerRun:
             server.configuration,
             step_time_of(self._scenario.engine, self._scenario.pool, life.factor),
             Options(
+                Observe(
+                    itl_edges=edges["itl_seconds"],
+                    iteration_tokens_edges=edges["iteration_tokens"],
+                ),
                 disturbance=since_start(self._disturbance, life.start_seconds),
                 seed=int(generator(self._seed, "steps", self._number, number).integers(2**62)),
                 timeout_seconds=self._scenario.traffic.timeout,
-                itl_edges=edges["itl_seconds"],
-                iteration_tokens_edges=edges["iteration_tokens"],
             ),
-            identify_blocks=False,  # each request brings its cached tokens
         )
         self._before = None
         if self._observer is not None:
@@ -186,33 +187,29 @@ class ServerRun:
         observer = self._observer
         observed = np.empty(0) if observer is None else observer.times(first, last)
         every_time = np.union1d(np.union1d(inside, beside), observed)
-        outcome = kind.booked(self._engine.advance(last, every_time), self._lengths)
-        if outcome.scrapes is not None and len(outcome.scrapes):
-            every = outcome.scrapes
-            at = every["time_seconds"].to_numpy()
-            # the exporter is another process: it answers where the server's answer timed out
-            self._read_gpus(every.filter(pl.Series(np.isin(at, beside))), life)
-            if observer is not None:
-                seen = every.filter(pl.Series(np.isin(at, observed)))
-                arrivals, configuration = mine.arrival_seconds, self._engine.configuration
-                observer.note(seen, arrivals, outcome.requests, configuration)
-            answer_times = self._times[~self._missed]
-            outcome = replace(outcome, scrapes=every.filter(pl.Series(np.isin(at, answer_times))))
-        self._history.add(outcome)
-        ended = [outcome.requests]
+        ran = self._engine.advance(last, every_time)
+        ended, scrapes = kind.booked(ran.requests, self._lengths), ran.scrapes
+        at = every_time
+        # the exporter is another process: it answers where the server's answer timed out
+        self._read_gpus(scrapes.filter(np.isin(at, beside)), life)
+        if observer is not None and len(at):
+            seen = scrapes.filter(np.isin(at, observed))
+            observer.note(seen, mine.arrival_seconds, ended, self._engine.configuration)
+        self._history.add(ended, scrapes.filter(np.isin(at, self._times[~self._missed])))
         if last == life.end_seconds:
-            ended += self._end()
-        return ended
+            return [ended, *self._end()]
+        return [ended]
 
     def _end(self) -> list[pl.DataFrame]:
         """The process ends. What its engine would still do tells the first tokens it had."""
         if self._engine is None or self._history is None:
             return []
         kind = self._history.server.kind
-        outcome = kind.booked(self._engine.advance(), self._lengths)
-        self._history.add(outcome)
+        ran = self._engine.advance(np.inf, np.zeros(0))
+        ended = kind.booked(ran.requests, self._lengths)
+        self._history.add(ended, ran.scrapes)
         self._engine = None
-        return [outcome.requests]
+        return [ended]
 
     def _read_gpus(self, scrapes: pl.DataFrame, life: Life) -> None:
         """The exporter beside the server."""

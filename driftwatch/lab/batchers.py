@@ -1,7 +1,7 @@
 """Static, dynamic, hybrid and continuous batching on one clock.
 
 Each is a pure function of requests and a step-time model. KV memory binds only in the continuous
-one, which is vLLM's scheduler (``driftwatch.simulate.engine``). Definitions:
+one, which is vLLM's scheduler (``driftwatch.simulate``). Definitions:
 docs/decisions/0013-the-classic-batchers.md.
 """
 
@@ -17,6 +17,7 @@ import numpy.typing as npt
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.step_time import StepTime
+from driftwatch.simulate.trial import simulate
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -95,8 +96,6 @@ def step_seconds(
 def _run_continuous(
     requests: Requests, step_time: StepTime, configuration: SchedulerConfiguration
 ) -> Served:
-    from driftwatch.simulate.engine import simulate  # compiles on import
-
     rows = simulate(requests, configuration, step_time).requests
     return Served(
         rows["arrival_seconds"].to_numpy(),

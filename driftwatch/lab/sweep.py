@@ -19,6 +19,7 @@ import numpy.typing as npt
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.step_time import StepTime
+from driftwatch.simulate.trial import simulate
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -174,8 +175,6 @@ def simulated(
 
     Raises ImpossibleConfiguration: vLLM would refuse the settings, or a request never fits.
     """
-    from driftwatch.simulate.engine import simulate  # compiles on import
-
     sent = requests.at(np.zeros(count))
     table = simulate(sent, configuration, step_time, concurrency=concurrency).requests
     return Sent(

@@ -1,4 +1,4 @@
-"""The engine: requests, settings and a step-time model in; what vLLM would have done out.
+"""An engine's tables: made for settings, given requests, run by the kernel, rid of what has ended.
 
 Semantics, beyond vLLM's scheduler itself (``kernel.schedule``):
 
@@ -14,258 +14,384 @@ Semantics, beyond vLLM's scheduler itself (``kernel.schedule``):
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
+from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
-from driftwatch.errors import ImpossibleConfiguration, NoVerdict
-from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.disturbance import Disturbance
+from driftwatch.errors import NoVerdict
+from driftwatch.simulate.configuration import PRIORITY, SchedulerConfiguration
 from driftwatch.simulate.kernel import tables as k
-from driftwatch.simulate.kernel.tables import FINISHED, Tables
-from driftwatch.simulate.outcome import (
-    Outcome,
-    no_progress,
-    request_frame,
-    scrape_frame,
-    step_frame,
-    summary_of,
-)
-from driftwatch.simulate.requests import Requests
-from driftwatch.simulate.state import (
-    Options,
-    cache_mode,
-    empty_tables,
-    integers,
-    with_requests,
-    with_scrapes,
-    without,
-)
+from driftwatch.simulate.kernel.tables import NEVER, NONE, Tables
+from driftwatch.simulate.requests import Floats, Requests
 from driftwatch.simulate.step_time import StepTime
 
-inf = float("inf")
-Floats = npt.NDArray[np.float64]
+_ROWS = 65536  # of the per-step table before it is read
+_JITTER_FACTORS = 4096
 Mask = npt.NDArray[np.bool_]
+
+
+def _none() -> Floats:
+    return np.zeros(0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Disturbance:
+    """What makes a real engine differ from its step-time model: factors and pauses on step times.
+
+    The hidden engine of the simulated fleet uses all of it; a what-if uses none.
+    """
+
+    jitter_sigma: float = 0.0  # sd of the log of a factor drawn anew each step (log-normal, mean 1)
+    # sorted times from which the next factor holds (a step function)
+    factor_seconds: Floats = field(default_factory=_none)
+    # step-time factor from each of those times on (1.25 = a quarter slower); 1 before
+    factors: Floats = field(default_factory=_none)
+    # sorted times of stalls; the step that runs then, or the next one that starts, is lengthened
+    # (once)
+    stall_seconds: Floats = field(default_factory=_none)
+    # by how much; inf = the engine never returns (wedged)
+    stall_durations_seconds: Floats = field(default_factory=_none)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Observe:
     """What to scrape."""
 
-    scrape_seconds: Floats  # sorted times of the scrapes
+    scrape_seconds: Floats = field(default_factory=_none)  # sorted times of the scrapes
     itl_edges: tuple[float, ...] = ()  # finite bucket edges of inter_token_latency_seconds
     iteration_tokens_edges: tuple[float, ...] = ()  # finite bucket edges of iteration_tokens_total
 
 
-class Engine:
-    """One engine, run piece by piece.
+@dataclass(frozen=True, slots=True, eq=False)
+class Options:
+    """What an engine does besides its settings."""
 
-    Args:
-        configuration: its scheduler settings.
-        step_time: its step-time model.
-        options: disturbance, closed loop, timeout, what is observed.
-        identify_blocks: with prefix caching, know the text of each block; False where each request
-            brings its cached tokens, or none can hit another's (see ``block_modes``).
-
-    Raises:
-        ImpossibleConfiguration: vLLM would refuse the settings.
-    """
-
-    def __init__(
-        self,
-        configuration: SchedulerConfiguration,
-        step_time: StepTime,
-        options: Options | None = None,
-        *,
-        identify_blocks: bool = True,
-    ) -> None:
-        configuration.check()
-        self.configuration = configuration
-        self._options = options or Options()
-        self._identify_blocks = identify_blocks
-        self._offered = 0
-        self._until = -inf
-        self._generation = integers(0)
-        self._groups: dict[int, int] = {}
-        self._tables = empty_tables(configuration, step_time, self._options)
-
-    @property
-    def preemptions(self) -> int:
-        """Preemptions so far."""
-        return int(self._tables.counters[0]["preemptions"])
-
-    def offer(self, requests: Requests) -> None:
-        """Requests that will arrive, all later than those offered before.
-
-        Raises ImpossibleConfiguration: requests that this engine can never serve, the first of them
-        named; ValueError: they arrive before the time up to which the engine has run.
-        """
-        check_fit(requests, self.configuration, first_index=self._offered)
-        if len(requests) and requests.arrival_seconds[0] < self._until:
-            raise ValueError("requests are offered for a time that is over")
-        self._tables = with_requests(
-            self._tables,
-            requests,
-            self.configuration,
-            groups=self._groups,
-            first_index=self._offered,
-            concurrency=self._options.concurrency,
-            identify_blocks=self._identify_blocks,
-        )
-        self._generation = np.concatenate([self._generation, requests.generation_tokens])
-        self._offered += len(requests)
-
-    def advance(self, until_seconds: float = inf, scrape_seconds: Floats | None = None) -> Outcome:
-        """Run to a time; what ends at it included.
-
-        ``until_seconds``: on the requests' clock; inf = until nothing is left; ``scrape_seconds``:
-        sorted, each at most until_seconds and not scraped before. Raises NoVerdict: requests wait
-        that can never be admitted.
-        """
-        t = with_scrapes(self._tables, np.zeros(0) if scrape_seconds is None else scrape_seconds)
-        pieces: list[pl.DataFrame] = []
-        while True:
-            run_kernel(t, until_seconds)
-            if self._options.per_step:
-                pieces.append(step_frame(t))
-                t.engine["rows"] = 0
-            if not t.engine[0]["full"]:
-                break
-        self._until = max(self._until, until_seconds if until_seconds < inf else -inf)
-        ended = t.requests["status"] >= FINISHED
-        outcome = Outcome(
-            requests=request_frame(t, ended, self._generation),
-            steps=pl.concat(pieces) if pieces else None,
-            scrapes=scrape_frame(t) if scrape_seconds is not None else None,
-            summary=summary_of(t),
-        )
-        self._tables = without(t, ended)
-        self._generation = self._generation[~ended]
-        return outcome
-
-    def unfinished(self) -> pl.DataFrame:
-        """Rows of the requests that have not ended (status unfinished)."""
-        everyone = np.ones(len(self._generation), dtype=bool)
-        return request_frame(self._tables, everyone, self._generation)
+    observe: Observe = field(default_factory=Observe)
+    disturbance: Disturbance = field(default_factory=Disturbance)
+    seed: int = 0  # of the jitter
+    timeout_seconds: float | None = None  # the client gives up so long after its arrival
+    # closed loop: so many requests arrive at their own times, every other one when one ends, as
+    # patient as its cancel_seconds were after its arrival_seconds. None = all arrive at their own
+    # times.
+    concurrency: int | None = None
+    per_step: bool = False  # keep a row per step
 
 
 def run_kernel(t: Tables, until_seconds: float) -> None:
-    """Run an engine's tables to a time.
+    """Run an engine's tables to a time, or until the per-step table is full.
 
     Raises NoVerdict: the engine makes no progress.
     """
     from driftwatch.simulate.kernel.loop import advance  # imports Numba
 
     advance(t, float(until_seconds))
-    if t.engine[0]["stuck"]:
-        raise no_progress(t)
+    engine = t.engine[0]
+    if engine["stuck"]:
+        why = (
+            "none can be admitted"
+            if engine["stuck"] == k.NOBODY_ADMITTED
+            else "those that run preempt each other, none ends"
+        )
+        raise NoVerdict(
+            f"the simulated engine makes no progress at {engine['now']:.3f} s: "
+            f"{engine['wait_count']:,} requests wait and {why}"
+        )
 
 
 def compile_kernel() -> None:
     """Compile the kernel, or load it: some seconds, once a machine."""
-    run_kernel(
-        empty_tables(SchedulerConfiguration(1, 1), StepTime(1.0, 0.0, 0.0, 0.0), Options()), 0
+    run_kernel(make_tables(SchedulerConfiguration(1, 1), Options()), 0)
+
+
+def make_tables(c: SchedulerConfiguration, options: Options) -> Tables:
+    """Tables of an engine without requests; steps take no time before ``set_step_time``."""
+    observe, disturbance, running = options.observe, options.disturbance, c.max_num_seqs + 2
+    counters = np.zeros(1, k.COUNTERS)
+    counters["free_blocks"] = k.ENDLESS if c.num_gpu_blocks is None else c.num_gpu_blocks - 1
+    itl, iteration = len(observe.itl_edges) + 1, len(observe.iteration_tokens_edges) + 1
+    times = np.ascontiguousarray(observe.scrape_seconds, dtype=np.float64)
+    return Tables(
+        engine=_engine(c, options),
+        counters=counters,
+        requests=np.zeros(0, k.REQUEST),
+        running=_links(0),
+        waiting=_links(0),
+        steps=np.zeros(3, k.STEP),
+        tokens=_integers(2, running),
+        ends=_integers(2, running),
+        explicit=_integers(running),
+        order=_integers(running),
+        kinds=_integers(running),
+        class_counts=_integers(c.block_size),
+        classes=_links(0),
+        finishes=np.zeros(2 * c.max_num_seqs + 64, k.HEAP),
+        cancels=np.zeros(0, k.HEAP),
+        waits=np.zeros(0, k.HEAP),
+        adapters=_integers(0),
+        blocks=np.zeros(0, k.BLOCK),
+        free_queue=_links(0),
+        buckets=_integers(1),
+        unkeyed=_integers(0),
+        table=_integers(0, 0),
+        slots=_integers(0),
+        hits=_integers(0),
+        groups=_integers(0),
+        itl_edges=np.array(observe.itl_edges, dtype=np.float64),
+        itl_counts=_integers(itl),
+        iteration_edges=np.array(observe.iteration_tokens_edges, dtype=np.float64),
+        iteration_counts=_integers(iteration),
+        scrape_times=times,
+        scraped=np.zeros(len(times), k.COUNTERS),
+        scraped_itl=_integers(len(times), itl),
+        scraped_iteration=_integers(len(times), iteration),
+        captures=np.zeros(0),
+        factors=_timed(disturbance.factor_seconds, disturbance.factors),
+        stalls=_timed(disturbance.stall_seconds, disturbance.stall_durations_seconds),
+        jitter=_jitter(disturbance.jitter_sigma),
+        rows=np.zeros(_ROWS if options.per_step else 0, k.STEP),
     )
 
 
-def check_fit(requests: Requests, c: SchedulerConfiguration, *, first_index: int = 0) -> None:
-    """Refuse requests that can never be served.
-
-    Raises ImpossibleConfiguration: the first of them named, all counted, for each reason.
-    """
-    prompt = requests.prompt_tokens
-    limit = inf if c.max_model_len is None else c.max_model_len
-    problems = []
-
-    def refuse(which: Mask, why: str) -> None:
-        count = int(np.count_nonzero(which))
-        if count:
-            first = int(np.argmax(which))
-            problems.append(
-                f"{count:,} of {len(prompt):,} requests {why}, the first is request "
-                f"{first_index + first} with {int(prompt[first]):,} prompt and "
-                f"{int(requests.generation_tokens[first]):,} generation tokens"
-            )
-
-    refuse(prompt >= limit, f"have prompts of max_model_len ({c.max_model_len}) tokens or more")
-    if c.num_gpu_blocks is not None:
-        usable = (c.num_gpu_blocks - 1) * c.block_size
-        computed = np.minimum(prompt + requests.generation_tokens, limit) - 1
-        refuse(
-            (prompt < limit) & (computed > usable),
-            f"never fit in the KV cache ({usable:,} tokens)",
-        )
-    if not c.enable_chunked_prefill:
-        refuse(
-            (prompt < limit) & (prompt > c.max_num_batched_tokens),
-            f"have prompts over max_num_batched_tokens ({c.max_num_batched_tokens:,}) and chunked "
-            f"prefill is off",
-        )
-    if problems:
-        raise ImpossibleConfiguration(tuple(problems))
+def _integers(*shape: int) -> npt.NDArray[np.int64]:
+    return np.zeros(shape, dtype=np.int64)
 
 
-def block_modes(requests: Requests, c: SchedulerConfiguration) -> tuple[bool, ...]:
-    """Values of ``identify_blocks`` to try in turn, the next where a request was preempted.
-
-    Without common prefixes a request can hit only what it left itself when it was preempted: a run
-    without preemption needs no block's identity, and is faster without.
-    """
-    grouped = bool((requests.prefix_group >= 0).any())
-    identified = cache_mode(requests, c, True) == k.IDENTIFY_BLOCKS
-    return (False, True) if identified and not grouped else (True,)
+def _links(count: int) -> Any:
+    """An empty list for so many members."""
+    links = np.zeros(count + 1, k.LINK)
+    links["next"][-1] = links["previous"][-1] = NONE
+    return links
 
 
-def simulate(
+def _timed(seconds: Any, values: Any) -> Any:
+    table = np.zeros(len(seconds), k.TIMED)
+    table["seconds"], table["value"] = seconds, values
+    return table
+
+
+def _jitter(sigma: float) -> Floats:
+    """Equally likely factors, log-normal with mean 1; empty where sigma is 0."""
+    if sigma <= 0.0:
+        return np.zeros(0)
+    normal, count = NormalDist(), _JITTER_FACTORS
+    factors = np.exp(sigma * np.array([normal.inv_cdf((i + 0.5) / count) for i in range(count)]))
+    return np.asarray(factors / factors.mean())
+
+
+def _engine(c: SchedulerConfiguration, options: Options) -> Any:
+    def bound(value: int | None) -> int:
+        return k.ENDLESS if value is None else value
+
+    # Two starting points that neighbouring seeds do not share (splitmix64's multiplier).
+    mixed = ((options.seed + 1) * 0x9E3779B97F4A7C15) & (2**64 - 1)
+    mixed ^= mixed >> 31
+    blocks = k.ENDLESS if c.num_gpu_blocks is None else c.num_gpu_blocks - 1
+    values = {
+        "max_seqs": c.max_num_seqs,
+        "max_tokens": c.max_num_batched_tokens,
+        "block_size": c.block_size,
+        "model_length": bound(c.max_model_len),
+        "active": c.max_num_active_seqs or c.max_num_seqs,
+        "threshold": c.long_prefill_token_threshold,
+        "adaptive": c.long_prefill_token_threshold_adaptive,
+        "chunked": c.enable_chunked_prefill,
+        "watermark_blocks": int(c.watermark * (c.num_gpu_blocks or 0)),
+        "reserve": c.scheduler_reserve_full_isl,
+        "by_priority": c.scheduling_policy == PRIORITY,
+        "caching": c.enable_prefix_caching,
+        "asynchronous": c.async_scheduling,
+        "queued_reqs": bound(c.max_num_queued_reqs),
+        "queued_tokens": bound(c.max_num_queued_tokens),
+        "loras": c.max_loras or 0,
+        "per_step": options.per_step,
+        "total_blocks": blocks,
+        "free": blocks,
+        "step": 1,  # 0 is before the first
+        "random_1": 1 + mixed % 2147483562,
+        "random_2": 1 + (mixed >> 20) % 2147483398,
+        "timeout": NEVER if options.timeout_seconds is None else options.timeout_seconds,
+    }
+    engine = np.zeros(1, k.ENGINE)
+    for name, value in {**values, "executing": NONE, "pending": NONE}.items():
+        engine[name] = value
+    return engine
+
+
+def set_step_time(t: Tables, step_time: StepTime) -> Tables:
+    """Tables whose steps take as long as a model says."""
+    engine = t.engine
+    engine["hinge"] = step_time.hinge_tokens
+    engine["c0"] = step_time.c0_seconds
+    engine["c1"] = step_time.c1_seconds_per_prefill_token
+    engine["c2"] = step_time.c2_seconds_per_decode_seq
+    engine["c3"] = step_time.c3_seconds_per_kv_token
+    engine["c4"] = step_time.c4_seconds_per_prefill_pair
+    return t._replace(captures=np.array(step_time.capture_sizes, dtype=np.float64))
+
+
+def cache_mode(requests: Requests, c: SchedulerConfiguration, identify_blocks: bool) -> int:
+    """How blocks are modelled: counted, identified one by one, or endless."""
+    if not c.enable_prefix_caching:
+        return k.COUNT_BLOCKS
+    if c.num_gpu_blocks is None:
+        return k.ENDLESS_BLOCKS
+    looked_up = requests.shared_prefix_tokens * (requests.prefix_group >= 0)
+    has_count = (requests.cached_tokens > looked_up).any()
+    return k.COUNT_BLOCKS if not identify_blocks or has_count else k.IDENTIFY_BLOCKS
+
+
+def add_requests(
+    t: Tables,
     requests: Requests,
-    configuration: SchedulerConfiguration,
-    step_time: StepTime,
+    c: SchedulerConfiguration,
     *,
+    first_index: int = 0,
     concurrency: int | None = None,
-    timeout_seconds: float | None = None,
-    disturbance: Disturbance | None = None,
-    seed: int = 0,
-    observe: Observe | None = None,
-    per_step: bool = False,
-    until_seconds: float = inf,
-) -> Outcome:
-    """Run requests through one engine.
+    identify_blocks: bool = True,
+) -> Tables:
+    """Tables with more requests at their end; ``first_index``: how many were added before.
 
-    Args as of ``Options``; ``observe`` adds scrapes, ``until_seconds`` stops early and gives what
-    has not ended the status ``unfinished``.
-
-    Raises ImpossibleConfiguration: vLLM would refuse the settings, or requests can never be served;
-    NoVerdict: the engine makes no progress.
+    ``identify_blocks``: with prefix caching, know the text of each block, in the one call for all
+    requests; without, each brings its cached tokens, or none can hit another's.
     """
-    observe = observe or Observe(np.zeros(0))
-    options = Options(
-        disturbance,
-        seed,
-        timeout_seconds,
-        concurrency,
-        observe.itl_edges,
-        observe.iteration_tokens_edges,
-        per_step,
+    engine, count, before = t.engine[0], len(requests), len(t.requests)
+    mode = engine["cache_mode"] = cache_mode(requests, c, identify_blocks)
+    added = _request_records(requests, c, mode, first_index)
+    own = count if concurrency is None else min(count, concurrency)
+    engine["next_released"] = engine["released"] = engine["concurrency"] = before + own
+    # Until one ends, nobody knows when these arrive; until then "cancel" holds their patience.
+    added["cancel"][own:] -= requests.arrival_seconds[own:]
+    added["arrival"][own:] = NEVER
+    room = np.zeros(count, k.LINK)
+    t = t._replace(
+        requests=np.concatenate([t.requests, added]) if before else added,
+        running=np.concatenate([t.running[:-1], room, t.running[-1:]]),
+        waiting=np.concatenate([t.waiting[:-1], room, t.waiting[-1:]]),
+        cancels=_longer(t.cancels, before + count + 1),
+        waits=_longer(t.waits, before + count + 1) if engine["by_priority"] else t.waits,
+        adapters=_longer(t.adapters, int(requests.adapter.max(initial=-1)) + 1),
+        groups=_longer(t.groups, int(requests.prefix_group.max(initial=-1)) + 1),
     )
-    times = observe.scrape_seconds
-    for identify_blocks in block_modes(requests, configuration):
-        engine = Engine(configuration, step_time, options, identify_blocks=identify_blocks)
-        engine.offer(requests)
-        try:
-            outcome = engine.advance(until_seconds, times)
-        except NoVerdict:
-            if identify_blocks:
-                raise
-        else:
-            if not engine.preemptions:
-                break
-    rest = engine.unfinished()
-    if rest.height:
-        return replace(
-            outcome,
-            requests=pl.concat([outcome.requests, rest]).sort("index"),
-            summary={**outcome.summary, "unfinished": rest.height},
-        )
-    return outcome
+    return _with_blocks(t, c) if mode == k.IDENTIFY_BLOCKS else t
+
+
+def _blank_request() -> Any:
+    blank = np.zeros((), k.REQUEST)
+    for name in ("owner", "given", "adapter", "cached"):
+        blank[name] = NONE
+    for name in ("cancel", "first_scheduled", "first_token", "last_token", "end"):
+        blank[name] = NEVER
+    blank["cancel_status"] = k.CANCELLED
+    return blank
+
+
+_BLANK = _blank_request()
+
+
+def _request_records(requests: Requests, c: SchedulerConfiguration, mode: int, first: int) -> Any:
+    target = requests.prompt_tokens + requests.generation_tokens
+    if c.max_model_len is not None:
+        target = np.minimum(target, c.max_model_len)
+    shared = np.minimum(requests.shared_prefix_tokens, requests.prompt_tokens)
+    values = {
+        "prompt": requests.prompt_tokens,
+        "target": target,
+        "priority": requests.priority,
+        "owner": -1 - requests.prefix_group,
+        "serial": np.arange(first, first + len(requests)),
+        "shared_blocks": np.where(requests.prefix_group >= 0, shared, 0) // c.block_size,
+        "adapter": requests.adapter,
+        "arrival": requests.arrival_seconds,
+        "cancel": requests.cancel_seconds,
+    }
+    if mode != k.IDENTIFY_BLOCKS and c.enable_prefix_caching:
+        values["given"] = requests.cached_tokens
+    added = np.frombuffer(bytearray(_BLANK.tobytes()) * len(requests), k.REQUEST)
+    for name, column in values.items():
+        if (column != _BLANK[name]).any():
+            added[name] = column
+    return added
+
+
+def _longer(values: Any, size: int) -> Any:
+    if (more := size - len(values)) <= 0:
+        return values
+    return np.concatenate([values, np.zeros(more, dtype=values.dtype)])
+
+
+def _with_blocks(t: Tables, c: SchedulerConfiguration) -> Tables:
+    """Tables that identify every block (prefix caching)."""
+    count, running = int(t.engine[0]["total_blocks"]), c.max_num_seqs + 1
+    width = int(t.requests["target"].max(initial=1)) // c.block_size + 2
+    blocks = np.zeros(count, k.BLOCK)
+    blocks["index"] = blocks["chain"] = NONE
+    blocks["owner"] = k.NO_OWNER
+    classes = np.zeros(c.block_size + len(t.requests), k.LINK)
+    classes["next"][: c.block_size] = classes["previous"][: c.block_size] = np.arange(c.block_size)
+    t.engine["unkeyed"] = count
+    t.engine["free_slots"] = running
+    return t._replace(
+        classes=classes,
+        blocks=blocks,
+        free_queue=_links(count),
+        buckets=np.full(1 << max(4, (2 * count).bit_length()), NONE, dtype=np.int64),
+        unkeyed=np.arange(count, dtype=np.int64)[::-1].copy(),
+        table=_integers(running, width),
+        slots=np.arange(running, dtype=np.int64),
+        hits=_integers(width),
+    )
+
+
+def with_scrapes(t: Tables, times: Floats) -> Tables:
+    """Tables with room for scrapes at these times."""
+    t.engine["scrapes"] = 0
+    return t._replace(
+        scrape_times=np.ascontiguousarray(times, dtype=np.float64),
+        scraped=np.zeros(len(times), k.COUNTERS),
+        scraped_itl=_integers(len(times), len(t.itl_counts)),
+        scraped_iteration=_integers(len(times), len(t.iteration_counts)),
+    )
+
+
+def without(t: Tables, ended: Mask) -> Tables:
+    """Tables without the ended requests; everything that points at a request is renumbered.
+
+    For counted blocks only.
+    """
+    if not ended.any():
+        return t
+    staying, engine = ~ended, t.engine[0]
+    number = np.append(np.where(staying, np.cumsum(staying) - 1, NONE), NONE)  # NONE stays NONE
+    before = np.append(np.cumsum(staying) - staying, np.count_nonzero(staying))
+    for name in ("next_due", "next_released", "released", "concurrency"):
+        engine[name] = before[engine[name]]
+    t.explicit[: engine["explicits"]] = number[t.explicit[: engine["explicits"]]]
+    for record in range(2):
+        for members, name in ((t.tokens, "tokens"), (t.ends, "ends")):
+            then = number[members[record][: t.steps[record][name]]]
+            then = then[then != NONE]
+            members[record][: len(then)] = then
+            t.steps[record][name] = len(then)
+    for heap, name in (
+        (t.finishes, "finishing"),
+        (t.cancels, "cancelling"),
+        (t.waits, "wait_size"),
+    ):
+        entries = heap[: engine[name]].copy()
+        entries["id"] = number[entries["id"]]
+        entries = entries[entries["id"] != NONE]
+        heap[: len(entries)] = np.sort(entries, order=("first", "second", "id"))  # sorted is a heap
+        engine[name] = len(entries)
+
+    def linked(links: Any) -> Any:
+        links = links[np.append(staying, True)]
+        for name in ("next", "previous"):  # of who is in no list they mean nothing
+            links[name] = number[np.minimum(links[name], len(ended))]
+        return links
+
+    return t._replace(
+        requests=t.requests[staying], running=linked(t.running), waiting=linked(t.waiting)
+    )

@@ -9,11 +9,12 @@ import numpy as np
 import polars as pl
 
 from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.requests import NO_ADAPTER, Floats, Requests
+from driftwatch.simulate.outcome import STATUS
+from driftwatch.simulate.requests import NO_ADAPTER, Requests
+from driftwatch.simulate.trial import Run
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 TIMES = ("ttft_seconds", "itl_seconds", "e2e_seconds", "queue_seconds")
-STATUSES = ("finished", "rejected", "cancelled", "timed_out", "unfinished")
 LIMITS = ("max_num_seqs", "max_num_batched_tokens", "kv_cache", "max_loras", "other")
 
 
@@ -47,132 +48,91 @@ class RunSummary:
         }
 
 
-def with_itl(requests: pl.DataFrame) -> pl.DataFrame:
-    """``Outcome.requests`` with ``itl_seconds``: a request's mean time between two tokens.
+def summarize(run: Run, requests: Requests, configuration: SchedulerConfiguration) -> RunSummary:
+    """Figures of a run with ``per_step``.
 
-    The same as vLLM's time per output token: (e2e - ttft) / (generated - 1); null for one token.
+    A request's itl_seconds is vLLM's time per output token, (e2e - ttft) / (generated - 1); null
+    for one token. ``configuration``: what ran, to tell which limit bound.
     """
+    rows, steps, totals = run.requests, run.steps, run.summary
+    statuses = dict(rows["status"].value_counts().iter_rows())
     gaps = pl.col("generated_tokens") - 1
-    return requests.with_columns(
-        pl.when((pl.col("status") == "finished") & (gaps > 0))
-        .then((pl.col("e2e_seconds") - pl.col("ttft_seconds")) / gaps)
-        .alias("itl_seconds")
+    finished = rows.filter(pl.col("status") == "finished").with_columns(
+        itl_seconds=pl.when(gaps > 0).then((pl.col("e2e_seconds") - pl.col("ttft_seconds")) / gaps)
+    )
+    first = run.arrival_seconds.min(initial=np.inf)  # inf where none has come
+    span = max(0.0, float(totals["end_seconds"]) - float(first))
+    count = int(totals["steps"])
+    decode, prefill = int(steps["decode_seqs"].sum()), int(steps["prefill_tokens"].sum())
+    done = {
+        "requests_per_second": finished.height,
+        "prompt_tokens_per_second": int(finished["prompt_tokens"].sum()),
+        "generation_tokens_per_second": int(rows["generated_tokens"].sum()),
+    }
+    waited = _seconds_by_limit(steps, requests, configuration)
+    passed = sum(waited.values())
+    return RunSummary(
+        statuses={name: statuses.get(name, 0) for name in STATUS.categories},
+        latency={name: _distribution(finished[name]) for name in TIMES},
+        throughput={
+            **{name: value / span if span > 0 else None for name, value in done.items()},
+            "span_seconds": span,
+        },
+        batch={
+            "steps": count,
+            "busy_ratio": float(totals["busy_seconds"]) / span if span > 0 else None,
+            "decode_seqs_per_step": decode / count if count else None,
+            "tokens_per_step": (decode + prefill) / count if count else None,
+        },
+        preemptions=int(totals["preemptions"]),
+        waited={limit: waited.get(limit, 0.0) / passed if passed else 0.0 for limit in LIMITS},
     )
 
 
-class RunTally:
-    """Adds up a run piece by piece; 32 bytes a request are kept, nothing else.
-
-    ``requests``: all of the run; ``configuration``: what runs, to tell which limit binds.
-    """
-
-    def __init__(self, requests: Requests, configuration: SchedulerConfiguration) -> None:
-        self._times = {name: np.full(len(requests), np.nan) for name in TIMES}
-        self._configuration = configuration
-        # only where what waits for blocks must be told apart from what waits for another limit
-        adapters = configuration.max_loras is not None and (requests.adapter != NO_ADAPTER).any()
-        self._adapters = bool(adapters)
-        whole = not configuration.enable_chunked_prefill
-        self._prompts = np.sort(requests.prompt_tokens) if adapters or whole else None
-        self._statuses = dict.fromkeys(STATUSES, 0)
-        self._tokens = dict.fromkeys(("prompt_tokens", "generated_tokens"), 0)
-        self._first = np.inf
-        self._steps = dict.fromkeys(("decode_seqs", "prefill_tokens"), 0)
-        self._held_back: dict[str, float] = {}
-
-    def take(self, requests: pl.DataFrame, steps: pl.DataFrame) -> None:
-        """One more piece.
-
-        ``requests``: rows of ``Outcome.requests`` that ended, with ``itl_seconds``; ``steps``: rows
-        of ``Outcome.steps``.
-        """
-        for name, count in requests["status"].value_counts().iter_rows():
-            self._statuses[name] += count
-        finished = requests.filter(pl.col("status") == "finished")
-        for name, values in self._times.items():
-            values[finished["index"].to_numpy()] = finished[name].fill_null(np.nan).to_numpy()
-        self._tokens["prompt_tokens"] += int(finished["prompt_tokens"].sum())
-        self._tokens["generated_tokens"] += int(requests["generated_tokens"].sum())
-        if requests["arrival_seconds"].count():
-            self._first = min(self._first, float(requests["arrival_seconds"].min()))  # type: ignore[arg-type]
-        for name in self._steps:
-            self._steps[name] += int(steps[name].sum())
-        for limit, seconds in self._waited(steps).items():
-            self._held_back[limit] = self._held_back.get(limit, 0.0) + seconds
-
-    def _waited(self, steps: pl.DataFrame) -> dict[str, float]:
-        """Seconds in steps by what held requests back meanwhile, ``none`` among it."""
-        settings = self._configuration
-        cap = settings.max_num_active_seqs or settings.max_num_seqs
-        tokens = pl.col("prefill_tokens") + pl.col("decode_seqs")
-        held_back = (
-            pl.when(pl.col("waiting") == 0)
-            .then(pl.lit("none"))
-            .when(pl.col("preempted") > 0)
-            .then(pl.lit("kv_cache"))
-            .when(pl.col("running") >= cap)
-            .then(pl.lit("max_num_seqs"))
-            .when(tokens >= settings.max_num_batched_tokens)
-            .then(pl.lit("max_num_batched_tokens"))
-            .otherwise(pl.Series(self._rest(steps), dtype=pl.String))
-            .alias("held_back")
-        )
-        seconds = (pl.col("end_seconds") - pl.col("start_seconds")).sum()
-        return dict(steps.group_by(held_back).agg(seconds).iter_rows())
-
-    def _rest(self, steps: pl.DataFrame) -> list[str]:
-        """For each step, who would hold back a request that finds a place and some budget."""
-        settings, prompts = self._configuration, self._prompts
-        if prompts is None:
-            return ["other" if settings.num_gpu_blocks is None else "kv_cache"] * steps.height
-        no_blocks = no_budget = np.zeros(steps.height)
-        if settings.num_gpu_blocks is not None:
-            reserve = int(settings.watermark * settings.num_gpu_blocks)
-            free = (steps["free_blocks"].to_numpy() - reserve) * settings.block_size
-            no_blocks = 1.0 - np.searchsorted(prompts, free, side="right") / len(prompts)
-        if not settings.enable_chunked_prefill:
-            spent = (steps["prefill_tokens"] + steps["decode_seqs"]).to_numpy()
-            unspent = settings.max_num_batched_tokens - spent
-            no_budget = 1.0 - np.searchsorted(prompts, unspent, side="right") / len(prompts)
-        names = np.where(no_blocks > no_budget, "kv_cache", "max_num_batched_tokens")
-        if self._adapters:
-            names = np.where(np.maximum(no_blocks, no_budget) < 0.5, "max_loras", names)
-        return [str(name) for name in names]
-
-    def summary(self, totals: dict[str, float | int]) -> RunSummary:
-        """Figures of the run; ``totals``: ``Outcome.summary`` of its end."""
-        span = max(0.0, float(totals["end_seconds"]) - self._first)
-        done = {
-            "requests_per_second": self._statuses["finished"],
-            "prompt_tokens_per_second": self._tokens["prompt_tokens"],
-            "generation_tokens_per_second": self._tokens["generated_tokens"],
-        }
-        steps = int(totals["steps"])
-        decode, prefill = self._steps["decode_seqs"], self._steps["prefill_tokens"]
-        passed = sum(self._held_back.values())
-        return RunSummary(
-            statuses=dict(self._statuses),
-            latency={name: _distribution(values) for name, values in self._times.items()},
-            throughput={
-                **{name: value / span if span > 0 else None for name, value in done.items()},
-                "span_seconds": span,
-            },
-            batch={
-                "steps": steps,
-                "busy_ratio": float(totals["busy_seconds"]) / span if span > 0 else None,
-                "decode_seqs_per_step": decode / steps if steps else None,
-                "tokens_per_step": (decode + prefill) / steps if steps else None,
-            },
-            preemptions=int(totals["preemptions"]),
-            waited={
-                limit: self._held_back.get(limit, 0.0) / passed if passed else 0.0
-                for limit in LIMITS
-            },
-        )
+def _seconds_by_limit(
+    steps: pl.DataFrame, requests: Requests, settings: SchedulerConfiguration
+) -> dict[str, float]:
+    """Seconds in steps by what held requests back meanwhile, ``none`` among it."""
+    cap = settings.max_num_active_seqs or settings.max_num_seqs
+    tokens = pl.col("prefill_tokens") + pl.col("decode_seqs")
+    held_back = (
+        pl.when(pl.col("waiting") == 0)
+        .then(pl.lit("none"))
+        .when(pl.col("preempted") > 0)
+        .then(pl.lit("kv_cache"))
+        .when(pl.col("running") >= cap)
+        .then(pl.lit("max_num_seqs"))
+        .when(tokens >= settings.max_num_batched_tokens)
+        .then(pl.lit("max_num_batched_tokens"))
+        .otherwise(pl.Series(_rest(steps, requests, settings), dtype=pl.String))
+        .alias("held_back")
+    )
+    seconds = (pl.col("end_seconds") - pl.col("start_seconds")).sum()
+    return dict(steps.group_by(held_back).agg(seconds).iter_rows())
 
 
-def _distribution(values: Floats) -> dict[str, float | None] | None:
-    finite = values[~np.isnan(values)]
+def _rest(steps: pl.DataFrame, requests: Requests, settings: SchedulerConfiguration) -> list[str]:
+    """For each step, who would hold back a request that finds a place and some budget."""
+    prompts = np.sort(requests.prompt_tokens)
+    no_blocks = no_budget = np.zeros(steps.height)
+    neither = "other" if settings.num_gpu_blocks is None else "kv_cache"
+    if settings.num_gpu_blocks is not None:
+        reserve = int(settings.watermark * settings.num_gpu_blocks)
+        free = (steps["free_blocks"].to_numpy() - reserve) * settings.block_size
+        no_blocks = 1.0 - np.searchsorted(prompts, free, side="right") / len(prompts)
+    if not settings.enable_chunked_prefill:
+        spent = (steps["prefill_tokens"] + steps["decode_seqs"]).to_numpy()
+        unspent = settings.max_num_batched_tokens - spent
+        no_budget = 1.0 - np.searchsorted(prompts, unspent, side="right") / len(prompts)
+        neither = "max_num_batched_tokens"
+    names = np.where(no_blocks > no_budget, "kv_cache", neither)
+    if settings.max_loras is not None and (requests.adapter != NO_ADAPTER).any():
+        names = np.where(np.maximum(no_blocks, no_budget) < 0.5, "max_loras", names)
+    return [str(name) for name in names]
+
+
+def _distribution(values: pl.Series) -> dict[str, float | None] | None:
+    finite = values.drop_nulls().to_numpy()
     if not len(finite):
         return None
     shares = np.quantile(finite, list(QUANTILES.values()))

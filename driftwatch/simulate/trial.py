@@ -1,4 +1,4 @@
-"""The same requests and settings again and again: another pace, speed or step-time model."""
+"""Requests through an engine: at once, again and again (``Trial``), piece by piece (``Engine``)."""
 
 from __future__ import annotations
 
@@ -8,29 +8,43 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
-from driftwatch.errors import NoVerdict
+from driftwatch.errors import ImpossibleConfiguration, NoVerdict
 from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.engine import Observe, block_modes, check_fit, run_kernel
-from driftwatch.simulate.kernel.tables import ENDLESS, FINISHED, Tables
-from driftwatch.simulate.requests import Floats, Integers, Requests
-from driftwatch.simulate.state import (
+from driftwatch.simulate.engine import (
+    Disturbance,
+    Mask,
+    Observe,
     Options,
-    empty_tables,
+    add_requests,
+    cache_mode,
+    make_tables,
+    run_kernel,
     set_step_time,
-    timed,
-    with_requests,
     with_scrapes,
+    without,
 )
+from driftwatch.simulate.kernel.tables import FINISHED, IDENTIFY_BLOCKS, Tables
+from driftwatch.simulate.outcome import (
+    request_frame,
+    scrape_frame,
+    step_frame,
+    summary_of,
+    usage_ratio,
+)
+from driftwatch.simulate.requests import Floats, Integers, Requests
 from driftwatch.simulate.step_time import StepTime
 
 inf = float("inf")
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """The requests of a :class:`Trial`, in their order; inf = not yet, or never."""
+    """What became of requests, in their order: arrays at once, frames where they are asked for.
+
+    In the arrays inf = not yet, or never. Frames are asked for before the engine goes on.
+    """
 
     now_seconds: float  # up to when was run; inf = until nothing was left
     # arrival_seconds, first_scheduled_seconds, first_token_seconds: of each request
@@ -43,6 +57,27 @@ class Run:
     finished: Mask  # which got their last token
     ended: Mask  # which are over, one way or another
     _tables: Tables
+    _rows: Sequence[Any]  # of the per-step table
+
+    @property
+    def requests(self) -> pl.DataFrame:
+        """A row a request (``outcome.request_frame``)."""
+        return request_frame(self._tables)
+
+    @property
+    def steps(self) -> pl.DataFrame:
+        """A row a step (``outcome.step_frame``); for ``per_step`` only."""
+        return step_frame(self._tables, self._rows)
+
+    @property
+    def scrapes(self) -> pl.DataFrame:
+        """A row a scrape (``outcome.scrape_frame``)."""
+        return scrape_frame(self._tables)
+
+    @property
+    def summary(self) -> dict[str, float | int]:
+        """Totals of the engine: steps, end_seconds, busy_seconds, preemptions, and the like."""
+        return summary_of(self._tables)
 
     @property
     def scrape_seconds(self) -> Floats:
@@ -57,8 +92,8 @@ class Run:
     @property
     def kv_cache_usage_ratio(self) -> Floats | None:
         """At each scrape; None where blocks never bind."""
-        total = int(self._tables.engine[0]["total_blocks"])
-        return None if total >= ENDLESS else 1.0 - self.scraped("free_blocks") / total
+        usage: Floats | None = usage_ratio(self._tables)
+        return usage
 
     @property
     def itl_cells(self) -> Integers:
@@ -70,10 +105,21 @@ class Run:
         return np.asarray(self._tables.scraped[name])
 
 
-def _run_of(t: Tables, now_seconds: float) -> Run:
+def _run_to(t: Tables, until_seconds: float) -> Run:
+    """Run an engine's tables to a time.
+
+    Raises NoVerdict: requests wait that can never be admitted, or preempt each other for ever.
+    """
+    pieces = []
+    while True:
+        run_kernel(t, until_seconds)
+        pieces.append(t.rows[: t.engine[0]["rows"]].copy())
+        t.engine["rows"] = 0
+        if not t.engine[0]["full"]:
+            break
     rows = t.requests
     return Run(
-        now_seconds,
+        float(until_seconds),
         arrival_seconds=rows["arrival"].copy(),
         first_scheduled_seconds=rows["first_scheduled"].copy(),
         first_token_seconds=rows["first_token"].copy(),
@@ -83,20 +129,55 @@ def _run_of(t: Tables, now_seconds: float) -> Run:
         finished=rows["status"] == FINISHED,
         ended=rows["status"] >= FINISHED,
         _tables=t,
+        _rows=pieces,
     )
+
+
+def check_fit(requests: Requests, c: SchedulerConfiguration) -> None:
+    """Refuse requests that can never be served.
+
+    Raises ImpossibleConfiguration: the first of them named, all counted, for each reason.
+    """
+    prompt = requests.prompt_tokens
+    limit = inf if c.max_model_len is None else c.max_model_len
+    problems = []
+
+    def refuse(which: Mask, why: str) -> None:
+        if count := int(np.count_nonzero(which)):
+            first = int(np.argmax(which))
+            problems.append(
+                f"{count:,} of {len(prompt):,} requests {why}, the first is request {first} with "
+                f"{int(prompt[first]):,} prompt and "
+                f"{int(requests.generation_tokens[first]):,} generation tokens"
+            )
+
+    refuse(prompt >= limit, f"have prompts of max_model_len ({c.max_model_len}) tokens or more")
+    if c.num_gpu_blocks is not None:
+        usable = (c.num_gpu_blocks - 1) * c.block_size
+        computed = np.minimum(prompt + requests.generation_tokens, limit) - 1
+        refuse(
+            (prompt < limit) & (computed > usable),
+            f"never fit in the KV cache ({usable:,} tokens)",
+        )
+    if not c.enable_chunked_prefill:
+        refuse(
+            (prompt < limit) & (prompt > c.max_num_batched_tokens),
+            f"have prompts over max_num_batched_tokens ({c.max_num_batched_tokens:,}) and chunked "
+            f"prefill is off",
+        )
+    if problems:
+        raise ImpossibleConfiguration(tuple(problems))
 
 
 class Trial:
     """Requests and settings, made ready once and run again and again.
-
-    It says what ``simulate`` says, without frames: where a search or a fit runs the same requests a
-    hundred times, most of the time would go into those.
 
     Args:
         requests: sorted by arrival.
         configuration: settings.
         observe: what to scrape.
         factor_seconds: sorted times from which a run may have another speed; None = none.
+        options: more of :class:`~driftwatch.simulate.engine.Options`.
 
     Raises:
         ImpossibleConfiguration: vLLM would refuse the settings, or a request can never be served.
@@ -109,14 +190,21 @@ class Trial:
         *,
         observe: Observe | None = None,
         factor_seconds: Floats | None = None,
+        **options: Any,
     ) -> None:
         configuration.check()
         check_fit(requests, configuration)
+        if factor_seconds is not None:
+            ones = np.ones(len(factor_seconds))
+            options["disturbance"] = Disturbance(factor_seconds=factor_seconds, factors=ones)
         self._requests = requests
         self._configuration = configuration
-        self._observe = observe or Observe(np.zeros(0))
-        self._factor_seconds = np.zeros(0) if factor_seconds is None else factor_seconds
-        self._modes = block_modes(requests, configuration)
+        self._options = Options(observe or Observe(), **options)
+        # Without common prefixes a request can hit only what it left itself when it was preempted:
+        # a run without preemption needs no block's identity, and is faster without.
+        grouped = bool((requests.prefix_group >= 0).any())
+        identified = cache_mode(requests, configuration, True) == IDENTIFY_BLOCKS
+        self._may_count = identified and not grouped
         self._ready: dict[bool, Tables] = {}
 
     def run(
@@ -143,54 +231,103 @@ class Trial:
             NoVerdict: the engine makes no progress.
         """
         while True:
-            t = self._tables(self._modes[0])
-            set_step_time(t.engine, step_time)
-            t = t._replace(captures=np.array(step_time.capture_sizes, dtype=np.float64))
+            t = set_step_time(self._fresh(not self._may_count), step_time)
             t.requests["arrival"] /= pace
             if factors is not None:
                 t.factors["value"] = factors
-            run = self._run_to(t, (*(checks if enough else ()), until_seconds), enough)
-            if run is not None:
+            times = (*(checks if enough else ()), until_seconds)
+            if (run := self._run_through(t, times, enough)) is not None:
                 return run
-            self._modes = (True,)  # it will be preempted again; both say the same without
+            self._may_count = False  # it will be preempted again; both say the same without
 
-    def _run_to(
+    def _run_through(
         self, t: Tables, times: Sequence[float], enough: Callable[[Run], bool] | None
     ) -> Run | None:
-        """None where a request was preempted and blocks are not identified that should be."""
-        provisional = len(self._modes) > 1
+        """None where a request was preempted and blocks are counted that should be identified."""
         for until in times:
             try:
-                run_kernel(t, until)
+                run = _run_to(t, until)
             except NoVerdict:
-                if provisional:
+                if self._may_count:
                     return None
                 raise
-            if provisional and t.counters[0]["preemptions"] > 0:
+            if self._may_count and t.counters[0]["preemptions"] > 0:
                 return None
-            run = _run_of(t, float(until))
             if enough is not None and until < times[-1] and enough(run):
                 break
         return run
 
-    def _tables(self, identify_blocks: bool) -> Tables:
-        """Fresh tables, copied from those made once."""
+    def _fresh(self, identify_blocks: bool) -> Tables:
+        """Tables of an empty engine, copied from those made once."""
         if identify_blocks not in self._ready:
-            observe = self._observe
-            ones = np.ones(len(self._factor_seconds))
-            options = Options(
-                itl_edges=observe.itl_edges, iteration_tokens_edges=observe.iteration_tokens_edges
-            )
-            t = empty_tables(self._configuration, StepTime(0.0, 0.0, 0.0, 0.0), options)
-            t = with_requests(
-                t,
+            self._ready[identify_blocks] = add_requests(
+                make_tables(self._configuration, self._options),
                 self._requests,
                 self._configuration,
-                groups={},
-                first_index=0,
-                concurrency=None,
+                concurrency=self._options.concurrency,
                 identify_blocks=identify_blocks,
             )
-            t = t._replace(factors=timed(self._factor_seconds, ones))
-            self._ready[identify_blocks] = with_scrapes(t, observe.scrape_seconds)
         return Tables(*(part.copy() for part in self._ready[identify_blocks]))
+
+
+def simulate(
+    requests: Requests,
+    configuration: SchedulerConfiguration,
+    step_time: StepTime,
+    *,
+    until_seconds: float = inf,
+    **options: Any,
+) -> Run:
+    """Run requests through one engine; ``options`` as of :class:`Trial`.
+
+    Raises ImpossibleConfiguration: vLLM would refuse the settings, or requests can never be served;
+    NoVerdict: the engine makes no progress.
+    """
+    return Trial(requests, configuration, **options).run(step_time, until_seconds=until_seconds)
+
+
+class Engine:
+    """One engine that runs for long, piece by piece; what has ended is forgotten.
+
+    Each request brings its cached tokens, or none hits another's: blocks are counted.
+
+    Raises ImpossibleConfiguration: vLLM would refuse the settings.
+    """
+
+    def __init__(
+        self, configuration: SchedulerConfiguration, step_time: StepTime, options: Options
+    ) -> None:
+        configuration.check()
+        self.configuration = configuration
+        self._offered = 0
+        self._tables = set_step_time(make_tables(configuration, options), step_time)
+
+    def offer(self, requests: Requests) -> None:
+        """Requests that will arrive, all later than those offered before and than what has run.
+
+        Raises ImpossibleConfiguration: requests that this engine can never serve.
+        """
+        check_fit(requests, self.configuration)
+        self._forget()
+        self._tables = add_requests(
+            self._tables,
+            requests,
+            self.configuration,
+            first_index=self._offered,
+            identify_blocks=False,
+        )
+        self._offered += len(requests)
+
+    def advance(self, until_seconds: float, scrape_seconds: Floats) -> Run:
+        """Run to a time; what ends at it included.
+
+        ``until_seconds``: on the requests' clock; inf = until nothing is left; ``scrape_seconds``:
+        sorted, each at most until_seconds and not scraped before. Raises NoVerdict: requests wait
+        that can never be admitted.
+        """
+        self._forget()
+        self._tables = with_scrapes(self._tables, scrape_seconds)
+        return _run_to(self._tables, until_seconds)
+
+    def _forget(self) -> None:
+        self._tables = without(self._tables, self._tables.requests["status"] >= FINISHED)

@@ -7,7 +7,6 @@ server is made of prometheus_client's own objects, as vLLM's ``v1/metrics/logger
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -221,12 +220,12 @@ class BookedServer:
         return generate_latest(self.registry).decode()
 
 
-def outcome(run: Run, server: Any, scrapes: np.ndarray, since: float, until: float) -> Any:
+def outcome(
+    run: Run, server: Any, scrapes: np.ndarray, since: float, until: float
+) -> tuple[pl.DataFrame, pl.DataFrame]:
     """What the simulator says of a stretch of the run (since < time <= until)."""
     requests = [r for r in run.requests if r.end is not None and since < r.end <= until]
-    return SimpleNamespace(
-        requests=request_frame(requests), scrapes=scrape_rows(run, server, scrapes)
-    )
+    return request_frame(requests), scrape_rows(run, server, scrapes)
 
 
 def request_frame(requests: list[Request]) -> pl.DataFrame:
@@ -244,7 +243,6 @@ def request_frame(requests: list[Request]) -> pl.DataFrame:
                 "generated_tokens": len(r.token_times),
                 "cached_tokens": r.cached,
                 "preemptions": r.preemptions,
-                "priority": 0,
             }
             for r in requests
         ],
@@ -253,7 +251,6 @@ def request_frame(requests: list[Request]) -> pl.DataFrame:
             "first_scheduled_seconds": pl.Float64, "first_token_seconds": pl.Float64,
             "end_seconds": pl.Float64, "prompt_tokens": pl.Int64, "generation_tokens": pl.Int64,
             "generated_tokens": pl.Int64, "cached_tokens": pl.Int64, "preemptions": pl.Int64,
-            "priority": pl.Int64,
         },
     )  # fmt: skip
 

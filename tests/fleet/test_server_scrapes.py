@@ -23,13 +23,12 @@ from driftwatch.collect.pages.foreign import STATS_DISABLED
 from driftwatch.collect.pages.parser import PageParser
 from driftwatch.errors import ImpossibleConfiguration
 from driftwatch.fleet.metrics import ServerScrapes, Tally
-from driftwatch.fleet.server import Server
+from driftwatch.fleet.server import USUAL, Server
 from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.disturbance import Disturbance
-from driftwatch.simulate.engine import Engine
+from driftwatch.simulate.engine import Disturbance, Observe, Options
 from driftwatch.simulate.requests import make_requests
-from driftwatch.simulate.state import Options
 from driftwatch.simulate.step_time import StepTime
+from driftwatch.simulate.trial import Engine
 
 EPOCH = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -54,10 +53,10 @@ def test_a_row_is_what_vllm_books_one_by_one(seed: int, every: float, other: boo
     times = np.arange(every, end + every, every)
     history = ServerScrapes(s, EPOCH)
     middle = float(times[len(times) // 2])  # told in two parts, cut between requests' tokens
-    history.add(outcome(done, s, times[times <= middle], -1.0, middle))
+    history.add(*outcome(done, s, times[times <= middle], -1.0, middle))
     early = history.take()
     assert len(early) <= np.sum(times <= middle)
-    history.add(outcome(done, s, times[times > middle], middle, np.inf))
+    history.add(*outcome(done, s, times[times > middle], middle, np.inf))
     rows = pl.concat([early, history.take()])
     assert len(rows) == len(times) and rows["ok"].all()
 
@@ -81,18 +80,19 @@ def test_a_restart_and_stats_switched_off() -> None:
     first, done = server(), run(1)
     history = ServerScrapes(first, EPOCH)
     times = np.arange(1.0, 15.0)
-    history.add(outcome(done, first, times, -1.0, np.inf))
+    history.add(*outcome(done, first, times, -1.0, np.inf))
     history.fail([15.0, 16.0])
     shorter = SchedulerConfiguration(
         max_num_seqs=4, max_num_batched_tokens=512, num_gpu_blocks=1024, max_model_len=2048
     )
     second = Server("host:8000", "m", shorter)
     history.restart(second, 16.5)
-    later = outcome(done, second, times, -1.0, np.inf)
-    later.scrapes = later.scrapes.with_columns(pl.col("time_seconds") + 17.0)
-    moved = [name for name in later.requests.columns if name.endswith("_seconds")]
-    later.requests = later.requests.with_columns(pl.col(moved) + 17.0)
-    history.add(later)
+    requests, scrapes = outcome(done, second, times, -1.0, np.inf)
+    moved = [name for name in requests.columns if name.endswith("_seconds")]
+    history.add(
+        requests.with_columns(pl.col(moved) + 17.0),
+        scrapes.with_columns(pl.col("time_seconds") + 17.0),
+    )
     frame = history.take()
     assert frame["ok"].to_list() == [True] * 14 + [False] * 2 + [True] * 14
     assert frame["cache_config"].drop_nulls().n_unique() == 2
@@ -102,7 +102,7 @@ def test_a_restart_and_stats_switched_off() -> None:
     assert generated[14] == generated[0] < generated[13]
     assert frame["prompt_tokens_edges"][-1].to_list()[-3:] == [1000.0, 2000.0, np.inf]
     history.restart(Server("host:8000", "m", shorter, log_stats=False), 40.0)
-    history.add(outcome(done, second, times, -1.0, np.inf))
+    history.add(*outcome(done, second, times, -1.0, np.inf))
     off = history.take()
     assert off["reason"].unique().to_list() == [STATS_DISABLED]
     assert off["engine"].unique().to_list() == ["0"]
@@ -121,7 +121,7 @@ def test_a_recorded_server_shows_what_a_simulated_one_does(shared_data: Path) ->
     )
     like = Server("host:8000", real["model_name"], configuration)
     history = ServerScrapes(like, EPOCH)
-    history.add(outcome(run(3), like, np.array([50.0]), -1.0, np.inf))
+    history.add(*outcome(run(3), like, np.array([50.0]), -1.0, np.inf))
     (made,) = history.take().iter_rows(named=True)
     assert {n for n, v in made.items() if v is None} == {n for n, v in real.items() if v is None}
     for name in (n for n in made if n.endswith("_edges")):
@@ -161,33 +161,33 @@ def simulated(seed: int, chunks: list[float]) -> pl.DataFrame:
     arrivals = np.cumsum(rng.exponential(0.12, 220))
     requests = make_requests(
         arrivals,
-        rng.integers(5, 300, 220),
+        rng.integers(20, 300, 220),
         rng.integers(1, 120, 220),
-        prefix_group=rng.integers(-1, 2, 220),
-        shared_prefix_tokens=np.full(220, 64),
+        cached_tokens=16 * rng.integers(0, 2, 220),
         cancel_seconds=np.where(rng.random(220) < 0.1, arrivals + 0.8, np.inf),
     )
     engine = Engine(
         configuration,
         StepTime(0.01, 5e-5, 1e-3, 1e-6),
         Options(
+            Observe(
+                itl_edges=s.edges()["itl_seconds"],
+                iteration_tokens_edges=s.edges()["iteration_tokens"],
+            ),
             disturbance=Disturbance(jitter_sigma=0.1),
             seed=seed,
             timeout_seconds=15.0,
-            itl_edges=s.edges()["itl_seconds"],
-            iteration_tokens_edges=s.edges()["iteration_tokens"],
         ),
     )
     times = np.arange(1.0, 61.0)
     history = ServerScrapes(s, EPOCH)
     before = 0.0
-    for until in chunks:
+    for until in [*chunks, np.inf]:  # as a process ends: its first tokens are known then
         at = requests.arrival_seconds
         engine.offer(requests.take((at >= before) & (at < until)))
-        outcome = engine.advance(until, times[(times > before) & (times <= until)])
-        history.add(outcome)
+        ran = engine.advance(until, times[(times > before) & (times <= until)])
+        history.add(USUAL.booked(ran.requests, []), ran.scrapes)
         before = until
-    history.add(engine.advance())  # as a process ends: its first tokens are known then
     rows = history.take()
     assert len(rows) == len(times)
     return rows

@@ -17,7 +17,7 @@ from driftwatch.recommend.advise import advise
 from driftwatch.recommend.candidates import SATURATED
 from driftwatch.signals.minutes import no_minutes
 from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.engine import simulate
+from driftwatch.simulate.trial import simulate
 
 BLOCKS = 27_000
 
@@ -65,7 +65,6 @@ def test_a_budget_that_is_full_four_steps_in_ten_is_no_alarm_in_a_healthy_server
     requests = requests_of(11.5, 1200, 120)
     configuration = SchedulerConfiguration(256, 512, BLOCKS)
     steps = simulate(requests, configuration, H100_8B["linear"], per_step=True).steps
-    assert steps is not None
     seconds = steps["end_seconds"] - steps["start_seconds"]
     full = steps["prefill_tokens"] + steps["decode_seqs"] >= 512
     assert 0.3 <= float((seconds * full).sum()) / float(seconds.sum()) <= 0.6

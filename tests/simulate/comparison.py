@@ -8,10 +8,10 @@ from reference import FINISHED, NoProgress, Reference, Result
 
 from driftwatch.errors import ImpossibleConfiguration, NoVerdict
 from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.engine import Observe, check_fit, simulate
-from driftwatch.simulate.outcome import Outcome
+from driftwatch.simulate.engine import Observe
 from driftwatch.simulate.requests import NEVER, Requests, make_requests
 from driftwatch.simulate.step_time import StepTime
+from driftwatch.simulate.trial import Run, check_fit, simulate
 
 LAW = StepTime(0.009, 6e-5, 6.5e-5, 4e-7)
 ITL_EDGES = (0.0101, 0.0115, 0.02, 0.05)
@@ -154,7 +154,7 @@ def compare(case: dict[str, object]) -> None:
         timeout=case["timeout_seconds"],  # type: ignore[arg-type]
     )
 
-    def run() -> Outcome:
+    def run() -> Run:
         return simulate(
             requests,
             configuration,
@@ -175,14 +175,14 @@ def compare(case: dict[str, object]) -> None:
     last = expected.steps[-1]["end_seconds"] if expected.steps else 1.0
     scrapes = np.linspace(0.0, last * 1.01, 7)
     outcome = run()
-    assert outcome.steps is not None
+    steps = outcome.steps
     for i, (mine, theirs) in enumerate(
-        zip(outcome.steps.iter_rows(named=True), expected.steps, strict=False)
+        zip(steps.iter_rows(named=True), expected.steps, strict=False)
     ):
         if configuration.num_gpu_blocks is None:
             mine["free_blocks"] = theirs["free_blocks"]
         assert mine == {k: theirs[k] for k in mine}, f"step {i}"
-    assert outcome.steps.height == len(expected.steps)
+    assert steps.height == len(expected.steps)
     rows = outcome.requests
     wanted = expected.requests
     assert rows["status"].to_list() == [r.status for r in wanted]
@@ -199,9 +199,10 @@ def compare(case: dict[str, object]) -> None:
             rows[name].to_numpy().astype(float), numbers(values), err_msg=name
         )
     assert outcome.summary["empty_schedules"] == expected.empty_schedules
-    if "evicted_cached_blocks" in outcome.summary:
+    grouped = requests.prefix_group.max() >= 0
+    caching = configuration.enable_prefix_caching and configuration.num_gpu_blocks is not None
+    if caching and (grouped or outcome.preemptions.any()):  # blocks are identified
         assert outcome.summary["evicted_cached_blocks"] == expected.evicted
-    assert outcome.scrapes is not None
     for row in outcome.scrapes.iter_rows(named=True):
         said = expected_scrape(expected, row["time_seconds"])
         row["waiting"] = row["waiting_capacity"] + row["waiting_deferred"]

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.engine import simulate
 from driftwatch.simulate.hardware import gpu, model
 from driftwatch.simulate.requests import make_requests
 from driftwatch.simulate.roofline import FASTEST, SLOWEST, STATED, roofline
+from driftwatch.simulate.trial import simulate
 
 RUNS = {
     "RTX4090_Llama-3.1-8B": "NVIDIA GeForce RTX 4090",

@@ -13,9 +13,9 @@ from golden_cases import COLUMNS
 from reference import run_reference
 
 from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.engine import simulate
 from driftwatch.simulate.requests import Requests, make_requests
 from driftwatch.simulate.step_time import StepTime
+from driftwatch.simulate.trial import simulate
 
 FILE = Path(__file__).resolve().parents[1] / "data" / "scheduler" / "vllm_0.32_random.json.gz"
 RUNS: list[dict[str, Any]] = json.loads(gzip.decompress(FILE.read_bytes()))
@@ -54,7 +54,6 @@ def case_of(run: dict[str, Any]) -> tuple[Requests, SchedulerConfiguration, Step
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run["name"])
 def test_the_simulator_does_what_vllm_did(run: dict[str, Any]) -> None:
     outcome = simulate(*case_of(run), per_step=True)
-    assert outcome.steps is not None
     assert [list(row) for row in outcome.steps.select(COLUMNS).iter_rows()] == run["trace"]
     requests = outcome.requests
     np.testing.assert_allclose(requests["ttft_seconds"], run["ttft_s"], rtol=0, atol=1e-6)

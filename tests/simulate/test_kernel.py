@@ -1,9 +1,10 @@
-"""Kernel and reference, in one go and in pieces: the same to the byte."""
+"""Kernel and reference, in one go, in pieces and again and again: the same to the byte."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -15,11 +16,10 @@ from hypothesis import strategies as st
 
 from driftwatch.errors import ImpossibleConfiguration, NoVerdict
 from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.disturbance import Disturbance
-from driftwatch.simulate.engine import Engine, Observe, simulate
+from driftwatch.simulate.engine import Disturbance, Observe, Options
 from driftwatch.simulate.requests import Requests, make_requests
-from driftwatch.simulate.state import Options
 from driftwatch.simulate.step_time import StepTime
+from driftwatch.simulate.trial import Engine, Run, Trial, simulate
 
 ROUGH = Disturbance(
     jitter_sigma=0.15,
@@ -68,25 +68,25 @@ def hour(shared_data: Path) -> Requests:
     )
 
 
-def test_in_pieces_as_in_one_go(hour: Requests) -> None:
-    configuration = SchedulerConfiguration(48, 512, 1500)
+@pytest.mark.parametrize("policy", ["fcfs", "priority"])
+def test_in_pieces_as_in_one_go(hour: Requests, policy: str) -> None:
+    configuration = SchedulerConfiguration(48, 512, 1500, scheduling_policy=policy)
+    sent = replace(hour, cached_tokens=np.minimum(hour.prompt_tokens // 32 * 16, 400))
     times = np.arange(0.0, 900.0, 17.0)
     edges = {"itl_edges": (0.01, 0.05), "iteration_tokens_edges": (16.0,)}
-    whole = simulate(
-        hour, configuration, LAWS, disturbance=ROUGH, seed=9,
-        observe=Observe(times, **edges),
-    )  # fmt: skip
-    engine = Engine(configuration, LAWS, Options(disturbance=ROUGH, seed=9, **edges))
-    pieces, scrapes = [], []
+    more = {"disturbance": ROUGH, "seed": 9, "timeout_seconds": 40.0}
+    whole = simulate(sent, configuration, LAWS, observe=Observe(times, **edges), **more)
+    assert whole.preemptions.sum() > 20
+    assert set(whole.requests["status"]) == {"finished", "timed_out"}
+    engine = Engine(configuration, LAWS, Options(Observe(**edges), **more))
+    pieces, scrapes, start = [], [], -1.0
     for end in [130.0, 260.0, 390.0, np.inf]:
-        start = engine._until if np.isfinite(engine._until) else -1.0
-        engine.offer(hour.take((hour.arrival_seconds > start) & (hour.arrival_seconds <= end)))
-        outcome = engine.advance(end, times[(times > start) & (times <= end)])
-        pieces.append(outcome.requests)
-        assert outcome.scrapes is not None
-        scrapes.append(outcome.scrapes)
+        engine.offer(sent.take((sent.arrival_seconds > start) & (sent.arrival_seconds <= end)))
+        ran = engine.advance(end, times[(times > start) & (times <= end)])
+        pieces.append(ran.requests.filter(pl.col("status") != "unfinished"))
+        scrapes.append(ran.scrapes)
+        start = end
     assert pl.concat(pieces).sort("index").equals(whole.requests)
-    assert whole.scrapes is not None
     assert pl.concat(scrapes).equals(whole.scrapes)
 
 
@@ -126,38 +126,29 @@ def test_steps_that_only_decode_are_steps_like_all_others(
         max_num_active_seqs=14,
         enable_prefix_caching=caching,
     )
-    options = Options(
-        disturbance=None if even else SOON,
-        seed=3,
-        timeout_seconds=30.0,
-        itl_edges=(0.009, 0.0095, 0.01, 0.02),
-        iteration_tokens_edges=(4.0, 9.0, 64.0),
-        per_step=per_step,
-    )
-
-    def run(ends: list[float]) -> tuple[dict[str, float | int], *tuple[pl.DataFrame, ...]]:
-        engine = Engine(configuration, law, options)
-        engine.offer(requests)
-        pieces, before = [], -1.0
-        for end in ends:
-            pieces.append(engine.advance(end, times[(times > before) & (times <= end)]))
-            before = end
-        frames = [pl.concat([piece.requests for piece in pieces]).sort("index")]
-        for name in ("scrapes", *(("steps",) if per_step else ())):
-            frames.append(pl.concat([getattr(piece, name) for piece in pieces]))
-        return pieces[-1].summary, *frames
-
-    each = simulate(
-        requests, configuration, law, disturbance=options.disturbance, seed=3,
-        timeout_seconds=30.0, per_step=True,
-    ).steps  # fmt: skip
-    assert each is not None
+    more: dict[str, Any] = {
+        "disturbance": Disturbance() if even else SOON,
+        "seed": 3,
+        "timeout_seconds": 30.0,
+    }
+    observe = Observe(times, (0.009, 0.0095, 0.01, 0.02), (4.0, 9.0, 64.0))
+    each = simulate(requests, configuration, law, per_step=True, **more).steps
     assert (each["prefill_tokens"] == 0).mean() > 0.25
-    summary, *frames = run([*each["end_seconds"].to_list(), np.inf])
-    expected, *wanted = run([np.inf])
-    assert summary == expected
-    for frame, whole in zip(frames, wanted, strict=True):
-        assert frame.equals(whole)
+    trial = Trial(requests, configuration, observe=observe, per_step=per_step, **more)
+    whole = trial.run(law)
+    ends = each["end_seconds"].to_list()
+    steps: list[pl.DataFrame] = []
+
+    def go_on(run: Run) -> bool:
+        steps.append(run.steps)
+        return False
+
+    pieces = trial.run(law, checks=ends, enough=go_on)
+    assert len(steps) == len(ends)
+    assert pieces.summary == whole.summary
+    assert pieces.requests.equals(whole.requests)
+    assert pieces.scrapes.equals(whole.scrapes)
+    assert pl.concat([*steps, pieces.steps]).equals(whole.steps)
 
 
 @pytest.mark.parametrize(
@@ -192,10 +183,10 @@ def test_requests_that_preempt_each_other_for_ever_are_no_progress() -> None:
         rng.integers(1, rng.choice([3, 15, 40]), count),
         priority=rng.integers(0, 3, count),
     )
-    engine = Engine(configuration, LAW, identify_blocks=False)
+    engine = Engine(configuration, LAW, Options())
     engine.offer(requests)
     with pytest.raises(NoVerdict, match="preempt each other, none ends"):
-        engine.advance(200.0)
+        engine.advance(200.0, np.zeros(0))
     # whoever hits what it left itself gets through
     ended = simulate(requests, configuration, LAW, until_seconds=200.0)
     assert set(ended.requests["status"]) == {"finished", "rejected"}

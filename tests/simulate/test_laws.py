@@ -11,7 +11,6 @@ import pytest
 
 from driftwatch.errors import ImpossibleConfiguration, UsageError
 from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.engine import simulate
 from driftwatch.simulate.hardware import gpu, model
 from driftwatch.simulate.requests import make_requests
 from driftwatch.simulate.roofline import (
@@ -23,6 +22,7 @@ from driftwatch.simulate.roofline import (
     variants,
 )
 from driftwatch.simulate.step_time import describe, parse_step_time
+from driftwatch.simulate.trial import simulate
 
 WHOLE = Efficiency(1.0, 1.0, 0.0, 0.0)
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.engine import Observe, simulate
-from driftwatch.simulate.outcome import Outcome
+from driftwatch.simulate.engine import Observe
 from driftwatch.simulate.requests import make_requests
 from driftwatch.simulate.step_time import StepTime
+from driftwatch.simulate.trial import Run, simulate
 
 
-def run(num_gpu_blocks: int | None) -> Outcome:
+def run(num_gpu_blocks: int | None) -> Run:
     """One request of 40 + 20 tokens in blocks of 16, a step a second, scraped after the second."""
     return simulate(
         make_requests([0.0], [40], [20]),
@@ -32,7 +32,6 @@ def run(num_gpu_blocks: int | None) -> Outcome:
 def test_usage_is_of_the_blocks_without_the_null_block() -> None:
     """usage = 1 - free/(blocks - 1) (vLLM ``block_pool.py``): 3 of 9, not of 10."""
     outcome = run(10)
-    assert outcome.scrapes is not None and outcome.steps is not None
     assert outcome.scrapes["kv_cache_usage_ratio"].item() == pytest.approx(3 / 9)
     assert outcome.steps["free_blocks"][0] == 6
 
@@ -49,7 +48,6 @@ def test_who_comes_during_a_step_does_not_wait_for_room() -> None:
         StepTime(1.0, 0.0, 0.0, 0.0),
         observe=Observe(np.sort(np.concatenate([half_past, half_past + 0.5])), (1.0,), (1.0,)),
     )
-    assert outcome.scrapes is not None
     assert outcome.scrapes["running"].max() == 2  # the third has its last token
     assert outcome.scrapes["waiting_capacity"].to_list() == [0] * (2 * len(half_past))
 
@@ -66,6 +64,5 @@ def test_a_queue_that_gave_up_is_gone_from_the_gauge(overlapped: bool) -> None:
         timeout_seconds=9.5,
         observe=Observe(np.array([5.5, 20.0]), (1.0,), (1.0,)),
     )
-    assert outcome.scrapes is not None
     assert outcome.scrapes["running"].to_list() == [2, 0]
     assert outcome.scrapes["waiting_capacity"].to_list() == [4, 0]

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.engine import simulate
 from driftwatch.simulate.requests import make_requests
-from driftwatch.simulate.run_summary import RunTally, with_itl
+from driftwatch.simulate.run_summary import summarize
 from driftwatch.simulate.step_time import StepTime
+from driftwatch.simulate.trial import simulate
 
 
 @pytest.mark.parametrize(
@@ -45,10 +45,7 @@ def test_the_limit_named_is_the_one_that_bound(
     configuration = SchedulerConfiguration(64, 500, **settings)
     law = StepTime(0.01, 1e-5, 0, 0)
     found = simulate(requests, configuration, law, per_step=True)
-    assert found.steps is not None
-    tally = RunTally(requests, configuration)
-    tally.take(with_itl(found.requests), found.steps)
-    waited = tally.summary(found.summary).waited
+    waited = summarize(found, requests, configuration).waited
     assert max(waited, key=waited.__getitem__) == limit
     assert waited[limit] > 0.3
 
@@ -65,10 +62,7 @@ def test_the_figures_are_those_of_all_requests_and_steps() -> None:
     )
     configuration = SchedulerConfiguration(16, 256, 40)
     found = simulate(requests, configuration, StepTime(0.01, 1e-5, 1e-4, 0), per_step=True)
-    assert found.steps is not None
-    tally = RunTally(requests, configuration)
-    tally.take(with_itl(found.requests), found.steps)
-    summary = tally.summary(found.summary)
+    summary = summarize(found, requests, configuration)
     finished = found.requests.filter(found.requests["status"] == "finished")
     ttft = summary.latency["ttft_seconds"]
     assert ttft is not None

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from driftwatch.simulate.kernel.compiling import compiled
+from driftwatch.simulate.kernel.lists import insert, remove
 from driftwatch.simulate.kernel.tables import ENDLESS_BLOCKS, IDENTIFY_BLOCKS, NO_OWNER, NONE
 
 
@@ -64,14 +65,6 @@ def forget_block(t: Any, number: int) -> None:
 
 
 @compiled
-def unlink_block(t: Any, number: int) -> None:
-    """Take a block with a text off the free queue."""
-    block = t.blocks[number]
-    t.blocks[block.previous].next = block.next
-    t.blocks[block.next].previous = block.previous
-
-
-@compiled
 def pop_block(e: Any, t: Any) -> int:
     """Hand out a free block."""
     e.free -= 1
@@ -79,8 +72,8 @@ def pop_block(e: Any, t: Any) -> int:
         e.unkeyed -= 1
         number = t.unkeyed[e.unkeyed]
     else:
-        number = t.blocks[e.total_blocks].next
-        unlink_block(t, number)
+        number = t.free_queue[NONE].next
+        remove(t.free_queue, number)
         forget_block(t, number)
         t.counters[0].evicted_blocks += 1
     t.blocks[number].references = 1
@@ -129,7 +122,6 @@ def release(e: Any, t: Any, r: int, count: int) -> None:
         e.free += count
         return
     request = t.requests[r]
-    end = t.blocks[e.total_blocks]
     for back in range(count):
         number = t.table[request.slot, count - 1 - back]
         block = t.blocks[number]
@@ -141,10 +133,7 @@ def release(e: Any, t: Any, r: int, count: int) -> None:
             t.unkeyed[e.unkeyed] = number
             e.unkeyed += 1
         else:
-            block.previous = end.previous
-            block.next = e.total_blocks
-            t.blocks[end.previous].next = number
-            end.previous = number
+            insert(t.free_queue, number, np.int64(NONE))
     request.keyed = 0
     t.slots[e.free_slots] = request.slot
     e.free_slots += 1
@@ -194,7 +183,7 @@ def take_hits(e: Any, t: Any, r: int, hits: int, free: int) -> None:
     for index in range(hits):
         number = t.hits[index]
         if t.blocks[number].references == 0:
-            unlink_block(t, number)
+            remove(t.free_queue, number)
         t.blocks[number].references += 1
         t.table[request.slot, index] = number
     request.keyed = hits

@@ -13,14 +13,8 @@ from typing import Any
 
 from driftwatch.simulate.kernel.blocks import grow, remember
 from driftwatch.simulate.kernel.compiling import compiled
-from driftwatch.simulate.kernel.queues import heap_drop, heap_push
-from driftwatch.simulate.kernel.tables import (
-    CLOSING,
-    EXPLICIT,
-    IDENTIFY_BLOCKS,
-    LAZY,
-    NONE,
-)
+from driftwatch.simulate.kernel.lists import heap_drop, heap_push, insert, remove
+from driftwatch.simulate.kernel.tables import CLOSING, EXPLICIT, IDENTIFY_BLOCKS, LAZY, NONE
 
 
 @compiled
@@ -40,22 +34,17 @@ def class_of(e: Any, t: Any, r: int) -> int:
 @compiled
 def join_lazy(e: Any, t: Any, r: int, computed: int, step: int) -> None:
     """From ``step`` on the request decodes in every step until its last."""
-    requests = t.requests
-    request = requests[r]
+    request = t.requests[r]
     request.kind = LAZY
     request.join_step = step
     request.join_computed = computed
     request.final_step = step + request.target - 2 - computed
     e.lazy_seqs += 1
     e.lazy_kv += computed + 1
-    own = t.classes[class_of(e, t, r)]
-    own.count += 1
+    own = class_of(e, t, r)
+    t.class_counts[own] += 1
     if e.cache_mode == IDENTIFY_BLOCKS:
-        request.class_previous = NONE
-        request.class_next = own.head
-        if own.head != NONE:
-            requests[own.head].class_previous = r
-        own.head = r
+        insert(t.classes, e.block_size + r, t.classes[own].next)
     if e.finishing >= len(t.finishes):
         rebuild_finishes(e, t)
     heap_push(t.finishes, e.finishing, float(request.final_step), 0.0, r)
@@ -66,34 +55,25 @@ def join_lazy(e: Any, t: Any, r: int, computed: int, step: int) -> None:
 def rebuild_finishes(e: Any, t: Any) -> None:
     """Drop the dead entries of the heap of last steps."""
     e.finishing = 0
-    r = e.run_head
+    r = t.running[NONE].next
     while r != NONE:
         request = t.requests[r]
         if request.kind == LAZY:
             heap_push(t.finishes, e.finishing, float(request.final_step), 0.0, r)
             e.finishing += 1
-        r = request.run_next
+        r = t.running[r].next
 
 
 @compiled
 def leave_lazy(e: Any, t: Any, r: int) -> None:
     """Take a request out of the LAZY ones; its computed tokens are written down."""
-    requests = t.requests
-    request = requests[r]
+    request = t.requests[r]
     request.computed = computed_at(e, t, r)
     e.lazy_seqs -= 1
     e.lazy_kv -= request.computed + 1
-    own = t.classes[class_of(e, t, r)]
-    own.count -= 1
+    t.class_counts[class_of(e, t, r)] -= 1
     if e.cache_mode == IDENTIFY_BLOCKS:
-        before = request.class_previous
-        after = request.class_next
-        if before == NONE:
-            own.head = after
-        else:
-            requests[before].class_next = after
-        if after != NONE:
-            requests[after].class_previous = before
+        remove(t.classes, e.block_size + r)
 
 
 @compiled
@@ -123,10 +103,13 @@ def add_token(t: Any, record: int, r: int) -> None:
 
 @compiled
 def close(e: Any, t: Any, record: int, r: int) -> None:
-    """The step brings the last token of a request that only decoded."""
+    """The step brings the last token of a LAZY request."""
+    leave_lazy(e, t, r)
     step = t.steps[record]
-    t.requests[r].kind = CLOSING
-    t.requests[r].final_step = e.step
+    request = t.requests[r]
+    request.computed += 1
+    request.kind = CLOSING
+    request.final_step = e.step
     t.ends[record, step.ends] = r
     step.ends += 1
 
@@ -157,10 +140,10 @@ def commit(e: Any, t: Any, record: int, r: int, n: int) -> None:
     request = t.requests[r]
     computed = request.computed
     if n == 1 and computed >= request.prompt:
-        step.decode += 1
-        step.kv += computed + 1
+        step.decode_seqs += 1
+        step.kv_tokens_read += computed + 1
     else:
-        step.prefill += n
+        step.prefill_tokens += n
         step.pairs += float(n) * computed + n * (n + 1) / 2
     brings = computed + n == request.prompt + request.output + request.ahead
     computed += n
@@ -183,20 +166,22 @@ def fill_blocks(e: Any, t: Any) -> None:
     """Blocks for the LAZY requests whose next token begins one; full ones get their text."""
     filling = (-e.step) % e.block_size
     if e.cache_mode != IDENTIFY_BLOCKS:
-        e.free -= t.classes[filling].count
+        e.free -= t.class_counts[filling]
         return
-    r = t.classes[filling].head
-    while r != NONE:
+    at = t.classes[filling].next
+    while at >= e.block_size:
+        r = at - e.block_size
         filled = computed_at(e, t, r) // e.block_size
         grow(e, t, r, filled, filled + 1)
         if e.asynchronous:
             remember(e, t, r, filled * e.block_size)
-        r = t.requests[r].class_next
+        at = t.classes[at].next
     if not e.asynchronous:
-        r = t.classes[(-e.step - 1) % e.block_size].head
-        while r != NONE:
+        at = t.classes[(-e.step - 1) % e.block_size].next
+        while at >= e.block_size:
+            r = at - e.block_size
             remember(e, t, r, computed_at(e, t, r) + 1)
-            r = t.requests[r].class_next
+            at = t.classes[at].next
 
 
 @compiled
@@ -206,8 +191,8 @@ def advance_lazy(e: Any, t: Any, record: int) -> None:
         return
     fill_blocks(e, t)
     step = t.steps[record]
-    step.decode += e.lazy_seqs
-    step.kv += e.lazy_kv
+    step.decode_seqs += e.lazy_seqs
+    step.kv_tokens_read += e.lazy_kv
     step.lazy += e.lazy_seqs
     while e.finishing > 0 and t.finishes[0].first <= e.step:
         final = t.finishes[0].first
@@ -216,7 +201,5 @@ def advance_lazy(e: Any, t: Any, record: int) -> None:
         e.finishing -= 1
         request = t.requests[r]
         if request.kind == LAZY and request.final_step == final:
-            leave_lazy(e, t, r)
-            request.computed += 1
             close(e, t, record, r)
     e.lazy_kv += e.lazy_seqs  # the next step reads one token more of each that stays

@@ -1,7 +1,7 @@
 """One schedule call of vLLM's V1 scheduler (``v1/core/sched/scheduler.py``).
 
 A step in which budget and blocks suffice for everybody costs the EXPLICIT requests only (see
-``decoding``). Any other step is done request by request (``one_by_one``).
+``decoding``). Any other step is done request by request, in order, as vLLM does it.
 """
 
 from __future__ import annotations
@@ -10,22 +10,49 @@ from typing import Any
 
 import numpy as np
 
-from driftwatch.simulate.kernel.blocks import blocks_of, grow, look_up, remember, take_hits
+from driftwatch.simulate.kernel.blocks import (
+    blocks_of,
+    grow,
+    look_up,
+    release,
+    remember,
+    take_hits,
+)
 from driftwatch.simulate.kernel.compiling import compiled
-from driftwatch.simulate.kernel.decoding import advance_lazy, commit
-from driftwatch.simulate.kernel.one_by_one import schedule_one_by_one
-from driftwatch.simulate.kernel.queues import (
-    defer,
+from driftwatch.simulate.kernel.decoding import (
+    advance_lazy,
+    close,
+    commit,
+    computed_at,
+    counted_by_steps,
+    delivered,
+    stop_decoding,
+)
+from driftwatch.simulate.kernel.lists import (
     drop_first,
     first_waiting,
+    insert,
     over_loras,
-    recall,
-    run,
+    remove,
+    set_deferred,
     stop_waiting,
     use_adapter,
-    wait_first,
+    wait,
 )
-from driftwatch.simulate.kernel.tables import EXPLICIT, IDENTIFY_BLOCKS, NEVER, NONE, RUNNING
+from driftwatch.simulate.kernel.tables import (
+    CLOSING,
+    EXPLICIT,
+    IDENTIFY_BLOCKS,
+    LAZY,
+    NEVER,
+    NO_KIND,
+    NONE,
+    PREEMPTED,
+    PREEMPTING_FOR_EVER,
+    RUNNING,
+)
+
+PATIENCE_STEPS = 1000  # without an arrival or an end, beside one for each token of those inside
 
 
 @compiled
@@ -44,10 +71,10 @@ def choose_tokens(e: Any, t: Any, threshold: int) -> int:
         request.chosen = n
         wanted += n
     if wanted > budget:
-        at = e.run_tail
+        at = t.running[NONE].previous
         last = e.explicits
         while last > 0 and at == t.explicit[last - 1]:
-            at = t.requests[at].run_previous
+            at = t.running[at].previous
             last -= 1
         before = 0
         for i in range(last):
@@ -69,7 +96,7 @@ def schedule_together(e: Any, t: Any, record: int, threshold: int) -> int:
     budget = choose_tokens(e, t, threshold)
     if budget < 0:
         return -1
-    need = t.classes[(-e.step) % e.block_size].count
+    need = t.class_counts[(-e.step) % e.block_size]
     for i in range(e.explicits):
         request = t.requests[t.explicit[i]]
         computed = request.computed
@@ -98,23 +125,173 @@ def schedule_together(e: Any, t: Any, record: int, threshold: int) -> int:
 
 
 @compiled
+def preempt(e: Any, t: Any, r: int) -> None:
+    """Free a running request whole and put it back to the front of the queue.
+
+    Two of one priority and arrival can preempt each other for ever. A step computes a token at
+    least: without preemption all end within as many steps as they have tokens.
+    """
+    request = t.requests[r]
+    if request.kind == CLOSING and counted_by_steps(t, r):
+        request.output = delivered(e, t, r)
+    else:
+        request.final_step = NONE  # no step in flight holds its last token
+    release(e, t, r, blocks_of(request.computed + request.chosen, e.block_size))
+    remove(t.running, r)
+    e.run_count -= 1
+    request.status = PREEMPTED
+    request.kind = NO_KIND
+    request.computed = 0
+    request.ahead = 0
+    request.chosen = 0
+    request.preemptions += 1
+    t.counters[0].preemptions += 1
+    wait(e, t, r, t.waiting[NONE].next)
+    if e.step - e.progress_step > e.live_tokens + PATIENCE_STEPS:
+        e.stuck = PREEMPTING_FOR_EVER
+
+
+@compiled
+def comes_after(t: Any, r: int, other: int) -> bool:
+    """Whether r is preempted before the other: vLLM's max over (priority, arrival)."""
+    a, b = t.requests[r], t.requests[other]
+    if a.priority != b.priority:
+        return a.priority > b.priority
+    return a.arrival > b.arrival
+
+
+@compiled
+def victim_of(e: Any, t: Any, count: int) -> int:
+    """Place in the running list of the request that is preempted next."""
+    victim = count - 1
+    if e.by_priority:
+        victim = 0
+        for i in range(count):
+            if comes_after(t, t.order[i], t.order[victim]):
+                victim = i
+    return victim
+
+
+@compiled
+def list_running(e: Any, t: Any) -> int:
+    """Write the running list and its kinds into the scratch tables; how many run."""
+    count = np.int64(0)
+    r = t.running[NONE].next
+    while r != NONE:
+        t.order[count] = r
+        t.kinds[count] = t.requests[r].kind
+        count += 1
+        t.requests[r].chosen = 0
+        r = t.running[r].next
+    return count
+
+
+@compiled
+def schedule_one_by_one(e: Any, t: Any, record: int, threshold: int) -> int:
+    """Phase 1 in vLLM's own order, with preemption; what is left of the budget.
+
+    Whoever decodes on stays LAZY: of those only who is preempted or left out is written to.
+    """
+    count = list_running(e, t)
+    budget = e.max_tokens
+    at = np.int64(0)
+    while at < count and budget > 0:
+        r = t.order[at]
+        request = t.requests[r]
+        if t.kinds[at] == LAZY:
+            computed = computed_at(e, t, r)
+            n = 1
+            final = computed + 1 - e.asynchronous  # tokens whose text is there
+        else:
+            computed = request.computed
+            final = request.prompt + request.output
+            n = final + request.ahead - computed
+            if threshold > 0 and n > threshold:
+                n = threshold
+            n = min(n, budget, e.model_length - computed - 1)
+            if n <= 0 or request.kind == CLOSING:
+                at += 1
+                continue
+        own_blocks = blocks_of(computed, e.block_size)
+        wanted = blocks_of(computed + n, e.block_size)
+        victim = np.int64(NONE)
+        while wanted - own_blocks > e.free and victim != r:
+            place = victim_of(e, t, count)
+            victim = t.order[place]
+            budget += t.requests[victim].chosen
+            if place < at:
+                at -= 1
+            if t.kinds[place] == LAZY:
+                stop_decoding(e, t, victim)
+            preempt(e, t, victim)
+            t.steps[record].preempted += 1
+            count -= 1
+            for i in range(place, count):
+                t.order[i] = t.order[i + 1]
+                t.kinds[i] = t.kinds[i + 1]
+        if victim == r:
+            break
+        grow(e, t, r, own_blocks, wanted)
+        remember(e, t, r, min(computed + n, final))
+        request.chosen = n
+        budget -= n
+        at += 1
+    commit_in_order(e, t, record, count)
+    return budget
+
+
+@compiled
+def commit_in_order(e: Any, t: Any, record: int, count: int) -> None:
+    """What was chosen for the first ``count`` of the running list is computed in the step."""
+    step = t.steps[record]
+    staying = 0
+    e.explicits = 0
+    for i in range(count):
+        r = t.order[i]
+        request = t.requests[r]
+        n = np.int64(request.chosen)
+        request.chosen = 0
+        if t.kinds[i] != LAZY:
+            if n > 0:
+                commit(e, t, record, r, n)
+        elif n > 0:
+            computed = computed_at(e, t, r) + 1
+            step.decode_seqs += 1
+            step.kv_tokens_read += computed
+            step.lazy += 1
+            if computed >= request.target - 1:
+                close(e, t, record, r)
+            else:
+                staying += 1
+        else:
+            stop_decoding(e, t, r)
+            request.kind = EXPLICIT
+        if request.kind == EXPLICIT:
+            t.explicit[e.explicits] = r
+            e.explicits += 1
+        if n > 0:
+            use_adapter(e, t, r)
+    e.lazy_kv += staying  # the next step reads one token more of each that stays
+
+
+@compiled
 def admit(e: Any, t: Any, record: int, budget: int, threshold: int) -> None:
     """Phase 2: waiting requests in order, until one does not fit."""
     aside = np.int64(NONE)  # by priority: set aside, to go back
     r = first_waiting(e, t)
     while r != NONE and budget > 0 and e.run_count < e.active:
         request = t.requests[r]
-        following = request.wait_next
+        following = t.waiting[r].next
         if over_loras(e, t, r):
-            defer(e, t, r)
+            set_deferred(e, t, r, np.int64(1))
             if e.by_priority:
                 drop_first(e, t)
-                request.wait_next = aside
+                t.waiting[r].next = aside
                 aside = r
                 following = first_waiting(e, t)
             r = following
             continue
-        recall(e, t, r)
+        set_deferred(e, t, r, np.int64(0))
         n = admit_one(e, t, r, budget, threshold)
         if n == 0:
             break
@@ -125,9 +302,9 @@ def admit(e: Any, t: Any, record: int, budget: int, threshold: int) -> None:
         budget -= n
         r = first_waiting(e, t) if e.by_priority else following
     while aside != NONE:
-        following = t.requests[aside].wait_next
+        following = t.waiting[aside].next
         e.wait_count -= 1
-        wait_first(e, t, aside)
+        wait(e, t, aside, np.int64(NONE))
         aside = following
 
 
@@ -155,7 +332,8 @@ def admit_one(e: Any, t: Any, r: int, budget: int, threshold: int) -> int:
     if e.by_priority:
         drop_first(e, t)
     stop_waiting(e, t, r)
-    run(e, t, r)
+    insert(t.running, r, np.int64(NONE))
+    e.run_count += 1
     request.status = RUNNING
     request.computed = hit
     take_hits(e, t, r, hits, reused)
@@ -178,8 +356,8 @@ def only_decodes(e: Any, t: Any, record: int) -> bool:
     return (
         e.lazy_seqs > 0
         and step.lazy == e.lazy_seqs
-        and step.decode == e.lazy_seqs
-        and step.prefill == 0
+        and step.decode_seqs == e.lazy_seqs
+        and step.prefill_tokens == 0
         and step.tokens == 0
         and step.ends == 0
     )
@@ -203,10 +381,10 @@ def schedule(e: Any, t: Any, record: int) -> bool:
         admit(e, t, record, budget, threshold)
     step.running = e.run_count
     step.waiting = e.wait_count
-    step.free = e.free
+    step.free_blocks = e.free
     e.left_waiting = e.wait_count
     e.left_deferred = e.deferred_count
-    if step.prefill + step.decode == 0:
+    if step.prefill_tokens + step.decode_seqs == 0:
         return False
     e.step += 1
     # With identified blocks an eviction may change what a waiting request would hit.

@@ -36,7 +36,6 @@ def _record(whole: str, real: str = "", short: str = "", tiny: str = "") -> np.d
 # cached: prefix hit at the first admission
 # join_step: LAZY: from this step on it decodes in every step; join_computed: computed before it
 # final_step: LAZY, CLOSING: the last step it is in
-# class_next, class_previous: LAZY with identified blocks: whose blocks fill in the same steps
 # slot: its row of the block table; keyed: its blocks that have a key
 # deferred: set aside for its adapter
 # arrival to end: seconds, NEVER where they have not come
@@ -44,24 +43,21 @@ REQUEST = _record(
     "priority",
     "arrival cancel first_scheduled first_token last_token end",
     "prompt target owner serial shared_blocks given adapter computed output ahead chosen "
-    "preemptions cached join_step join_computed final_step run_next run_previous wait_next "
-    "wait_previous class_next class_previous slot keyed",
+    "preemptions cached join_step join_computed final_step slot keyed",
     "cancel_status status kind deferred",
 )
-# One block, and one more that is both ends of the free queue.
-BLOCK = _record("next previous references owner index chain")
-# LAZY requests whose blocks fill in the same steps.
-CLASS = _record("count head")
+LINK = _record("next previous")  # see ``lists``
+BLOCK = _record("references owner index chain")
 HEAP = _record("id", "first second")
 # A time from which on a value holds (step-time factor), or at which it hits (length of a stall).
 TIMED = _record("", "seconds value")
-# A scheduled step. lazy: LAZY requests that get a token from it · tokens: explicit ones that do ·
-# ends: LAZY ones whose last token it brings · the rest as the schedule call left it.
-STEP = _record("index prefill decode kv lazy tokens ends running waiting preempted free", "pairs")
-# A row of the per-step table.
-ROW = _record(
-    "prefill_tokens decode_seqs kv_tokens_read running waiting preempted free_blocks",
-    "start_seconds end_seconds",
+# A scheduled step, and a row of the per-step table. lazy: LAZY requests that get a token from it ·
+# tokens: explicit ones that do · ends: LAZY ones whose last token it brings · running to
+# free_blocks as the schedule call left them.
+STEP = _record(
+    "index prefill_tokens decode_seqs kv_tokens_read lazy tokens ends running waiting preempted "
+    "free_blocks",
+    "pairs start_seconds end_seconds",
 )
 # What a scrape shows: gauges of the last step that ended, and counts since the engine's start.
 COUNTERS = _record(
@@ -78,10 +74,10 @@ COUNTERS = _record(
 # lazy_kv: context tokens that the LAZY ones read in the next step
 # concurrency: requests that arrive by themselves, the others when one ends
 # next_due, next_released: who arrives next of each; released: how many others have their time
-# live: requests inside; prefill_prompts: prompt tokens of those without a first token
+# live: requests inside; live_tokens: their targets; prefill_prompts: prompt tokens of those
+#   without a first token
 # full: the per-step table is
-# mark: arrivals and ends at a preemption; mark_step: the first step with one since them;
-#   mark_steps: how many may follow (0 = not counted yet)
+# progress_step: the first step after the last arrival or end
 # settled: nobody can be admitted until a request arrives, ends, or gets no token
 # left_waiting, left_deferred: by the last schedule call; what arrives during a step is not in the
 #   engine yet
@@ -89,12 +85,11 @@ ENGINE = _record(
     "max_seqs max_tokens block_size model_length active threshold adaptive chunked "
     "watermark_blocks reserve by_priority caching asynchronous queued_reqs queued_tokens loras "
     "hinge concurrency per_step total_blocks cache_mode "
-    "step applied executing pending lazy_seqs lazy_kv explicits run_head run_tail run_count "
-    "wait_head wait_tail wait_count deferred_count free unkeyed next_due next_released released "
-    "live prefill_prompts adapters_in_step factor_at stall_at random_1 random_2 rows scrapes full "
-    "stuck mark mark_step mark_steps settled ended free_slots finishing cancelling wait_size "
-    "left_waiting left_deferred",
-    "now step_start step_end last_output c0 c1 c2 c3 c4 timeout",
+    "step applied executing pending lazy_seqs lazy_kv explicits run_count wait_count "
+    "deferred_count free unkeyed next_due next_released released live live_tokens prefill_prompts "
+    "adapters_in_step factor_at stall_at random_1 random_2 rows scrapes full stuck progress_step "
+    "settled free_slots finishing cancelling wait_size left_waiting left_deferred",
+    "now step_end last_output c0 c1 c2 c3 c4 timeout",
 )
 
 
@@ -104,18 +99,24 @@ class Tables(NamedTuple):
     engine: Any  # its one ENGINE record
     counters: Any  # its one COUNTERS record
     requests: Any  # REQUEST records, in the order of arrival
+    running: Any  # LINKs of the running list
+    waiting: Any  # LINKs of the waiting queue, first come first served
     steps: Any  # STEP records: the two that may be in flight, and a blank one
     tokens: Any  # for each of the two, the explicit requests that it brings a token
     ends: Any  # for each of the two, the LAZY requests whose last token it brings
     explicit: Any  # EXPLICIT requests in the order of the running list
     order: Any  # scratch: requests in the order of the running list, or those that end
     kinds: Any  # scratch: their kinds
-    classes: Any  # CLASS records, block_size of them
+    # class_counts, classes: LAZY requests whose blocks fill in the same steps: how many and, with
+    # identified blocks, LINKs of a list for each; the lists' ends are the first block_size
+    class_counts: Any
+    classes: Any
     finishes: Any  # heap of (last step, LAZY request)
     cancels: Any  # heap of (time, request that gives up then)
     waits: Any  # heap of (priority, arrival, request), by the priority policy
     adapters: Any  # the step in which each was last chosen
     blocks: Any  # BLOCK records
+    free_queue: Any  # LINKs of the free blocks with a text
     buckets: Any  # newest block of each chain of the hash table; its size is a power of two
     unkeyed: Any  # free blocks without a text
     table: Any  # blocks of each running request, a row each
@@ -139,4 +140,4 @@ class Tables(NamedTuple):
     factors: Any
     stalls: Any
     jitter: Any  # equally likely factors on a step's time
-    rows: Any  # ROW records
+    rows: Any  # STEP records of the steps that ended

@@ -22,11 +22,11 @@ from driftwatch.recommend.calibration.fits import (
 from driftwatch.recommend.calibration.prior import prior_of
 from driftwatch.recommend.traffic.observed import CHUNK_SCHEMA, Observed, Server
 from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.disturbance import Disturbance
-from driftwatch.simulate.engine import Observe, simulate
+from driftwatch.simulate.engine import Disturbance, Observe
 from driftwatch.simulate.kv_cache import capture_sizes
 from driftwatch.simulate.requests import Requests, make_requests
 from driftwatch.simulate.step_time import StepTime
+from driftwatch.simulate.trial import simulate
 
 # CUDA-graph steps, quadratic attention and jitter: a form that no variant has
 LAW = StepTime(0.012, 2.4e-5, 3e-5, 6e-8, 0, 3e-10, capture_sizes(64, 2048))
@@ -111,7 +111,6 @@ def mean_itl(
 ) -> float:
     ends = np.array([0.0, SECONDS])
     run = simulate(requests, configuration, step_time, observe=Observe(ends), until_seconds=SECONDS)
-    assert run.scrapes is not None
     last = run.scrapes.tail(1)
     return float(last["itl_seconds_sum"][0] / last["itl_seconds_count"][0])
 

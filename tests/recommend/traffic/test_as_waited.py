@@ -14,9 +14,9 @@ from driftwatch.recommend.calibration.fits import Arrivals, redrawn
 from driftwatch.recommend.traffic.observed import CHUNK_SCHEMA, Observed
 from driftwatch.recommend.traffic.waits import RowWaits, Waits, as_waited
 from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.engine import simulate
 from driftwatch.simulate.requests import Requests, make_requests
 from driftwatch.simulate.step_time import StepTime
+from driftwatch.simulate.trial import simulate
 
 LAW = StepTime(0.01, 5e-5, 2e-4, 1e-8)
 TODAY = SchedulerConfiguration(16, 2048, max_model_len=8192)

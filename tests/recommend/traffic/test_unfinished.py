@@ -9,9 +9,9 @@ from driftwatch.recommend.horizon import steady
 from driftwatch.recommend.traffic.from_minutes import observed_from_minutes
 from driftwatch.signals.minutes import MINUTE_SCHEMA
 from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.engine import simulate
 from driftwatch.simulate.requests import Requests, make_requests
 from driftwatch.simulate.step_time import StepTime
+from driftwatch.simulate.trial import simulate
 
 EDGES = [1.0, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, float("inf")]
 LAW = StepTime(0.08, 1e-5, 1e-4, 1e-8)

@@ -9,13 +9,7 @@ import numpy as np
 from driftwatch.simulate.kernel.blocks import blocks_of, release, remember
 from driftwatch.simulate.kernel.compiling import compiled
 from driftwatch.simulate.kernel.decoding import counted_by_steps, delivered, leave_lazy
-from driftwatch.simulate.kernel.queues import (
-    heap_drop,
-    heap_push,
-    stop_running,
-    stop_waiting,
-    wait_last,
-)
+from driftwatch.simulate.kernel.lists import heap_drop, heap_push, remove, stop_waiting, wait
 from driftwatch.simulate.kernel.tables import (
     CLOSING,
     EXPLICIT,
@@ -62,7 +56,7 @@ def end_request(e: Any, t: Any, r: int, time: float) -> None:
     request = t.requests[r]
     request.kind = NO_KIND
     request.end = time
-    e.ended += 1
+    e.progress_step = e.step
     if e.released < len(t.requests):
         following = t.requests[e.released]
         following.cancel += time
@@ -74,6 +68,7 @@ def end_request(e: Any, t: Any, r: int, time: float) -> None:
 def arrive(e: Any, t: Any, r: int) -> None:
     """A request reaches the server: it waits, or the queue limits turn it away."""
     request = t.requests[r]
+    e.progress_step = e.step
     if request.arrival + e.timeout < request.cancel:
         request.cancel = request.arrival + e.timeout
         request.cancel_status = TIMED_OUT
@@ -88,27 +83,31 @@ def arrive(e: Any, t: Any, r: int) -> None:
         end_request(e, t, r, request.arrival)
         return
     e.live += 1
+    e.live_tokens += request.target
     e.prefill_prompts += request.prompt
     request.status = WAITING
-    wait_last(e, t, r)
+    wait(e, t, r, np.int64(NONE))
     if request.cancel < NEVER:
         heap_push(t.cancels, e.cancelling, request.cancel, 0.0, r)
         e.cancelling += 1
 
 
 @compiled
-def leave(e: Any, t: Any, r: int, time: float) -> None:
-    """A request that is inside goes, with its blocks; the caller sets its status."""
+def leave(e: Any, t: Any, r: int, time: float, status: int) -> None:
+    """A request that is inside goes, with its blocks."""
     request = t.requests[r]
     if request.status == RUNNING:
         release(e, t, r, blocks_of(request.computed, e.block_size))
-        stop_running(e, t, r)
+        remove(t.running, r)
+        e.run_count -= 1
     else:
         stop_waiting(e, t, r)
     e.live -= 1
+    e.live_tokens -= request.target
     if request.first_token == NEVER:
         e.prefill_prompts -= request.prompt
     end_request(e, t, r, time)
+    request.status = status
 
 
 @compiled
@@ -137,8 +136,7 @@ def cancel(e: Any, t: Any, r: int, time: float) -> None:
                 staying += 1
         e.explicits = staying
     request.output = output
-    leave(e, t, r, time)
-    request.status = request.cancel_status
+    leave(e, t, r, time, np.int64(request.cancel_status))
 
 
 @compiled
@@ -261,15 +259,15 @@ def apply(e: Any, t: Any, record: int) -> None:
     finish(e, t, ending)
     e.applied = step.index
     counters.steps_all += 1
-    counters.prefill_tokens_total += step.prefill
-    counters.decode_seqs_total += step.decode
-    counters.kv_tokens_read_total += step.kv
+    counters.prefill_tokens_total += step.prefill_tokens
+    counters.decode_seqs_total += step.decode_seqs
+    counters.kv_tokens_read_total += step.kv_tokens_read
     counters.generation_tokens += tokens
     if tokens > 0:
         counters.steps_observed += 1
         counters.iteration_tokens_sum += tokens + prompts
         t.iteration_counts[place_in(t.iteration_edges, float(tokens + prompts))] += 1
-    counters.busy_seconds += e.now - e.step_start
+    counters.busy_seconds += e.now - step.start_seconds
     e.last_output = e.now
     gauge(e, t, e.left_waiting, e.left_deferred)
 
@@ -290,24 +288,17 @@ def finish(e: Any, t: Any, ending: int) -> None:
 
     The order decides which of their blocks are overwritten first.
     """
-    if ending < 2 or e.cache_mode != IDENTIFY_BLOCKS:
-        for i in range(ending):
-            leave(e, t, t.order[i], e.now)
-            t.requests[t.order[i]].status = FINISHED
-        return
+    ordered = ending > 1 and e.cache_mode == IDENTIFY_BLOCKS
     for i in range(ending):
-        request = t.requests[t.order[i]]
-        if request.status == RUNNING:
-            request.chosen = NONE
+        r = t.order[i]
+        if ordered and t.requests[r].status == RUNNING:
+            t.requests[r].chosen = NONE
         else:
-            leave(e, t, t.order[i], e.now)
-            request.status = FINISHED
-    r = e.run_head
+            leave(e, t, r, e.now, np.int64(FINISHED))
+    r = t.running[NONE].next if ordered else np.int64(NONE)
     while r != NONE:
-        request = t.requests[r]
-        following = request.run_next
-        if request.chosen == NONE:
-            request.chosen = 0
-            leave(e, t, r, e.now)
-            request.status = FINISHED
+        following = t.running[r].next
+        if t.requests[r].chosen == NONE:
+            t.requests[r].chosen = 0
+            leave(e, t, r, e.now, np.int64(FINISHED))
         r = following

@@ -1,4 +1,9 @@
-"""The kernel's queues: binary heaps, the waiting queue, the running list."""
+"""The kernel's lists: binary heaps, linked lists, the queue of those who wait.
+
+A linked list is an array of LINKs, one for each member that can be in it, and one that is both ends
+of it: the last, which the index NONE finds. ``links[NONE].next`` is the first member, NONE where
+there is none.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,25 @@ import numpy as np
 
 from driftwatch.simulate.kernel.compiling import compiled
 from driftwatch.simulate.kernel.tables import NONE, PREEMPTED, WAITING
+
+
+@compiled
+def insert(links: Any, member: int, at: int) -> None:
+    """Put a member in front of another, or of the end (NONE)."""
+    before = links[at].previous
+    links[member].next = at
+    links[member].previous = before
+    links[before].next = member
+    links[at].previous = member
+
+
+@compiled
+def remove(links: Any, member: int) -> None:
+    """Take a member out."""
+    before = links[member].previous
+    after = links[member].next
+    links[before].next = after
+    links[after].previous = before
 
 
 @compiled
@@ -61,72 +85,31 @@ def heap_drop(heap: Any, size: int) -> None:
 
 
 @compiled
-def wait_by_priority(e: Any, t: Any, r: int) -> None:
-    """Put a request into the priority queue."""
-    request = t.requests[r]
-    heap_push(t.waits, e.wait_size, float(request.priority), request.arrival, r)
-    e.wait_size += 1
-
-
-@compiled
-def wait_last(e: Any, t: Any, r: int) -> None:
-    """Put a request at the end of the waiting queue."""
+def wait(e: Any, t: Any, r: int, at: int) -> None:
+    """Put a request into the waiting queue: by priority, or in front of another (NONE = last)."""
     e.wait_count += 1
     if e.by_priority:
-        wait_by_priority(e, t, r)
-        return
-    request = t.requests[r]
-    request.wait_previous = e.wait_tail
-    request.wait_next = NONE
-    if e.wait_tail == NONE:
-        e.wait_head = r
+        request = t.requests[r]
+        heap_push(t.waits, e.wait_size, float(request.priority), request.arrival, r)
+        e.wait_size += 1
     else:
-        t.requests[e.wait_tail].wait_next = r
-    e.wait_tail = r
-
-
-@compiled
-def wait_first(e: Any, t: Any, r: int) -> None:
-    """Put a (preempted) request at the front of the waiting queue."""
-    e.wait_count += 1
-    if e.by_priority:
-        wait_by_priority(e, t, r)
-        return
-    request = t.requests[r]
-    request.wait_previous = NONE
-    request.wait_next = e.wait_head
-    if e.wait_head == NONE:
-        e.wait_tail = r
-    else:
-        t.requests[e.wait_head].wait_previous = r
-    e.wait_head = r
+        insert(t.waiting, r, at)
 
 
 @compiled
 def stop_waiting(e: Any, t: Any, r: int) -> None:
     """Take a request out of the waiting queue (by priority its heap entry dies where it is)."""
-    requests = t.requests
     e.wait_count -= 1
-    recall(e, t, r)
-    if e.by_priority:
-        return
-    before = requests[r].wait_previous
-    after = requests[r].wait_next
-    if before == NONE:
-        e.wait_head = after
-    else:
-        requests[before].wait_next = after
-    if after == NONE:
-        e.wait_tail = before
-    else:
-        requests[after].wait_previous = before
+    set_deferred(e, t, r, np.int64(0))
+    if not e.by_priority:
+        remove(t.waiting, r)
 
 
 @compiled
 def first_waiting(e: Any, t: Any) -> int:
     """The request that would be looked at first; NONE where nothing waits."""
     if not e.by_priority:
-        return e.wait_head
+        return t.waiting[NONE].next
     while e.wait_size > 0:
         r = t.waits[0].id
         status = t.requests[r].status
@@ -144,17 +127,10 @@ def drop_first(e: Any, t: Any) -> None:
 
 
 @compiled
-def defer(e: Any, t: Any, r: int) -> None:
-    """A waiting request is set aside for its adapter."""
-    e.deferred_count += 1 - t.requests[r].deferred
-    t.requests[r].deferred = 1
-
-
-@compiled
-def recall(e: Any, t: Any, r: int) -> None:
-    """A waiting request is not set aside any more."""
-    e.deferred_count -= t.requests[r].deferred
-    t.requests[r].deferred = 0
+def set_deferred(e: Any, t: Any, r: int, deferred: int) -> None:
+    """A waiting request is set aside for its adapter (1), or is not any more (0)."""
+    e.deferred_count += deferred - t.requests[r].deferred
+    t.requests[r].deferred = deferred
 
 
 @compiled
@@ -173,35 +149,3 @@ def use_adapter(e: Any, t: Any, r: int) -> None:
     if e.loras > 0 and adapter >= 0 and t.adapters[adapter] != e.step:
         t.adapters[adapter] = e.step
         e.adapters_in_step += 1
-
-
-@compiled
-def run(e: Any, t: Any, r: int) -> None:
-    """Put a request at the end of the running list."""
-    requests = t.requests
-    tail = e.run_tail
-    requests[r].run_next = NONE
-    requests[r].run_previous = tail
-    if tail == NONE:
-        e.run_head = r
-    else:
-        requests[tail].run_next = r
-    e.run_tail = r
-    e.run_count += 1
-
-
-@compiled
-def stop_running(e: Any, t: Any, r: int) -> None:
-    """Take a request out of the running list."""
-    requests = t.requests
-    before = requests[r].run_previous
-    after = requests[r].run_next
-    if before == NONE:
-        e.run_head = after
-    else:
-        requests[before].run_next = after
-    if after == NONE:
-        e.run_tail = before
-    else:
-        requests[after].run_previous = before
-    e.run_count -= 1
