@@ -23,7 +23,7 @@ from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.hardware import with_hardware
 from driftwatch.simulate.requests import Requests, make_requests
 from driftwatch.simulate.step_time import StepTime, parse_step_time
-from driftwatch.simulate.workload import read_workload
+from driftwatch.simulate.workload.requests_file import read_workload
 
 
 class Finite(click.FloatRange):

@@ -58,7 +58,7 @@ _LIMITS = {
     modules={"compare": "driftwatch.cli.compare"},
     invoke_without_command=True,
 )
-@lengths_options(128, "Request log (JSONL, CSV, Parquet), or an Azure or Mooncake trace.")
+@lengths_options(128, "Request log (JSONL, CSV, Parquet), or a trace of Azure.")
 @option("--rate", RATE, "Without --requests: requests a second, Poisson.")
 @option("--limit", COUNT, f"Requests, at most (default: all of a file, else {_DRAWN:,}).")
 @option("--concurrency", COUNT, "Closed loop: so many clients, times of arrival are not used.")

@@ -18,7 +18,7 @@ import polars as pl
 
 from driftwatch.errors import WorkloadError
 from driftwatch.fleet.scenario.demand import Traffic
-from driftwatch.simulate.workload import read_requests
+from driftwatch.simulate.workload.requests_file import read_requests
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

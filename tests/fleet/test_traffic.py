@@ -13,7 +13,7 @@ from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.servers import generator, servers_of, servers_up
 from driftwatch.fleet.traffic import PoolTraffic, season_factor
 from driftwatch.simulate.requests import Requests
-from driftwatch.simulate.workload import read_requests
+from driftwatch.simulate.workload.requests_file import read_requests
 
 HOUR = 3600.0
 

@@ -23,7 +23,7 @@ from driftwatch.lab.comparison import lognormal_lengths
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.requests import Requests, make_requests
 from driftwatch.simulate.step_time import StepTime
-from driftwatch.simulate.workload import read_requests
+from driftwatch.simulate.workload.requests_file import read_requests
 
 STEP_TIME = StepTime(0.008, 4e-5, 3e-5, 2e-8, hinge_tokens=16, c4_seconds_per_prefill_pair=1e-9)
 FLAT = StepTime(1.0, 0.0, 0.0, 0.0)  # a second a step, whatever is in it

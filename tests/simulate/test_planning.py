@@ -24,7 +24,7 @@ from driftwatch.simulate.hardware import gpu, model
 from driftwatch.simulate.kv_cache import MemoryPlan, memory_plan
 from driftwatch.simulate.requests import make_requests
 from driftwatch.simulate.step_time import StepTime
-from driftwatch.simulate.workload import read_requests
+from driftwatch.simulate.workload.requests_file import read_requests
 
 EIGHT = model("llama-3.1-8b")
 PLAN = memory_plan(gpu("H100"), EIGHT, max_num_seqs=256, max_num_batched_tokens=2048)

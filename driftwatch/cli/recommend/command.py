@@ -84,7 +84,7 @@ def _question(
     options: dict[str, Any],
 ) -> Question:
     from driftwatch.pipeline.question import Options, question_for
-    from driftwatch.simulate.workload import read_requests
+    from driftwatch.simulate.workload.requests_file import read_requests
 
     log = options.pop("log")
     requests = None if log is None else read_requests(log, any_order=True)

@@ -1,28 +1,54 @@
-"""A file of requests → ``Requests``: any known format, checked value by value.
+"""A file of requests → ``Requests``: JSONL, CSV or Parquet, known by its content.
 
-Nothing is guessed: a value that cannot be ends the reading, with the first problems by line; what
-is not used of the file is named in ``Workload.notes``.
+Its columns are driftwatch's own (arrival_seconds, prompt_tokens, generation_tokens and optional
+ones), those of Azure's LLM inference traces 2023 (Patel et al., "Splitwise", ISCA 2024) and 2024
+(Stojkovic et al., "DynamoLLM", HPCA 2025), or those of a load generator (sent, p, g). Nothing is
+guessed: a value that cannot be ends the reading, and each is named with its line.
 """
 
 from __future__ import annotations
 
+import csv
+import difflib
+import gzip
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import orjson
+import polars as pl
 
 from driftwatch.errors import WorkloadError
-from driftwatch.simulate.requests import Floats, Requests, make_requests
-from driftwatch.simulate.workload.formats import (
-    BY_NAME,
-    NUMERIC,
-    Format,
-    cross_problems,
-    numbers,
-    recognise,
-)
-from driftwatch.simulate.workload.tables import Problems, Table, read_table
+from driftwatch.simulate.engine import Mask
+from driftwatch.simulate.requests import NEVER, Floats, Integers, Requests, make_requests
+
+_NAMED = 20  # problems that are spelt out; of a broken file of 10^7 lines the rest is a count
+_LARGEST = 2**31 - 1
+_GZIP, _PARQUET, _BYTE_ORDER_MARK = b"\x1f\x8b", b"PAR1", b"\xef\xbb\xbf"
+_REQUIRED = ("arrival_seconds", "prompt_tokens", "generation_tokens")
+# column → its least value, and what an empty field means (None = it must not be empty); those of
+# seconds are any number, the others whole
+_COLUMNS: dict[str, tuple[float, float | None]] = {
+    "arrival_seconds": (0.0, None),
+    "prompt_tokens": (1, None),
+    "generation_tokens": (1, None),
+    "priority": (-_LARGEST, 0),
+    "prefix_group": (-1, -1),
+    "shared_prefix_tokens": (0, 0),
+    "cached_tokens": (-1, -1),
+    "cancel_seconds": (0.0, NEVER),
+    "adapter": (-1, -1),
+}
+# other names of the required columns, by format
+_FORMATS = {
+    "driftwatch": _REQUIRED,
+    "Azure trace": ("TIMESTAMP", "ContextTokens", "GeneratedTokens"),
+    "load generator": ("sent", "p", "g"),
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,8 +57,42 @@ class Workload:
 
     requests: Requests  # in the order of the file, which is that of arrival
     source: str  # the format, for people
-    # what of the file is not used, or cannot be expressed; a sentence each
+    # what of the file is not used, a sentence each
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Table:
+    path: Path
+    lines: Integers  # line (or row) number of each row, from 1, as an editor counts
+    frame: pl.DataFrame  # the columns as they stand there; text, but of Parquet
+    unit: str = ""  # what is counted, where it is not a line
+
+
+class _Problems:
+    """The first problems of a file by line, and how many there are."""
+
+    def __init__(self, table: _Table) -> None:
+        self._table, self._count = table, 0
+        self._named: list[tuple[int, str]] = []
+
+    def add(self, bad: Mask, text: str | Callable[[int], str]) -> None:
+        """A text for all bad rows, or for each."""
+        rows = np.flatnonzero(bad)
+        self._count += len(rows)
+        for row in rows[:_NAMED].tolist():
+            said = text if isinstance(text, str) else text(row)
+            self._named.append((int(self._table.lines[row]), said))
+
+    def raise_any(self) -> None:
+        """Raise WorkloadError where something was wrong."""
+        where = f"{self._table.path}:{self._table.unit}"
+        named = sorted(self._named, key=lambda one: one[0])[:_NAMED]
+        texts = [f"{where}{line}: {text}" for line, text in named]
+        if self._count > len(texts):
+            texts.append(f"{self._table.path}: and {self._count - len(texts):,} more")
+        if texts:
+            raise WorkloadError(tuple(texts))
 
 
 def read_requests(
@@ -50,51 +110,204 @@ def read_workload(
 ) -> Workload:
     """Requests of a JSONL, CSV or Parquet file, or of one in gzip, known by its content.
 
-    ``path``: the file; what it is is decided by its first bytes and its columns; ``limit``: read
-    only so many requests; ``any_order``: the rows may come in another order than that of arrival
-    (gateways write a request when it ends); they are sorted. Raises WorkloadError: the file cannot
-    be read, lacks a column, or holds what cannot be: the first twenty problems with their lines,
-    and how many more there are.
+    ``limit``: read only so many requests; ``any_order``: the rows may come in another order than
+    that of arrival (gateways write a request when it ends); they are sorted. Raises WorkloadError:
+    the file cannot be read, lacks a column, or holds what cannot be: the first twenty problems with
+    their lines, and how many more there are.
     """
-    path = Path(path)
-    problems = Problems(str(path))
-    table = read_table(path, problems, NUMERIC)
-    table = table if limit is None else table.head(limit)
-    columns: dict[str, Floats] = {}
-    if table.frame.columns:
-        kind = recognise(str(path), table.frame.columns)
-        columns = _columns(kind, table, problems)
-        cross_problems(columns, table.lines, problems, any_order=any_order)
-    problems.raise_any()
-    if not len(table.lines):
+    table = _read_table(Path(path))
+    table = _Table(table.path, table.lines[:limit], table.frame[:limit], table.unit)
+    source, names = _recognised(table)
+    if not table.frame.height:
         raise WorkloadError((f"{path}: no request in it",))
-    if "shared_prefix_tokens" in columns:
-        # a group's text may be longer than a prompt that begins with it
-        shared = np.minimum(columns["shared_prefix_tokens"], columns["prompt_tokens"])
-        columns["shared_prefix_tokens"] = shared
-    elif "prefix_group" in columns:
+    problems = _Problems(table)
+    columns = {
+        ours: _times(table.frame[theirs], problems)
+        if theirs == "TIMESTAMP"
+        else _numbers(ours, theirs, table.frame[theirs], problems)
+        for ours, theirs in names.items()
+    }
+    _check_rows(columns, problems, any_order=any_order)
+    problems.raise_any()
+    if "prefix_group" in columns and "shared_prefix_tokens" not in columns:
         raise WorkloadError(
             (f"{path}: prefix_group without a column shared_prefix_tokens",),
             help_text="it counts first tokens of a request that are its group's common text",
         )
+    if "shared_prefix_tokens" in columns:
+        # a group's text may be longer than a prompt that begins with it
+        shared = np.minimum(columns["shared_prefix_tokens"], columns["prompt_tokens"])
+        columns["shared_prefix_tokens"] = shared
     if any_order:
         order = np.argsort(columns["arrival_seconds"], kind="stable")
         columns = {name: values[order] for name, values in columns.items()}
-    unknown = [n for n in table.frame.columns if n not in (*kind.required, *kind.optional)]
+    unknown = [name for name in table.frame.columns if name not in names.values()]
     more = f" and {len(unknown) - 12} more" if len(unknown) > 12 else ""
     notes = (f"columns not used: {', '.join(unknown[:12])}{more}",) if unknown else ()
-    make: Callable[..., Requests] = make_requests
-    typed = {n: v.astype(np.int64) if BY_NAME[n].whole else v for n, v in columns.items()}
-    return Workload(make(**typed), kind.name, notes)
+    return Workload(make_requests(**columns), source, notes)
 
 
-def _columns(kind: Format, table: Table, problems: Problems) -> dict[str, Floats]:
-    """Our columns of a format's, checked value by value."""
-    columns: dict[str, Floats] = {}
-    if kind.times is not None:
-        columns["arrival_seconds"] = kind.times(table, problems)
-    for theirs, ours in kind.renamed.items():
-        if theirs in table.frame.columns or theirs in kind.required:
-            renamed = Table(table.lines, table.frame.rename({theirs: ours}, strict=False))
-            columns[ours] = numbers(BY_NAME[ours], renamed, problems, theirs)
-    return columns
+def _read_table(path: Path) -> _Table:
+    try:
+        body = path.read_bytes()
+        body = gzip.decompress(body) if body.startswith(_GZIP) else body
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise WorkloadError(
+            (f"{path}: the gzip data are cut off or damaged ({error})",),
+            help_text="make or copy the file again; gzip -t FILE tells whether it is whole",
+        ) from error
+    except OSError as error:
+        raise WorkloadError(
+            (f"{path}: {error.strerror or error}",),
+            help_text="name a file that is there and can be read: JSONL, CSV or Parquet",
+        ) from error
+    body = body.removeprefix(_BYTE_ORDER_MARK)
+    start = body.lstrip()[:1]
+    if not start:
+        raise WorkloadError((f"{path}: the file is empty",))
+    if start == b"[":
+        raise WorkloadError(
+            (f"{path}: a JSON array; one object a line (JSONL) is read",),
+            help_text="jq -c '.[]' FILE writes it so",
+        )
+    if start == b"{":
+        return _jsonl(path, body)
+    return _parquet(path, body) if body.startswith(_PARQUET) else _csv(path, body)
+
+
+def _parquet(path: Path, body: bytes) -> _Table:
+    try:
+        frame = pl.read_parquet(BytesIO(body))
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        reason = str(error).splitlines()[0]
+        raise WorkloadError((f"{path}: no whole Parquet file ({reason})",)) from error
+    return _Table(path, np.arange(1, 1 + frame.height), frame, unit="row ")
+
+
+def _jsonl(path: Path, body: bytes) -> _Table:
+    lines, rows = [], []
+    for line, text in enumerate(body.split(b"\n"), start=1):
+        if not text.strip():
+            continue
+        try:
+            row = orjson.loads(text)
+        except orjson.JSONDecodeError as error:
+            why = f"{path}:{line}: no JSON: {error.msg} (column {error.colno})"
+            raise WorkloadError((why,)) from error
+        if not isinstance(row, dict):
+            raise WorkloadError((f"{path}:{line}: no JSON object",))
+        lines.append(line)
+        rows.append(row)
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    columns = {name: [_text(row.get(name)) for row in rows] for name in names}
+    return _Table(path, np.array(lines), pl.DataFrame(columns, dict.fromkeys(names, pl.String)))
+
+
+def _text(value: Any) -> str | None:
+    """A JSON value as it stands there: text keeps its quotes, so that it is no number."""
+    return None if value is None else orjson.dumps(value).decode()
+
+
+def _csv(path: Path, body: bytes) -> _Table:
+    header = body.partition(b"\n")[0].decode("utf-8", "replace")
+    separator = max(",;\t", key=header.count)
+    try:
+        frame = pl.read_csv(body, separator=separator, infer_schema=False, encoding="utf8-lossy")
+    except pl.exceptions.PolarsError as error:
+        rows = csv.reader(body.decode("utf-8", "replace").splitlines(), delimiter=separator)
+        width = len(next(rows, []))
+        wide = next(((n, len(row)) for n, row in enumerate(rows, 2) if len(row) > width), None)
+        why = f":{wide[0]}: {wide[1]} fields, the header has {width}" if wide else f": {error}"
+        raise WorkloadError((f"{path}{why}".splitlines()[0],)) from error
+    frame = frame.rename(str.strip)
+    lines = np.arange(2, 2 + frame.height)
+    filled = frame.select(~pl.all_horizontal(pl.all().is_null())).to_series()
+    return _Table(path, lines[filled.to_numpy()], frame.filter(filled))
+
+
+def _recognised(table: _Table) -> tuple[str, dict[str, str]]:
+    """The format, and our column → the file's.
+
+    Raises WorkloadError: the columns are of no format; names those of the nearest that lack.
+    """
+    there = set(table.frame.columns)
+    source, names = max(_FORMATS.items(), key=lambda one: len(there & set(one[1])))
+    missing = [name for name in names if name not in there]
+    if not missing:
+        optional = [n for n in list(_COLUMNS)[3:] if n in there and source == "driftwatch"]
+        return source, dict(zip((*_REQUIRED, *optional), (*names, *optional), strict=True))
+    hints = [
+        f"{close[0]} for {name}"
+        for name in missing
+        if (close := difflib.get_close_matches(name, sorted(there - set(names)), n=1))
+    ]
+    listed = ", ".join(sorted(there)[:12]) or "none"
+    raise WorkloadError(
+        (f"{table.path}: no column {', '.join(missing)} (there: {listed})",),
+        help_text=(f"rename {', '.join(hints)}; " if hints else "")
+        + "columns are arrival_seconds, prompt_tokens, generation_tokens, "
+        + "those of an Azure trace, or sent, p, g of a load generator",
+    )
+
+
+def _numbers(name: str, label: str, raw: pl.Series, problems: _Problems) -> Floats:
+    """A column as numbers, checked; NaN where the value cannot be. ``label``: its name there."""
+    least, neutral = _COLUMNS[name]
+    whole = not name.endswith("_seconds")
+    if raw.dtype == pl.String:
+        raw = raw.str.strip_chars().replace("", None)
+    known = raw.dtype.is_numeric() or raw.dtype in (pl.String, pl.Null)
+    series = raw.cast(pl.Float64, strict=False) if known else pl.Series([None] * len(raw))
+    values = np.array(series, dtype=np.float64)  # null is NaN
+    if neutral is not None:
+        values[raw.is_null().to_numpy()] = neutral
+    bad = ~(values >= least) | ((values == np.inf) & (neutral != NEVER))
+    if whole:
+        bad |= (values != np.floor(values)) | (values > _LARGEST)
+    wanted = f"a whole number from {least:g} to {_LARGEST:,}" if whole else "a time from 0 on"
+    problems.add(bad, lambda row: _wrong(label, raw[row], wanted))
+    values[bad] = np.nan
+    return values
+
+
+def _wrong(label: str, value: object, wanted: str) -> str:
+    return f"no {label}" if value is None else f"{label} is {str(value)[:40]}, not {wanted}"
+
+
+def _times(raw: pl.Series, problems: _Problems) -> Floats:
+    """TIMESTAMP as seconds since the first one; a zone, where one is written, counts."""
+    if raw.dtype == pl.String:
+        text = raw.str.strip_chars(' "').str.replace("T", " ", literal=True)
+        plain = text.str.to_datetime("%Y-%m-%d %H:%M:%S%.f", time_unit="ns", strict=False)
+        zoned = text.str.replace("Z$", "+00:00").str.to_datetime(
+            "%Y-%m-%d %H:%M:%S%.f%:z", time_unit="ns", time_zone="UTC", strict=False
+        )
+        stamps = plain.zip_with(plain.is_not_null(), zoned.dt.replace_time_zone(None))
+    elif raw.dtype in (pl.Datetime, pl.Date):
+        stamps = raw.cast(pl.Datetime("ns"))
+    else:
+        stamps = pl.Series([None] * len(raw), dtype=pl.Datetime("ns"))
+    unread = stamps.is_null().to_numpy()
+    wanted = "a time as 2023-11-16 18:15:46.6805900"
+    problems.add(unread, lambda row: _wrong("TIMESTAMP", raw[row], wanted))
+    ticks = stamps.to_physical()
+    # subtracted as integers: a float holds no nanoseconds of an epoch
+    since = ticks - next(iter(ticks.drop_nulls()), 0)
+    return np.where(unread, np.nan, since.fill_null(0).to_numpy() / 1e9)
+
+
+def _check_rows(columns: dict[str, Floats], problems: _Problems, *, any_order: bool) -> None:
+    """What is wrong between columns and rows; of values that were refused nothing."""
+    arrival, prompt = columns["arrival_seconds"], columns["prompt_tokens"]
+    if not any_order:
+        before = np.append(-np.inf, arrival[:-1])
+        text = "arrival_seconds is before that of the row above: sort the file by arrival"
+        problems.add(arrival < before, text)
+    if (cancel := columns.get("cancel_seconds")) is not None:
+        problems.add(cancel < arrival, "cancel_seconds is before arrival_seconds")
+    if (cached := columns.get("cached_tokens")) is not None:
+        text = "cached_tokens is not below prompt_tokens: the last token is always computed"
+        problems.add(cached >= prompt, text)
+    if (shared := columns.get("shared_prefix_tokens")) is not None:
+        group = columns.get("prefix_group", np.full(len(shared), -1.0))
+        problems.add((shared > 0) & (group < 0), "shared_prefix_tokens without a prefix_group")

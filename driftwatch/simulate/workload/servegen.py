@@ -23,6 +23,10 @@ from driftwatch.simulate.requests import Floats, Integers, Requests, make_reques
 WINDOW_SECONDS = 600
 EPOCH_SECONDS = 6 * 3600
 KINDS = ("prompt", "generation")
+# Recorded CVs reach 797: one burst in a window. From 10 on a window is one burst anyway.
+CV_CAP = 10.0
+_KEY = 1 << 40  # epochs are below it: 34,000 years
+_NUMBER = pl.Float64()
 
 
 def read_rates(path: Path) -> pl.DataFrame:
@@ -30,146 +34,99 @@ def read_rates(path: Path) -> pl.DataFrame:
 
     Raises WorkloadError: it cannot be read, lacks a column, or holds what cannot be.
     """
-    table = _table(path, ("client", "start_seconds", "requests_per_second", "arrival_cv"))
-    rate, cv = pl.col("requests_per_second"), pl.col("arrival_cv")
-    return _checked(
+    rate, cv, start = (pl.col(n) for n in ("requests_per_second", "arrival_cv", "start_seconds"))
+    return _table(
         path,
-        table,
-        {
-            "a window that does not start on ten minutes": pl.col("start_seconds") % WINDOW_SECONDS
-            != 0,
-            "requests_per_second negative or endless": ~(rate.is_finite() & (rate >= 0)),
-            "arrival_cv not above 0": ~(cv > 0) | cv.is_nan(),
-            "a client's window twice": pl.struct("client", "start_seconds").is_duplicated(),
-        },
+        {"client": pl.Int64(), "start_seconds": pl.Int64()}
+        | {"requests_per_second": _NUMBER, "arrival_cv": _NUMBER},
+        rate.is_finite() & (rate >= 0) & (cv > 0) & cv.is_not_nan() & (start % WINDOW_SECONDS == 0),
     )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LengthTable:
-    """Distributions of tokens by kind, client and epoch of 6 hours."""
+class _Lengths:
+    """Distributions of tokens of one kind, by client and epoch of 6 hours."""
 
-    clients: frozenset[int]  # clients that have both kinds
-    # for each kind (client, epoch) as one sorted number, one a distribution
-    keys: dict[str, Integers]
-    # for each kind the distributions' cumulated probabilities, the number of the distribution added
-    # to each, so that one search finds a length in any of them
-    rises: dict[str, Floats]
-    tokens: dict[str, Integers]  # for each kind the tokens that belong to them
+    clients: frozenset[int]
+    keys: Integers  # (client, epoch) as one sorted number, one a distribution
+    # the distributions' cumulated probabilities, the number of the distribution added to each, so
+    # that one search finds a length in any of them
+    rises: Floats
+    tokens: Integers  # that belong to them
 
-    def draw(
-        self, kind: str, client: Integers, epoch: Integers, rng: np.random.Generator
-    ) -> Integers:
+    def draw(self, client: Integers, epoch: Integers, rng: np.random.Generator) -> Integers:
         """A length for each (client, epoch).
 
         Where a client has no distribution for an epoch, its one before is used, else its first.
         """
-        keys = self.keys[kind]
-        which = np.searchsorted(keys, _key(client, epoch), side="right") - 1
-        of_client = np.where(which >= 0, keys[which] // _KEY, -1) == client
+        which = np.searchsorted(self.keys, client * _KEY + epoch, side="right") - 1
+        of_client = np.where(which >= 0, self.keys[which] // _KEY, -1) == client
         which = np.where(of_client, which, which + 1)
-        cells = np.searchsorted(self.rises[kind], which + rng.random(len(which)), side="right")
-        return self.tokens[kind][cells]
+        cells = np.searchsorted(self.rises, which + rng.random(len(which)), side="right")
+        return self.tokens[cells]
 
 
-_KEY = 1 << 40  # epochs are below it: 34,000 years
-
-
-def _key(client: Integers, epoch: Integers) -> Integers:
-    return client * _KEY + epoch
-
-
-def read_lengths(path: Path) -> LengthTable:
-    """The table of lengths; a length of 0 counts as 1: a request has at least one token.
+def read_lengths(path: Path) -> dict[str, _Lengths]:
+    """The table of lengths by kind; a length of 0 counts as 1: a request has at least one token.
 
     Raises WorkloadError: it cannot be read, lacks a column, or holds what cannot be.
     """
-    table = _table(path, ("client", "start_seconds", "kind", "tokens", "probability"))
     chance = pl.col("probability")
-    table = _checked(
+    table = _table(
         path,
-        table.with_columns(pl.col("kind").cast(pl.String)),
-        {
-            "kind is not prompt or generation": ~pl.col("kind").is_in(KINDS),
-            "tokens negative": pl.col("tokens").cast(pl.Int64) < 0,
-            "probability outside 0…1": ~chance.is_between(0.0, 1.0) | chance.is_nan(),
-        },
+        {"client": pl.Int64(), "start_seconds": pl.Int64(), "kind": pl.String()}
+        | {"tokens": pl.Int64(), "probability": _NUMBER},
+        pl.col("kind").is_in(KINDS) & (pl.col("tokens") >= 0) & chance.is_between(0.0, 1.0),
     )
-    keys, rises, tokens = {}, {}, {}
-    clients: frozenset[int] | None = None
-    for kind in KINDS:
-        of_kind = table.filter((pl.col("kind") == kind) & (chance > 0)).sort(
-            "client", "start_seconds", "tokens"
-        )
-        of = frozenset(of_kind["client"].unique().to_list())
-        clients = of if clients is None else clients & of
-        key = _key(
-            of_kind["client"].to_numpy().astype(np.int64),
-            of_kind["start_seconds"].to_numpy().astype(np.int64),
-        )
-        keys[kind], first, number = np.unique(key, return_index=True, return_inverse=True)
-        weight = of_kind["probability"].to_numpy().astype(np.float64)
-        total = np.add.reduceat(weight, first) if len(first) else np.zeros(0)
-        sums = np.cumsum(weight)
-        before = sums[first] - weight[first]
-        share = (sums - before[number]) / total[number]
-        share[np.append(first[1:], len(share)) - 1] = 1.0  # against rounding
-        rises[kind] = number + share
-        tokens[kind] = np.maximum(of_kind["tokens"].to_numpy().astype(np.int64), 1)
-    return LengthTable(clients or frozenset(), keys, rises, tokens)
+    return {kind: _of_kind(table.filter((pl.col("kind") == kind) & (chance > 0))) for kind in KINDS}
 
 
-def _table(path: Path, columns: tuple[str, ...]) -> pl.DataFrame:
+def _of_kind(table: pl.DataFrame) -> _Lengths:
+    table = table.sort("client", "start_seconds", "tokens")
+    key = table["client"].to_numpy() * _KEY + table["start_seconds"].to_numpy()
+    keys, first, number = np.unique(key, return_index=True, return_inverse=True)
+    weight = table["probability"].to_numpy()
+    total = np.add.reduceat(weight, first) if len(first) else np.zeros(0)
+    sums = np.cumsum(weight)
+    share = (sums - (sums[first] - weight[first])[number]) / total[number]
+    share[np.append(first[1:], len(share)) - 1] = 1.0  # against rounding
+    return _Lengths(
+        frozenset(table["client"].to_list()),
+        keys,
+        number + share,
+        np.maximum(table["tokens"].to_numpy(), 1),
+    )
+
+
+def _table(path: Path, columns: dict[str, pl.DataType], can_be: pl.Expr) -> pl.DataFrame:
+    """A Parquet table with these columns, in each row what can be."""
     try:
-        scan = pl.scan_parquet(path, glob=False)
-        there = scan.collect_schema().names()
-        if missing := [name for name in columns if name not in there]:
-            raise WorkloadError(
-                (f"{path}: no column {', '.join(missing)} (there: {', '.join(there[:12])})",),
-                help_text="ServeGen's two tables: "
-                "client, start_seconds, requests_per_second, arrival_cv; "
-                "client, start_seconds, kind, tokens, probability",
-            )
-        return scan.select(columns).collect()
+        table = pl.read_parquet(path, columns=list(columns), glob=False)
+        table = table.cast(columns)  # type: ignore[arg-type]
     except OSError as error:
         raise WorkloadError(
             (f"{path}: {error.strerror or error}",),
             help_text="name a file that is there and can be read: ServeGen's Parquet tables",
         ) from error
     except pl.exceptions.PolarsError as error:
-        raise WorkloadError((f"{path}: no Parquet file ({error})".splitlines()[0],)) from error
-
-
-def _checked(path: Path, table: pl.DataFrame, wrong: dict[str, pl.Expr]) -> pl.DataFrame:
-    """The table, where none of the conditions holds in any row."""
-    problems = []
-    if not table.height:
-        raise WorkloadError((f"{path}: no rows",))
-    for name in table.columns:
-        if name != "kind" and not table[name].dtype.is_numeric():
-            raise WorkloadError((f"{path}: {name} is {table[name].dtype}, no number",))
-    checks = {f"no {name}": pl.col(name).is_null() for name in table.columns} | wrong
-    for what, condition in checks.items():
-        bad = table.select(condition.fill_null(False).arg_true()).to_series()
-        if len(bad):
-            more = f" and {len(bad) - 1:,} more rows" if len(bad) > 1 else ""
-            problems.append(f"{path}:row {int(bad[0]) + 1}{more}: {what}")
-    if problems:
-        raise WorkloadError(tuple(problems))
+        raise WorkloadError(
+            (f"{path}: no Parquet file with ServeGen's columns ({error})".splitlines()[0],),
+            help_text=f"columns are {', '.join(columns)}",
+        ) from error
+    every = can_be & pl.all_horizontal(pl.all().is_not_null())
+    wrong = table.select((~every.fill_null(False)).arg_true()).to_series()
+    if len(wrong) or not table.height:
+        where = f"row {int(wrong[0]) + 1}, {table.row(int(wrong[0]))}" if len(wrong) else "no rows"
+        more = f", and {len(wrong) - 1:,} more" if len(wrong) > 1 else ""
+        raise WorkloadError(
+            (f"{path}: {where}{more}: a value is missing or cannot be",),
+            help_text="rates from 0, CVs above 0, windows of ten minutes; probabilities 0 to 1",
+        )
     return table
-
-
-CV_CAP = 10.0
-"""Recorded CVs reach 797: one burst in a window. From 10 on a window is one burst anyway."""
 
 
 class ServeGen:
     """The clients of one model class.
-
-    Args:
-        rates_path: Parquet file of rates.
-        lengths_path: Parquet file of lengths.
-        cv_cap: largest CV of a client's gaps in a window.
 
     Attributes:
         clients: those that have lengths, sorted.
@@ -179,26 +136,22 @@ class ServeGen:
         WorkloadError: a table cannot be read, lacks a column, or holds what cannot be.
     """
 
-    def __init__(
-        self, rates_path: Path | str, lengths_path: Path | str, *, cv_cap: float = CV_CAP
-    ) -> None:
+    def __init__(self, rates_path: Path | str, lengths_path: Path | str) -> None:
         rates = read_rates(Path(rates_path))
-        self._lengths: LengthTable = read_lengths(Path(lengths_path))
-        everybody = rates["client"].unique().sort().to_list()
-        self.clients: tuple[int, ...] = tuple(c for c in everybody if c in self._lengths.clients)
-        starts = rates["start_seconds"].unique().sort().to_numpy().astype(np.int64)
+        self._lengths = read_lengths(Path(lengths_path))
+        both = frozenset.intersection(*(one.clients for one in self._lengths.values()))
+        starts = rates["start_seconds"].unique().sort().to_numpy()
         whole = np.arange(starts[0], starts[-1] + 1, WINDOW_SECONDS)
         self.missing: Integers = np.setdiff1d(whole, starts)
         self.start_seconds = float(starts[0])
         self.end_seconds = float(starts[-1] + WINDOW_SECONDS)
-        with_lengths = rates.filter(pl.col("client").is_in(list(self.clients)))
-        if not with_lengths.height:
+        rates = rates.filter(pl.col("client").is_in(list(both))).sort("start_seconds", "client")
+        if not rates.height:
             raise WorkloadError((f"{lengths_path}: no client of {rates_path} has lengths",))
-        with_lengths = with_lengths.sort("start_seconds", "client")
-        self._client = with_lengths["client"].to_numpy().astype(np.int64)
-        self._start = with_lengths["start_seconds"].to_numpy().astype(np.int64)
-        self._rate = with_lengths["requests_per_second"].to_numpy().astype(np.float64)
-        self._cv = np.minimum(with_lengths["arrival_cv"].to_numpy().astype(np.float64), cv_cap)
+        self.clients: tuple[int, ...] = tuple(rates["client"].unique().sort().to_list())
+        self._client, self._start = rates["client"].to_numpy(), rates["start_seconds"].to_numpy()
+        self._rate = rates["requests_per_second"].to_numpy()
+        self._cv = np.minimum(rates["arrival_cv"].to_numpy(), CV_CAP)
 
     def requests(
         self,
@@ -211,28 +164,16 @@ class ServeGen:
     ) -> Requests:
         """The requests of a span of the recording; arrivals count from its beginning.
 
-        In a window without data is sent what was sent in the one before it.
+        In a window without data is sent what was sent in the one before it. ``scale``: factor on
+        every rate; ``clients``: only these; all that have lengths where None.
 
-        Args:
-            from_seconds: beginning of the span, on the recording's clock.
-            to_seconds: its end.
-            rng: the randomness.
-            scale: factor on every rate.
-            clients: only these; all that have lengths where None.
-
-        Raises:
-            ValueError: the span is empty or outside the recording, the scale is negative, or a
-                client has no lengths.
+        Raises ValueError: the span is empty or outside the recording.
         """
         if not self.start_seconds <= from_seconds < to_seconds <= self.end_seconds:
             raise ValueError(
                 f"{from_seconds:g}..{to_seconds:g} s is no span of the recording's "
                 f"{self.start_seconds:g}..{self.end_seconds:g} s"
             )
-        if not (np.isfinite(scale) and scale >= 0):
-            raise ValueError(f"scale must be finite and not negative, not {scale}")
-        if clients is not None and (unknown := sorted(set(clients) - set(self.clients))):
-            raise ValueError(f"no lengths for client {', '.join(map(str, unknown))}")
         which, start = self._windows(from_seconds, to_seconds, clients)
         expected = self._rate[which] * WINDOW_SECONDS * scale
         # a fraction of a request is sent with its probability, so that small scales keep the rate
@@ -244,11 +185,8 @@ class ServeGen:
         order = np.argsort(arrival, kind="stable")
         arrival, client = arrival[order], client[order]
         epoch = np.floor(arrival / EPOCH_SECONDS).astype(np.int64) * EPOCH_SECONDS
-        return make_requests(
-            arrival - from_seconds,
-            self._lengths.draw("prompt", client, epoch, rng),
-            self._lengths.draw("generation", client, epoch, rng),
-        )
+        lengths = (self._lengths[kind].draw(client, epoch, rng) for kind in KINDS)
+        return make_requests(arrival - from_seconds, *lengths)
 
     def _windows(
         self, start: float, end: float, clients: Collection[int] | None
