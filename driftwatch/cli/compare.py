@@ -1,4 +1,4 @@
-"""``driftwatch simulate compare``: ways of batching, the same steps and requests."""
+"""``driftwatch compare``: ways of batching, the same steps and requests."""
 
 from __future__ import annotations
 
@@ -9,16 +9,7 @@ from typing import Any
 import click
 import numpy as np
 
-from driftwatch.cli.engine_options import (
-    Finite,
-    Numbers,
-    engine_from,
-    engine_options,
-    lengths_options,
-    mix_of,
-    option,
-)
-from driftwatch.cli.history_options import json_option
+from driftwatch.cli.engine_options import Numbers, engine_of, lab_command, mix_of, option
 from driftwatch.cli.options import Progress
 from driftwatch.cli.output import UNKNOWN, number, publish
 from driftwatch.errors import UsageError
@@ -26,15 +17,15 @@ from driftwatch.lab import comparison as lab
 from driftwatch.lab.batchers import CONTINUOUS, POLICIES, Settings, serve
 from driftwatch.lab.comparison import DEFINITION, Knee, Point
 from driftwatch.notify.numbers import figure, percent
-from driftwatch.simulate.requests import Requests, make_requests
+from driftwatch.simulate.demand import paced
+from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.step_time import StepTime
 
 _EXIT_NO_VERDICT = 4
 _AT_EACH_RATE = 4000  # requests: 2,800 in the steady part, 28 of them above its p99
 _MOST_TOKENS = 1_000_000  # a batch keeps a time for each token of its longest member
 _MIX_SIZE = 10_000  # lengths drawn; repeated where more are needed
-_LIMIT_FACTOR = 3.0  # default limit: so many times the p99 of requests served alone
-_ABOVE_0 = Finite(min=0, min_open=True, max=1e9)
+_LIMIT_FACTOR = 3.0  # the limit: so many times the p99 of requests served alone
 _HEADER = ("policy", "load", "req/s", "p50 s", "p99 s", "TTFT p99", "efficiency", "padding", "")
 
 
@@ -42,52 +33,40 @@ _HEADER = ("policy", "load", "req/s", "p50 s", "p99 s", "TTFT p99", "efficiency"
 class Comparison:
     """Policies over rates."""
 
-    rates: tuple[float, ...]  # requests per second, rising
     limit_seconds: float  # on the p99 end-to-end time
     points: Mapping[str, Sequence[Point]]  # policy → one a rate
     capacities: Mapping[str, float | None]  # requests/s while there is always more to do
     knees: Mapping[str, Knee]
 
 
-@click.command("compare")
-@lengths_options(128, "Take the lengths of this request log, in its order, not its times.", cv=1.0)
-@option("--rates", Numbers(float, 1e-6, 1e6), "Requests per second (default: eight).")
-@option("--batch-size", click.IntRange(1, 100_000), "Of static and dynamic batching.", default=32)
-@option(
-    "--max-wait-seconds",
-    Finite(0, 1e9),
-    "Dynamic: a batch starts once its oldest waited so long.",
-    default=0.05,
+@lab_command(
+    "compare",
+    option("--rates", Numbers(float, 1e-6, 1e6), "Requests per second (default: eight)."),
+    option("--batch-size", click.IntRange(1, 100_000), "Of static and dynamic.", default=32),
+    generation_tokens=128,
 )
-@option(
-    "--slo-p99-seconds limit_seconds",
-    _ABOVE_0,
-    f"Limit on the p99 end-to-end time (default: {_LIMIT_FACTOR:g} times that of requests served "
-    "alone).",
-)
-@json_option
-@engine_options
-def command(
-    rates: tuple[float, ...] | None,
-    limit_seconds: float | None,
-    as_json: bool,
-    **flags: Any,
-) -> int:
+def command(rates: tuple[float, ...] | None, batch_size: int, as_json: bool, **flags: Any) -> int:
     """Compare ways of batching: static, dynamic, continuous, hybrid.
 
-    The same 4,000 requests with Poisson arrivals at each of --rates, one step-time model. Exit code
-    4: no policy keeps up at any rate.
+    The same 4,000 requests with Poisson arrivals at each of --rates, one step-time model. Within
+    target: a p99 end to end of at most three times that of requests served alone. Exit code 4: no
+    policy keeps up at any rate.
     """
-    mix, notes = _mix(flags)
-    server = engine_from(flags)
-    settings = Settings(server.configuration, flags["batch_size"], flags["max_wait_seconds"])
-    found = _compare(settings, mix, server.step_time, rates, limit_seconds, flags["seed"])
+    mix, notes = mix_of(flags, None if flags["file"] else _MIX_SIZE)
+    if flags["file"] is not None:
+        notes.append("only the lengths of the file are compared")
+    if (longest := int(mix.generation_tokens.max())) > _MOST_TOKENS:
+        raise UsageError(
+            f"a generation of {longest:,} tokens; at most {_MOST_TOKENS:,}",
+            help_text="lower --generation-tokens",
+        )
+    engine = engine_of(flags)
+    settings = Settings(engine.configuration, batch_size)
+    found = _compare(settings, mix, engine.step_time, rates)
     document = {
-        "requests_in_mix": len(mix.prompt_tokens),
         "prompt_tokens_mean": float(mix.prompt_tokens.mean()),
         "generation_tokens_mean": float(mix.generation_tokens.mean()),
-        "seed": flags["seed"],
-        "step_time": asdict(server.step_time),
+        "step_time": asdict(engine.step_time),
         "settings": asdict(settings),
         "steady_part": DEFINITION,
         "limit_e2e_p99_seconds": found.limit_seconds,
@@ -102,58 +81,28 @@ def command(
     }
     every = [one for points in found.points.values() for one in points]
     table = (_HEADER, [_row(one) for one in every])
-    notes += server.notes
+    notes += engine.notes
     publish(as_json, _line(found), table, _details(found), document, notes)
     return 0 if any(one.keeps_up for one in every) else _EXIT_NO_VERDICT
 
 
-def _mix(flags: Mapping[str, Any]) -> tuple[Requests, list[str]]:
-    """The lengths that are served at every rate, and what of their file is not used."""
-    notes: list[str] = []
-    if flags["file"] is None:
-        lengths = [
-            lab.lognormal_lengths(
-                flags[name], flags["length_cv"], _MIX_SIZE, (flags["seed"], stream)
-            )
-            for stream, name in enumerate(("prompt_tokens", "generation_tokens"), 3)
-        ]
-    else:
-        requests, notes = mix_of(flags, None)
-        lengths = [requests.prompt_tokens, requests.generation_tokens]
-        notes.append("only the lengths of the file are compared")
-    if (longest := int(lengths[1].max())) > _MOST_TOKENS:
-        raise UsageError(
-            f"a generation of {longest:,} tokens; at most {_MOST_TOKENS:,}",
-            help_text="lower --generation-tokens or --length-cv",
-        )
-    return make_requests(np.zeros(len(lengths[0])), *lengths), notes
-
-
 def _compare(
-    settings: Settings,
-    mix: Requests,
-    step_time: StepTime,
-    rates: tuple[float, ...] | None,
-    limit_seconds: float | None,
-    seed: int,
+    settings: Settings, mix: Requests, step_time: StepTime, rates: tuple[float, ...] | None
 ) -> Comparison:
     capacities = {name: lab.capacity(name, settings, mix, step_time) for name in POLICIES}
-    if rates is None:
-        rates = lab.ladder(capacities[CONTINUOUS] or 1.0)
-    if limit_seconds is None:
-        alone = lab.alone_seconds(mix, step_time)
-        limit_seconds = _LIMIT_FACTOR * float(np.quantile(alone, 0.99))
-    progress, points = Progress("comparing"), dict[str, list[Point]]()
+    limit_seconds = _LIMIT_FACTOR * float(np.quantile(lab.alone_seconds(mix, step_time), 0.99))
+    every, points = mix.at(np.zeros(_AT_EACH_RATE)), dict[str, list[Point]]()
+    progress = Progress("comparing")
     for done, name in enumerate(POLICIES):
         progress(done, len(POLICIES))
         points[name] = []
-        for rate in rates:
-            sent = lab.at_rate(mix, rate, _AT_EACH_RATE, seed)
+        for rate in rates or lab.ladder(capacities[CONTINUOUS] or 1.0):
+            sent = paced(every, rate, np.random.default_rng(0))
             served = serve(name, sent, step_time, settings)
             points[name].append(lab.steady(name, rate, served, settings.leave_together(name)))
     progress.close()
     knees = {name: lab.knee(of_it, limit_seconds) for name, of_it in points.items()}
-    return Comparison(rates, limit_seconds, points, capacities, knees)
+    return Comparison(limit_seconds, points, capacities, knees)
 
 
 def _line(found: Comparison) -> str:
@@ -175,10 +124,10 @@ def _row(one: Point) -> tuple[str, ...]:
     return (
         one.policy,
         f"{one.requests_per_second:g}",
-        number(one.throughput_requests_per_second),
-        number(one.e2e.p50),
-        number(one.e2e.p99),
-        number(one.ttft.p99),
+        number(one.figures.requests_per_second),
+        number(one.figures.e2e_seconds_p50),
+        number(one.figures.e2e_seconds_p99),
+        number(one.figures.ttft_seconds_p99),
         number(one.batch_efficiency_ratio),
         UNKNOWN if padding is None else percent(padding),
         "" if one.keeps_up else "behind",
@@ -198,5 +147,3 @@ def _details(found: Comparison) -> Iterator[str]:
     for name, knee in found.knees.items():
         if knee.reason:
             yield f"{name}{f' at {knee.fails_at:g} req/s' if knee.fails_at else ''}: {knee.reason}."
-        if rejected := sum(one.rejected_requests for one in found.points[name]):
-            yield f"{name}: {rejected:,} requests rejected."

@@ -1,29 +1,33 @@
-"""Flags of a simulated vLLM server and of its requests, and the defaults of those left out.
+"""The simulated server of plan, sweep, simulate and compare, and its requests.
 
-The server's flags have vLLM's names: a command with :func:`engine_options` hands its ``**engine``
-to :func:`engine_from`. Numbers are finite, and within bounds that keep a run in memory.
+driftwatch's own options say which GPU and which requests; how the server was started is said in
+vLLM's own flags, one by one or as the whole ``vllm serve`` command. Numbers are finite, and within
+bounds that keep a run in memory.
 """
 
 from __future__ import annotations
 
+import difflib
 import math
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import click
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
+import numpy.typing as npt
 
 from driftwatch.errors import ImpossibleConfiguration, UsageError
-from driftwatch.lab.comparison import lognormal_lengths
 from driftwatch.lab.plan import Server
 from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.hardware import with_hardware
+from driftwatch.simulate.hardware import Gpu, shipped_hardware
+from driftwatch.simulate.model_config import DTYPE_BYTES, QUANTIZED_BYTES, Model
 from driftwatch.simulate.requests import Requests, make_requests
 from driftwatch.simulate.step_time import StepTime, parse_step_time
 from driftwatch.simulate.workload.requests_file import read_workload
+from driftwatch.vllm_arguments.command_line import human_int
 
 
 class Finite(click.FloatRange):
@@ -44,9 +48,7 @@ class Finite(click.FloatRange):
 
 
 TOKENS = Finite(min=1, max=1e7)
-SECONDS = Finite(min=0, min_open=True, max=1e9)
 RATE = Finite(min=0, min_open=True, max=1e6)
-SEED = click.IntRange(0, 2**63 - 1)
 COUNT = click.IntRange(1, 10_000_000)
 
 
@@ -74,14 +76,37 @@ class Numbers(click.ParamType[Any]):
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_GIB = 2**30
-_DTYPE_BYTES = {"bfloat16": 2.0, "float16": 2.0, "fp8": 1.0}
 _MOST = 1_000_000_000  # of a setting
+_SPREAD = 0.5  # sd / mean of lengths that are drawn
 # vLLM 0.32, engine/arg_utils.py get_batch_defaults, API server: B, S
 _LARGE, _MIDDLE, _OTHER = (16384, 1024), (8192, 1024), (2048, 256)
-_HARDWARE_NAMES = ("gpu", "model", "dtype", "tensor_parallel_size")
-_FLAGS = ("max_num_seqs", "max_num_batched_tokens", "max_model_len")
-_SETTINGS = [one.name for one in fields(SchedulerConfiguration) if one.name not in _FLAGS]
+_OF_SCHEDULER = get_type_hints(SchedulerConfiguration)
+# the settings of vLLM that are simulated → their type
+_SETTINGS: Mapping[str, Any] = {
+    **_OF_SCHEDULER,
+    "model": str,
+    "dtype": str,
+    "quantization": str,
+    "tensor_parallel_size": int,
+    "kv_cache_dtype": str,
+    "gpu_memory_utilization": float,
+}
+_SPELLED = {  # other spellings of vLLM's
+    "tp": "tensor_parallel_size",
+    "q": "quantization",
+    "num_gpu_blocks_override": "num_gpu_blocks",
+}
+FLAGS = [
+    f"--{name.replace('_', '-')}{'-override' if name == 'num_gpu_blocks' else ''}"
+    for name in _SETTINGS
+]
+_EPILOG = (
+    "VLLM FLAGS are vLLM's own, or its whole command: vllm serve MODEL --max-num-seqs 128 -tp 2. "
+    "Simulated are --max-num-seqs, --max-num-batched-tokens, --max-model-len, "
+    "--tensor-parallel-size, --quantization, --kv-cache-dtype, --gpu-memory-utilization, "
+    "--block-size, --num-gpu-blocks-override and the scheduler's others; what is left out has "
+    "vLLM's default."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +114,7 @@ class EngineSetup:
     """The server that the flags describe."""
 
     configuration: SchedulerConfiguration  # its scheduler
+    server: Server | None  # None without a GPU and a model
     step_time: StepTime  # its step-time model
     notes: tuple[str, ...]  # what was taken because no flag says it, for stderr and JSON
 
@@ -101,65 +127,30 @@ def option(
     return click.option(*names.split(), type=kind, help=text, show_default=has_default, **more)
 
 
-def with_all(options: Sequence[Callable[[Command], Command]]) -> Callable[[Command], Command]:
-    """A decorator that adds these options, in the order of the help."""
-
-    def add_all(command: Command) -> Command:
-        for add in reversed(options):
-            command = add(command)
-        return command
-
-    return add_all
-
-
-FILE = click.Path(path_type=Path, dir_okay=False)
-_STEP_TIME = "Seconds of a step: C0 + C1·prefill tokens + C2·decoding requests + C3·KV tokens."
-_MODEL = "Model by its served name, or its config.json (- reads it from standard input)."
-_HARDWARE = (
-    option("--step-time", text=_STEP_TIME, metavar="C0,C1,C2,C3"),
-    option("--gpu", text="GPU of driftwatch's table, e.g. H100-80GB.", metavar="NAME"),
-    option("--model", text=_MODEL, metavar="NAME"),
-    option("--hardware", FILE, "YAML file with GPUs of your own."),
-    option(
-        "--dtype", click.Choice(["auto", *_DTYPE_BYTES]), "Type of the weights.", default="auto"
-    ),
-    option("--tensor-parallel-size --tensor-parallel", COUNT, "GPUs of a model.", default=1),
-    option("--max-num-seqs", COUNT, "Requests that run at once, at most (default: vLLM's)."),
-    option("--max-num-batched-tokens", COUNT, "Token budget of a step (default: vLLM's)."),
-    option("--max-model-len", COUNT, "Longest request, in tokens (default: the model's)."),
-)
-_SET = option(
-    "--set settings",
-    text="Another setting of vLLM's scheduler, e.g. num_gpu_blocks=7001; once for each.",
-    metavar="NAME=VALUE",
-    multiple=True,
-)
-hardware_options = with_all(_HARDWARE)
-engine_options = with_all((*_HARDWARE, _SET))
-
-
-def lengths_options(
-    generation_tokens: float, requests_help: str, *, cv: float = 0.5
-) -> Callable[[Command], Command]:
-    """Which lengths are sent: means and a spread, or those of a file (see ``mix_of``)."""
-    options = (
+def lab_command(
+    name: str, *options: Callable[[Any], Any], generation_tokens: float
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """A verb about a simulated server: its own options, then requests, server and vLLM's flags."""
+    file = click.Path(path_type=Path, dir_okay=False)
+    every: tuple[Callable[[Any], Any], ...] = (
+        *options,
         option("--prompt-tokens", TOKENS, "Mean prompt.", default=512),
         option("--generation-tokens", TOKENS, "Mean generation.", default=generation_tokens),
-        option("--length-cv", Finite(0, 20), "Spread of both: sd / mean.", default=cv),
-        option("--requests file", FILE, requests_help),
-        option("--seed", SEED, "Seed of the random numbers.", default=0),
+        option("--requests file", file, "Request log or trace: its lengths, instead of means."),
+        option("--gpu", text="GPU of driftwatch's table, or a YAML file of one.", metavar="NAME"),
+        option("--model", text="Model by its served name, or its config.json.", metavar="NAME"),
+        option("--step-time", text="Measured seconds of a step.", metavar="C0,C1,C2,C3"),
+        click.option("--json", "as_json", is_flag=True, help="Print JSON."),
+        click.argument("vllm", nargs=-1, type=click.UNPROCESSED, metavar="[VLLM FLAGS]..."),
     )
-    return with_all(options)
 
+    def decorate(function: Callable[..., Any]) -> click.Command:
+        for add in reversed(every):
+            function = add(function)
+        unknown = {"ignore_unknown_options": True}  # they are vLLM's
+        return click.command(name, context_settings=unknown, epilog=_EPILOG)(function)
 
-def typed_flags(context: click.Context) -> dict[str, str]:
-    """Options on the command line: name → flag, in the order of the help."""
-    typed = click.core.ParameterSource.COMMANDLINE
-    return {
-        option.name: option.opts[0]
-        for option in context.command.params
-        if option.name and context.get_parameter_source(option.name) is typed
-    }
+    return decorate
 
 
 def mix_of(flags: Mapping[str, Any], count: int | None) -> tuple[Requests, list[str]]:
@@ -167,149 +158,195 @@ def mix_of(flags: Mapping[str, Any], count: int | None) -> tuple[Requests, list[
 
     Raises WorkloadError: the file cannot be read as requests; UsageError: a file and means.
     """
-    names = ("prompt_tokens", "generation_tokens", "length_cv")
+    names = ("prompt_tokens", "generation_tokens")
     if flags["file"] is not None:
-        typed = typed_flags(click.get_current_context())
-        if wrong := [typed[name] for name in names if name in typed]:
+        context, typed = click.get_current_context(), click.core.ParameterSource.COMMANDLINE
+        if wrong := [one for one in names if context.get_parameter_source(one) is typed]:
+            said = ", ".join(f"--{one.replace('_', '-')}" for one in wrong)
             raise UsageError(
-                f"--requests and {', '.join(wrong)} exclude each other",
-                help_text="leave out one of them",
+                f"--requests and {said} exclude each other", help_text="leave out one of them"
             )
         workload = read_workload(flags["file"], limit=count)
         return workload.requests, list(workload.notes)
-    *means, cv = (flags[name] for name in names)
-    rng, count = np.random.default_rng(flags["seed"]), count or 1
-    lengths = [lognormal_lengths(mean, cv, count, rng) for mean in means]
+    rng, count = np.random.default_rng(0), count or 1
+    lengths = [lognormal_lengths(flags[name], _SPREAD, count, rng) for name in names]
     return make_requests(np.zeros(count), *lengths), []
 
 
-def server_of(
-    flags: Mapping[str, Any], *, chunked: bool = True, **more: Any
-) -> tuple[Server | None, dict[str, int | None], list[str]]:
-    """The server (None without a GPU and a model), its limits, and a note on each default.
+def lognormal_lengths(
+    mean_tokens: float, cv: float, count: int, rng: np.random.Generator
+) -> npt.NDArray[np.int64]:
+    """Log-normal lengths in tokens, whole and at least 1, with this mean and sd / mean."""
+    spread = np.log1p(cv * cv)
+    lengths = rng.lognormal(np.log(mean_tokens) - spread / 2, np.sqrt(spread), count)
+    return np.maximum(1, np.rint(lengths)).astype(np.int64)
 
-    Raises UsageError: a GPU without a model or the reverse, or a step time that is none.
+
+def engine_of(flags: Mapping[str, Any], *, is_simulated: bool = True) -> EngineSetup:
+    """The server that the flags describe, with vLLM's defaults for the rest.
+
+    ``is_simulated``: the KV cache is that of its memory; False where memory itself is the question.
+
+    Raises UsageError: no step-time model, half of one, or a flag that is none;
+    ImpossibleConfiguration: vLLM would refuse the settings; every reason.
     """
-    gpu, model, dtype, split = (flags[name] for name in _HARDWARE_NAMES)
-    seqs, budget, longest = (flags[name] for name in _FLAGS)
+    settings, notes = vllm_settings(flags["vllm"])
+    card, model = _card_and_model(flags["gpu"], flags["model"] or settings.pop("model", None))
     measured = None if flags["step_time"] is None else parse_step_time(flags["step_time"])
-    if (gpu is None) != (model is None):
-        named, missing = ("--model", "--gpu") if gpu is None else ("--gpu", "--model")
-        raise UsageError(
-            f"{named} is given without {missing}: memory and step time need both",
-            help_text=f"add {missing} NAME, or leave out {named} and give --step-time",
+    given = {name: value for name, value in settings.items() if name in _OF_SCHEDULER}
+    if model is not None:
+        notes += model.notes
+        if "max_model_len" not in given:
+            given["max_model_len"] = model.max_model_len
+            notes.append(f"max_model_len {model.max_model_len}: vLLM's default for {model.name}")
+    configuration = _checked(_with_defaults(given, card, notes))
+    if card is None or model is None:
+        if measured is None:
+            raise UsageError(
+                "the step time is unknown",
+                help_text="give --gpu and --model, or --step-time C0,C1,C2,C3",
+            )
+        if configuration.num_gpu_blocks is None:
+            notes.append("num_gpu_blocks unknown: the KV cache never binds")
+        return EngineSetup(configuration, None, measured, (*notes, *configuration.warnings()))
+    names = ("tensor_parallel_size", "kv_cache_dtype", "gpu_memory_utilization")
+    types = {name: settings[name] for name in names if name in settings}
+    weight = _weight_bytes(model, settings)
+    server = Server(card, model, configuration, weight, measured=measured, **types)
+    if measured is None:
+        notes.append(
+            f"step time: the roofline of {card.name} and {model.name} at max_num_seqs decoding "
+            "requests, a prior, not a measurement"
         )
-    if gpu is None and (flags["hardware"] or dtype != "auto" or split != 1):
+    if is_simulated:
+        if model.sliding is not None:
+            notes.append(f"{model.name} has sliding windows, the simulated scheduler has none")
+        if configuration.num_gpu_blocks is None:
+            blocks = server.memory().num_gpu_blocks
+            configuration = _checked(replace(configuration, num_gpu_blocks=blocks))
+            notes.append(f"num_gpu_blocks {blocks}: from the memory of {card.name}")
+        notes += configuration.warnings()
+    return EngineSetup(configuration, server, server.step_time(), tuple(notes))
+
+
+def _card_and_model(gpu: str | None, model: str | None) -> tuple[Gpu | None, Model | None]:
+    if gpu is None and model is None:
+        return None, None
+    if gpu is None or model is None:
+        missing = "--gpu" if gpu is None else "--model"
         raise UsageError(
-            "--hardware, --dtype and --tensor-parallel-size: only with --gpu and --model",
-            help_text="add --gpu and --model",
+            f"{missing} is not given: memory and step time need a GPU and a model",
+            help_text=f"add {missing} NAME, or give --step-time without both",
         )
-    tables = with_hardware(flags["hardware"])
-    card = tables.gpu(gpu) if gpu else None
-    shapes = tables.model(model) if model else None
-    notes = list(shapes.notes) if shapes else []
-    if longest is None and shapes is not None:
-        longest = shapes.max_model_len
-        notes.append(f"max_model_len {longest}: vLLM's default for {shapes.name}")
+    return shipped_hardware().gpu(gpu), shipped_hardware().model(model)
+
+
+def _with_defaults(
+    given: Mapping[str, Any], card: Gpu | None, notes: list[str]
+) -> SchedulerConfiguration:
+    """vLLM's max_num_batched_tokens and max_num_seqs where they are not given, each with a note."""
+    budget, seqs = given.get("max_num_batched_tokens"), given.get("max_num_seqs")
+    usual, most = batch_defaults(card)
+    longest = given.get("max_model_len")
     where = f"vLLM's default on {card.name if card else 'a GPU that is not named'}"
-    usual, most = batch_defaults(card.memory_bytes if card else None, card.name if card else "")
     if budget is None:
         budget = usual
         if longest is not None:
-            budget = min(usual, (seqs or most) * longest) if chunked else max(usual, longest)
+            whole = not given.get("enable_chunked_prefill", True)
+            budget = max(usual, longest) if whole else min(usual, (seqs or most) * longest)
         notes.append(f"max_num_batched_tokens {budget}: {where}")
     if seqs is None:
         seqs = min(most, budget)
         notes.append(f"max_num_seqs {seqs}: {where}")
-    limits = dict(zip(_FLAGS, (seqs, budget, longest), strict=True))
-    if card is None or shapes is None:
-        return None, limits, notes
-    if measured is None:
-        notes.append(
-            f"step time: the roofline of {card.name} and {shapes.name} at max_num_seqs decoding "
-            "requests, a prior, not a measurement"
-        )
-    weight = shapes.weight_bytes_per_parameter if dtype == "auto" else _DTYPE_BYTES[dtype]
-    if weight is None:
+    limits = {"max_num_seqs": seqs, "max_num_batched_tokens": budget}
+    return SchedulerConfiguration(**{**given, **limits})
+
+
+def _weight_bytes(model: Model, settings: Mapping[str, Any]) -> float:
+    quantization, dtype = settings.get("quantization"), settings.get("dtype", "auto")
+    found = model.weight_bytes_per_parameter
+    if quantization is not None:
+        found = QUANTIZED_BYTES.get(quantization)
+    elif dtype != "auto" and found == DTYPE_BYTES["bfloat16"]:  # narrower weights stay narrow
+        found = DTYPE_BYTES.get(dtype)
+    if found is None:
+        said = quantization or dtype
         raise UsageError(
-            f"{shapes.name}: how many bytes its quantization takes for a weight is not known here",
-            help_text="--dtype fp8 for one byte, bfloat16 for two",
+            f"{model.name}: how many bytes a weight takes is not known of {said}",
+            help_text=f"--quantization with one of {', '.join(QUANTIZED_BYTES)}",
         )
-    sizes: dict[str, Any] = {**limits, "measured": measured, **more}
-    return Server(card, shapes, weight, split, **sizes), limits, notes
-
-
-def engine_from(flags: Mapping[str, Any]) -> EngineSetup:
-    """The scheduler and step time that the flags describe, with vLLM's defaults for the rest.
-
-    Memory and roofline are those of ``driftwatch plan`` for the same flags.
-
-    Raises UsageError: no step-time model, half of one, or one that is none;
-    ImpossibleConfiguration: vLLM would refuse the settings; every reason.
-    """
-    given = _scheduler(flags["settings"])
-    chunked, block = given.get("enable_chunked_prefill", True), given.get("block_size", 16)
-    server, limits, notes = server_of(flags, chunked=chunked, block_size=block)
-    typed = flags["step_time"]
-    if server is None and typed is None:
-        raise UsageError(
-            "the step time is unknown",
-            help_text="give --step-time C0,C1,C2,C3, or --gpu and --model",
-        )
-    if server is not None and server.model.sliding is not None:
-        notes.append(f"{server.model.name} has sliding windows, the simulated scheduler has none")
-    if given.get("num_gpu_blocks") is None:
-        if server is None:
-            notes.append("num_gpu_blocks unknown: the KV cache never binds")
-        else:
-            given["num_gpu_blocks"] = blocks = server.memory().num_gpu_blocks
-            notes.append(f"num_gpu_blocks {blocks}: from the memory of {server.gpu.name}")
-    configuration = checked(limits, given)
-    step_time = parse_step_time(typed) if server is None else server.step_time()
-    return EngineSetup(configuration, step_time, (*notes, *configuration.warnings()))
-
-
-def checked(limits: Mapping[str, Any], more: Mapping[str, Any]) -> SchedulerConfiguration:
-    """A configuration that vLLM takes.
-
-    Raises ImpossibleConfiguration: with every reason.
-    """
-    configuration = SchedulerConfiguration(**limits, **more)
-    if problems := configuration.problems():
-        cure = "change the named settings with --max-... or --set NAME=VALUE"
-        raise ImpossibleConfiguration(problems, help_text=cure)
-    return configuration
-
-
-def _scheduler(settings: Sequence[str]) -> dict[str, Any]:
-    """``NAME=VALUE`` texts as arguments of a SchedulerConfiguration."""
-    kinds, found = get_type_hints(SchedulerConfiguration), {}
-    for text in settings:
-        name, _, value = text.partition("=")
-        if (name := name.strip().replace("-", "_")) not in _SETTINGS:
-            raise UsageError(
-                f"--set {text}: no setting has this name",
-                help_text=f"NAME=VALUE with one of {', '.join(_SETTINGS)}",
-            )
-        if name in found:
-            raise UsageError(f"--set {text}: {name} is given twice", help_text="give it once")
-        try:
-            found[name] = TypeAdapter(kinds[name]).validate_strings(value.strip())
-        except ValidationError as error:
-            why = error.errors()[0]["msg"]
-            raise UsageError(f"--set {text}: {why}", help_text=f"--set {name}=VALUE") from error
-        if isinstance(found[name], int | float) and not abs(found[name]) <= _MOST:
-            raise UsageError(f"--set {text}: too large", help_text=f"at most {_MOST:,}")
     return found
 
 
-def batch_defaults(memory_bytes: float | None, name: str = "") -> tuple[int, int]:
+def _checked(configuration: SchedulerConfiguration) -> SchedulerConfiguration:
+    if problems := configuration.problems():
+        raise ImpossibleConfiguration(problems, help_text="change the flags that are named")
+    return configuration
+
+
+def vllm_settings(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """Settings by vLLM's names, of its flags or its whole command; of two alike the last counts.
+
+    A flag of a whole command that is not simulated is a note, elsewhere it is a typing error.
+
+    Raises UsageError: a flag without a value, a value of another type, or no flag.
+    """
+    found: dict[str, Any] = {}
+    unused: list[str] = []
+    rest, is_command = deque(words), False
+    while rest:
+        word = rest.popleft()
+        written, equals, value = word.partition("=")
+        name = written.lstrip("-").replace("-", "_")
+        name = _SPELLED.get(name, name)
+        if word in ("vllm", "serve"):
+            is_command = True
+        elif not word.startswith("-"):
+            if not is_command or "model" in found:
+                raise UsageError(f"{word!r} is no option", help_text="vllm serve MODEL ... is one")
+            found["model"] = word
+        elif _SETTINGS.get(name.removeprefix("no_")) is bool:
+            found[name.removeprefix("no_")] = not name.startswith("no_") and value != "false"
+        elif name in _SETTINGS:
+            if not equals and not rest:
+                raise UsageError(f"{written} has no value", help_text=f"{written} VALUE")
+            found[name] = _value(written, _SETTINGS[name], value if equals else rest.popleft())
+        elif is_command:
+            unused.append(written)
+            if not equals and rest and not rest[0].startswith("-"):
+                rest.popleft()
+        else:
+            raise _no_flag(written)
+    return found, [f"not simulated: {', '.join(unused)}"] if unused else []
+
+
+def _value(written: str, kind: Any, text: str) -> int | float | str:
+    kinds = (kind, *get_args(kind))
+    try:
+        value = human_int(text) if int in kinds else float(text) if float in kinds else text
+    except ValueError:
+        wanted = f"{written} takes {'whole numbers' if int in kinds else 'numbers'}"
+        raise UsageError(f"{written} {text}: no number", help_text=wanted) from None
+    if isinstance(value, int | float) and not abs(value) <= _MOST:
+        raise UsageError(f"{written} {text}: too large", help_text=f"at most {_MOST:,}")
+    return value
+
+
+def _no_flag(written: str) -> UsageError:
+    context = click.get_current_context(silent=True)
+    own = [one.opts[0] for one in context.command.params if one.opts] if context else []
+    close = difflib.get_close_matches(written, [*own, *FLAGS], n=1, cutoff=0.75)
+    return UsageError(
+        f"{written}: no option, and no flag of vLLM that is simulated",
+        help_text=f"did you mean {close[0]}?" if close else f"one of {', '.join([*own, *FLAGS])}",
+    )
+
+
+def batch_defaults(card: Gpu | None) -> tuple[int, int]:
     """vLLM's own max_num_batched_tokens and max_num_seqs for an API server on a GPU.
 
-    ``memory_bytes``: of one GPU; None = unknown; ``name``: an A100 has the small ones.
+    By its memory, but an A100 has the small ones; None = unknown, the small ones too.
     """
-    if memory_bytes is None or memory_bytes < 70 * _GIB:
+    if card is None or card.memory_gib < 70 or "A100" in card.name:
         return _OTHER
-    if memory_bytes >= 160 * _GIB:
-        return _LARGE
-    return _OTHER if "a100" in name.lower() else _MIDDLE
+    return _LARGE if card.memory_gib >= 160 else _MIDDLE

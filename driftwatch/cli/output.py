@@ -133,8 +133,8 @@ def publish(
 ) -> None:
     """Print the answer.
 
-    ``table``: header and rows; ``details``: sentences below it; ``notes``: what was assumed, on
-    stderr.
+    ``table``: header and rows; ``details``: sentences below it; ``notes``: what was assumed, at the
+    end and on stderr.
     """
     (header, rows), notes = table, list(dict.fromkeys(notes))
     if as_json:
@@ -142,14 +142,14 @@ def publish(
         how = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY
         click.echo(orjson.dumps(document, option=how).decode())
         return
-    for note in notes:
-        print_note(note)
     print_wrapped(line)
     gap = [""] if rows and sys.stdout.isatty() else []
     for text in (*gap, *table_lines(header, rows, headed=True), *gap):
         click.echo(text)
     for text in details:
         print_wrapped(text)
+    for note in notes:
+        print_note(note)
 
 
 def number(value: float | None, times: float = 1) -> str:

@@ -6,23 +6,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-import click
 import numpy as np
 
 from driftwatch.cli.engine_options import (
     COUNT,
     RATE,
-    SECONDS,
     EngineSetup,
-    engine_from,
-    engine_options,
-    lengths_options,
+    engine_of,
+    lab_command,
     mix_of,
     option,
-    typed_flags,
 )
-from driftwatch.cli.history_options import json_option
-from driftwatch.cli.lazy import LazyGroup
 from driftwatch.cli.options import Progress
 from driftwatch.cli.output import number, publish
 from driftwatch.errors import ImpossibleConfiguration, UsageError
@@ -52,41 +46,18 @@ _LIMITS = {
 }
 
 
-@click.command(
+@lab_command(
     "simulate",
-    cls=LazyGroup,
-    modules={"compare": "driftwatch.cli.compare"},
-    invoke_without_command=True,
+    option("--rate", RATE, "Without --requests: requests a second, Poisson."),
+    option("--concurrency", COUNT, "Closed loop: so many clients, times of arrival are not used."),
+    generation_tokens=128,
 )
-@lengths_options(128, "Request log (JSONL, CSV, Parquet), or a trace of Azure.")
-@option("--rate", RATE, "Without --requests: requests a second, Poisson.")
-@option("--limit", COUNT, f"Requests, at most (default: all of a file, else {_DRAWN:,}).")
-@option("--concurrency", COUNT, "Closed loop: so many clients, times of arrival are not used.")
-@option("--timeout-seconds", SECONDS, "How long after its arrival a client gives up.")
-@json_option
-@engine_options
-@click.pass_context
-def command(
-    context: click.Context,
-    /,
-    rate: float | None,
-    limit: int | None,
-    concurrency: int | None,
-    timeout_seconds: float | None,
-    as_json: bool,
-    **flags: Any,
-) -> int | None:
-    """Simulate requests on vLLM's scheduler, or compare ways of batching.
+def command(rate: float | None, concurrency: int | None, as_json: bool, **flags: Any) -> int:
+    """Simulate requests on vLLM's scheduler: a log, or 2,000 that are drawn.
 
     How long each waits, what the batch is, which limit held requests back. Exit code 4: no request
     finished.
     """
-    if context.invoked_subcommand is not None:
-        if typed := typed_flags(context):
-            after = context.invoked_subcommand
-            names = ", ".join(typed.values())
-            raise UsageError(f"{names}: given before {after}", help_text=f"write it after {after}")
-        return None
     file = flags["file"]
     if file is not None and rate is not None:
         raise UsageError(
@@ -96,21 +67,21 @@ def command(
         raise UsageError(
             "which requests?", help_text="give --requests FILE, or --rate, or --concurrency"
         )
-    server = engine_from(flags)
-    requests, unused = mix_of(flags, limit if file else limit or _DRAWN)
+    engine = engine_of(flags)
+    requests, unused = mix_of(flags, None if file else _DRAWN)
     if len(requests) > _MOST_REQUESTS:
         raise UsageError(
             f"{len(requests):,} requests; at most {_MOST_REQUESTS:,} are simulated",
-            help_text=f"--limit {_MOST_REQUESTS}",
+            help_text="give a shorter file",
         )
-    requests = _arrivals(requests, rate, flags["seed"], at_once=concurrency is not None)
-    summary = _run(requests, server, concurrency, timeout_seconds)
+    requests = _arrivals(requests, rate, at_once=concurrency is not None)
+    summary = _run(requests, engine, concurrency)
     finished = bool(summary.statuses["finished"])
     document = {
         "requests_file": None if file is None else str(file),
-        "configuration": asdict(server.configuration),
-        "kv_cache_binds": server.configuration.num_gpu_blocks is not None,
-        "step_time": asdict(server.step_time),
+        "configuration": asdict(engine.configuration),
+        "kv_cache_binds": engine.configuration.num_gpu_blocks is not None,
+        "step_time": asdict(engine.step_time),
         **summary.as_json(),
         "latency_reason": f"null: {_FEW}" if finished else "no request finished",
     }
@@ -118,28 +89,26 @@ def command(
         ("latency, s", *_CELLS),
         [_row(label, summary.latency[name]) for name, label in _TIMES.items()],
     )
-    notes = (*server.notes, *unused)
+    notes = (*engine.notes, *unused)
     publish(as_json, _line(summary), table, _details(summary), document, notes)
     return 0 if finished else _EXIT_NO_VERDICT
 
 
-def _arrivals(requests: Requests, rate: float | None, seed: int, *, at_once: bool) -> Requests:
+def _arrivals(requests: Requests, rate: float | None, *, at_once: bool) -> Requests:
     """The requests at the times that are asked for; how long a client waits is its own."""
     patience = requests.cancel_seconds - requests.arrival_seconds
     if at_once:
         arrival = np.zeros(len(requests))
     elif rate is not None:
-        arrival = paced(requests, rate, np.random.default_rng((seed, 1))).arrival_seconds
+        arrival = paced(requests, rate, np.random.default_rng((0, 1))).arrival_seconds
     else:
         arrival = requests.arrival_seconds
     return replace(requests, arrival_seconds=arrival, cancel_seconds=arrival + patience)
 
 
-def _run(
-    requests: Requests, server: EngineSetup, concurrency: int | None, timeout_seconds: float | None
-) -> RunSummary:
+def _run(requests: Requests, engine: EngineSetup, concurrency: int | None) -> RunSummary:
     try:
-        check_fit(requests, server.configuration)
+        check_fit(requests, engine.configuration)
     except ImpossibleConfiguration as error:
         raise ImpossibleConfiguration(
             error.problems, help_text="raise the limit that is named, or leave these requests out"
@@ -147,14 +116,13 @@ def _run(
     progress = Progress("simulating")
     ran = simulate(
         requests,
-        server.configuration,
-        server.step_time,
+        engine.configuration,
+        engine.step_time,
         concurrency=concurrency,
-        timeout_seconds=timeout_seconds,
         per_step=True,
     )
     progress.close()
-    return summarize(ran, requests, server.configuration)
+    return summarize(ran, requests, engine.configuration)
 
 
 def _line(summary: RunSummary) -> str:

@@ -254,7 +254,6 @@ def _no_datasheet(pool: str, setting: str, name: str | None, why: str) -> Check:
         (),
         f"serving.{setting}: its name in driftwatch's tables",
         pool,
-        f"driftwatch recommend --{setting} NAME, or "
-        + ("its config.json" if setting == "model" else "--hardware FILE"),
+        f"driftwatch recommend --{setting} NAME or FILE",
         ("serving", setting),
     )

@@ -14,13 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from driftwatch.lab.figures import Floats, Served
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.step_time import StepTime
 from driftwatch.simulate.trial import simulate
-
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 
 STATIC, DYNAMIC, CONTINUOUS, HYBRID = POLICIES = ("static", "dynamic", "continuous", "hybrid")
 FOREVER = float("inf")
@@ -40,29 +38,13 @@ class Settings:
         return self.batch_size if policy in (STATIC, DYNAMIC) else 1
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Served:
-    """What a batcher did: an entry a request, in the order of the input.
-
-    The ratios are None where no request waits for the longest of its batch.
-    """
-
-    arrival_seconds: Floats
-    first_token_seconds: Floats  # NaN where there was none
-    end_seconds: Floats  # the same
-    generated_tokens: Integers
-    finished: npt.NDArray[np.bool_]  # the others were rejected
-    batch_efficiency_ratio: float | None = None  # Σ generated / Σ (batch × longest), 0 … 1
-    prompt_padding_waste_ratio: float | None = None  # of the prompt tokens computed
-
-
 def serve(policy: str, requests: Requests, step_time: StepTime, settings: Settings) -> Served:
     """Serve the requests by one of `POLICIES`.
 
     Raises ImpossibleConfiguration: vLLM would refuse the settings.
     """
     if policy == CONTINUOUS:
-        return _run_continuous(requests, step_time, settings.configuration)
+        return continuous(requests, step_time, settings.configuration)
     if policy == HYBRID:
         return _Hybrid(requests, step_time, settings).run()
     wait = FOREVER if policy == STATIC else settings.max_wait_seconds
@@ -93,10 +75,18 @@ def step_seconds(
     )
 
 
-def _run_continuous(
-    requests: Requests, step_time: StepTime, configuration: SchedulerConfiguration
+def continuous(
+    requests: Requests,
+    step_time: StepTime,
+    configuration: SchedulerConfiguration,
+    *,
+    concurrency: int | None = None,
 ) -> Served:
-    rows = simulate(requests, configuration, step_time).requests
+    """vLLM's scheduler; ``concurrency``: so many clients, each sends when it was answered.
+
+    Raises ImpossibleConfiguration: vLLM would refuse the settings, or a request never fits.
+    """
+    rows = simulate(requests, configuration, step_time, concurrency=concurrency).requests
     return Served(
         rows["arrival_seconds"].to_numpy(),
         rows["first_token_seconds"].fill_null(np.nan).to_numpy(),

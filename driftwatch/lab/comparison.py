@@ -7,44 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from driftwatch.lab.batchers import Floats, Integers, Served, Settings, serve, step_seconds
+from driftwatch.lab.batchers import Settings, serve, step_seconds
+from driftwatch.lab.figures import Figures, Floats, Served, figures
 from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.step_time import StepTime
 
 DEFINITION = (
     "steady part: the first fifth and the last tenth of the time over which requests arrive are "
-    "left out. Throughput counts requests that finish in it, latency those that arrive in it and "
-    "finish."
+    "left out. What finishes in it counts."
 )
 _WARM_UP, _DRAIN, _BEHIND = 0.2, 0.1, 0.05
-_NEEDED = 100  # requests behind a p99
-
-
-def at_rate(mix: Requests, requests_per_second: float, count: int, seed: int) -> Requests:
-    """``count`` requests with Poisson arrivals: of another rate, the gaps alone differ."""
-    gaps = np.random.default_rng((seed, 1)).exponential(size=count)
-    return mix.at(np.cumsum(gaps) / requests_per_second)
-
-
-def lognormal_lengths(
-    mean_tokens: float, cv: float, count: int, seed: tuple[int, ...] | np.random.Generator
-) -> Integers:
-    """Log-normal lengths in tokens, whole and at least 1, with this mean and sd / mean."""
-    spread = np.log1p(cv * cv)
-    lengths = np.random.default_rng(seed).lognormal(
-        np.log(mean_tokens) - spread / 2, np.sqrt(spread), count
-    )
-    return np.maximum(1, np.rint(lengths)).astype(np.int64)
-
-
-@dataclass(frozen=True, slots=True)
-class Latency:
-    """Seconds over requests; p99 is None where fewer than 100 back it, all where there is none."""
-
-    count: int
-    p50: float | None = None
-    p99: float | None = None
-    mean: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +25,9 @@ class Point:
 
     policy: str
     requests_per_second: float  # that arrive
-    seconds: float  # of the steady part
-    throughput_requests_per_second: float  # requests that finish in it
-    throughput_generation_tokens_per_second: float  # their tokens
     keeps_up: bool  # of the arrivals at most 5 % and one batch are missing among the finished
-    e2e: Latency  # arrival to last token, of those that finish
-    ttft: Latency  # arrival to first token, of those that finish
-    rejected_requests: int  # of those that arrived in it
+    figures: Figures
+    rejected_requests: int
     batch_efficiency_ratio: float | None  # None: no request waits for the longest of its batch
     prompt_padding_waste_ratio: float | None  # None: the same
 
@@ -75,36 +43,20 @@ class Knee:
 
 def steady(policy: str, rate: float, served: Served, leave_together: int) -> Point:
     """Measure a run served to its end; ``leave_together``: so many may be missing at its end."""
-    arrival, end = served.arrival_seconds, served.end_seconds
+    arrival = served.arrival_seconds
     span = float(arrival.max() - arrival.min())
     since, until = float(arrival.min()) + _WARM_UP * span, float(arrival.max()) - _DRAIN * span
-    seconds = until - since
-    arrived = (arrival >= since) & (arrival < until)
-    done = (end >= since) & (end < until) & served.finished
-    counted = arrived & served.finished
-    missing = int(arrived.sum()) - int(done.sum())
+    arrived = int(((arrival > since) & (arrival <= until)).sum())
+    found = figures(served, since, until)
     return Point(
         policy,
         rate,
-        seconds,
-        throughput_requests_per_second=float(done.sum()) / seconds,
-        throughput_generation_tokens_per_second=float(served.generated_tokens[done].sum())
-        / seconds,
-        keeps_up=bool(missing <= _BEHIND * arrived.sum() + leave_together),
-        e2e=latency((end - arrival)[counted]),
-        ttft=latency((served.first_token_seconds - arrival)[counted]),
-        rejected_requests=int((arrived & ~served.finished).sum()),
-        batch_efficiency_ratio=served.batch_efficiency_ratio,
-        prompt_padding_waste_ratio=served.prompt_padding_waste_ratio,
+        arrived - found.requests <= _BEHIND * arrived + leave_together,
+        found,
+        int((~served.finished).sum()),
+        served.batch_efficiency_ratio,
+        served.prompt_padding_waste_ratio,
     )
-
-
-def latency(seconds: Floats) -> Latency:
-    """Median, p99 and mean."""
-    if not (count := len(seconds)):
-        return Latency(0)
-    p99 = float(np.quantile(seconds, 0.99)) if count >= _NEEDED else None
-    return Latency(count, float(np.quantile(seconds, 0.5)), p99, float(seconds.mean()))
 
 
 def capacity(policy: str, settings: Settings, mix: Requests, step_time: StepTime) -> float | None:
@@ -114,15 +66,14 @@ def capacity(policy: str, settings: Settings, mix: Requests, step_time: StepTime
     ends of the first tenth and of nine tenths.
     """
     seats = max(settings.configuration.max_num_seqs, settings.batch_size)
-    requests = mix.at(np.zeros(min(max(2000, 10 * seats), 50_000)))
-    served = serve(policy, requests, step_time, settings)
+    served = serve(
+        policy, mix.at(np.zeros(min(max(2000, 10 * seats), 50_000))), step_time, settings
+    )
     ends = np.sort(served.end_seconds[served.finished])
     if len(ends) < 2:
         return None
     first, last = ends[len(ends) // 10], ends[(9 * len(ends)) // 10 - 1]
-    if last <= first:
-        return None
-    return float(((ends > first) & (ends <= last)).sum() / (last - first))
+    return figures(served, float(first), float(last)).requests_per_second or None
 
 
 def alone_seconds(requests: Requests, step_time: StepTime) -> Floats:
@@ -148,10 +99,12 @@ def knee(points: Sequence[Point], limit_seconds: float) -> Knee:
     """
     holds, reason = None, ""
     for one in points:
-        wrong = "" if one.keeps_up else "does not keep up"
-        if not wrong and one.e2e.p99 is None:
-            wrong = f"p99 unknown: {one.e2e.count} requests, it needs {_NEEDED}"
-        if not wrong and (one.e2e.p99 or 0) > limit_seconds:
+        p99, wrong = one.figures.e2e_seconds_p99, ""
+        if not one.keeps_up:
+            wrong = "does not keep up"
+        elif p99 is None:
+            wrong = f"p99 unknown: {one.figures.requests} requests, it needs 100"
+        elif p99 > limit_seconds:
             wrong = "p99 above the limit"
         if not wrong:
             holds = one.requests_per_second

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from driftwatch.errors import ImpossibleConfiguration
+from driftwatch.lab.figures import Integers
+from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.hardware import Gpu
 from driftwatch.simulate.intensity import decode
 from driftwatch.simulate.kv_cache import MemoryPlan, held_tokens, memory_plan
@@ -18,26 +19,10 @@ from driftwatch.simulate.model_config import Model
 from driftwatch.simulate.roofline import FASTEST, SLOWEST, STATED, Efficiency, roofline
 from driftwatch.simulate.step_time import StepTime, describe
 
-Integers = npt.NDArray[np.int64]
-
 _SPLITS = (1, 2, 4, 8, 16, 32, 64)
 _BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 # of a GPU's memory; activations, CUDA graphs and other are estimates
-_PARTS = (
-    "total",
-    "requested",
-    "weights",
-    "activations",
-    "cuda_graphs",
-    "other",
-    "kv_cache",
-    "missing",
-)
-_SETTINGS = (
-    *("tensor_parallel_size", "weight_bytes_per_parameter", "kv_cache_dtype"),
-    *("gpu_memory_utilization", "max_num_seqs", "max_num_batched_tokens", "max_model_len"),
-    "block_size",
-)
+_PARTS = ("total", "requested", "weights", "activations", "cuda_graphs", "other")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +31,9 @@ class Server:
 
     gpu: Gpu
     model: Model
-    weight_bytes_per_parameter: float
-    tensor_parallel_size: int
-    max_num_seqs: int
-    max_num_batched_tokens: int
-    max_model_len: int
-    block_size: int = 16
+    configuration: SchedulerConfiguration  # its scheduler; max_model_len is known
+    weight_bytes_per_parameter: float = 2.0
+    tensor_parallel_size: int = 1
     kv_cache_dtype: str = "auto"
     gpu_memory_utilization: float = 0.92
     measured: StepTime | None = None  # None = the roofline
@@ -65,14 +47,19 @@ class Server:
             "kv_cache_dtype": self.kv_cache_dtype,
         }
 
+    @property
+    def max_model_len(self) -> int:
+        """Tokens of the longest request."""
+        return self.configuration.max_model_len or self.model.max_model_len
+
     def memory(self, split: int | None = None) -> MemoryPlan:
         """One GPU's memory, of ``split`` GPUs that share the model."""
         return memory_plan(
             self.gpu,
             self.model,
-            max_num_seqs=self.max_num_seqs,
-            max_num_batched_tokens=self.max_num_batched_tokens,
-            block_size=self.block_size,
+            max_num_seqs=self.configuration.max_num_seqs,
+            max_num_batched_tokens=self.configuration.max_num_batched_tokens,
+            block_size=self.configuration.block_size,
             gpu_memory_utilization=self.gpu_memory_utilization,
             **{**self.types, "tensor_parallel": split or self.tensor_parallel_size},
         )
@@ -81,36 +68,36 @@ class Server:
         """The measured one, else the roofline at max_num_seqs."""
         return self.measured or roofline(
             *(self.gpu, self.model),
-            decode_batch=self.max_num_seqs,
+            decode_batch=self.configuration.max_num_seqs,
             efficiency=efficiency,
             **self.types,
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Mix:
     """Lengths of the requests."""
 
-    prompt_tokens: Integers  # at least 1 each
     requests: int
     prompt_tokens_mean: float
     generation_tokens_mean: float
     longest_tokens: int  # prompt and generation
     context_tokens_mean: float  # of a request that runs, at a random moment
     prefill_pairs_mean: float  # of a prompt
+    hidden_tokens_mean: float = 0.0  # of a prompt, below the step-time model's hinge
 
 
-def mix_of(prompt_tokens: Integers, generation_tokens: Integers) -> Mix:
+def mix_of(prompt_tokens: Integers, generation_tokens: Integers, hinge_tokens: int = 0) -> Mix:
     """Mean context of a running request, E[PG]/E[G] + E[G²]/(2·E[G]): long answers run longer."""
     prompt, made = prompt_tokens.astype(np.float64), generation_tokens.astype(np.float64)
     return Mix(
-        prompt_tokens,
         len(prompt),
         float(prompt_tokens.mean()),
         float(generation_tokens.mean()),
         int((prompt_tokens + generation_tokens).max()),
         float((prompt * made).mean() / made.mean() + (made**2).mean() / (2 * made.mean())),
         float((prompt * (prompt + 1) / 2).mean()),
+        float(np.minimum(prompt, hinge_tokens).mean()),
     )
 
 
@@ -123,24 +110,23 @@ class Fits:
     longest_full: int  # every one the longest, at its end: no preemption can happen
     reserved: int  # without paging, each reserving max_model_len
     resident_tokens: float  # KV tokens of a running sequence, half a block's waste included
-    reserved_unused_ratio: float  # of a reservation
 
 
 def fits_together(memory: MemoryPlan, model: Model, mix: Mix, max_model_len: int) -> Fits:
     """The ceilings of the batch that the memory sets."""
     block, tokens = memory.block_size, memory.kv_tokens
 
-    def whole(length: float) -> float:
-        return math.ceil(held_tokens(model, length) / block) * block
+    def whole(length: float) -> int:
+        return int(tokens / (math.ceil(held_tokens(model, length) / block) * block))
 
     resident = held_tokens(model, mix.context_tokens_mean) + block / 2
+    mean = mix.prompt_tokens_mean + mix.generation_tokens_mean
     return Fits(
         running=int(tokens / resident),
-        mean_full=int(tokens / whole(mix.prompt_tokens_mean + mix.generation_tokens_mean)),
-        longest_full=int(tokens / whole(mix.longest_tokens)),
-        reserved=int(tokens / whole(max_model_len)),
+        mean_full=whole(mean),
+        longest_full=whole(mix.longest_tokens),
+        reserved=whole(max_model_len),
         resident_tokens=resident,
-        reserved_unused_ratio=max(0.0, 1 - resident / whole(max_model_len)),
     )
 
 
@@ -150,47 +136,27 @@ class BatchSpeed:
 
     batch: int
     tokens_per_second: float  # generated, all together
-    itl_seconds: float  # between two tokens, with the prompts that are computed in between
-    decode_only_seconds: float  # of a step without prompts
-    kv_bytes: float  # of one GPU
-    fits: bool  # the KV cache holds them
     tokens_per_second_per_user: float
+    itl_seconds: float  # between two tokens, with the prompts that are computed in between
 
 
-def batch_speed(
-    batch: int, step_time: StepTime, mix: Mix, model: Model, memory: MemoryPlan, fits: Fits
-) -> BatchSpeed:
+def batch_speed(batch: int, step_time: StepTime, mix: Mix, model: Model) -> BatchSpeed:
     """Throughput and latency of a steady batch.
 
     Each step generates ``batch`` tokens, so ``batch`` / E[G] requests end in it and as many whole
     prompts are computed.
     """
-    alone = step_time.seconds(0, batch, round(batch * held_tokens(model, mix.context_tokens_mean)))
+    context = held_tokens(model, mix.context_tokens_mean)
     starts = batch / mix.generation_tokens_mean  # prompts a step
+    hinge = step_time.hinge_tokens or 1  # Poisson prompts share one hinge a step
+    hidden = hinge * (1 - math.exp(-starts * mix.hidden_tokens_mean / hinge))
     # with a prompt in the step, CUDA graphs pad nothing: the difference is below a size's width
-    hidden = _hidden_tokens(mix.prompt_tokens, starts, step_time.hinge_tokens)
     step = (
-        alone
+        step_time.seconds(0, batch, round(batch * context))
         + step_time.c1_seconds_per_prefill_token * (starts * mix.prompt_tokens_mean - hidden)
         + step_time.c4_seconds_per_prefill_pair * starts * mix.prefill_pairs_mean
     )
-    kv_bytes = batch * fits.resident_tokens * memory.kv_per_token
-    return BatchSpeed(batch, batch / step, step, alone, kv_bytes, batch <= fits.running, 1 / step)
-
-
-def _hidden_tokens(prompt_tokens: Integers, prompts_a_step: float, hinge_tokens: int) -> float:
-    """Prompt tokens a step below the hinge: n prompts (Poisson) of P hide min(n·P, hinge)."""
-    if hinge_tokens == 0:
-        return 0.0
-    lengths, counts = np.unique(np.minimum(prompt_tokens, hinge_tokens), return_counts=True)
-    shares = counts / counts.sum()
-    most = math.ceil(prompts_a_step + 10 * math.sqrt(prompts_a_step) + 10)
-    chance, beyond, hidden = math.exp(-prompts_a_step), 1.0, 0.0
-    for n in range(most):
-        hidden += chance * float((shares * np.minimum(n * lengths, hinge_tokens)).sum())
-        beyond -= chance
-        chance *= prompts_a_step / (n + 1)
-    return hidden + max(0.0, beyond) * hinge_tokens
+    return BatchSpeed(batch, batch / step, 1 / step, step)
 
 
 def largest_batch(meets: Callable[[int], bool], most: int) -> int:
@@ -204,64 +170,68 @@ def largest_batch(meets: Callable[[int], bool], most: int) -> int:
     return low
 
 
-def shown_batches(ceiling: int, most: int) -> Sequence[int]:
-    """Powers of two up to ``most`` and the first above the ceiling, and the ceiling itself."""
-    batches = {b for b in _BATCHES if b <= min(most, max(1, 2 * ceiling))}
-    return sorted(batches | ({ceiling} if 1 <= ceiling <= most else set()))
-
-
 def plan(server: Server, mix: Mix, tpot_seconds: float | None) -> dict[str, Any]:
     """The document; ``fits`` is null with a reason where nothing fits.
 
     Raises ImpossibleConfiguration: the heads cannot be shared so, or a setting is out of its range.
     """
-    memory = server.memory()
-    parts = (*astuple(memory)[:6], max(0, memory.kv), max(0, -memory.kv))
+    memory, model, seqs = server.memory(), server.model, server.configuration.max_num_seqs
+    parts = dict(zip(_PARTS, astuple(memory), strict=False))
+    parts |= {"kv_cache": max(0, memory.kv), "missing": max(0, -memory.kv)}
     document: dict[str, Any] = {
         "gpu": server.gpu.name,
-        "model": server.model.name,
-        **{name: getattr(server, name) for name in _SETTINGS},
+        "model": model.name,
+        "tensor_parallel_size": server.tensor_parallel_size,
+        "weight_bytes_per_parameter": server.weight_bytes_per_parameter,
+        "kv_cache_dtype": server.kv_cache_dtype,
+        "gpu_memory_utilization": server.gpu_memory_utilization,
+        "configuration": asdict(server.configuration),
+        "max_model_len": server.max_model_len,
         "memory": {
-            **{f"{name}_bytes": value for name, value in zip(_PARTS, parts, strict=True)},
+            **{f"{name}_bytes": value for name, value in parts.items()},
             "num_gpu_blocks": memory.num_gpu_blocks,
             "kv_cache_size_tokens": memory.kv_tokens,
+            "kv_bytes_per_token": memory.kv_per_token,
         },
-        "kv": {
-            "bytes_per_token": memory.kv_per_token,
-            "bytes_per_100_tokens": held_tokens(server.model, 100) * memory.kv_per_token,
-            "bytes_per_2000_tokens": held_tokens(server.model, 2000) * memory.kv_per_token,
-        },
-        "mix": {key: value for key, value in asdict(mix).items() if key != "prompt_tokens"},
+        "mix": asdict(mix),
     }
     if memory.kv_tokens < mix.longest_tokens:
         reason = f"the KV cache has {memory.kv_tokens:,} tokens, a request {mix.longest_tokens:,}"
         fewest = _fitting(server, mix.longest_tokens)
-        more = {"fits": None, "reason": reason, "fitting_tensor_parallel_size": fewest}
-        return {**document, **more}
-    fits = fits_together(memory, server.model, mix, server.max_model_len)
+        return {
+            **document,
+            **{"fits": None, "reason": reason, "fitting_tensor_parallel_size": fewest},
+        }
+    fits = fits_together(memory, model, mix, server.max_model_len)
 
     def speed(batch: int, efficiency: Efficiency = STATED) -> BatchSpeed:
-        return batch_speed(batch, server.step_time(efficiency), mix, server.model, memory, fits)
+        return batch_speed(batch, server.step_time(efficiency), mix, model)
 
     def row(batch: int) -> dict[str, Any]:
-        stated, context = speed(batch), round(mix.context_tokens_mean)
-        phase = decode(server.gpu, server.model, batch, context=context, **server.types)
+        phase = decode(
+            *(server.gpu, model, batch), context=round(mix.context_tokens_mean), **server.types
+        )
+        kv_bytes = batch * fits.resident_tokens * memory.kv_per_token  # of one GPU
         return {
-            **asdict(stated),
+            **asdict(speed(batch)),
             "tokens_per_second_low": speed(batch, SLOWEST).tokens_per_second,
             "tokens_per_second_high": speed(batch, FASTEST).tokens_per_second,
-            "memory_bytes": memory.requested - max(0, memory.kv) + stated.kv_bytes,
             "decode_bound_by": phase.bound,
+            "kv_bytes": kv_bytes,
+            "memory_bytes": memory.requested - max(0, memory.kv) + kv_bytes,
+            "fits": batch <= fits.running,
         }
 
+    shown = {one for one in _BATCHES if one <= min(seqs, max(1, 2 * fits.running))}
+    shown |= {fits.running} if 1 <= fits.running <= seqs else set()
     return {
         **document,
         "fits": asdict(fits),
         "max_model_len_fits": memory.kv_tokens >= server.max_model_len,
         "step_time": describe(server.step_time()),
         "step_time_source": "roofline" if server.measured is None else "given",
-        "batches": [row(one) for one in shown_batches(fits.running, server.max_num_seqs)],
-        "tpot": None if tpot_seconds is None else _tpot(server, fits, tpot_seconds, speed),
+        "batches": [row(one) for one in sorted(shown)],
+        "tpot": None if tpot_seconds is None else _tpot(fits, seqs, tpot_seconds, speed),
     }
 
 
@@ -284,14 +254,14 @@ def _fitting(server: Server, longest_tokens: int) -> int | None:
 
 
 def _tpot(
-    server: Server, fits: Fits, target: float, speed: Callable[[int], BatchSpeed]
+    fits: Fits, seqs: int, target: float, speed: Callable[[int], BatchSpeed]
 ) -> dict[str, Any]:
     """The largest batch that meets the target, and what else would stop it."""
-    most = min(fits.running, server.max_num_seqs)
+    most = min(fits.running, seqs)
     largest = largest_batch(lambda batch: speed(batch).itl_seconds <= target, most)
     limit = "tpot"
     if largest == most:
-        limit = "kv_cache" if fits.running <= server.max_num_seqs else "max_num_seqs"
+        limit = "kv_cache" if fits.running <= seqs else "max_num_seqs"
     return {
         "target_seconds": target,
         "largest_batch": largest or None,

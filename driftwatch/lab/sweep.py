@@ -8,21 +8,16 @@ the server is saturated.
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from driftwatch.lab.batchers import continuous
+from driftwatch.lab.figures import Figures, Served, figures
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.step_time import StepTime
-from driftwatch.simulate.trial import simulate
-
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 
 GAIN = 0.5  # below it a step of concurrency costs more latency than it brings throughput
 DEFINITION = (
@@ -30,46 +25,18 @@ DEFINITION = (
     "turns into latency instead of throughput: d ln(requests/s) / d ln(users) "
     f"below {GAIN:g}, and at the next level where there is one"
 )
-_NEEDED = {0.5: 2, 0.99: 100}  # requests behind a quantile
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Sent:
-    """Requests of one level, any order; all arrays of one length."""
-
-    start_seconds: Floats  # when each was sent
-    first_token_seconds: Floats  # when its first token came
-    end_seconds: Floats  # when it ended, one way or the other
-    generation_tokens: Floats  # that were delivered
-    failures: tuple[str, ...]  # why it did not finish, "" where it did
-
-    def __len__(self) -> int:
-        return len(self.start_seconds)
+# requests of a level, in rounds of each user: 2 to warm up, at least 1,100 and one round to drain,
+# so that a p99 has its hundred
+_ROUNDS, _WARM_UP, _FEWEST = 12, 2, 1_100
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """What one concurrency gave over its steady part; None = unknown, ``reasons`` says why."""
+    """What one concurrency gave."""
 
     concurrency: int
-    sent_requests: int
-    steady_requests: int
-    steady_seconds: float
-    failed_requests: Mapping[str, int]
-    requests_per_second: float | None = None
-    generation_tokens_per_second: float | None = None
-    generation_tokens_per_second_per_user: float | None = None
-    ttft_seconds_p50: float | None = None
-    ttft_seconds_p99: float | None = None
-    itl_seconds_mean: float | None = None
-    e2e_seconds_mean: float | None = None
-    e2e_seconds_p50: float | None = None
-    e2e_seconds_p99: float | None = None
-    gain_ratio: float | None = None  # elasticity against the level before
-    reasons: Mapping[str, str] = field(default_factory=dict)
-
-
-_FIGURES = [one.name for one in fields(Level) if one.default is None and one.name != "gain_ratio"]
+    figures: Figures
+    failed_requests: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,105 +49,55 @@ class Degradation:
     reason: str | None = None  # why ``degrades_at`` is None
 
 
-def measure(concurrency: int, sent: Sent, *, warm_up: int) -> Level:
-    """The figures of one level.
+def level(
+    mix: Requests, configuration: SchedulerConfiguration, step_time: StepTime, concurrency: int
+) -> Level:
+    """Simulate one level with the lengths of the mix, over and over.
 
-    Requests count that ended in the steady part: from the end of the ``warm_up``-th request to the
-    last one sent the loop is full. Failed ones are counted by reason and leave every other figure
-    alone.
+    Raises ImpossibleConfiguration: vLLM would refuse the settings, or a request never fits.
     """
-    begin = end = 0.0
-    if len(sent):
-        ends, end = np.sort(sent.end_seconds), float(sent.start_seconds.max())
-        begin = float(ends[min(warm_up, len(ends)) - 1] if warm_up else sent.start_seconds.min())
-    done = np.array([not why for why in sent.failures], dtype=bool)
-    failed = Counter(why for why in sent.failures if why)
-    inside = done & (sent.end_seconds > begin) & (sent.end_seconds <= end)
-    count, seconds = int(inside.sum()), max(0.0, end - begin)
-    level = Level(concurrency, len(sent), count, seconds, dict(sorted(failed.items())))
-    if count == 0 or seconds == 0.0:
-        why = "no request was served"
-        if done.any():
-            why = "no request finished in the steady part: send more requests per level"
-        return replace(level, reasons=dict.fromkeys(_FIGURES, why))
-    ttft = (sent.first_token_seconds - sent.start_seconds)[inside]
-    e2e, tokens = (sent.end_seconds - sent.start_seconds)[inside], sent.generation_tokens[inside]
-    decoded = tokens > 1
-    figures: dict[str, float] = {
-        "requests_per_second": count / seconds,
-        "generation_tokens_per_second": float(tokens.sum()) / seconds,
-        "generation_tokens_per_second_per_user": float(tokens.sum()) / seconds / concurrency,
-        "e2e_seconds_mean": float(e2e.mean()),
-    }
-    if decoded.any():
-        later = (tokens[decoded] - 1).sum()
-        figures["itl_seconds_mean"] = float((e2e - ttft)[decoded].sum() / later)
-    for name, values in (("ttft_seconds", ttft), ("e2e_seconds", e2e)):
-        for q, needed in _NEEDED.items():
-            if count >= needed:
-                figures[f"{name}_p{100 * q:g}"] = float(np.quantile(values, q))
-    why = f"p50 needs 2 requests, p99 100: {count:,} were steady; or no request has two tokens"
-    reasons = {name: why for name in _FIGURES if name not in figures}
-    return replace(level, reasons=reasons, **figures)  # type: ignore[arg-type]
+    count = max(_ROUNDS * concurrency, _FEWEST + (_WARM_UP + 1) * concurrency)
+    sent = mix.at(np.zeros(count))
+    return measure(concurrency, continuous(sent, step_time, configuration, concurrency=concurrency))
 
 
-def with_gains(levels: Sequence[Level]) -> list[Level]:
-    """The levels, sorted by concurrency, each with its elasticity against the one before."""
-    found: list[Level] = []
-    for level in sorted(levels, key=lambda one: one.concurrency):
-        before, here = found[-1] if found else None, level.requests_per_second
-        if before is not None and before.requests_per_second and here:
-            added = math.log(level.concurrency / before.concurrency)
-            gain = math.log(here / before.requests_per_second) / added
-            found.append(replace(level, gain_ratio=gain))
-            continue
-        why = "the first level" if before is None else "needs this level's requests/s and the last"
-        found.append(replace(level, reasons={**level.reasons, "gain_ratio": why}))
-    return found
+def measure(concurrency: int, served: Served) -> Level:
+    """The loop is full from the end of the warm-up to the last request that is sent."""
+    ends = np.sort(served.end_seconds[np.isfinite(served.end_seconds)])
+    warm = ends[min(_WARM_UP * concurrency, len(ends)) - 1] if len(ends) else 0.0
+    inside = figures(served, float(warm), float(served.arrival_seconds.max()))
+    return Level(concurrency, inside, int((~served.finished).sum()))
 
 
 def find_degradation(levels: Sequence[Level]) -> Degradation:
-    """Where latency starts to degrade, by :data:`DEFINITION`.
+    """Where latency starts to degrade, by :data:`DEFINITION`; levels in rising order.
 
-    A level without figures ends the search: what comes after is not judged, and where nothing
+    A level that served nothing ends the search: what comes after is not judged, and where nothing
     degrades before it there is no verdict.
     """
-    unserved = [level for level in levels if level.requests_per_second is None]
-    judged = levels[: levels.index(unserved[0])] if unserved else levels
-    unknown = "".join(
-        f"; {one.concurrency} users: {one.reasons.get('requests_per_second', 'not served')}"
-        for one in unserved[:1]
+    served = [one for one in levels if one.figures.requests]
+    unserved = [one for one in levels if not one.figures.requests]
+    judged = [one for one in served if not unserved or one.concurrency < unserved[0].concurrency]
+    unknown = (
+        f"; {unserved[0].concurrency} users: no request finished in the steady part"
+        if unserved
+        else ""
     )
     if len(judged) < 2:
         return Degradation(None, None, reason=f"two levels that were served are needed{unknown}")
-    gains = [level.gain_ratio for level in judged]
+    gains = gains_of(judged)
     for at in range(1, len(judged)):
-        here, after = gains[at], gains[at + 1] if at + 1 < len(judged) else None
-        if here is None or here >= GAIN or (after is not None and after >= GAIN):
-            continue
-        return Degradation(judged[at - 1].concurrency, judged[at].concurrency, after is not None)
+        after = gains[at + 1] if at + 1 < len(judged) else 0.0
+        if gains[at] < GAIN and after < GAIN:
+            here, before = judged[at].concurrency, judged[at - 1].concurrency
+            return Degradation(before, here, at + 1 < len(judged))
     top = judged[-1].concurrency
     why = f"throughput still rises at {top}{unknown}"
     return Degradation(None if unknown else top, None, reason=why)
 
 
-def simulated(
-    requests: Requests,
-    configuration: SchedulerConfiguration,
-    step_time: StepTime,
-    concurrency: int,
-    count: int,
-) -> Sent:
-    """Simulate one level: ``count`` requests with these lengths, ``concurrency`` at a time.
-
-    Raises ImpossibleConfiguration: vLLM would refuse the settings, or a request never fits.
-    """
-    sent = requests.at(np.zeros(count))
-    table = simulate(sent, configuration, step_time, concurrency=concurrency).requests
-    return Sent(
-        table["arrival_seconds"].to_numpy(),
-        table["first_token_seconds"].fill_null(math.nan).to_numpy(),
-        table["end_seconds"].fill_null(math.inf).to_numpy(),
-        table["generated_tokens"].cast(float).to_numpy(),
-        tuple("" if one == "finished" else one for one in table["status"].to_list()),
-    )
+def gains_of(levels: Sequence[Level]) -> list[float]:
+    """Elasticity of each level against the one before it; 1 of the first."""
+    users = np.array([one.concurrency for one in levels], dtype=np.float64)
+    rates = np.array([one.figures.requests_per_second for one in levels])
+    return [1.0, *(np.diff(np.log(rates)) / np.diff(np.log(users))).tolist()]

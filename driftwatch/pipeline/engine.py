@@ -18,19 +18,9 @@ from driftwatch.model import Fingerprint, Serving, Setting, Target
 from driftwatch.pipeline.plan import Plan
 from driftwatch.recommend.traffic.observed import Server
 from driftwatch.recommend.traffic.stretch import clean
-from driftwatch.simulate.hardware import is_config, shipped_hardware
+from driftwatch.simulate.hardware import is_file, shipped_hardware
+from driftwatch.simulate.model_config import DTYPE_BYTES, QUANTIZED_BYTES
 
-# Bytes of a weight, by vLLM's --quantization and --dtype. Four bits carry scales beside them.
-_EIGHT_BITS = ("fp8", "modelopt", "fbgemm_fp8", "experts_int8")
-_FOUR_BITS = (
-    *("awq", "awq_marlin", "gptq", "gptq_marlin"),
-    *("mxfp4", "modelopt_fp4", "bitsandbytes"),
-)
-_QUANTIZED_BYTES = {**dict.fromkeys(_EIGHT_BITS, 1.0), **dict.fromkeys(_FOUR_BITS, 0.5)}
-_DTYPE_BYTES = {
-    **dict.fromkeys(("bfloat16", "float16", "half"), 2.0),
-    **dict.fromkeys(("float", "float32"), 4.0),
-}
 _FLAGS = (
     "async_scheduling",
     "scheduling_policy",
@@ -89,7 +79,7 @@ def server_of(
     return Server(
         serving=serving,
         model=model or pool.model or _known_model(*names),
-        gpu=gpu or pool.gpu or ran.identity.get("gpu"),
+        gpu=gpu or pool.gpu or _no_file(ran.identity.get("gpu")),
         gpus=count or pool.gpus_per_replica,
         tensor_parallel=_tensor_parallel(pool.tensor_parallel, ran, count or pool.gpus_per_replica),
         weight_bytes=_weight_bytes(ran),
@@ -106,12 +96,16 @@ def server_of(
 
 def _known_model(*names: str | None) -> str | None:
     """The first reported name that the shipped tables know, else the first one; never a file."""
-    reported = list(dict.fromkeys(name for name in names if name and not is_config(name)))
+    reported = list(dict.fromkeys(name for name in names if _no_file(name)))
     if len(reported) < 2:
         return reported[0] if reported else None
     tables = shipped_hardware()
     in_tables = (name for name in reported if tables.find_model(name)[0] is not None)
     return next(in_tables, reported[0])
+
+
+def _no_file(name: str | None) -> str | None:
+    return None if name is None or is_file(name) else name
 
 
 def _last(minutes: pl.DataFrame, name: str) -> Any:
@@ -204,8 +198,8 @@ def _tensor_parallel(configured: int | None, ran: Fingerprint, gpus: float | Non
 def _weight_bytes(ran: Fingerprint) -> float | None:
     quantization = ran.identity.get("quantization")
     if quantization is not None and quantization != NOT_QUANTIZED:
-        return _QUANTIZED_BYTES.get(quantization)
-    return _DTYPE_BYTES.get(ran.identity.get("dtype", ""))
+        return QUANTIZED_BYTES.get(quantization)
+    return DTYPE_BYTES.get(ran.identity.get("dtype", ""))
 
 
 def _unsupported(ran: Fingerprint, minutes: pl.DataFrame) -> list[str]:

@@ -21,7 +21,7 @@ from driftwatch.knobs import KNOBS
 from driftwatch.model import Fingerprint, Serving, Slo
 from driftwatch.pipeline.plan import Plan, Pool, TunedFor
 from driftwatch.rulebook.book import load_rulebook
-from driftwatch.simulate.hardware import is_config, read_config
+from driftwatch.simulate.hardware import is_file, shipped_hardware
 from driftwatch.vllm_arguments.command_line import plain_words
 
 if TYPE_CHECKING:
@@ -80,10 +80,12 @@ def _own_hosts(settings: Settings) -> frozenset[str]:
 
 
 def _pool(pool: PoolSettings) -> Pool:
-    """Raises UsageError: the model's config.json, its log or its arguments cannot be read."""
-    slo, tuned, model = pool.slo, pool.tuned_for, pool.serving.model
-    if model is not None and is_config(model):
-        read_config(model)  # a file that cannot be read is said at the start
+    """Raises UsageError, ConfigError: a file of its model or GPU, or its log, cannot be read."""
+    slo, tuned, serving, tables = pool.slo, pool.tuned_for, pool.serving, shipped_hardware()
+    if serving.model is not None and is_file(serving.model):
+        tables.model(serving.model)  # a file that cannot be read is said at the start
+    if serving.gpu is not None and is_file(serving.gpu):
+        tables.gpu(serving.gpu)
     return Pool(
         name=pool.name,
         match=pool.match,
@@ -95,7 +97,7 @@ def _pool(pool: PoolSettings) -> Pool:
         gpus_per_replica=pool.gpus_per_replica,
         gpu_uuids=pool.gpu_uuids,
         reported=_fingerprint(pool.serving),
-        model=model,
+        model=serving.model,
         gpu=pool.serving.gpu,
         tensor_parallel=pool.serving.tensor_parallel,
         receivers=pool.receivers or (),

@@ -22,10 +22,14 @@ from driftwatch.settings.values import (
 from driftwatch.yaml_models import Part
 
 
-def _model(name: str, info: ValidationInfo) -> str:
+def _named(name: str, info: ValidationInfo) -> str:
     if name == "-":
-        raise ValueError("the model's name or the path of its config.json is wanted here")
-    return str(below(Path(name), info)) if name.endswith(".json") else name
+        raise ValueError("a name or the path of a file is wanted here")
+    is_file = name.endswith((".json", ".yaml", ".yml"))
+    return str(below(Path(name), info)) if is_file else name
+
+
+Named = Annotated[Text, AfterValidator(_named)]  # as the tables call it, or a file of it
 
 
 class ServingSettings(Part):
@@ -41,10 +45,10 @@ class ServingSettings(Part):
     max_model_len: Count | None = Field(None, description="longest context in tokens")
     kv_cache_tokens: Count | None = Field(None, description="size of the KV cache in tokens")
     api_server_count: Count | None = Field(None, description="API server processes")
-    model: Annotated[Text, AfterValidator(_model)] | None = Field(
+    model: Named | None = Field(
         None, description="the model or its config.json, where the served name says nothing"
     )
-    gpu: Text | None = Field(None, description="the kind of GPU, where neither DCGM nor NVML is")
+    gpu: Named | None = Field(None, description="the kind of GPU, where neither DCGM nor NVML is")
     tensor_parallel: Count | None = Field(None, description="GPUs that share each layer")
     startup_log: File | None = Field(None, description="vLLM startup log to read the rest from")
     arguments: str | tuple[str, ...] | None = Field(

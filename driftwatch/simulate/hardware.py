@@ -1,7 +1,7 @@
 """GPUs and models by name: what a datasheet and a config.json say, with the source of each value.
 
-The shipped tables are ``gpus.yaml`` and ``models.yaml`` beside this module. A user's own GPUs stand
-in a file of the same form and come first; a user's own model is read from its config.json.
+The shipped tables are ``gpus.yaml`` and ``models.yaml`` beside this module. A user's own GPU stands
+in a file of the same form; a user's own model is read from its config.json.
 """
 
 from __future__ import annotations
@@ -97,14 +97,17 @@ class Hardware:
     models: Mapping[str, Model]  # by each name that one is served under, and by its short name
 
     def gpu(self, name: str) -> Gpu:
-        """A GPU by its name or an alias, whatever the case.
+        """A GPU by its name or an alias, whatever the case; or the one of a YAML file.
 
-        Raises UsageError: it is in no table.
+        Raises UsageError: it is in no table, or the file has several; ConfigError: the file has
+        problems.
         """
+        if is_file(name):
+            return read_gpu(name)
         spelled = {word: row for row in self.gpus.values() for word in (row.name, *row.aliases)}
         if (found := _folded_names(tuple(spelled)).get(_folded(name))) is not None:
             return spelled[found]
-        raise _unknown("GPU", name, spelled, self.gpus, "add your own with --hardware FILE")
+        raise _unknown("GPU", name, spelled, self.gpus, "give a YAML file of it: --gpu FILE")
 
     def model(self, name: str) -> Model:
         """A model by what a person wrote: its exact name, or the path of its config.json.
@@ -114,7 +117,7 @@ class Hardware:
 
         Raises UsageError: it is in no table, or the file cannot be read.
         """
-        if is_config(name):
+        if is_file(name):
             return read_config(name)
         spelled = _folded_names(tuple(self.models))
         asked = _folded(name).rstrip("/")
@@ -134,8 +137,8 @@ class Hardware:
             return None, "GPU unknown (serving.gpu in driftwatch.yaml)"
         try:
             return self.gpu(name), ""
-        except UsageError as error:
-            return None, f"{error}; --hardware FILE adds one"
+        except (UsageError, ConfigError) as error:
+            return None, f"{error}; serving.gpu takes the path of a YAML file of it"
 
     def find_model(self, name: str | None) -> tuple[Model | None, str]:
         """The model of that name, or why there is none."""
@@ -176,18 +179,6 @@ def shipped_hardware() -> Hardware:
     return Hardware(read_gpus(_HERE / "gpus.yaml"), models)
 
 
-def with_hardware(path: Path | None) -> Hardware:
-    """The shipped tables, and before them the GPUs of a user's file.
-
-    Raises ConfigError: every problem of the file.
-    """
-    shipped = shipped_hardware()
-    if path is None:
-        return shipped
-    own = read_gpus(path)
-    return replace(shipped, gpus={**own, **shipped.gpus, **own})
-
-
 def read_gpus(path: Path) -> dict[str, Gpu]:
     """One table file, by name.
 
@@ -208,12 +199,25 @@ def read_gpus(path: Path) -> dict[str, Gpu]:
     return gpus
 
 
-def is_config(name: str) -> bool:
-    """A person names a config.json instead of a model: its path, or ``-`` for standard input.
+@lru_cache(16)
+def read_gpu(path: str) -> Gpu:
+    """The only GPU of a file like ``gpus.yaml``; once for each path.
+
+    Raises ConfigError: every problem of the file; UsageError: it has several.
+    """
+    found = list(read_gpus(Path(path)).values())
+    if len(found) > 1:
+        names = ", ".join(one.name for one in found)
+        raise UsageError(f"{path}: {names}: one GPU is wanted", help_text="a file for each")
+    return found[0]
+
+
+def is_file(name: str) -> bool:
+    """A person names a file instead of a model or GPU: its path, or ``-`` for standard input.
 
     A name that a server reports is never one: a label must not choose a file to be read.
     """
-    return name == "-" or name.endswith(".json")
+    return name == "-" or name.endswith((".json", ".yaml", ".yml"))
 
 
 @lru_cache(16)

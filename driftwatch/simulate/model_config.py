@@ -59,10 +59,16 @@ _OTHER_LAYOUTS: Mapping[str, str] = {
     "num_kv_shared_layers": "layers that share a cache",
     "ssm_cfg": "Mamba layers",
 }
-# quantization_config.quant_method → bytes of a weight; the others name their bits
-_QUANTIZED_BYTES = {
-    **dict.fromkeys(("fp8", "fbgemm_fp8", "modelopt"), 1.0),
-    **dict.fromkeys(("awq", "mxfp4", "modelopt_fp4"), 0.5),
+# Bytes of a weight, by vLLM's --quantization (quant_method of a config.json) and --dtype. Four bits
+# carry scales beside them, which are not counted.
+QUANTIZED_BYTES: Mapping[str, float] = {
+    **dict.fromkeys(("fp8", "fbgemm_fp8", "modelopt", "experts_int8"), 1.0),
+    **dict.fromkeys(("awq", "awq_marlin", "gptq", "gptq_marlin"), 0.5),
+    **dict.fromkeys(("mxfp4", "modelopt_fp4", "bitsandbytes"), 0.5),
+}
+DTYPE_BYTES: Mapping[str, float] = {
+    **dict.fromkeys(("bfloat16", "float16", "half"), 2.0),
+    **dict.fromkeys(("float", "float32"), 4.0),
 }
 
 
@@ -190,8 +196,8 @@ def model_of(config: Mapping[str, Any], *, name: str, where: str) -> Model:
     if why := _other_layout(read.values, kind):
         raise UsageError(
             f"{where}: KV size unknown: {name} ({kind}) has {why}",
-            help_text="a running server says it: --step-time C0,C1,C2,C3 without --model, and "
-            "--set num_gpu_blocks=N from vllm:cache_config_info",
+            help_text="measure a server that runs: --step-time C0,C1,C2,C3 without --model, and "
+            "--num-gpu-blocks-override N of its vllm:cache_config_info",
         )
     layers, heads = read.count("num_hidden_layers", "n_layer"), read.count("num_attention_heads")
     hidden, experts = read.count("hidden_size"), _experts(read, layers)
@@ -315,7 +321,6 @@ def _weight_bytes(config: Mapping[str, Any]) -> float | None:
         bits = bits or (group.get("weights") or {}).get("num_bits")
     if isinstance(bits, int) and 1 <= bits <= 16:
         return bits / 8
-    method = quantized.get("quant_method")
-    if method == "bitsandbytes":
-        return 0.5 if quantized.get("load_in_4bit") else 1.0
-    return _QUANTIZED_BYTES.get(str(method))
+    if quantized.get("load_in_8bit"):  # bitsandbytes
+        return 1.0
+    return QUANTIZED_BYTES.get(str(quantized.get("quant_method")))

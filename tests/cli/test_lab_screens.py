@@ -1,4 +1,4 @@
-"""The screens of plan, sweep, simulate and simulate compare, whole."""
+"""The screens of plan, sweep, simulate and compare, whole."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ H100 = ("plan", "--gpu", "H100-80GB", "--model", "llama-3.1-8b", "--max-model-le
 SHORT = ("--prompt-tokens", "300", "--generation-tokens", "40", "--max-num-seqs", "64")
 FLAT = ("--step-time", "0.004,0,0,0", "--prompt-tokens", "20", "--generation-tokens", "6")
 COMPARE = (
-    *("simulate", "compare", "--prompt-tokens", "200", "--generation-tokens", "20"),
+    *("compare", "--prompt-tokens", "200", "--generation-tokens", "20"),
     *("--step-time", "0.007,2e-5,2e-5,1e-8", "--max-num-seqs", "64"),
 )
 LOG = "arrival_seconds,prompt_tokens,generation_tokens\n"
 RUN = ("simulate", "--requests", "log.csv", "--step-time", "0.02,1e-4,1e-3,0")
 
 SCREENS: dict[str, tuple[str, ...]] = {
-    "plan": (*H100, *SHORT, "--tpot-seconds", "0.02"),
+    "plan": (*H100, *SHORT, "--slo", "tpot=20ms"),
     "plan-too-big": ("plan", "--gpu", "H100", "--model", "llama-3.1-70b"),
     "sweep": ("sweep", *FLAT, "--max-num-seqs", "8", "--concurrency", "2,4,8,16,32"),
     "sweep-refused": (
-        *("sweep", *FLAT, "--max-num-seqs", "2", "--set", "max_num_queued_reqs=2"),
-        *("--concurrency", "2,8", "--requests-per-level", "300"),
+        *("sweep", *FLAT, "--max-num-seqs", "2", "--max-num-queued-reqs", "2"),
+        *("--concurrency", "2,8"),
     ),
     "simulate": (*RUN, "--max-num-seqs", "2"),
     "simulate-waits": (
-        *(*RUN, "--max-num-seqs", "1", "--concurrency", "4", "--timeout-seconds", "3"),
+        *("simulate", "--concurrency", "4", "--prompt-tokens", "300", "--max-num-seqs", "1"),
+        *("--step-time", "0.02,1e-4,1e-3,0"),
     ),
     "compare": (*COMPARE, "--rates", "5,20,60"),
 }
@@ -50,4 +51,4 @@ def test_the_screen(
     notes = "".join(f"{line}\n" for line in err.splitlines() if line.startswith("note: "))
     assert all(len(line) <= 80 for line in out.splitlines())
     assert "…" not in out and "\t" not in out
-    golden(f"lab/{name}.txt", f"{notes}{out}exit {code}\n")
+    golden(f"lab/{name}.txt", f"{out}{notes}exit {code}\n")

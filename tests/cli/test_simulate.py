@@ -12,7 +12,7 @@ import pytest
 Run = Callable[..., tuple[int, str, str]]
 STEP_TIME = "0.009,6e-05,6.5e-05,4e-07"
 SMALL = "arrival_seconds,prompt_tokens,generation_tokens\n0,100,3\n0.5,200,1\n0.5,50,2\n"
-FLAT = ("--step-time", "0.1,0,0,0", "--set", "async_scheduling=false")
+FLAT = ("--step-time", "0.1,0,0,0", "--no-async-scheduling")
 
 
 @pytest.fixture
@@ -64,21 +64,22 @@ def test_a_gpu_and_a_model_are_a_prior(run: Run, small: Path) -> None:
     assert out.startswith("3 of 3 requests finished")
 
 
-def test_a_closed_loop_a_limit_and_patience(run: Run, small: Path) -> None:
+def test_a_closed_loop_and_patience(run: Run, small: Path) -> None:
     """Steps of 0.1 s: 3, 1 and 2 of them."""
     closed = document(run, "--requests", small, *FLAT, "--concurrency", 1)
     assert closed["throughput"]["span_seconds"] == pytest.approx(0.6)
-    less = document(run, "--requests", small, *FLAT, "--limit", 2)
-    assert less["requests"]["finished"] == 2
-    late = document(run, "--requests", small, *FLAT, "--timeout-seconds", 0.25)
-    assert (late["requests"]["timed_out"], late["requests"]["finished"]) == (1, 2)
+    patient = SMALL.replace("tokens\n", "tokens,cancel_seconds\n")
+    small.write_text(patient.replace("3\n", "3,0.25\n").replace("1\n", "1,9\n") + ",9\n")
+    small.write_text(small.read_text().replace("50,2\n,9", "50,2,9"))
+    late = document(run, "--requests", small, *FLAT)
+    assert (late["requests"]["cancelled"], late["requests"]["finished"]) == (1, 2)
 
 
 def test_requests_at_a_rate_need_no_file(run: Run) -> None:
-    asked = ("--rate", 20, "--step-time", STEP_TIME, "--prompt-tokens", 200, "--limit", 1000)
+    asked = ("--rate", 20, "--step-time", STEP_TIME, "--prompt-tokens", 200)
     found = document(run, *asked)
     assert found == document(run, *asked)
-    assert found["requests"]["finished"] == 1000
+    assert found["requests"]["finished"] == 2000
     assert found["throughput"]["requests_per_second"] == pytest.approx(20, rel=0.1)
     assert found["throughput"]["prompt_tokens_per_second"] == pytest.approx(4000, rel=0.15)
     busy = document(run, *asked, "--max-num-seqs", 4)
@@ -105,12 +106,13 @@ def test_nobody_finished_is_no_verdict(run: Run, tmp_path: Path) -> None:
         (["--step-time", "1,2"], "--step-time"),
         ([], "the step time is unknown"),
         (["--step-time", STEP_TIME, "--rate", "5"], "--requests and --rate exclude each other"),
-        (["--step-time", STEP_TIME, "--set", "num-gpu-blocks=5"], "never fit in the KV cache"),
-        (["--step-time", STEP_TIME, "--tensor-parallel-size", "2"], "only with --gpu"),
-        (["--step-time", STEP_TIME, "--set", "max_num_seqs=2"], "no setting has this name"),
-        (["--step-time", STEP_TIME, "--set", "block_size=x"], "should be a valid integer"),
-        (["--step-time", STEP_TIME, "--set", f"block_size={10**12}"], "too large"),
-        (["compare"], "--requests: given before compare"),
+        (["--step-time", STEP_TIME, "--num-gpu-blocks-override", "5"], "never fit in the KV cache"),
+        (["--step-time", STEP_TIME, "--max-num-sqs", "2"], "did you mean --max-num-seqs?"),
+        (["--step-time", STEP_TIME, "--block-size", "x"], "--block-size x: no number"),
+        (["--step-time", STEP_TIME, "--watermark", "nan"], "--watermark nan: too large"),
+        (["--step-time", STEP_TIME, f"--block-size={10**12}"], "too large"),
+        (["--step-time", STEP_TIME, "--max-num-seqs"], "--max-num-seqs has no value"),
+        (["--step-time", STEP_TIME, "fast"], "'fast' is no option"),
     ],
 )
 def test_what_cannot_be_run_is_refused(

@@ -32,26 +32,33 @@ def test_what_cannot_be_is_a_usage_error(run: Run, arguments: tuple[str, ...], s
 
 # -- simulated -----------------------------------------------------------------------------------
 
-FLAT = ("--step-time", "0.01,0,0,0", "--prompt-tokens", "16", "--generation-tokens", "11")
+LAW = ("--step-time", "0.01,0,0,0", "--max-num-batched-tokens", "2048")
+LOG = "arrival_seconds,prompt_tokens,generation_tokens\n"
 
 
-def test_simulated_throughput_is_that_of_the_law(run: Run) -> None:
+@pytest.fixture
+def flat(tmp_path: Path) -> tuple[str, ...]:
+    """Requests of 16 and 11 tokens, each step 10 ms."""
+    (path := tmp_path / "flat.csv").write_text(f"{LOG}0,16,11\n")
+    return (*LAW, "--requests", str(path))
+
+
+def test_simulated_throughput_is_that_of_the_law(run: Run, flat: tuple[str, ...]) -> None:
     """A step of 10 ms whatever is in it: S / (11 steps), and R = N / X beyond the cap."""
     code, out, err = run(
-        "sweep", *FLAT, "--length-cv", "0", "--max-num-seqs", "8", "--concurrency", "1,2,4,8,16,32",
-        "--max-num-batched-tokens", "2048", "--set", "async_scheduling=false", "--json",
+        "sweep", *flat, "--max-num-seqs", "8", "--concurrency", "1,2,4,8,16,32",
+        "--no-async-scheduling", "--json",
     )  # fmt: skip
     assert code == 0, err
     found = json.loads(out)
     for level in found["levels"]:
-        users = level["concurrency"]
+        users, level = level["concurrency"], level["figures"]
         assert level["requests_per_second"] == pytest.approx(min(users, 8) / 0.11, rel=0.02)
         assert level["e2e_seconds_mean"] == pytest.approx(0.11 * max(1, users / 8), rel=0.02)
         assert level["itl_seconds_mean"] == pytest.approx(0.01)
         assert level["e2e_seconds_p99"] is not None
         tokens = level["generation_tokens_per_second"]
         assert tokens == pytest.approx(11 * level["requests_per_second"])
-        assert level["generation_tokens_per_second_per_user"] == pytest.approx(tokens / users)
     assert found["latency_degrades"]["holds_to"] == 8
     assert found["latency_degrades"]["degrades_at"] == 16
     assert found["latency_degrades"]["confirmed"] is True
@@ -59,11 +66,8 @@ def test_simulated_throughput_is_that_of_the_law(run: Run) -> None:
     assert "num_gpu_blocks unknown: the KV cache never binds" in found["notes"]
 
 
-def test_the_answer_names_the_knee(run: Run) -> None:
-    code, out, err = run(
-        "sweep", *FLAT, "--length-cv", "0", "--max-num-seqs", "2", "--concurrency", "1,2,4,8",
-        "--max-num-batched-tokens", "2048", "--requests-per-level", "200",
-    )  # fmt: skip
+def test_the_answer_names_the_knee(run: Run, flat: tuple[str, ...]) -> None:
+    code, out, err = run("sweep", *flat, "--max-num-seqs", "2", "--concurrency", "1,2,4,8")
     assert code == 0, err
     assert out.startswith("Latency starts to degrade at 4 users. From 2 to 4 users")
 
@@ -75,7 +79,7 @@ def test_simulated_it_is_the_same_to_the_byte_and_takes_a_log(run: Run, tmp_path
     log.write_text(f"arrival_seconds,prompt_tokens,generation_tokens,foo\n{rows}")
     asked = (
         "sweep", "--gpu", "H100-80GB", "--model", "llama-3.1-8b", "--requests", str(log),
-        "--concurrency", "4,8", "--requests-per-level", "400", "--json",
+        "--concurrency", "4,8", "--json",
     )  # fmt: skip
     first, second = run(*asked), run(*asked)
     assert first[0] == 0, first[2]
@@ -85,35 +89,21 @@ def test_simulated_it_is_the_same_to_the_byte_and_takes_a_log(run: Run, tmp_path
     assert any("the roofline of H100-80GB" in note for note in found["notes"])
     assert "columns not used: foo" in found["notes"]
     # the log is sent over again from its first line: as many of each length
-    tokens = [x["generation_tokens_per_second"] / x["requests_per_second"] for x in found["levels"]]
+    levels = [one["figures"] for one in found["levels"]]
+    tokens = [x["generation_tokens_per_second"] / x["requests_per_second"] for x in levels]
     assert tokens == pytest.approx([22.0, 22.0], rel=0.01)
 
 
-def test_simulated_refusals_are_told(run: Run) -> None:
+def test_simulated_refusals_are_told(run: Run, flat: tuple[str, ...]) -> None:
     """A queue of two: of eight users four are refused, and ask again at once."""
     code, out, _ = run(
-        "sweep", *FLAT, "--concurrency", "2,8", "--max-num-seqs", "2",
-        "--set", "max_num_queued_reqs=2", "--requests-per-level", "300", "--json",
+        "sweep", *flat, "--concurrency", "2,8", "--max-num-seqs", "2",
+        "--max-num-queued-reqs", "2", "--json",
     )  # fmt: skip
     assert code == 4
     found = json.loads(out)
     low, high = found["levels"]
-    assert low["failed_requests"] == {}
-    assert high["failed_requests"]["rejected"] > 250
-    assert high["requests_per_second"] is None
-
-
-def test_simulated_levels_too_short_for_a_figure_are_no_verdict(run: Run) -> None:
-    """64 requests cannot hold three rounds of 32 users: what 32 users get is not known."""
-    code, out, _ = run(
-        "sweep", *FLAT, "--concurrency", "1,8,32", "--requests-per-level", "64", "--json"
-    )
-    assert code == 4
-    found = json.loads(out)
-    assert found["latency_degrades"]["holds_to"] is None
-    assert (
-        "throughput still rises at 8; 32 users: no request finished in the steady part"
-        in (found["latency_degrades"]["reason"])
-    )
-    for level in found["levels"]:
-        assert {name for name, value in level.items() if value is None} == set(level["reasons"])
+    assert low["failed_requests"] == 0
+    assert high["failed_requests"] > 1000
+    assert high["figures"]["requests"] == 0
+    assert "8 users: no request finished" in found["answer"]

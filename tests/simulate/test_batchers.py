@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from driftwatch.cli.engine_options import lognormal_lengths
 from driftwatch.lab.batchers import (
     CONTINUOUS,
     DYNAMIC,
@@ -19,7 +20,6 @@ from driftwatch.lab.batchers import (
     Settings,
     serve,
 )
-from driftwatch.lab.comparison import lognormal_lengths
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.requests import Requests, make_requests
 from driftwatch.simulate.step_time import StepTime
@@ -105,7 +105,8 @@ def test_far_apart_all_policies_are_one(shared_data: Path) -> None:
 
 @pytest.mark.parametrize("share", [0.2, 0.8])
 def test_the_hybrid_keeps_its_shares_while_both_have_work(share: float) -> None:
-    lengths = (lognormal_lengths(400, 0.5, 300, (1,)), lognormal_lengths(400, 0.1, 300, (2,)))
+    rng = np.random.default_rng(1)
+    lengths = (lognormal_lengths(400, 0.5, 300, rng), lognormal_lengths(400, 0.1, 300, rng))
     # all there from the start, and seats for all of them: prompts never run out
     seats = settings_of(8, SchedulerConfiguration(500, 64), prefill_share_ratio=share)
     found = serve(

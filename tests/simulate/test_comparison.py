@@ -5,15 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from driftwatch.lab.batchers import STATIC, Served, Settings
-from driftwatch.lab.comparison import (
-    Latency,
-    Point,
-    alone_seconds,
-    capacity,
-    knee,
-    steady,
-)
+from driftwatch.lab.batchers import STATIC, Settings
+from driftwatch.lab.comparison import Point, alone_seconds, capacity, knee, steady
+from driftwatch.lab.figures import Figures, Served
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.requests import make_requests
 from driftwatch.simulate.step_time import StepTime
@@ -29,12 +23,13 @@ def run(arrival: np.ndarray, takes: np.ndarray, rejected: slice = slice(0)) -> S
 def test_warm_up_and_drain_are_left_out() -> None:
     arrival = np.arange(0.0, 100.5, 0.5)  # two a second for 100 s
     takes = np.where((arrival < 20) | (arrival >= 90), 50.0, 1.0)
-    found = steady("s", 2.0, run(arrival, takes), 1)
+    found = steady("s", 2.0, run(arrival, takes), 1).figures
     assert found.seconds == pytest.approx(70)
-    assert found.e2e == Latency(140, 1.0, 1.0, 1.0)
-    # 138 of those that arrive in it end in it, and the warm-up's 40 come late into it
-    assert found.throughput_requests_per_second == pytest.approx((138 + 40) / 70)
-    assert found.throughput_generation_tokens_per_second == pytest.approx(3 * 178 / 70)
+    # 139 of those that arrive in it end in it, and the warm-up's 40 come late into it
+    assert found.requests == 139 + 40
+    assert found.requests_per_second == pytest.approx(179 / 70)
+    assert found.generation_tokens_per_second == pytest.approx(3 * 179 / 70)
+    assert (found.e2e_seconds_p50, found.e2e_seconds_p99) == (1.0, 50.0)
 
 
 def test_a_server_that_falls_behind_or_rejects_is_told() -> None:
@@ -43,7 +38,7 @@ def test_a_server_that_falls_behind_or_rejects_is_told() -> None:
     ends = np.arange(1.0, 201.0)  # one a second
     assert not steady("s", 2.0, run(arrival, ends - arrival), 1).keeps_up
     rejects = steady("s", 2.0, run(arrival, np.full(200, 0.5), slice(0, 200, 4)), 1)
-    assert (rejects.keeps_up, rejects.rejected_requests) == (False, 35)
+    assert (rejects.keeps_up, rejects.rejected_requests) == (False, 50)
 
 
 def test_the_capacity_is_of_batches_that_are_filled_again_and_again() -> None:
@@ -55,8 +50,8 @@ def test_the_capacity_is_of_batches_that_are_filled_again_and_again() -> None:
 
 
 def made(load: float, p99: float | None, keeps_up: bool = True) -> Point:
-    late = Latency(1000 if p99 else 5, 0.1, p99, 0.1)
-    return Point("s", load, 100, load, load, keeps_up, late, late, 0, None, None)
+    found = Figures(1000 if p99 else 5, 100.0, load, load, e2e_seconds_p99=p99)
+    return Point("s", load, keeps_up, found, 0, None, None)
 
 
 def test_the_knee_is_the_largest_load_that_holds_before_one_fails() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -33,7 +32,6 @@ _NOT_OF_VERIFY = ("baseline", "prometheus", "selector", "since", "until")
 def command(
     target: str | None,
     length: timedelta | None,
-    hardware: Path | None,
     as_json: bool,
     what_if: tuple[str, ...],
     history: History,
@@ -54,12 +52,13 @@ def command(
     from driftwatch.clock import SystemClock
     from driftwatch.pipeline.explain import DEFAULT_TREE
     from driftwatch.recommend.advise import advise
-    from driftwatch.simulate.hardware import is_config, with_hardware
+    from driftwatch.simulate.hardware import is_file, shipped_hardware
 
     values, today = parse_what_ifs(what_if), SystemClock().now().date()
-    tables, model = with_hardware(hardware), rest["model"]
-    if model is not None and is_config(model):
-        tables.model(model)  # a file that cannot be read ends it here
+    tables = shipped_hardware()
+    for name, read in ((rest["model"], tables.model), (rest["gpu"], tables.gpu)):
+        if name is not None and is_file(name):
+            read(name)  # a file that cannot be read ends it here
     if length is not None and length < _SHORTEST:
         raise UsageError(
             f"--window {length.total_seconds():g}s holds no whole minute", help_text="--window 10m"

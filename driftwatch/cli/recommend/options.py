@@ -104,17 +104,15 @@ def _options() -> tuple[Callable[[Command], Command], ...]:
             "arrivals.",
         ),
         click.option(
-            "--hardware",
-            type=file,
-            metavar="FILE",
-            help="Own GPUs (YAML, as for driftwatch plan).",
-        ),
-        click.option(
             "--model",
             metavar="NAME",
             help="The model, or its config.json (- reads it from standard input).",
         ),
-        click.option("--gpu", help="The GPU, needed if no metric names it."),
+        click.option(
+            "--gpu",
+            metavar="NAME",
+            help="The GPU, or a YAML file of it, if no metric names it.",
+        ),
         click.option(
             "--seed", type=click.IntRange(min=0), default=0, help="Seed of the random numbers."
         ),

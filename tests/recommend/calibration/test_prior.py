@@ -71,7 +71,7 @@ def test_what_no_table_knows_is_named_and_the_window_speaks() -> None:
     assert not found.is_known
     assert "acme/rag" in found.source
     assert "NVIDIA Q9" in found.source
-    assert "--hardware FILE" in found.source
+    assert "serving.gpu takes the path" in found.source
     step_time = found.step_times["linear"]
     # a step with what ran in the window takes about what was observed
     step = step_time.seconds(50, 8, 8 * 1050)

@@ -1,4 +1,4 @@
-"""``driftwatch simulate compare`` as it is typed."""
+"""``driftwatch compare`` as it is typed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ POLICIES = ["static", "dynamic", "continuous", "hybrid"]
 
 
 def compare(run: Run, *words: str) -> dict[str, Any]:
-    code, out, err = run("simulate", "compare", *words, "--json")
+    code, out, err = run("compare", *words, "--json")
     assert code == 0, err
     answer: dict[str, Any] = json.loads(out)
     assert answer["schema_version"] == 2
@@ -32,9 +32,9 @@ def test_every_policy_at_every_rate(run: Run) -> None:
     for name, one in policies.items():
         assert [p["requests_per_second"] for p in one["points"]] == [5.0, 20.0, 60.0]
         for p in one["points"]:
-            late = p["e2e"]
-            assert late["p50"] <= late["p99"]
-            assert p["ttft"]["p99"] <= late["p99"]
+            late = p["figures"]
+            assert late["e2e_seconds_p50"] <= late["e2e_seconds_p99"]
+            assert late["ttft_seconds_p99"] <= late["e2e_seconds_p99"]
             classic = name in ("static", "dynamic")
             assert (p["batch_efficiency_ratio"] is not None) == classic
             assert (p["prompt_padding_waste_ratio"] is not None) == classic
@@ -42,16 +42,17 @@ def test_every_policy_at_every_rate(run: Run) -> None:
             assert re.search(rf"{name}[^,]* up to {holds:g} req/s", found["answer"])
             point = next(p for p in one["points"] if p["requests_per_second"] == holds)
             assert point["keeps_up"]
-            assert point["e2e"]["p99"] <= found["limit_e2e_p99_seconds"]
+            assert point["figures"]["e2e_seconds_p99"] <= found["limit_e2e_p99_seconds"]
     static, continuous = policies["static"], policies["continuous"]
     assert continuous["capacity_requests_per_second"] > 2 * static["capacity_requests_per_second"]
     # a small load is the worst case of a batch that waits until it is full
-    assert static["points"][0]["e2e"]["p50"] > static["points"][1]["e2e"]["p50"]
+    light, more = (p["figures"]["e2e_seconds_p50"] for p in static["points"][:2])
+    assert light > more
     assert not static["points"][2]["keeps_up"]
 
 
 def test_the_same_words_give_the_same_bytes(run: Run) -> None:
-    words = ("simulate", "compare", *MIX, *LAW, *SHORT)
+    words = ("compare", *MIX, *LAW, *SHORT)
     first, second = run(*words), run(*words)
     assert first == second
     assert first[0] == 0, first[2]
@@ -67,7 +68,7 @@ def test_what_a_file_has_and_compare_does_not_use_is_told(run: Run, tmp_path: Pa
 
 
 def test_no_policy_that_keeps_up_is_no_verdict(run: Run) -> None:
-    code, out, _ = run("simulate", "compare", *MIX, *LAW, "--rates", "900")
+    code, out, _ = run("compare", *MIX, *LAW, "--rates", "900")
     assert code == 4
     assert out.startswith("No way of batching keeps up")
 
@@ -81,7 +82,7 @@ def test_no_policy_that_keeps_up_is_no_verdict(run: Run) -> None:
     ],
 )
 def test_what_cannot_be_answered_is_said(run: Run, words: tuple[str, ...], said: str) -> None:
-    code, out, err = run("simulate", "compare", *words)
+    code, out, err = run("compare", *words)
     assert (code, out) == (2, "")
     assert said in err
     assert "help: " in err or "Error: Invalid value" in err
