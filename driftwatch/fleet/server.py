@@ -23,15 +23,15 @@ import polars as pl
 from driftwatch.errors import ImpossibleConfiguration
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.servers import concerns
-from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.requests import Requests
-from driftwatch.simulate.vllm_buckets import (
+from driftwatch.fleet.vllm_buckets import (
     INTER_TOKEN_LATENCY_SECONDS,
     ITERATION_TOKENS,
     REQUEST_LATENCY_SECONDS,
     TIME_TO_FIRST_TOKEN_SECONDS,
     request_tokens,
 )
+from driftwatch.simulate.configuration import SchedulerConfiguration
+from driftwatch.simulate.requests import Requests
 
 Floats = npt.NDArray[np.float64]
 

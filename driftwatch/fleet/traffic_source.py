@@ -18,6 +18,7 @@ import polars as pl
 
 from driftwatch.errors import WorkloadError
 from driftwatch.fleet.scenario.demand import Traffic
+from driftwatch.fleet.servegen import ServeGen
 from driftwatch.simulate.workload.requests_file import read_requests
 
 Floats = npt.NDArray[np.float64]
@@ -108,8 +109,6 @@ class ServeGenSource:
         model_class: str | None = None,
         clients: str = "all",
     ) -> None:
-        from driftwatch.simulate.workload.servegen import ServeGen
-
         of = "*" if model_class is None else model_class
         rates, lengths = (_one_of(folder, f"{of}_{kind}.parquet") for kind in ("rates", "lengths"))
         self._servegen = ServeGen(rates, lengths)

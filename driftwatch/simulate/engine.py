@@ -14,7 +14,7 @@ Semantics, beyond vLLM's scheduler itself (``kernel.schedule``):
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from statistics import NormalDist
 from typing import Any
 
@@ -138,7 +138,6 @@ def make_tables(c: SchedulerConfiguration, options: Options) -> Tables:
         table=_integers(0, 0),
         slots=_integers(0),
         hits=_integers(0),
-        groups=_integers(0),
         itl_edges=np.array(observe.itl_edges, dtype=np.float64),
         itl_counts=_integers(itl),
         iteration_edges=np.array(observe.iteration_tokens_edges, dtype=np.float64),
@@ -182,65 +181,46 @@ def _jitter(sigma: float) -> Floats:
 
 
 def _engine(c: SchedulerConfiguration, options: Options) -> Any:
-    def bound(value: int | None) -> int:
-        return k.ENDLESS if value is None else value
-
     # Two starting points that neighbouring seeds do not share (splitmix64's multiplier).
     mixed = ((options.seed + 1) * 0x9E3779B97F4A7C15) & (2**64 - 1)
     mixed ^= mixed >> 31
-    blocks = k.ENDLESS if c.num_gpu_blocks is None else c.num_gpu_blocks - 1
-    values = {
-        "max_seqs": c.max_num_seqs,
-        "max_tokens": c.max_num_batched_tokens,
-        "block_size": c.block_size,
-        "model_length": bound(c.max_model_len),
-        "active": c.max_num_active_seqs or c.max_num_seqs,
-        "threshold": c.long_prefill_token_threshold,
-        "adaptive": c.long_prefill_token_threshold_adaptive,
-        "chunked": c.enable_chunked_prefill,
+    blocks = None if c.num_gpu_blocks is None else c.num_gpu_blocks - 1
+    values = {field.name: getattr(c, field.name) for field in fields(c)} | {
+        "max_num_active_seqs": c.max_num_active_seqs or c.max_num_seqs,
         "watermark_blocks": int(c.watermark * (c.num_gpu_blocks or 0)),
-        "reserve": c.scheduler_reserve_full_isl,
         "by_priority": c.scheduling_policy == PRIORITY,
-        "caching": c.enable_prefix_caching,
-        "asynchronous": c.async_scheduling,
-        "queued_reqs": bound(c.max_num_queued_reqs),
-        "queued_tokens": bound(c.max_num_queued_tokens),
-        "loras": c.max_loras or 0,
         "per_step": options.per_step,
         "total_blocks": blocks,
         "free": blocks,
-        "step": 1,  # 0 is before the first
         "random_1": 1 + mixed % 2147483562,
         "random_2": 1 + (mixed >> 20) % 2147483398,
-        "timeout": NEVER if options.timeout_seconds is None else options.timeout_seconds,
+        "timeout_seconds": NEVER if options.timeout_seconds is None else options.timeout_seconds,
+        "step": 1,  # 0 is before the first
+        "executing": NONE,
+        "pending": NONE,
     }
     engine = np.zeros(1, k.ENGINE)
-    for name, value in {**values, "executing": NONE, "pending": NONE}.items():
-        engine[name] = value
+    for name in values.keys() & set(k.ENGINE.names or ()):
+        engine[name] = k.ENDLESS if values[name] is None else values[name]
     return engine
 
 
 def set_step_time(t: Tables, step_time: StepTime) -> Tables:
     """Tables whose steps take as long as a model says."""
-    engine = t.engine
-    engine["hinge"] = step_time.hinge_tokens
-    engine["c0"] = step_time.c0_seconds
-    engine["c1"] = step_time.c1_seconds_per_prefill_token
-    engine["c2"] = step_time.c2_seconds_per_decode_seq
-    engine["c3"] = step_time.c3_seconds_per_kv_token
-    engine["c4"] = step_time.c4_seconds_per_prefill_pair
-    return t._replace(captures=np.array(step_time.capture_sizes, dtype=np.float64))
+    values = asdict(step_time)
+    captures = np.array(values.pop("capture_sizes"), dtype=np.float64)
+    for name, value in values.items():
+        t.engine[name] = value
+    return t._replace(captures=captures)
 
 
 def cache_mode(requests: Requests, c: SchedulerConfiguration, identify_blocks: bool) -> int:
-    """How blocks are modelled: counted, identified one by one, or endless."""
-    if not c.enable_prefix_caching:
+    """How blocks are modelled: counted, or identified one by one."""
+    if not (identify_blocks and c.enable_prefix_caching and c.num_gpu_blocks is not None):
         return k.COUNT_BLOCKS
-    if c.num_gpu_blocks is None:
-        return k.ENDLESS_BLOCKS
     looked_up = requests.shared_prefix_tokens * (requests.prefix_group >= 0)
     has_count = (requests.cached_tokens > looked_up).any()
-    return k.COUNT_BLOCKS if not identify_blocks or has_count else k.IDENTIFY_BLOCKS
+    return k.COUNT_BLOCKS if has_count else k.IDENTIFY_BLOCKS
 
 
 def add_requests(
@@ -273,7 +253,6 @@ def add_requests(
         cancels=_longer(t.cancels, before + count + 1),
         waits=_longer(t.waits, before + count + 1) if engine["by_priority"] else t.waits,
         adapters=_longer(t.adapters, int(requests.adapter.max(initial=-1)) + 1),
-        groups=_longer(t.groups, int(requests.prefix_group.max(initial=-1)) + 1),
     )
     return _with_blocks(t, c) if mode == k.IDENTIFY_BLOCKS else t
 

@@ -16,6 +16,15 @@ STATUS = pl.Enum(["finished", "rejected", "cancelled", "timed_out", "unfinished"
 STATUSES = pl.Series(  # by the kernel's status
     ["unfinished"] * 4 + ["finished", "rejected", "cancelled", "timed_out"], dtype=STATUS
 )
+_REQUESTS = {  # column → field of ``kernel.tables.REQUEST``
+    "index": "serial",
+    "status": "status",
+    **{f"{n}_seconds": n for n in ("arrival", "first_scheduled", "first_token", "end")},
+    "prompt_tokens": "prompt",
+    "target": "target",
+    "cached_tokens": "cached",
+    "preemptions": "preemptions",
+}
 _STEP_COLUMNS = (
     *("start_seconds", "end_seconds", "prefill_tokens", "decode_seqs", "kv_tokens_read"),
     *("running", "waiting", "preempted", "free_blocks"),
@@ -31,40 +40,22 @@ def request_frame(t: Tables) -> pl.DataFrame:
     generation_tokens (asked, less what max_model_len cuts off), generated_tokens (delivered),
     cached_tokens (at the first admission), preemptions. Null where it never happened.
     """
-    rows = t.requests
-
-    def past(values: Any) -> pl.Series:
-        series = pl.Series(values, dtype=pl.Float64)
-        never = series == k.NEVER
-        return series.set(never, None) if never.any() else series
-
-    def since(values: Any) -> pl.Series:
-        with np.errstate(invalid="ignore"):
-            spans = values - arrival  # NEVER - NEVER is not a number
-        spans[values == k.NEVER] = k.NEVER
-        return past(spans)
-
-    arrival, end = rows["arrival"].copy(), rows["end"].copy()
-    scheduled, token = rows["first_scheduled"].copy(), rows["first_token"].copy()
-    cached = pl.Series(rows["cached"].copy())
-    return pl.DataFrame(
-        {
-            "index": rows["serial"].copy(),
-            "status": STATUSES.gather(rows["status"].copy()),
-            "arrival_seconds": past(arrival),
-            "first_scheduled_seconds": past(scheduled),
-            "first_token_seconds": past(token),
-            "end_seconds": past(end),
-            "ttft_seconds": since(token),
-            "e2e_seconds": since(end),
-            "queue_seconds": since(scheduled),
-            "prompt_tokens": rows["prompt"].copy(),
-            "generation_tokens": rows["target"] - rows["prompt"],
-            "generated_tokens": _delivered(t),
-            "cached_tokens": cached.set(cached == k.NONE, None),
-            "preemptions": rows["preemptions"].copy(),
-        }
-    ).cast({cs.integer(): pl.Int64})
+    seconds, arrival = cs.ends_with("_seconds"), pl.col("arrival_seconds")
+    frame = pl.DataFrame({name: t.requests[field].copy() for name, field in _REQUESTS.items()})
+    return (
+        frame.with_columns(pl.when(seconds.is_finite()).then(seconds))
+        .with_columns(
+            pl.lit(STATUSES).gather(pl.col("status")).alias("status"),
+            (pl.col("first_token_seconds") - arrival).alias("ttft_seconds"),
+            (pl.col("end_seconds") - arrival).alias("e2e_seconds"),
+            (pl.col("first_scheduled_seconds") - arrival).alias("queue_seconds"),
+            (pl.col("target") - pl.col("prompt_tokens")).alias("generation_tokens"),
+            pl.Series("generated_tokens", _delivered(t)),
+            pl.when(pl.col("cached_tokens") >= 0).then(pl.col("cached_tokens")),
+        )
+        .drop("target")
+        .cast({cs.integer(): pl.Int64})
+    )
 
 
 def _delivered(t: Tables) -> Any:

@@ -79,15 +79,12 @@ def make_requests(
         if cancel_seconds is None
         else np.ascontiguousarray(cancel_seconds, dtype=np.float64)
     )
-    group = integers(prefix_group, NO_GROUP)
-    if group.max(initial=NO_GROUP) >= count:  # any numbers, from 0 on: the engine has a table
-        group = np.unique(np.append(NO_GROUP, group), return_inverse=True)[1][1:] - 1
     requests = Requests(
         arrival_seconds=arrival,
         prompt_tokens=integers(prompt_tokens, 1),
         generation_tokens=integers(generation_tokens, 1),
         priority=integers(priority, 0),
-        prefix_group=group,
+        prefix_group=integers(prefix_group, NO_GROUP),
         shared_prefix_tokens=integers(shared_prefix_tokens, 0),
         cached_tokens=integers(cached_tokens, LOOK_UP),
         cancel_seconds=cancel,

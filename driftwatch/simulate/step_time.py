@@ -13,7 +13,7 @@ decode_seqs padded up to the next size (CUDA graphs, vLLM ``config/vllm.py``).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from driftwatch.errors import UsageError
 
@@ -53,11 +53,13 @@ class StepTime:
 
 
 _MOST = 1e6  # seconds of a step, tokens of a hinge: beyond, a clock loses its tokens
-_NAMES = (
+_TERMS = (
     "c0 (seconds of every step)",
     "c1 (seconds a prefill token)",
     "c2 (seconds a decoding request)",
     "c3 (seconds a context token)",
+    "hinge_tokens",
+    "c4 (seconds a pair of prefill attention)",
 )
 
 
@@ -70,50 +72,33 @@ def parse_step_time(text: str) -> StepTime:
     >>> parse_step_time("0.005,3e-5,2e-5,1e-7").c0_seconds
     0.005
     """
-    words = text.split(",")
-    help_text = "four numbers of seconds: 0.006,2.4e-5,2.5e-5,4.9e-8 (c0,c1,c2,c3)"
-    if not 4 <= len(words) <= 6:
-        raise UsageError(
-            f"--step-time needs c0,c1,c2,c3[,hinge_tokens[,c4]], not {len(words)} "
-            f"value{'' if len(words) == 1 else 's'}",
-            help_text=help_text,
-        )
-    names = (*_NAMES, "hinge_tokens", "c4 (seconds a pair of prefill attention)")
+    words = [word.strip() for word in text.split(",")]
     numbers, problems = [], []
-    for name, word in zip(names, words, strict=False):
+    if not 4 <= len(words) <= len(_TERMS):
+        problems.append(f"c0,c1,c2,c3[,hinge_tokens[,c4]] are asked for, not {len(words)} value(s)")
+    for name, word in zip(_TERMS, words, strict=False):
         try:
-            number = float(word)
+            numbers.append(float(word))
         except ValueError:
-            problems.append(f"{name}: {word.strip()!r} is no number")
-            continue
-        if not math.isfinite(number) or number < 0:
-            problems.append(f"{name}: {word.strip()} must be finite and not negative")
-        elif number > _MOST:
-            problems.append(f"{name}: {word.strip()} is beyond what a step can be")
-        elif name == "hinge_tokens" and number != int(number):
-            problems.append(f"{name}: {word.strip()} must be a whole number")
-        numbers.append(number)
+            numbers.append(math.nan)
+        number, whole = numbers[-1], name == "hinge_tokens"
+        if not 0 <= number <= _MOST or (whole and number % 1):
+            wanted = f"a {'whole ' if whole else ''}number from 0 to {_MOST:g}"
+            problems.append(f"{name}: {word!r} is not {wanted}")
     if not problems and numbers[0] + min(numbers[1], numbers[2]) <= 0:
         problems.append("c0 and c1 or c2 are 0: a step would take no time")
     if problems:
-        raise UsageError(f"--step-time: {'; '.join(problems)}", help_text=help_text)
+        raise UsageError(
+            f"--step-time: {'; '.join(problems)}",
+            help_text="four numbers of seconds: 0.006,2.4e-5,2.5e-5,4.9e-8 (c0,c1,c2,c3)",
+        )
     c0, c1, c2, c3, hinge, c4 = (*numbers, 0.0, 0.0)[:6]
     return StepTime(c0, c1, c2, c3, int(hinge), c4)
 
 
 def describe(step_time: StepTime) -> str:
     """The step-time model as ``--step-time`` takes it."""
-    text = ",".join(
-        f"{value:.6g}"
-        for value in (
-            step_time.c0_seconds,
-            step_time.c1_seconds_per_prefill_token,
-            step_time.c2_seconds_per_decode_seq,
-            step_time.c3_seconds_per_kv_token,
-        )
-    )
-    if step_time.hinge_tokens or step_time.c4_seconds_per_prefill_pair:
-        text += f",{step_time.hinge_tokens}"
-    if step_time.c4_seconds_per_prefill_pair:
-        text += f",{step_time.c4_seconds_per_prefill_pair:.6g}"
-    return text
+    *values, _ = astuple(step_time)  # without the capture sizes
+    while len(values) > 4 and not values[-1]:
+        values.pop()
+    return ",".join(f"{value:.6g}" for value in values)

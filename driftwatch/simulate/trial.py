@@ -165,6 +165,9 @@ def check_fit(requests: Requests, c: SchedulerConfiguration) -> None:
             f"have prompts over max_num_batched_tokens ({c.max_num_batched_tokens:,}) and chunked "
             f"prefill is off",
         )
+    if c.enable_prefix_caching and c.num_gpu_blocks is None:
+        shared = (requests.prefix_group >= 0) & (requests.cached_tokens < 0)
+        refuse(shared, "share prefixes and num_gpu_blocks, on which hits depend, is not known")
     if problems:
         raise ImpossibleConfiguration(tuple(problems))
 

@@ -12,8 +12,8 @@ import pytest
 from scipy.spatial.distance import jensenshannon
 from scipy.stats import wasserstein_distance
 
+from driftwatch.fleet.vllm_buckets import request_tokens
 from driftwatch.notify.shares import Shares, shares
-from driftwatch.simulate.vllm_buckets import request_tokens
 
 EDGES = [*map(float, request_tokens(8192)), math.inf]
 

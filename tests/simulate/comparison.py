@@ -83,6 +83,9 @@ def draw_case(seed: int, count: int = 40) -> dict[str, object] | None:
     rng = np.random.default_rng(seed)
     configuration = draw_configuration(rng)
     requests = draw_requests(rng, count)
+    if configuration.num_gpu_blocks is None:  # what would hit depends on them
+        requests.prefix_group[:] = -1
+        requests.shared_prefix_tokens[:] = 0
     options: dict[str, object] = {
         "concurrency": int(rng.integers(1, 10)) if rng.random() < 0.2 else None,
         "timeout_seconds": float(rng.exponential(0.5)) if rng.random() < 0.2 else None,

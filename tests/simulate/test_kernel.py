@@ -111,6 +111,8 @@ def test_steps_that_only_decode_are_steps_like_all_others(
     With all that disturbs, or (even) with arrivals and scrapes on the very ends of steps.
     """
     requests = hour.take(slice(0, 50))
+    if blocks is None:
+        requests = replace(requests, prefix_group=np.full(50, -1))
     law = replace(LAWS, capture_sizes=(1, 2, 4, 8, 24))
     times = np.arange(0.0, 200.0, 0.7)
     if even:
@@ -158,12 +160,15 @@ def test_steps_that_only_decode_are_steps_like_all_others(
         (SchedulerConfiguration(4, 64, max_model_len=50), 100, "the first is request 1"),
         (SchedulerConfiguration(4, 64, enable_chunked_prefill=False), 100, "chunked prefill"),
         (SchedulerConfiguration(8, 4), 1, "below max_num_seqs"),
+        (SchedulerConfiguration(4, 64), 1, "2 of 3 requests share prefixes and num_gpu_blocks"),
     ],
 )
 def test_what_can_never_be_served_is_refused(
     configuration: SchedulerConfiguration, prompt: int, said: str
 ) -> None:
-    requests = make_requests([0.0, 1.0, 2.0], [1, prompt, prompt], [5, 5, 5])
+    requests = make_requests(
+        [0.0, 1.0, 2.0], [1, prompt, prompt], [5, 5, 5], prefix_group=[-1, 7, 7]
+    )
     with pytest.raises(ImpossibleConfiguration, match=said):
         simulate(requests, configuration, LAW)
 

@@ -1,7 +1,12 @@
-"""Sixteen recorded runs of vLLM 0.32's own scheduler: every step, every time."""
+"""Recorded runs of vLLM 0.32's own scheduler: every step, every time, every hit.
+
+Sixteen that were chosen (``golden_cases``), and more over random settings.
+"""
 
 from __future__ import annotations
 
+import gzip
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +15,43 @@ import pytest
 from golden_cases import COLUMNS, NAMES, case_of, load_golden
 from reference import run_reference
 
-from driftwatch.simulate.trial import simulate
+from driftwatch.simulate.configuration import SchedulerConfiguration
+from driftwatch.simulate.requests import Requests, make_requests
+from driftwatch.simulate.step_time import StepTime
+from driftwatch.simulate.trial import Run, simulate
+
+FILE = Path(__file__).resolve().parents[1] / "data" / "scheduler" / "vllm_0.32_random.json.gz"
+RANDOM: list[dict[str, Any]] = json.loads(gzip.decompress(FILE.read_bytes()))
+SETTINGS = (
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "num_gpu_blocks",
+    "block_size",
+    "max_model_len",
+    "max_num_active_seqs",
+    "long_prefill_token_threshold",
+    "long_prefill_token_threshold_adaptive",
+    "enable_chunked_prefill",
+    "watermark",
+    "scheduler_reserve_full_isl",
+    "enable_prefix_caching",
+    "async_scheduling",
+)
+
+
+def random_case(run: dict[str, Any]) -> tuple[Requests, SchedulerConfiguration, StepTime]:
+    requests = make_requests(
+        run["arrival_s"],
+        run["prompt_tokens"],
+        run["generation_tokens"],
+        priority=run["priority"],
+        prefix_group=run["prefix_group"],
+        shared_prefix_tokens=run["shared_prefix_tokens"],
+    )
+    configuration = SchedulerConfiguration(
+        **{name: run[name] for name in SETTINGS}, scheduling_policy=run["policy"]
+    )
+    return requests, configuration, StepTime(*run["step_time"])
 
 
 @pytest.fixture(scope="module")
@@ -18,37 +59,58 @@ def golden(shared_data: Path) -> dict[str, dict[str, Any]]:
     return load_golden(shared_data)
 
 
+def same_steps_and_times(ran: Run, run: dict[str, Any]) -> None:
+    columns = COLUMNS[: len(run.get("trace_columns", COLUMNS))]
+    assert [list(row) for row in ran.steps.select(columns).iter_rows()] == run["trace"]
+    for column, said in (("ttft_seconds", "ttft_s"), ("e2e_seconds", "e2e_s")):
+        np.testing.assert_allclose(ran.requests[column], run[said], rtol=0, atol=1e-6)
+    if run.get("enable_prefix_caching"):
+        assert ran.requests["cached_tokens"].to_list() == run["cached_tokens"]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_step_and_every_time(golden: dict[str, dict[str, Any]], name: str) -> None:
     run = golden[name]
-    outcome = simulate(*case_of(run), per_step=True)
-    columns = COLUMNS[: len(run["trace_columns"])]
-    assert [list(row) for row in outcome.steps.select(columns).iter_rows()] == run["trace"]
-    requests = outcome.requests
-    np.testing.assert_allclose(requests["ttft_seconds"], run["ttft_s"], rtol=0, atol=1e-6)
-    np.testing.assert_allclose(requests["e2e_seconds"], run["e2e_s"], rtol=0, atol=1e-6)
+    ran = simulate(*case_of(run), per_step=True)
+    same_steps_and_times(ran, run)
     if "preemptions" not in run:
         return
-    np.testing.assert_allclose(
-        requests["first_scheduled_seconds"], run["first_scheduled_s"], rtol=0, atol=1e-6
-    )
-    assert outcome.summary["preemptions"] == run["preemptions"]
-    assert outcome.summary["empty_schedules"] == run["empty_schedules"]
-    preempted = {
-        str(i): count for i, count in enumerate(requests["preemptions"].to_list()) if count
-    }
+    scheduled = ran.requests["first_scheduled_seconds"]
+    np.testing.assert_allclose(scheduled, run["first_scheduled_s"], rtol=0, atol=1e-6)
+    for total in ("preemptions", "empty_schedules"):
+        assert ran.summary[total] == run[total]
+    preempted = {str(i): int(ran.preemptions[i]) for i in np.flatnonzero(ran.preemptions)}
     assert preempted == run["request_preemptions"]
     if run["enable_prefix_caching"]:
-        assert requests["cached_tokens"].to_list() == run["cached_tokens"]
-        assert outcome.summary["evicted_cached_blocks"] == run["evicted_cached_blocks"]
+        assert ran.summary["evicted_cached_blocks"] == run["evicted_cached_blocks"]
+
+
+@pytest.mark.parametrize("run", RANDOM, ids=lambda run: run["name"])
+def test_random_settings(run: dict[str, Any]) -> None:
+    ran = simulate(*random_case(run), per_step=True)
+    same_steps_and_times(ran, run)
+    assert ran.preemptions.tolist() == run["request_preemptions"]
+
+
+@pytest.mark.parametrize("run", RANDOM[::5], ids=lambda run: run["name"])
+def test_the_reference_says_the_same(run: dict[str, Any]) -> None:
+    result = run_reference(*random_case(run))
+    assert [[step[name] for name in COLUMNS] for step in result.steps] == run["trace"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["prefix_scarce", "async_preempt", "priority_preempt"])
-def test_the_reference_says_the_same(golden: dict[str, dict[str, Any]], name: str) -> None:
+def test_so_it_does_of_the_chosen(golden: dict[str, dict[str, Any]], name: str) -> None:
     run = golden[name]
     result = run_reference(*case_of(run))
     assert [[step[column] for column in COLUMNS] for step in result.steps] == run["trace"]
+
+
+def test_every_feature_is_in_the_random_runs() -> None:
+    for name in ("async_scheduling", "enable_prefix_caching", "enable_chunked_prefill"):
+        assert {run[name] for run in RANDOM} == {True, False}
+    assert {run["policy"] for run in RANDOM} == {"fcfs", "priority"}
+    assert any(run["async_scheduling"] and sum(run["request_preemptions"]) for run in RANDOM)
 
 
 def test_given_hits_where_blocks_are_plenty(golden: dict[str, dict[str, Any]]) -> None:
@@ -57,5 +119,5 @@ def test_given_hits_where_blocks_are_plenty(golden: dict[str, dict[str, Any]]) -
     requests.cached_tokens[:] = run["cached_tokens"]
     requests.prefix_group[:] = -1
     requests.shared_prefix_tokens[:] = 0
-    outcome = simulate(requests, configuration, law)
-    np.testing.assert_allclose(outcome.requests["e2e_seconds"], run["e2e_s"], rtol=0, atol=1e-6)
+    e2e = simulate(requests, configuration, law).requests["e2e_seconds"]
+    np.testing.assert_allclose(e2e, run["e2e_s"], rtol=0, atol=1e-6)

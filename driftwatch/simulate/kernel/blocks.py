@@ -14,7 +14,7 @@ import numpy as np
 
 from driftwatch.simulate.kernel.compiling import compiled
 from driftwatch.simulate.kernel.lists import insert, remove
-from driftwatch.simulate.kernel.tables import ENDLESS_BLOCKS, IDENTIFY_BLOCKS, NO_OWNER, NONE
+from driftwatch.simulate.kernel.tables import IDENTIFY_BLOCKS, NO_OWNER, NONE
 
 
 @compiled
@@ -96,12 +96,6 @@ def remember(e: Any, t: Any, r: int, tokens: int) -> None:
     """The full blocks among a request's first ``tokens`` tokens can be found from now on."""
     request = t.requests[r]
     full = tokens // e.block_size
-    if e.cache_mode == ENDLESS_BLOCKS:
-        shared = min(full, request.shared_blocks)
-        if shared > 0:
-            group = -1 - request.owner
-            t.groups[group] = max(t.groups[group], shared)
-        return
     if e.cache_mode != IDENTIFY_BLOCKS:
         return
     for index in range(request.keyed, full):
@@ -147,13 +141,6 @@ def look_up(e: Any, t: Any, r: int, tokens: int) -> tuple[int, int]:
     cached = request.given
     if cached >= 0:
         most = 0 if request.preemptions > 0 else min(most, cached // e.block_size)
-    if e.cache_mode == ENDLESS_BLOCKS:
-        if cached >= 0:
-            return most, 0
-        shared = request.shared_blocks
-        if shared == 0:
-            return 0, 0
-        return min(most, shared, t.groups[-1 - request.owner]), 0
     if e.cache_mode != IDENTIFY_BLOCKS:
         if cached >= 0:
             return most, most

@@ -123,9 +123,9 @@ def stop_decoding(e: Any, t: Any, r: int) -> None:
     """
     request = t.requests[r]
     leave_lazy(e, t, r)
-    request.output = request.computed + 1 - e.asynchronous - request.prompt
-    request.ahead = e.asynchronous
-    if not e.asynchronous:
+    request.output = request.computed + 1 - e.async_scheduling - request.prompt
+    request.ahead = e.async_scheduling
+    if not e.async_scheduling:
         request.last_token = e.now
     elif request.join_step <= t.steps[e.pending].index:
         request.last_token = e.now
@@ -152,7 +152,7 @@ def commit(e: Any, t: Any, record: int, r: int, n: int) -> None:
         request.kind = EXPLICIT
         return
     add_token(t, record, r)
-    if e.asynchronous:
+    if e.async_scheduling:
         request.ahead += 1
     if computed >= request.target - 1:
         request.kind = CLOSING
@@ -173,10 +173,10 @@ def fill_blocks(e: Any, t: Any) -> None:
         r = at - e.block_size
         filled = computed_at(e, t, r) // e.block_size
         grow(e, t, r, filled, filled + 1)
-        if e.asynchronous:
+        if e.async_scheduling:
             remember(e, t, r, filled * e.block_size)
         at = t.classes[at].next
-    if not e.asynchronous:
+    if not e.async_scheduling:
         at = t.classes[(-e.step - 1) % e.block_size].next
         while at >= e.block_size:
             r = at - e.block_size

@@ -69,14 +69,14 @@ def arrive(e: Any, t: Any, r: int) -> None:
     """A request reaches the server: it waits, or the queue limits turn it away."""
     request = t.requests[r]
     e.progress_step = e.step
-    if request.arrival + e.timeout < request.cancel:
-        request.cancel = request.arrival + e.timeout
+    if request.arrival + e.timeout_seconds < request.cancel:
+        request.cancel = request.arrival + e.timeout_seconds
         request.cancel_status = TIMED_OUT
     request.cancel = max(request.cancel, request.arrival)
-    if e.live >= e.queued_reqs:  # counted under one reason, as in vLLM's async_llm.py
+    if e.live >= e.max_num_queued_reqs:  # counted under one reason, as in vLLM's async_llm.py
         t.counters[0].rejected_reqs += 1
         request.status = REJECTED
-    elif e.prefill_prompts >= e.queued_tokens:
+    elif e.prefill_prompts >= e.max_num_queued_tokens:
         t.counters[0].rejected_tokens += 1
         request.status = REJECTED
     if request.status == REJECTED:
@@ -240,7 +240,7 @@ def apply(e: Any, t: Any, record: int) -> None:
         if counted_by_steps(t, r):
             continue  # it went on decoding meanwhile
         request.output += 1
-        if request.status == RUNNING and e.asynchronous:
+        if request.status == RUNNING and e.async_scheduling:
             request.ahead -= 1
             remember(e, t, r, request.computed - request.ahead)
         if request.prompt + request.output >= request.target:
@@ -252,7 +252,7 @@ def apply(e: Any, t: Any, record: int) -> None:
         if request.status != RUNNING and request.status != PREEMPTED:
             continue
         request.output = request.target - request.prompt
-        if request.status == RUNNING and e.asynchronous:
+        if request.status == RUNNING and e.async_scheduling:
             remember(e, t, r, np.int64(request.computed))
         t.order[ending] = r
         ending += 1

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from driftwatch.simulate.kernel.compiling import compiled
-from driftwatch.simulate.kernel.tables import NONE, PREEMPTED, WAITING
+from driftwatch.simulate.kernel.tables import ENDLESS, NONE, PREEMPTED, WAITING
 
 
 @compiled
@@ -137,7 +137,7 @@ def set_deferred(e: Any, t: Any, r: int, deferred: int) -> None:
 def over_loras(e: Any, t: Any, r: int) -> bool:
     """Whether a request's adapter would be one too many in the step being scheduled."""
     adapter = t.requests[r].adapter
-    if e.loras == 0 or adapter < 0 or e.adapters_in_step < e.loras:
+    if e.max_loras == ENDLESS or adapter < 0 or e.adapters_in_step < e.max_loras:
         return False
     return t.adapters[adapter] != e.step
 
@@ -146,6 +146,6 @@ def over_loras(e: Any, t: Any, r: int) -> bool:
 def use_adapter(e: Any, t: Any, r: int) -> None:
     """A request's adapter is in use in the step being scheduled."""
     adapter = t.requests[r].adapter
-    if e.loras > 0 and adapter >= 0 and t.adapters[adapter] != e.step:
+    if e.max_loras < ENDLESS and adapter >= 0 and t.adapters[adapter] != e.step:
         t.adapters[adapter] = e.step
         e.adapters_in_step += 1

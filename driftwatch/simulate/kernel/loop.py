@@ -63,11 +63,11 @@ def start_step(e: Any, t: Any, record: int) -> None:
     step = t.steps[record]
     decoding = padded(t, step.decode_seqs) if step.prefill_tokens == 0 else step.decode_seqs
     seconds = (
-        e.c0
-        + e.c1 * max(step.prefill_tokens - e.hinge, 0)
-        + e.c2 * decoding
-        + e.c3 * step.kv_tokens_read
-        + e.c4 * step.pairs
+        e.c0_seconds
+        + e.c1_seconds_per_prefill_token * max(step.prefill_tokens - e.hinge_tokens, 0)
+        + e.c2_seconds_per_decode_seq * decoding
+        + e.c3_seconds_per_kv_token * step.kv_tokens_read
+        + e.c4_seconds_per_prefill_pair * step.pairs
     )
     e.executing = record
     step.start_seconds = e.now
@@ -92,7 +92,7 @@ def decode_on(e: Any, t: Any, until: float, event: float) -> None:
     that reaches it or ``until``, and before a step that brings a last token or lacks blocks.
     """
     record = e.executing
-    ahead = e.asynchronous
+    ahead = e.async_scheduling
     if not only_decodes(e, t, record) or (ahead and e.pending == NONE):
         return
     counters = t.counters[0]
@@ -103,7 +103,7 @@ def decode_on(e: Any, t: Any, until: float, event: float) -> None:
     seqs = e.lazy_seqs
     last = t.finishes[0].first if e.finishing > 0 else NEVER
     undisturbed = len(t.factors) + len(t.jitter) + len(t.stalls) == 0
-    alone = e.c0 + e.c2 * padded(t, seqs)
+    alone = e.c0_seconds + e.c2_seconds_per_decode_seq * padded(t, seqs)
     start = t.steps[record].start_seconds
     end = e.step_end
     below = NEVER  # the bucket of the interval before: above this edge,
@@ -145,7 +145,7 @@ def decode_on(e: Any, t: Any, until: float, event: float) -> None:
         filling = filling - 1 if filling > 0 else e.block_size - 1
         if ahead:
             record = 1 - record
-        seconds = alone + e.c3 * t.steps[record].kv_tokens_read
+        seconds = alone + e.c3_seconds_per_kv_token * t.steps[record].kv_tokens_read
         start = end
         end = start + (seconds if undisturbed else disturbed(e, t, start, seconds))
     if index == e.step:
@@ -234,13 +234,13 @@ def advance(tables: Any, until: float) -> None:
                 t.counters[0].empty_schedules += 1
             if e.stuck:
                 return
-        elif completed and e.asynchronous and e.pending == NONE and e.next_due < e.concurrency:
+        elif completed and e.async_scheduling and e.pending == NONE and e.next_due < e.concurrency:
             # vLLM asks once more when its pipeline runs dry
             t.counters[0].empty_schedules += 1
         if e.pending != NONE:
             start_step(e, t, e.pending)
             e.pending = record if scheduled else NONE
-        elif scheduled and e.asynchronous:
+        elif scheduled and e.async_scheduling:
             e.pending = record
         elif scheduled:
             start_step(e, t, record)

@@ -41,6 +41,7 @@ from driftwatch.simulate.kernel.lists import (
 )
 from driftwatch.simulate.kernel.tables import (
     CLOSING,
+    ENDLESS,
     EXPLICIT,
     IDENTIFY_BLOCKS,
     LAZY,
@@ -61,7 +62,7 @@ def choose_tokens(e: Any, t: Any, threshold: int) -> int:
 
     -1: order decides who goes short, and others than the last explicit ones may.
     """
-    budget = e.max_tokens - e.lazy_seqs
+    budget = e.max_num_batched_tokens - e.lazy_seqs
     wanted = 0
     for i in range(e.explicits):
         request = t.requests[t.explicit[i]]
@@ -91,7 +92,7 @@ def choose_tokens(e: Any, t: Any, threshold: int) -> int:
 @compiled
 def schedule_together(e: Any, t: Any, record: int, threshold: int) -> int:
     """Phase 1 where budget and blocks suffice for all, and what is left; -1 where they may not."""
-    if e.loras > 0:
+    if e.max_loras < ENDLESS:
         return -1
     budget = choose_tokens(e, t, threshold)
     if budget < 0:
@@ -193,7 +194,7 @@ def schedule_one_by_one(e: Any, t: Any, record: int, threshold: int) -> int:
     Whoever decodes on stays LAZY: of those only who is preempted or left out is written to.
     """
     count = list_running(e, t)
-    budget = e.max_tokens
+    budget = e.max_num_batched_tokens
     at = np.int64(0)
     while at < count and budget > 0:
         r = t.order[at]
@@ -201,14 +202,14 @@ def schedule_one_by_one(e: Any, t: Any, record: int, threshold: int) -> int:
         if t.kinds[at] == LAZY:
             computed = computed_at(e, t, r)
             n = 1
-            final = computed + 1 - e.asynchronous  # tokens whose text is there
+            final = computed + 1 - e.async_scheduling  # tokens whose text is there
         else:
             computed = request.computed
             final = request.prompt + request.output
             n = final + request.ahead - computed
             if threshold > 0 and n > threshold:
                 n = threshold
-            n = min(n, budget, e.model_length - computed - 1)
+            n = min(n, budget, e.max_model_len - computed - 1)
             if n <= 0 or request.kind == CLOSING:
                 at += 1
                 continue
@@ -279,7 +280,7 @@ def admit(e: Any, t: Any, record: int, budget: int, threshold: int) -> None:
     """Phase 2: waiting requests in order, until one does not fit."""
     aside = np.int64(NONE)  # by priority: set aside, to go back
     r = first_waiting(e, t)
-    while r != NONE and budget > 0 and e.run_count < e.active:
+    while r != NONE and budget > 0 and e.run_count < e.max_num_active_seqs:
         request = t.requests[r]
         following = t.waiting[r].next
         if over_loras(e, t, r):
@@ -315,19 +316,19 @@ def admit_one(e: Any, t: Any, r: int, budget: int, threshold: int) -> int:
     tokens = request.prompt + request.output
     whole = blocks_of(tokens, e.block_size)
     spare = e.watermark_blocks if e.run_count > 0 else 0
-    if request.shared_blocks == 0 and e.reserve and whole + spare > e.free:
+    if request.shared_blocks == 0 and e.scheduler_reserve_full_isl and whole + spare > e.free:
         return 0  # whatever it hits is free now: as many blocks are taken with hits as without
     hits, reused = look_up(e, t, r, tokens)
     hit = hits * e.block_size
     n = tokens - hit
     if threshold > 0 and n > threshold:
         n = threshold
-    if not e.chunked and n > budget:
+    if not e.enable_chunked_prefill and n > budget:
         return 0
     n = min(n, budget)
     reserved = reused - hits + spare
     wanted = blocks_of(hit + n, e.block_size)
-    if wanted + reserved > e.free or (e.reserve and whole + reserved > e.free):
+    if wanted + reserved > e.free or (e.scheduler_reserve_full_isl and whole + reserved > e.free):
         return 0
     if e.by_priority:
         drop_first(e, t)
@@ -339,7 +340,7 @@ def admit_one(e: Any, t: Any, r: int, budget: int, threshold: int) -> int:
     take_hits(e, t, r, hits, reused)
     grow(e, t, r, hits, wanted)
     remember(e, t, r, hit + n)
-    if request.preemptions == 0 and e.caching:
+    if request.preemptions == 0 and e.enable_prefix_caching:
         t.counters[0].prefix_queries_tokens += tokens
         t.counters[0].prefix_hits_tokens += hit
     if request.first_scheduled == NEVER:
@@ -371,9 +372,9 @@ def schedule(e: Any, t: Any, record: int) -> bool:
     step.index = e.step
     e.adapters_in_step = 0
     inside = e.run_count + e.wait_count
-    threshold = e.threshold if inside > 1 else 0
-    if threshold > 0 and e.adaptive:
-        threshold = max(threshold, e.max_tokens // inside)
+    threshold = e.long_prefill_token_threshold if inside > 1 else 0
+    if threshold > 0 and e.long_prefill_token_threshold_adaptive:
+        threshold = max(threshold, e.max_num_batched_tokens // inside)
     budget = schedule_together(e, t, record, threshold)
     if budget < 0:
         budget = schedule_one_by_one(e, t, record, threshold)
@@ -387,8 +388,9 @@ def schedule(e: Any, t: Any, record: int) -> bool:
     if step.prefill_tokens + step.decode_seqs == 0:
         return False
     e.step += 1
+    full = e.run_count >= e.max_num_active_seqs
     # With identified blocks an eviction may change what a waiting request would hit.
-    closed = e.wait_count == 0 or e.run_count >= e.active or e.cache_mode != IDENTIFY_BLOCKS
-    if closed and e.loras == 0 and step.preempted == 0 and e.explicits == 0:
+    closed = e.wait_count == 0 or full or e.cache_mode != IDENTIFY_BLOCKS
+    if closed and e.max_loras == ENDLESS and step.preempted == 0 and e.explicits == 0:
         e.settled = only_decodes(e, t, record)
     return True

@@ -10,8 +10,8 @@ import numpy as np
 UNSENT, WAITING, RUNNING, PREEMPTED, FINISHED, REJECTED, CANCELLED, TIMED_OUT = range(8)
 # How a running request is counted (see ``decoding``).
 NO_KIND, EXPLICIT, LAZY, CLOSING = range(4)
-# How KV blocks are modelled: how many are free; which text each holds; without end.
-COUNT_BLOCKS, IDENTIFY_BLOCKS, ENDLESS_BLOCKS = range(3)
+# How KV blocks are modelled: how many are free; which text each holds.
+COUNT_BLOCKS, IDENTIFY_BLOCKS = range(2)
 # Why an engine makes no progress.
 NOBODY_ADMITTED, PREEMPTING_FOR_EVER = 1, 2
 
@@ -68,7 +68,7 @@ COUNTERS = _record(
     "empty_schedules evicted_blocks",
     "busy_seconds itl_seconds_sum",
 )
-# Settings (up to cache_mode), then:
+# Settings and the step-time model under their own names, no limit as ENDLESS; and:
 # step: the next to be scheduled; applied: the last whose outputs came
 # executing, pending: which step record runs, which is scheduled and not started; NONE
 # lazy_kv: context tokens that the LAZY ones read in the next step
@@ -82,14 +82,17 @@ COUNTERS = _record(
 # left_waiting, left_deferred: by the last schedule call; what arrives during a step is not in the
 #   engine yet
 ENGINE = _record(
-    "max_seqs max_tokens block_size model_length active threshold adaptive chunked "
-    "watermark_blocks reserve by_priority caching asynchronous queued_reqs queued_tokens loras "
-    "hinge concurrency per_step total_blocks cache_mode "
+    "max_num_batched_tokens block_size max_model_len max_num_active_seqs "
+    "long_prefill_token_threshold long_prefill_token_threshold_adaptive enable_chunked_prefill "
+    "scheduler_reserve_full_isl enable_prefix_caching async_scheduling max_num_queued_reqs "
+    "max_num_queued_tokens max_loras watermark_blocks by_priority hinge_tokens per_step "
+    "total_blocks cache_mode concurrency "
     "step applied executing pending lazy_seqs lazy_kv explicits run_count wait_count "
     "deferred_count free unkeyed next_due next_released released live live_tokens prefill_prompts "
     "adapters_in_step factor_at stall_at random_1 random_2 rows scrapes full stuck progress_step "
     "settled free_slots finishing cancelling wait_size left_waiting left_deferred",
-    "now step_end last_output c0 c1 c2 c3 c4 timeout",
+    "now step_end last_output timeout_seconds c0_seconds c1_seconds_per_prefill_token "
+    "c2_seconds_per_decode_seq c3_seconds_per_kv_token c4_seconds_per_prefill_pair",
 )
 
 
@@ -122,7 +125,6 @@ class Tables(NamedTuple):
     table: Any  # blocks of each running request, a row each
     slots: Any  # free rows of the table
     hits: Any  # scratch: blocks of a prefix hit
-    groups: Any  # endless blocks: how many of each prefix group's text were ever computed
     # itl_edges, itl_counts: finite edges and counts of inter_token_latency_seconds
     itl_edges: Any
     itl_counts: Any

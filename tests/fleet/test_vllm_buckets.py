@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from driftwatch.simulate import vllm_buckets
+from driftwatch.fleet import vllm_buckets
 
 
 def test_edges_are_those_of_the_recorded_server(shared_data: Path) -> None:

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from driftwatch.errors import WorkloadError
-from driftwatch.simulate.workload.servegen import ServeGen
+from driftwatch.fleet.servegen import ServeGen
 
 HOUR, DAY = 3600.0, 86400.0
 
