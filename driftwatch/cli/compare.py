@@ -12,7 +12,6 @@ import numpy as np
 from driftwatch.cli.engine_options import Numbers, engine_of, lab_command, mix_of, option
 from driftwatch.cli.options import Progress
 from driftwatch.cli.output import UNKNOWN, number, publish
-from driftwatch.errors import UsageError
 from driftwatch.lab import comparison as lab
 from driftwatch.lab.batchers import CONTINUOUS, POLICIES, Settings, serve
 from driftwatch.lab.comparison import DEFINITION, Knee, Point
@@ -23,7 +22,6 @@ from driftwatch.simulate.step_time import StepTime
 
 _EXIT_NO_VERDICT = 4
 _AT_EACH_RATE = 4000  # requests: 2,800 in the steady part, 28 of them above its p99
-_MOST_TOKENS = 1_000_000  # a batch keeps a time for each token of its longest member
 _MIX_SIZE = 10_000  # lengths drawn; repeated where more are needed
 _LIMIT_FACTOR = 3.0  # the limit: so many times the p99 of requests served alone
 _HEADER = ("policy", "load", "req/s", "p50 s", "p99 s", "TTFT p99", "efficiency", "padding", "")
@@ -55,11 +53,6 @@ def command(rates: tuple[float, ...] | None, batch_size: int, as_json: bool, **f
     mix, notes = mix_of(flags, None if flags["file"] else _MIX_SIZE)
     if flags["file"] is not None:
         notes.append("only the lengths of the file are compared")
-    if (longest := int(mix.generation_tokens.max())) > _MOST_TOKENS:
-        raise UsageError(
-            f"a generation of {longest:,} tokens; at most {_MOST_TOKENS:,}",
-            help_text="lower --generation-tokens",
-        )
     engine = engine_of(flags)
     settings = Settings(engine.configuration, batch_size)
     found = _compare(settings, mix, engine.step_time, rates)

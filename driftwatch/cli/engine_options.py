@@ -223,7 +223,12 @@ def engine_of(flags: Mapping[str, Any], *, is_simulated: bool = True) -> EngineS
             notes.append(f"{model.name} has sliding windows, the simulated scheduler has none")
         if configuration.num_gpu_blocks is None:
             blocks = server.memory().num_gpu_blocks
-            configuration = _checked(replace(configuration, num_gpu_blocks=blocks))
+            if blocks < 2:  # one is vLLM's null block
+                raise ImpossibleConfiguration(
+                    (f"{model.name} does not fit the memory of {card.name}",),
+                    help_text="driftwatch plan with the same flags says how many GPUs it needs",
+                )
+            configuration = replace(configuration, num_gpu_blocks=blocks)
             notes.append(f"num_gpu_blocks {blocks}: from the memory of {card.name}")
         notes += configuration.warnings()
     return EngineSetup(configuration, server, server.step_time(), tuple(notes))

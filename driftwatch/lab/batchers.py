@@ -12,9 +12,8 @@ from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from driftwatch.lab.figures import Floats, Served
+from driftwatch.lab.figures import Served
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.step_time import StepTime
@@ -51,27 +50,16 @@ def serve(policy: str, requests: Requests, step_time: StepTime, settings: Settin
     return _run_batches(requests, step_time, settings.batch_size, wait)
 
 
-def step_seconds(
-    step_time: StepTime,
-    prefill_tokens: npt.ArrayLike,
-    decode_seqs: npt.ArrayLike,
-    kv_tokens_read: npt.ArrayLike,
-    prefill_pairs: npt.ArrayLike = 0.0,
-) -> Floats:
-    """`StepTime.seconds` over arrays, seconds a step, to the bit the same."""
-    prefill = np.asarray(prefill_tokens, dtype=np.float64)
-    decoding = np.asarray(decode_seqs, dtype=np.float64)
-    if step_time.capture_sizes:
-        sizes = np.append(np.asarray(step_time.capture_sizes, dtype=np.float64), np.inf)
-        up = sizes[np.searchsorted(sizes, decoding)]
-        decoding = np.where((prefill == 0) & np.isfinite(up), up, decoding)
-    return np.asarray(
-        step_time.c0_seconds
-        + step_time.c1_seconds_per_prefill_token * np.maximum(prefill - step_time.hinge_tokens, 0)
-        + step_time.c2_seconds_per_decode_seq * decoding
-        + step_time.c3_seconds_per_kv_token * np.asarray(kv_tokens_read, dtype=np.float64)
-        + step_time.c4_seconds_per_prefill_pair * np.asarray(prefill_pairs, dtype=np.float64),
-        dtype=np.float64,
+def batch_seconds(
+    step_time: StepTime, count: int, prompt_tokens: int, generation_tokens: int
+) -> float:
+    """Of equal requests alone on a server: their prompts in one step, then a step a token."""
+    pairs, rest = prompt_tokens * (prompt_tokens + 1) / 2, generation_tokens - 1
+    context = count * (rest * prompt_tokens + rest * (rest + 1) / 2)
+    return (
+        step_time.seconds(count * prompt_tokens, 0, 0, count * pairs)
+        + rest * step_time.seconds(0, count, 0)
+        + step_time.c3_seconds_per_kv_token * context
     )
 
 
@@ -119,12 +107,7 @@ def _run_batches(
         prompts = requests.prompt_tokens[members]
         generations = requests.generation_tokens[members]
         longest, count, steps = int(prompts.max()), len(members), int(generations.max())
-        k = np.arange(1, steps)
-        pairs = count * longest * (longest + 1) / 2
-        prefill = step_seconds(step_time, [longest * count], [0], [0], [pairs])
-        rest = step_seconds(step_time, 0, np.full(len(k), count), count * (longest + k))
-        free_at = float(np.cumsum(np.concatenate(([start], prefill, rest)))[-1])
-        end[members] = free_at
+        free_at = end[members] = start + batch_seconds(step_time, count, longest, steps)
         computed += int(prompts.sum())
         padded_tokens += longest * count
         slots += count * steps

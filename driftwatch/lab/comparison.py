@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from driftwatch.lab.batchers import Settings, serve, step_seconds
+from driftwatch.lab.batchers import Settings, batch_seconds, serve
 from driftwatch.lab.figures import Figures, Floats, Served, figures
 from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.step_time import StepTime
@@ -78,12 +78,8 @@ def capacity(policy: str, settings: Settings, mix: Requests, step_time: StepTime
 
 def alone_seconds(requests: Requests, step_time: StepTime) -> Floats:
     """Each request's end-to-end time on an empty server, its prompt in one step."""
-    prompt = requests.prompt_tokens.astype(np.float64)
-    more = requests.generation_tokens.astype(np.float64) - 1
-    first = step_seconds(step_time, prompt, 0, 0, prompt * (prompt + 1) / 2)
-    one = float(step_seconds(step_time, 0, 1, 0))
-    context = more * prompt + more * (more + 1) / 2
-    return np.asarray(first + more * one + step_time.c3_seconds_per_kv_token * context)
+    lengths = zip(requests.prompt_tokens.tolist(), requests.generation_tokens.tolist(), strict=True)
+    return np.array([batch_seconds(step_time, 1, *one) for one in lengths])
 
 
 def ladder(top_requests_per_second: float) -> tuple[float, ...]:

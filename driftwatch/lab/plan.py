@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, astuple, dataclass
 from typing import Any
@@ -159,17 +160,6 @@ def batch_speed(batch: int, step_time: StepTime, mix: Mix, model: Model) -> Batc
     return BatchSpeed(batch, batch / step, 1 / step, step)
 
 
-def largest_batch(meets: Callable[[int], bool], most: int) -> int:
-    """The largest batch up to ``most`` that meets a target which growing batches miss; 0: none."""
-    if most < 1 or not meets(1):
-        return 0
-    low, high = 1, most + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if meets(middle) else (low, middle)
-    return low
-
-
 def plan(server: Server, mix: Mix, tpot_seconds: float | None) -> dict[str, Any]:
     """The document; ``fits`` is null with a reason where nothing fits.
 
@@ -258,7 +248,8 @@ def _tpot(
 ) -> dict[str, Any]:
     """The largest batch that meets the target, and what else would stop it."""
     most = min(fits.running, seqs)
-    largest = largest_batch(lambda batch: speed(batch).itl_seconds <= target, most)
+    # a larger batch is never faster
+    largest = bisect_right(range(1, most + 1), target, key=lambda batch: speed(batch).itl_seconds)
     limit = "tpot"
     if largest == most:
         limit = "kv_cache" if fits.running <= seqs else "max_num_seqs"

@@ -118,6 +118,11 @@ def test_weights_are_those_of_the_checkpoint_unless_vllm_narrows_them() -> None:
         weight(*eight, "-q", "new")
 
 
+def test_a_model_that_does_not_fit_is_not_simulated() -> None:
+    with pytest.raises(ImpossibleConfiguration, match="does not fit the memory of L4"):
+        asked("--gpu", "L4", "--model", "llama-3.1-70b")
+
+
 def test_vllms_defaults_by_gpu() -> None:
     """engine/arg_utils.py get_batch_defaults: by memory, but small on an A100."""
     assert batch_defaults(gpu("H100-80GB")) == (8192, 1024)

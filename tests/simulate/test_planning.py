@@ -13,7 +13,6 @@ from driftwatch.lab.plan import (
     Mix,
     batch_speed,
     fits_together,
-    largest_batch,
     mix_of,
 )
 from driftwatch.simulate.configuration import SchedulerConfiguration
@@ -79,12 +78,6 @@ def test_a_steady_batch_by_hand() -> None:
     assert speed.itl_seconds == pytest.approx(alone + 10 * 400 / 200 * 1e-5)
     assert speed.tokens_per_second == pytest.approx(10 / speed.itl_seconds)
     assert speed.tokens_per_second_per_user == pytest.approx(1 / speed.itl_seconds)
-
-
-@pytest.mark.parametrize("most", [0, 7])
-def test_the_largest_batch_that_meets(most: int) -> None:
-    for limit in range(70):
-        assert largest_batch(lambda batch, limit=limit: batch <= limit, most) == min(limit, most)
 
 
 def test_the_capacity_of_a_constant_step_by_hand() -> None:
