@@ -17,7 +17,7 @@ from driftwatch.lab.batchers import CONTINUOUS, POLICIES, Settings, serve
 from driftwatch.lab.comparison import DEFINITION, Knee, Point
 from driftwatch.notify.numbers import figure, percent
 from driftwatch.simulate.demand import paced
-from driftwatch.simulate.requests import Requests
+from driftwatch.simulate.requests import Requests, make_requests
 from driftwatch.simulate.step_time import StepTime
 
 _EXIT_NO_VERDICT = 4
@@ -52,6 +52,7 @@ def command(rates: tuple[float, ...] | None, batch_size: int, as_json: bool, **f
     """
     mix, notes = mix_of(flags, None if flags["file"] else _MIX_SIZE)
     if flags["file"] is not None:
+        mix = make_requests(np.zeros(len(mix)), mix.prompt_tokens, mix.generation_tokens)
         notes.append("only the lengths of the file are compared")
     engine = engine_of(flags)
     settings = Settings(engine.configuration, batch_size)

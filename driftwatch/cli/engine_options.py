@@ -166,8 +166,8 @@ def mix_of(flags: Mapping[str, Any], count: int | None) -> tuple[Requests, list[
             raise UsageError(
                 f"--requests and {said} exclude each other", help_text="leave out one of them"
             )
-        workload = read_workload(flags["file"], limit=count)
-        return workload.requests, list(workload.notes)
+        requests, unused = read_workload(flags["file"], limit=count)
+        return requests, [f"columns not used: {', '.join(unused)}"] if unused else []
     rng, count = np.random.default_rng(0), count or 1
     lengths = [lognormal_lengths(flags[name], _SPREAD, count, rng) for name in names]
     return make_requests(np.zeros(count), *lengths), []

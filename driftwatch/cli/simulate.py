@@ -20,10 +20,10 @@ from driftwatch.cli.engine_options import (
 from driftwatch.cli.options import Progress
 from driftwatch.cli.output import number, publish
 from driftwatch.errors import ImpossibleConfiguration, UsageError
+from driftwatch.lab.run_summary import RunSummary, summarize
 from driftwatch.notify.numbers import milliseconds, percent
 from driftwatch.simulate.demand import paced
 from driftwatch.simulate.requests import Requests
-from driftwatch.simulate.run_summary import RunSummary, summarize
 from driftwatch.simulate.trial import check_fit, simulate
 
 _EXIT_NO_VERDICT = 4
@@ -76,13 +76,13 @@ def command(rate: float | None, concurrency: int | None, as_json: bool, **flags:
         )
     requests = _arrivals(requests, rate, at_once=concurrency is not None)
     summary = _run(requests, engine, concurrency)
-    finished = bool(summary.statuses["finished"])
+    finished = bool(summary.requests["finished"])
     document = {
         "requests_file": None if file is None else str(file),
         "configuration": asdict(engine.configuration),
         "kv_cache_binds": engine.configuration.num_gpu_blocks is not None,
         "step_time": asdict(engine.step_time),
-        **summary.as_json(),
+        **asdict(summary),
         "latency_reason": f"null: {_FEW}" if finished else "no request finished",
     }
     table = (
@@ -126,13 +126,13 @@ def _run(requests: Requests, engine: EngineSetup, concurrency: int | None) -> Ru
 
 
 def _line(summary: RunSummary) -> str:
-    total, finished = sum(summary.statuses.values()), summary.statuses["finished"]
+    total, finished = sum(summary.requests.values()), summary.requests["finished"]
     ttft, e2e = summary.latency["ttft_seconds"], summary.latency["e2e_seconds"]
     if ttft is None or e2e is None:
         return f"NO VERDICT: of {total:,} requests none finished."
-    waited = max(summary.waited, key=summary.waited.__getitem__)
+    waited = max(summary.waited_busy_time_ratio, key=summary.waited_busy_time_ratio.__getitem__)
     held = "no limit held requests back"
-    if (share := summary.waited[waited]) > 0:
+    if (share := summary.waited_busy_time_ratio[waited]) > 0:
         held = f"requests waited for {_LIMITS[waited]} {percent(share)} of the step time"
     return (
         f"{finished:,} of {total:,} requests finished, mean TTFT "
@@ -152,7 +152,7 @@ def _details(summary: RunSummary) -> Iterator[str]:
     if any(None in one.values() for one in summary.latency.values() if one is not None):
         yield f"-: {_FEW}."
     throughput, batch = summary.throughput, summary.batch
-    ended = (f"{n:,} {name.replace('_', ' ')}" for name, n in summary.statuses.items() if n)
+    ended = (f"{n:,} {name.replace('_', ' ')}" for name, n in summary.requests.items() if n)
     yield (
         f"{', '.join(ended)}; {number(throughput['prompt_tokens_per_second'])} prompt tokens/s, "
         f"{number(throughput['requests_per_second'])} requests/s over "
@@ -164,6 +164,6 @@ def _details(summary: RunSummary) -> Iterator[str]:
         f"{percent(min(1.0, batch['busy_ratio'] or 0.0))} of the time, "
         f"{summary.preemptions:,} preemptions."
     )
-    if held := {name: share for name, share in summary.waited.items() if share}:
+    if held := {name: share for name, share in summary.waited_busy_time_ratio.items() if share}:
         shares = ", ".join(f"{_LIMITS[name]} {percent(share)}" for name, share in held.items())
         yield f"Share of the step time in which requests waited for a limit: {shares}."

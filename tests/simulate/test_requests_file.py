@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from driftwatch.errors import WorkloadError
 from driftwatch.simulate.requests import LOOK_UP, NO_GROUP
-from driftwatch.simulate.workload.requests_file import read_requests, read_workload
+from driftwatch.simulate.workload.requests_file import read_requests
 
 ROWS = pl.DataFrame(
     {
@@ -74,7 +74,7 @@ def test_a_limit_reads_only_so_many(kind: str, tmp_path: Path) -> None:
 
 def said(path: Path) -> list[str]:
     with pytest.raises(WorkloadError) as caught:
-        read_workload(path)
+        read_requests(path)
     return [text.removeprefix(str(path)) for text in caught.value.problems]
 
 

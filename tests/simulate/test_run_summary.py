@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from driftwatch.lab.run_summary import summarize
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.requests import make_requests
-from driftwatch.simulate.run_summary import summarize
 from driftwatch.simulate.step_time import StepTime
 from driftwatch.simulate.trial import simulate
 
@@ -45,7 +45,7 @@ def test_the_limit_named_is_the_one_that_bound(
     configuration = SchedulerConfiguration(64, 500, **settings)
     law = StepTime(0.01, 1e-5, 0, 0)
     found = simulate(requests, configuration, law, per_step=True)
-    waited = summarize(found, requests, configuration).waited
+    waited = summarize(found, requests, configuration).waited_busy_time_ratio
     assert max(waited, key=waited.__getitem__) == limit
     assert waited[limit] > 0.3
 

@@ -43,22 +43,8 @@ _COLUMNS: dict[str, tuple[float, float | None]] = {
     "cancel_seconds": (0.0, NEVER),
     "adapter": (-1, -1),
 }
-# other names of the required columns, by format
-_FORMATS = {
-    "driftwatch": _REQUIRED,
-    "Azure trace": ("TIMESTAMP", "ContextTokens", "GeneratedTokens"),
-    "load generator": ("sent", "p", "g"),
-}
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Workload:
-    """Requests and where they come from."""
-
-    requests: Requests  # in the order of the file, which is that of arrival
-    source: str  # the format, for people
-    # what of the file is not used, a sentence each
-    notes: tuple[str, ...] = ()
+# the required columns, of driftwatch, an Azure trace and a load generator
+_FORMATS = (_REQUIRED, ("TIMESTAMP", "ContextTokens", "GeneratedTokens"), ("sent", "p", "g"))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,26 +84,23 @@ class _Problems:
 def read_requests(
     path: Path | str, *, limit: int | None = None, any_order: bool = False
 ) -> Requests:
-    """The requests of a file; ``read_workload`` says where they come from as well.
+    """The requests of a JSONL, CSV or Parquet file, or of one in gzip, known by its content.
 
-    Raises WorkloadError: as ``read_workload``.
+    ``limit``: read only so many; ``any_order``: the rows may come in another order than that of
+    arrival (gateways write a request when it ends); they are sorted. Raises WorkloadError: the file
+    cannot be read, lacks a column, or holds what cannot be: the first twenty problems with their
+    lines, and how many more there are.
     """
-    return read_workload(path, limit=limit, any_order=any_order).requests
+    return read_workload(path, limit=limit, any_order=any_order)[0]
 
 
 def read_workload(
     path: Path | str, *, limit: int | None = None, any_order: bool = False
-) -> Workload:
-    """Requests of a JSONL, CSV or Parquet file, or of one in gzip, known by its content.
-
-    ``limit``: read only so many requests; ``any_order``: the rows may come in another order than
-    that of arrival (gateways write a request when it ends); they are sorted. Raises WorkloadError:
-    the file cannot be read, lacks a column, or holds what cannot be: the first twenty problems with
-    their lines, and how many more there are.
-    """
+) -> tuple[Requests, tuple[str, ...]]:
+    """The requests of a file as ``read_requests``, and its columns that are not used."""
     table = _read_table(Path(path))
     table = _Table(table.path, table.lines[:limit], table.frame[:limit], table.unit)
-    source, names = _recognised(table)
+    names = _recognised(table)
     if not table.frame.height:
         raise WorkloadError((f"{path}: no request in it",))
     problems = _Problems(table)
@@ -141,10 +124,8 @@ def read_workload(
     if any_order:
         order = np.argsort(columns["arrival_seconds"], kind="stable")
         columns = {name: values[order] for name, values in columns.items()}
-    unknown = [name for name in table.frame.columns if name not in names.values()]
-    more = f" and {len(unknown) - 12} more" if len(unknown) > 12 else ""
-    notes = (f"columns not used: {', '.join(unknown[:12])}{more}",) if unknown else ()
-    return Workload(make_requests(**columns), source, notes)
+    unknown = tuple(name for name in table.frame.columns if name not in names.values())
+    return make_requests(**columns), unknown
 
 
 def _read_table(path: Path) -> _Table:
@@ -225,17 +206,17 @@ def _csv(path: Path, body: bytes) -> _Table:
     return _Table(path, lines[filled.to_numpy()], frame.filter(filled))
 
 
-def _recognised(table: _Table) -> tuple[str, dict[str, str]]:
-    """The format, and our column → the file's.
+def _recognised(table: _Table) -> dict[str, str]:
+    """Our column → the file's.
 
     Raises WorkloadError: the columns are of no format; names those of the nearest that lack.
     """
     there = set(table.frame.columns)
-    source, names = max(_FORMATS.items(), key=lambda one: len(there & set(one[1])))
+    names = max(_FORMATS, key=lambda one: len(there & set(one)))
     missing = [name for name in names if name not in there]
     if not missing:
-        optional = [n for n in list(_COLUMNS)[3:] if n in there and source == "driftwatch"]
-        return source, dict(zip((*_REQUIRED, *optional), (*names, *optional), strict=True))
+        own = {name: name for name in _COLUMNS if name in there and names == _REQUIRED}
+        return dict(zip(_REQUIRED, names, strict=True)) | own
     hints = [
         f"{close[0]} for {name}"
         for name in missing

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -13,17 +12,17 @@ from driftwatch.simulate.outcome import STATUS
 from driftwatch.simulate.requests import NO_ADAPTER, Requests
 from driftwatch.simulate.trial import Run
 
-QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
-TIMES = ("ttft_seconds", "itl_seconds", "e2e_seconds", "queue_seconds")
-LIMITS = ("max_num_seqs", "max_num_batched_tokens", "kv_cache", "max_loras", "other")
+_QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+_TIMES = ("ttft_seconds", "itl_seconds", "e2e_seconds", "queue_seconds")
+_LIMITS = ("max_num_seqs", "max_num_batched_tokens", "kv_cache", "max_loras", "other")
 
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
     """Figures of a run."""
 
-    statuses: dict[str, int]  # requests by how they ended
-    # for each of ``TIMES`` p50, p90, p99, mean, max in seconds and n; None where no request has it.
+    requests: dict[str, int]  # by how they ended
+    # of each of ``_TIMES`` p50, p90, p99, mean, max in seconds and n; None where no request has it.
     # Quantiles interpolate linearly between requests; one behind which fewer than 1 / (1 - q)
     # requests stand is None.
     latency: dict[str, dict[str, float | None] | None]
@@ -34,18 +33,7 @@ class RunSummary:
     batch: dict[str, float | None]
     preemptions: int  # how often a request lost its KV blocks
     # share of the time in steps in which requests waited because of each limit
-    waited: dict[str, float]
-
-    def as_json(self) -> dict[str, Any]:
-        """The same, with units in the names."""
-        return {
-            "requests": self.statuses,
-            "latency": self.latency,
-            "throughput": self.throughput,
-            "batch": self.batch,
-            "preemptions": self.preemptions,
-            "waited_busy_time_ratio": self.waited,
-        }
+    waited_busy_time_ratio: dict[str, float]
 
 
 def summarize(run: Run, requests: Requests, configuration: SchedulerConfiguration) -> RunSummary:
@@ -72,8 +60,8 @@ def summarize(run: Run, requests: Requests, configuration: SchedulerConfiguratio
     waited = _seconds_by_limit(steps, requests, configuration)
     passed = sum(waited.values())
     return RunSummary(
-        statuses={name: statuses.get(name, 0) for name in STATUS.categories},
-        latency={name: _distribution(finished[name]) for name in TIMES},
+        requests={name: statuses.get(name, 0) for name in STATUS.categories},
+        latency={name: _distribution(finished[name]) for name in _TIMES},
         throughput={
             **{name: value / span if span > 0 else None for name, value in done.items()},
             "span_seconds": span,
@@ -85,7 +73,9 @@ def summarize(run: Run, requests: Requests, configuration: SchedulerConfiguratio
             "tokens_per_step": (decode + prefill) / count if count else None,
         },
         preemptions=int(totals["preemptions"]),
-        waited={limit: waited.get(limit, 0.0) / passed if passed else 0.0 for limit in LIMITS},
+        waited_busy_time_ratio={
+            limit: waited.get(limit, 0.0) / passed if passed else 0.0 for limit in _LIMITS
+        },
     )
 
 
@@ -135,11 +125,11 @@ def _distribution(values: pl.Series) -> dict[str, float | None] | None:
     finite = values.drop_nulls().to_numpy()
     if not len(finite):
         return None
-    shares = np.quantile(finite, list(QUANTILES.values()))
+    shares = np.quantile(finite, list(_QUANTILES.values()))
     return {
         **{
             name: float(value) if len(finite) >= round(1 / (1 - share)) else None
-            for (name, share), value in zip(QUANTILES.items(), shares, strict=True)
+            for (name, share), value in zip(_QUANTILES.items(), shares, strict=True)
         },
         "mean": float(finite.mean()),
         "max": float(finite.max()),
