@@ -14,10 +14,16 @@ from driftwatch.errors import ImpossibleConfiguration
 from driftwatch.lab.figures import Integers
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.hardware import Gpu
-from driftwatch.simulate.intensity import decode
 from driftwatch.simulate.kv_cache import MemoryPlan, held_tokens, memory_plan
 from driftwatch.simulate.model_config import Model
-from driftwatch.simulate.roofline import FASTEST, SLOWEST, STATED, Efficiency, roofline
+from driftwatch.simulate.roofline import (
+    FASTEST,
+    SLOWEST,
+    STATED,
+    Efficiency,
+    decode_bound_by,
+    roofline,
+)
 from driftwatch.simulate.step_time import StepTime, describe
 
 _SPLITS = (1, 2, 4, 8, 16, 32, 64)
@@ -198,15 +204,14 @@ def plan(server: Server, mix: Mix, tpot_seconds: float | None) -> dict[str, Any]
         return batch_speed(batch, server.step_time(efficiency), mix, model)
 
     def row(batch: int) -> dict[str, Any]:
-        phase = decode(
-            *(server.gpu, model, batch), context=round(mix.context_tokens_mean), **server.types
-        )
         kv_bytes = batch * fits.resident_tokens * memory.kv_per_token  # of one GPU
         return {
             **asdict(speed(batch)),
             "tokens_per_second_low": speed(batch, SLOWEST).tokens_per_second,
             "tokens_per_second_high": speed(batch, FASTEST).tokens_per_second,
-            "decode_bound_by": phase.bound,
+            "decode_bound_by": decode_bound_by(
+                server.gpu, model, batch, context=round(mix.context_tokens_mean), **server.types
+            ),
             "kv_bytes": kv_bytes,
             "memory_bytes": memory.requested - max(0, memory.kv) + kv_bytes,
             "fits": batch <= fits.running,

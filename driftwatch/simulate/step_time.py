@@ -75,7 +75,7 @@ def parse_step_time(text: str) -> StepTime:
     words = [word.strip() for word in text.split(",")]
     numbers, problems = [], []
     if not 4 <= len(words) <= len(_TERMS):
-        problems.append(f"c0,c1,c2,c3[,hinge_tokens[,c4]] are asked for, not {len(words)} value(s)")
+        problems.append(f"c0,c1,c2,c3[,hinge_tokens[,c4]] are asked for, not {len(words)} values")
     for name, word in zip(_TERMS, words, strict=False):
         try:
             numbers.append(float(word))
