@@ -18,8 +18,7 @@ def evidence_rows(*rows: dict[str, Any], **more: type[pl.DataType]) -> pl.DataFr
         "binding_limit": pl.String,
         **dict.fromkeys(TARGET_COLUMNS, pl.Float64),
         "ever_seen": pl.Boolean,
-        "unlisted_minutes": pl.Float64,
         **more,
     }
-    usual = {"engine": "0", "ever_seen": True, "unlisted_minutes": 0.0}
+    usual = {"engine": "0", "ever_seen": True}
     return pl.DataFrame([{**usual, **row} for row in rows], schema=schema)

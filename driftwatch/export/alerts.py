@@ -1,5 +1,7 @@
-"""Rules as alerts: where one fires, where it ends, and what of a rule no alert can express.
+"""Rules as alerts over the rule states that driftwatch serves, and what no alert can express.
 
+driftwatch decides each minute where a rule is true, and serves it (``driftwatch_rule``). An alert
+reads that and does the rest: it waits, it stays until the rule ends, it names and labels.
 driftwatch's life cycle counts minutes; Prometheus counts the time since an alert began.
 ``for: 5m`` is five true minutes, so the fifth begins four minutes after the first.
 """
@@ -9,27 +11,15 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from driftwatch.export.conditions import (
-    EVERY,
-    CannotExport,
-    Truth,
-    both,
-    either,
-    quoted,
-    truth_of,
-    without,
-)
-from driftwatch.export.promql import Atom, Binary, Call, Promql
 from driftwatch.rulebook.rules import Rule
-from driftwatch.service.target_metrics import DEPARTING
+from driftwatch.service.target_metrics import EVERY_TARGET, RULE
 
 # What one alert is about.
 TARGET_LABELS, POOL_LABELS = ("pool", "instance", "engine"), ("pool",)
 OVERRIDE_LABEL = "pools"  # which pools an override's alert is about
-_OF_COVERAGE = "coverage_missing_seconds"
 GROUP_REASON = (
     "Alertmanager counts no share of a pool; group_by: [alertname, pool] lists the servers in one "
     "notification"
@@ -46,28 +36,26 @@ class Omission:
     """What of some rules was left out."""
 
     rules: tuple[str, ...]  # alert names, rule ids where only some of an alert's rules are meant
-    part: str | None  # key of the rule; None = the whole rule
+    part: str  # key of the rule
     reason: str
 
     def __str__(self) -> str:
-        rules = ", ".join(self.rules)
-        what = rules if self.part is None else f"`{self.part}` of {rules}"
         word = "Differs" if self.part in _DIFFER else "Not exported"
-        return f"{word}: {what}: {self.reason}."
+        return f"{word}: `{self.part}` of {', '.join(self.rules)}: {self.reason}."
 
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """A rule as vectors over the target metrics, one series per target (or pool)."""
+    """A rule in some pools."""
 
     rule: Rule  # as it is in these pools
-    pools: str  # selector of the pools, with braces; empty = all
-    by: tuple[str, ...]  # labels of the vectors
-    true: Promql  # where it is true
-    ends: Promql | None  # where an alert that fires ends; unknown is in neither
-    every: Promql  # every target
-    pending_seconds: float  # from the first true minute to the one in which it fires
-    keep_seconds: float  # from the first minute that would end it to the one that does
+    id: str  # of the rule that driftwatch serves
+    pools: str  # matchers of the pools; empty = all
+
+    @property
+    def by(self) -> tuple[str, ...]:
+        """Labels of the alert."""
+        return POOL_LABELS if self.rule.per == "pool" else TARGET_LABELS
 
     @property
     def labels(self) -> dict[str, str]:
@@ -85,6 +73,42 @@ class Alert:
         own = {name: _literal(text) for name, text in annotations if _NAME.fullmatch(name)}
         return {"explain": f"driftwatch explain {{{{ .Labels.{of} }}}}", **own}
 
+    @property
+    def pending_seconds(self) -> float:
+        """From the first true minute to the one in which it fires."""
+        return _after_first(self.rule.for_seconds)
+
+    @property
+    def keep_seconds(self) -> float:
+        """From the first minute that would end it to the one that does."""
+        return _after_first(self.rule.keep_firing_for_seconds)
+
+    def expression(self, labels: dict[str, str]) -> str:
+        """PromQL: where the rule is true, and where the alert fires and has not ended.
+
+        ``labels``: that tell its ``ALERTS`` from those of other rules. A pool's alert ends where it
+        ends for every target that ever answered.
+        """
+        comma = "," if self.pools else ""
+        state = f"{RULE}{{rule={quoted(self.id)}{comma}{self.pools}}}"
+        every = f"{EVERY_TARGET}{{{self.pools}}}" if self.pools else EVERY_TARGET
+        matchers = {"alertname": self.rule.alert, "alertstate": "firing", **labels}
+        firing = ",".join(f"{name}={quoted(value)}" for name, value in matchers.items())
+        ends = self._group(f"{state} == 0")
+        if self.rule.per == "pool":
+            others = f"({every} == 1 or ignoring (rule) {state} > 0)"
+            others = self._group(f"{others} unless ignoring (rule) {state} == 0")
+            ends = f"({ends}\n  unless {others})"
+        return (
+            f"{self._group(f'{state} == 1')}\n"
+            f"or {self._group(f'ALERTS{{{firing}}}')}\n"
+            f"and {self._group(f'last_over_time({every}[5m])')}\n"
+            f"unless {ends}"
+        )
+
+    def _group(self, inner: str) -> str:
+        return f"group by ({', '.join(self.by)}) ({inner})"
+
 
 @dataclass(frozen=True, slots=True)
 class Exported:
@@ -95,132 +119,57 @@ class Exported:
     disabled: tuple[Rule, ...]  # off in driftwatch too
 
 
-def alerts_of(rules: Sequence[Rule], *, served: Collection[str] | None = None) -> Exported:
-    """The alerts of a set of rules.
-
-    Args:
-        served: evidence columns that driftwatch serves; None = those that the rules read.
-    """
-    alerts: list[Alert] = []
-    left_out: list[_LeftOut] = []
+def alerts_of(rules: Sequence[Rule]) -> Exported:
+    """The alerts of a set of rules."""
     enabled = [rule for rule in rules if rule.is_evaluated]
+    left_out: list[_LeftOut] = []
     for rule in enabled:
-        try:
-            of_rule = [*_alerts(rule, served)]
-        except CannotExport as error:
-            left_out.append((rule, None, str(error)))
-            continue
-        alerts += of_rule
         if rule.together is not None:
             left_out.append((rule, "group", GROUP_REASON))
         if not all(map(_NAME.fullmatch, rule.annotations)):
             left_out.append((rule, "annotations", NAME_REASON))
-        if any(alert.pending_seconds for alert in of_rule):
+        if any(alert.pending_seconds for alert in _alerts(rule)):
             left_out.append((rule, "for", FOR_REASON))
+    alerts = tuple(alert for rule in enabled for alert in _alerts(rule))
     disabled = tuple(rule for rule in rules if not rule.is_evaluated)
-    return Exported(tuple(alerts), _grouped(left_out, enabled), disabled)
+    return Exported(alerts, _grouped(left_out, enabled), disabled)
 
 
-_LeftOut = tuple[Rule, str | None, str]  # rule, part, reason
+_LeftOut = tuple[Rule, str, str]  # rule, part, reason
 
 
 def _grouped(left_out: Iterable[_LeftOut], rules: Sequence[Rule]) -> tuple[Omission, ...]:
-    """One omission per part and reason; whole rules first.
+    """One omission per part and reason.
 
     Args:
         rules: all of them: an alert is named by its name alone where all of its rules are meant.
     """
-    meant: dict[tuple[str | None, str], list[Rule]] = {}
+    meant: dict[tuple[str, str], list[Rule]] = {}
     for rule, part, reason in left_out:
         meant.setdefault((part, reason), []).append(rule)
     count = Counter(rule.alert for rule in rules)
     omissions = []
-    for (part, reason), some in sorted(meant.items(), key=lambda item: item[0][0] is not None):
+    for (part, reason), some in meant.items():
         here = Counter(rule.alert for rule in some)
         names = (r.alert if here[r.alert] == count[r.alert] else r.id for r in some)
         omissions.append(Omission(tuple(dict.fromkeys(names)), part, reason))
     return tuple(omissions)
 
 
-def _alerts(rule: Rule, served: Collection[str] | None) -> Iterator[Alert]:
+def _alerts(rule: Rule) -> Iterator[Alert]:
     """One alert, or one for the pools of each override and one for the others."""
-    if served is not None and (missing := sorted(rule.columns - set(served))):
-        columns = "column" if len(missing) == 1 else "columns"
-        raise CannotExport(
-            f"{columns} {', '.join(missing)}: not served, because no rule of the configuration "
-            "reads them; name this file under `rules` there"
-        )
     others = ""
     for one in rule.overrides:
         pattern = quoted("|".join(re.escape(name).replace(r"\*", ".*") for name in one.pools))
         if one.rule.enabled:
             # with the label it is no duplicate of the rule's own alert
             labels = {**rule.labels, OVERRIDE_LABEL: ",".join(one.pools)}
-            yield _alert(replace(one.rule, labels=labels), f"{{pool=~{pattern}{others}}}")
+            yield Alert(replace(one.rule, labels=labels), rule.id, f"pool=~{pattern}{others}")
         if "*" in one.pools:
             return  # of the rest there is no pool
         others += f",pool!~{pattern}"
     if rule.enabled:
-        yield _alert(rule, f"{{{others[1:]}}}" if others else "")
-
-
-def _alert(rule: Rule, pools: str) -> Alert:
-    when, over = _where_given(rule)
-    every = Atom(f"{EVERY.text}{pools}")
-    ends = when.false if over is None else over.true
-    if pools:
-        when, ends = Truth(both(every, when.true), both(every, when.false)), both(every, ends)
-    if when.true is None:
-        raise CannotExport("its condition is never true")
-    by = POOL_LABELS if rule.per == "pool" else TARGET_LABELS
-    return Alert(
-        rule,
-        pools,
-        by,
-        true=_by(by, when.true),
-        ends=_of_pools(when, ends) if rule.per == "pool" else ends and _by(by, ends),
-        every=_by(by, Call("last_over_time", every, "[5m]")),
-        pending_seconds=_after_first(rule.for_seconds),
-        keep_seconds=_after_first(rule.keep_firing_for_seconds),
-    )
-
-
-def _where_given(rule: Rule) -> tuple[Truth, Truth | None]:
-    """``when`` and ``until`` in the minutes in which ``given`` holds.
-
-    About coverage there is no verdict while driftwatch has not decided whether a missing server is
-    lost (:func:`driftwatch.pipeline.tick.verdicts_of`).
-    """
-    when = truth_of(rule.when)
-    over = None if rule.until is None else truth_of(rule.until)
-    there: Promql | None = EVERY
-    if rule.precondition is not None:
-        there = truth_of(rule.precondition).true
-    if _OF_COVERAGE in rule.columns:
-        there = both(Binary(Atom(DEPARTING), "==", Atom("0")), there)
-
-    def inside(truth: Truth) -> Truth:
-        return Truth(both(there, truth.true), both(there, truth.false))
-
-    return inside(when), None if over is None else inside(over)
-
-
-def _of_pools(when: Truth, ends: Promql | None) -> Promql | None:
-    """Pools of which every target that counts ends; a target that never answered does not.
-
-    Read where the rule is true for none of the pool: a target whose verdict is known is false.
-    """
-    if ends is None:
-        return None
-    ever_answered = Binary(EVERY, "==", Atom("1"))
-    counts = ever_answered if ends == when.false else either(ever_answered, when.false)
-    others = without(counts, ends)
-    of_ended = _by(POOL_LABELS, ends)
-    return of_ended if others is None else without(of_ended, _by(POOL_LABELS, others))
-
-
-def _by(labels: Sequence[str], query: Promql) -> Promql:
-    return Call(f"group by ({', '.join(labels)})", query)
+        yield Alert(rule, rule.id, others[1:])
 
 
 def _after_first(seconds: float) -> float:
@@ -231,3 +180,13 @@ def _after_first(seconds: float) -> float:
 def _literal(text: str) -> str:
     """A text as a template that prints it."""
     return text.replace("{{", '{{ "{{" }}')
+
+
+def quoted(text: str) -> str:
+    """A text as PromQL writes it.
+
+    >>> print(quoted('a"b'))
+    "a\\"b"
+    """
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'

@@ -11,9 +11,7 @@ from typing import Any, Literal, get_args
 import yaml
 
 from driftwatch.export.alerts import Alert, Exported
-from driftwatch.export.conditions import EVERY, quoted
-from driftwatch.export.promql import Atom, Binary, Call, Promql, text_of
-from driftwatch.service.target_metrics import LEFT_OUT, RULES_LEFT_OUT
+from driftwatch.service.target_metrics import EVERY_TARGET, LEFT_OUT, RULES_LEFT_OUT
 
 To = Literal["prometheus", "kubernetes"]
 TO: tuple[To, ...] = get_args(To)
@@ -45,11 +43,11 @@ _SILENCE = {
     "rules": [
         {
             "alert": "DriftwatchServesNoRuleMetrics",
-            "expr": f"{LEFT_OUT} + {RULES_LEFT_OUT} > 0\nor absent({EVERY.text})",
+            "expr": f"{LEFT_OUT} + {RULES_LEFT_OUT} > 0\nor absent({EVERY_TARGET})",
             "for": "15m",
             "labels": {"severity": "ticket"},
             "annotations": {
-                "summary": "driftwatch serves no target metrics for some or all servers",
+                "summary": "driftwatch serves no states of rules for some or all servers",
                 "description": "Alerts of driftwatch's rules cannot fire for them. Is driftwatch "
                 "running, and with these rules? Does it watch more servers than it serves?",
             },
@@ -87,7 +85,7 @@ def _prometheus_rule(alert: Alert, names: Collection[str]) -> Mapping[str, Any]:
     labels = {"severity": alert.rule.severity, **told_apart}
     fields: dict[str, Any] = {
         "alert": alert.rule.alert,
-        "expr": text_of(_firing(alert, labels)),
+        "expr": alert.expression(labels),
     }
     if alert.pending_seconds:
         fields["for"] = duration_text(alert.pending_seconds)
@@ -96,22 +94,12 @@ def _prometheus_rule(alert: Alert, names: Collection[str]) -> Mapping[str, Any]:
     return {**fields, "labels": dict(alert.labels), "annotations": dict(alert.annotations)}
 
 
-def _firing(alert: Alert, labels: Mapping[str, str]) -> Promql:
-    """Where it is true, and where it fires and has not ended."""
-    matchers = {"alertname": alert.rule.alert, "alertstate": "firing", **labels}
-    inside = ",".join(f"{name}={quoted(value)}" for name, value in matchers.items())
-    firing = Call(f"group by ({', '.join(alert.by)})", Atom(f"ALERTS{{{inside}}}"))
-    still = Binary(firing, "and", alert.every)
-    not_over = still if alert.ends is None else Binary(still, "unless", alert.ends)
-    return Binary(alert.true, "or", not_over)
-
-
 def _comments(to: To, exported: Exported) -> str:
     """The head of a file: what made it, what it needs, what is not in it."""
     parts = [
         f"Made by `driftwatch rules export --to {to}`: change the rules, not this file.",
         _BESIDE,
-        "It reads the target metrics of a driftwatch that has the same rules.",
+        "It reads the states of rules (driftwatch_rule) of a driftwatch that has the same ones.",
         *map(str, exported.omissions),
         *(f"Off: {rule.id}: {rule.reason}" for rule in exported.disabled),
     ]

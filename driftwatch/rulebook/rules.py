@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -166,11 +166,6 @@ class Override:
     def fits_pool(self, pool: str | None) -> bool:
         """Whether a pool is one of them; None is none."""
         return pool is not None and re.search(pool_pattern(self.pools), pool) is not None
-
-
-def columns_of(rules: Iterable[Rule]) -> frozenset[str]:
-    """Every evidence column that one of the rules reads."""
-    return frozenset().union(*(rule.columns for rule in rules))
 
 
 # What an editor has of a label's name.

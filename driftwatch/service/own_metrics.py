@@ -21,7 +21,7 @@ from driftwatch.incidents.delivery import Backlog
 from driftwatch.incidents.planner import Routes
 from driftwatch.model import Incident, IncidentState, Severity, Transition
 from driftwatch.pipeline.state import Outcome, State
-from driftwatch.rulebook.rules import Rule, columns_of
+from driftwatch.rulebook.rules import Rule
 from driftwatch.service.source_threads import Gathered
 from driftwatch.service.target_metrics import TargetMetrics
 
@@ -179,10 +179,10 @@ class OwnMetrics:
         )
 
     def note_minute(self, outcome: Outcome, state: State, rules: Collection[Rule]) -> None:
-        """A tick's evidence rows: the gauges per target, and the columns that the rules read."""
+        """A tick's evidence rows: the gauges per target, and the states of rules."""
         if len(outcome.rows):
-            rows = outcome.rows.hstack(outcome.minutes.select("ever_seen", "unlisted_minutes"))
-            self.per_target.note(rows, state.targets, of_rules=columns_of(rules))
+            rows = outcome.rows.hstack(outcome.minutes.select("ever_seen"))
+            self.per_target.note(rows, state.targets, rules=rules)
 
     def note_incidents(self, incidents: Iterable[Incident]) -> None:
         """The incidents after a complete tick; resolved ones are left out."""

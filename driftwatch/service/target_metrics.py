@@ -1,14 +1,14 @@
 """The newest minute of evidence per target, as gauges on driftwatch's own ``/metrics``.
 
-What dashboards show beside vLLM's own series, and what exported rules read. NULL is an absent
-series, never 0; true and false are 1 and 0; a text is the label ``value`` of a series that is 1.
+What dashboards show beside vLLM's own series, and what exported alerts read. NULL is an absent
+series, never 0.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import polars as pl
@@ -19,6 +19,7 @@ from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.diagnose.limits import BUDGET, DEFERRED, KV, SEQS
 from driftwatch.evidence import BY_NAME
 from driftwatch.model import Target, TargetKey
+from driftwatch.rulebook.rules import Rule
 
 # One series per column and target: what the dashboard draws, no more. 27 names,
 # so that the page stays below 10 MB at the bound.
@@ -55,16 +56,15 @@ PREFIX = "driftwatch_target_"
 LIMIT_BINDS = f"{PREFIX}limit_binds"
 # Every target of the minute: what a condition on a missing value is true for.
 EVERY_TARGET = f"{PREFIX}answered"
-# Where driftwatch has not decided yet whether a missing target is lost: no verdict about coverage.
-DEPARTING = f"{PREFIX}departing"
-TEXT_LABEL = "value"
+# The state of each rule, by its id.
+RULE = "driftwatch_rule"
 LEFT_OUT = "driftwatch_targets_without_metrics"
 RULES_LEFT_OUT = "driftwatch_targets_without_rule_metrics"
 LIMITS = (SEQS, BUDGET, KV, DEFERRED)
 
 # Above it the page would cost seconds and tens of megabytes at every scrape: none is served then.
 MOST_TARGETS = 2_000
-# The same for the columns that the rules read: 1,000 targets with the shipped rules.
+# The same for the states of rules: 1,000 targets with the shipped rules.
 MOST_VALUES = MOST_TARGETS * len(TARGET_COLUMNS)
 # As long as Prometheus itself looks back for a sample: an older minute is no "now".
 STALE_SECONDS = 300.0
@@ -77,16 +77,16 @@ BINDS_MEANING = (
 ANSWERED_MEANING = (
     "Newest minute: 1 for each target that has answered at least once, 0 for the others."
 )
-DEPARTING_MEANING = (
-    "Newest minute: 1 for a target that is missing and may have been scaled down, 0 for one "
-    "that is there or counts as lost."
+RULE_MEANING = (
+    "Newest minute, label `rule`: 1 where the rule is true, 0 where its incident ends, 0.5 where "
+    "neither holds; no series where it is unknown."
 )
 LEFT_OUT_MEANING = (
     f"Targets whose numbers are not served here because there are more than {MOST_TARGETS:,}."
 )
 RULES_LEFT_OUT_MEANING = (
-    "Targets for which the columns that only rules read are not served here, because that "
-    f"would be more than {MOST_VALUES:,} numbers."
+    "Targets for which the states of rules are not served here, because that would be more than "
+    f"{MOST_VALUES:,} numbers."
 )
 
 _LABELS = ("instance", "engine", "pool")
@@ -98,7 +98,7 @@ class _Minute:
 
     rows: pl.DataFrame
     end: datetime
-    columns: tuple[str, ...]  # of rules; none where there are too many targets for them
+    rules: tuple[str, ...]  # ids, columns of rows; none where there are too many targets for them
     left_out: int
     rules_left_out: int
 
@@ -119,41 +119,40 @@ class TargetMetrics(Collector):
         rows: pl.DataFrame,
         targets: Mapping[TargetKey, Target],
         *,
-        of_rules: Collection[str] = (),
+        rules: Collection[Rule] = (),
     ) -> None:
         """Take each target's newest minute; evidence without a row changes nothing.
 
         A target that is not in ``targets`` is no longer served.
 
         Args:
-            rows: with ``ever_seen`` and ``unlisted_minutes``.
-            of_rules: the columns that rules read, served beside :data:`TARGET_COLUMNS`.
+            rows: with ``ever_seen``, and every column that a rule reads.
+            rules: those whose states are served.
         """
         end = rows["end"].max() if len(rows) else None
         if not isinstance(end, datetime):
             return
-        columns = tuple(sorted(set(of_rules) - set(TARGET_COLUMNS)))
         pools = pl.DataFrame(
             [(*key, target.pool or "default") for key, target in targets.items()],
             schema=dict.fromkeys(_LABELS, pl.String),
             orient="row",
         )
         # a target that was retired in its last minute is none any more
-        newest = rows.filter(pl.col("end") == pl.col("end").max().over(KEY_COLUMNS)).select(
-            *KEY_COLUMNS,
-            *dict.fromkeys((*TARGET_COLUMNS, *columns, "binding_limit")),
+        newest = rows.filter(pl.col("end") == pl.col("end").max().over(KEY_COLUMNS))
+        newest = newest.drop("pool", strict=False)
+        newest = newest.join(pools, on=list(KEY_COLUMNS), maintain_order="left").select(
+            *(*_LABELS, *TARGET_COLUMNS, "binding_limit"),
             pl.col("ever_seen").fill_null(False).alias(EVERY_TARGET),
-            (pl.col("unlisted_minutes") > 0).fill_null(False).alias(DEPARTING),
+            *(_state(rule).alias(rule.id) for rule in rules),
         )
-        newest = newest.join(pools, on=list(KEY_COLUMNS), maintain_order="left")
-        count = len(newest)
+        count, ids = len(newest), tuple(rule.id for rule in rules)
         left_out = count if count > MOST_TARGETS else 0
         if left_out:
             newest = newest.clear()
-        fits = count * (len(TARGET_COLUMNS) + len(columns)) <= MOST_VALUES
+        fits = count * (len(TARGET_COLUMNS) + len(ids)) <= MOST_VALUES
         # one assignment: a scrape sees the minute before or this one
         self._minute = _Minute(
-            newest, end, columns if fits else (), left_out, 0 if fits or left_out else count
+            newest, end, ids if fits else (), left_out, 0 if fits or left_out else count
         )
 
     def describe(self) -> Iterable[Metric]:
@@ -169,6 +168,17 @@ class TargetMetrics(Collector):
         return _families(minute)
 
 
+def _state(rule: Rule) -> pl.Expr:
+    """:data:`RULE_MEANING`; each row by its ``pool``."""
+    plain = replace(rule, overrides=())
+    ends = ~plain.verdict if plain.over is None else plain.over
+    true, held = pl.when(plain.verdict).then(1.0), ~plain.verdict
+    state: pl.Expr = true.when(ends).then(0.0).when(held).then(0.5)
+    for one in reversed(rule.overrides):
+        state = pl.when(one.fits).then(_state(one.rule)).otherwise(state)
+    return state
+
+
 def _families(minute: _Minute | None) -> Iterator[Metric]:
     rows = pl.DataFrame() if minute is None else minute.rows
     labels = rows.select(_LABELS).to_dicts() if len(rows) else []
@@ -179,19 +189,20 @@ def _families(minute: _Minute | None) -> Iterator[Metric]:
         rules_left_out.add_sample(RULES_LEFT_OUT, {}, float(minute.rules_left_out))
     yield left_out
     yield rules_left_out
-    for name, text in ((EVERY_TARGET, ANSWERED_MEANING), (DEPARTING, DEPARTING_MEANING)):
+    known = {EVERY_TARGET: (EVERY_TARGET, ANSWERED_MEANING)}
+    known |= {column: (PREFIX + column, meaning(column)) for column in TARGET_COLUMNS}
+    for column, (name, text) in known.items():
         family = Metric(name, text, "gauge")
-        for label, value in zip(labels, rows[name] if labels else (), strict=True):
-            family.add_sample(name, label, float(value))
-        yield family
-    for column in (*TARGET_COLUMNS, *(() if minute is None else minute.columns)):
-        family = Metric(PREFIX + column, meaning(column), "gauge")
         for label, value in zip(labels, rows[column] if labels else (), strict=True):
-            if isinstance(value, str):
-                family.add_sample(family.name, {**label, TEXT_LABEL: value}, 1.0)
-            elif value is not None and math.isfinite(value):
-                family.add_sample(family.name, label, float(value))
+            if value is not None and math.isfinite(value):
+                family.add_sample(name, label, float(value))
         yield family
+    states = Metric(RULE, RULE_MEANING, "gauge")
+    for rule in () if minute is None else minute.rules:
+        for label, value in zip(labels, rows[rule] if labels else (), strict=True):
+            if value is not None:
+                states.add_sample(RULE, {**label, "rule": rule}, value)
+    yield states
     binds = Metric(LIMIT_BINDS, BINDS_MEANING, "gauge")
     for label, limit in zip(labels, rows["binding_limit"] if labels else (), strict=True):
         for each in LIMITS if limit is not None else ():

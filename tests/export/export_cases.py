@@ -25,7 +25,7 @@ from driftwatch.fleet.truth import write_truth
 from driftwatch.model import Target, TargetKey, Transition
 from driftwatch.pipeline.explain import Window
 from driftwatch.pipeline.plan import Plan
-from driftwatch.rulebook.rules import Rule, columns_of
+from driftwatch.rulebook.rules import Rule
 from driftwatch.service.configuration import plan_of
 from driftwatch.service.replay import replay
 from driftwatch.service.target_metrics import TargetMetrics
@@ -39,7 +39,7 @@ def served(
     rows: pl.DataFrame,
     targets: Mapping[TargetKey, Target] | None = None,
     *,
-    of_rules: Collection[str],
+    rules: Collection[Rule],
 ) -> str:
     """The page of the newest minute of some rows, as the service's own exporter writes it."""
     end = rows["end"].max()
@@ -48,7 +48,7 @@ def served(
         keys = [TargetKey(*key) for key in rows.select("instance", "engine").unique().iter_rows()]
         targets = {key: Target(key, pool="rag") for key in keys}
     metrics = TargetMetrics(lambda: end)
-    metrics.note(rows, targets, of_rules=of_rules)
+    metrics.note(rows, targets, rules=rules)
     registry = CollectorRegistry()
     registry.register(metrics)
     return generate_latest(registry).decode()
@@ -60,8 +60,6 @@ class Watched:
 
     rules: tuple[Rule, ...]
     pages: list[Page] = field(default_factory=list)  # of driftwatch itself, a page a minute
-    # rule → (minute end in unix seconds, instance or pool) in which it is true
-    true: dict[str, set[tuple[float, str]]] = field(default_factory=dict)
     # minute end → labels of the incidents that fire
     firing: dict[float, list[Labels]] = field(default_factory=dict)
 
@@ -79,19 +77,17 @@ def watched(plan: Plan, source: Any, span: tuple[datetime, datetime], until: dat
     rules = tuple(replace(r, inhibited_by=(), together=None) for r in plan.rules)
     plan = replace(plan, rules=rules, simulations=0)
     end = Watched(tuple(rule for rule in rules if rule.is_evaluated))
-    columns = columns_of(end.rules)
     baseline = Window(span[0] + 10 * MINUTE, until)
     transitions: list[Transition] = []
     for outcome in replay([source], span, plan, baseline=baseline):
-        judged = outcome.rows.hstack(outcome.minutes.select("ever_seen", "unlisted_minutes"))
+        judged = outcome.rows.hstack(outcome.minutes.select("ever_seen"))
         for (minute_end,), rows in judged.group_by("end", maintain_order=True):
             assert isinstance(minute_end, datetime)
             targets = {
                 TargetKey(*key): Target(TargetKey(*key), pool=pool)
                 for *key, pool in rows.select("instance", "engine", "pool").iter_rows()
             }
-            end.pages.append((minute_end.timestamp(), served(rows, targets, of_rules=columns)))
-        _note_true(end, outcome.rows, outcome.verdicts)
+            end.pages.append((minute_end.timestamp(), served(rows, targets, rules=end.rules)))
         transitions += outcome.transitions
     end.pages.sort(key=lambda page: page[0])
     note_transitions(end, transitions, span[1] + MINUTE)
@@ -111,14 +107,6 @@ def note_transitions(one: Watched, transitions: Sequence[Transition], until: dat
             note_firing(one, *spans.pop(incident.key), transition.at)
     for labels, since in spans.values():
         note_firing(one, labels, since, until)
-
-
-def _note_true(one: Watched, rows: pl.DataFrame, verdicts: pl.DataFrame) -> None:
-    for rule in one.rules:
-        about = "pool" if rule.per == "pool" else "instance"
-        true = rows.select("end", about).filter(verdicts[rule.id])
-        minutes = one.true.setdefault(rule.id, set())
-        minutes |= {(end.timestamp(), name) for end, name in true.iter_rows()}
 
 
 def note_firing(one: Watched, labels: Labels, since: datetime, until: datetime) -> None:

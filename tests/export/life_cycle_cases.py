@@ -14,7 +14,7 @@ from target_metric_cases import evidence_rows
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.incidents import advanced
 from driftwatch.rulebook.book import load_rulebook
-from driftwatch.rulebook.rules import Rule, columns_of
+from driftwatch.rulebook.rules import Rule
 from driftwatch.settings import load_settings
 
 # `waiting_requests` is always known here: `for` and `keep_firing_for` count other minutes than
@@ -112,7 +112,7 @@ def life_cycle(folder: Path, seed: int) -> Watched:
     one = Watched(rules)
     for (end,), of_minute in rows.group_by("end", maintain_order=True):
         assert isinstance(end, datetime)
-        page = served(of_minute, TARGETS, of_rules=columns_of(rules))
+        page = served(of_minute, TARGETS, rules=rules)
         one.pages.append((end.timestamp(), page))
     verdicts = rows.select(rule.verdict.alias(rule.id) for rule in rules)
     _, transitions = advanced(rules, {}, TARGETS, rows, verdicts)

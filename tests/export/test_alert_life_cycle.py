@@ -37,7 +37,7 @@ def test_an_alert_survives_a_restart_of_driftwatch_and_ends_with_its_target(
     for number in range(25):
         at = END + number * MINUTE
         row = {"instance": "a0", "end": at, "running_requests": 9.0 if number < 3 else 5.0}
-        page = served(evidence_rows(row), {key: TARGETS[key]}, of_rules=())
+        page = served(evidence_rows(row), {key: TARGETS[key]}, rules=one.rules)
         # away from 5 to 8, gone from 15 on
         is_served = number < 5 or 8 <= number < 15
         one.pages.append((at.timestamp(), page if is_served else ""))
@@ -57,7 +57,7 @@ def test_exported_alerts_are_not_silent_where_nothing_is_served(
     for number in range(20):
         at = END + number * MINUTE
         rows = evidence_rows({"instance": "a0", "end": at}, slo_missed=pl.Boolean)
-        page = served(rows, of_rules=["slo_missed"])
+        page = served(rows, rules=one.rules)
         one.pages.append((at.timestamp(), page if why == "too many targets" else ""))
         if number >= 15:
             alert = {"alertname": "DriftwatchServesNoRuleMetrics", "severity": "ticket"}

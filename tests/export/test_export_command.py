@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -112,8 +111,10 @@ def test_promtool_takes_the_file(export: Callable[..., Result]) -> None:
 def test_nothing_left_out_is_exit_0(export: Callable[..., Result]) -> None:
     text = "groups: [{name: g, rules: [{alert: A, when: running_requests > 1, severity: page}]}]"
     Path("rules.yaml").write_text(text, encoding="utf-8")
+    config = CONFIG.partition("  overrides")[0]
+    Path("driftwatch.yaml").write_text(config, encoding="utf-8")
     for to in TO:
-        answer = export("--to", to, "rules.yaml")
+        answer = export("--to", to)
         assert (answer.return_value, answer.stderr) == (0, ""), to
 
 
@@ -123,7 +124,9 @@ def test_groups_of_one_name_in_two_files_are_one(export: Callable[..., Result]) 
     text = "groups: [{name: %s, rules: [{alert: %s, when: running_requests > 1, severity: page}]}]"
     for number, group in enumerate(("one", "two", "one")):
         Path(f"{number}.yaml").write_text(text % (group, f"A{number}"), encoding="utf-8")
-    export("--to", "prometheus", "--out", "rules.yml", "0.yaml", "1.yaml", "2.yaml")
+    config = CONFIG.partition("  overrides")[0].replace("rules.yaml", "0.yaml, 1.yaml, 2.yaml")
+    Path("driftwatch.yaml").write_text(config, encoding="utf-8")
+    export("--to", "prometheus", "--out", "rules.yml")
     ran = subprocess.run(
         ["promtool", "check", "rules", "rules.yml"], capture_output=True, text=True, check=False
     )
@@ -133,27 +136,6 @@ def test_groups_of_one_name_in_two_files_are_one(export: Callable[..., Result]) 
 def test_rules_with_problems_are_not_exported(export: Callable[..., Result]) -> None:
     text = "groups: [{name: g, rules: [{alert: A, when: runing_requests > 1, severity: page}]}]"
     Path("rules.yaml").write_text(text, encoding="utf-8")
-    answer = export("--to", "prometheus", "rules.yaml")
+    answer = export("--to", "prometheus")
     assert answer.stdout == ""
     assert isinstance(answer.exception, ConfigError)
-
-
-def test_a_column_that_no_rule_of_the_configuration_reads_is_not_served(
-    export: Callable[..., Result],
-) -> None:
-    config = {"sources": [{"pages": ["http://h:8000/metrics"]}], "rules": ["own.yaml"]}
-    Path("driftwatch.yaml").write_text(json.dumps(config), encoding="utf-8")
-    own = (
-        "groups: [{name: g, rules: [{alert: A, when: prefill_share_of_e2e_ratio > 1,"
-        " severity: page}, {alert: B, when: running_requests > 1, severity: page}]}]"
-    )
-    Path("own.yaml").write_text(own, encoding="utf-8")
-    answer = export("--to", "prometheus", "-c", "driftwatch.yaml")
-    assert (answer.return_value, answer.stderr) == (0, "")
-    more = own.replace("prefill_share_of_e2e_ratio", "decode_share_of_e2e_ratio")
-    Path("more.yaml").write_text(more, encoding="utf-8")
-    answer = export("--to", "prometheus", "-c", "driftwatch.yaml", "more.yaml")
-    assert answer.return_value == 3
-    assert answer.stderr.startswith("Not exported: A: column decode_share_of_e2e_ratio: not served")
-    assert "alert: B" in answer.stdout
-    assert "alert: A" not in answer.stdout

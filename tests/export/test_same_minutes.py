@@ -6,12 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import requests
 from export_cases import Watched, promtool_test, rules_file, watched_scenario
 from fakes import prometheus_server
-from fakes.prometheus_server import PrometheusServer, backfill
-
-from driftwatch.export.promql import text_of
 
 pytestmark = [
     pytest.mark.prometheus,
@@ -116,24 +112,6 @@ def test_the_scenario_makes_the_rules_fire_and_end(
     name = request.node.callspec.params["one"]
     alerts = {dict(labels)["alertname"] for minute in one.firing.values() for labels in minute}
     assert alerts >= FIRE[name]
-
-
-def test_every_rule_is_true_in_the_same_minutes(one: Watched, tmp_path: Path) -> None:
-    backfill(one.pages, {"job": "driftwatch"}, tmp_path / "blocks")
-    # pages are a minute apart; after one scrape without it a series is gone
-    flags = ["--query.lookback-delta=59s"]
-    first, last = one.ends[0], one.ends[-1]
-    with PrometheusServer(blocks=tmp_path / "blocks", flags=flags) as server:
-        for alert in one.exported.alerts:
-            asked = {"query": text_of(alert.true), "start": first, "end": last, "step": 60}
-            answer = requests.get(f"{server.url}/api/v1/query_range", params=asked, timeout=30)
-            assert answer.ok, answer.text
-            minutes = {
-                (float(at), series["metric"][alert.by[min(1, len(alert.by) - 1)]])
-                for series in answer.json()["data"]["result"]
-                for at, _ in series["values"]
-            }
-            assert minutes == one.true[alert.rule.id], alert.rule.id
 
 
 def test_alerts_fire_in_the_minutes_of_the_incidents(one: Watched, tmp_path: Path) -> None:

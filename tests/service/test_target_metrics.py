@@ -17,20 +17,23 @@ from target_metric_cases import evidence_rows
 
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.model import Target, TargetKey
+from driftwatch.rulebook.book import load_rulebook
+from driftwatch.rulebook.rules import Rule
 from driftwatch.service import target_metrics
 from driftwatch.service.own_metrics import OwnMetrics
 from driftwatch.service.replay import Ticks
 from driftwatch.service.target_metrics import (
-    DEPARTING,
     EVERY_TARGET,
     LEFT_OUT,
     LIMIT_BINDS,
     LIMITS,
     PREFIX,
+    RULE,
     RULES_LEFT_OUT,
     TARGET_COLUMNS,
     TargetMetrics,
 )
+from driftwatch.settings import load_settings
 from driftwatch.store.store import Store
 
 END = T0 + timedelta(minutes=1)
@@ -68,7 +71,7 @@ def test_what_is_known_is_served_and_what_is_not_has_no_series() -> None:
     assert binds == {**dict.fromkeys(LIMITS, 0.0), "kv_cache": 1.0}
     assert _value(registry, LIMIT_BINDS, "b:1", limit="kv_cache") is None
     assert _value(registry, EVERY_TARGET, "b:1") == 1.0
-    assert generate_latest(registry).decode().count('"b:1"') == 2  # and departing
+    assert generate_latest(registry).decode().count('"b:1"') == 1
 
 
 def test_no_limit_binds_is_known_too() -> None:
@@ -130,47 +133,70 @@ def test_above_the_bound_none_is_served_and_a_metric_says_so(
     assert served == (None if more else 1.0)
 
 
-def test_the_columns_of_rules_are_served_beside_the_dashboards() -> None:
-    metrics = TargetMetrics(lambda: END)
-    registry = _served(metrics)
-    types = {"slo_missed": pl.Boolean, "engine_kind": pl.String, "scrapes": pl.Float64}
-    full = {"instance": "a:1", "slo_missed": False, "engine_kind": "generate", "scrapes": 4.0}
-    none = {"instance": "b:1", "scrapes": float("inf"), "running_requests": float("nan")}
-    rows = evidence_rows({"end": END, **full}, {"end": END, **none}, **types)
-    metrics.note(rows, _targets("a:1", "b:1"), of_rules=[*types, "running_requests"])
-    assert _value(registry, f"{PREFIX}slo_missed", "a:1") == 0.0
-    assert _value(registry, f"{PREFIX}engine_kind", "a:1", value="generate") == 1.0
-    assert _value(registry, f"{PREFIX}scrapes", "a:1") == 4.0
-    # no number is unknown, and unknown has no series
-    page = generate_latest(registry).decode()
-    lines = [line for line in page.splitlines() if '"b:1"' in line]
-    assert [line.partition("{")[0] for line in lines] == [EVERY_TARGET, DEPARTING]
+RULES = """
+groups:
+  - name: mine
+    rules:
+      - {alert: Full, when: running_requests > 7, until: running_requests < 3, severity: page}
+      - {alert: Waits, when: waiting_requests > 5, severity: page}
+"""
 
 
-def test_who_never_answered_and_who_may_have_been_scaled_down() -> None:
+def _rules(folder: Path, overrides: str = "") -> tuple[Rule, ...]:
+    (folder / "rules.yaml").write_text(RULES)
+    config = folder / "driftwatch.yaml"
+    rules = f"rules: {{files: [rules.yaml], overrides: [{overrides}]}}"
+    config.write_text(f"sources: [{{pages: [http://h:1]}}]\n{rules}\n")
+    return load_rulebook(configured=load_settings(config)).rules
+
+
+@pytest.mark.parametrize(
+    ("running", "state"), [(8.0, 1.0), (5.0, 0.5), (2.0, 0.0), (None, None), (float("nan"), None)]
+)
+def test_the_state_of_a_rule(running: float | None, state: float | None, tmp_path: Path) -> None:
     metrics = TargetMetrics(lambda: END)
     registry = _served(metrics)
-    silent = {"instance": "a:1", "ever_seen": False}
+    row = {"instance": "a:1", "running_requests": running, "waiting_requests": 5.0}
+    metrics.note(_rows(row), _targets("a:1"), rules=_rules(tmp_path))
+    assert _value(registry, RULE, "a:1", rule="Full") == state
+    assert _value(registry, RULE, "a:1", rule="Waits") == 0.0
+
+
+def test_a_rule_is_what_it_is_in_the_pool(tmp_path: Path) -> None:
+    metrics = TargetMetrics(lambda: END)
+    registry = _served(metrics)
+    rules = _rules(tmp_path, "{alert: Waits, pools: [rag], when: waiting_requests > 2}")
+    row = {"instance": "a:1", "waiting_requests": 4.0}
+    metrics.note(_rows(row, {**row, "instance": "b:1"}), _targets("a:1"), rules=rules)
+    assert _value(registry, RULE, "a:1", rule="Waits") == 1.0
+    metrics.note(_rows(row), _targets("a:1", pool="other"), rules=rules)
+    labels = {"instance": "a:1", "engine": "0", "pool": "other", "rule": "Waits"}
+    assert registry.get_sample_value(RULE, labels) == 0.0
+
+
+def test_a_target_that_never_answered_is_there_with_0() -> None:
+    metrics = TargetMetrics(lambda: END)
+    registry = _served(metrics)
     metrics.note(
-        _rows(silent, {"instance": "b:1", "unlisted_minutes": 1.0}), _targets("a:1", "b:1")
+        _rows({"instance": "a:1", "ever_seen": False}, {"instance": "b:1"}),
+        _targets("a:1", "b:1"),
     )
     assert _value(registry, EVERY_TARGET, "a:1") == 0.0
     assert _value(registry, EVERY_TARGET, "b:1") == 1.0
-    assert _value(registry, DEPARTING, "a:1") == 0.0
-    assert _value(registry, DEPARTING, "b:1") == 1.0
 
 
 @pytest.mark.parametrize("more", [0, 1])
-def test_columns_of_rules_give_way_first(more: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(target_metrics, "MOST_VALUES", len(TARGET_COLUMNS) + 1)
+def test_states_of_rules_give_way_first(
+    more: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    rules = _rules(tmp_path)
+    monkeypatch.setattr(target_metrics, "MOST_VALUES", len(TARGET_COLUMNS) + len(rules) - more)
     metrics = TargetMetrics(lambda: END)
     registry = _served(metrics)
-    types = {"scrapes": pl.Float64, "finished_requests": pl.Float64}
-    columns = list(types)[: 1 + more]
-    row = {"instance": "a:1", "end": END, "running_requests": 1.0, "scrapes": 4.0}
-    metrics.note(evidence_rows(row, **types), _targets("a:1"), of_rules=columns)
+    row = {"instance": "a:1", "running_requests": 1.0}
+    metrics.note(_rows(row), _targets("a:1"), rules=rules)
     assert _value(registry, f"{PREFIX}running_requests", "a:1") == 1.0
-    assert _value(registry, f"{PREFIX}scrapes", "a:1") == (None if more else 4.0)
+    assert _value(registry, RULE, "a:1", rule="Full") == (None if more else 0.0)
     assert registry.get_sample_value(RULES_LEFT_OUT) == more
     assert registry.get_sample_value(LEFT_OUT) == 0
 
@@ -192,8 +218,8 @@ def test_a_recorded_server_in_the_eyes_of_promtool(shared_data: Path) -> None:
     assert served == {column: row[column] for column in TARGET_COLUMNS}
     assert served["requests_per_forward_pass"] is not None
     assert served["gpu_power_watts"] is None
-    of_rules = own.registry.get_sample_value(f"{PREFIX}observed_10m_seconds", labels)
-    assert of_rules == row["observed_10m_seconds"] is not None
+    state = own.registry.get_sample_value(RULE, {**labels, "rule": "BatchLimitBinding"})
+    assert state in (0.0, 0.5, 1.0)
     text = generate_latest(own.registry)
     ran = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True)
     assert (ran.returncode, ran.stdout + ran.stderr) == (0, b"")
