@@ -74,22 +74,12 @@ def _of_evidence(text: str, lenient: frozenset[str]) -> Condition:
 def _checked(text: str, columns: Mapping[str, Column], lenient: frozenset[str]) -> Condition:
     builder = _Builder(text, columns, lenient)
     try:
-        predicate = tree_of(text, columns)
+        predicate = _only(SQL.parser().parse(read_tokens(text, columns), text))
         expression = builder.truth(predicate)
     except (SqlglotError, RecursionError, ValueError) as error:
         refuse(text, 0, "syntax", f"this is not a condition ({type(error).__name__})", ALLOWED)
     columns_read = frozenset(builder.columns)
     return Condition(text, columns_read, expression & _EVERY_ROW, predicate, lenient)
-
-
-def tree_of(text: str, columns: Mapping[str, Column] = BY_NAME) -> exp.Expr:
-    """The syntax tree of a condition that :func:`parse_condition` accepts.
-
-    Raises:
-        ConditionError, SqlglotError, ValueError: it is none.
-    """
-    tokens = read_tokens(text, columns)
-    return _only(SQL.parser().parse(tokens, text))
 
 
 def _only(statements: list[exp.Expr | None]) -> exp.Expr:

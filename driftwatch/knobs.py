@@ -26,7 +26,6 @@ class Knob:
     costs: str  # what a larger value costs
     default: str  # vLLM's own value, by release and device
     values: tuple[int, ...] = ()  # worth a simulation
-    aliases: tuple[str, ...] = ()  # other spellings on a command line
     # of its own under ``vllmConfig`` in vLLM's production stack; None: ``extraArgs``
     helm_key: str | None = None
     is_column: bool = False  # evidence has a column of it, and the command line an option
@@ -99,10 +98,6 @@ _ALL = (
 KNOBS: Mapping[str, Knob] = {knob.name: knob for knob in _ALL}
 # those with a column of evidence and an option on the command line
 COLUMN_KNOBS: tuple[str, ...] = tuple(knob.name for knob in _ALL if knob.is_column)
-# argument as written → knob
-ARGUMENTS: Mapping[str, str] = {
-    spelling: knob.name for knob in _ALL for spelling in (knob.name, *knob.aliases)
-}
 
 
 def flag_of(name: str) -> str:

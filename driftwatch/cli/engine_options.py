@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from driftwatch.errors import ImpossibleConfiguration, UsageError
+from driftwatch.knobs import flag_of
 from driftwatch.lab.plan import Server
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.hardware import Gpu, shipped_hardware
@@ -96,10 +97,7 @@ _SPELLED = {  # other spellings of vLLM's
     "q": "quantization",
     "num_gpu_blocks_override": "num_gpu_blocks",
 }
-FLAGS = [
-    f"--{name.replace('_', '-')}{'-override' if name == 'num_gpu_blocks' else ''}"
-    for name in _SETTINGS
-]
+FLAGS = [f"{flag_of(name)}{'-override' if name == 'num_gpu_blocks' else ''}" for name in _SETTINGS]
 _EPILOG = (
     "VLLM FLAGS are vLLM's own, or its whole command: vllm serve MODEL --max-num-seqs 128 -tp 2. "
     "Simulated are --max-num-seqs, --max-num-batched-tokens, --max-model-len, "
@@ -162,7 +160,7 @@ def mix_of(flags: Mapping[str, Any], count: int | None) -> tuple[Requests, list[
     if flags["file"] is not None:
         context, typed = click.get_current_context(), click.core.ParameterSource.COMMANDLINE
         if wrong := [one for one in names if context.get_parameter_source(one) is typed]:
-            said = ", ".join(f"--{one.replace('_', '-')}" for one in wrong)
+            said = ", ".join(map(flag_of, wrong))
             raise UsageError(
                 f"--requests and {said} exclude each other", help_text="leave out one of them"
             )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from driftwatch.knobs import ARGUMENTS, KNOBS
+from driftwatch.knobs import KNOBS
 from driftwatch.vllm_arguments.command_line import Flag, human_int
 
 # vLLM's argument → our field
 SETTINGS: Mapping[str, str] = {
-    **ARGUMENTS,
+    **{name: name for name in KNOBS},
     "max_model_len": "max_model_len",
     "block_size": "kv_block_tokens",
     "api_server_count": "api_server_count",
