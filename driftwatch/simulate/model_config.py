@@ -213,7 +213,7 @@ def model_of(config: Mapping[str, Any], *, name: str, where: str) -> Model:
         num_key_value_heads=read.count("num_key_value_heads", "num_kv_heads", default=heads),
         head_dim=read.count("head_dim", default=hidden // heads),
         hidden_size=hidden,
-        intermediate_size=read.count("intermediate_size"),
+        intermediate_size=read.count("intermediate_size", "moe_intermediate_size"),
         vocab_size=read.count("vocab_size"),
         max_model_len=_max_model_len(read, kind),
         tie_word_embeddings=read.values.get("tie_word_embeddings") is True,
@@ -237,6 +237,8 @@ def _other_layout(config: Mapping[str, Any], kind: str) -> str | None:
     kinds = set(config.get("layer_types") or ()) - {"full_attention", "sliding_attention"}
     if kinds:
         return f"layers of the kind {', '.join(sorted(map(str, kinds)))}"
+    if 0 in (config.get("attn_type_list") or ()):  # MiniMax: 0 is linear, 1 is full
+        return "linear-attention layers"
     if config.get("kv_lora_rank") and kind not in _MLA:
         return "latent attention of a kind that is not known here"
     return next((why for key, why in _OTHER_LAYOUTS.items() if config.get(key)), None)

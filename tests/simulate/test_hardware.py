@@ -315,6 +315,7 @@ def test_the_name_is_that_of_the_file_or_of_its_place(
         (LLAMA | {"index_topk": 2048}, "KV size unknown: .*sparse attention"),
         (LLAMA | {"kv_lora_rank": 512}, "KV size unknown: .*latent attention"),
         (LLAMA | {"mamba_d_state": 128}, "KV size unknown: .*Mamba"),
+        (LLAMA | {"attn_type_list": [0, 1]}, "KV size unknown: .*linear-attention"),
         (
             LLAMA | {"layer_types": ["linear_attention", "full_attention"] * 16},
             "KV size unknown: .*linear_attention",
