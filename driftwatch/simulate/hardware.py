@@ -244,9 +244,8 @@ def _name(config: Mapping[str, Any], path: str) -> str:
     """As the file says, else of its folder; the cache of Hugging Face has it further up."""
     if isinstance(said := config.get("_name_or_path"), str) and said:
         return said
-    folders = Path(path).resolve().parts[:-1]
-    cached = (one for one in folders if one.startswith("models--"))
-    name = next(cached, folders[-1] if folders and path != "-" else "the model")
+    folders = ("the model",) if path == "-" else Path(path).resolve().parts[:-1]
+    name = next((one for one in folders if one.startswith("models--")), folders[-1])
     return name.removeprefix("models--").replace("--", "/")
 
 
@@ -255,9 +254,7 @@ def _guess(name: str, found: Model, weight_bytes: float) -> Model:
         f"{name} is not in the table: taken as {found.name}, a guess; "
         "its config.json would be sure (--model FILE)"
     )
-    narrowed = found.weight_bytes_per_parameter
-    if narrowed is not None:
-        narrowed = min(narrowed, weight_bytes)
+    narrowed = min(found.weight_bytes_per_parameter or 2.0, weight_bytes)
     return replace(found, weight_bytes_per_parameter=narrowed, notes=(*found.notes, note))
 
 

@@ -14,7 +14,6 @@ from driftwatch.simulate.hardware import gpu, model, shipped_hardware
 from driftwatch.simulate.kv_cache import bytes_per_token, held_tokens
 from driftwatch.yaml_positions import plain, read_yaml
 
-SHIPPED = shipped_hardware()
 TABLE: Any = plain(read_yaml(Path("driftwatch/simulate/models.yaml")).root)
 
 OWN = """\
@@ -80,11 +79,8 @@ def test_an_unknown_name_says_what_is_close() -> None:
     with pytest.raises(UsageError, match="no model 'llama-9-8b'") as caught:
         model("llama-9-8b")
     assert "give its config.json: --model FILE" in str(caught.value.help_text)
-    for table in (SHIPPED.gpus, {one.name: one for one in SHIPPED.models.values()}):
-        names = [
-            n.casefold() for row in table.values() for n in (row.name, *getattr(row, "aliases", ()))
-        ]
-        assert len(names) == len(set(names))
+    names = [n.casefold() for g in shipped_hardware().gpus.values() for n in (g.name, *g.aliases)]
+    assert len(names) == len(set(names))
 
 
 # --- a user's own GPUs
