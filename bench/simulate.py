@@ -86,18 +86,20 @@ def main() -> None:
 
     def hours(name: str, repeat: int, goal: float | None = None) -> None:
         c = CASES[name]
-        say(f"hour, {name}", seconds_of(lambda: simulate(hour, c, LAW).requests, repeat), goal)
+        say(f"hour, {name}", seconds_of(lambda: simulate(hour, c, LAW), repeat), goal)
 
     hours("one configuration", 7, 10)
     kernel_only(hour, plain)
+    ran = simulate(hour, plain, LAW)
+    say("  beside it, its requests as a frame", seconds_of(lambda: ran.requests, 7))
     say(
         f"hour, {len(GRID)} configurations",
-        sum(seconds_of(lambda c=c: simulate(hour, c, LAW).requests, 3) for c in GRID),
+        sum(seconds_of(lambda c=c: simulate(hour, c, LAW), 3) for c in GRID),
         300,
     )
     for name in list(CASES)[1:]:
         hours(name, 2)
-    fast = seconds_of(lambda: simulate(few, plain, LAW).requests, 9)
+    fast = seconds_of(lambda: simulate(few, plain, LAW), 9)
     say("first 2,000 requests, reference of the tests", reference)
     say("first 2,000 requests", fast, None, f"{reference / fast:.0f} times faster")
     fleet_day()

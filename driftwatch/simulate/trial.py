@@ -208,7 +208,7 @@ class Trial:
         grouped = bool((requests.prefix_group >= 0).any())
         identified = cache_mode(requests, configuration, True) == IDENTIFY_BLOCKS
         self._may_count = identified and not grouped
-        self._ready: dict[bool, Tables] = {}
+        self._ready: dict[bool, Tables | None] = {}  # None: made and used up once
 
     def run(
         self,
@@ -261,16 +261,25 @@ class Trial:
         return run
 
     def _fresh(self, identify_blocks: bool) -> Tables:
-        """Tables of an empty engine, copied from those made once."""
+        """Tables of an empty engine, kept and copied from the second run on.
+
+        Most trials run once, and a copy takes longer than to make them.
+        """
+        ready = self._ready.get(identify_blocks)
+        if ready is not None:
+            return Tables(*(part.copy() for part in ready))
+        made = add_requests(
+            make_tables(self._configuration, self._options),
+            self._requests,
+            self._configuration,
+            concurrency=self._options.concurrency,
+            identify_blocks=identify_blocks,
+        )
         if identify_blocks not in self._ready:
-            self._ready[identify_blocks] = add_requests(
-                make_tables(self._configuration, self._options),
-                self._requests,
-                self._configuration,
-                concurrency=self._options.concurrency,
-                identify_blocks=identify_blocks,
-            )
-        return Tables(*(part.copy() for part in self._ready[identify_blocks]))
+            self._ready[identify_blocks] = None
+            return made
+        self._ready[identify_blocks] = made
+        return self._fresh(identify_blocks)
 
 
 def simulate(

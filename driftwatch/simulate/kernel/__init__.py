@@ -1,7 +1,7 @@
 """vLLM V1's scheduler, compiled by Numba: requests and settings in tables, run in virtual time.
 
 Read ``loop`` first (schedule, run, apply), then ``schedule`` (one call of vLLM's scheduler),
-``decoding`` (how requests that only decode are counted without touching them) and ``outputs``.
+``decoding`` (how requests that only decode are counted without touching them) and ``events``.
 ``tests/simulate/reference.py`` does the same request by request, for reading.
 
 Every function takes ``e``, the engine's own record, and ``t``, its :class:`tables.Tables`.

@@ -159,17 +159,6 @@ def happen(e: Any, t: Any, until: float) -> None:
 
 
 @compiled
-def scrape(e: Any, t: Any) -> None:
-    """Write one scrape."""
-    t.scraped[e.scrapes] = t.counters[0]
-    for i in range(len(t.itl_counts)):
-        t.scraped_itl[e.scrapes, i] = t.itl_counts[i]
-    for i in range(len(t.iteration_counts)):
-        t.scraped_iteration[e.scrapes, i] = t.iteration_counts[i]
-    e.scrapes += 1
-
-
-@compiled
 def pass_time(e: Any, t: Any, until: float) -> None:
     """Scrapes, arrivals and cancellations up to a time (included)."""
     while e.scrapes < len(t.scrape_times):
@@ -177,7 +166,12 @@ def pass_time(e: Any, t: Any, until: float) -> None:
         if time > until:
             break
         happen(e, t, time)
-        scrape(e, t)
+        t.scraped[e.scrapes] = t.counters[0]
+        for i in range(len(t.itl_counts)):
+            t.scraped_itl[e.scrapes, i] = t.itl_counts[i]
+        for i in range(len(t.iteration_counts)):
+            t.scraped_iteration[e.scrapes, i] = t.iteration_counts[i]
+        e.scrapes += 1
     happen(e, t, until)
 
 

@@ -153,23 +153,18 @@ def preempt(e: Any, t: Any, r: int) -> None:
 
 
 @compiled
-def comes_after(t: Any, r: int, other: int) -> bool:
-    """Whether r is preempted before the other: vLLM's max over (priority, arrival)."""
-    a, b = t.requests[r], t.requests[other]
-    if a.priority != b.priority:
-        return a.priority > b.priority
-    return a.arrival > b.arrival
-
-
-@compiled
 def victim_of(e: Any, t: Any, count: int) -> int:
-    """Place in the running list of the request that is preempted next."""
-    victim = count - 1
-    if e.by_priority:
-        victim = 0
-        for i in range(count):
-            if comes_after(t, t.order[i], t.order[victim]):
-                victim = i
+    """Place in the running list of the request that is preempted next.
+
+    The last or, by the priority policy, vLLM's max over (priority, arrival).
+    """
+    if not e.by_priority:
+        return count - 1
+    victim = 0
+    for i in range(1, count):
+        a, b = t.requests[t.order[i]], t.requests[t.order[victim]]
+        if a.priority > b.priority or (a.priority == b.priority and a.arrival > b.arrival):
+            victim = i
     return victim
 
 
