@@ -21,7 +21,7 @@ from driftwatch.notify.layout import wrap
 from driftwatch.notify.numbers import moment
 from driftwatch.notify.verification_line import difference_text, effect_text, value_text
 from driftwatch.verify.figures import WORDS
-from driftwatch.verify.verification import VERIFICATION, text_of
+from driftwatch.verify.verification import VERIFICATION
 
 if TYPE_CHECKING:
     from driftwatch.model import Slo, Target
@@ -42,7 +42,8 @@ def target_of(verification: Verification) -> str:
 
 def changed_text(verification: Verification) -> str:
     """What changed."""
-    return text_of(verification.change) or "no known change"
+    what = verification.change.what.items()
+    return ", ".join(f"{name} {was} → {now}" for name, (was, now) in what) or "no known change"
 
 
 def one_in_full(verification: Verification, now: datetime) -> Iterator[str]:
@@ -93,7 +94,7 @@ def _lines(verification: Verification, now: datetime) -> Iterator[str]:
 def _row(effect: Mapping[str, Any]) -> tuple[str, ...]:
     forecast = effect["forecast"]
     return (
-        WORDS[effect["name"]],
+        WORDS.get(effect["name"], effect["name"]),
         value_text(effect["before"], effect),
         value_text(effect["after"], effect),
         difference_text(effect),
@@ -141,9 +142,6 @@ def command(
     A list has id, verdict, time of the change, target and change. Exit code 0: PASS, or a list was
     printed; 1: FAIL; 4: INCONCLUSIVE, or the verification has not ended.
     """
-    from driftwatch.cli.verify import one_in_full
-    from driftwatch.verify.verification import VERIFICATION
-
     if (before is None) != (after is None):
         raise UsageError("--before and --after belong together")
     windows = None if before is None or after is None else (before, after)
@@ -153,8 +151,7 @@ def command(
         _print_list(verifications, as_json)
     else:
         last = verifications[-1]
-        lines = one_in_full(last, SystemClock().now())
-        _print(VERIFICATION.document(last), lines, as_json)
+        _print(VERIFICATION.document(last), one_in_full(last, SystemClock().now()), as_json)
         click.get_current_context().exit(_EXIT.get(last.verdict, EXIT_NO_VERDICT))
 
 
@@ -215,9 +212,6 @@ def _print(document: Mapping[str, Any], lines: Iterable[str], as_json: bool) -> 
 
 
 def _print_list(verifications: Sequence[Verification], as_json: bool) -> None:
-    from driftwatch.cli.verify import listed
-    from driftwatch.verify.verification import VERIFICATION
-
     documents = [VERIFICATION.document(one) for one in verifications]
     lines = listed(verifications, SystemClock().now())
     _print({"schema_version": 1, "verifications": documents}, lines, as_json)

@@ -15,7 +15,8 @@ from driftwatch.model import Incident, TargetKey
 from driftwatch.report.cells import CELL_LENGTH, MINUTE_SECONDS, REASONS
 from driftwatch.report.incidents import fired_in, short_names, targets_of
 from driftwatch.report.material import Material
-from driftwatch.verify.verification import forecast_errors
+from driftwatch.verify.figures import IN_TARGET
+from driftwatch.verify.verification import Verification
 
 TRACK_WEEKS = 8
 VERDICTS = ("PASS", "FAIL", "INCONCLUSIVE")
@@ -97,9 +98,24 @@ def advice_record(material: Material) -> dict[str, Any]:
                 "median_signed_ratio": median(errors),
                 "n": len(errors),
             }
-            for name, errors in sorted(forecast_errors(closed).items())
+            for name, errors in sorted(_forecast_errors(closed).items())
         },
     }
+
+
+def _forecast_errors(verifications: Iterable[Verification]) -> dict[str, list[float]]:
+    """Figure → by how much each forecast missed what was measured.
+
+    Measured / forecast - 1; of a share of requests measured - forecast, in its unit. Above 0 where
+    the forecast was too low.
+    """
+    errors: dict[str, list[float]] = {}
+    for effect in (one for verification in verifications for one in verification.effects):
+        promise, is_share = effect.forecast, effect.name == IN_TARGET
+        if promise is not None and (promise > 0 or is_share):
+            error = effect.after - promise if is_share else effect.after / promise - 1
+            errors.setdefault(effect.name, []).append(error)
+    return errors
 
 
 # a doubling of lengths is what the reports promise to show

@@ -19,6 +19,7 @@ from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.state import Outcome, State
 from driftwatch.pipeline.stored_state import advice_rows
+from driftwatch.service.changes import Running
 from driftwatch.service.verifications import (
     OpenVerification,
     PastAdvice,
@@ -30,7 +31,7 @@ from driftwatch.service.verifications import (
 from driftwatch.signals.minutes import minutes
 from driftwatch.store.advice import AdviceRow
 from driftwatch.store.store import Store
-from driftwatch.verify.verification import VERIFICATION, Running, Verification
+from driftwatch.verify.verification import VERIFICATION, Verification
 
 MEMORY = "tick.verifying"
 
@@ -44,7 +45,7 @@ class VerificationMemory:
     opened: tuple[tuple[TargetKey, OpenVerification], ...]
 
 
-_CODEC = Codec(VerificationMemory, 2)
+_CODEC = Codec(VerificationMemory, 3)
 
 
 def verification_memory(

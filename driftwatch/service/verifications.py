@@ -20,28 +20,25 @@ from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.model import Fingerprint, Slo, Target, TargetKey
 from driftwatch.pipeline.explain import Window
 from driftwatch.pipeline.minutes import PastMinutes
-from driftwatch.verify.verdict import (
-    LONGEST,
-    LOOK_BACK,
-    LOOKS,
-    Stretch,
-    look,
-    looks_done,
-    minutes_of_change,
-    minutes_of_stretches,
-    superseded,
-    verified,
-)
-from driftwatch.verify.verification import (
-    Change,
-    Running,
-    Verification,
-    advised_by,
-    changed,
-    running,
-    verification_id,
-)
+from driftwatch.service.changes import Running, advised_by, changed, running, verification_id
+from driftwatch.verify.matching import QUEUE_MINUTES, comparable, with_traffic
+from driftwatch.verify.verdict import verified
+from driftwatch.verify.verification import Change, Verification
 
+_MINUTE = timedelta(minutes=1)
+# A day has every load and every mix of a day.
+LOOK_BACK = timedelta(hours=24)
+# After a start: the first minutes compile, capture graphs and fill an empty prefix cache.
+WARM_UP = timedelta(minutes=2)
+# The change is looked at so long after its warm-up, and a day after it: then the minutes before it
+# are no longer kept. One limit for all looks (Pocock, Biometrika 64, 1977): eight, each with twice
+# the minutes of the one before, cross 2.64 standard deviations by chance in 5 % of cases.
+LOOKS = tuple(WARM_UP + 10 * 2**k * _MINUTE for k in range(8))
+LOOK_CONFIDENCE = 0.9918
+LONGEST = timedelta(hours=24)
+# An empty prefix cache makes a fresh server look worse than it is, and a few bursts less make any
+# look better: a FAIL waits for so many minutes, and so does a PASS of what nobody had promised.
+FEWEST_UNPROMISED = 30
 # A cap that was inferred shows to be another one only under load: so long it is waited for.
 SHOWS_WITHIN = timedelta(hours=24)
 # A start and what it brought are told by several metrics, one or two minutes apart.
@@ -49,7 +46,6 @@ ONE_CHANGE = timedelta(minutes=10)
 # Advice that is older was not what made somebody change a knob.
 ADVICE_HOLDS = timedelta(days=14)
 
-_MINUTE = timedelta(minutes=1)
 _COLUMNS = (
     "scrapes",
     *COLUMN_KNOBS,
@@ -91,7 +87,6 @@ class OpenVerification:
     """An open verification, and when to look at it again."""
 
     verification: Verification
-    looks: int
     next_at: datetime  # end of the minute after which it is looked at again
 
 
@@ -106,6 +101,23 @@ class Surroundings:
     slo_of: Callable[[Target], Slo | None]  # latency targets of a target; None = none are known
     # told of a comparison that failed, by its traceback; None = it raises
     failed: Callable[[str], None] | None = None
+
+
+def around_change(
+    minutes: pl.DataFrame, at: datetime, until: datetime
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Comparable minutes before a change, back to the one before it, and after its warm-up.
+
+    ``minutes``: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, of the target, by end.
+    """
+    rows = with_traffic(minutes)
+    before = rows.filter(pl.col("end") > at - LOOK_BACK, pl.col("end") < at)
+    flags = (pl.col(name).fill_null(False) for name in ("configuration_changed", "release_changed"))
+    last = before.filter(pl.any_horizontal(*flags))["end"].max()
+    if isinstance(last, datetime):
+        before = before.filter(pl.col("end") > last)
+    after = rows.filter(pl.col("end") > at + WARM_UP, pl.col("end") <= until)
+    return comparable(before), comparable(after)
 
 
 def step(
@@ -202,7 +214,7 @@ class VerificationState:
                 yield again
             return
         if there is not None:
-            yield superseded(there.verification, end)
+            yield _superseded(there.verification, end)
         pool = target.pool or "default"
         verification = Verification(
             id=verification_id(key, change),
@@ -213,11 +225,12 @@ class VerificationState:
             opened_at=end,
         )
         verification = _with_forecast(verification, target, around)
-        self.opened[key] = OpenVerification(verification, 0, change.at + LOOKS[0] * _MINUTE)
+        self.opened[key] = OpenVerification(verification, change.at + LOOKS[0])
         yield verification
 
     def _look_or_close(self, target: Target, end: datetime, around: Surroundings) -> Verification:
         """A look; one that fails closes its verification, as the next one would fail as well."""
+        there = self.opened[target.key].verification
         try:
             return self._look(target, end, around)
         except Exception as error:
@@ -225,47 +238,33 @@ class VerificationState:
                 raise
             around.failed(traceback.format_exc())
             self.started.pop(target.key, None)
-            there = self.opened.pop(target.key).verification
+            self.opened.pop(target.key, None)
             why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-            return replace(
-                there,
-                verdict="INCONCLUSIVE",
-                closed_at=end,
-                reason=f"the comparison failed ({why})",
-            )
+            reason = f"the comparison failed ({why})"
+            return replace(there, verdict="INCONCLUSIVE", closed_at=end, reason=reason)
 
     def _look(self, target: Target, end: datetime, around: Surroundings) -> Verification:
-        key, there = target.key, self.opened[target.key]
-        at = there.verification.change.at
-        minutes = around.past.minutes(key, at - LOOK_BACK, end)
-        before, after = minutes_of_change(minutes, at, end)
-        over = end - at >= LONGEST
-        if looks_done(len(after)) <= there.looks and not over:
-            missing = LOOKS[there.looks] - len(after) if there.looks < len(LOOKS) else 60
-            waits = replace(
-                there.verification,
-                reason=there.verification.reason
-                or f"{len(after)} of {LOOKS[0]} comparable minutes since the change",
-            )
-            self.opened[key] = replace(
-                there, verification=waits, next_at=min(end + missing * _MINUTE, at + LONGEST)
-            )
-            return waits
-        verification = look(there.verification, before, after, end, slo=around.slo_of(target))
-        if verification.closed_at is not None:
-            del self.opened[key]
+        key = target.key
+        there = self.opened.pop(key).verification
+        at, slo = there.change.at, around.slo_of(target)
+        before, after = around_change(around.past.minutes(key, at - LOOK_BACK, end), at, end)
+        verification = verified(there, before, after, end, slo=slo, confidence=LOOK_CONFIDENCE)
+        promised_pass = verification.verdict == "PASS" and there.forecast is not None
+        decided = verification.verdict != "INCONCLUSIVE" and len(after) >= FEWEST_UNPROMISED
+        if promised_pass or decided or end - at >= LONGEST:
             self.started.pop(key, None)
             return verification
-        if not verification.effects:
-            # too little matched to be judged: no look was spent, it is tried again soon
-            looks, missing = there.looks, max(1, len(after) // 10)
-        else:
-            looks = max(there.looks + 1, looks_done(len(after)))
-            missing = LOOKS[looks] - len(after) if looks < len(LOOKS) else 60
-        self.opened[key] = OpenVerification(
-            verification, looks, min(end + missing * _MINUTE, at + LONGEST)
-        )
-        return verification
+        still = replace(verification, verdict="open", closed_at=None)
+        next_at = next((at + one for one in LOOKS if at + one > end), at + LONGEST)
+        self.opened[key] = OpenVerification(still, next_at)
+        return still
+
+
+def _superseded(opened: Verification, at: datetime) -> Verification:
+    """An open verification that another change ended."""
+    reason = "another change came before a verdict"
+    reason = f"{reason} ({opened.reason})" if opened.reason else reason
+    return replace(opened, verdict="INCONCLUSIVE", closed_at=at, reason=reason)
 
 
 def _with_forecast(
@@ -286,9 +285,6 @@ def _with_forecast(
     )
 
 
-_LOOKS_BACK = timedelta(hours=24)
-
-
 def asked_now(
     opened: Verification, past: PastMinutes, at: datetime, slo: Slo | None
 ) -> Verification:
@@ -298,10 +294,8 @@ def asked_now(
         slo: latency targets; None = none are known.
     """
     key = TargetKey(opened.instance, opened.engine)
-    # far enough back that the stretch before can be cut at an earlier change
-    minutes = past.minutes(key, opened.change.at - _LOOKS_BACK, at)
-    before, after = minutes_of_change(minutes, opened.change.at, at)
-    return verified(opened, before, after, at, slo=slo)
+    minutes = past.minutes(key, opened.change.at - LOOK_BACK, at)
+    return verified(opened, *around_change(minutes, opened.change.at, at), at, slo=slo)
 
 
 def compared(
@@ -324,7 +318,9 @@ def compared(
     """
     minutes = []
     for window in (before, after):
-        minutes.append(past.minutes(target.key, window.start, window.end))
+        # what a minute was offered is a mean over those before it
+        rows_before = past.minutes(target.key, window.start - QUEUE_MINUTES * _MINUTE, window.end)
+        minutes.append(with_traffic(rows_before).filter(pl.col("end") > window.start))
         _something(target.key, minutes[-1], window)
     difference = _between(minutes[0], minutes[1], rows)
     change = difference or Change("knobs", after.start, {})
@@ -336,13 +332,8 @@ def compared(
         change=change,
         opened_at=after.start,
     )
-    stretches = minutes_of_stretches(
-        minutes[0],
-        minutes[1],
-        Stretch(before.start, before.end),
-        Stretch(after.start, after.end),
-    )
-    return verified(opened, *stretches, after.end, slo=slo)
+    one, other = (comparable(each) for each in minutes)
+    return verified(opened, one, other, after.end, slo=slo)
 
 
 def _something(key: TargetKey, minutes: pl.DataFrame, window: Window) -> None:

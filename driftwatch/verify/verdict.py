@@ -1,68 +1,39 @@
-"""The verdict of one change: its minutes before and after, matched, compared and judged."""
+"""PASS, FAIL or INCONCLUSIVE on a change: its minutes before and after, matched and compared.
+
+A promise is kept where the figure it is about improved for certain; it failed where the interval
+leaves out what was promised, or where something that was no price got worse for certain.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
 
 import polars as pl
 
 from driftwatch.model import Slo
-from driftwatch.verify.compare import Comparison, compare
-from driftwatch.verify.figures import inside_bucket
-from driftwatch.verify.judge import judge, load_not_met, promised
-from driftwatch.verify.matching import after_change, before_change, comparable, with_traffic
-from driftwatch.verify.verification import Verification
+from driftwatch.verify.effects import effects_of
+from driftwatch.verify.figures import E2E, FIGURES, IN_TARGET, ITL, RUNNING, TOKENS, TTFT, WORDS
+from driftwatch.verify.matching import ALIKE, LENGTHS, matched
+from driftwatch.verify.verification import Effect, Verdict, Verification
 
-# A day has every load and every mix of a day.
-LOOK_BACK = timedelta(hours=24)
-# What took longer to show is not told from what else changes in a week.
-LONGEST = timedelta(days=7)
-# The change is looked at whenever so many minutes came after it. Each look knows twice as much as
-# the one before, so two neighbours correlate by sqrt(1/2). One limit for all of them (Pocock,
-# "Group sequential methods in the design and analysis of clinical trials", Biometrika 64, 1977):
-# ten such looks cross 2.71 standard deviations by chance in 5 % of cases, both ways together.
-LOOKS = (10, 20, 40, 80, 160, 320, 640, 1440, 2880, 5760)
-LOOK_CONFIDENCE = 0.9933
-# An empty prefix cache makes a fresh server look worse than it is, and a few bursts less make any
-# look better: a FAIL waits for so many minutes, and so does a PASS of what nobody had promised.
-FEWEST_UNPROMISED = 30
+# After a change; a day later the minutes before it are no longer kept.
+FEWEST_MINUTES, MOST_MINUTES = 10, 1440
+# A share in target that falls by more hurts; so does a time or a rate that gets worse by more.
+HARM_SHARE, HARM_RATIO = 0.02, 0.05
+# A forecast of the time between tokens may be off by so much (the gate of its own calibration).
+PRICE_RATIO = 0.10
 
+# figure → its name in a forecast (attributes of driftwatch.recommend.advice.Candidate)
+FORECAST_NAMES = {TTFT: "ttft_seconds", ITL: "itl_seconds"}
+FORECAST_NAMES |= {name: name for name in (IN_TARGET, TOKENS, RUNNING)}
+# The first promise of a gain speaks; without one the first of the others that is known.
+_PROMISES, _UNPROMISED = (IN_TARGET, TTFT, TOKENS, ITL), (IN_TARGET, E2E, TTFT, ITL, TOKENS)
 
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """From when to when."""
-
-    start: datetime
-    end: datetime
-
-
-def looks_done(minutes_after: int) -> int:
-    """How many looks so many comparable minutes allow."""
-    return sum(minutes_after >= needed for needed in LOOKS)
-
-
-def minutes_of_change(
-    minutes: pl.DataFrame, at: datetime, until: datetime
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Comparable minutes before and after a change.
-
-    ``minutes``: :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, of the target, by end.
-    """
-    rows = with_traffic(minutes)
-    return before_change(rows, at, at - LOOK_BACK), after_change(rows, at, until)
-
-
-def minutes_of_stretches(
-    before: pl.DataFrame, after: pl.DataFrame, one: Stretch, other: Stretch
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Comparable minutes of two named stretches, of one target or of two."""
-    return _inside(before, one), _inside(after, other)
-
-
-def _inside(minutes: pl.DataFrame, stretch: Stretch) -> pl.DataFrame:
-    rows = with_traffic(minutes)
-    return comparable(rows.filter(pl.col("end") > stretch.start, pl.col("end") <= stretch.end))
+Values = Mapping[str, float]
 
 
 def verified(
@@ -76,97 +47,142 @@ def verified(
 ) -> Verification:
     """The verification with what the minutes say now; its verdict is never "open".
 
-    ``slo``: latency targets; None = those that the forecast was made for.
+    ``before``, ``after``: from :func:`driftwatch.verify.matching.comparable`; ``slo``: latency
+    targets; None = those that the forecast was made for.
     """
-    slo = slo or targets_of(opened)
-    comparison = compare(
-        before, after, slo=slo, forecast=promised(opened.forecast), confidence=confidence
-    )
-    judgement = judge(comparison, opened.change.kind, opened.forecast)
-    unmet = load_not_met(comparison, opened.forecast)
-    if unmet is not None:
-        apart = tuple(replace(effect, forecast=None) for effect in comparison.effects)
-        comparison = replace(comparison, effects=apart)
+    forecast, notes = opened.forecast, []
+    if slo is None and forecast and (told := forecast.get("slo")):
+        slo = Slo(told.get("ttft_seconds"), told.get("tpot_seconds"))
+    if (several := len(opened.change.what)) > 1:
+        notes.append(f"{several} things changed at once: the verdict is of all")
+    pairs = matched(before.filter(~pl.col("backlogged")), after)
+    full = matched(before.filter("saturated"), after.filter("saturated"), LENGTHS)
+    full_load = min(pairs.minutes) < FEWEST_MINUTES <= min(full.minutes)
+    if full_load:  # times tell for how long a backlog grew: what is served says what is possible
+        pairs, forecast = full, None
+        notes.append("requests wait before and after: only what is served at full load compares")
+    load = float(pairs.after["requests_per_second"].sum()) / max(1, len(pairs.after))
+    made_for = (forecast or {}).get("offered_requests_per_second") or load
+    if load and max(load / made_for, made_for / load) > ALIKE["requests_per_second"]:
+        forecast = None
+        notes.append(
+            f"the forecast is for {made_for:.3g} requests/s, the matched minutes after carried "
+            f"{load:.3g}: not compared"
+        )
+    effects: dict[str, tuple[Effect, float]] = {}
+    if min(pairs.minutes) >= FEWEST_MINUTES:
+        effects = effects_of(pairs, slo, promised(forecast), confidence)
+        effects = {n: one for n, one in effects.items() if n == TOKENS or not full_load}
+        notes.append(
+            f"offered {load:.3g} requests/s in the matched minutes; differences: "
+            f"{100 * confidence:.4g} % intervals, the usual wander of the engine's speed included"
+        )
+    primary, verdict, reason, more = _judge(effects, opened.change.kind, forecast, pairs.minutes)
     return replace(
         opened,
         closed_at=at,
-        verdict=judgement.verdict,
-        reason=judgement.reason,
-        effects=tuple(sorted(comparison.effects, key=lambda one: one.name != judgement.primary)),
-        matched_minutes=comparison.matched.minutes,
-        notes=(
-            *([unmet] if unmet else []),
-            *_notes(opened, comparison, before, after, slo, confidence),
-        ),
+        verdict=verdict,
+        reason=reason,
+        effects=tuple(effects[n][0] for n in sorted(effects, key=lambda n: n != primary)),
+        matched_minutes=pairs.minutes,
+        more_minutes=more,
+        notes=tuple(notes),
     )
 
 
-def targets_of(opened: Verification) -> Slo | None:
-    """The latency targets that a forecast was made for; None where it names none."""
-    slo = (opened.forecast or {}).get("slo")
-    if not slo:
-        return None
-    return Slo(slo.get("ttft_seconds"), slo.get("tpot_seconds"), slo.get("share") or Slo().share)
+def promised(values: Mapping[str, Any] | None) -> dict[str, float]:
+    """Figure → what a forecast (names of :data:`FORECAST_NAMES`) says of it."""
+    return {
+        figure: float(values[name])
+        for figure, name in FORECAST_NAMES.items()
+        if values is not None and isinstance(values.get(name), int | float)
+    }
 
 
-def look(
-    opened: Verification,
-    before: pl.DataFrame,
-    after: pl.DataFrame,
-    at: datetime,
-    *,
-    slo: Slo | None = None,
-) -> Verification:
-    """An open verification after another look: closed where the verdict fell, else open still."""
-    verification = verified(opened, before, after, at, slo=slo, confidence=LOOK_CONFIDENCE)
-    promised_pass = verification.verdict == "PASS" and opened.forecast is not None
-    decided = verification.verdict != "INCONCLUSIVE" and len(after) >= FEWEST_UNPROMISED
-    if promised_pass or decided or at - opened.change.at >= LONGEST:
-        return verification
-    return replace(verification, verdict="open", closed_at=None)
+def _judge(
+    found: Mapping[str, tuple[Effect, float]],
+    kind: str,
+    forecast: Mapping[str, Any] | None,
+    minutes: tuple[int, int],
+) -> tuple[str | None, Verdict, str, int | None]:
+    """The figure that decided, the verdict, its reason, and how many more minutes would settle."""
+    if not found:
+        text = f"{minutes[0]} minutes before and {minutes[1]} after carry the same load and lengths"
+        return None, "INCONCLUSIVE", f"{text} ({FEWEST_MINUTES} are needed)", None
+    promises, today = promised(forecast), promised((forecast or {}).get("today"))
+    effects = {name: effect for name, (effect, _) in found.items()}
+    name = _primary(effects, promises, today)
+    effect, words, margin = effects[name], WORDS[name], _margin(effects[name])
+    gain, low, high = _towards_good(effect)
+    goal = None if forecast is None else _goal(effect, promises, today)
+    if (harm := _harm(effects, promises, today)) is not None:
+        return name, "FAIL", harm, None
+    if low > 0 and (goal is not None or gain >= margin):
+        return name, "PASS", f"{words} improved", None
+    if goal is not None and high < goal:
+        return name, "FAIL", f"{words} did not improve as was promised", None
+    if kind == "release" and low > -margin:
+        return name, "PASS", f"{words} no worse", None
+    # the interval must leave out no change or the promise, or show the least change that counts
+    if goal is None:
+        shrink, aim = 2 * margin / (high - low), f"show a difference of {_size(margin, effect)}"
+    else:
+        shrink, aim = max(gain / (gain - low), (goal - gain) / (high - gain)), "settle it"
+    # a part of its variance is fixed by the minutes before; the rest falls as 1 / minutes
+    fixed, more = found[name][1], None
+    if fixed < shrink**2 < 1:
+        more = math.ceil(minutes[1] * ((1 - fixed) / (shrink**2 - fixed) - 1))
+        more = more if minutes[1] + more <= MOST_MINUTES else None
+    text = f"{words}: less than {_size((high - low) / 2, effect)} does not show"
+    if shrink < 1:
+        wait = "no day of" if more is None else f"at least {more} more minutes of"
+        text = f"{text}; {wait} such load would {aim}"
+    return name, "INCONCLUSIVE", text, more
 
 
-def superseded(opened: Verification, at: datetime) -> Verification:
-    """An open verification that another change ended."""
-    reason = "another change came before a verdict"
-    return replace(
-        opened,
-        verdict="INCONCLUSIVE",
-        closed_at=at,
-        reason=f"{reason} ({opened.reason})" if opened.reason else reason,
-    )
+def _primary(effects: Mapping[str, Effect], promises: Values, today: Values) -> str:
+    for name in (name for name in _PROMISES if name in effects and name in promises):
+        if _goal(effects[name], promises, today) > _margin(effects[name]):
+            return name
+    return next((name for name in _UNPROMISED if name in effects), next(iter(effects)))
 
 
-def _notes(
-    opened: Verification,
-    comparison: Comparison,
-    before: pl.DataFrame,
-    after: pl.DataFrame,
-    slo: Slo | None,
-    confidence: float,
-) -> tuple[str, ...]:
-    notes = []
-    if len(opened.change.what) > 1:
-        notes.append(f"{len(opened.change.what)} things changed at once: the verdict is of all")
-    if comparison.load_before is not None and comparison.load_after is not None:
-        notes.append(
-            f"offered {comparison.load_before:.3g} requests/s before, "
-            f"{comparison.load_after:.3g} after, mean of the matched minutes"
-        )
-    if comparison.load == "more":
-        notes.append("more load after the change than before: gains are lower bounds")
-    elif comparison.load == "less":
-        notes.append("less load after the change than before: losses are lower bounds")
-    saturated = int(before["saturated"].sum()) / max(1, len(before))
-    if saturated > 0.5:
-        notes.append(
-            f"requests waited in {100 * saturated:.0f} % of the minutes before: matched on "
-            "arrivals (first tokens + growth of the queue), not on what was served"
-        )
-    notes += inside_bucket(after, slo) if len(after) else []
-    if comparison.enough:
-        notes.append(
-            f"differences: {100 * confidence:.4g} % intervals, the usual variation of the engine's "
-            "speed included"
-        )
-    return tuple(notes)
+def _goal(effect: Effect, promises: Values, today: Values) -> float:
+    """How far the promise would have moved the figure, towards good."""
+    if effect.name not in promises:  # capacity is promised: a time without waits would show
+        return 2 * HARM_RATIO * effect.before
+    promise, base = promises[effect.name], today.get(effect.name, effect.before)
+    relative = effect.name != IN_TARGET and base > 0
+    gain = effect.before * (promise / base - 1) if relative else promise - base
+    return gain if FIGURES[effect.name].better == "higher" else -gain
+
+
+def _harm(effects: Mapping[str, Effect], promises: Values, today: Values) -> str | None:
+    """What became worse for certain and was no price, in words; None where nothing did."""
+    # with targets, a longer time inside them is no harm
+    for name in (IN_TARGET if IN_TARGET in effects else E2E, TOKENS):
+        if name in effects and _towards_good(effects[name])[2] < -_margin(effects[name]):
+            return f"{WORDS[name]} {'fell' if FIGURES[name].better == 'higher' else 'rose'}"
+    if ITL in effects and ITL in promises:
+        itl = effects[ITL]
+        allowed = max(1.0, promises[ITL] / today.get(ITL, itl.before)) * (1 + PRICE_RATIO)
+        if itl.before + itl.low > allowed * itl.before:
+            return f"{WORDS[ITL]} rose by more than its price (×{allowed:.2f})"
+    return None
+
+
+def _margin(effect: Effect) -> float:
+    return HARM_SHARE if effect.name == IN_TARGET else HARM_RATIO * effect.before
+
+
+def _size(value: float, effect: Effect) -> str:
+    is_share = effect.name == IN_TARGET
+    return f"{100 * value:.0f} points" if is_share else f"{100 * value / effect.before:.0f} %"
+
+
+def _towards_good(effect: Effect) -> tuple[float, float, float]:
+    """The difference and its limits, positive = better."""
+    moved = effect.after - effect.before
+    if FIGURES[effect.name].better == "higher":
+        return moved, effect.low, effect.high
+    return -moved, -effect.high, -effect.low

@@ -1,20 +1,13 @@
-"""What became different on a server, the verdict on it, and how far forecasts missed."""
+"""A change of a server and the verdict on it, as they are stored."""
 
 from __future__ import annotations
 
-import hashlib
-import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from functools import lru_cache
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Literal
 
-from driftwatch.collect.fingerprint import differences, fingerprint_of, merged
 from driftwatch.documents import Codec
-from driftwatch.knobs import COLUMN_KNOBS
-from driftwatch.model import Fingerprint, Serving, TargetKey
-from driftwatch.verify.figures import SHARES
 
 Verdict = Literal["open", "PASS", "FAIL", "INCONCLUSIVE"]
 Kind = Literal["knobs", "release"]
@@ -58,6 +51,8 @@ class Verification:
     reason: str = ""
     effects: tuple[Effect, ...] = ()
     matched_minutes: tuple[int, int] = (0, 0)
+    # at least so many more afterwards would settle it; None where none would, or it is settled
+    more_minutes: int | None = None
     # the advice's forecast that it is held against; None = nobody had advised it
     forecast: Mapping[str, Any] | None = None
     incident_id: str | None = None  # whose page had advised it; None = none
@@ -65,150 +60,3 @@ class Verification:
 
 
 VERIFICATION = Codec(Verification)
-
-
-def forecast_errors(verifications: Iterable[Verification]) -> dict[str, list[float]]:
-    """Figure → by how much each forecast missed what was measured.
-
-    Measured / forecast - 1; of a share of requests measured - forecast, in its unit. Above 0 where
-    the forecast was too low.
-    """
-    errors: dict[str, list[float]] = {}
-    for effect in (one for verification in verifications for one in verification.effects):
-        promise, is_share = effect.forecast, effect.name in SHARES
-        if promise is not None and (promise > 0 or is_share):
-            error = effect.after - promise if is_share else effect.after / promise - 1
-            errors.setdefault(effect.name, []).append(error)
-    return errors
-
-
-@dataclass(frozen=True, slots=True)
-class Running:
-    """What is known of what a server runs, at one time."""
-
-    # what was read; what was inferred is not in it
-    fingerprint: Fingerprint = field(default_factory=Fingerprint)
-    # the cap that the plateau of running requests shows; None = none
-    inferred_max_num_seqs: float | None = None
-
-
-def running(
-    row: Mapping[str, Any], fingerprint: Fingerprint, before: Running | None = None
-) -> Running:
-    """What a minute knows of its server; what it does not say is as it was before.
-
-    ``row``: a minute: ``scrapes``, ``max_num_seqs``, ``max_num_seqs_inferred``,
-    ``max_num_batched_tokens`` and, where it is there, ``cache_config``; ``fingerprint``: settings
-    and release as labels, the configuration, the server or its log say; ``before``: of the minute
-    before, since the last start; None = not known.
-    """
-    value = row.get("max_num_seqs")
-    inferred = bool(row.get("max_num_seqs_inferred")) and value is not None
-    knobs = {
-        name: f"{row[name]:.15g}"
-        for name in COLUMN_KNOBS
-        if row.get(name) is not None and not (name == "max_num_seqs" and inferred)
-    }
-    now = merged(Fingerprint(knobs=knobs), fingerprint, _of_page(row.get("cache_config")))
-    cap = float(row["max_num_seqs"]) if inferred else None
-    if before is None:
-        return Running(now, cap)
-    if not row.get("scrapes"):
-        # nothing was seen: an inferred cap still stands; one that was disproved is gone
-        cap = cap if cap is not None else before.inferred_max_num_seqs
-    return Running(merged(now, before.fingerprint), cap)
-
-
-@lru_cache(1024)  # many servers, each minute, have the same
-def _of_page(cache_config: str | None) -> Fingerprint:
-    return fingerprint_of({}, Serving(), cache_config)
-
-
-def changed(
-    before: Running, now: Running, at: datetime, running_max: float | None = None
-) -> Change | None:
-    """The change between what ran before and what runs now; None where none is known.
-
-    ``running_max``: most requests seen running since then; more than an inferred cap allowed are
-    another cap.
-    """
-    moved_settings = differences(before.fingerprint, now.fingerprint)
-    what = {one.name: (one.before, one.now) for one in moved_settings if one.group != "identity"}
-    if (cap := _inferred_cap(before, now, running_max)) is not None:
-        what["max_num_seqs"] = cap
-    if not what:
-        return None
-    knobs = any(one.group == "knobs" for one in moved_settings) or "max_num_seqs" in what
-    kind: Kind = "knobs" if knobs else "release"
-    return Change(kind, at, dict(sorted(what.items())))
-
-
-def _inferred_cap(
-    before: Running, now: Running, running_max: float | None
-) -> tuple[str, str] | None:
-    """The cap before and after, where one of both was inferred."""
-    explicit = now.fingerprint.knobs.get("max_num_seqs")
-    one, other = before.inferred_max_num_seqs, now.inferred_max_num_seqs
-    if one is None:
-        explicit_before = before.fingerprint.knobs.get("max_num_seqs")
-        if explicit_before is None or other is None or float(explicit_before) == other:
-            return None
-        return explicit_before, f"{other:.0f} (inferred)"
-    before_text = f"{one:.0f} (inferred)"
-    if explicit is not None:
-        return None if float(explicit) == one else (before_text, explicit)
-    if other is not None:
-        return None if other == one else (before_text, f"{other:.0f} (inferred)")
-    if running_max is not None and running_max > one:
-        return before_text, f"at least {math.ceil(running_max - 1e-9)}"
-    return None
-
-
-def moved(change: Change, knob: str) -> float | None:
-    """By how much a knob was moved; None where it was not, or cannot be told."""
-    values = change.what.get(knob)
-    if values is None:
-        return None
-    one, other = (_number(text) for text in values)
-    return None if one is None or other is None else other - one
-
-
-def advised_by(change: Change, recommendation: Mapping[str, Any] | None) -> bool:
-    """Whether a recommendation asked for this change: the same knobs in the same directions.
-
-    A change of one knob of a pair is not what was advised: its forecast is for both.
-    ``recommendation``: as pages have it (``action``, ``knob``, ``from``, ``to``, ``also``).
-    """
-    if recommendation is None or recommendation.get("action") != "change":
-        return False
-    moves = (recommendation, *(recommendation.get("also") or ()))
-    return all(_moved_as(change, one) for one in moves)
-
-
-def _moved_as(change: Change, move: Mapping[str, Any]) -> bool:
-    one = move.get("from", move.get("from_value"))
-    other = move.get("to", move.get("to_value"))
-    step = moved(change, str(move.get("knob")))
-    if step is None or one is None or other is None:
-        return False
-    return step * (float(other) - float(one)) > 0
-
-
-def verification_id(target: TargetKey, change: Change) -> str:
-    """The id of the verification of a change: whose, and when."""
-    text = "\n".join([*target, change.kind, change.at.astimezone(UTC).isoformat(), ""])
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def text_of(change: Change) -> str:
-    """``max_num_seqs 8 (inferred) → at least 53``; several are said one after the other."""
-    return ", ".join(f"{name} {one} → {other}" for name, (one, other) in change.what.items())
-
-
-def _number(text: str) -> float | None:
-    for word in text.replace("at least", "").split():
-        try:
-            return float(word)
-        except ValueError:
-            continue
-    return None

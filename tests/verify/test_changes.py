@@ -8,15 +8,8 @@ from datetime import UTC, datetime
 import pytest
 
 from driftwatch.model import Fingerprint, TargetKey
-from driftwatch.verify.verification import (
-    Change,
-    Running,
-    advised_by,
-    changed,
-    running,
-    text_of,
-    verification_id,
-)
+from driftwatch.service.changes import Running, advised_by, changed, running, verification_id
+from driftwatch.verify.verification import Change
 
 AT = datetime(2026, 11, 18, 3, 38, tzinfo=UTC)
 NOTHING = Fingerprint()
@@ -34,7 +27,7 @@ def test_a_setting_that_was_read_before_and_after() -> None:
     found = changed(_read(max_num_seqs="64"), _read(max_num_seqs="128"), AT)
     assert found is not None
     assert (found.kind, found.at) == ("knobs", AT)
-    assert text_of(found) == "max_num_seqs 64 → 128"
+    assert found.what == {"max_num_seqs": ("64", "128")}
 
 
 def test_what_only_one_side_knows_is_no_change() -> None:
@@ -52,7 +45,10 @@ def test_two_knobs_at_once_are_one_change_and_both_are_said() -> None:
     before = _read(max_num_seqs="64", max_num_batched_tokens="2048")
     found = changed(before, _read(max_num_seqs="128", max_num_batched_tokens="8192"), AT)
     assert found is not None
-    assert text_of(found) == "max_num_batched_tokens 2048 → 8192, max_num_seqs 64 → 128"
+    assert found.what == {
+        "max_num_batched_tokens": ("2048", "8192"),
+        "max_num_seqs": ("64", "128"),
+    }
 
 
 def test_a_release_alone_is_a_release_and_another_model_is_neither() -> None:

@@ -106,7 +106,7 @@ def test_a_comparison_that_fails_is_said_and_every_tick_is_kept(
     def broken(*_: object, **__: object) -> object:
         raise ZeroDivisionError("no minute")
 
-    monkeypatch.setattr(verifying, "look", broken)
+    monkeypatch.setattr(verifying, "verified", broken)
     with Store.open(tmp_path / "driftwatch.db") as store:
         pages = _lived(store, monkeypatch)
         assert store.open_verifications() == []

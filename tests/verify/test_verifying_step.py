@@ -87,36 +87,25 @@ def test_it_opens_when_more_run_than_the_inferred_cap_allowed(rows: pl.DataFrame
     assert len({one.id for one in told}) == 1
 
 
-def test_it_is_looked_at_as_soon_as_ten_minutes_match(rows: pl.DataFrame) -> None:
-    advice = [_advised(rows, 4, "max_num_seqs", 40)]
-    state, told = _told(rows, 1, _around(rows, advice))
+def test_it_is_looked_at_ten_minutes_after_the_warm_up(rows: pl.DataFrame) -> None:
+    state, told = _told(rows, 1, _around(rows, [_advised(rows, 4, "max_num_seqs", 40)]))
+    closed = told[-1]
+    assert (closed.verdict, closed.effects[0].name) == ("PASS", "e2e_seconds_mean")
+    assert closed.closed_at == restart_of(rows) + timedelta(minutes=12)
+    assert min(closed.matched_minutes) == 10
+    assert (state.opened, state.started) == ({}, {})
+
+
+def test_what_nobody_promised_stays_open_after_ten_minutes(rows: pl.DataFrame) -> None:
+    state, told = _told(rows, 1, _around(rows))
     last = told[-1]
-    # one look of many: the ten minutes before it, in which a queue grew, leave it open
-    assert last.verdict == "open"
-    assert min(last.matched_minutes) == 10
-    assert (last.effects[0].name, state.opened[KEY].looks) == ("e2e_seconds_mean", 1)
+    assert (last.verdict, last.closed_at) == ("open", None)
+    at = restart_of(rows)
+    assert state.opened[KEY].next_at == at + timedelta(minutes=22)
     # asked for once, when the recording ends, it is told
     end = rows["end"][-1]
     asked = asked_now(last, PastMinutes(rows.select(*MINUTE_SCHEMA)), end, None)
     assert (asked.verdict, asked.closed_at) == ("PASS", end)
-
-
-def test_it_closes_where_the_day_before_is_known(rows: pl.DataFrame) -> None:
-    """The same server and requests over and over before the change: a verdict at the first look."""
-    at = restart_of(rows)
-    was = rows.filter(pl.col("end") < at, ~pl.col("restarted"))
-    days = [
-        was.with_columns(
-            pl.col("end") - timedelta(minutes=len(was) * back), configuration_changed=False
-        )
-        for back in range(6, 0, -1)
-    ]
-    told = pl.concat([*days, rows])
-    state, found = _told(told, 1, _around(told, [_advised(told, 4, "max_num_seqs", 40)]))
-    assert found[-1].verdict == "PASS", found[-1].reason
-    assert found[-1].closed_at is not None
-    assert found[-1].closed_at <= at + timedelta(minutes=13)
-    assert (state.opened, state.started) == ({}, {})
 
 
 @pytest.mark.parametrize("size", [7])

@@ -15,6 +15,7 @@ from driftwatch.store.store import Store
 from driftwatch.verify.matching import comparable, with_traffic
 from driftwatch.verify.verification import Change, Verification
 
+AT = datetime(2026, 11, 18, 5, tzinfo=UTC)
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "vllm-0.32"
 
 
