@@ -183,6 +183,8 @@ class Recommendation:
     wrong_if: str | None = None  # what would falsify it
     effect: tuple[str, ...] = ()  # what the change is forecast to bring, in words with numbers
     not_cured: tuple[str, ...] = ()  # what stays lost, in words with numbers
+    # why this value and not the next larger one, in a sentence; None where there is none
+    value_reason: str | None = None
     # what helps where no knob does: "+2 replicas", "50 % prefix hits: 27.0 req/s"
     instead: tuple[str, ...] = ()
     # the numbers behind ``effect``, by name with units, for the track record; None without a replay

@@ -15,7 +15,7 @@ from driftwatch.fleet.servers import targets_of
 from driftwatch.minutes.rows import minute_grid
 from driftwatch.model import Serving, Setting, Slo
 from driftwatch.recommend.advice import Question
-from driftwatch.recommend.traffic.observed import Server
+from driftwatch.recommend.server import Server
 from driftwatch.service.configuration import plan_of_rules
 from driftwatch.signals.minutes import minutes
 

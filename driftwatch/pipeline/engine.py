@@ -16,8 +16,8 @@ from driftwatch.collect.server_settings import from_cache_config, merge
 from driftwatch.errors import UsageError
 from driftwatch.model import Fingerprint, Serving, Setting, Target
 from driftwatch.pipeline.plan import Plan
-from driftwatch.recommend.traffic.observed import Server
-from driftwatch.recommend.traffic.stretch import clean
+from driftwatch.recommend.server import Server
+from driftwatch.recommend.window import undisturbed
 from driftwatch.simulate.hardware import is_file, shipped_hardware
 from driftwatch.simulate.model_config import DTYPE_BYTES, QUANTIZED_BYTES
 
@@ -145,7 +145,7 @@ def _as_then(now: Serving, minutes: pl.DataFrame, row: Mapping[str, Any]) -> Ser
     """Settings of the plan, without those whose value differs from the minutes'."""
     cap, inferred = _number(row.get("max_num_seqs")), row.get("max_num_seqs_inferred")
     budget = _number(row.get("max_num_batched_tokens"))
-    usable = clean(minutes).rows if (minutes["scrapes"] > 0).any() else minutes.tail(1)
+    usable = undisturbed(minutes).rows if (minutes["scrapes"] > 0).any() else minutes.tail(1)
     if cap is None:
         of_cap = usable.filter(pl.col("max_num_seqs").is_not_null())
         cap, inferred = _last(of_cap, "max_num_seqs"), _last(of_cap, "max_num_seqs_inferred")

@@ -22,7 +22,7 @@ from driftwatch.model import Reason, Recommendation, Slo, Target, TargetKey
 from driftwatch.pipeline.engine import server_of
 from driftwatch.pipeline.minutes import WINDOW, PastMinutes, since_slow
 from driftwatch.pipeline.plan import Plan
-from driftwatch.recommend.advice import Advice, Objective, Question, SloSource
+from driftwatch.recommend.advice import Advice, Question, SloSource
 from driftwatch.signals.minutes import MINUTE_SCHEMA
 from driftwatch.simulate.requests import Requests
 
@@ -57,7 +57,6 @@ class Options:
 
     window: timedelta | None = None  # how far back; None = an hour
     slo: Slo | None = None  # targets of the command line; None = those of the pool
-    objective: Objective = "throughput"
     what_if: Mapping[str, float] = field(default_factory=dict)  # knob → value to simulate besides
     log: Requests | None = None  # the requests themselves; None = rebuilt from the minutes
     # names; None = as configured, reported or read
@@ -108,7 +107,6 @@ def question_for(
         reference=reference_in(row),
         evidence=row,
         leaf=leaf,
-        objective=options.objective,
         what_if=options.what_if,
         log=log,
         replicas=moment.replicas,

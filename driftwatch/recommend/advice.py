@@ -11,11 +11,10 @@ import polars as pl
 
 from driftwatch.documents import Codec
 from driftwatch.model import Recommendation, Slo
-from driftwatch.recommend.calibration.fits import Calibration
-from driftwatch.recommend.traffic.observed import Server
+from driftwatch.recommend.check import ModelCheck
+from driftwatch.recommend.server import Server
 from driftwatch.simulate.requests import Requests
 
-Objective = Literal["throughput", "latency"]
 SloSource = Literal["configuration", "command line", "derived from the pin", "unknown"]
 
 
@@ -38,7 +37,6 @@ class Question:
     reference: Mapping[str, Any] = field(default_factory=dict)
     evidence: Mapping[str, Any] = field(default_factory=dict)
     leaf: str | None = None
-    objective: Objective = "throughput"
     what_if: Mapping[str, float] = field(default_factory=dict)
     log: Requests | None = None
     replicas: int | None = None
@@ -48,25 +46,18 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One configuration, simulated under today's traffic; None = unknown, ``reasons`` says why.
+    """One configuration under today's traffic; None = unknown, ``reasons`` says why.
 
-    ``knobs`` are those that differ from today. Ratios are means over the scenarios, ``low`` and
-    ``high`` the worst and the best; a share in one target is over the scenarios whose simulation of
-    today meets it. Capacity is the highest rate of one replica at which the share is met,
-    ``capacities`` by step-time model in the order of today's. ``refused``: why vLLM would not
-    start.
+    ``knobs`` are those that differ from today. The share in target is the mean over the draws, its
+    ``low`` and ``high`` hold 80 % of them; all else is of the likeliest draw. Capacity is the
+    highest rate of one replica at which the share is met. ``refused``: why it cannot be.
     """
 
     knobs: Mapping[str, float]
     in_target_ratio: float | None = None
     in_target_low_ratio: float | None = None
     in_target_high_ratio: float | None = None
-    ttft_in_target_ratio: float | None = None
-    tpot_in_target_ratio: float | None = None
     capacity_requests_per_second: float | None = None
-    capacity_low_requests_per_second: float | None = None
-    capacity_high_requests_per_second: float | None = None
-    capacities_requests_per_second: tuple[float, ...] = ()
     ttft_p95_seconds: float | None = None
     ttft_seconds: float | None = None
     itl_seconds: float | None = None
@@ -83,13 +74,32 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """One condition that an answer needs; ``said``: the number and its bound, "simulated TTFT 3.1
-    s, observed 1.8 s (+69 %, gate 15 %)".
-    """
+    """One condition that an answer needs; ``said``: the number and its bound."""
 
     name: str
     passed: bool
     said: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimeFit:
+    """The step-time model of an answer; coefficients as ``--step-time`` takes them."""
+
+    coefficients: str
+    source: str
+    is_known: bool  # from a datasheet
+    minutes: int
+    misfit_ratio: float  # robust sd of ln ITL around it
+
+
+@dataclass(frozen=True, slots=True)
+class GainRange:
+    """What the advised change brings, as shares of the requests; 80 % lie between low and high."""
+
+    mean: float
+    low: float
+    high: float
+    chance_of_harm: float  # to lose 2 points or more
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +117,13 @@ class Advice:
     gates: tuple[Gate, ...] = ()
     slo: Slo | None = None
     slo_source: SloSource = "unknown"
-    calibration: Calibration | None = None
+    step_time: StepTimeFit | None = None
+    check: ModelCheck | None = None
     today: Candidate | None = None
     candidates: tuple[Candidate, ...] = ()
     what_ifs: tuple[Candidate, ...] = ()
     advised: Candidate | None = None
+    gain: GainRange | None = None
     capacity_reference_requests_per_second: float | None = None
     offered_requests_per_second: float | None = None
     settings: Mapping[str, float] = field(default_factory=dict)

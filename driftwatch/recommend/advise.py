@@ -1,183 +1,294 @@
-"""A question → the whole answer: traffic, calibration, gates, sweep, verdict. Pure."""
+"""A question → the whole answer. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from driftwatch.model import Reason, Recommendation
-from driftwatch.recommend.advice import Advice, Candidate, Question
-from driftwatch.recommend.candidates import (
-    FP8_KV,
-    PREFIX_HIT_RATIO,
-    REPLICAS,
-    Case,
-    asked_for,
-    candidate,
-    fp8_kv,
-    more_replicas,
-    prefix_hits,
-    replicas_needed,
-    shedding,
-    table_rows,
+from driftwatch.diagnose.not_a_knob import not_a_knob
+from driftwatch.knobs import KNOBS
+from driftwatch.model import Reason, Recommendation, Slo
+from driftwatch.recommend.advice import (
+    Advice,
+    Candidate,
+    GainRange,
+    Gate,
+    Question,
+    StepTimeFit,
+    targets_of,
 )
-from driftwatch.recommend.gates import failed_first, met_in_window
-from driftwatch.recommend.horizon import steady
-from driftwatch.recommend.prepare import Prepared, Refused, prepare
-from driftwatch.recommend.sweep import sweep
-from driftwatch.recommend.traffic.observed import reference_requests
-from driftwatch.recommend.verdict import CAPACITY_GAIN, changed, chosen, no_action, no_knob
-from driftwatch.recommend.without_simulation import by_measured_capacity, not_a_knob, safe_change
+from driftwatch.recommend.alternatives import alternatives, asked_for, baseline_capacity
+from driftwatch.recommend.check import TOLERANCE, ModelCheck, model_check
+from driftwatch.recommend.closed_form import closed_form
+from driftwatch.recommend.rows import row_of
+from driftwatch.recommend.search import (
+    LEAST_SHARE,
+    Gain,
+    chosen,
+    finalists,
+    nearest,
+    single_knobs,
+)
+from driftwatch.recommend.server import Knobs, setting_of
+from driftwatch.recommend.situation import Insufficient, Situation, situation_of
+from driftwatch.recommend.verdict import (
+    Case,
+    by_closed_form,
+    by_measured_capacity,
+    changed,
+    kv_binds,
+    no_action,
+    no_knob,
+)
+from driftwatch.recommend.window import missed, nobody_waited
+from driftwatch.recommend.words import milliseconds
 from driftwatch.simulate.hardware import Hardware
-from driftwatch.simulate.requests import Requests
+from driftwatch.simulate.step_time import describe
 
-_HALF_CACHED = 0.5
-_MOST_MORE_REPLICAS = 8
+_FINALISTS = 3
+MARGIN = 0.7  # of the capacity: below it nothing is scarce
+CAPACITY_GAIN = 0.10  # of the capacity, where more than that of it is in use
+_NEARLY = 0.8  # of the demand: what a change for capacity must be able to serve
+_LOADED = 0.9  # of the capacity: above it today's settings do not suffice for long
 
 
 def advise(question: Question, *, hardware: Hardware | None = None, table: bool = True) -> Advice:
     """Everything that can be said of a server's knobs.
 
-    ``hardware``: GPUs and models by name; None = the shipped tables; ``table``: with every value of
-    the knob in ``candidates``; a page prints none of them. Raises WorkloadError: the request log
-    contradicts the metrics.
+    ``hardware``: GPUs and models by name; None = the shipped tables; ``table``: with the other
+    settings that were simulated in ``candidates``; a page prints none of them. Raises
+    WorkloadError: the request log contradicts the metrics.
     """
-    engine = not_a_knob(question)
+    slo, source = targets_of(question)
+    advice = Advice(question.at, _insufficient("none", "no verdict"), slo=slo, slo_source=source)
+    engine = not_a_knob(question.evidence, question.leaf)
     if engine is not None:
-        return Advice(question.at, engine, slo=question.slo, slo_source=question.slo_source)
-    prepared = prepare(question, hardware)
-    if isinstance(prepared, Refused):
-        return without_simulation(question, prepared, hardware)
-    answer = answer_prepared(question, prepared, table=table)
-    if answer.recommendation.action != "insufficient":
-        return answer
-    return by_measured_capacity(question, answer, prepared.observed)
-
-
-def without_simulation(question: Question, refused: Refused, hardware: Hardware | None) -> Advice:
-    """Where no simulation can be trusted: what the evidence alone says of the KV cache, what is
-    safe, or how many replicas the demand needs.
-    """
-    if refused.advice.recommendation.action != "insufficient":
-        return refused.advice
-    bound_by_kv = kv_binds(question, refused.advice)
-    if bound_by_kv is not refused.advice:
-        return bound_by_kv
-    safe = safe_change(question, refused.advice, refused.observed, hardware)
-    if safe is not refused.advice:
-        return safe
-    return by_measured_capacity(question, refused.advice, refused.observed)
-
-
-def kv_binds(question: Question, refused: Advice) -> Advice:
-    """Where the evidence shows that KV binds, a refused simulation is no reason to say nothing."""
-    binds = question.leaf == "kv_pressure" or question.evidence.get("binding_limit") == "kv_cache"
-    preempted = (question.evidence.get("preemptions_per_second") or 0.0) > 0.0
-    if refused.recommendation.action != "insufficient" or not (binds and preempted):
-        return refused
-    recommendation = Recommendation(
-        "none",
-        Reason(
-            "kv_binds",
-            "the KV cache is full and requests are preempted; never raise max_num_seqs. "
-            f"Not simulated: {refused.recommendation.reason.text}",
-        ),
-        instead=("add replicas", "fp8 KV cache", "cache prefixes", "shorter contexts"),
-    )
-    return replace(refused, recommendation=recommendation)
+        return replace(advice, recommendation=engine)
+    try:
+        situation = situation_of(question, hardware)
+    except Insufficient as error:
+        return _without_situation(advice, question, error)
+    advice = _described(advice, situation)
+    check = model_check(situation.outlook.draws, situation.now)
+    gates = tuple(_check_gate(name, check) for name in check.compared)
+    advice = replace(advice, check=check, gates=tuple(sorted(gates, key=lambda g: g.passed)))
+    if check.refused:
+        return _not_reproduced(advice, situation)
+    return _simulated(advice, situation, table=table)
 
 
 def assess(question: Question) -> Advice:
-    """Today alone: its simulation, its capacity, and that at the reference's lengths; no sweep.
+    """Today alone: its simulation and its capacity; no sweep.
 
     The recommendation is ``insufficient`` as :func:`advise` has it, else ``no_action`` without a
     verdict on knobs. Raises WorkloadError: the request log contradicts the metrics.
     """
-    prepared = prepare(question, None)
-    if isinstance(prepared, Refused):
-        return prepared.advice
-    case = _case(question, prepared)
+    slo, source = targets_of(question)
+    advice = Advice(question.at, _insufficient("none", "no verdict"), slo=slo, slo_source=source)
+    try:
+        situation = situation_of(question)
+    except Insufficient as error:
+        return replace(advice, recommendation=_insufficient(error.gate, error.message))
+    asked = Recommendation(
+        "no_action", Reason("capacity", "capacity alone was asked"), basis="simulation"
+    )
+    today = row_of(situation, {}, with_capacity=True)
+    return replace(_described(advice, situation), recommendation=asked, today=today)
+
+
+def _insufficient(gate: str, text: str) -> Recommendation:
+    return Recommendation("insufficient", Reason(gate, text))
+
+
+def _without_situation(advice: Advice, question: Question, error: Insufficient) -> Advice:
+    """Where nothing can be simulated: what minutes and evidence say alone."""
+    gates = (Gate(error.gate, False, error.message),)
+    kv = kv_binds(question.evidence, question.leaf, error.message)
+    recommendation = kv or _insufficient(error.gate, error.message)
+    if kv is None and nobody_waited(question.minutes):
+        reason = Reason("no_queue", "no request waited: no limit binds, and no knob can help")
+        recommendation = Recommendation("no_action", reason)
+    return replace(advice, recommendation=recommendation, gates=gates)
+
+
+def _described(advice: Advice, situation: Situation) -> Advice:
+    """With what the answer is made from."""
+    fit, demand = situation.step_times, situation.demand
+    settings, question = situation.settings.configurations, situation.question
+    today = {}
+    for name in KNOBS:
+        values = {setting_of(one, name) for one in settings}
+        value = values.pop() if len(values) == 1 else None
+        if value:
+            today[name] = value
+    notes = list(situation.notes)
+    if situation.slo is None:
+        notes.append(
+            "no latency target: judged by requests that wait at most 1 s for admission, "
+            "capacity is what a full server serves"
+        )
+    if question.beside:
+        notes.append(f"judged by the traffic of {1 + len(question.beside)} servers of the pool")
     return replace(
-        prepared.advice,
-        recommendation=Recommendation(
-            "no_action", Reason("capacity", "capacity alone was asked"), basis="simulation"
+        advice,
+        step_time=StepTimeFit(
+            describe(fit.likeliest), fit.source, fit.is_known, fit.minutes, fit.misfit_ratio
         ),
-        today=case.today,
+        settings=today,
+        window_seconds=situation.now.seconds,
+        offered_requests_per_second=situation.offered,
+        source="metrics" if question.log is None else "request log",
+        requests=round(demand.requests_per_second * situation.now.seconds),
+        notes=tuple(notes),
+    )
+
+
+_FIGURES = {"itl_seconds": "ITL", "running_requests": "running requests"}
+
+
+def _check_gate(name: str, check: ModelCheck) -> Gate:
+    one = check.compared[name]
+    text = milliseconds if name == "itl_seconds" else "{:.3g}".format
+    low, high = text(one.low), text(one.high)
+    simulated = low if low == high else f"{low} to {high}"
+    off = f" ({100 * one.off_ratio:+.0f} %, limit {100 * TOLERANCE:.0f} %)"
+    said = f"simulated {_FIGURES[name]} {simulated}, observed {text(one.observed)}{off}"
+    return Gate(f"fit_{name.partition('_')[0]}", one.passed, said)
+
+
+def _not_reproduced(advice: Advice, situation: Situation) -> Advice:
+    """The simulation misses today: a limit that is plainly full, else no advice."""
+    question, why = situation.question, advice.gates[0].said
+    kv = kv_binds(question.evidence, question.leaf, why)
+    if kv is not None:
+        return replace(advice, recommendation=kv)
+    found = closed_form(
+        question.evidence,
+        question.server,
+        situation.now,
+        situation.demand,
+        situation.slo,
+        situation.step_times.draws,
+    )
+    if found is not None:
+        recommendation = by_closed_form(found, question.server.serving, situation.slo, why)
+        return replace(advice, recommendation=recommendation)
+    measured = by_measured_capacity(situation, why)
+    told = f"the simulation does not reproduce today: {why}"
+    recommendation = measured or _insufficient(advice.gates[0].name, told)
+    return replace(advice, recommendation=recommendation)
+
+
+def _simulated(advice: Advice, situation: Situation, *, table: bool) -> Advice:
+    today = row_of(situation, {}, with_capacity=True)
+    limit = today.capacity_requests_per_second
+    configurations = situation.settings.configurations
+    gains = finalists(situation.sweep, situation.outlook, configurations, _FINALISTS)
+    share = situation.slo.share if situation.slo else Slo().share
+    is_in_target = not missed(situation.now) and (today.in_target_ratio or 0.0) >= share
+    case = Case(situation, today, baseline_capacity(situation, limit), is_in_target)
+    rows = {
+        number: row_of(situation, gain.knobs, near=limit, with_capacity=True)
+        for number, gain in enumerate(gains)
+        if gain.is_worth_it
+    }
+    choice = _choice(situation, gains, rows)
+    if choice is None:
+        choice = _for_capacity(case, gains, rows)
+    what_ifs = asked_for(situation, today)
+    advice = replace(
+        advice,
+        today=today,
         capacity_reference_requests_per_second=case.reference_capacity,
+        candidates=(today, *rows.values()) if table else (),
     )
-
-
-def _case(question: Question, prepared: Prepared) -> Case:
-    ground, judged = prepared.ground, prepared.judged
-    lasting = ground.judged.until_seconds
-    offered = len(judged) / lasting if lasting else 0.0
-    today = candidate(ground, {}, offered=offered, judged_requests=judged)
-    reference = None
-    as_pinned = reference_requests(prepared.observed, question.reference, seed=question.seed)
-    if as_pinned is not None:
-        then, _ = steady(replace(prepared.observed, requests=as_pinned), question.seed)
-        reference = ground.capacity({}, then, today.capacity_requests_per_second).mean
-    tokens = question.reference.get("reference_generation_tokens_per_second")
-    return Case(
-        ground,
-        question.server.serving,
-        today,
-        offered,
-        question.replicas,
-        reference,
-        tokens,
-        not ground.ttft_compared,
-        {} if ground.judged.slo is None else met_in_window(prepared.observed, ground.judged.slo),
-    )
-
-
-def answer_prepared(question: Question, prepared: Prepared, *, table: bool = True) -> Advice:
-    """Sweep, what-ifs and verdict of a question whose gates have passed."""
-    case = _case(question, prepared)
-    ground, judged = prepared.ground, prepared.judged
-    gains = [] if case.margin and ground.objective == "throughput" else sweep(ground)
-    choice = chosen(case, prepared.observed, judged, gains, question.seed)
-    advised, gates = choice.then, prepared.advice.gates
-    what_ifs = _what_ifs(question, case, judged, needed=advised is None and not case.margin)
-    if advised is not None and choice.gain is not None:
-        recommendation = changed(case, advised, choice.gain)
-    elif choice.gate is not None:
-        gates = failed_first([choice.gate, *gates])
-        recommendation = Recommendation("insufficient", Reason(choice.gate.name, choice.gate.said))
-    elif case.margin or (case.is_in_target and (case.utilization or 1.0) < 1.0 - CAPACITY_GAIN):
+    if choice is not None:
+        return _changed(advice, case, gains[choice], rows[choice], what_ifs, table=table)
+    used = case.utilization
+    if is_in_target and (used is None or used < _LOADED):
         recommendation = no_action(case)
     else:
-        recommendation = no_knob(case, what_ifs, gains, choice.breaks)
-    rows = table_rows(case, judged, gains, advised) if table else ()
+        what_ifs += alternatives(situation, today)
+        recommendation = no_knob(case, gains, what_ifs, _widest(case, rows))
+    return replace(advice, recommendation=recommendation, what_ifs=tuple(what_ifs))
+
+
+def _choice(situation: Situation, gains: Sequence[Gain], rows: dict[int, Candidate]) -> int | None:
+    today = situation.settings.configurations[0]
+    return chosen(gains, today, *_capacities_and_prices(rows))
+
+
+def _capacities_and_prices(
+    rows: dict[int, Candidate],
+) -> tuple[dict[int, float | None], dict[int, float | None]]:
+    capacities = {number: row.capacity_requests_per_second for number, row in rows.items()}
+    return capacities, {number: row.itl_p99_seconds for number, row in rows.items()}
+
+
+def _for_capacity(case: Case, gains: Sequence[Gain], rows: dict[int, Candidate]) -> int | None:
+    """Where most of the capacity is in use: settings that serve a tenth more, and are safe."""
+    limit, used = case.today.capacity_requests_per_second, case.utilization
+    if not limit or used is None or used <= MARGIN:
+        return None
+    situation, better = case.situation, []
+    for number, gain in enumerate(gains):
+        if not gain.is_safe or float(gain.shares.mean()) < LEAST_SHARE:
+            continue
+        if number not in rows:
+            rows[number] = row_of(situation, gain.knobs, near=limit, with_capacity=True)
+        then = rows[number].capacity_requests_per_second or 0.0
+        if then >= (1 + CAPACITY_GAIN) * limit and then >= _NEARLY * situation.offered:
+            better.append(number)
+    if not better:
+        return None
+    today = situation.settings.configurations[0]
+    return nearest(better, gains, today, *_capacities_and_prices(rows))
+
+
+def _widest(case: Case, rows: dict[int, Candidate]) -> Candidate | None:
+    """The settings of the largest capacity, where it is a tenth more than today's."""
+    limit = case.today.capacity_requests_per_second
+    best = max(rows.values(), key=lambda r: r.capacity_requests_per_second or 0.0, default=None)
+    if best is None or not limit:
+        return None
+    more = (best.capacity_requests_per_second or 0.0) >= (1 + CAPACITY_GAIN) * limit
+    return best if more else None
+
+
+def _changed(
+    advice: Advice,
+    case: Case,
+    gain: Gain,
+    then: Candidate,
+    what_ifs: Sequence[Candidate],
+    *,
+    table: bool,
+) -> Advice:
+    larger = _next_larger(case, then)
+    low, high = gain.range
+    rows = list(advice.candidates)
+    if table and larger is not None and all(row.knobs != larger.knobs for row in rows):
+        rows.append(larger)
     return replace(
-        prepared.advice,
-        recommendation=recommendation,
-        gates=gates,
-        today=case.today,
-        candidates=rows,
+        advice,
+        recommendation=changed(case, then, gain, larger),
+        advised=then,
+        gain=GainRange(gain.mean, low, high, gain.chance_of_harm),
+        candidates=tuple(rows),
         what_ifs=tuple(what_ifs),
-        advised=advised,
-        capacity_reference_requests_per_second=case.reference_capacity,
-        offered_requests_per_second=case.offered,
     )
 
 
-def _what_ifs(question: Question, case: Case, judged: Requests, *, needed: bool) -> list[Candidate]:
-    """What was asked for, and where no knob helps what does."""
-    ground, today = case.ground, case.today
-    candidates = asked_for(
-        ground, question.what_if, judged, today=today, offered=case.offered, replicas=case.replicas
-    )
-    hit = case.ground.scenarios[0].configuration.enable_prefix_caching
-    what_if = question.what_if
-    if not case.margin and hit and what_if.get(PREFIX_HIT_RATIO) != _HALF_CACHED:
-        candidates.append(prefix_hits(ground, judged, _HALF_CACHED, today))
-    if needed:
-        have = case.replicas or 1
-        n = replicas_needed(today, case.offered, have)
-        is_there = n is not None and round(what_if.get(REPLICAS, 0)) == n
-        if n is not None and not is_there and have < n <= have + _MOST_MORE_REPLICAS * have:
-            candidates.append(more_replicas(ground, today, case.offered, have, n))
-        wider = None if what_if.get(FP8_KV) else fp8_kv(ground, judged, today)
-        shed = shedding(ground, today, case.offered)
-        candidates += [one for one in (wider, shed) if one is not None]
-    return candidates
+def _next_larger(case: Case, then: Candidate) -> Candidate | None:
+    """The next larger value of the advised knob; None where there is none."""
+    situation = case.situation
+    knob, value = next(iter(then.knobs.items()))
+    now = situation.settings.configurations[0]
+    today = replace(now, **{knob: round(value)})  # type: ignore[arg-type]
+    line = single_knobs(today, budget_known=situation.settings.budget_known)
+    larger = [one[knob] for one in line if knob in one and one[knob] > value]
+    if not larger:
+        return None
+    knobs: Knobs = {**then.knobs, knob: min(larger)}
+    near = then.capacity_requests_per_second
+    return row_of(situation, knobs, near=near, with_capacity=True)

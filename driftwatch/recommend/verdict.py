@@ -1,379 +1,396 @@
-"""From simulations to one change that is worth a restart, or to none with the reason."""
+"""The verdict in words: the change with its price, or what helps where none does."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from typing import Any
 
 from driftwatch.knobs import flag_of
-from driftwatch.model import KnobMove, Provenance, Reason, Recommendation, Serving, Slo
-from driftwatch.recommend.advice import Candidate, Gate
-from driftwatch.recommend.candidates import Case, candidate
-from driftwatch.recommend.ground import Ground
-from driftwatch.recommend.horizon import gain_interval
-from driftwatch.recommend.price import (
-    Elsewhere,
-    effect_of,
-    forecast_of,
-    instead_of,
-    not_cured_by,
-    price_of,
-    wrong_if,
+from driftwatch.model import KnobMove, Provenance, Reason, Recommendation, Slo
+from driftwatch.recommend.advice import Candidate
+from driftwatch.recommend.alternatives import (
+    FP8_KV,
+    PREFIX_HIT_RATIO,
+    QUEUED_TOKENS,
+    REPLICAS,
+    replicas_for,
 )
-from driftwatch.recommend.scenarios import setting_of
-from driftwatch.recommend.sweep import Gain, gain_of
-from driftwatch.recommend.sweep_values import Knobs, capture_size_at_least, refusal
-from driftwatch.recommend.traffic.observed import Observed
-from driftwatch.recommend.words import aims, change, digits, percent, within
-from driftwatch.simulate.requests import Requests
+from driftwatch.recommend.closed_form import ClosedForm
+from driftwatch.recommend.forecast import WAIT_SECONDS
+from driftwatch.recommend.search import LEAST_SHARE, MEAN_GAIN, MOST_TIMES, Gain
+from driftwatch.recommend.server import Knobs, setting_of
+from driftwatch.recommend.situation import Situation
+from driftwatch.recommend.words import (
+    add_replicas,
+    aims,
+    capacity_gain,
+    change,
+    digits,
+    gained,
+    milliseconds,
+    percent,
+    points,
+    rate,
+    share_in_target,
+    span,
+    within,
+)
 
-# the mean gain, and that by every model
-MEAN_GAIN, EVERY_GAIN = 0.04, 0.02
-HARM = 0.02  # points that no scenario, and no demand, may lose
-# Far from the targets the server stays overloaded; a few points more are luck of its queue: only
-# much more capacity is worth a restart, or a tenth of all requests more in target.
-FAR_SHARE, FAR_CAPACITY_GAIN, FAR_GAIN = 0.3, 0.20, 0.10
-MOST = 0.5  # of the requests in every target: a target that is met may be given up for it
-NEARLY = 0.7  # of the demand: what an overloaded server must be able to serve after the change
-CAPACITY_GAIN = 0.10  # of the capacity in every scenario, where the share is met already
-SHARE_KEPT = 0.005
+# Attributes of a candidate that a verification holds a forecast against, base units.
+FORECAST = (
+    "in_target_ratio",
+    "ttft_seconds",
+    "itl_seconds",
+    "itl_p99_seconds",
+    "capacity_requests_per_second",
+    "generation_tokens_per_second",
+    "running_requests",
+    "kv_cache_peak_ratio",
+    "preemptions",
+)
+_SAFE = 0.9  # of the capacity: up to there a forecast TTFT holds
+_WORTH_SAYING = 1.05  # times the capacity, or the tokens per second
+_SHED_GAIN = 0.05  # of the share in target
 
 
-def worth_it(ground: Ground, gain: Gain) -> bool:
-    """The share rises enough on average and by every fit, and nothing loses what counts as harm.
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What a verdict is made of."""
 
-    A demand at which a change brings nothing is no reason against it, nor is an end of the interval
-    of a step's time or an assumed setting in which it does: both are possible. That it harms in one
-    of them is.
+    situation: Situation
+    today: Candidate
+    reference_capacity: float | None  # at the baseline's lengths; None = unknown
+    is_in_target: bool  # as measured and as simulated
+
+    @property
+    def share(self) -> float:
+        """The share of requests that shall meet the targets."""
+        slo = self.situation.slo
+        return slo.share if slo else Slo().share
+
+    @property
+    def utilization(self) -> float | None:
+        """Offered rate over capacity."""
+        limit = self.today.capacity_requests_per_second
+        return None if not limit else self.situation.offered / limit
+
+    def now(self, knobs: Knobs) -> dict[str, float | None]:
+        """Today's values of some knobs."""
+        today = self.situation.settings.configurations[0]
+        return {name: setting_of(today, name) for name in knobs}
+
+
+def changed(case: Case, then: Candidate, gain: Gain, larger: Candidate | None) -> Recommendation:
+    """The change, with what it brings, what it costs and what would show it wrong.
+
+    ``larger``: the next larger value of its first knob.
     """
-    if ground.objective == "latency":
-        return gain.least >= -SHARE_KEPT and gain.latency_ratio <= 1 - CAPACITY_GAIN
-    enough = gain.mean >= MEAN_GAIN and gain.least_likely >= EVERY_GAIN
-    return enough and min(gain.least, gain.least_demand) >= -HARM
+    situation, knobs = case.situation, then.knobs
+    serving, now = situation.question.server.serving, case.now(knobs)
 
+    def provenance(name: str) -> Provenance | None:
+        setting = getattr(serving, name, None)
+        return None if setting is None else setting.provenance
 
-def nearly_enough(case: Case, then: Candidate) -> bool:
-    """An overloaded server that would serve a fifth more, and nearly all of the demand."""
-    low = then.capacity_low_requests_per_second
-    if low is None or low < NEARLY * case.offered:
-        return False
-    return more_capacity(case.today, then, FAR_CAPACITY_GAIN)
-
-
-def more_capacity(today: Candidate, then: Candidate, gain: float = CAPACITY_GAIN) -> bool:
-    """So much more in every scenario, and no smaller share in target at today's demand."""
-    pairs = (
-        (today.capacity_low_requests_per_second, then.capacity_low_requests_per_second),
-        (today.capacity_high_requests_per_second, then.capacity_high_requests_per_second),
-    )
-    if any(not before or after is None for before, after in pairs):
-        return False
-    if then.in_target_low_ratio is None or today.in_target_low_ratio is None:
-        return False
-    keeps_share = then.in_target_low_ratio >= today.in_target_low_ratio - SHARE_KEPT
-    return keeps_share and all(after >= before * (1 + gain) for before, after in pairs)  # type: ignore[operator]
-
-
-def kept_at_more_demand(ground: Ground, gain: Gain) -> bool:
-    """Where the targets are met: today's settings lose them at a little more demand, these do not.
-
-    Else the capacity is a number that nobody meets, and no reason for a restart.
-    """
-    if ground.objective == "latency":
-        return False
-    then = gain_of(ground, gain.knobs, (max(ground.demands),))
-    return then is not None and worth_it(ground, then)
-
-
-def far_and_no_nearer(today: Candidate, then: Candidate, gain: Gain) -> bool:
-    """Most requests miss the targets still, few more meet them, the capacity is about the same."""
-    if gain.share >= FAR_SHARE or gain.mean >= FAR_GAIN:
-        return False
-    before, after = today.capacity_low_requests_per_second, then.capacity_low_requests_per_second
-    return not before or after is None or after < before * (1 + FAR_CAPACITY_GAIN)
-
-
-def broken_by(case: Case, then: Candidate, gain: Gain) -> str | None:
-    """The target that is met today and that the change would break by its own forecast.
-
-    A target is met where its share is, by the window's p95 if it was observed, else by the
-    simulation. The change breaks it where fewer than the share meet it afterwards, and fewer than
-    by today's simulation. Where most requests miss another target already, meeting this one serves
-    few of them: it is given up for a change after which most requests meet every target.
-    """
-    slo = case.ground.judged.slo
-    if slo is None:
-        return None
-    if gain.share - gain.mean < FAR_SHARE and gain.share >= MOST:
-        return None
-    alone = {"ttft": Slo(slo.ttft_seconds, None), "tpot": Slo(None, slo.tpot_seconds)}
-    for name, of_one in alone.items():
-        before = getattr(case.today, f"{name}_in_target_ratio")
-        after = getattr(then, f"{name}_in_target_ratio")
-        if before is None or after is None:
-            continue
-        is_met = case.met_in_window.get(name)
-        is_met = before >= slo.share if is_met is None else is_met
-        if is_met and after < slo.share and after < before - SHARE_KEPT:
-            return aims(of_one)
-    return None
-
-
-def changed(case: Case, then: Candidate, gain: Gain) -> Recommendation:
-    """The change, with what it brings, what it costs and what would show it wrong."""
-    elsewhere = at_other_demand(gain)
-    knob = next(iter(then.knobs))
-    scenario = case.ground.scenarios[0].configuration
-    now = getattr(scenario, knob)
+    knob, *others = knobs
+    before, after = case.today.capacity_requests_per_second, then.capacity_requests_per_second
+    more = capacity_gain(before, after)
+    share = then.in_target_ratio or 0.0
+    low, high = gain.range
+    brings = f"forecast: {share_in_target(share, situation.slo)}, {gained(gain.mean, low, high)}"
+    effect = [brings, *([more] if more else [])]
+    if gain.mean < MEAN_GAIN:  # chosen for its capacity
+        effect.reverse()
     return Recommendation(
         "change",
-        Reason("forecast", _reason(case, then, elsewhere)),
+        Reason("forecast", effect[0]),
         knob=knob,
-        from_value=None if now is None else float(now),
-        from_provenance=_provenance(case.serving, knob),
-        to_value=then.knobs[knob],
-        also=tuple(
-            KnobMove(name, setting_of(scenario, name), value, _provenance(case.serving, name))
-            for name, value in then.knobs.items()
-            if name != knob
+        from_value=now[knob],
+        from_provenance=provenance(knob),
+        to_value=knobs[knob],
+        also=tuple(KnobMove(name, now[name], knobs[name], provenance(name)) for name in others),
+        price=_price(case, then),
+        undo=" ".join(
+            f"{flag_of(name)} {value:.0f}" if value is not None else f"without {flag_of(name)}"
+            for name, value in now.items()
         ),
-        price=price_of(case, then),
-        undo=undo_of(then, {name: getattr(scenario, name) for name in then.knobs}),
-        wrong_if=wrong_if(case, then, elsewhere),
-        effect=effect_of(case, then, elsewhere),
-        not_cured=not_cured_by(case, then),
-        forecast=forecast_of(case, then),
+        wrong_if=_wrong_if(case, then),
+        effect=tuple(effect),
+        not_cured=_not_cured(case, then),
+        value_reason=None if larger is None else _not_larger(case, then, larger, knob),
+        forecast={
+            **_numbers(then),
+            "gain_mean": gain.mean,
+            "gain_low": low,
+            "gain_high": high,
+            "knobs": dict(knobs),
+            "today": _numbers(case.today),
+            "offered_requests_per_second": situation.offered,
+        },
         basis="simulation",
     )
 
 
+def _numbers(one: Candidate) -> dict[str, float]:
+    return {name: v for name in FORECAST if (v := getattr(one, name)) is not None}
+
+
+def _price(case: Case, then: Candidate) -> tuple[str, ...]:
+    """The time between tokens, and the restart."""
+    before, after, slo = case.today.itl_p99_seconds, then.itl_p99_seconds, case.situation.slo
+    if before is None or after is None:
+        return ("restart",)
+    text = (
+        f"inter-token latency p99 {milliseconds(before).removesuffix(' ms')} → "
+        f"{milliseconds(after)}"
+    )
+    if slo is not None and slo.tpot_seconds is not None and then.tpot_p95_seconds is not None:
+        tpot, target = milliseconds(then.tpot_p95_seconds), milliseconds(slo.tpot_seconds)
+        text += f" (TPOT p95 becomes {tpot}, its target is {target})"
+    return text, "restart"
+
+
+def _wrong_if(case: Case, then: Candidate) -> str:
+    """What would falsify it, at which demand."""
+    limit, slo = then.capacity_requests_per_second, case.situation.slo
+    offered, share = case.situation.offered, then.in_target_ratio or 0.0
+    if share < case.share:  # its own forecast must not falsify it: half of the gain must come
+        share = (share + (case.today.in_target_ratio or 0.0)) / 2
+        inside = "start within 1 s" if slo is None else "are in target"
+        return (
+            f"fewer than {percent(share)} of requests {inside} at up to {rate(offered)} per replica"
+        )
+    upto = offered if limit is None or slo is None else min(max(offered, _SAFE * limit), limit)
+    missed = "queue longer than 1 s" if slo is None else f"miss {aims(slo, ' or ')}"
+    return (
+        f"more than {percent(1 - case.share)} of requests {missed} at up to {rate(upto)} per "
+        "replica"
+    )
+
+
+def _not_cured(case: Case, then: Candidate) -> tuple[str, ...]:
+    """What stays lost: against the baseline's capacity and throughput."""
+    lines = []
+    now, was = case.today.capacity_requests_per_second, case.reference_capacity
+    limit, share = then.capacity_requests_per_second, then.in_target_ratio
+    have, question = case.situation.question.replicas, case.situation.question
+    before = question.reference.get("reference_generation_tokens_per_second")
+    after = then.generation_tokens_per_second
+    lost = bool(now and was and was > now * _WORTH_SAYING)
+    if limit and was and was > limit * _WORTH_SAYING:
+        more = "more replicas"
+        if have:
+            more = f"{replicas_for(have * was, limit)} replicas instead of {have}"
+        lines.append(
+            f"a replica served {rate(was)} at the baseline's lengths; to serve as much at these "
+            f"takes {more}"
+        )
+    elif before and after and after < before / _WORTH_SAYING and not lost:
+        lines.append(
+            f"tokens/s {digits(before)} → {digits(after)} per replica, and not by settings: is the "
+            "engine as fast as before?"
+        )
+    if share is not None and share < case.share:
+        lines.append(f"{percent(1 - share)} of the requests still miss a target")
+    return tuple(lines)
+
+
+def _not_larger(case: Case, then: Candidate, larger: Candidate, knob: str) -> str:
+    """``not 128: no more requests in target, capacity +2 %, inter-token latency p99 54 → 61 ms``."""
+    value, today = larger.knobs[knob], case.now({knob: 0.0})[knob]
+    times = MOST_TIMES.get(knob)
+    if times is not None and today and value > times * today:
+        return f"not {value:.0f}: more than {times:.0f} times today's value is not advised"
+    if larger.refused is not None:
+        return f"not {value:.0f}: {larger.refused}"
+    more = (larger.in_target_ratio or 0.0) - (then.in_target_ratio or 0.0)
+    parts = [f"{points(more)} in target" if round(100 * more) else "no more requests in target"]
+    ours, theirs = then.capacity_requests_per_second, larger.capacity_requests_per_second
+    if ours and theirs:
+        parts.append(f"capacity {100 * (theirs / ours - 1):+.0f} %")
+    if then.itl_p99_seconds is not None and larger.itl_p99_seconds is not None:
+        before = milliseconds(then.itl_p99_seconds).removesuffix(" ms")
+        parts.append(f"inter-token latency p99 {before} → {milliseconds(larger.itl_p99_seconds)}")
+    return f"not {value:.0f}: {', '.join(parts)}"
+
+
 def no_knob(
-    case: Case, what_ifs: Sequence[Candidate], gains: Sequence[Gain] = (), breaks: str | None = None
+    case: Case, gains: Sequence[Gain], what_ifs: Sequence[Candidate], wider: Candidate | None
 ) -> Recommendation:
-    """No knob helps, or none is sure to: what does."""
+    """No knob helps, or none is sure to: what does.
+
+    ``wider``: the settings of the largest capacity, where it is worth saying.
+    """
     limit = case.today.capacity_requests_per_second
-    aim = aims(case.ground.judged.slo)
     if limit == 0.0:
+        aim = aims(case.situation.slo)
         reason = Reason("no_knob_helps", f"even requests that are served alone miss {aim}")
     elif case.is_in_target:
         load = f"load {percent(case.utilization or 0.0)} of capacity"
         reason = Reason("not_worth_a_restart", f"{_suffices(case)}, {load}")
-    elif breaks is not None:
-        reason = Reason("not_worth_a_restart", breaks)
     else:
         reason = _none_helps(case, gains)
-    return Recommendation(
-        "none", reason, instead=instead_of(case, what_ifs), forecast=None, basis="simulation"
-    )
+    instead = _instead_of(case, what_ifs)
+    if wider is not None and not case.is_in_target:
+        more = capacity_gain(limit, wider.capacity_requests_per_second)
+        turned = change(wider.knobs, case.now(wider.knobs))
+        instead = (*instead, f"{turned}: {more}, and most requests still miss")
+    return Recommendation("none", reason, instead=instead, basis="simulation")
 
 
 def _none_helps(case: Case, gains: Sequence[Gain]) -> Reason:
-    """Whether nothing moves the share, or something does and is not sure or not worth it."""
-    best, slo = max(gains, key=lambda gain: gain.mean, default=None), case.ground.judged.slo
-    if best is None or best.mean <= SHARE_KEPT:
+    """Whether nothing moves the share, or something does and is not worth it."""
+    best, slo = max(gains, key=lambda gain: gain.mean, default=None), case.situation.slo
+    if best is None or round(100 * best.mean) < 1:
         brings = "lets" if slo is None else "brings"
         return Reason(
             "no_knob_helps",
             f"no other max_num_seqs or max_num_batched_tokens {brings} more requests {within(slo)}",
         )
-    scenario = case.ground.scenarios[0].configuration
-    turned = change(best.knobs, {name: setting_of(scenario, name) for name in best.knobs})
-    points = f"{round(100 * best.mean):+d} points"
-    gained = "of requests that start within 1 s" if slo is None else within(slo)
+    turned = change(best.knobs, case.now(best.knobs))
+    text = gained(best.mean, *best.range)
+    inside = "of requests that start within 1 s" if slo is None else within(slo)
     if best.mean < MEAN_GAIN:
-        return Reason("not_worth_a_restart", f"at best {points} {gained} ({turned})")
-    if worth_it(case.ground, best):
+        return Reason("not_worth_a_restart", f"at best {text} {inside} ({turned})")
+    if float(best.shares.mean()) < LEAST_SHARE:
+        still = percent(1 - max(float(best.shares.mean()), 0.0))
         return Reason(
             "not_worth_a_restart",
-            f"{turned} brings {points}, and {percent(1 - best.share)} of requests still miss "
-            f"{aims(slo)}",
+            f"{turned} would bring {text}, and {still} still miss {aims(slo)}",
         )
-    if best.least_likely < EVERY_GAIN or best.least < -HARM:
-        but = f"{round(100 * best.least):+d} by the least favourable step-time model"
-    else:
-        but = f"{round(100 * best.least_demand):+d} at the least favourable demand"
-    return Reason("not_sure_to_help", f"{turned} brings {points} {gained} on average, but {but}")
+    chance = percent(best.chance_of_harm)
+    return Reason(
+        "not_sure_to_help",
+        f"{turned} would bring {text} {inside}, and lose 2 with a chance of {chance}",
+    )
+
+
+def _place(one: Candidate) -> int:
+    """The place among what helps instead: line 1 of a page says the first."""
+    order = (REPLICAS, PREFIX_HIT_RATIO, FP8_KV)
+    return next((place for place, name in enumerate(order) if name in one.knobs), len(order))
+
+
+def _instead_of(case: Case, what_ifs: Sequence[Candidate]) -> tuple[str, ...]:
+    """Replicas first, then what makes the same replicas do more, then what to turn away."""
+    lines: list[str] = []
+    limit, slo = case.today.capacity_requests_per_second, case.situation.slo
+    have = case.situation.question.replicas
+    for one in sorted(what_ifs, key=_place):
+        share, then = one.in_target_ratio, one.capacity_requests_per_second
+        more = bool(then and limit and then > limit * _WORTH_SAYING)
+        gain = f"capacity {digits(limit or 0.0)} → {rate(then or 0.0)} per replica"
+        if REPLICAS in one.knobs and share is not None:
+            extra = round(one.knobs[REPLICAS]) - (have or 1)
+            if extra > 0:
+                lines.append(f"{add_replicas(extra, have)}: forecast {share_in_target(share, slo)}")
+        elif PREFIX_HIT_RATIO in one.knobs and more:
+            lines.append(
+                f"with {percent(one.knobs[PREFIX_HIT_RATIO])} of the prompt tokens cached: {gain}"
+            )
+        elif FP8_KV in one.knobs and more:
+            lines.append(f"with an fp8 KV cache: {gain}")
+        elif (
+            QUEUED_TOKENS in one.knobs
+            and share is not None
+            and share > (case.today.in_target_ratio or 0.0) + _SHED_GAIN
+        ):
+            lines.append(
+                f"--max-num-queued-tokens {one.knobs[QUEUED_TOKENS]:.0f}: forecast "
+                f"{share_in_target(share, slo)}, the rest turned away at once"
+            )
+    return tuple(lines)
 
 
 def no_action(case: Case) -> Recommendation:
     """Inside the targets with margin: nothing is asked of anybody."""
     limit = case.today.capacity_requests_per_second
     load = f", load {percent(case.utilization)} of capacity" if case.utilization else ""
-    room = f" ({digits(case.offered)} of {digits(limit)} req/s)" if limit else ""
+    room = f" ({digits(case.situation.offered)} of {digits(limit)} req/s)" if limit else ""
     return Recommendation(
-        "no_action",
-        Reason("in_target", f"{_suffices(case)}{load}{room}"),
-        basis="simulation",
+        "no_action", Reason("in_target", f"{_suffices(case)}{load}{room}"), basis="simulation"
     )
 
 
 def _suffices(case: Case) -> str:
     # without a figure: that of a simulation would contradict the measured one in the same line
-    return f"today's settings suffice by simulation ({aims(case.ground.judged.slo)})"
+    return f"today's settings suffice by simulation ({aims(case.situation.slo)})"
 
 
-def undo_of(then: Candidate, before: dict[str, float | None]) -> str:
-    """The arguments as they were."""
-    return " ".join(
-        f"{flag_of(name)} {before[name]:.0f}"
-        if before[name] is not None
-        else f"without {flag_of(name)}"
-        for name in then.knobs
+def by_closed_form(
+    found: ClosedForm, serving: Any, slo: Slo | None, not_simulated: str
+) -> Recommendation:
+    """A larger value of a limit that is plainly full, where no simulation can be trusted."""
+    setting = serving.setting(found.knob)
+    missed = "" if slo is None else f"misses {aims(slo, ' or ')}"
+    worse = missed or f"queues longer than {WAIT_SECONDS:g} s"
+    return Recommendation(
+        "change",
+        Reason(
+            "closed_form",
+            f"{digits(found.waiting_requests)} requests wait with {found.knob} full and the KV "
+            f"cache at {percent(found.kv_use_ratio)}; not simulated: {not_simulated}",
+        ),
+        knob=found.knob,
+        from_value=found.today,
+        from_provenance=setting.provenance,
+        to_value=found.value,
+        price=(
+            f"inter-token latency rises, to at most {found.times:.3g} times today's",
+            f"KV cache {percent(found.kv_use_ratio)} → at most "
+            f"{percent(min(1.0, found.times * found.kv_use_ratio))}",
+            "restart",
+        ),
+        undo=f"{flag_of(found.knob)} {found.today:.0f}",
+        wrong_if=f"a larger share than now {worse}",
+        effect=(
+            f"capacity {span(found.gain_low, found.gain_high)} by the step-time models; no "
+            "forecast of the share in target",
+        ),
+        basis="closed form",
     )
 
 
-def at_other_demand(gain: Gain) -> Elsewhere | None:
-    """Where a change gains most, if at the observed demand it gains little."""
+_FEWEST_FINISHED = 100  # a rate known to ±20 % (Poisson, two standard deviations)
+_FALLS_SHORT = 1.2  # times what it completes: as far as such a rate may be off
 
-    def gained(demand: float) -> float:
-        now, then = gain.at[demand]
-        return then - now
 
-    most = max(gain.at, key=gained)
-    if gained(most) < MEAN_GAIN or gained(1.0) >= MEAN_GAIN:
+def by_measured_capacity(situation: Situation, why: str) -> Recommendation | None:
+    """What a server with a lasting queue completes is its capacity: how many replicas serve all."""
+    now, offered = situation.now, situation.offered
+    finished = now.total("generation_tokens_count")
+    queued = bool((now.column("waiting_requests") >= 1.0).all())
+    if finished is None or finished < _FEWEST_FINISHED or not queued:
         return None
-    return Elsewhere(most, *gain.at[most])
-
-
-def _reason(case: Case, then: Candidate, elsewhere: Elsewhere | None) -> str:
-    now, after = case.today.in_target_ratio or 0.0, then.in_target_ratio or 0.0
-    slo = case.ground.judged.slo
-    if elsewhere is not None:
-        return f"forecast: {elsewhere.text} {within(slo)}"
-    if after - now >= MEAN_GAIN:
-        return f"forecast: {percent(now)} → {percent(after)} of requests {within(slo)}"
-    return f"more capacity{'' if slo is None else f' {within(slo)}'} at these lengths"
-
-
-def _provenance(serving: Serving, knob: str) -> Provenance | None:
-    setting = getattr(serving, knob, None)
-    return None if setting is None else setting.provenance
-
-
-_PARTS = (0.85, 0.7, 0.5, 0.3)  # of the way to a move that would break a target
-_SEQUENCES = ("max_num_seqs", "max_num_active_seqs")
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """What is advised, or what kept the best of it from being advised."""
-
-    then: Candidate | None = None  # the change; None = none
-    gain: Gain | None = None  # what it brings; None = nothing is advised
-    # the interval of the best one's forecast, where it is too wide; else None
-    gate: Gate | None = None
-    # why a change that brings more is not advised: the target that it would break
-    breaks: str | None = None
-
-
-def chosen(
-    case: Case, observed: Observed, judged: Requests, gains: Sequence[Gain], seed: int
-) -> Choice:
-    """The first that is worth a restart: by the share in target, else by the capacity.
-
-    ``seed``: of the draws that tell how closely the forecast is known.
-    """
-    near, ground = case.today.capacity_requests_per_second, case.ground
-    breaks: str | None = None
-    gate: Gate | None = None
-
-    @cache
-    def candidate_of(knobs: tuple[tuple[str, float], ...]) -> Candidate:
-        return candidate(
-            ground, dict(knobs), offered=case.offered, judged_requests=judged, near=near
-        )
-
-    for gain in _with_nearer(case, gains):
-        if not worth_it(ground, gain):
-            continue
-        then = candidate_of(tuple(gain.knobs.items()))
-        if far_and_no_nearer(case.today, then, gain):
-            continue
-        if (target := broken_by(case, then, gain)) is not None:
-            breaks = breaks or _breaks(case, gain, target)
-            continue
-        wide = _too_wide(case, observed, gain, seed)
-        if wide is None:
-            return Choice(then, gain)
-        gate = gate or wide
-    if case.margin:
-        return Choice(gate=gate, breaks=breaks)
-    for gain in gains[:2]:
-        if case.is_in_target:
-            asks = case.overloaded or kept_at_more_demand(ground, gain)
-            wanted = asks and more_capacity(case.today, candidate_of(tuple(gain.knobs.items())))
-        elif ground.is_below(gain.knobs, judged, near, NEARLY * case.offered):
-            continue  # nor would it be nearly enough in the worst scenario
-        else:
-            wanted = nearly_enough(case, candidate_of(tuple(gain.knobs.items())))
-        if not wanted:
-            continue
-        then = candidate_of(tuple(gain.knobs.items()))
-        if (target := broken_by(case, then, gain)) is None:
-            # met today: what it brings is told at more demand
-            more = (max(ground.demands),)
-            wide = _too_wide(case, observed, gain, seed, more) if case.is_in_target else None
-            if wide is None:
-                return Choice(then, gain, breaks=breaks)
-            gate = gate or wide
-            continue
-        breaks = breaks or _breaks(case, gain, target)
-    return Choice(gate=gate, breaks=breaks)
-
-
-def _with_nearer(case: Case, gains: Sequence[Gain]) -> Iterator[Gain]:
-    """The finalists, then smaller moves of each one's knob, the largest of them first."""
-    tried: list[Knobs] = [gain.knobs for gain in gains]
-    yield from gains
-    today = case.ground.scenarios[0].configuration
-    for gain in gains:
-        if len(gain.knobs) != 1 or not worth_it(case.ground, gain):
-            continue
-        ((name, value),) = gain.knobs.items()
-        for knobs in _smaller(name, setting_of(today, name) or 0.0, value):
-            if knobs in tried or refusal(today, knobs):
-                continue
-            tried.append(knobs)
-            if (nearer := gain_of(case.ground, knobs)) is not None:
-                yield nearer
-
-
-def _smaller(name: str, now: float, value: float) -> list[Knobs]:
-    """Values between, a part of the way by factors, the farthest from today first."""
-    if now <= 0:
-        return []
-    candidates: list[Knobs] = []
-    for part in _PARTS:
-        between = now * (value / now) ** part
-        whole = capture_size_at_least(between) if name in _SEQUENCES else round(between)
-        if min(now, value) < whole < max(now, value):
-            candidates.append({name: float(whole)})
-    return candidates
-
-
-def _breaks(case: Case, gain: Gain, target: str) -> str:
-    scenario = case.ground.scenarios[0].configuration
-    turned = change(gain.knobs, {name: setting_of(scenario, name) for name in gain.knobs})
-    return f"{turned} would bring {round(100 * gain.mean):+d} points in target and break {target}"
-
-
-def _too_wide(
-    case: Case, observed: Observed, gain: Gain, seed: int, demands: Sequence[float] | None = None
-) -> Gate | None:
-    """The gate on the forecast's interval, where the requests of the window leave it too wide."""
-    if case.ground.objective == "latency":
+    completed, have = finished / now.seconds, situation.question.replicas
+    more = replicas_for((have or 1) * offered, completed) - (have or 1)
+    if offered < _FALLS_SHORT * completed or more < 1:
         return None
-    interval = gain_interval(case.ground, observed, gain.knobs, seed, demands)
-    if interval is not None and interval.low >= -HARM and interval.mean >= MEAN_GAIN:
+    served = f"{digits(offered)} req/s arrive, one completes {digits(completed)}"
+    return Recommendation(
+        "none",
+        Reason(
+            "measured",
+            f"it completes {digits(completed)} of the {digits(offered)} req/s that arrive, its "
+            f"queue is never empty; whether a knob helps is unknown: {why}",
+        ),
+        instead=(f"{add_replicas(more, have, at_least=True)}: {served}",),
+        basis="measured",
+    )
+
+
+def kv_binds(evidence: Mapping[str, Any], leaf: str | None, why: str) -> Recommendation | None:
+    """Where the evidence shows that KV binds, a refused simulation is no reason to say nothing."""
+    binds = leaf == "kv_pressure" or evidence.get("binding_limit") == "kv_cache"
+    if not (binds and (evidence.get("preemptions_per_second") or 0.0) > 0.0):
         return None
-    ends = "an unknown number of"
-    if interval is not None:
-        ends = f"{round(100 * interval.low):+d} to {round(100 * interval.high):+d}"
-    arrived = len(observed.requests) - observed.carried_requests
-    return Gate(
-        "forecast",
-        False,
-        f"the forecast is too wide: in target {ends} points (80 % interval of {arrived:,} "
-        f"requests, limit {round(-100 * HARM):+d}; {round(100 * MEAN_GAIN):+d} on average)",
+    return Recommendation(
+        "none",
+        Reason(
+            "kv_binds",
+            "the KV cache is full and requests are preempted; never raise max_num_seqs. "
+            f"Not simulated: {why}",
+        ),
+        instead=("add replicas", "fp8 KV cache", "cache prefixes", "shorter contexts"),
     )

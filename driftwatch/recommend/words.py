@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from driftwatch.model import Slo
-from driftwatch.recommend.advice import Candidate
 
 
 def digits(value: float) -> str:
@@ -96,40 +95,23 @@ def share_in_target(ratio: float, slo: Slo | None) -> str:
     return f"{percent(ratio)} of requests {'start within 1 s' if slo is None else 'in target'}"
 
 
-_KNOWN_CLOSELY = 1.5  # times from the lowest to the highest: beyond it a middle says nothing
+def points(gain: float) -> str:
+    """As ``+21 points``."""
+    return f"{round(100 * gain):+d} points"
 
 
-def capacity_gain(today: Candidate, then: Candidate) -> str | None:
-    """As ``capacity 15.0 → 19.0 req/s per replica (+22 to +28 %)``; None where either is unknown.
+def gained(mean: float, low: float, high: float) -> str:
+    """As ``+21 points, between +0 and +35``."""
+    first, last = round(100 * low), round(100 * high)
+    between = "" if first == last else f", between {first:+d} and {last:+d}"
+    return f"{points(mean)}{between}"
 
-    Where the step-time models differ widely, as ``capacity 11.6 → 12.0 to 35.0 req/s per replica``.
-    """
-    now, after = today.capacity_requests_per_second, then.capacity_requests_per_second
-    if not now or not after:
+
+def capacity_gain(now: float | None, then: float | None) -> str | None:
+    """As ``capacity 15.0 → 19.0 req/s per replica (+27 %)``; None where either is unknown."""
+    if not now or not then:
         return None
-    lowest, highest = then.capacity_low_requests_per_second, then.capacity_high_requests_per_second
-    if lowest and highest and highest > _KNOWN_CLOSELY * lowest:
-        return f"capacity {digits(now)} → {digits(lowest)} to {rate(highest)} per replica"
-    gain = span(*gain_bounds(today, then))
-    return f"capacity {digits(now)} → {rate(after)} per replica ({gain})"
-
-
-def gain_bounds(today: Candidate, then: Candidate) -> tuple[float, float]:
-    """The relative gain of capacity by the least and the most favourable step-time model.
-
-    A model is held against itself; where it is not known which is which, the lowest against the
-    lowest and the highest against the highest.
-    """
-    before, after = today.capacities_requests_per_second, then.capacities_requests_per_second
-    pairs: list[tuple[float | None, float | None]] = list(zip(before, after, strict=False))
-    if len(before) != len(after) or not before:
-        pairs = [
-            (today.capacity_low_requests_per_second, then.capacity_low_requests_per_second),
-            (today.capacity_requests_per_second, then.capacity_requests_per_second),
-            (today.capacity_high_requests_per_second, then.capacity_high_requests_per_second),
-        ]
-    gains = [after / before - 1 for before, after in pairs if before and after is not None]
-    return (min(gains), max(gains)) if gains else (0.0, 0.0)
+    return f"capacity {digits(now)} → {rate(then)} per replica ({100 * (then / now - 1):+.0f} %)"
 
 
 def what_if_text(name: str, value: float) -> str:

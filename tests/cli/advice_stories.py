@@ -2,42 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from driftwatch.model import Reason, Recommendation, Slo
-from driftwatch.recommend.advice import Advice, Candidate, Gate
-from driftwatch.recommend.calibration.fits import Calibration, Fit
-from driftwatch.recommend.candidates import NEAR
-from driftwatch.simulate.step_time import StepTime
+from driftwatch.recommend.advice import Advice, Candidate, GainRange, Gate, StepTimeFit
+from driftwatch.recommend.check import Compared, ModelCheck
+from driftwatch.recommend.rows import NEAR
 
 AT = datetime(2026, 11, 18, 2, 56, tzinfo=UTC)
 BELOW = "max_num_batched_tokens (512) is below max_num_seqs (1024): vLLM refuses to start"
-_RESIDUALS = {"generation_tokens_per_second": -0.02, "itl_seconds": 0.001, "ttft_seconds": 0.01}
-
-
-def calibration(residuals: Mapping[str, float], *, saturated: bool = False) -> Calibration:
-    step_time = StepTime(0.006, 3.2e-5, 1e-5, 4e-8)
-    return Calibration(
-        AT,
-        660.0,
-        (Fit("linear", step_time, residuals, 0.4),),
-        "roofline of llama-3.1-8b on h100-sxm",
-        True,
-        saturated,
-        True,
-    )
+STEP_TIME = StepTimeFit(
+    "0.006,3.2e-05,1e-05,4e-08", "roofline of Llama-3.1-8B on H100-SXM", True, 11, 0.03
+)
+GOOD = ModelCheck(
+    {
+        "itl_seconds": Compared(0.0211, 0.0205, 0.0215),
+        "running_requests": Compared(102.0, 96.0, 100.0),
+    }
+)
+NOT_RUNNING = (
+    "the simulation does not reproduce today: simulated running requests 76 to 94, observed 141 "
+    "(-33 %, limit 10 %)"
+)
 
 
 def budget(value: float | None, share: float, ttft: float, itl: float, rate: float) -> Candidate:
-    """A row; the band is 2 % of it to both sides."""
+    """A row."""
     return Candidate(
         {} if value is None else {"max_num_batched_tokens": value},
         in_target_ratio=share,
+        in_target_low_ratio=max(0.0, share - 0.06),
+        in_target_high_ratio=min(1.0, share + 0.004),
         capacity_requests_per_second=rate,
-        capacity_low_requests_per_second=0.98 * rate,
-        capacity_high_requests_per_second=1.02 * rate,
         ttft_p95_seconds=ttft,
         itl_p99_seconds=itl,
         tpot_p95_seconds=itl / 2,
@@ -52,14 +49,13 @@ def story() -> Advice:
     near = {"ttft_p95_seconds": NEAR}
     today = replace(budget(None, 0.013, 2.45, 0.024, 15.0), ttft_p95_seconds=None, reasons=near)
     advised = budget(2048, 0.994, 0.19, 0.054, 19.0)
-    advised = replace(
-        advised, capacity_low_requests_per_second=17.9, capacity_high_requests_per_second=19.6
-    )
     return Advice(
         AT,
         Recommendation(
             "change",
-            Reason("other", "every step is full at 512 tokens while 28 requests wait"),
+            Reason(
+                "forecast", "forecast: 99 % of requests in target, +98 points, between +86 and +99"
+            ),
             knob="max_num_batched_tokens",
             from_value=512.0,
             from_provenance="config",
@@ -72,19 +68,21 @@ def story() -> Advice:
             wrong_if="more than 5 % of requests miss TTFT 1 s or TPOT 50 ms at up to 16.5 req/s "
             "per replica",
             effect=(
-                "forecast: requests in target 1 % → 99 %",
-                "capacity 15.0 → 19.0 req/s per replica (+22 to +28 %)",
+                "forecast: 99 % of requests in target, +98 points, between +86 and +99",
+                "capacity 15.0 → 19.0 req/s per replica (+27 %)",
             ),
             not_cured=(
                 "a replica served 29.5 req/s at the baseline's lengths; to serve as much at these "
                 "takes 13 replicas instead of 8",
             ),
+            value_reason="not 4096: +0 points, capacity +0 %, inter-token latency p99 54 → 93 ms",
             basis="simulation",
         ),
-        gates=(Gate("fit_itl", True, "ITL 0 %"), Gate("fit_ttft", True, "TTFT +1 %")),
+        gates=(Gate("fit_itl", True, "ITL 0 %"), Gate("fit_running", True, "running -2 %")),
         slo=Slo(1.0, 0.05, 0.95),
         slo_source="configuration",
-        calibration=calibration(_RESIDUALS),
+        step_time=STEP_TIME,
+        check=GOOD,
         today=today,
         candidates=(
             today,
@@ -96,6 +94,7 @@ def story() -> Advice:
         ),
         what_ifs=(Candidate({"prefix_hit_ratio": 0.5}, capacity_requests_per_second=27.0),),
         advised=advised,
+        gain=GainRange(0.98, 0.86, 0.99, 0.0),
         capacity_reference_requests_per_second=29.5,
         offered_requests_per_second=16.5,
         settings={"max_num_seqs": 256.0, "max_num_batched_tokens": 512.0},
@@ -106,22 +105,21 @@ def story() -> Advice:
 
 
 def refused() -> Advice:
-    """The same without the log: TTFT cannot be simulated."""
-    reason = "the model of this server is off by 69 % on TTFT (limit 15 %)"
+    """The same without the log: the simulation of today misses what was observed."""
     return Advice(
         AT,
-        Recommendation("insufficient", Reason("other", reason)),
-        gates=(Gate("fit_ttft", False, reason), Gate("fit_itl", True, "off by 0 % on ITL")),
+        Recommendation("insufficient", Reason("fit_running", NOT_RUNNING)),
+        gates=(Gate("fit_running", False, NOT_RUNNING), Gate("fit_itl", True, "ITL 0 %")),
         slo=Slo(1.0, None, 0.95),
         slo_source="command line",
-        calibration=calibration({**_RESIDUALS, "ttft_seconds": 0.69}),
+        step_time=replace(
+            STEP_TIME, source="no datasheet: GPU unknown: give --gpu", is_known=False
+        ),
+        check=ModelCheck({**GOOD.compared, "running_requests": Compared(141.0, 76.0, 94.0)}),
         offered_requests_per_second=16.5,
         window_seconds=660.0,
         requests=10_900,
-        notes=(
-            "max_num_batched_tokens is not given, so advice must hold for every value from "
-            "512 to 16,384",
-        ),
+        notes=("max_num_batched_tokens is not given: 512 to 16,384 are tried",),
     )
 
 
@@ -135,16 +133,16 @@ def no_knob() -> Advice:
         story(),
         recommendation=Recommendation(
             "none",
-            Reason("no_knob_helps", "the KV cache is full, and no batch setting makes room"),
+            Reason(
+                "no_knob_helps",
+                "no other max_num_seqs or max_num_batched_tokens brings more requests within "
+                "TTFT 1 s and TPOT 50 ms",
+            ),
             instead=(
                 "add 2 replicas (3 in all): forecast 99 % of requests in target",
                 "with an fp8 KV cache: capacity 10.0 → 17.2 req/s per replica",
             ),
             basis="simulation",
-        ),
-        calibration=calibration(
-            {"generation_tokens_per_second": 0.01, "itl_seconds": -0.03, "running_requests": 0.02},
-            saturated=True,
         ),
         today=today,
         candidates=(
@@ -157,6 +155,7 @@ def no_knob() -> Advice:
             Candidate({"replicas": 3.0}, 0.99, capacity_requests_per_second=10.0),
         ),
         advised=None,
+        gain=None,
         capacity_reference_requests_per_second=None,
         slo_source="derived from the pin",
         source="metrics",

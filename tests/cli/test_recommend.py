@@ -67,6 +67,9 @@ def test_the_bound_server_is_told_to_raise_its_cap(answer: dict[str, Any]) -> No
     assert read.value == said["to_value"]
     assert answer["advised"]["knobs"] == {"max_num_seqs": said["to_value"]}
     assert {"max_num_seqs": 24.0} in [one["knobs"] for one in answer["what_ifs"]]
+    assert said["value_reason"].startswith("not ")
+    gain = answer["gain"]
+    assert gain["low"] <= gain["mean"] <= gain["high"] and gain["mean"] >= 0.04
     assert answer["schema_version"] == 1
     assert answer["target"]["instance"] == TARGET
 
@@ -104,7 +107,7 @@ def test_a_service_says_the_same_of_minutes_whose_scrapes_are_gone(
     assert [row[0] for row in rows if row[0].startswith(">")] == [f"> max_num_seqs {value:.0f}"]
     shares = {row[0].strip("> "): row[1] for row in rows}
     for one in of_recording:
-        if "max_num_seqs" in one["knobs"] and one["in_target_ratio"] is not None:
+        if [*one["knobs"]] == ["max_num_seqs"] and one["in_target_ratio"] is not None:
             said = shares[f"max_num_seqs {one['knobs']['max_num_seqs']:.0f}"]
             assert float(said.removesuffix(" %")) == pytest.approx(
                 100 * one["in_target_ratio"], rel=0.01
@@ -121,11 +124,11 @@ def test_a_service_says_the_same_of_minutes_whose_scrapes_are_gone(
 
 
 def test_too_little_traffic_is_no_verdict_and_says_what_helps(run: Run) -> None:
-    code, out, err = run(
-        "recommend", "--recording", str(RECORDED), "--at", "2026-11-21T08:22Z", "--window", "2m"
-    )
+    asked = ("recommend", "--recording", str(RECORDED), "--at", "2026-11-21T08:22Z")
+    code, out, err = run(*asked, "--window", "2m", "--max-num-seqs", "8")
     assert code == 4
-    assert out.startswith("No advice for host:8000: needs 3 min under load, has 2. Give a longer w")
+    few = "needs 3 minutes with requests since 08:20 UTC, has 2. Give a longer window"
+    assert out.startswith(f"No advice for host:8000: {few}")
     assert "vLLM  " not in out
     code, out, err = run("recommend", "--recording", str(RECORDED), "--at", "2026-11-20")
     assert code == 4

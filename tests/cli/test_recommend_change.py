@@ -14,13 +14,13 @@ from driftwatch.cli.recommend.text import AdviceContext, rendered
 from driftwatch.collect.server_settings import from_arguments
 from driftwatch.model import KnobMove, Provenance
 from driftwatch.notify.advice import setting_change
-from driftwatch.notify.page import recommendation_json
-from driftwatch.recommend.advice import advice_document
-from driftwatch.recommend.change_text import (
+from driftwatch.notify.change_text import (
     helm_values_diff,
     pod_args_diff,
     vllm_arguments,
 )
+from driftwatch.notify.page import recommendation_json
+from driftwatch.recommend.advice import advice_document
 
 SEQS = KnobMove("max_num_seqs", 64.0, 128.0, "config")
 BUDGET = KnobMove("max_num_batched_tokens", 512.0, 2048.0, "config")

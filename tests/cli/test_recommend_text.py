@@ -51,10 +51,7 @@ def test_the_table_has_today_each_setting_and_what_was_asked() -> None:
 
 def test_a_refusal_names_what_would_settle_it_and_prints_no_change() -> None:
     assert "vLLM" not in rendered(refused(), ASKED)
-    assert (
-        settles(refused())
-        == "--requests FILE (exact arrivals), or a window with less waiting (--at T)"
-    )
+    assert settles(refused()) == "--requests FILE (exact arrivals), or a steadier window (--at T)"
     assert settles(story()) is None
 
 

@@ -18,8 +18,8 @@ from walk_cases import (
 )
 
 from driftwatch.condition import parse_condition
+from driftwatch.diagnose.not_a_knob import no_knob_because
 from driftwatch.diagnose.tree import UNDETERMINED, Leaf, Node, Tree, walk
-from driftwatch.recommend.without_simulation import no_knob_because
 
 BUDGET = CAP | {"binding_limit": "max_num_batched_tokens"}
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import polars as pl
 
+from driftwatch.diagnose.not_a_knob import no_knob_because
 from driftwatch.diagnose.states import with_states
 from driftwatch.diagnose.tree import Tree, walk
 from driftwatch.evidence import COLUMNS, TEXTS, DType
 from driftwatch.model import Diagnosis
-from driftwatch.recommend.without_simulation import no_knob_because
 
 DTYPES: dict[DType, Any] = {"float": pl.Float64, "bool": pl.Boolean, "string": pl.String}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from driftwatch.recommend.without_simulation import no_knob_because
+from driftwatch.diagnose.not_a_knob import no_knob_because
 
 SLOWER = {"speed_at_equal_load_ratio": 0.77, "speed_against_pool_ratio": 0.81}
 

@@ -16,12 +16,13 @@ from driftwatch.collect.server_settings import (
 from driftwatch.errors import UsageError
 from driftwatch.knobs import KNOBS, flag_of
 from driftwatch.model import KnobMove, Reason, Recommendation
+from driftwatch.notify.change_text import helm_values_diff, pod_args_diff, vllm_arguments
 from driftwatch.notify.explanation import change_text
-from driftwatch.recommend.candidates import WHAT_IFS
-from driftwatch.recommend.change_text import helm_values_diff, pod_args_diff, vllm_arguments
-from driftwatch.recommend.scenarios import setting_of, with_knobs
-from driftwatch.recommend.sweep_values import Range, single_knobs
+from driftwatch.recommend.alternatives import WHAT_IFS
+from driftwatch.recommend.search import single_knobs
+from driftwatch.recommend.server import Server, setting_of, turned
 from driftwatch.simulate.configuration import SchedulerConfiguration
+from driftwatch.simulate.hardware import shipped_hardware
 
 TODAY = SchedulerConfiguration(256, 8192, 27_000, max_num_active_seqs=64)
 
@@ -39,7 +40,7 @@ def test_an_entry_alone_makes_a_knob_known_to_every_parser(name: str) -> None:
     assert log is not None
     assert (log.value, log.detail) == (512.0, "vllm.log:1")
     both = merge(from_arguments([flag_of(name), "7"]), from_arguments([flag_of(name), "9"]))
-    assert both.setting(name).value == 7.0  # type: ignore[union-attr]
+    assert both.setting(name).value == 7.0
 
 
 @pytest.mark.parametrize("name", KNOBS)
@@ -58,9 +59,9 @@ def test_an_entry_alone_gives_the_words_and_the_change_as_typed(name: str) -> No
 @pytest.mark.parametrize("name", KNOBS)
 def test_what_an_answer_may_turn_the_simulator_prices(name: str) -> None:
     assert name in {field.name for field in fields(SchedulerConfiguration)}
-    turned = with_knobs(TODAY, {name: 48.0}, None)
-    assert setting_of(turned, name) == 48.0
-    values = single_knobs(Range(TODAY, True, longest_prompt=4000), only=name)
+    then = turned(TODAY, {name: 48.0}, Server(), shipped_hardware())
+    assert setting_of(then, name) == 48.0
+    values = [one for one in single_knobs(TODAY, budget_known=True) if name in one]
     assert bool(values) is (KNOBS[name].not_advised is None)
 
 

@@ -18,8 +18,7 @@ from driftwatch.pipeline.plan import Pool
 from driftwatch.pipeline.question import Moment, Options, question_for, reference_in
 from driftwatch.pipeline.state import State
 from driftwatch.pipeline.tick import evaluate
-from driftwatch.recommend.scenarios import configurations_of
-from driftwatch.recommend.traffic.from_minutes import observed_from_minutes
+from driftwatch.recommend.server import settings_of
 from driftwatch.store.minute_columns import stored_rows
 from driftwatch.store.store import Store
 
@@ -64,9 +63,8 @@ def test_a_page_asks_of_all_that_is_known_of_the_hour(
     assert (server.model, server.gpu, server.prefix_caching) == ("tiny-llama", None, True)
     assert server.kv_cache_dtype == "auto"
     assert server.unsupported == ()
-    observed = observed_from_minutes(question.minutes, server)
-    assert observed.saturated
-    known = configurations_of(server, observed)
+    known = settings_of(server)
+    assert known is not None and not known.budget_known
     assert {one.max_num_seqs for one in known.configurations} == {8}
     assert len(known.configurations) == 6  # max_num_batched_tokens is not known
 
@@ -77,8 +75,7 @@ def test_a_cap_inferred_before_a_restart_is_not_that_of_after(
     target, _, stored = seen
     question = question_for(Moment(target, after(stored, 25), stored), PLAN)
     assert question.server.serving.max_num_seqs is None
-    observed = observed_from_minutes(question.minutes, question.server)
-    assert configurations_of(question.server, observed).missing == ("max_num_seqs",)
+    assert settings_of(question.server) is None
 
 
 def test_what_a_pool_says_of_its_engine_goes_first(

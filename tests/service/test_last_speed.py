@@ -11,7 +11,7 @@ from driftwatch.model import Serving
 from driftwatch.pipeline.minutes import since_slow, with_last_speed
 from driftwatch.recommend.advice import Question
 from driftwatch.recommend.advise import advise
-from driftwatch.recommend.traffic.observed import Server
+from driftwatch.recommend.server import Server
 from driftwatch.signals.minutes import no_minutes
 
 UNKNOWN = {"slower_at_equal_load": None, "speed_at_equal_load_ratio": None}

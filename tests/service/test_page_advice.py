@@ -109,7 +109,7 @@ def test_the_page_is_that_of_the_replay_however_minutes_are_split_and_wherever_t
         (kept,) = store.advices(first, last + timedelta(minutes=1))
         assert kept.incident_id == page["incident"]["id"]  # type: ignore[index]
         assert kept.document["recommendation"]["to_value"] == advice["to"]
-        assert kept.document["calibration"]["fits"]
+        assert kept.document["step_time"]["coefficients"]
 
 
 @pytest.mark.parametrize("simulations", [0, 1])

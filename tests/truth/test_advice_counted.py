@@ -1,64 +1,57 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
-from advice_truth.asked import Result, folk_rule
+from advice_truth.asked import Answer, Result, closed_form, folk_rule
 from advice_truth.cases import Case
 from advice_truth.counted import figures, helps, text
 from advice_truth.truths import Truth
 from truth_judge.bootstrap import exact
 
+from driftwatch.model import Serving, Setting
+from driftwatch.recommend.advice import Question
+from driftwatch.recommend.server import Server
+from driftwatch.signals.minutes import no_minutes
+
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 
-BLANK = Result(
-    seed=1,
-    number=0,
-    action="none",
-    reason="",
-    gate=None,
-    knobs={},
-    today=0.5,
-    advised=0.5,
-    best=0.5,
-    folk=0.5,
-    forecast=None,
-    replayed=None,
-    seconds=1.0,
-    requests=900,
-    known=True,
-    best_knobs={},
-    more_today=None,
-    more_advised=None,
-    about="",
-)
 KNOB = {"max_num_seqs": 64.0}
 
 
-def results(*changes: dict[str, object]) -> list[Result]:
-    return [
-        replace(BLANK, number=number, **change)  # type: ignore[arg-type]
-        for number, change in enumerate(changes)
-    ]
+def result(number: int, *, ours: Answer | None = None, folk: float = 0.5, **said: Any) -> Result:
+    today = said.get("today", 0.5)
+    defaults: dict[str, Any] = {
+        "seed": 1,
+        "number": number,
+        "today": today,
+        "best": max(0.5, today),
+        "best_knobs": {},
+        "answers": {"driftwatch": ours or Answer({}, today), "folk rule": Answer(KNOB, folk)},
+        "more_today": None,
+        "action": "none" if ours is None else "change",
+        "reason": "",
+        "gate": None,
+        "gain": None,
+        "seconds": 1.0,
+        "requests": 900,
+        "known": True,
+        "about": "",
+    }
+    return Result(**{**defaults, **said})
 
 
-CASES = results(
-    {"action": "change", "knobs": KNOB, "advised": 0.8, "best": 0.9, "folk": 0.4},
-    {"action": "insufficient", "gate": "fit_itl", "best": 0.6},
-    {"action": "change", "knobs": KNOB, "advised": 0.47},
-    {},
-    {"today": 0.97, "advised": 0.97, "best": 0.98, "action": "no_action", "seconds": 9.0},
-    {
-        "action": "change",
-        "knobs": KNOB,
-        "today": 0.96,
-        "advised": 0.97,
-        "best": 0.98,
-        "more_today": 0.6,
-        "more_advised": 0.9,
-    },
-)
+CASES = [
+    result(0, ours=Answer(KNOB, 0.8), best=0.9, folk=0.4, gain=(0.3, 0.2, 0.4)),
+    result(1, action="insufficient", gate="fit_itl", best=0.6),
+    result(2, ours=Answer(KNOB, 0.47), gain=(0.1, 0.04, 0.2)),
+    result(3),
+    result(4, today=0.97, action="no_action", seconds=9.0),
+    result(5, ours=Answer(KNOB, 0.97, more_share=0.9), today=0.96, more_today=0.6),
+]
 
 
 def test_what_the_figures_count() -> None:
@@ -68,15 +61,14 @@ def test_what_the_figures_count() -> None:
     assert ours["advised"] == 3
     assert ours["gain_captured_ratio"]["value"] == pytest.approx(0.3 / 0.5)
     assert (ours["hurt_ratio"]["count"], ours["hurt_ratio"]["of"]) == (1, 3)
-    pages = ours["knob_pages_where_none_helps_ratio"]
-    assert (pages["count"], pages["of"]) == (1, 2)
-    every = ours["knob_where_none_helps_ratio"]
-    assert (every["count"], every["of"]) == (2, 4)  # of healthy servers one was advised a knob
+    assert (ours["in_vain_ratio"]["count"], ours["in_vain_ratio"]["of"]) == (1, 2)
+    # of four where none helps today, one change was in vain: the other pays at more demand
+    every = ours["in_vain_at_more_ratio"]
+    assert (every["count"], every["of"]) == (1, 4)
     assert (folk["hurt_ratio"]["count"], folk["hurt_ratio"]["of"]) == (3, 6)
     assert folk["gain_captured_ratio"]["value"] == pytest.approx(-0.1 / 0.5)
-    # an answer that was refused is none of those that captured anything
-    assert found["gain_captured_where_answered_ratio"]["value"] == pytest.approx(0.3 / 0.4)
-    assert found["capacity_changes_that_help_ratio"]["count"] == 1
+    held = found["interval_holds_ratio"]
+    assert (held["count"], held["of"]) == (1, 2)
     assert found["refused_by_gate"] == {"fit_itl": 1}
     assert found["seconds_max"] == 9.0
     said = text(found)
@@ -85,12 +77,12 @@ def test_what_the_figures_count() -> None:
 
 
 def test_nothing_to_count_is_a_dash() -> None:
-    assert "| attainable gain captured | ≥ 90 % | – | – |" in text(figures(results({})))
+    assert "| attainable gain captured | ≥ 85 % | – | – |" in text(figures([result(0)]))
     assert "–, –, –" in text(figures([]))
 
 
 def test_three_points_are_what_helps() -> None:
-    assert helps(replace(BLANK, best=0.531)) and not helps(replace(BLANK, best=0.529))
+    assert helps(result(0, best=0.531)) and not helps(result(0, best=0.529))
 
 
 def test_the_exact_interval() -> None:
@@ -134,3 +126,25 @@ def test_folk_doubles_what_grew() -> None:
     case = Case(SAID, 3, 2700.0, (1.0, 2.0, 1.0), True)
     assert folk_rule(case) == {"max_num_seqs": 4}
     assert folk_rule(replace(case, drift=(2.0, 2.0, 1.0))) == {"max_num_batched_tokens": 4096}
+
+
+@pytest.mark.parametrize(
+    ("evidence", "knobs"),
+    [
+        ({}, {}),
+        ({"binding_limit": "kv_cache", "binding_requests": 90.0}, {}),
+        ({"binding_limit": "max_num_seqs", "binding_requests": None}, {}),
+        ({"binding_limit": "max_num_batched_tokens"}, {"max_num_batched_tokens": 4096.0}),
+        ({"binding_limit": "max_num_seqs", "binding_requests": 90.0}, {"max_num_seqs": 128.0}),
+        ({"binding_limit": "max_num_seqs", "binding_requests": 900.0}, {"max_num_seqs": 256.0}),
+    ],
+)
+def test_the_closed_form_raises_the_limit_that_is_full(
+    evidence: dict[str, Any], knobs: dict[str, float]
+) -> None:
+    serving = Serving(
+        max_num_seqs=Setting(32.0, "config"), max_num_batched_tokens=Setting(2048.0, "config")
+    )
+    at = datetime(2026, 3, 2, tzinfo=UTC)
+    asked = Question(at, no_minutes(), Server(serving), evidence=evidence)
+    assert closed_form(asked) == knobs

@@ -97,8 +97,8 @@ def _print_json(advice: Advice, scope: TargetWindow) -> None:
     """The advice with whose it is and the change as people type it."""
     import orjson
 
+    from driftwatch.notify.change_text import helm_values_diff, pod_args_diff, vllm_arguments
     from driftwatch.recommend.advice import advice_document
-    from driftwatch.recommend.change_text import helm_values_diff, pod_args_diff, vllm_arguments
 
     moves, target = advice.recommendation.moves, scope.target
     document = {

@@ -80,13 +80,6 @@ def _options() -> tuple[Callable[[Command], Command], ...]:
             "(default: the pool's, else twice the baseline's p95).",
         ),
         click.option(
-            "--objective",
-            type=click.Choice(("throughput", "latency")),
-            default="throughput",
-            show_default=True,
-            help="What is better: more requests in target, or lower latency.",
-        ),
-        click.option(
             "--what-if",
             "what_if",
             multiple=True,
@@ -124,7 +117,7 @@ def parse_what_ifs(texts: tuple[str, ...]) -> dict[str, float]:
 
     Raises UsageError: with every text that cannot be.
     """
-    from driftwatch.recommend.candidates import WHAT_IFS
+    from driftwatch.recommend.alternatives import WHAT_IFS
 
     targets: dict[str, float] = {}
     wrong: list[str] = []

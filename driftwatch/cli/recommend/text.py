@@ -8,41 +8,26 @@ from datetime import date, timedelta
 
 from driftwatch.cli.recommend.table import reasons, table
 from driftwatch.model import KnobMove, Slo
+from driftwatch.notify.change_text import helm_values_diff, pod_args_diff, vllm_arguments
 from driftwatch.notify.explanation import change_text
 from driftwatch.notify.layout import wrap
 from driftwatch.notify.numbers import clean, figure, milliseconds, percent, seconds, span
 from driftwatch.recommend.advice import Advice
-from driftwatch.recommend.change_text import helm_values_diff, pod_args_diff, vllm_arguments
-from driftwatch.recommend.gates import BOUNDS
+from driftwatch.recommend.check import TOLERANCE
 
 _WIDTH = 80
 _LABEL = 9  # columns of a label and what follows it
-_FIT = (
-    ("generation_tokens_per_second", "tokens/s"),
-    ("itl_seconds", "ITL"),
-    ("ttft_seconds", "TTFT"),
-)
-_SATURATED_FIT = (*_FIT[:2], ("running_requests", "running"), ("kv_cache_usage_ratio", "KV"))
-
-_LOG = "--requests FILE (exact arrivals)"
 _LONGER = ("a longer window (--window 6h) or a busier time (--at T)",)
-_STEADIER = "a steadier window (--at T)"
-_NAMES = "the GPU and the model (--gpu NAME --model NAME)"
+_STEADIER = ("a steadier window (--at T)", "the GPU and the model (--gpu NAME --model NAME)")
 # check → what would settle it; one that no command line settles is not among them
 _SETTLES: Mapping[str, tuple[str, ...]] = {
     "busy_windows": _LONGER,
     "requests": _LONGER,
-    "forecast": _LONGER,
-    "fit_ttft": (_LOG, "a window with less waiting (--at T)"),
-    "fit_itl": (_STEADIER, _NAMES),
-    "fit_running": (_LOG, _STEADIER),
-    "fit_kv_cache": ("the true number of KV blocks", _STEADIER),
-    "fit_generation_tokens": (_LOG, _STEADIER),
-    "identifiable": ("a window in which the load varies (--window 6h)", _NAMES),
-    "prefix_hits": ("--requests FILE with cached_tokens or prefix_group",),
-    "kv_blocks": ("the number of KV blocks (vLLM's cache_config_info, or --startup-log FILE)",),
+    "fit_itl": _STEADIER,
+    "fit_running": ("--requests FILE (exact arrivals)", *_STEADIER[:1]),
     "settings": ("--max-num-seqs N --max-num-batched-tokens N, or --startup-log FILE",),
 }
+_FIGURES = {"itl_seconds": "ITL", "running_requests": "running requests"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +87,8 @@ def settles(advice: Advice) -> str | None:
     """What would settle the checks of a refusal; None where nothing on the command line does."""
     failed = [gate.name for gate in advice.gates if not gate.passed]
     ways = [way for name in failed for way in _SETTLES.get(name, ())]
-    if advice.source != "metrics":  # the log was given
-        ways = [way for way in ways if way != _LOG]
+    if advice.source != "metrics":
+        ways = [way for way in ways if not way.startswith("--requests")]
     return ", or ".join(dict.fromkeys(ways)) or None
 
 
@@ -131,6 +116,7 @@ def _details(advice: Advice) -> Iterator[tuple[str, str]]:
     undo = answer.undo and f"{answer.undo}{f' if {answer.wrong_if}' if answer.wrong_if else ''}"
     for label, text in (
         ("Change", "; ".join(answer.effect[1:])),
+        ("Value", answer.value_reason),
         ("Do", "; ".join(answer.instead)),
         ("Cost", "; ".join(answer.price)),
         ("Undo", undo),
@@ -169,34 +155,18 @@ def _waves(advice: Advice) -> str:
 
 def _check(advice: Advice) -> Iterator[str]:
     """How the simulation of today's settings compares with what was observed."""
-    fit = advice.calibration
-    if fit is None:
+    fit, check = advice.step_time, advice.check
+    if fit is None or check is None:
         return
-    parts, bounds, missing = [], [], []
-    for name, label in _SATURATED_FIT if fit.saturated else _FIT:
-        residual = fit.best.residuals.get(name)
-        if residual is None:
-            missing.append(label)
-            continue
-        parts.append(f"{label} {_signed(residual)}")
-        bounds.append(f"{100 * BOUNDS[name]:.0f}")
-    names = {gate.name for gate in advice.gates}
-    # a request log is simulated exactly, a backlog included
-    compared = "fit_ttft" in names and advice.source != "metrics"
-    if fit.saturated:
-        left_out = "" if compared else "; TTFT not compared: requests wait all the time"
-    else:
-        skipped = "fit_itl" in names and "fit_ttft" not in names
-        left_out = "; TTFT not judged: requests waited" if skipped else ""
-    failed = any(gate.name.startswith("fit_") and not gate.passed for gate in advice.gates)
-    verdict = "failed" if failed else "good"
-    limits = f"limits {', '.join(bounds)} %" if bounds else "nothing was compared"
-    if missing:
-        limits += f"; {' and '.join(missing)} not observed"
-    figures = f"simulated against measured: {', '.join(parts)}; " if parts else ""
-    yield f"model check: {verdict} ({figures}{limits}{left_out})"
-    if not fit.prior_known:
-        yield f"step times fitted with {fit.prior}"
+    parts = [f"{_FIGURES[name]} {_signed(one.off_ratio)}" for name, one in check.compared.items()]
+    limit = f"limit {100 * TOLERANCE:.0f} %"
+    figures = f"simulated against observed: {', '.join(parts)}; {limit}" if parts else ""
+    failed = [_FIGURES[name] for name in check.failed]
+    word = "failed on" if check.refused else "off on"
+    verdict = f"{word} {' and '.join(failed)}" if failed else "good"
+    yield f"model check: {verdict} ({figures or 'nothing to compare was observed'})"
+    if not fit.is_known:
+        yield f"step times fitted to the minutes alone, {fit.source}"
 
 
 def _signed(ratio: float) -> str:

@@ -133,7 +133,8 @@ def _use(page: Page, name: str, *, own: bool = False) -> str | None:
             return None
         part = f"{count(used)} of {knob(cap)} tokens"
         if own:
-            return f"{part} {'in every step' if used >= CAP_BAND_RATIO * cap else 'a step'}"
+            # a mean over all steps says nothing of the full ones among them
+            return f"{part} in every step" if used >= CAP_BAND_RATIO * cap else None
         return f"token budget {part} a step"
     running = value(page, "binding_running_requests")
     running = value(page, "running_requests") if running is None else running

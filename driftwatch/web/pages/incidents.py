@@ -11,6 +11,7 @@ from pydantic import Field
 from driftwatch.errors import UsageError
 from driftwatch.incidents.silence import labels_of, matches, silencing
 from driftwatch.model import Incident, KnobMove, Step, TargetKey
+from driftwatch.notify.change_text import helm_values_diff, vllm_arguments
 from driftwatch.notify.headline import opening
 from driftwatch.notify.layout import status_text
 from driftwatch.notify.numbers import clean, cut
@@ -20,7 +21,6 @@ from driftwatch.notify.path import path_rows
 from driftwatch.notify.phrases.limits import LIMIT_WORDS
 from driftwatch.receivers.letter import letter_of
 from driftwatch.receivers.sender import message_of
-from driftwatch.recommend.change_text import helm_values_diff, vllm_arguments
 from driftwatch.web.access import Person
 from driftwatch.web.database import Wanted
 from driftwatch.web.fleet import incident_state

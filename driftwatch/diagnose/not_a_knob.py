@@ -1,0 +1,78 @@
+"""Where the engine, its GPU or its router lost something: a knob would hide it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from driftwatch.model import Reason, Recommendation
+
+# leaf of the shipped trees → what the engine or its surroundings lost
+_LEAVES = {
+    "engine_stuck": "requests are present and no token comes",
+    "version_change": "slower at equal load than before the release changed",
+    "gpu_throttled": "slower at equal load with the GPU clock down",
+    "spec_decode_acceptance_fell": "fewer drafted tokens are accepted than in the baseline",
+    "prefix_cache_collapse": "prefix-cache hits fell, so that prompts are computed anew",
+    "replica_slow": "slower at equal load than its peers",
+    "scheduler_regression": "slower at equal load without a cause that is measured",
+    "deferred_admission": "requests are deferred by LoRA slots, KV transfer or grammar",
+    "replica_imbalance": "requests wait here while a peer has free slots",
+}
+_UNEXPLAINED = ("replica_slow", "scheduler_regression")
+_SPEED, _PEERS = "speed_at_equal_load_ratio", "speed_against_pool_ratio"
+_SPEED_OF = dict.fromkeys(("version_change", "gpu_throttled", "scheduler_regression"), _SPEED)
+# Kinds of engines whose requests the simulation does not know.
+_NOT_SIMULATED = {
+    "pooling": "a pooling engine",
+    "prefill_only": "a prefill-only engine",
+    "decode_only": "a decode-only engine",
+}
+STUCK_SECONDS = 120.0  # as rules/engine-stuck.yaml has it
+_DEFERRED_SHARE = 0.5  # of the scrapes of 10 minutes, as the tree asks
+
+
+def not_a_knob(evidence: Mapping[str, Any], leaf: str | None) -> Recommendation | None:
+    """A verdict without a simulation where a knob cannot be the answer; None where it may be."""
+    why = no_knob_because(evidence, leaf)
+    if why is not None:
+        return Recommendation("none", Reason("engine", why))
+    kind = _NOT_SIMULATED.get(evidence.get("engine_kind") or "")
+    if kind is not None:
+        text = (
+            f"not applicable: {kind}; the simulation knows engines that compute their prompts and "
+            "generate"
+        )
+        return Recommendation("insufficient", Reason("engine_kind", text))
+    return None
+
+
+def no_knob_because(evidence: Mapping[str, Any], leaf: str | None) -> str | None:
+    """Why no knob can be the answer, by the evidence or by the leaf; None where one may be."""
+    if lost := evidence.get("gpus_lost"):
+        return f"{lost:.0f} GPU{'s are' if lost > 1 else ' is'} lost"
+    if leaf in _LEAVES:
+        column = _PEERS if leaf == "replica_slow" else _SPEED_OF.get(leaf)
+        todo = "; look for what changed there, or drain it" if leaf in _UNEXPLAINED else ""
+        return f"{_LEAVES[leaf]}{_by(evidence.get(column or ''))}{todo}"
+    silent = evidence.get("seconds_since_last_token")
+    if silent is not None and silent >= STUCK_SECONDS:
+        return f"no token for {silent:.0f} s"
+    for slower, text, column in (
+        ("slower_at_equal_load", "slower at equal load", _SPEED),
+        ("slower_than_pool", "slower than its peers", _PEERS),
+    ):
+        if evidence.get(slower):
+            return f"{text}{_by(evidence.get(column))}"
+    if evidence.get("engine_kind") == "decode_only":
+        return None  # it waits for every request's KV cache: that is no cause
+    deferred = evidence.get("waiting_deferred_share_10m_ratio")
+    if evidence.get("binding_limit") == "deferred" or (
+        deferred is not None and deferred >= _DEFERRED_SHARE
+    ):
+        return _LEAVES["deferred_admission"]
+    return None
+
+
+def _by(speed_ratio: float | None) -> str:
+    return "" if speed_ratio is None else f": {100 * (1 - speed_ratio):.0f} %"

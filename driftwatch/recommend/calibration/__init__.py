@@ -1,1 +1,0 @@
-"""The step-time model of a server, fitted by simulating its traffic through the scheduler."""

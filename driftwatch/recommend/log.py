@@ -1,0 +1,98 @@
+"""A request log in the place of rebuilt traffic, once the metrics agree with it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from driftwatch.arrays import Floats
+from driftwatch.errors import WorkloadError
+from driftwatch.recommend.demand import Demand, cached, hit_ratio, longest, moved
+from driftwatch.recommend.server import Server
+from driftwatch.recommend.window import Window, arrivals
+from driftwatch.simulate.requests import LOOK_UP, NO_GROUP, Requests
+
+TOLERANCE = 0.05  # both count the same requests, but for those in flight at the edges
+_COVERED = 0.9  # of the window, at least
+_UNIX_FROM = 1e9  # a day in 2001: arrivals after it are seconds since 1970
+_MOST_SHIFTS = 20_000  # over which a log without a date is held against the metrics
+_HELP = "it must be the log of this one server, with all its requests, over this window"
+
+
+def logged(log: Requests, window: Window, server: Server, seed: int) -> Demand:
+    """Demand of a request log, held against the metrics of the same window.
+
+    Arrivals from 2001 on are seconds since 1970; others are shifted to where the arrivals per
+    minute fit the metrics best. ``log``: sorted by arrival. Raises WorkloadError: the log
+    contradicts the metrics, with both numbers; NoVerdict: the minutes themselves say too little.
+    """
+    at = _on_clock(log, window)
+    inside = (at >= 0) & (at < window.seconds)
+    own = moved(log.take(inside), at[inside])
+    problems = _contradictions(own, at, window)
+    if problems:
+        raise WorkloadError(tuple(problems), help_text=_HELP)
+    if (own.cached_tokens == LOOK_UP).all() and (own.prefix_group == NO_GROUP).all():
+        rng, ratio = np.random.default_rng(seed), hit_ratio(window) or 0.0
+        hits = cached(own.prompt_tokens, ratio, server.block_tokens, rng)
+        own.cached_tokens[:] = hits
+    most = longest(server)
+    if most is not None:
+        own = own.take(own.prompt_tokens + own.generation_tokens <= most)
+    minutes = max(1, int(window.seconds // 60.0))
+    arrived, _ = np.histogram(own.arrival_seconds, 60.0 * np.arange(minutes + 1))
+    return Demand(
+        own.prompt_tokens,
+        own.generation_tokens,
+        arrived.astype(np.float64),
+        np.full(minutes, 60.0),
+        hit_ratio(window) or 0.0,
+        server.block_tokens,
+        log=own,
+    )
+
+
+def _on_clock(log: Requests, window: Window) -> Floats:
+    """Arrivals as seconds since the window began."""
+    arrival = log.arrival_seconds
+    if not len(arrival):
+        return arrival
+    if arrival[0] >= _UNIX_FROM:
+        return arrival - window.start.timestamp()
+    low, high = -(arrival[-1] - arrival[0]), window.seconds
+    step = max(1.0, (high - low) / _MOST_SHIFTS)
+    shifts = np.append(np.arange(low, high, step) - arrival[0], 0.0)
+    expected = arrivals(window)
+    edges = np.concatenate(([0.0], np.cumsum(window.durations_seconds)))
+    counts = np.diff(np.searchsorted(arrival, edges[None, :] - shifts[:, None]), axis=1)
+    off = ((counts - expected) ** 2 / (expected + 1.0)).sum(axis=1)
+    return np.asarray(arrival + shifts[int(np.argmin(off + 1e-9 * np.abs(shifts)))])
+
+
+def _contradictions(own: Requests, at: Floats, window: Window) -> list[str]:
+    """What is not as the metrics have it, with both numbers."""
+    first, last = (float(at[0]), float(at[-1])) if len(at) else (0.0, 0.0)
+    covered = max(0.0, min(last, window.seconds) - max(first, 0.0))
+    if covered < _COVERED * window.seconds:
+        return [
+            f"the log covers {covered / 60:.3g} min of the {window.seconds / 60:.3g} min of metrics"
+        ]
+    came = float(arrivals(window).sum())
+    in_flight = sum(
+        (window.column(name).max() or 0.0)
+        for name in ("running_requests", "waiting_requests")
+        if not np.isnan(window.column(name)).all()
+    )
+    problems = []
+    if abs(len(own) - came) > TOLERANCE * came + in_flight + 1:
+        problems.append(f"the log has {len(own):,} requests, the metrics {came:,.0f}")
+    for name, ours, counter in (
+        ("prompt tokens", own.prompt_tokens, "prompt_tokens_total"),
+        ("generation tokens", own.generation_tokens, "generation_tokens_total"),
+    ):
+        theirs = window.total(counter)
+        if theirs is None or not len(ours):
+            continue
+        edge = in_flight * max(float(ours.mean()), theirs / max(came, 1.0))
+        if abs(float(ours.sum()) - theirs) > TOLERANCE * theirs + edge:
+            problems.append(f"the log has {ours.sum():,} {name}, the metrics {theirs:,.0f}")
+    return problems

@@ -1,0 +1,215 @@
+"""Which settings are worth a restart: a sweep in a few draws, the best of it in all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+import numpy as np
+
+from driftwatch.arrays import Floats
+from driftwatch.knobs import KNOBS
+from driftwatch.recommend.forecast import IMPOSSIBLE, Outlook
+from driftwatch.recommend.server import BUDGETS, Knobs
+from driftwatch.simulate.configuration import SchedulerConfiguration
+
+MEAN_GAIN = 0.04  # of the requests: less is not worth a restart
+HARM = 0.02  # a loss of so much …
+HARM_CHANCE = 0.10  # … may be so likely
+LEAST_SHARE = 0.30  # in target afterwards: below it the answer is capacity
+TIES = 0.02  # of the requests: shares that differ by less are the same
+_PAIRED = 2  # of each kind of knob, the best ones are tried together
+# Times today's value: no batch, and no step, has been larger.
+MOST_TIMES = {"max_num_seqs": 8.0, "max_num_batched_tokens": 4.0}
+_STEPS = (0.125, 0.25, 0.5, 2.0, 4.0, 8.0)  # times today's value
+_LOOK = 6  # draws after which settings that bring nothing are given up
+_NOTHING = 0.01  # of the requests
+# 80 % of what the gain turned out to be lay between these quantiles of the draws (seeds 5 and 6 of
+# bench/recommend.py): a demand that differs by a fifth is rarer than the draws have it
+_INSIDE = (0.2, 0.8)
+# vLLM 0.32 config/vllm.py _set_cudagraph_sizes: 1, 2, 4, 8 to 248 in steps of 8, from 256 in steps
+# of 16; a batch is padded up to the next one.
+_SMALL_SIZES = (1, 2, 4)
+
+
+def capture_size_at_least(requests: float) -> int:
+    """The smallest CUDA-graph capture size that holds ``requests``.
+
+    >>> capture_size_at_least(38.5), capture_size_at_least(249), capture_size_at_least(3)
+    (40, 256, 4)
+    """
+    for size in _SMALL_SIZES:
+        if requests <= size:
+            return size
+    step = 8 if requests <= 248 else 16
+    return math.ceil(requests / step) * step
+
+
+def sequence_counts(today: int) -> list[int]:
+    """Values of max_num_seqs besides today's, each a CUDA-graph capture size, rising.
+
+    >>> sequence_counts(8), sequence_counts(256)
+    ([1, 2, 4, 16, 32, 64], [32, 64, 128, 512, 1024])
+    """
+    most = max(KNOBS["max_num_seqs"].values[-1], today)
+    sizes = {capture_size_at_least(today * step) for step in _STEPS}
+    return sorted(size for size in sizes - {today} if size <= most)
+
+
+def token_budgets(today: int) -> list[int]:
+    """Values of max_num_batched_tokens besides today's, rising.
+
+    >>> token_budgets(1024), token_budgets(8192)
+    ([512, 2048, 4096], [1024, 2048, 4096, 16384])
+    """
+    least, most = min(BUDGETS[0], today), max(BUDGETS[-1], today)
+    values = {
+        round(today * step) for step in _STEPS if step <= MOST_TIMES["max_num_batched_tokens"]
+    }
+    return sorted(value for value in values - {today} if least <= value <= most)
+
+
+def single_knobs(today: SchedulerConfiguration, *, budget_known: bool) -> list[Knobs]:
+    """One knob at a time, what vLLM would take."""
+    values: dict[str, list[int]] = {"max_num_seqs": sequence_counts(today.max_num_seqs)}
+    if budget_known:
+        values["max_num_batched_tokens"] = token_budgets(today.max_num_batched_tokens)
+    values["long_prefill_token_threshold"] = [
+        value
+        for value in KNOBS["long_prefill_token_threshold"].values[:2]
+        if value < today.max_num_batched_tokens and value != today.long_prefill_token_threshold
+    ]
+    if today.max_num_active_seqs is not None:
+        counts = sequence_counts(today.max_num_active_seqs)
+        values["max_num_active_seqs"] = [v for v in counts if v <= today.max_num_seqs]
+    every: list[Knobs] = [{name: float(v)} for name, of in values.items() for v in of]
+    return [knobs for knobs in every if not refusal(today, knobs)]
+
+
+def refusal(today: SchedulerConfiguration, knobs: Knobs) -> str | None:
+    """Why vLLM would not start with them."""
+    turned = {name: round(value) for name, value in knobs.items()}
+    return "; ".join(replace(today, **turned).problems()) or None  # type: ignore[arg-type]
+
+
+def distance(today: SchedulerConfiguration, knobs: Knobs) -> tuple[int, float]:
+    """How far from today: knobs, then doublings; off (None or 0) to on is one doubling."""
+    doublings = 0.0
+    for name, value in knobs.items():
+        now = getattr(today, name) or 0
+        doublings += abs(math.log2(value / now)) if now and value else 1.0
+    return len(knobs), doublings
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Gain:
+    """What some knobs bring over today, draw by draw, as shares of the requests."""
+
+    knobs: Knobs
+    gains: Floats
+    shares: Floats  # in target then
+
+    @property
+    def mean(self) -> float:
+        """Over the draws."""
+        return float(self.gains.mean())
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """An 80 % interval; the mean of skewed gains may be an end of it."""
+        low, high = np.quantile(self.gains, _INSIDE)
+        return min(float(low), self.mean), max(float(high), self.mean)
+
+    @property
+    def chance_of_harm(self) -> float:
+        """Share of the draws that lose :data:`HARM` or more."""
+        return float((self.gains <= -HARM).mean())
+
+    @property
+    def is_safe(self) -> bool:
+        """It is unlikely to lose."""
+        return self.chance_of_harm <= HARM_CHANCE and float(self.shares.min()) > IMPOSSIBLE
+
+    @property
+    def is_worth_it(self) -> bool:
+        """It brings enough, and leaves enough in target to speak of."""
+        enough = self.mean >= MEAN_GAIN and float(self.shares.mean()) >= LEAST_SHARE
+        return enough and self.is_safe
+
+
+def gain_of(outlook: Outlook, knobs: Knobs) -> Gain:
+    """In every draw; in the first of them where these bring nothing."""
+    some = range(min(_LOOK, len(outlook.draws)))
+    gains = outlook.gains(knobs, some)
+    if gains.mean() < _NOTHING:
+        return Gain(knobs, gains, outlook.shares(knobs, some))
+    return Gain(knobs, outlook.gains(knobs), outlook.shares(knobs))
+
+
+def finalists(
+    sweep: Outlook, outlook: Outlook, today: Sequence[SchedulerConfiguration], most: int
+) -> list[Gain]:
+    """The best settings of a sweep, in every draw; best first.
+
+    ``sweep``: a few short draws; ``today``: the settings that may be today's.
+    """
+    single = single_knobs(today[0], budget_known=len(today) == 1)
+    single = [knobs for knobs in single if not any(refusal(one, knobs) for one in today)]
+    rough = _ranked(sweep, single)
+    seqs = [one for one in rough if "max_num_seqs" in one][:_PAIRED]
+    others = [one for one in rough if "max_num_seqs" not in one][:_PAIRED]
+    both = [{**one, **other} for one, other in product(seqs, others)]
+    both = [knobs for knobs in both if not any(refusal(one, knobs) for one in today)]
+    best = _ranked(sweep, [*single, *both])[:most]
+    gains = [gain_of(outlook, knobs) for knobs in best]
+    return sorted(gains, key=lambda gain: -gain.mean)
+
+
+def _ranked(sweep: Outlook, settings: Sequence[Knobs]) -> list[Knobs]:
+    means = {number: float(sweep.gains(knobs).mean()) for number, knobs in enumerate(settings)}
+    return [settings[number] for number in sorted(means, key=lambda one: (-means[one], one))]
+
+
+def chosen(
+    gains: Sequence[Gain],
+    today: SchedulerConfiguration,
+    capacities: Mapping[int, float | None],
+    prices: Mapping[int, float | None],
+) -> int | None:
+    """Which of the gains is advised; None = none is worth a restart.
+
+    Of those within :data:`TIES` of the best mean gain: the largest capacity (a tenth of it is the
+    same) whose price is not higher (by a tenth), then one knob, then the smaller move.
+    ``capacities``, ``prices``: number of a gain → requests a second, seconds between tokens.
+    """
+    worth = [number for number, gain in enumerate(gains) if gain.is_worth_it]
+    if not worth:
+        return None
+    best = max(gains[number].mean for number in worth)
+    tied = [number for number in worth if gains[number].mean >= best - TIES]
+    return nearest(tied, gains, today, capacities, prices)
+
+
+_SAME = 1.1
+
+
+def nearest(
+    tied: Sequence[int],
+    gains: Sequence[Gain],
+    today: SchedulerConfiguration,
+    capacities: Mapping[int, float | None],
+    prices: Mapping[int, float | None],
+) -> int:
+    """The smallest move that no other one beats in capacity at the same price."""
+
+    def beaten(one: int) -> bool:
+        return any(
+            (capacities.get(other) or 0.0) > _SAME * (capacities.get(one) or 0.0)
+            and (prices.get(other) or math.inf) <= _SAME * (prices.get(one) or math.inf)
+            for other in tied
+        )
+
+    left = [one for one in tied if not beaten(one)] or list(tied)
+    return min(left, key=lambda one: distance(today, gains[one].knobs))

@@ -1,0 +1,190 @@
+"""A question made ready: window, demand, step times, and the draws of what is unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from driftwatch.errors import NoVerdict
+from driftwatch.model import Slo
+from driftwatch.recommend.advice import Question, targets_of
+from driftwatch.recommend.demand import Demand, hit_ratio, rebuilt
+from driftwatch.recommend.forecast import HORIZON_SECONDS, Draw, Outlook
+from driftwatch.recommend.log import logged
+from driftwatch.recommend.server import Settings, settings_of, turned
+from driftwatch.recommend.steps import StepTimes, prior_of, step_times, work_met
+from driftwatch.recommend.window import Window, arrivals, steady, undisturbed
+from driftwatch.simulate.hardware import Hardware, shipped_hardware
+from driftwatch.simulate.requests import NO_GROUP
+
+DRAWS = 16
+# times today's demand, in turn: the next hour's rate is within a fifth of the window's
+DEMANDS = (1.0, 0.8, 1.0, 1.2)
+_SWEEP = (0, 1, 3)  # draws that a sweep looks at: each demand once
+_MOST_REQUESTS = 4000  # of a draw
+_MOST_TOKENS = 3_000_000  # … of their prompts and generations: a simulation takes 10 to 50 ms
+_FEWEST_DRAWN = 1000
+_MOST_SWEPT = 1500  # requests of a draw of the sweep
+_FEWEST_REQUESTS = 20
+_FEWEST_MINUTES = 3
+_MOST_OVERHEAD_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Situation:
+    """All that answers are made of."""
+
+    question: Question
+    slo: Slo | None
+    window: Window  # undisturbed: step times are fitted to it
+    now: Window  # … since the traffic is as it is
+    demand: Demand
+    settings: Settings
+    step_times: StepTimes
+    hardware: Hardware
+    outlook: Outlook
+    sweep: Outlook  # a few short draws
+    notes: tuple[str, ...]
+
+    @property
+    def offered(self) -> float:
+        """Requests a second of one replica."""
+        return self.demand.requests_per_second
+
+
+class Insufficient(NoVerdict):
+    """No situation can be made of a question; ``gate``: the check that failed."""
+
+    def __init__(self, gate: str, message: str) -> None:
+        super().__init__(message)
+        self.gate = gate
+
+
+def situation_of(question: Question, hardware: Hardware | None = None) -> Situation:
+    """The situation of a question.
+
+    Raises Insufficient: naming the check that failed; WorkloadError: the request log contradicts
+    the metrics.
+    """
+    server, tables = question.server, hardware or shipped_hardware()
+    slo, _ = targets_of(question)
+    settings = settings_of(server)
+    if settings is None:
+        raise Insufficient("settings", "max_num_seqs unknown")
+    if server.unsupported:
+        runs = ", ".join(server.unsupported)
+        raise Insufficient("unsupported", f"driftwatch does not simulate {runs}")
+    try:
+        window = undisturbed(question.minutes)
+        now = steady(window)
+        demands = _demands(question, now)
+    except NoVerdict as error:
+        raise Insufficient("traffic", error.message) from error
+    _check_enough(now)
+    work = work_met(window, demands[0])
+    prior = prior_of(server, window, demands[0], tables)
+    models = step_times(work, prior, draws=DRAWS, seed=question.seed)
+    if models is None:
+        raise Insufficient("busy_windows", f"needs {_FEWEST_MINUTES} busy minutes")
+    draws = _draws(demands, settings, models, _overhead(now), question.seed)
+    change = partial(turned, server=server, hardware=tables)
+    return Situation(
+        question,
+        slo,
+        window,
+        now,
+        demands[0],
+        settings,
+        models,
+        tables,
+        Outlook(draws, slo, change),
+        Outlook([_shorter(draws[number]) for number in _SWEEP], slo, change),
+        (*now.notes, *settings.notes, *_hits_note(now)),
+    )
+
+
+def _demands(question: Question, now: Window) -> list[Demand]:
+    """The server's own, then those of its peers."""
+    server, seed = question.server, question.seed
+    if question.log is not None:
+        return [logged(question.log, now, server, seed)]
+    demands = [rebuilt(now, server, seed)]
+    for minutes in question.beside:
+        try:
+            demands.append(rebuilt(steady(undisturbed(minutes)), server, seed))
+        except NoVerdict:
+            continue
+    return demands
+
+
+def _check_enough(now: Window) -> None:
+    came, since = float(arrivals(now).sum()), f" since {now.start:%H:%M} UTC"
+    for gate, noun, count, least in (
+        ("busy_windows", "minutes with requests", int((arrivals(now) > 0).sum()), _FEWEST_MINUTES),
+        ("requests", "requests", round(came), _FEWEST_REQUESTS),
+    ):
+        if count < least:
+            raise Insufficient(gate, f"needs {least} {noun}{since}, has {count:,}")
+
+
+def _draws(
+    demands: Sequence[Demand],
+    settings: Settings,
+    models: StepTimes,
+    overhead_seconds: float,
+    seed: int,
+) -> list[Draw]:
+    draws = []
+    likely = settings.configurations[len(settings.configurations) // 2]
+    for number in range(DRAWS):
+        rng = np.random.default_rng([seed, number])
+        factor, demand = DEMANDS[number % len(DEMANDS)], demands[number % len(demands)]
+        rate = max(factor * demand.requests_per_second, 1e-9)
+        tokens = float((demand.prompt_tokens + demand.generation_tokens).mean())
+        many = max(min(_MOST_REQUESTS, _MOST_TOKENS / tokens), _FEWEST_DRAWN)
+        seconds = min(HORIZON_SECONDS, many / rate)
+        every, requests = settings.configurations, demand.draw(rng, seconds, factor)
+        today = every[number % len(every)] if number else likely
+        if not (requests.cached_tokens > 0).any() and (requests.prefix_group == NO_GROUP).all():
+            # nothing to hit but what a preempted request left: to follow it takes ten times as long
+            today = replace(today, enable_prefix_caching=False)
+        model = models.draws[number] if number else models.likeliest
+        draws.append(Draw(requests, seconds, model, today, factor, overhead_seconds))
+    return draws
+
+
+def _shorter(draw: Draw) -> Draw:
+    """Its first requests."""
+    if len(draw.requests) <= _MOST_SWEPT:
+        return draw
+    until = float(draw.requests.arrival_seconds[_MOST_SWEPT])
+    return replace(draw, requests=draw.requests.take(slice(_MOST_SWEPT)), seconds=until)
+
+
+def _overhead(now: Window) -> float:
+    """TTFT less queue and prefill: what passes in the API server."""
+    parts = [
+        now.ratio(name, count)
+        for name, count in (
+            ("ttft_seconds_sum", "ttft_seconds_count"),
+            ("queue_seconds_sum", "queue_seconds_count"),
+            ("prefill_seconds_sum", "e2e_seconds_count"),
+        )
+    ]
+    waiting = now.mean("waiting_requests")
+    if any(part is None for part in parts) or waiting is None or waiting >= 1.0:
+        return 0.0
+    ttft, queue, prefill = (part or 0.0 for part in parts)
+    return float(np.clip(ttft - queue - prefill, 0.0, _MOST_OVERHEAD_SECONDS))
+
+
+def _hits_note(now: Window) -> tuple[str, ...]:
+    ratio = hit_ratio(now)
+    if ratio is None:
+        return ("prefix hits: not in /metrics, none assumed",)
+    if ratio > 0:
+        return ("prefix hits: as a share of each prompt, or whole prompts: both are tried",)
+    return ()

@@ -1,0 +1,322 @@
+"""A question to the whole answer: servers whose engine is known, and a recorded one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from engine_minutes import BLOCKS, H100_8B, START, question_of, requests_of
+from recorded_questions import question_at
+
+from driftwatch.errors import WorkloadError
+from driftwatch.model import Serving, Setting, Slo
+from driftwatch.recommend.advice import Advice, Question, advice_document, targets_of
+from driftwatch.recommend.advise import advise, assess
+from driftwatch.recommend.rows import NEAR
+from driftwatch.recommend.server import Server
+from driftwatch.signals.minutes import no_minutes
+from driftwatch.simulate.configuration import SchedulerConfiguration
+from driftwatch.simulate.trial import Trial
+
+SLO = Slo(1.0, 0.05)
+CAP = SchedulerConfiguration(32, 2048, BLOCKS)  # serves 10.9 of these a second
+CAPPED = requests_of(12.5, 400.0, 300.0)
+
+
+@cache
+def capped() -> Question:
+    """max_num_seqs binds, and nothing else."""
+    return question_of(CAPPED, CAP, slo=SLO, replicas=4)
+
+
+@cache
+def answer() -> Advice:
+    return advise(capped())
+
+
+def share_of(settings: SchedulerConfiguration, seed: int) -> float:
+    """What the true engine makes of other requests of the same kind."""
+    requests = requests_of(12.5, 400.0, 300.0, seed=seed)
+    run = Trial(requests, settings).run(H100_8B).requests
+    tpot = (pl.col("end_seconds") - pl.col("first_token_seconds")) / (
+        pl.col("generation_tokens") - 1
+    ).clip(1)
+    met = run.select((pl.col("ttft_seconds") <= 1.0) & (tpot <= 0.05)).to_series()
+    return float(met[len(met) // 10 :].mean())
+
+
+def test_a_cap_that_binds_is_raised_and_the_forecast_holds() -> None:
+    said, then, gain = answer().recommendation, answer().advised, answer().gain
+    assert (said.action, said.knob, said.from_value) == ("change", "max_num_seqs", 32.0)
+    assert said.basis == "simulation" and said.from_provenance == "config"
+    assert 64 <= (said.to_value or 0) <= 256
+    assert then is not None and gain is not None
+    raised = replace(CAP, max_num_seqs=round(said.to_value or 0))
+    truth = np.mean([share_of(raised, seed) for seed in (7, 8)])
+    assert truth == pytest.approx(then.in_target_ratio, abs=0.03)
+    assert share_of(CAP, 7) + 0.04 < truth
+    assert gain.low <= gain.mean <= gain.high and gain.chance_of_harm == 0.0
+    assert said.undo == "--max-num-seqs 32" and "restart" in said.price
+    assert (said.wrong_if and "12.5 req/s" in said.wrong_if) or "per replica" in str(said.wrong_if)
+
+
+def test_why_not_the_next_larger_value_stands_in_text_and_json() -> None:
+    said = answer().recommendation
+    assert said.value_reason is not None and said.value_reason.startswith("not ")
+    document = advice_document(answer())["recommendation"]
+    assert document["value_reason"] == said.value_reason
+    larger = float(said.value_reason.split(":")[0].removeprefix("not "))
+    assert larger > (said.to_value or 0)
+    assert larger in [row.knobs.get("max_num_seqs") for row in answer().candidates]
+
+
+def test_the_simulation_of_today_is_that_engine() -> None:
+    assert answer().check is not None and not answer().check.failed
+    assert all(gate.passed for gate in answer().gates)
+    assert answer().settings["max_num_seqs"] == 32.0
+    assert answer().requests == pytest.approx(len(CAPPED), rel=0.03)
+    today = answer().today
+    assert today is not None and today.capacity_requests_per_second == pytest.approx(10.9, rel=0.05)
+    assert today.ttft_p95_seconds is None and today.reasons["ttft_p95_seconds"] == NEAR
+    only = assess(capped())
+    assert only.recommendation.action == "no_action"
+    assert only.today is not None
+    assert only.today.capacity_requests_per_second == today.capacity_requests_per_second
+
+
+def test_a_request_log_of_the_same_traffic_says_the_same() -> None:
+    log = replace(CAPPED, arrival_seconds=CAPPED.arrival_seconds + START.timestamp())
+    told = advise(replace(capped(), log=log), table=False)
+    said, before = told.recommendation, answer().recommendation
+    assert told.source == "request log"
+    assert (said.action, said.knob, said.to_value) == ("change", before.knob, before.to_value)
+    assert told.advised is not None and answer().advised is not None
+    assert told.advised.in_target_ratio == pytest.approx(
+        answer().advised.in_target_ratio,
+        abs=0.03,
+    )
+    with pytest.raises(WorkloadError, match="the metrics"):
+        advise(replace(capped(), log=log.take(slice(None, None, 2))))
+
+
+def test_what_is_asked_besides_is_simulated_or_refused() -> None:
+    both = {"max_num_seqs": 128.0, "max_num_batched_tokens": 1024.0}
+    found = advise(replace(capped(), what_if={**both, "replicas": 6.0}), table=False).what_ifs
+    pair, more = found[0], found[-1]
+    assert dict(pair.knobs) == both and pair.capacity_requests_per_second
+    assert dict(more.knobs) == {"replicas": 6.0} and (more.in_target_ratio or 0) > 0.9
+    wrong = {"max_num_seqs": 512.0, "max_num_batched_tokens": 256.0}
+    (refused,) = advise(replace(capped(), what_if=wrong), table=False).what_ifs
+    assert "vLLM refuses to start" in (refused.refused or "")
+
+
+def test_where_kv_binds_no_cap_is_raised_and_each_alternative_is_priced() -> None:
+    tight = SchedulerConfiguration(64, 2048, 800)
+    found = advise(
+        question_of(requests_of(6.0, 400.0, 450.0), tight, slo=Slo(2.0, 0.05), replicas=2),
+        table=False,
+    )
+    said = found.recommendation
+    assert found.today is not None and (found.today.preemptions or 0.0) > 0
+    assert said.action == "none" and said.knob is None
+    replicas, *others = said.instead
+    assert "replica" in replicas and "forecast" in replicas
+    assert any("fp8 KV cache: capacity" in words and "req/s" in words for words in others)
+    assert any(words.startswith("--max-num-queued-tokens") for words in others)
+    for one in found.what_ifs:
+        assert one.in_target_ratio is not None
+    by_name = {next(iter(one.knobs)): one for one in found.what_ifs}
+    assert {"replicas", "kv_cache_dtype_fp8", "max_num_queued_tokens"} <= set(by_name)
+    then = by_name["kv_cache_dtype_fp8"].capacity_requests_per_second
+    assert (then or 0) > 1.4 * (found.today.capacity_requests_per_second or 0)
+
+
+def test_deep_overload_is_answered_with_replicas() -> None:
+    """Twice of what the GPU computes."""
+    wide = SchedulerConfiguration(256, 2048, BLOCKS)
+    found = advise(question_of(requests_of(40.0, 1200.0, 200.0), wide, slo=SLO, replicas=2))
+    assert found.recommendation.action == "none"
+    assert found.utilization_ratio is not None and found.utilization_ratio > 1.7
+    first = found.recommendation.instead[0]
+    assert first.startswith("add ") and "in all" in first
+    added = int(first.split()[1])
+    assert added + 2 == int(np.ceil(2 * found.utilization_ratio))
+
+
+@pytest.mark.parametrize(
+    ("rate", "prompt", "settings", "slo", "action", "said"),
+    [
+        # room: nothing is asked of anybody
+        (3.0, 400.0, SchedulerConfiguration(256, 2048, BLOCKS), SLO, "no_action", "of capacity"),
+        # a budget that is full four steps in ten is healthy
+        (11.5, 1200.0, SchedulerConfiguration(256, 512, BLOCKS), SLO, "no_action", "of capacity"),
+        # raising a budget of 2048 is not the answer to long prompts
+        (9.0, 4000.0, SchedulerConfiguration(256, 2048, BLOCKS), Slo(1.0, 0.03), "none", ""),
+        # no configuration meets it
+        (4.0, 1200.0, SchedulerConfiguration(256, 512, BLOCKS), Slo(1e-3, 1e-3), "none", "alone"),
+    ],
+)
+def test_where_no_knob_is_the_answer(
+    rate: float, prompt: float, settings: SchedulerConfiguration, slo: Slo, action: str, said: str
+) -> None:
+    found = advise(question_of(requests_of(rate, prompt, 120.0), settings, slo=slo), table=False)
+    assert (found.recommendation.action, found.recommendation.knob) == (action, None)
+    assert said in found.recommendation.why
+    if said == "alone":
+        assert not any("replica" in words for words in found.recommendation.instead)
+
+
+def without_cap(question: Question) -> Question:
+    serving = replace(question.server.serving, max_num_seqs=None)
+    return replace(question, server=replace(question.server, serving=serving))
+
+
+def unsupported(question: Question) -> Question:
+    return replace(question, server=replace(question.server, unsupported=("LoRA", "speculation")))
+
+
+def idle(question: Question) -> Question:
+    return replace(
+        without_cap(question),
+        minutes=question.minutes.with_columns(waiting_requests=pl.lit(0.0)),
+        slo=None,
+    )
+
+
+def with_evidence(**evidence: Any) -> Callable[[Question], Question]:
+    return lambda question: replace(question, evidence=evidence)
+
+
+@pytest.mark.parametrize(
+    ("changed", "action", "said"),
+    [
+        (without_cap, "insufficient", "max_num_seqs unknown"),
+        (unsupported, "insufficient", "driftwatch does not simulate LoRA, speculation"),
+        (lambda q: replace(q, minutes=no_minutes()), "insufficient", "no minute with a usable"),
+        (lambda q: replace(q, minutes=q.minutes.head(2)), "insufficient", "needs 3 minutes with"),
+        # nobody waited: no limit binds, even with the settings unknown
+        (idle, "no_action", "no request waited"),
+        (with_evidence(engine_kind="pooling"), "insufficient", "a pooling engine"),
+        (with_evidence(gpus_lost=1.0), "none", "1 GPU is lost"),
+        (with_evidence(binding_limit="deferred"), "none", "deferred"),
+        (
+            with_evidence(slower_at_equal_load=True, speed_at_equal_load_ratio=0.81),
+            "none",
+            "slower at equal load: 19 %",
+        ),
+        (lambda q: replace(q, leaf="replica_imbalance"), "none", "a peer has free slots"),
+    ],
+)
+def test_without_a_simulation_the_answer_names_why(
+    changed: Callable[[Question], Question], action: str, said: str
+) -> None:
+    found = advise(changed(capped()))
+    assert (found.recommendation.action, found.recommendation.knob) == (action, None)
+    assert said in found.recommendation.why
+
+
+def test_a_kv_bound_server_gets_no_cap_even_where_nothing_can_be_simulated() -> None:
+    evidence = {"binding_limit": "kv_cache", "preemptions_per_second": 0.4}
+    found = advise(replace(without_cap(capped()), evidence=evidence)).recommendation
+    assert found.action == "none" and "never raise max_num_seqs" in found.why
+    assert "add replicas" in found.instead
+
+
+FULL = {
+    "binding_limit": "max_num_seqs",
+    "binding_running_requests": 32.0,
+    "binding_waiting_requests": 40.0,
+}
+
+
+@pytest.mark.parametrize(
+    ("rate", "evidence", "action", "basis"),
+    [
+        (12.5, FULL, "change", "closed form"),
+        (12.5, {}, "insufficient", None),
+        (25.0, {}, "none", "measured"),  # a queue that never empties: what is completed is known
+    ],
+)
+def test_what_the_simulation_does_not_reproduce(
+    rate: float, evidence: dict[str, Any], action: str, basis: str | None
+) -> None:
+    """Half as many run as these settings and this traffic make: something else holds requests."""
+    asked = question_of(requests_of(rate, 400.0, 300.0), CAP, slo=SLO, replicas=4)
+    rows = asked.minutes.with_columns(
+        pl.col("running_requests") * 0.5, kv_cache_usage_ratio=pl.lit(0.2)
+    )
+    found = advise(replace(asked, minutes=rows, evidence=evidence))
+    said = found.recommendation
+    assert found.check is not None and tuple(found.check.failed) == ("running_requests",)
+    assert found.gates[0].name == "fit_running" and not found.gates[0].passed
+    assert "running requests" in said.why and "limit 10 %" in said.why
+    assert (said.action, said.basis) == (action, basis)
+    assert found.advised is None and found.gain is None
+    if action == "change":
+        assert (said.knob, said.to_value) == ("max_num_seqs", 128.0)
+        assert "capacity +" in said.effect[0] and " to +" in said.effect[0]
+    if basis == "measured":
+        assert said.instead[0].startswith("add at least ") and "arrive" in said.instead[0]
+
+
+@pytest.mark.parametrize(
+    ("slo", "reference", "targets", "source"),
+    [
+        (Slo(1.0, None), {}, Slo(1.0, None), "configuration"),
+        (
+            None,
+            {"reference_ttft_seconds_p95": 0.4, "reference_tpot_seconds_p95": 0.02},
+            Slo(0.8, 0.04),
+            "derived from the pin",
+        ),
+        (Slo(None, None, 0.9), {"reference_ttft_seconds_p95": 0.4}, Slo(0.8, None, 0.9), "pin"),
+        (None, {"reference_ttft_seconds_p95": 0.0}, None, "unknown"),
+    ],
+)
+def test_targets_are_given_or_twice_the_baselines(
+    slo: Slo | None, reference: dict[str, float], targets: Slo | None, source: str
+) -> None:
+    question = Question(START, no_minutes(), Server(Serving()), slo, reference=reference)
+    found, said = targets_of(question)
+    assert found == targets and source in said
+
+
+# --- a real server: vLLM 0.32 with max_num_seqs 8, which binds
+
+
+@cache
+def recorded(shared: Path, minute: int) -> Question:
+    asked = question_at(shared / "vllm-0.32" / "run_cap", minute)
+    # vLLM's default on a CPU, which the run had
+    known = replace(asked.server.serving, max_num_batched_tokens=Setting(2048, "config"))
+    return replace(asked, server=replace(asked.server, serving=known))
+
+
+def test_a_recorded_server_gets_one_answer_at_any_minute(shared_data: Path) -> None:
+    values = set()
+    for minute in range(6, 15):
+        found = advise(recorded(shared_data, minute), table=False)
+        said, then = found.recommendation, found.advised
+        assert (said.action, said.knob, said.from_value) == ("change", "max_num_seqs", 8.0)
+        assert said.from_provenance == "inferred" and said.basis == "simulation"
+        assert found.today is not None and then is not None
+        assert (then.capacity_requests_per_second or 0) > 1.2 * (
+            found.today.capacity_requests_per_second or 0
+        )
+        values.add(said.to_value)
+    assert len(values) == 1 and values <= {16.0, 32.0, 64.0}
+
+
+def test_a_model_and_a_gpu_that_no_table_knows_are_named(shared_data: Path) -> None:
+    asked = recorded(shared_data, 12)
+    server = replace(asked.server, model="acme/own-7b", gpu="Acme X1")
+    found = advise(replace(asked, server=server), table=False)
+    assert found.step_time is not None and not found.step_time.is_known
+    assert "acme/own-7b" in found.step_time.source or "Acme X1" in found.step_time.source
+    assert found.recommendation.action in ("change", "insufficient")
