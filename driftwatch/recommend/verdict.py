@@ -197,7 +197,7 @@ def _not_cured(case: Case, then: Candidate) -> tuple[str, ...]:
 
 
 def _not_larger(case: Case, then: Candidate, larger: Candidate, knob: str) -> str:
-    """``not 128: no more requests in target, capacity +2 %, inter-token latency p99 54 → 61 ms``."""
+    """``not 128: no more requests in target, capacity +2 %, ITL p99 54 → 61 ms``."""
     value, today = larger.knobs[knob], case.now({knob: 0.0})[knob]
     times = MOST_TIMES.get(knob)
     if times is not None and today and value > times * today:
