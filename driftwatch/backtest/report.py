@@ -12,7 +12,7 @@ from driftwatch.backtest.marks import Score, document_of_score
 from driftwatch.backtest.outcome import Backtest, History, Rate, RuleCount
 from driftwatch.backtest.pages import PastPage
 from driftwatch.model import Severity
-from driftwatch.notify.numbers import brief, duration, figure, moment, plural, utc_text
+from driftwatch.numbers import brief, duration, figure, moment, plural, utc_text
 
 SCHEMA_VERSION = 1
 _PER_MONTH = "per server-month [95 %]"

@@ -18,7 +18,7 @@ from driftwatch.backtest.report import (
     when,
 )
 from driftwatch.notify.layout import wrap
-from driftwatch.notify.numbers import clean
+from driftwatch.numbers import clean
 
 _WIDTH = 80
 _LIST_HINT = "--list: when, how long, leaf, line 1"

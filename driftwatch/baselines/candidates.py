@@ -36,7 +36,7 @@ from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.detect.reference import no_reference
 from driftwatch.detect.speed.model import TooLittle, fit
 from driftwatch.model import Fingerprint, Incident, Target, TargetKey
-from driftwatch.notify.numbers import duration
+from driftwatch.numbers import duration
 from driftwatch.pipeline.detection import Detection, detected
 from driftwatch.pipeline.explain import Window
 from driftwatch.pipeline.plan import Plan

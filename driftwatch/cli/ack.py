@@ -38,7 +38,7 @@ def command(
     Whoever got its page is told, and nothing is repeated until the incident resolves. A second ack
     changes nothing unless it has --comment: then it takes the place of the first.
     """
-    from driftwatch.notify.numbers import moment
+    from driftwatch.numbers import moment
 
     now = SystemClock().now()
     name, comment = person(by), written(comment.strip(), "--comment")

@@ -15,7 +15,7 @@ from driftwatch.cli.output import UNKNOWN, number, publish
 from driftwatch.lab import comparison as lab
 from driftwatch.lab.batchers import CONTINUOUS, POLICIES, Settings, serve
 from driftwatch.lab.comparison import DEFINITION, Knee, Point
-from driftwatch.notify.numbers import figure, percent
+from driftwatch.numbers import figure, percent, rate
 from driftwatch.simulate.demand import paced
 from driftwatch.simulate.requests import Requests, make_requests
 from driftwatch.simulate.step_time import StepTime
@@ -90,10 +90,10 @@ def _compare(
     for done, name in enumerate(POLICIES):
         progress(done, len(POLICIES))
         points[name] = []
-        for rate in rates or lab.ladder(capacities[CONTINUOUS] or 1.0):
-            sent = paced(every, rate, np.random.default_rng(0))
+        for offered in rates or lab.ladder(capacities[CONTINUOUS] or 1.0):
+            sent = paced(every, offered, np.random.default_rng(0))
             served = serve(name, sent, step_time, settings)
-            points[name].append(lab.steady(name, rate, served, settings.leave_together(name)))
+            points[name].append(lab.steady(name, offered, served, settings.leave_together(name)))
     progress.close()
     knees = {name: lab.knee(of_it, limit_seconds) for name, of_it in points.items()}
     return Comparison(limit_seconds, points, capacities, knees)
@@ -108,7 +108,7 @@ def _line(found: Comparison) -> str:
     none = by_rate.pop(0.0, [])
     if not by_rate:
         return f"No way of batching keeps up with {limit} at these rates."
-    parts = [f"{' and '.join(names)} up to {rate:g} req/s" for rate, names in by_rate.items()]
+    parts = [f"{' and '.join(names)} up to {top:g} req/s" for top, names in by_rate.items()]
     parts += [f"{' and '.join(none)} at no rate"] if none else []
     return f"Within {limit}: {', '.join(parts)}."
 
@@ -135,7 +135,7 @@ def _details(found: Comparison) -> Iterator[str]:
         "where no request waits for the longest of its batch. vLLM pads nothing."
     )
     yield f"{DEFINITION[0].upper()}{DEFINITION[1:]}"
-    known = [f"{name} {figure(rate)} req/s" for name, rate in found.capacities.items() if rate]
+    known = [f"{name} {rate(limit)}" for name, limit in found.capacities.items() if limit]
     if known:
         yield f"Capacity (throughput while the queue never empties): {', '.join(known)}."
     for name, knee in found.knees.items():

@@ -16,7 +16,7 @@ from driftwatch.cli.options import Time
 from driftwatch.cli.output import id_text, print_json, print_table, print_wrapped, time_text
 from driftwatch.clock import SystemClock
 from driftwatch.notify.layout import status_text
-from driftwatch.notify.numbers import moment
+from driftwatch.numbers import moment
 
 if TYPE_CHECKING:
     from driftwatch.incidents.silence import Silence

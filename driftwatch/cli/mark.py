@@ -38,7 +38,7 @@ def command(
     """
     if useful is None:
         raise UsageError("useful or not? give --not-useful or --useful")
-    from driftwatch.notify.numbers import moment
+    from driftwatch.numbers import moment
 
     now = SystemClock().now()
     name, why = person(by), written(because.strip(), "--because")

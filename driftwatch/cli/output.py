@@ -17,7 +17,7 @@ from pydantic_core import to_jsonable_python
 from driftwatch.cli.options import print_note
 from driftwatch.errors import UsageError
 from driftwatch.notify.layout import wrap
-from driftwatch.notify.numbers import clean, figure, utc_text
+from driftwatch.numbers import clean, figure, utc_text
 
 _WIDTH = 80
 _INDENT = 10  # of what stands below a row

@@ -12,7 +12,7 @@ from driftwatch.cli.recommend.options import SloText
 from driftwatch.errors import UsageError
 from driftwatch.lab.plan import is_problem, mix_of, plan
 from driftwatch.model import Slo
-from driftwatch.notify.numbers import count, figure, milliseconds
+from driftwatch.numbers import count, figure, milliseconds
 
 _GIB = 2**30
 _MIX_SIZE = 2000  # requests of a mix that is given by its means

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from driftwatch.cli.output import print_wrapped
-from driftwatch.notify.numbers import duration
+from driftwatch.numbers import duration
 
 if TYPE_CHECKING:
     import polars as pl

@@ -20,8 +20,8 @@ from driftwatch.cli.output import print_wrapped
 from driftwatch.cli.proposal_notice import TakenProposals, with_proposals
 from driftwatch.cli.replay_summary import ScrapeCounts, SilentRules
 from driftwatch.errors import NoVerdict, Unavailable, UsageError
-from driftwatch.notify.numbers import moment
 from driftwatch.notify.page_values import instant
+from driftwatch.numbers import moment, plural
 from driftwatch.receivers.sender import message_of
 from driftwatch.receivers.stdout import StdoutSender
 
@@ -72,10 +72,10 @@ class ReplayScreen:
         notices = ", ".join(f"{number} {alert}" for alert, number in sorted(self._notices.items()))
         parts = []
         if self._left_out:
-            parts.append(f"{self._left_out} more event{'s' if self._left_out > 1 else ''}")
+            parts.append(plural(self._left_out, "more event"))
         if notices:
             count = self._notices.total()
-            parts.append(f"{count} notice{'s' if count > 1 else ''} ({notices})")
+            parts.append(f"{plural(count, 'notice')} ({notices})")
         if parts:
             print_wrapped(f"and {', '.join(parts)}; --all prints every page", "  ", piped_too=True)
 
@@ -195,7 +195,7 @@ def _print_read(
 
 def _print_lost(lost: Unavailable, until: datetime | None, pages: int) -> None:
     """That the API stopped answering: what was kept, and how to go on."""
-    from driftwatch.notify.numbers import utc_text
+    from driftwatch.numbers import utc_text
 
     remains = f"{pages} pages above" if pages else "no page"
     click.echo(f"error: {lost.message}", err=True)

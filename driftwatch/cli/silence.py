@@ -16,7 +16,7 @@ from driftwatch.cli.output import id_text, print_json, print_table, print_wrappe
 from driftwatch.clock import SystemClock
 from driftwatch.errors import UsageError
 from driftwatch.notify.follow_up import silence_json
-from driftwatch.notify.numbers import clean, moment, plural
+from driftwatch.numbers import clean, moment, plural
 
 if TYPE_CHECKING:
     from driftwatch.incidents.silence import Silence

@@ -21,7 +21,7 @@ from driftwatch.cli.options import Progress
 from driftwatch.cli.output import number, publish
 from driftwatch.errors import ImpossibleConfiguration, UsageError
 from driftwatch.lab.run_summary import RunSummary, summarize
-from driftwatch.notify.numbers import milliseconds, percent
+from driftwatch.numbers import milliseconds, percent
 from driftwatch.simulate.demand import paced
 from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.trial import check_fit, simulate

@@ -17,7 +17,7 @@ from driftwatch.lab.sweep import (
     gains_of,
     level,
 )
-from driftwatch.notify.numbers import milliseconds, times
+from driftwatch.numbers import milliseconds, times
 
 _EXIT_NO_VERDICT = 4
 _MOST_USERS = 4096

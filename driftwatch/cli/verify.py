@@ -18,8 +18,8 @@ from driftwatch.cli.recommend.options import SloText
 from driftwatch.clock import SystemClock
 from driftwatch.errors import NoVerdict, UsageError
 from driftwatch.notify.layout import wrap
-from driftwatch.notify.numbers import moment
 from driftwatch.notify.verification_line import difference_text, effect_text, value_text
+from driftwatch.numbers import moment
 from driftwatch.verify.figures import WORDS
 from driftwatch.verify.verification import VERIFICATION
 

@@ -14,6 +14,7 @@ from driftwatch.condition import Condition
 from driftwatch.doctor.checks import Check
 from driftwatch.evidence import BY_NAME, COLUMNS, Column, Need
 from driftwatch.model import Serving, Target, TargetKey
+from driftwatch.numbers import plural
 from driftwatch.pipeline.plan import Pool
 from driftwatch.rulebook.comparisons import Joined, Part, parts_of
 from driftwatch.rulebook.rules import Rule
@@ -250,7 +251,7 @@ def _of_pool(
         yield Check("LEARNING", pool, f"{many}{why}", of_baselines, _PROPOSE)
     of_three = _without(rules, "pool_of_three")
     if of_three and len(keys) < NEEDED_TARGETS:
-        count = f"{len(keys)} server{'s' if len(keys) > 1 else ''}"
+        count = plural(len(keys), "server")
         yield Check("OFF", pool, f"has {count}, a comparison needs {NEEDED_TARGETS}", of_three)
     of_past: dict[str, list[str]] = {}
     for rule in rules:

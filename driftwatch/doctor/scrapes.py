@@ -8,7 +8,7 @@ from datetime import datetime
 
 from driftwatch.doctor.checks import Check, Status, TargetCheck
 from driftwatch.model import TargetKey
-from driftwatch.notify.numbers import duration
+from driftwatch.numbers import duration
 
 _COARSE_SECONDS = 30.0  # 20 scrapes in the ten minutes of a share
 _USUAL_SECONDS = 15.0  # between two scrapes of a target whose interval is not known

@@ -8,10 +8,10 @@ from typing import Any
 
 from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.model import LEADS, Reason, with_lead
-from driftwatch.notify.numbers import clean, knob, moment, setting
 from driftwatch.notify.page_values import Line, Page, evaluated, form_of, leaf, many, value
 from driftwatch.notify.phrases.fill import fill
 from driftwatch.notify.phrases.limits import room
+from driftwatch.numbers import clean, knob, moment, setting
 
 NO_KNOB_HELPS = "No knob helps"
 _KEEP_SETTINGS = "Do not change a knob"

@@ -14,7 +14,7 @@ from typing import Any
 
 from driftwatch.evidence import BY_NAME
 from driftwatch.notify.columns import evidence_text
-from driftwatch.notify.numbers import clean, figure, percent, times
+from driftwatch.numbers import clean, figure, percent, times
 
 Values = Mapping[str, Any]
 

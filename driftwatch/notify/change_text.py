@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from driftwatch.knobs import KNOBS, flag_of
 from driftwatch.model import KnobMove
+from driftwatch.numbers import knob
 
 # vLLM argument → the chart's own key under vllmConfig
 _CHART_KEYS: Mapping[str, str] = {
@@ -32,7 +33,7 @@ def vllm_arguments(moves: Sequence[KnobMove], *, undo: bool = False) -> tuple[st
     ('--max-num-seqs=56',)
     """
     values = [(move.knob, move.from_value if undo else move.to_value) for move in moves]
-    return tuple(f"{flag_of(name)}={_number(value)}" for name, value in values if value is not None)
+    return tuple(f"{flag_of(name)}={knob(value)}" for name, value in values if value is not None)
 
 
 def helm_values_diff(moves: Sequence[KnobMove], model: str | None) -> tuple[str, ...]:
@@ -50,7 +51,7 @@ def helm_values_diff(moves: Sequence[KnobMove], model: str | None) -> tuple[str,
     for move in moves:
         if move.knob in _CHART_KEYS:
             key = f"{_CHART_KEYS[move.knob]}: "
-            out += _lines(move, "      ", f"{key}{_number(move.to_value)}", key)
+            out += _lines(move, "      ", f"{key}{knob(move.to_value)}", key)
     extra = [move for move in moves if move.knob not in _CHART_KEYS]
     if extra:
         out += ["       extraArgs:", *_arguments(extra, "      ")]
@@ -68,7 +69,7 @@ def _arguments(moves: Sequence[KnobMove], indent: str) -> list[str]:
     out: list[str] = []
     for move in moves:
         name = f'- "{flag_of(move.knob)}='
-        out += _lines(move, indent, f'{name}{_number(move.to_value)}"', name, '"')
+        out += _lines(move, indent, f'{name}{knob(move.to_value)}"', name, '"')
     return out
 
 
@@ -78,9 +79,4 @@ def _lines(move: KnobMove, indent: str, after: str, head: str, tail: str = "") -
         return [f"+{indent}{after}  # {_UNKNOWN}"]
     unsure = _UNSURE.get(move.from_provenance or "")
     comment = f"  # {unsure}" if unsure else ""
-    return [f"-{indent}{head}{_number(move.from_value)}{tail}{comment}", f"+{indent}{after}"]
-
-
-def _number(value: float) -> str:
-    """As vLLM takes it: no separators."""
-    return str(int(value)) if value == int(value) else repr(value)
+    return [f"-{indent}{head}{knob(move.from_value)}{tail}{comment}", f"+{indent}{after}"]

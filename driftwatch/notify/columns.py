@@ -11,7 +11,7 @@ from typing import Any
 
 from driftwatch.evidence import BY_NAME, COLUMNS
 from driftwatch.knobs import COLUMN_KNOBS
-from driftwatch.notify.numbers import (
+from driftwatch.numbers import (
     change,
     clean,
     count,

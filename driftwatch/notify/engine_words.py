@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from driftwatch.notify.numbers import change, clean, count, is_as_before, whole_percent
+from driftwatch.numbers import change, clean, count, is_as_before, whole_percent
 
 Values = Mapping[str, Any]
 

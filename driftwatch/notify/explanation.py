@@ -22,7 +22,12 @@ from driftwatch.notify.attribution import (
 from driftwatch.notify.columns import name_of
 from driftwatch.notify.engine_words import engine_text, gpu_count_text, gpus_text
 from driftwatch.notify.layout import fit, paint, wrap
-from driftwatch.notify.numbers import (
+from driftwatch.notify.page import diagnosis_json, evidence_json, plain, recommendation_json
+from driftwatch.notify.page_values import Page, form_of
+from driftwatch.notify.path import render_limits, render_path
+from driftwatch.notify.phrases.limits import MANY_GAVE_UP
+from driftwatch.notify.shares import shares, shares_json, shares_table
+from driftwatch.numbers import (
     change,
     clean,
     count,
@@ -34,11 +39,6 @@ from driftwatch.notify.numbers import (
     times,
     utc_text,
 )
-from driftwatch.notify.page import diagnosis_json, evidence_json, plain, recommendation_json
-from driftwatch.notify.page_values import Page, form_of
-from driftwatch.notify.path import render_limits, render_path
-from driftwatch.notify.phrases.limits import MANY_GAVE_UP
-from driftwatch.notify.shares import shares, shares_json, shares_table
 
 # kinds of drift that no setting mends
 _NO_SETTING = ("speed", "stuck")

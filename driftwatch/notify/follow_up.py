@@ -16,8 +16,8 @@ from driftwatch.incidents.silence import Silence
 from driftwatch.model import Finding, Incident, Recommendation
 from driftwatch.notify.advice import setting_change
 from driftwatch.notify.headline import headline, target_name
-from driftwatch.notify.numbers import utc_text
 from driftwatch.notify.page import next_time, recommendation_json
+from driftwatch.numbers import utc_text
 
 AGAIN = "asked_again_at"
 

@@ -13,11 +13,11 @@ from datetime import datetime
 from itertools import product
 
 from driftwatch.notify.advice import advice_lines, few, imperatives, settings_line, settings_to_give
-from driftwatch.notify.numbers import clean, clock_seconds, cut, duration, moment, span, squeeze
 from driftwatch.notify.page_values import Line, Page, evaluated, form_of, instant, leaf
 from driftwatch.notify.phrases.fill import fill
 from driftwatch.notify.phrases.limits import full
 from driftwatch.notify.verification_line import changed_text, verification_line, verification_texts
+from driftwatch.numbers import clean, clock_seconds, cut, duration, moment, span, squeeze
 
 NAME_LIMIT = 20
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import date
 from typing import TYPE_CHECKING
 
-from driftwatch.notify.numbers import moment, plural
+from driftwatch.numbers import moment, plural
 
 if TYPE_CHECKING:
     from driftwatch.incidents.delivery import Delivery

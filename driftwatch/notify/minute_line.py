@@ -8,7 +8,8 @@ from typing import Any
 from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.notify.engine_words import gpu_count_text, gpus_text
 from driftwatch.notify.layout import columns
-from driftwatch.notify.numbers import (
+from driftwatch.notify.phrases.limits import LIMIT_WORDS
+from driftwatch.numbers import (
     clean,
     count,
     duration,
@@ -18,7 +19,6 @@ from driftwatch.notify.numbers import (
     seconds,
     whole_percent,
 )
-from driftwatch.notify.phrases.limits import LIMIT_WORDS
 
 WIDTH = 80
 

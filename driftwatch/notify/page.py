@@ -26,9 +26,9 @@ from driftwatch.model import (
 )
 from driftwatch.notify.columns import page_columns
 from driftwatch.notify.headline import headline
-from driftwatch.notify.numbers import utc_text
 from driftwatch.notify.page_values import FORM, drifted_length
 from driftwatch.notify.shares import shares, shares_json
+from driftwatch.numbers import utc_text
 from driftwatch.rulebook.page_form import PageForm
 
 SCHEMA_VERSION = 2

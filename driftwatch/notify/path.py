@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from driftwatch.model import Diagnosis, Limit, Step
 from driftwatch.notify.columns import evidence_text, evidence_value, name_of
 from driftwatch.notify.layout import columns, pad, wrap
-from driftwatch.notify.numbers import clean, count, duration, percent
 from driftwatch.notify.phrases.limits import LIMIT_WORDS, near_cap, preemptions
+from driftwatch.numbers import clean, count, duration, percent
 
 _QUESTION_WIDTH, _ANSWER_WIDTH, _BEFORE_WIDTH = 41, 4, 8
 _ANSWER_AT = _QUESTION_WIDTH + 2

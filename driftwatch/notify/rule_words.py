@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from driftwatch.condition import Condition
-from driftwatch.notify.numbers import duration
+from driftwatch.numbers import duration
 from driftwatch.rulebook.comparisons import Comparison, Joined, Part, parts_of
 from driftwatch.rulebook.rules import Override, Rule
 

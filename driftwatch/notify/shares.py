@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
-from driftwatch.notify.numbers import count, figure, times
+from driftwatch.numbers import count, figure, times
 
 # six cells of at most "≤65.5k" leave room for the label and the counts in 80 columns
 _WIDTH = 80

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from driftwatch.notify.headline import given_pool, lines, marked
 from driftwatch.notify.layout import paint, wrap
-from driftwatch.notify.numbers import clean, moment
 from driftwatch.notify.page_values import Line, Page, instant
+from driftwatch.numbers import clean, moment
 
 _NARROWEST = 48
 _LABEL_WIDTH = 9

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import date, datetime
 from typing import Any
 
-from driftwatch.notify.numbers import (
+from driftwatch.numbers import (
     bare_seconds,
     clean,
     figure,

@@ -14,6 +14,7 @@ from jinja2.sandbox import SandboxedEnvironment
 
 from driftwatch.collect.prometheus.discover import Inventory, Server
 from driftwatch.knobs import COLUMN_KNOBS
+from driftwatch.numbers import plural
 from driftwatch.onboarding.discovery import FoundPool
 
 _WIDTH = 80
@@ -86,8 +87,8 @@ def written(
     values["source_notes"] = [f"{one.instance} is left out: {one.reason}" for one in silent]
     engines = sum(pool.engines for pool in pools)
     values["summary"] = (
-        f"What driftwatch init found {where}: {_count(len(inventory.servers), 'vLLM server')}, "
-        f"{_count(engines, 'engine')}, {_count(len(pools), 'pool')}. Lines without a "
+        f"What driftwatch init found {where}: {plural(len(inventory.servers), 'vLLM server')}, "
+        f"{plural(engines, 'engine')}, {plural(len(pools), 'pool')}. Lines without a "
         "number sign were found; what is commented out is for you to fill in."
     )
     labelled = not isinstance(origin, Api)
@@ -170,7 +171,7 @@ def _selections(
         note += "without any series would be read as well."
         return [(match, note, inventory.servers)]
     return [
-        ({**match, "job": job or ""}, f"{_count(len(servers), 'server')} of this job.", servers)
+        ({**match, "job": job or ""}, f"{plural(len(servers), 'server')} of this job.", servers)
         for job, servers in sorted(by_job.items(), key=lambda item: item[0] or "")
     ]
 
@@ -178,7 +179,7 @@ def _selections(
 def _pool(pool: FoundPool, *, labelled: bool) -> dict[str, Any]:
     """A pool as the template has it."""
     first = pool.servers[0]
-    about = f"{_count(len(pool.servers), 'server')}, {_count(pool.engines, 'engine')}"
+    about = f"{plural(len(pool.servers), 'server')}, {plural(pool.engines, 'engine')}"
     about += f", e.g. {_short(first.instance)}"
     if pool.kv_cache_tokens is not None:
         low, high = pool.kv_cache_tokens
@@ -233,7 +234,7 @@ def _merged(inventory: Inventory) -> list[str]:
     notes = []
     if twice:
         one = twice[0]
-        many = _count(sum(len(server.also) for server in twice), "scrape")
+        many = plural(sum(len(server.also) for server in twice), "scrape")
         notes.append(
             f"{many} of a server that is scraped already: {_first([s.instance for s in twice])} is "
             f"also scraped as {_short(one.also[0])}, read once; drop one of the jobs"
@@ -284,7 +285,3 @@ def _short(text: str, characters: int = _LONGEST_VALUE) -> str:
 def _duration(seconds: float) -> str:
     whole = round(seconds * 1000)
     return f"{whole // 1000}s" if whole % 1000 == 0 else f"{whole}ms"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -22,8 +22,8 @@ from driftwatch.model import (
     TargetKey,
     Transition,
 )
-from driftwatch.notify.numbers import count, duration, percent
 from driftwatch.notify.page import NOTICE_ADVISES_NOTHING, recommendation_of
+from driftwatch.numbers import count, duration, percent
 from driftwatch.pipeline.evaluation import Evaluation
 from driftwatch.pipeline.findings import Findings
 from driftwatch.pipeline.minutes import WINDOW, with_last_speed

@@ -17,7 +17,7 @@ from driftwatch.diagnose.evidence_table import WINDOW_SCHEMA
 from driftwatch.diagnose.tree import UNDETERMINED, walk
 from driftwatch.errors import NoVerdict, UsageError
 from driftwatch.model import Finding, Target, TargetKey
-from driftwatch.notify.numbers import clean, moment
+from driftwatch.numbers import clean, moment
 from driftwatch.pipeline.advice import explained
 from driftwatch.pipeline.findings import finding_of
 from driftwatch.pipeline.plan import Plan

@@ -13,7 +13,7 @@ from typing import Literal
 
 from markupsafe import Markup, escape
 
-from driftwatch.notify.numbers import brief, clean, cut
+from driftwatch.numbers import brief, clean, cut
 from driftwatch.plots.scales import Axis, Scale, fitted
 
 # of a drawing: as wide as a phone, so that its text of 12 pixels is never shown below 11

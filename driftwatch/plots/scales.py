@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from driftwatch.notify.numbers import brief
+from driftwatch.numbers import brief
 
 
 @dataclass(frozen=True, slots=True)

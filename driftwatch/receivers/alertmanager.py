@@ -23,8 +23,8 @@ from driftwatch.clock import SystemClock
 from driftwatch.errors import DeliveryError
 from driftwatch.notify.advice import imperatives
 from driftwatch.notify.headline import complaints, lines, where
-from driftwatch.notify.numbers import clean, cut, moment, utc_text
 from driftwatch.notify.page_values import Page, evaluated
+from driftwatch.numbers import clean, cut, moment, utc_text
 from driftwatch.receivers.http import JSON, post
 from driftwatch.receivers.sender import Conversation, Message
 from driftwatch.settings.receivers import (

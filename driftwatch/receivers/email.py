@@ -29,7 +29,7 @@ from requests.utils import DEFAULT_CA_BUNDLE_PATH
 from driftwatch.address_guard import REFUSED, AddressRefused, permitted_addresses
 from driftwatch.clock import SystemClock
 from driftwatch.errors import DeliveryError
-from driftwatch.notify.numbers import clean, cut
+from driftwatch.numbers import clean, cut
 from driftwatch.receivers.letter import Letter, letter_of
 from driftwatch.receivers.sender import Conversation, Message
 from driftwatch.report.forms import as_html

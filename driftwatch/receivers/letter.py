@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from driftwatch.notify.headline import lines as body_lines
-from driftwatch.notify.numbers import clean, cut, moment
 from driftwatch.notify.page_values import Page, instant
+from driftwatch.numbers import clean, cut, moment
 from driftwatch.receivers.sender import Message
 
 TITLE_LIMIT, _LINE_LIMIT, _COMMAND_LIMIT, _MOST_LINES = 300, 600, 300, 60

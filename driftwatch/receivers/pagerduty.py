@@ -17,8 +17,8 @@ import orjson
 from driftwatch.errors import ConfigError, DeliveryError, Problem
 from driftwatch.notify.advice import imperatives
 from driftwatch.notify.headline import complaints, where
-from driftwatch.notify.numbers import clean, cut
 from driftwatch.notify.page_values import Page, instant, public
+from driftwatch.numbers import clean, cut
 from driftwatch.receivers.http import JSON, Limits, post
 from driftwatch.receivers.sender import Message
 from driftwatch.settings.receivers import PagerdutyReceiver

@@ -12,9 +12,9 @@ from driftwatch.errors import ConfigError, DeliveryError, Problem
 from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.incidents.planner import Subscription
 from driftwatch.model import Incident, Severity
-from driftwatch.notify.numbers import clean, cut, utc_text
 from driftwatch.notify.page import build_page
 from driftwatch.notify.page_values import Page
+from driftwatch.numbers import clean, cut, utc_text
 from driftwatch.receivers.alertmanager import AlertmanagerSender
 from driftwatch.receivers.sender import Conversation, Message, Sender
 from driftwatch.settings import ReceiverSettings, Settings

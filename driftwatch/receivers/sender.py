@@ -16,7 +16,7 @@ from urllib.parse import unquote
 
 from driftwatch.errors import DeliveryError
 from driftwatch.incidents.delivery import Kind, MessageEvent, Reason
-from driftwatch.notify.numbers import clean, cut
+from driftwatch.numbers import clean, cut
 from driftwatch.settings.values import redact
 
 # a receiver that asks for longer is tried again after this long

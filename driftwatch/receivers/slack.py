@@ -20,8 +20,8 @@ from slack_sdk.models.blocks import SectionBlock
 from slack_sdk.models.metadata import Metadata
 
 from driftwatch.errors import DeliveryError
-from driftwatch.notify.numbers import clean, cut
 from driftwatch.notify.page_values import instant
+from driftwatch.numbers import clean, cut
 from driftwatch.receivers.http import JSON, Limits, post
 from driftwatch.receivers.sender import Conversation, Message, Sender, retry_after
 from driftwatch.receivers.slack_blocks import (

@@ -20,9 +20,9 @@ from slack_sdk.models.blocks import (
 )
 
 from driftwatch.notify.headline import headline, lines, marked
-from driftwatch.notify.numbers import clean, cut, duration, moment
 from driftwatch.notify.page_values import Line, Page, evaluated, instant
 from driftwatch.notify.verification_line import outcome_line
+from driftwatch.numbers import clean, cut, duration, moment
 from driftwatch.receivers.sender import Message
 
 BODY_LIMIT = 900

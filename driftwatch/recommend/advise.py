@@ -8,6 +8,7 @@ from dataclasses import replace
 from driftwatch.diagnose.not_a_knob import not_a_knob
 from driftwatch.knobs import KNOBS
 from driftwatch.model import Reason, Recommendation, Slo
+from driftwatch.numbers import brief, change, milliseconds, percent
 from driftwatch.recommend.advice import (
     Advice,
     Candidate,
@@ -18,7 +19,7 @@ from driftwatch.recommend.advice import (
     targets_of,
 )
 from driftwatch.recommend.alternatives import alternatives, asked_for, baseline_capacity
-from driftwatch.recommend.check import TOLERANCE, ModelCheck, model_check
+from driftwatch.recommend.check import FIGURES, TOLERANCE, ModelCheck, model_check
 from driftwatch.recommend.closed_form import closed_form
 from driftwatch.recommend.rows import row_of
 from driftwatch.recommend.search import (
@@ -41,7 +42,6 @@ from driftwatch.recommend.verdict import (
     no_knob,
 )
 from driftwatch.recommend.window import missed, nobody_waited
-from driftwatch.recommend.words import milliseconds
 from driftwatch.simulate.hardware import Hardware
 from driftwatch.simulate.step_time import describe
 
@@ -143,16 +143,13 @@ def _described(advice: Advice, situation: Situation) -> Advice:
     )
 
 
-_FIGURES = {"itl_seconds": "ITL", "running_requests": "running requests"}
-
-
 def _check_gate(name: str, check: ModelCheck) -> Gate:
     one = check.compared[name]
-    text = milliseconds if name == "itl_seconds" else "{:.3g}".format
+    text = milliseconds if name == "itl_seconds" else brief
     low, high = text(one.low), text(one.high)
     simulated = low if low == high else f"{low} to {high}"
-    off = f" ({100 * one.off_ratio:+.0f} %, limit {100 * TOLERANCE:.0f} %)"
-    said = f"simulated {_FIGURES[name]} {simulated}, observed {text(one.observed)}{off}"
+    off = f" ({change(1 + one.off_ratio)}, limit {percent(TOLERANCE)})"
+    said = f"simulated {FIGURES[name]} {simulated}, observed {text(one.observed)}{off}"
     return Gate(f"fit_{name.partition('_')[0]}", one.passed, said)
 
 

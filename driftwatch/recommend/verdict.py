@@ -8,6 +8,7 @@ from typing import Any
 
 from driftwatch.knobs import flag_of
 from driftwatch.model import KnobMove, Provenance, Reason, Recommendation, Slo
+from driftwatch.numbers import change, figure, milliseconds, percent, rate
 from driftwatch.recommend.advice import Candidate
 from driftwatch.recommend.alternatives import (
     FP8_KV,
@@ -25,15 +26,10 @@ from driftwatch.recommend.words import (
     add_replicas,
     aims,
     capacity_gain,
-    change,
-    digits,
     gained,
-    milliseconds,
-    percent,
+    moves_text,
     points,
-    rate,
     share_in_target,
-    span,
     within,
 )
 
@@ -188,7 +184,7 @@ def _not_cured(case: Case, then: Candidate) -> tuple[str, ...]:
         )
     elif before and after and after < before / _WORTH_SAYING and not lost:
         lines.append(
-            f"tokens/s {digits(before)} → {digits(after)} per replica, and not by settings: is the "
+            f"tokens/s {figure(before)} → {figure(after)} per replica, and not by settings: is the "
             "engine as fast as before?"
         )
     if share is not None and share < case.share:
@@ -208,7 +204,7 @@ def _not_larger(case: Case, then: Candidate, larger: Candidate, knob: str) -> st
     parts = [f"{points(more)} in target" if round(100 * more) else "no more requests in target"]
     ours, theirs = then.capacity_requests_per_second, larger.capacity_requests_per_second
     if ours and theirs:
-        parts.append(f"capacity {100 * (theirs / ours - 1):+.0f} %")
+        parts.append(f"capacity {change(theirs / ours)}")
     if then.itl_p99_seconds is not None and larger.itl_p99_seconds is not None:
         before = milliseconds(then.itl_p99_seconds).removesuffix(" ms")
         parts.append(f"inter-token latency p99 {before} → {milliseconds(larger.itl_p99_seconds)}")
@@ -234,7 +230,7 @@ def no_knob(
     instead = _instead_of(case, what_ifs)
     if wider is not None and not case.is_in_target:
         more = capacity_gain(limit, wider.capacity_requests_per_second)
-        turned = change(wider.knobs, case.now(wider.knobs))
+        turned = moves_text(wider.knobs, case.now(wider.knobs))
         instead = (*instead, f"{turned}: {more}, and most requests still miss")
     return Recommendation("none", reason, instead=instead, basis="simulation")
 
@@ -248,7 +244,7 @@ def _none_helps(case: Case, gains: Sequence[Gain]) -> Reason:
             "no_knob_helps",
             f"no other max_num_seqs or max_num_batched_tokens {brings} more requests {within(slo)}",
         )
-    turned = change(best.knobs, case.now(best.knobs))
+    turned = moves_text(best.knobs, case.now(best.knobs))
     text = gained(best.mean, *best.range)
     inside = "of requests that start within 1 s" if slo is None else within(slo)
     if best.mean < MEAN_GAIN:
@@ -280,7 +276,7 @@ def _instead_of(case: Case, what_ifs: Sequence[Candidate]) -> tuple[str, ...]:
     for one in sorted(what_ifs, key=_place):
         share, then = one.in_target_ratio, one.capacity_requests_per_second
         more = bool(then and limit and then > limit * _WORTH_SAYING)
-        gain = f"capacity {digits(limit or 0.0)} → {rate(then or 0.0)} per replica"
+        gain = f"capacity {figure(limit or 0.0)} → {rate(then or 0.0)} per replica"
         if REPLICAS in one.knobs and share is not None:
             extra = round(one.knobs[REPLICAS]) - (have or 1)
             if extra > 0:
@@ -307,7 +303,7 @@ def no_action(case: Case) -> Recommendation:
     """Inside the targets with margin: nothing is asked of anybody."""
     limit = case.today.capacity_requests_per_second
     load = f", load {percent(case.utilization)} of capacity" if case.utilization else ""
-    room = f" ({digits(case.situation.offered)} of {digits(limit)} req/s)" if limit else ""
+    room = f" ({figure(case.situation.offered)} of {figure(limit)} req/s)" if limit else ""
     return Recommendation(
         "no_action", Reason("in_target", f"{_suffices(case)}{load}{room}"), basis="simulation"
     )
@@ -323,13 +319,15 @@ def by_closed_form(
 ) -> Recommendation:
     """A larger value of a limit that is plainly full, where no simulation can be trusted."""
     setting = serving.setting(found.knob)
+    low, high = change(1 + found.gain_low), change(1 + found.gain_high)
+    more = low if low == high else f"{low.removesuffix(' %')} to {high}"
     missed = "" if slo is None else f"misses {aims(slo, ' or ')}"
     worse = missed or f"queues longer than {WAIT_SECONDS:g} s"
     return Recommendation(
         "change",
         Reason(
             "closed_form",
-            f"{digits(found.waiting_requests)} requests wait with {found.knob} full and the KV "
+            f"{figure(found.waiting_requests)} requests wait with {found.knob} full and the KV "
             f"cache at {percent(found.kv_use_ratio)}; not simulated: {not_simulated}",
         ),
         knob=found.knob,
@@ -344,10 +342,7 @@ def by_closed_form(
         ),
         undo=f"{flag_of(found.knob)} {found.today:.0f}",
         wrong_if=f"a larger share than now {worse}",
-        effect=(
-            f"capacity {span(found.gain_low, found.gain_high)} by the step-time models; no "
-            "forecast of the share in target",
-        ),
+        effect=(f"capacity {more} by the step-time models; no forecast of the share in target",),
         basis="closed form",
     )
 
@@ -367,12 +362,12 @@ def by_measured_capacity(situation: Situation, why: str) -> Recommendation | Non
     more = replicas_for((have or 1) * offered, completed) - (have or 1)
     if offered < _FALLS_SHORT * completed or more < 1:
         return None
-    served = f"{digits(offered)} req/s arrive, one completes {digits(completed)}"
+    served = f"{figure(offered)} req/s arrive, one completes {figure(completed)}"
     return Recommendation(
         "none",
         Reason(
             "measured",
-            f"it completes {digits(completed)} of the {digits(offered)} req/s that arrive, its "
+            f"it completes {figure(completed)} of the {figure(offered)} req/s that arrive, its "
             f"queue is never empty; whether a knob helps is unknown: {why}",
         ),
         instead=(f"{add_replicas(more, have, at_least=True)}: {served}",),

@@ -10,7 +10,7 @@ import polars as pl
 
 from driftwatch.model import Incident, TargetKey
 from driftwatch.notify.advice import imperatives, setting_change
-from driftwatch.notify.numbers import clean, count, cut, knob, utc_text
+from driftwatch.numbers import clean, count, cut, knob, utc_text
 from driftwatch.report.drift import short_duration, standing
 from driftwatch.report.incidents import family_of, is_open, namer, of_week, short_names, targets_of
 from driftwatch.report.material import AdviceGiven, Material

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from driftwatch.notify.numbers import utc_text
+from driftwatch.numbers import utc_text
 from driftwatch.report.decisions import decisions
 from driftwatch.report.drift import cost, drift_rows
 from driftwatch.report.incidents import incident_rows, notice_counts, targets_of

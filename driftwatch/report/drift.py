@@ -13,7 +13,10 @@ import polars as pl
 from driftwatch.knobs import COLUMN_KNOBS, KNOBS
 from driftwatch.model import Incident
 from driftwatch.notify.headline import complaints
-from driftwatch.notify.numbers import (
+from driftwatch.notify.page_values import value
+from driftwatch.notify.phrases.traffic import length_ratio
+from driftwatch.notify.verification_line import from_to
+from driftwatch.numbers import (
     clean,
     clock_seconds,
     cut,
@@ -24,9 +27,6 @@ from driftwatch.notify.numbers import (
     times,
     utc_text,
 )
-from driftwatch.notify.page_values import value
-from driftwatch.notify.phrases.traffic import length_ratio
-from driftwatch.notify.verification_line import from_to
 from driftwatch.report.cells import HOUR_SECONDS
 from driftwatch.report.incidents import Cause, causes, is_open, key_of, namer
 from driftwatch.report.material import Material

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from driftwatch.notify.numbers import (
+from driftwatch.numbers import (
     clean,
     percent,
 )

@@ -12,8 +12,8 @@ from typing import Any
 import polars as pl
 
 from driftwatch.model import Incident, TargetKey
-from driftwatch.notify.numbers import clean, utc_text
 from driftwatch.notify.page_values import form_of
+from driftwatch.numbers import clean, utc_text
 from driftwatch.report.material import Material
 
 _DRIFTS = ("traffic", "speed", "stuck")

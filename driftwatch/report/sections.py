@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from driftwatch.notify.numbers import (
+from driftwatch.numbers import (
     clean,
     clock_seconds,
     count,

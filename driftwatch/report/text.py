@@ -13,7 +13,7 @@ from itertools import zip_longest
 from typing import Any
 
 from driftwatch.notify.layout import wrap
-from driftwatch.notify.numbers import figure, percent
+from driftwatch.numbers import figure, percent
 from driftwatch.report.drift import cost_text, effect_name
 from driftwatch.report.tallies import VERDICTS
 

@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 
 from driftwatch.model import TargetKey
-from driftwatch.notify.numbers import clean, utc_text
+from driftwatch.numbers import clean, utc_text
 from driftwatch.report.cells import CELL_LENGTH
 from driftwatch.report.drift import done_text
 from driftwatch.report.incidents import drifts, namer, of_week, short_names, targets_of

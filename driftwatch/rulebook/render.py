@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from driftwatch.errors import Problem
+from driftwatch.numbers import plural
 
 WIDTH = 80  # of a terminal
 _WIDEST = 100  # of a source line elsewhere; a longer one is cut around the caret
@@ -45,16 +46,12 @@ def verdict(
     """``1 error in 9 files, 12 rules``."""
     errors = sum(problem.severity == "error" for problem in problems)
     warnings = len(problems) - errors
-    counts = [_count(errors, "error")] if errors or not warnings else []
-    counts += [_count(warnings, "warning")] if warnings else []
+    counts = [plural(errors, "error")] if errors or not warnings else []
+    counts += [plural(warnings, "warning")] if warnings else []
     files_read = len({problem.path for problem in problems}) if files is None else files
-    where = [_count(files_read, "file")]
-    where += [_count(rules, "rule")] if rules is not None else []
+    where = [plural(files_read, "file")]
+    where += [plural(rules, "rule")] if rules is not None else []
     return f"{', '.join(counts)} in {', '.join(where)}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _one(problem: Problem, terminal: bool) -> str:

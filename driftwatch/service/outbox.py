@@ -21,7 +21,7 @@ from driftwatch.clock import Clock
 from driftwatch.errors import DeliveryError, StoreError
 from driftwatch.incidents.delivery import Acknowledgement, AttemptResult, Delivery
 from driftwatch.notify.follow_up import acknowledgement_json
-from driftwatch.notify.numbers import clean, cut
+from driftwatch.numbers import clean, cut
 from driftwatch.receivers.registry import FreshSender
 from driftwatch.receivers.sender import Conversation, Message, Sender, next_attempt
 from driftwatch.service.own_metrics import DEAD_COUNTS_FOR, OwnMetrics

@@ -29,7 +29,7 @@ from slack_sdk.web import WebClient
 
 from driftwatch.errors import ConfigError, DeliveryError, StoreError, UsageError
 from driftwatch.incidents.silence import silencing
-from driftwatch.notify.numbers import clean, cut, moment
+from driftwatch.numbers import clean, cut, moment
 from driftwatch.receivers.registry import Receiver
 from driftwatch.receivers.slack import SlackApi, app_of
 from driftwatch.receivers.slack_blocks import ACKNOWLEDGE, NOT_USEFUL, SILENCE, USEFUL, harmless

@@ -13,8 +13,8 @@ from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.errors import NoVerdict
 from driftwatch.model import Finding, Incident, Target, TargetKey
 from driftwatch.notify.explanation import fact_texts, target_text, todo, verdict_text, window_text
-from driftwatch.notify.numbers import clean, cut
 from driftwatch.notify.path import limit_texts
+from driftwatch.numbers import clean, cut
 from driftwatch.pipeline.explain import Window, explain, window_ending
 from driftwatch.pipeline.plan import Plan
 from driftwatch.web.database import WebStore

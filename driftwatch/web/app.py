@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from driftwatch.clock import Clock
 from driftwatch.errors import DriftwatchError, NoVerdict, StoreError, UsageError
-from driftwatch.notify.numbers import clean, cut
+from driftwatch.numbers import clean, cut
 from driftwatch.pipeline.plan import Plan
 from driftwatch.settings.web import WebSettings, listen_address
 from driftwatch.web.access import (

@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import PackageLoader, StrictUndefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from driftwatch.notify import numbers
+from driftwatch import numbers
 from driftwatch.notify.page import http_url
 from driftwatch.notify.path import short_reason
 

@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from starlette.convertors import PathConvertor, register_url_convertor
 
-from driftwatch.notify.numbers import clean, cut
+from driftwatch.numbers import clean, cut
 
 if TYPE_CHECKING:
     from driftwatch.plots.plot import Plot

@@ -10,8 +10,8 @@ from math import inf
 from typing import Any
 
 from driftwatch.model import Finding
-from driftwatch.notify.numbers import clean, count, figure, is_as_before, seconds, times, tokens
 from driftwatch.notify.shares import Shares, shares
+from driftwatch.numbers import clean, count, figure, is_as_before, seconds, times, tokens
 from driftwatch.plots.plot import Plot, Series, plot, thinned
 from driftwatch.plots.scales import Axis
 from driftwatch.web.target_minutes import Signals

@@ -28,7 +28,7 @@ from driftwatch.notify.terminal import render
 from driftwatch.receivers.slack_blocks import blocks
 
 MODULES = (
-    "notify.numbers",
+    "numbers",
     "notify.headline",
     "notify.columns",
     "notify.layout",

@@ -18,7 +18,7 @@ from driftwatch.cli.output import print_json, print_wrapped
 from driftwatch.cli.proposal_notice import YOUNG, span_text
 from driftwatch.clock import SystemClock
 from driftwatch.errors import UsageError
-from driftwatch.notify.numbers import duration
+from driftwatch.numbers import duration
 
 if TYPE_CHECKING:
     from driftwatch.baselines.candidates import Material, Subject

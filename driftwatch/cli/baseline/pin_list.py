@@ -15,7 +15,7 @@ from driftwatch.cli.history_options import history_options, json_option
 from driftwatch.cli.output import print_json, print_table, print_wrapped
 from driftwatch.cli.proposal_notice import span_text
 from driftwatch.errors import NoVerdict
-from driftwatch.notify.numbers import duration
+from driftwatch.numbers import duration
 
 if TYPE_CHECKING:
     from driftwatch.baselines.candidates import Material, Waiting

@@ -16,7 +16,7 @@ from driftwatch.cli.main import EXIT_ANSWERED, EXIT_NO_VERDICT
 from driftwatch.cli.output import print_json, print_wrapped
 from driftwatch.cli.proposal_notice import YOUNG, span_text
 from driftwatch.errors import UsageError
-from driftwatch.notify.numbers import duration, utc_text
+from driftwatch.numbers import duration, utc_text
 
 if TYPE_CHECKING:
     from driftwatch.baselines.candidates import Offer

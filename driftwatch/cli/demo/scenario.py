@@ -18,7 +18,7 @@ import click
 
 from driftwatch.cli.options import Progress
 from driftwatch.errors import UsageError
-from driftwatch.notify.numbers import utc_text
+from driftwatch.numbers import plural, utc_text
 
 if TYPE_CHECKING:
     from driftwatch.fleet.scenario.model import Effect, Scenario
@@ -147,7 +147,7 @@ def play_scenario(
         reading.close()
         source.close()
     if len(pages) > _PAGES_IN_FULL or updates:
-        later = f"{updates} UPDATE{'s' if updates > 1 else ''}, not shown" if updates else ""
+        later = f"{plural(updates, 'UPDATE')}, not shown" if updates else ""
         more = f"{len(pages) - _PAGES_IN_FULL} more" if len(pages) > _PAGES_IN_FULL else ""
         click.echo(f"and {', '.join(filter(None, (more, later)))}")
     click.echo("-" * 80)

@@ -139,7 +139,7 @@ def _print_doubles(target: Target) -> None:
 
 def _print_firing(incidents: Sequence[Incident], target: Target, today: date) -> None:
     """``FIRING BatchLimitBinding since 02:45 UTC``, a line each."""
-    from driftwatch.notify.numbers import moment
+    from driftwatch.numbers import moment
 
     for incident in incidents:
         whose = "" if _is_own(incident, target) else f" of pool {target.pool}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from driftwatch.cli.output import table_lines
-from driftwatch.notify.numbers import figure
+from driftwatch.numbers import figure
 from driftwatch.recommend.advice import Advice, Candidate
 from driftwatch.recommend.words import what_if_text
 

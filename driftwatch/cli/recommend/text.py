@@ -11,9 +11,10 @@ from driftwatch.model import KnobMove, Slo
 from driftwatch.notify.change_text import helm_values_diff, pod_args_diff, vllm_arguments
 from driftwatch.notify.explanation import change_text
 from driftwatch.notify.layout import wrap
-from driftwatch.notify.numbers import clean, figure, milliseconds, percent, seconds, span
+from driftwatch.numbers import change, clean, percent, rate, span
 from driftwatch.recommend.advice import Advice
-from driftwatch.recommend.check import TOLERANCE
+from driftwatch.recommend.check import FIGURES, TOLERANCE
+from driftwatch.recommend.words import aims
 
 _WIDTH = 80
 _LABEL = 9  # columns of a label and what follows it
@@ -27,7 +28,6 @@ _SETTLES: Mapping[str, tuple[str, ...]] = {
     "fit_running": ("--requests FILE (exact arrivals)", *_STEADIER[:1]),
     "settings": ("--max-num-seqs N --max-num-batched-tokens N, or --startup-log FILE",),
 }
-_FIGURES = {"itl_seconds": "ITL", "running_requests": "running requests"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +136,13 @@ def _capacity(advice: Advice) -> Iterator[str]:
     else:
         full = " when full" if advice.slo is None else ""
         before = advice.capacity_reference_requests_per_second
-        served = "" if before is None else f"; at the baseline's {figure(before)} req/s"
-        yield f"One replica serves {figure(now)} req/s{full} at these lengths{served}."
+        served = "" if before is None else f"; at the baseline's {rate(before)}"
+        yield f"One replica serves {rate(now)}{full} at these lengths{served}."
     if offered is not None:
         used = advice.utilization_ratio
-        share = "" if used is None else f", {100 * used:,.0f} % of capacity"
+        share = "" if used is None else f", {percent(used)} of capacity"
         waves = _waves(advice) if used is not None and used < 1 else ""
-        yield f"One replica now gets {figure(offered)} req/s{share}{waves}."
+        yield f"One replica now gets {rate(offered)}{share}{waves}."
 
 
 def _waves(advice: Advice) -> str:
@@ -158,21 +158,15 @@ def _check(advice: Advice) -> Iterator[str]:
     fit, check = advice.step_time, advice.check
     if fit is None or check is None:
         return
-    parts = [f"{_FIGURES[name]} {_signed(one.off_ratio)}" for name, one in check.compared.items()]
-    limit = f"limit {100 * TOLERANCE:.0f} %"
+    parts = [f"{FIGURES[name]} {change(1 + one.off_ratio)}" for name, one in check.compared.items()]
+    limit = f"limit {percent(TOLERANCE)}"
     figures = f"simulated against observed: {', '.join(parts)}; {limit}" if parts else ""
-    failed = [_FIGURES[name] for name in check.failed]
+    failed = [FIGURES[name] for name in check.failed]
     word = "failed on" if check.refused else "off on"
     verdict = f"{word} {' and '.join(failed)}" if failed else "good"
     yield f"model check: {verdict} ({figures or 'nothing to compare was observed'})"
     if not fit.is_known:
         yield f"step times fitted to the minutes alone, {fit.source}"
-
-
-def _signed(ratio: float) -> str:
-    """``-2 %``; 0 without a sign."""
-    whole = round(100 * ratio)
-    return "0 %" if whole == 0 else f"{whole:+} %"
 
 
 def _traffic(advice: Advice, context: AdviceContext) -> str:
@@ -201,13 +195,8 @@ def _targets(advice: Advice) -> Iterator[str]:
 
 
 def slo_text(slo: Slo) -> str:
-    """``TTFT 1.0 s, TPOT 50 ms, for 95 % of requests``."""
-    parts = []
-    if slo.ttft_seconds is not None:
-        parts.append(f"TTFT {seconds(slo.ttft_seconds)}")
-    if slo.tpot_seconds is not None:
-        parts.append(f"TPOT {milliseconds(slo.tpot_seconds)}")
-    return f"{', '.join(parts)}, for {percent(slo.share)} of requests"
+    """``TTFT 1 s, TPOT 50 ms, for 95 % of requests``."""
+    return f"{aims(slo, ', ')}, for {percent(slo.share)} of requests"
 
 
 def _notes(advice: Advice) -> Iterator[str]:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from driftwatch.evidence import BY_NAME
-from driftwatch.notify.numbers import brief, duration, percent, plural, utc_text
 from driftwatch.notify.rule_words import Line, rule_lines
+from driftwatch.numbers import brief, duration, percent, plural, utc_text
 from driftwatch.rulebook.comparisons import Comparison, Part, parts_of, unit_text
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def _answer(rule: Rule, past: RuleHistory | None, fired: int, why: str | None) -
         return f"{off}has no evidence yet: {why}"
     over = duration((past.until - past.since).total_seconds())
     if not past.judged:
-        return f"{off}has no verdict in any of {_minutes(past.unknown)} over {over}"
+        return f"{off}has no verdict in any of {plural(past.unknown, 'server-minute')} over {over}"
     if past.true_minutes:
         share = percent(past.true_minutes / past.judged)
         times = f"; {plural(fired, 'incident')} fired" if fired else "; no incident fired"
@@ -52,15 +52,13 @@ def _answer(rule: Rule, past: RuleHistory | None, fired: int, why: str | None) -
             times += ": driftwatch rules backtest lists what it would have sent"
         return f"{off}{answer}{times if rule.is_evaluated else ''}"
     nearest = "" if past.nearest is None else f"; nearest: {_far(past.nearest)}"
-    return f"{off}did not hold in any of {_minutes(past.judged)} over {over}{nearest}"
+    return (
+        f"{off}did not hold in any of {plural(past.judged, 'server-minute')} over {over}{nearest}"
+    )
 
 
 def _of(part: float, whole: float) -> str:
-    return f"{part:,.0f} of {_minutes(whole)}"
-
-
-def _minutes(count: float) -> str:
-    return f"{count:,.0f} server-minute{'' if count == 1 else 's'}"
+    return f"{part:,.0f} of {plural(whole, 'server-minute')}"
 
 
 def _far(miss: NearestMiss) -> str:

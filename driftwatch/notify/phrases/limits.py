@@ -7,7 +7,8 @@ from typing import Any
 
 from driftwatch.diagnose.limits import CAP_BAND_RATIO, KV_PRESSED_RATIO
 from driftwatch.knobs import COLUMN_KNOBS, KNOBS
-from driftwatch.notify.numbers import (
+from driftwatch.notify.page_values import Page, many, value, verb
+from driftwatch.numbers import (
     count,
     duration,
     figure,
@@ -19,7 +20,6 @@ from driftwatch.notify.numbers import (
     queue_wait,
     seconds,
 )
-from driftwatch.notify.page_values import Page, many, value, verb
 
 LIMIT_WORDS: Mapping[str, str] = {
     **{name: KNOBS[name].words for name in COLUMN_KNOBS},

@@ -8,7 +8,8 @@ from typing import Any
 
 from driftwatch.collect.registry import BY_COLUMN
 from driftwatch.notify.engine_words import gpus_of_page
-from driftwatch.notify.numbers import (
+from driftwatch.notify.page_values import Page, many, reference_values, value
+from driftwatch.numbers import (
     brief,
     clean,
     count,
@@ -18,7 +19,6 @@ from driftwatch.notify.numbers import (
     plural,
     tenth_percent,
 )
-from driftwatch.notify.page_values import Page, many, reference_values, value
 
 _NAMED_METRICS = 2
 

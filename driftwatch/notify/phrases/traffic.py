@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from driftwatch.notify.numbers import is_as_before, moment, percent, plural, times, tokens
 from driftwatch.notify.page_values import (
     Page,
     evaluated,
@@ -15,6 +14,7 @@ from driftwatch.notify.page_values import (
     value,
     verb,
 )
+from driftwatch.numbers import is_as_before, moment, percent, plural, times, tokens
 
 _STEMS = ("prompt", "generation")
 

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from driftwatch.errors import UsageError
 from driftwatch.model import Incident
-from driftwatch.notify.numbers import clean, cut
+from driftwatch.numbers import clean, cut
 from driftwatch.pipeline.unknown_reasons import reasons
 from driftwatch.web.answers import first_lines_of, untaken
 from driftwatch.web.fleet import (

@@ -12,7 +12,7 @@ from pydantic import Field
 from driftwatch.errors import UsageError
 from driftwatch.incidents.delivery import WEB
 from driftwatch.incidents.silence import silencing
-from driftwatch.notify.numbers import clean
+from driftwatch.numbers import clean
 from driftwatch.store.incidents import LONGEST_BECAUSE
 from driftwatch.web.page import Form, Query, Visit
 from driftwatch.web.pages.incidents import PATH, incident_named, incident_path

@@ -14,11 +14,11 @@ from driftwatch.model import Incident, KnobMove, Step, TargetKey
 from driftwatch.notify.change_text import helm_values_diff, vllm_arguments
 from driftwatch.notify.headline import opening
 from driftwatch.notify.layout import status_text
-from driftwatch.notify.numbers import clean, cut
 from driftwatch.notify.page import http_url
 from driftwatch.notify.page_values import reference_values
 from driftwatch.notify.path import path_rows
 from driftwatch.notify.phrases.limits import LIMIT_WORDS
+from driftwatch.numbers import clean, cut
 from driftwatch.receivers.letter import letter_of
 from driftwatch.receivers.sender import message_of
 from driftwatch.web.access import Person

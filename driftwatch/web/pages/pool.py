@@ -9,7 +9,7 @@ from typing import Any
 from driftwatch.baselines.documents import baseline_of_row
 from driftwatch.detect.baselines import Baseline
 from driftwatch.model import TargetKey
-from driftwatch.notify.numbers import clean, cut
+from driftwatch.numbers import clean, cut
 from driftwatch.pipeline.unknown_reasons import reasons
 from driftwatch.web.answers import (
     answer_of,

@@ -6,7 +6,7 @@ import difflib
 from typing import Any
 
 from driftwatch.errors import UsageError
-from driftwatch.notify.numbers import clean
+from driftwatch.numbers import clean
 from driftwatch.report.document import SCHEMA_VERSION
 from driftwatch.report.forms import as_html_body
 from driftwatch.report.week import week_named

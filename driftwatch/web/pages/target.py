@@ -12,8 +12,8 @@ from pydantic import ConfigDict, Field
 
 from driftwatch.errors import UsageError
 from driftwatch.model import Incident, Target
-from driftwatch.notify.numbers import clean, cut, moment
 from driftwatch.notify.page import diagnosis_json
+from driftwatch.numbers import clean, cut, moment
 from driftwatch.web.answers import (
     TargetAnswer,
     answer_lines,

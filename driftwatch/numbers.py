@@ -107,13 +107,19 @@ def percent_range(low: float, high: float) -> str:
     return one if one == other else f"{one.removesuffix(' %')}–{other}"
 
 
+def rate(requests_per_second: float) -> str:
+    """As ``15.0 req/s``."""
+    return f"{figure(requests_per_second)} req/s"
+
+
 def change(ratio: float) -> str:
     """A ratio as a change in percent, for rates.
 
     >>> change(0.57), change(1.28), change(1.0)
-    ('-43 %', '+28 %', '+0 %')
+    ('-43 %', '+28 %', '0 %')
     """
-    return f"{round((ratio - 1) * 100):+,} %"
+    percents = round((ratio - 1) * 100)
+    return f"{percents:+,} %" if percents else "0 %"
 
 
 def tenth_percent(log_ratio: float) -> str:
