@@ -59,9 +59,9 @@ def test_a_target_of_a_real_page_has_flags_and_no_release(shared_data: Path) -> 
     assert found.release == {"image": "vllm/vllm-openai:v0.32.0"}
     assert release_text(found) == "image vllm/vllm-openai:v0.32.0"
     assert release_text(Fingerprint()) is None
-    told = merged(from_version("0.32.0"), found)
+    told = merged(from_version({"version": "0.32.0"}), found)
     assert told.release == {"vllm": "0.32.0", "image": "vllm/vllm-openai:v0.32.0"}
-    assert from_version(None) == Fingerprint()
+    assert from_version({"version": None}) == from_version({}) == Fingerprint()
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,8 @@ def test_what_drifted_what_was_done_and_that_it_worked(
     caps = told["pools"][0]["caps"]
     assert (caps["max_num_seqs"], caps["max_num_seqs_since"]) == ([8], "at least 41")
     assert 1 < told["pools"][0]["requests_per_forward_pass"]["mean"] < 41
-    # the figure that decided; no TTFT was forecast, as the window was saturated
-    assert row["result"].startswith("worked, E2E ")
+    # the figure that decided
+    assert row["result"].startswith("worked, TTFT ")
     assert told["advice"]["verdicts"] == {"PASS": 1, "FAIL": 0, "INCONCLUSIVE": 0}
     assert told["advice"]["forecast_errors"]["itl_seconds_mean"]["n"] == 1
     assert told["for_you"] == []
