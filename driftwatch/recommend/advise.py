@@ -23,8 +23,8 @@ from driftwatch.recommend.check import FIGURES, TOLERANCE, ModelCheck, model_che
 from driftwatch.recommend.closed_form import closed_form
 from driftwatch.recommend.rows import row_of
 from driftwatch.recommend.search import (
-    LEAST_SHARE,
     Gain,
+    Option,
     chosen,
     finalists,
     nearest,
@@ -92,7 +92,7 @@ def assess(question: Question) -> Advice:
     asked = Recommendation(
         "no_action", Reason("capacity", "capacity alone was asked"), basis="simulation"
     )
-    today = row_of(situation, {}, with_capacity=True)
+    today = row_of(situation, {})
     return replace(_described(advice, situation), recommendation=asked, today=today)
 
 
@@ -177,90 +177,63 @@ def _not_reproduced(advice: Advice, situation: Situation) -> Advice:
 
 
 def _simulated(advice: Advice, situation: Situation, *, table: bool) -> Advice:
-    today = row_of(situation, {}, with_capacity=True)
-    limit = today.capacity_requests_per_second
+    today = row_of(situation, {})
     configurations = situation.settings.configurations
     gains = finalists(situation.sweep, situation.outlook, configurations, _FINALISTS)
     share = situation.slo.share if situation.slo else Slo().share
     is_in_target = not missed(situation.now) and (today.in_target_ratio or 0.0) >= share
-    case = Case(situation, today, baseline_capacity(situation, limit), is_in_target)
-    rows = {
-        number: row_of(situation, gain.knobs, near=limit, with_capacity=True)
-        for number, gain in enumerate(gains)
-        if gain.is_worth_it
-    }
-    choice = _choice(situation, gains, rows)
+    reference = baseline_capacity(situation, today.capacity_requests_per_second)
+    case = Case(situation, today, reference, is_in_target)
+    options = _options(case, [gain for gain in gains if gain.is_worth_it])
+    choice = chosen(options, configurations[0])
     if choice is None:
-        choice = _for_capacity(case, gains, rows)
+        options, choice = _for_capacity(case, gains)
     what_ifs = asked_for(situation, today)
     advice = replace(
         advice,
         today=today,
-        capacity_reference_requests_per_second=case.reference_capacity,
-        candidates=(today, *rows.values()) if table else (),
+        capacity_reference_requests_per_second=reference,
+        candidates=(today, *(one.row for one in options)) if table else (),
     )
     if choice is not None:
-        return _changed(advice, case, gains[choice], rows[choice], what_ifs, table=table)
+        return _changed(advice, case, choice, what_ifs, table=table)
     used = case.utilization
     if is_in_target and (used is None or used < _LOADED):
         recommendation = no_action(case)
     else:
         what_ifs += alternatives(situation, today)
-        recommendation = no_knob(case, gains, what_ifs, _widest(case, rows))
+        recommendation = no_knob(case, gains, what_ifs, _widest(case, options))
     return replace(advice, recommendation=recommendation, what_ifs=tuple(what_ifs))
 
 
-def _choice(situation: Situation, gains: Sequence[Gain], rows: dict[int, Candidate]) -> int | None:
-    today = situation.settings.configurations[0]
-    return chosen(gains, today, *_capacities_and_prices(rows))
+def _options(case: Case, gains: Sequence[Gain]) -> list[Option]:
+    limit = case.today.capacity_requests_per_second
+    return [Option(gain, row_of(case.situation, gain.knobs, limit)) for gain in gains]
 
 
-def _capacities_and_prices(
-    rows: dict[int, Candidate],
-) -> tuple[dict[int, float | None], dict[int, float | None]]:
-    capacities = {number: row.capacity_requests_per_second for number, row in rows.items()}
-    return capacities, {number: row.itl_p99_seconds for number, row in rows.items()}
-
-
-def _for_capacity(case: Case, gains: Sequence[Gain], rows: dict[int, Candidate]) -> int | None:
-    """Where most of the capacity is in use: settings that serve a tenth more, and are safe."""
+def _for_capacity(case: Case, gains: Sequence[Gain]) -> tuple[list[Option], Option | None]:
+    """Where most of the capacity is in use: what was looked at, and what serves a tenth more."""
     limit, used = case.today.capacity_requests_per_second, case.utilization
     if not limit or used is None or used <= MARGIN:
-        return None
-    situation, better = case.situation, []
-    for number, gain in enumerate(gains):
-        if not gain.is_safe or float(gain.shares.mean()) < LEAST_SHARE:
-            continue
-        if number not in rows:
-            rows[number] = row_of(situation, gain.knobs, near=limit, with_capacity=True)
-        then = rows[number].capacity_requests_per_second or 0.0
-        if then >= (1 + CAPACITY_GAIN) * limit and then >= _NEARLY * situation.offered:
-            better.append(number)
-    if not better:
-        return None
-    today = situation.settings.configurations[0]
-    return nearest(better, gains, today, *_capacities_and_prices(rows))
+        return [], None
+    options = _options(case, [gain for gain in gains if gain.serves])
+    enough = max((1 + CAPACITY_GAIN) * limit, _NEARLY * case.situation.offered)
+    larger = [one for one in options if (one.row.capacity_requests_per_second or 0.0) >= enough]
+    return options, nearest(larger, case.situation.settings.configurations[0])
 
 
-def _widest(case: Case, rows: dict[int, Candidate]) -> Candidate | None:
+def _widest(case: Case, options: Sequence[Option]) -> Candidate | None:
     """The settings of the largest capacity, where it is a tenth more than today's."""
     limit = case.today.capacity_requests_per_second
-    best = max(rows.values(), key=lambda r: r.capacity_requests_per_second or 0.0, default=None)
-    if best is None or not limit:
-        return None
-    more = (best.capacity_requests_per_second or 0.0) >= (1 + CAPACITY_GAIN) * limit
-    return best if more else None
+    capacities = [(one.row.capacity_requests_per_second or 0.0, one.row) for one in options]
+    most, row = max(capacities, key=lambda pair: pair[0], default=(0.0, None))
+    return row if limit and most >= (1 + CAPACITY_GAIN) * limit else None
 
 
 def _changed(
-    advice: Advice,
-    case: Case,
-    gain: Gain,
-    then: Candidate,
-    what_ifs: Sequence[Candidate],
-    *,
-    table: bool,
+    advice: Advice, case: Case, choice: Option, what_ifs: Sequence[Candidate], *, table: bool
 ) -> Advice:
+    gain, then = choice.gain, choice.row
     larger = _next_larger(case, then)
     low, high = gain.range
     rows = list(advice.candidates)
@@ -287,5 +260,4 @@ def _next_larger(case: Case, then: Candidate) -> Candidate | None:
     if not larger:
         return None
     knobs: Knobs = {**then.knobs, knob: min(larger)}
-    near = then.capacity_requests_per_second
-    return row_of(situation, knobs, near=near, with_capacity=True)
+    return row_of(situation, knobs, then.capacity_requests_per_second)

@@ -16,7 +16,6 @@ from driftwatch.recommend.forecast import Draw, Outlook, capacity
 from driftwatch.recommend.rows import row_of
 from driftwatch.recommend.search import refusal
 from driftwatch.recommend.situation import Situation
-from driftwatch.simulate.configuration import SchedulerConfiguration
 
 PREFIX_HIT_RATIO, REPLICAS, FP8_KV = "prefix_hit_ratio", "replicas", "kv_cache_dtype_fp8"
 QUEUED_TOKENS = "max_num_queued_tokens"
@@ -47,20 +46,23 @@ def replicas_needed(situation: Situation, limit: float | None) -> int | None:
 
 
 def alternatives(situation: Situation, today: Candidate) -> list[Candidate]:
-    """Replicas, cached prefixes, an fp8 KV cache, load turned away: as far as each applies."""
+    """Replicas, cached prefixes, an fp8 KV cache, load turned away: as far as each applies.
+
+    In this order: line 1 of a page says the first.
+    """
     limit, found = today.capacity_requests_per_second, []
     if (n := replicas_needed(situation, limit)) is not None:
         found.append(with_replicas(situation, today, n))
     if situation.settings.configurations[0].enable_prefix_caching:
         found.append(with_prefix_hits(situation, HALF_CACHED, limit))
-    wider = with_fp8_kv(situation, limit)
+    if (wider := with_fp8_kv(situation, limit)) is not None:
+        found.append(wider)
     slo = situation.slo
     if slo is not None and slo.ttft_seconds is not None and limit:
         prompt = float(situation.demand.prompt_tokens.mean())
         tokens = max(prompt, slo.ttft_seconds * limit * prompt)
-        shed = {QUEUED_TOKENS: float(2 ** math.floor(math.log2(max(tokens, 1.0))))}
-        found.append(row_of(situation, shed))
-    return [*found, *([wider] if wider is not None else [])]
+        found.append(with_queued_tokens(situation, 2 ** math.floor(math.log2(max(tokens, 1.0)))))
+    return found
 
 
 def asked_for(situation: Situation, today: Candidate) -> list[Candidate]:
@@ -71,9 +73,7 @@ def asked_for(situation: Situation, today: Candidate) -> list[Candidate]:
     if knobs:
         refused = refusal(situation.settings.configurations[0], knobs)
         found.append(
-            Candidate(knobs, refused=refused)
-            if refused
-            else row_of(situation, knobs, near=limit, with_capacity=True)
+            Candidate(knobs, refused=refused) if refused else row_of(situation, knobs, limit)
         )
     if PREFIX_HIT_RATIO in what_if:
         found.append(with_prefix_hits(situation, what_if[PREFIX_HIT_RATIO], limit))
@@ -122,12 +122,20 @@ def with_fp8_kv(situation: Situation, near: float | None) -> Candidate | None:
         return None
 
     def wider(draw: Draw) -> Draw:
-        settings: SchedulerConfiguration = replace(
-            draw.configuration, num_gpu_blocks=2 * (draw.configuration.num_gpu_blocks or 0)
-        )
-        return replace(draw, configuration=settings)
+        blocks = 2 * (draw.configuration.num_gpu_blocks or 0)
+        return replace(draw, configuration=replace(draw.configuration, num_gpu_blocks=blocks))
 
     return _row(situation, {FP8_KV: 1.0}, wider, near)
+
+
+def with_queued_tokens(situation: Situation, most: int) -> Candidate:
+    """With requests turned away while so many prompt tokens wait."""
+
+    def shedding(draw: Draw) -> Draw:
+        settings = replace(draw.configuration, max_num_queued_tokens=most)
+        return replace(draw, configuration=settings)
+
+    return _row(situation, {QUEUED_TOKENS: float(most)}, shedding)
 
 
 def baseline_capacity(situation: Situation, near: float | None) -> float | None:

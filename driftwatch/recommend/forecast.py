@@ -16,6 +16,7 @@ from driftwatch.errors import ImpossibleConfiguration, NoVerdict
 from driftwatch.model import Slo
 from driftwatch.recommend.server import Knobs
 from driftwatch.simulate.configuration import SchedulerConfiguration
+from driftwatch.simulate.demand import capacity_per_second
 from driftwatch.simulate.engine import Observe
 from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.step_time import StepTime
@@ -204,8 +205,6 @@ _LOOKS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # of the requests: is the sha
 _TOLERANCE = 0.02  # of the rate
 _LEAST_SCALE, _MOST_SCALE = 1 / 64, 64.0
 _FIRST_STEP = 1.15  # from a rate that may be near; each further one is its square
-_DEPTH = 4  # a saturated simulation: requests for each that can run
-_MOST_SEATS = 1024
 
 
 def capacity(
@@ -224,27 +223,13 @@ def capacity(
         most = None
         if slo is None or slo.ttft_seconds is None:
             # a time per token holds while the queue grows for ever: what is served counts
-            most = _saturated(requests, configuration, draw.step_time)
+            most = capacity_per_second(requests, configuration, draw.step_time)
         if slo is None:
             return most
         rate = _within_targets(requests, configuration, draw, slo, near)
     except (ImpossibleConfiguration, NoVerdict):
         return None
     return rate if most is None else min(rate, most)
-
-
-def _saturated(
-    requests: Requests, configuration: SchedulerConfiguration, step_time: StepTime
-) -> float | None:
-    """Completions a second where all are offered at once, between the first and the last fifth."""
-    seats = min(configuration.max_num_seqs, _MOST_SEATS)
-    repeats = max(1, -(-_DEPTH * seats // len(requests)))
-    run = Trial(requests.at(np.zeros(repeats * len(requests))), configuration).run(step_time)
-    ends = np.sort(run.end_seconds[run.finished])
-    low, high = int(0.2 * len(ends)), int(0.8 * len(ends))
-    if high <= low or ends[high] <= ends[low]:
-        return None
-    return float((high - low) / (ends[high] - ends[low]))
 
 
 def _within_targets(

@@ -14,16 +14,9 @@ from driftwatch.recommend.situation import Situation
 _NEAR_CAPACITY = 0.9
 NEAR = "the load is above 90 % of capacity, where TTFT cannot be forecast"
 GROWS = "it cannot keep up with this demand: its queue only grows"
-_NOT_SOUGHT = "looked for only near today's and the advised value"
 
 
-def row_of(
-    situation: Situation,
-    knobs: Knobs,
-    *,
-    near: float | None = None,
-    with_capacity: bool = False,
-) -> Candidate:
+def row_of(situation: Situation, knobs: Knobs, near: float | None = None) -> Candidate:
     """One configuration: its share in target over the draws, the rest by the likeliest.
 
     ``near``: where to begin to look for its capacity.
@@ -39,10 +32,8 @@ def row_of(
     except (ImpossibleConfiguration, NoVerdict) as error:
         return Candidate(knobs, refused=str(error))
     keeps_up = seen.pop("keeps_up")
-    reasons = {}
-    limit = capacity(draw, configuration, outlook.slo, near) if with_capacity else None
-    if not with_capacity:
-        reasons["capacity_requests_per_second"] = _NOT_SOUGHT
+    reasons: dict[str, str] = {}
+    limit = capacity(draw, configuration, outlook.slo, near)
     if seen["kv_cache_peak_ratio"] is None:
         reasons |= {"kv_cache_peak_ratio": "KV block count unknown", "kv_blocks": "not on the page"}
     why = None

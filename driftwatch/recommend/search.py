@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from driftwatch.arrays import Floats
 from driftwatch.knobs import KNOBS
+from driftwatch.recommend.advice import Candidate
 from driftwatch.recommend.forecast import IMPOSSIBLE, Outlook
 from driftwatch.recommend.server import BUDGETS, Knobs
 from driftwatch.simulate.configuration import SchedulerConfiguration
@@ -20,6 +21,7 @@ HARM = 0.02  # a loss of so much …
 HARM_CHANCE = 0.10  # … may be so likely
 LEAST_SHARE = 0.30  # in target afterwards: below it the answer is capacity
 TIES = 0.02  # of the requests: shares that differ by less are the same
+_SAME = 1.1  # times: capacities and prices that differ by less are the same
 _PAIRED = 2  # of each kind of knob, the best ones are tried together
 # Times today's value: no batch, and no step, has been larger.
 MOST_TIMES = {"max_num_seqs": 8.0, "max_num_batched_tokens": 4.0}
@@ -133,10 +135,14 @@ class Gain:
         return self.chance_of_harm <= HARM_CHANCE and float(self.shares.min()) > IMPOSSIBLE
 
     @property
+    def serves(self) -> bool:
+        """It leaves enough in target to speak of, and is unlikely to lose."""
+        return float(self.shares.mean()) >= LEAST_SHARE and self.is_safe
+
+    @property
     def is_worth_it(self) -> bool:
-        """It brings enough, and leaves enough in target to speak of."""
-        enough = self.mean >= MEAN_GAIN and float(self.shares.mean()) >= LEAST_SHARE
-        return enough and self.is_safe
+        """It brings enough, and serves."""
+        return self.mean >= MEAN_GAIN and self.serves
 
 
 def gain_of(outlook: Outlook, knobs: Knobs) -> Gain:
@@ -172,44 +178,32 @@ def _ranked(sweep: Outlook, settings: Sequence[Knobs]) -> list[Knobs]:
     return [settings[number] for number in sorted(means, key=lambda one: (-means[one], one))]
 
 
-def chosen(
-    gains: Sequence[Gain],
-    today: SchedulerConfiguration,
-    capacities: Mapping[int, float | None],
-    prices: Mapping[int, float | None],
-) -> int | None:
-    """Which of the gains is advised; None = none is worth a restart.
+@dataclass(frozen=True, slots=True, eq=False)
+class Option:
+    """Settings that may be advised: their gain, and their row with capacity and price."""
 
-    Of those within :data:`TIES` of the best mean gain: the largest capacity (a tenth of it is the
-    same) whose price is not higher (by a tenth), then one knob, then the smaller move.
-    ``capacities``, ``prices``: number of a gain → requests a second, seconds between tokens.
+    gain: Gain
+    row: Candidate
+
+    def beats(self, other: Option) -> bool:
+        """More capacity, by a tenth, at a time between tokens that is the same to a tenth."""
+        capacity, price = self.row.capacity_requests_per_second, self.row.itl_p99_seconds
+        at_most = _SAME * (other.row.itl_p99_seconds or math.inf)
+        more = (capacity or 0.0) > _SAME * (other.row.capacity_requests_per_second or 0.0)
+        return more and (price or math.inf) <= at_most
+
+
+def chosen(options: Sequence[Option], today: SchedulerConfiguration) -> Option | None:
+    """The option that is advised, by its gain; None = none is worth a restart.
+
+    Of those within :data:`TIES` of the best mean gain it is the :func:`nearest`.
     """
-    worth = [number for number, gain in enumerate(gains) if gain.is_worth_it]
-    if not worth:
-        return None
-    best = max(gains[number].mean for number in worth)
-    tied = [number for number in worth if gains[number].mean >= best - TIES]
-    return nearest(tied, gains, today, capacities, prices)
+    worth = [one for one in options if one.gain.is_worth_it]
+    best = max((one.gain.mean for one in worth), default=0.0)
+    return nearest([one for one in worth if one.gain.mean >= best - TIES], today)
 
 
-_SAME = 1.1
-
-
-def nearest(
-    tied: Sequence[int],
-    gains: Sequence[Gain],
-    today: SchedulerConfiguration,
-    capacities: Mapping[int, float | None],
-    prices: Mapping[int, float | None],
-) -> int:
-    """The smallest move that no other one beats in capacity at the same price."""
-
-    def beaten(one: int) -> bool:
-        return any(
-            (capacities.get(other) or 0.0) > _SAME * (capacities.get(one) or 0.0)
-            and (prices.get(other) or math.inf) <= _SAME * (prices.get(one) or math.inf)
-            for other in tied
-        )
-
-    left = [one for one in tied if not beaten(one)] or list(tied)
-    return min(left, key=lambda one: distance(today, gains[one].knobs))
+def nearest(options: Sequence[Option], today: SchedulerConfiguration) -> Option | None:
+    """The smallest move among the options that no other one beats; None = there is no option."""
+    left = [one for one in options if not any(other.beats(one) for other in options)]
+    return min(left or options, key=lambda one: distance(today, one.gain.knobs), default=None)

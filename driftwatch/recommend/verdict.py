@@ -30,6 +30,7 @@ from driftwatch.recommend.words import (
     moves_text,
     points,
     share_in_target,
+    what_if_text,
     within,
 )
 
@@ -262,40 +263,21 @@ def _none_helps(case: Case, gains: Sequence[Gain]) -> Reason:
     )
 
 
-def _place(one: Candidate) -> int:
-    """The place among what helps instead: line 1 of a page says the first."""
-    order = (REPLICAS, PREFIX_HIT_RATIO, FP8_KV)
-    return next((place for place, name in enumerate(order) if name in one.knobs), len(order))
-
-
 def _instead_of(case: Case, what_ifs: Sequence[Candidate]) -> tuple[str, ...]:
-    """Replicas first, then what makes the same replicas do more, then what to turn away."""
+    """What helps and is no knob of a running batch: of the what-ifs, those that bring something."""
     lines: list[str] = []
     limit, slo = case.today.capacity_requests_per_second, case.situation.slo
     have = case.situation.question.replicas
-    for one in sorted(what_ifs, key=_place):
-        share, then = one.in_target_ratio, one.capacity_requests_per_second
-        more = bool(then and limit and then > limit * _WORTH_SAYING)
-        gain = f"capacity {figure(limit or 0.0)} → {rate(then or 0.0)} per replica"
-        if REPLICAS in one.knobs and share is not None:
-            extra = round(one.knobs[REPLICAS]) - (have or 1)
-            if extra > 0:
-                lines.append(f"{add_replicas(extra, have)}: forecast {share_in_target(share, slo)}")
-        elif PREFIX_HIT_RATIO in one.knobs and more:
-            lines.append(
-                f"with {percent(one.knobs[PREFIX_HIT_RATIO])} of the prompt tokens cached: {gain}"
-            )
-        elif FP8_KV in one.knobs and more:
-            lines.append(f"with an fp8 KV cache: {gain}")
-        elif (
-            QUEUED_TOKENS in one.knobs
-            and share is not None
-            and share > (case.today.in_target_ratio or 0.0) + _SHED_GAIN
-        ):
-            lines.append(
-                f"--max-num-queued-tokens {one.knobs[QUEUED_TOKENS]:.0f}: forecast "
-                f"{share_in_target(share, slo)}, the rest turned away at once"
-            )
+    for one in what_ifs:
+        then, (name, value) = one.capacity_requests_per_second, next(iter(one.knobs.items()))
+        share = one.in_target_ratio or 0.0
+        forecast = f"forecast {share_in_target(share, slo)}"
+        if name == REPLICAS and value > (have or 1):
+            lines.append(f"{add_replicas(round(value) - (have or 1), have)}: {forecast}")
+        elif name in (PREFIX_HIT_RATIO, FP8_KV) and then and limit and then > limit * _WORTH_SAYING:
+            lines.append(f"with {what_if_text(name, value)}: {capacity_gain(limit, then)}")
+        elif name == QUEUED_TOKENS and share > (case.today.in_target_ratio or 0.0) + _SHED_GAIN:
+            lines.append(f"{flag_of(name)} {value:.0f}: {forecast}, the rest turned away at once")
     return tuple(lines)
 
 

@@ -7,9 +7,10 @@ import numpy as np
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.step_time import StepTime
+from driftwatch.simulate.trial import Trial
 
 _DEPTH = 4  # a saturated simulation: requests for each that can run
-_MOST_SEATS = 50_000  # of more the memory would go before the figure changes
+_MOST_SEATS = 1024  # vLLM's largest default: more rarely run at once
 _FEWEST = 10
 
 
@@ -21,8 +22,6 @@ def capacity_per_second(
     The mix is repeated until it is four times what runs together; the fifth of the completions at
     either end is left out, as the batch is not full or not yet mixed there. None: too few requests.
     """
-    from driftwatch.simulate.trial import Trial
-
     seats = min(configuration.max_num_seqs, _MOST_SEATS)
     repeats = max(1, -(-_DEPTH * seats // len(requests)))
     at_once = requests.at(np.zeros(repeats * len(requests)))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 
 import numpy as np
 import pytest
 from engine_minutes import BLOCKS, H100_8B, engine_minutes, requests_of
 
 from driftwatch.model import Slo
+from driftwatch.recommend.advice import Candidate
 from driftwatch.recommend.check import model_check
 from driftwatch.recommend.forecast import (
     IMPOSSIBLE,
@@ -21,7 +23,7 @@ from driftwatch.recommend.forecast import (
     share_in_target,
     within,
 )
-from driftwatch.recommend.search import Gain, chosen, finalists, single_knobs
+from driftwatch.recommend.search import Gain, Option, chosen, finalists, single_knobs
 from driftwatch.recommend.server import Knobs
 from driftwatch.recommend.window import Window
 from driftwatch.simulate.configuration import SchedulerConfiguration
@@ -185,8 +187,12 @@ TODAY = SchedulerConfiguration(64, 2048, BLOCKS)
 def test_what_is_advised(
     gains: Sequence[Gain], capacities: Sequence[float], prices: Sequence[float], advised: Knobs
 ) -> None:
-    found = chosen(gains, TODAY, dict(enumerate(capacities)), dict(enumerate(prices)))
-    assert (None if found is None else gains[found].knobs) == advised
+    rows = [
+        Candidate(one.knobs, capacity_requests_per_second=capacity, itl_p99_seconds=price)
+        for one, capacity, price in zip_longest(gains, capacities, prices)
+    ]
+    found = chosen(list(map(Option, gains, rows)), TODAY)
+    assert (None if found is None else found.gain.knobs) == advised
 
 
 def test_a_gain_is_told_with_its_range_and_its_chance_of_harm() -> None:
