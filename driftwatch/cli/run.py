@@ -17,10 +17,8 @@ if TYPE_CHECKING:
     from driftwatch.clock import Clock
     from driftwatch.collect.schema import Source
     from driftwatch.pipeline.plan import Plan
-    from driftwatch.pipeline.state import Outcome
     from driftwatch.receivers.registry import Receiver
     from driftwatch.service.fleet import Fleet
-    from driftwatch.service.outbox import Attempt
     from driftwatch.service.own_metrics import OwnMetrics
     from driftwatch.service.run import Service
     from driftwatch.settings import Settings
@@ -44,7 +42,6 @@ _QUEUES: tuple[Queue, ...] = ("ticks", "deliveries", "slow")
     show_default=True,
     help="The configuration.",
 )
-@click.option("--once", is_flag=True, help="Collect, evaluate and deliver once, then stop.")
 @click.option(
     "--queue",
     "queues",
@@ -52,7 +49,7 @@ _QUEUES: tuple[Queue, ...] = ("ticks", "deliveries", "slow")
     multiple=True,
     help="On PostgreSQL: do the jobs of this queue only; may be repeated.",
 )
-def command(config: Path, once: bool, queues: tuple[Queue, ...]) -> int:
+def command(config: Path, queues: tuple[Queue, ...]) -> int:
     """Watch the configured sources until SIGTERM or Ctrl-C; logs state changes on stderr.
 
     driftwatch also logs when a server stops or starts to answer. It serves its own /metrics,
@@ -82,12 +79,10 @@ def command(config: Path, once: bool, queues: tuple[Queue, ...]) -> int:
             f"--queue needs PostgreSQL, and the database is {settings.database_place}",
             help_text="leave it out: one process does everything on SQLite",
         )
-    return _serve(config, settings, hangups, queues, once=once)
+    return _serve(config, settings, hangups, queues)
 
 
-def _serve(
-    config: Path, settings: Settings, hangups: Hangups, queues: Sequence[Queue], *, once: bool
-) -> int:
+def _serve(config: Path, settings: Settings, hangups: Hangups, queues: Sequence[Queue]) -> int:
     """Do the service's work until a signal; the exit code."""
     from driftwatch.cli.logs import configure_logs
     from driftwatch.clock import SystemClock
@@ -110,10 +105,6 @@ def _serve(
     metrics = OwnMetrics(clock.now)
     _require_procrastinate(settings)
     with Store.open(settings.database_place) as store, store.tick_lock():
-        if once:
-            service, _ = _service(config, settings, plan, receivers, store, metrics, queues)
-            _once(service, settings)
-            return 0
         starting = _Starting()
         endpoint = Endpoint(
             settings.listen_address,
@@ -253,29 +244,3 @@ def proposing(settings: Settings, now: datetime, config: Path) -> list[str]:
             words = ["driftwatch", "baseline", "propose", "-c", str(config), *words]
             commands.append(shlex.join(words))
     return commands
-
-
-def _once(service: Service, settings: Settings) -> None:
-    """One tick and its deliveries; prints what it did where no receiver writes."""
-    try:
-        outcome = service.tick_once()
-        attempts = service.deliver_once()
-        piped = any(receiver.stdout is not None for receiver in settings.receivers)
-        click.echo(_summary(outcome, attempts), err=piped)
-    finally:
-        service.stop()
-
-
-def _summary(outcome: Outcome, attempts: Sequence[Attempt]) -> str:
-    """What one tick did, on one line."""
-    good = int(outcome.scrapes["ok"].sum()) if len(outcome.scrapes) else 0
-    minutes = outcome.rows["end"].n_unique() if len(outcome.rows) else 0
-    counts = {
-        "scrapes": good,
-        "failed": len(outcome.scrapes) - good,
-        "minutes evaluated": minutes,
-        "incidents fired or resolved": len(outcome.transitions),
-        "pages sent": sum(attempt.result == "sent" for attempt in attempts),
-        "not taken": sum(attempt.result != "sent" for attempt in attempts),
-    }
-    return ", ".join(f"{number} {name}" for name, number in counts.items())

@@ -21,7 +21,7 @@ from driftwatch.recommend.demand import Demand, resampled
 from driftwatch.recommend.server import Server
 from driftwatch.recommend.window import Window
 from driftwatch.simulate.hardware import Hardware
-from driftwatch.simulate.roofline import VARIANTS, roofline, variants
+from driftwatch.simulate.roofline import pair_seconds, roofline
 from driftwatch.simulate.step_time import StepTime
 
 # How far the coefficients lie from the roofline, sd of logarithms: all of them together, then c0,
@@ -76,8 +76,7 @@ def prior_of(server: Server, window: Window, demand: Demand, hardware: Hardware)
     except DriftwatchError as error:
         why = f"no roofline of {model.name} on {gpu.name}: {error}"
         return _from_window(window, demand, why)
-    squared = variants(base, gpu, model, tensor_parallel=share)[VARIANTS[-1]]
-    pair = squared.c4_seconds_per_prefill_pair
+    pair = pair_seconds(model, gpu, tensor_parallel=share)
     source = f"roofline of {model.name} on {gpu.name}{f' × {share}' if share > 1 else ''}"
     if server.tensor_parallel is None:
         source += ", tensor parallel size unknown: 1 taken"

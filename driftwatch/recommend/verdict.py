@@ -26,6 +26,7 @@ from driftwatch.recommend.words import (
     add_replicas,
     aims,
     capacity_gain,
+    from_to,
     gained,
     moves_text,
     points,
@@ -138,10 +139,7 @@ def _price(case: Case, then: Candidate) -> tuple[str, ...]:
     before, after, slo = case.today.itl_p99_seconds, then.itl_p99_seconds, case.situation.slo
     if before is None or after is None:
         return ("restart",)
-    text = (
-        f"inter-token latency p99 {milliseconds(before).removesuffix(' ms')} → "
-        f"{milliseconds(after)}"
-    )
+    text = f"inter-token latency p99 {from_to(milliseconds(before), milliseconds(after))}"
     if slo is not None and slo.tpot_seconds is not None and then.tpot_p95_seconds is not None:
         tpot, target = milliseconds(then.tpot_p95_seconds), milliseconds(slo.tpot_seconds)
         text += f" (TPOT p95 becomes {tpot}, its target is {target})"
@@ -207,8 +205,8 @@ def _not_larger(case: Case, then: Candidate, larger: Candidate, knob: str) -> st
     if ours and theirs:
         parts.append(f"capacity {change(theirs / ours)}")
     if then.itl_p99_seconds is not None and larger.itl_p99_seconds is not None:
-        before = milliseconds(then.itl_p99_seconds).removesuffix(" ms")
-        parts.append(f"inter-token latency p99 {before} → {milliseconds(larger.itl_p99_seconds)}")
+        before, after = milliseconds(then.itl_p99_seconds), milliseconds(larger.itl_p99_seconds)
+        parts.append(f"inter-token latency p99 {from_to(before, after)}")
     return f"not {value:.0f}: {', '.join(parts)}"
 
 

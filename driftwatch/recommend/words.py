@@ -8,7 +8,6 @@ from driftwatch.model import Slo
 from driftwatch.numbers import (
     brief,
     change,
-    figure,
     knob,
     milliseconds,
     percent,
@@ -66,11 +65,20 @@ def gained(mean: float, low: float, high: float) -> str:
     return f"{points(mean)}{between}"
 
 
+def from_to(before: str, after: str) -> str:
+    """As ``54 → 61 ms``: a unit that both have stands once.
+
+    >>> from_to("54 ms", "61 ms"), from_to("900 ms", "1.20 s")
+    ('54 → 61 ms', '900 ms → 1.20 s')
+    """
+    return f"{before.removesuffix(after[after.rindex(' ') :])} → {after}"
+
+
 def capacity_gain(now: float | None, then: float | None) -> str | None:
     """As ``capacity 15.0 → 19.0 req/s per replica (+27 %)``; None where either is unknown."""
     if not now or not then:
         return None
-    return f"capacity {figure(now)} → {rate(then)} per replica ({change(then / now)})"
+    return f"capacity {from_to(rate(now), rate(then))} per replica ({change(then / now)})"
 
 
 def what_if_text(name: str, value: float) -> str:

@@ -10,15 +10,12 @@ batch that the step-time model is made for. It is a prior: fit it where there is
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from driftwatch.simulate.hardware import Gpu
 from driftwatch.simulate.kv_cache import bytes_per_token, check_split
 from driftwatch.simulate.model_config import Model
 from driftwatch.simulate.step_time import StepTime
-
-HINGE_TOKENS = 128
-VARIANTS = ("linear", "hinge", "hinge+quadratic")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,22 +150,7 @@ def decode_row_bytes(model: Model) -> float:
     return 2 * 2 * 10 * model.hidden_size * model.num_hidden_layers + 2 * 6 * model.vocab_size
 
 
-def variants(
-    prior: StepTime,
-    gpu: Gpu,
-    model: Model,
-    *,
-    tensor_parallel: int = 1,
-    efficiency: Efficiency = STATED,
-) -> dict[str, StepTime]:
-    """The three structures of one prior: linear, hinge, hinge and quadratic attention."""
-    hinged = replace(prior, hinge_tokens=HINGE_TOKENS)
-    flops = gpu.flops_per_second(2.0) * efficiency.flops_ratio * tensor_parallel
-    pair = attention_flops_per_pair(model) / flops
-    return dict(
-        zip(
-            VARIANTS,
-            (prior, hinged, replace(hinged, c4_seconds_per_prefill_pair=pair)),
-            strict=True,
-        )
-    )
+def pair_seconds(model: Model, gpu: Gpu, *, tensor_parallel: int = 1) -> float:
+    """Seconds of attention for each pair of a prompt's tokens: c4 of a step-time model."""
+    flops = gpu.flops_per_second(2.0) * STATED.flops_ratio * tensor_parallel
+    return attention_flops_per_pair(model) / flops

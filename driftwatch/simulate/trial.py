@@ -13,7 +13,6 @@ import polars as pl
 from driftwatch.errors import ImpossibleConfiguration, NoVerdict
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.engine import (
-    Disturbance,
     Mask,
     Observe,
     Options,
@@ -179,7 +178,6 @@ class Trial:
         requests: sorted by arrival.
         configuration: settings.
         observe: what to scrape.
-        factor_seconds: sorted times from which a run may have another speed; None = none.
         options: more of :class:`~driftwatch.simulate.engine.Options`.
 
     Raises:
@@ -192,14 +190,10 @@ class Trial:
         configuration: SchedulerConfiguration,
         *,
         observe: Observe | None = None,
-        factor_seconds: Floats | None = None,
         **options: Any,
     ) -> None:
         configuration.check()
         check_fit(requests, configuration)
-        if factor_seconds is not None:
-            ones = np.ones(len(factor_seconds))
-            options["disturbance"] = Disturbance(factor_seconds=factor_seconds, factors=ones)
         self._requests = requests
         self._configuration = configuration
         self._options = Options(observe or Observe(), **options)
@@ -215,7 +209,6 @@ class Trial:
         step_time: StepTime,
         *,
         pace: float = 1.0,
-        factors: Floats | None = None,
         until_seconds: float = inf,
         checks: Sequence[float] = (),
         enough: Callable[[Run], bool] | None = None,
@@ -225,7 +218,6 @@ class Trial:
         Args:
             step_time: step-time model.
             pace: times as many requests a second: arrivals are divided by it.
-            factors: on the step times from each of ``factor_seconds`` on; None = 1.
             until_seconds: where the run ends; inf = when nothing is left.
             checks: rising times at which ``enough`` is asked.
             enough: whether what has come is enough; None = run to the end.
@@ -236,8 +228,6 @@ class Trial:
         while True:
             t = set_step_time(self._fresh(not self._may_count), step_time)
             t.requests["arrival"] /= pace
-            if factors is not None:
-                t.factors["value"] = factors
             times = (*(checks if enough else ()), until_seconds)
             if (run := self._run_through(t, times, enough)) is not None:
                 return run

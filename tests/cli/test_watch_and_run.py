@@ -37,17 +37,6 @@ def test_watch_that_never_got_a_page(run: Run, closed: str) -> None:
     assert max(map(len, out.splitlines())) <= 80
 
 
-def test_run_once_says_what_it_did(run: Run, server: ReplayedExposition, closed: str) -> None:
-    Path("driftwatch.yaml").write_text(f"sources: [{{pages: ['{server.url}', '{closed}']}}]\n")
-    code, out, err = run("run", "--once")
-    assert code == 0
-    assert out == (
-        "1 scrapes, 1 failed, 0 minutes evaluated, 0 incidents fired or resolved, 0 pages sent, "
-        "0 not taken\n"
-    )
-    assert "no data" in err and "connection refused" in err
-
-
 def test_doctor_takes_the_configuration_that_lies_here(run: Run, closed: str) -> None:
     code, _, err = run("doctor")
     assert code == 2

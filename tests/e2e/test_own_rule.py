@@ -90,7 +90,7 @@ def test_a_rule_with_an_unknown_receiver_starts_nothing(run: Any, tmp_path: Path
         "sources: [{pages: ['http://host:8000/metrics']}]\n"
         "receivers: [{name: oncall, stdout: {}}]\nrules: [rules]\n"
     )
-    for command in (("run", "--once"), ("replay", tmp_path / "none.jsonl")):
+    for command in (("run",), ("replay", tmp_path / "none.jsonl")):
         refused = run(*command, "-c", config)
         assert isinstance(refused.exception, ConfigError)
         (problem,) = refused.exception.problems

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -80,22 +81,8 @@ def test_a_page_from_the_past_that_prometheus_holds(
         config = _config(
             tmp_path, f"prometheus: '{server.url}', match: {{job: vllm}}", slack, webhook
         )
-        done = subprocess.run(
-            [*DRIFTWATCH, "run", "--once", "-c", str(config)],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            cwd=tmp_path,
-        )
-        assert done.returncode == 0, done.stderr
-        again = subprocess.run(
-            [*DRIFTWATCH, "run", "--once", "-c", str(config)],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            cwd=tmp_path,
-        )
-        assert again.returncode == 0, again.stderr
+        with _service(config, tmp_path) as service:
+            _until(lambda: bool(webhook.accepted and slack.accepted), 120, service)
     pages = webhook.accepted
     assert [(p["event"], p["alert"]) for p in pages] == [("firing", "BatchLimitBinding")]
     assert pages[0]["target"]["instance"] == "gpu-7:8000"
@@ -112,7 +99,7 @@ def test_a_page_from_the_past_that_prometheus_holds(
         check=True,
     )
     assert "BatchLimitBinding" in listed.stdout
-    assert slack.url not in done.stderr + listed.stdout
+    assert slack.url not in (tmp_path / "log").read_text() + listed.stdout
 
 
 def test_run_watches_a_prometheus_that_scrapes(
@@ -141,25 +128,12 @@ def test_run_watches_a_prometheus_that_scrapes(
         PrometheusServer(scrape_config({"vllm": [vllm.instance]}, interval="1s")) as server,
     ):
         config = _config(tmp_path, f"prometheus: '{server.url}'", slack, webhook, pools)
-        log = (tmp_path / "log").open("w+")
-        service = subprocess.Popen(
-            [*DRIFTWATCH, "run", "-c", str(config)],
-            stderr=log,
-            cwd=tmp_path,
-            env={**os.environ, "NO_COLOR": "1"},
-        )
-        try:
+        with _service(config, tmp_path) as service:
             _until(lambda: bool(webhook.accepted), 180, service)
             address = _own_address(tmp_path / "log")
             assert requests.get(f"{address}/-/ready", timeout=5).status_code == 200
             assert requests.get(f"{address}/-/healthy", timeout=5).status_code == 200
             own = requests.get(f"{address}/metrics", timeout=5).text
-            service.send_signal(signal.SIGTERM)
-            assert service.wait(timeout=60) == 0
-        finally:
-            service.kill()
-            service.wait()
-            log.close()
     assert "driftwatch_targets 1.0" in own
     ticket = webhook.accepted[0]
     assert (ticket["alert"], ticket["severity"]) == ("PromptsAreOthers", "ticket")
@@ -167,6 +141,25 @@ def test_run_watches_a_prometheus_that_scrapes(
     ratio = ticket["evidence"]["prompt_tokens_mean_ratio"]["value"]
     assert 3.5 < ratio < 5  # 128 over 30
     assert len(slack.accepted) == 1
+
+
+@contextmanager
+def _service(config: Path, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A running service that is told to stop afterwards, and does."""
+    with (folder / "log").open("w+") as log:
+        service = subprocess.Popen(
+            [*DRIFTWATCH, "run", "-c", str(config)],
+            stderr=log,
+            cwd=folder,
+            env={**os.environ, "NO_COLOR": "1"},
+        )
+        try:
+            yield service
+            service.send_signal(signal.SIGTERM)
+            assert service.wait(timeout=60) == 0
+        finally:
+            service.kill()
+            service.wait()
 
 
 def _until(true: object, seconds: float, service: subprocess.Popen[bytes]) -> None:

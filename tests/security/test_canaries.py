@@ -36,7 +36,7 @@ from driftwatch.store.store import Store
 
 VERBS = [
     ["check"], ["doctor"], ["doctor", "--json"], ["incidents"], ["incidents", "--json"],
-    ["run", "--once"], ["db", "upgrade"],
+    ["db", "upgrade"],
 ]  # fmt: skip
 
 

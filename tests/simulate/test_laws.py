@@ -22,9 +22,9 @@ from driftwatch.simulate.roofline import (
     active_parameters,
     decode_bound_by,
     decode_row_bytes,
+    pair_seconds,
     read_weights,
     roofline,
-    variants,
 )
 from driftwatch.simulate.step_time import describe, parse_step_time
 from driftwatch.simulate.trial import Trial
@@ -99,21 +99,15 @@ def test_decoding_costs_operations_only_where_they_do_not_hide_behind_the_weight
     )
 
 
-def test_three_structures_of_one_prior() -> None:
+def test_attention_of_a_long_prompt() -> None:
     machine, eight = gpu("H100"), model("llama-3.1-8b")
-    prior = roofline(machine, eight)
-    linear, hinge, quadratic = variants(prior, machine, eight).values()
-    assert linear is prior
-    assert hinge.seconds(128, 0, 0) == prior.c0_seconds
-    assert hinge.seconds(1128, 3, 900) == pytest.approx(prior.seconds(1000, 3, 900))
+    linear = roofline(machine, eight).c1_seconds_per_prefill_token
     pairs = 8000 * 8001 / 2
-    more = quadratic.seconds(8000, 0, 0, pairs) / hinge.seconds(8000, 0, 0, pairs)
+    more = pair_seconds(eight, machine) * pairs / (8000 * linear)
     # 4 · 32 layers · 4,096 wide · 4,000 earlier tokens against 2 · 6.98 G a token
-    assert more == pytest.approx(1 + 4 * 32 * 4096 * 4000 / (2 * 6.98e9), abs=0.01)
-    *_, split = variants(prior, machine, eight, tensor_parallel=4).values()
-    assert 4 * split.c4_seconds_per_prefill_pair == pytest.approx(
-        quadratic.c4_seconds_per_prefill_pair
-    )
+    assert more == pytest.approx(4 * 32 * 4096 * 4000 / (2 * 6.98e9), abs=0.01)
+    split = pair_seconds(eight, machine, tensor_parallel=4)
+    assert 4 * split == pytest.approx(pair_seconds(eight, machine))
 
 
 @pytest.mark.parametrize(

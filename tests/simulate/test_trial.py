@@ -1,4 +1,4 @@
-"""Trials: nothing is left behind, at any pace and speed; a run that stops early."""
+"""Trials: nothing is left behind, at any pace; a run that stops early."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.engine import Disturbance, Observe
+from driftwatch.simulate.engine import Observe
 from driftwatch.simulate.requests import Requests, make_requests
 from driftwatch.simulate.step_time import StepTime
 from driftwatch.simulate.trial import Run, Trial, simulate
@@ -16,7 +16,6 @@ from driftwatch.simulate.trial import Run, Trial, simulate
 LAW = StepTime(0.009, 6e-5, 6.5e-5, 4e-7)
 LAWS = (LAW, replace(LAW, c0_seconds=0.02), replace(LAW, hinge_tokens=128), LAW)
 TIMES = np.arange(0.0, 60.1, 5.0)
-AT, FACTORS = np.arange(6) * 10.0, np.linspace(0.8, 1.3, 6)
 
 
 def requests_of(*, given: bool = False) -> Requests:
@@ -37,18 +36,16 @@ def requests_of(*, given: bool = False) -> Requests:
         SchedulerConfiguration(16, 256, None, enable_prefix_caching=False, async_scheduling=False),
     ],
 )
-def test_a_run_is_that_of_a_fresh_engine_at_that_pace_and_speed(
+def test_a_run_is_that_of_a_fresh_engine_at_that_pace(
     configuration: SchedulerConfiguration, given: bool
 ) -> None:
     sent, pace = requests_of(given=given), 1.25
     paced = replace(sent, arrival_seconds=sent.arrival_seconds / pace)
-    disturbance = Disturbance(factor_seconds=AT, factors=FACTORS)
     observe = Observe(TIMES, (0.01, 0.05), (64.0,))
-    trial = Trial(sent, configuration, observe=observe, factor_seconds=AT)
+    trial = Trial(sent, configuration, observe=observe)
     for law in LAWS:
-        found = trial.run(law, pace=pace, factors=FACTORS, until_seconds=60.0)
-        more = {"disturbance": disturbance, "observe": observe, "until_seconds": 60.0}
-        expected = simulate(paced, configuration, law, **more)
+        found = trial.run(law, pace=pace, until_seconds=60.0)
+        expected = simulate(paced, configuration, law, observe=observe, until_seconds=60.0)
         assert found.requests.equals(expected.requests)
         assert found.scrapes.equals(expected.scrapes)
         assert found.summary == expected.summary
