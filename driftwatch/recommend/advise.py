@@ -41,7 +41,8 @@ from driftwatch.recommend.verdict import (
     no_action,
     no_knob,
 )
-from driftwatch.recommend.window import missed, nobody_waited
+from driftwatch.recommend.window import missed, nobody_waited, share_met
+from driftwatch.recommend.words import aims
 from driftwatch.simulate.hardware import Hardware
 from driftwatch.simulate.step_time import describe
 
@@ -49,6 +50,7 @@ _FINALISTS = 3
 MARGIN = 0.7  # of the capacity: below it nothing is scarce
 CAPACITY_GAIN = 0.10  # of the capacity, where more than that of it is in use
 _NEARLY = 0.8  # of the demand: what a change for capacity must be able to serve
+_OVERSEEN = 0.1  # of the requests: where so many more miss than simulated, something else is slow
 _LOADED = 0.9  # of the capacity: above it today's settings do not suffice for long
 
 
@@ -70,8 +72,8 @@ def advise(question: Question, *, hardware: Hardware | None = None, table: bool 
         return _without_situation(advice, question, error)
     advice = _described(advice, situation)
     check = model_check(situation.outlook.draws, situation.now)
-    gates = tuple(_check_gate(name, check) for name in check.compared)
-    advice = replace(advice, check=check, gates=tuple(sorted(gates, key=lambda g: g.passed)))
+    worst = sorted(check.compared, key=lambda name: -abs(check.compared[name].off_ratio))
+    advice = replace(advice, check=check, gates=tuple(_check_gate(name, check) for name in worst))
     if check.refused:
         return _not_reproduced(advice, situation)
     return _simulated(advice, situation, table=table)
@@ -105,7 +107,7 @@ def _without_situation(advice: Advice, question: Question, error: Insufficient) 
     gates = (Gate(error.gate, False, error.message),)
     kv = kv_binds(question.evidence, question.leaf, error.message)
     recommendation = kv or _insufficient(error.gate, error.message)
-    if kv is None and nobody_waited(question.minutes):
+    if kv is None and nobody_waited(question.minutes, advice.slo):
         reason = Reason("no_queue", "no request waited: no limit binds, and no knob can help")
         recommendation = Recommendation("no_action", reason)
     return replace(advice, recommendation=recommendation, gates=gates)
@@ -146,8 +148,11 @@ def _described(advice: Advice, situation: Situation) -> Advice:
 def _check_gate(name: str, check: ModelCheck) -> Gate:
     one = check.compared[name]
     text = milliseconds if name == "itl_seconds" else brief
-    low, high = text(one.low), text(one.high)
-    simulated = low if low == high else f"{low} to {high}"
+    simulated = text(one.high)
+    if text(one.low) != simulated:
+        low = text(one.low)
+        unit = " ms" if simulated.endswith(" ms") else ""
+        simulated = f"{low.removesuffix(unit)} to {simulated}"
     off = f" ({change(1 + one.off_ratio)}, limit {percent(TOLERANCE)})"
     said = f"simulated {FIGURES[name]} {simulated}, observed {text(one.observed)}{off}"
     return Gate(f"fit_{name.partition('_')[0]}", one.passed, said)
@@ -178,6 +183,8 @@ def _not_reproduced(advice: Advice, situation: Situation) -> Advice:
 
 def _simulated(advice: Advice, situation: Situation, *, table: bool) -> Advice:
     today = row_of(situation, {})
+    if today.refused is not None:
+        return replace(advice, recommendation=_insufficient("settings", today.refused))
     configurations = situation.settings.configurations
     gains = finalists(situation.sweep, situation.outlook, configurations, _FINALISTS)
     share = situation.slo.share if situation.slo else Slo().share
@@ -197,8 +204,15 @@ def _simulated(advice: Advice, situation: Situation, *, table: bool) -> Advice:
     )
     if choice is not None:
         return _changed(advice, case, choice, what_ifs, table=table)
-    used = case.utilization
-    if is_in_target and (used is None or used < _LOADED):
+    used, met = case.utilization, share_met(situation.now, situation.slo)
+    simulated = today.in_target_ratio or 0.0
+    if met is not None and simulated >= share and met < share - _OVERSEEN:
+        found = f"at most {percent(met)} of requests met {aims(situation.slo)}"
+        said = f"{found}, simulated {percent(simulated)}"
+        told = f"the simulation does not reproduce today: {said}"
+        recommendation = _insufficient("fit_in_target", told)
+        advice = replace(advice, gates=(Gate("fit_in_target", False, said), *advice.gates))
+    elif is_in_target and (used is None or used < _LOADED):
         recommendation = no_action(case)
     else:
         what_ifs += alternatives(situation, today)
@@ -237,7 +251,8 @@ def _changed(
     larger = _next_larger(case, then)
     low, high = gain.range
     rows = list(advice.candidates)
-    if table and larger is not None and all(row.knobs != larger.knobs for row in rows):
+    known = [case.now(then.knobs), *(row.knobs for row in rows)]
+    if table and larger is not None and larger.knobs not in known:
         rows.append(larger)
     return replace(
         advice,
@@ -260,4 +275,6 @@ def _next_larger(case: Case, then: Candidate) -> Candidate | None:
     if not larger:
         return None
     knobs: Knobs = {**then.knobs, knob: min(larger)}
+    if knobs == case.now(knobs):
+        return replace(case.today, knobs=knobs)
     return row_of(situation, knobs, then.capacity_requests_per_second)

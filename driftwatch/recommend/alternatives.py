@@ -10,6 +10,7 @@ import numpy as np
 
 from driftwatch.arrays import Floats, Integers
 from driftwatch.knobs import KNOBS
+from driftwatch.model import Slo
 from driftwatch.recommend.advice import Candidate
 from driftwatch.recommend.demand import cached
 from driftwatch.recommend.forecast import Draw, Outlook, capacity
@@ -23,6 +24,7 @@ WHAT_IFS = (*KNOBS, REPLICAS, PREFIX_HIT_RATIO, FP8_KV)
 HALF_CACHED = 0.5
 _MOST_TIMES_REPLICAS = 9  # today's: beyond it the demand is no question of replicas
 _DRAWS = 4  # of each: a share to a few points
+_PEAK = 1.2  # times today's demand, the most that the draws have it
 
 
 def replicas_for(demand: float, capacity_requests_per_second: float) -> int:
@@ -50,14 +52,18 @@ def alternatives(situation: Situation, today: Candidate) -> list[Candidate]:
 
     In this order: line 1 of a page says the first.
     """
-    limit, found = today.capacity_requests_per_second, []
-    if (n := replicas_needed(situation, limit)) is not None:
-        found.append(with_replicas(situation, today, n))
+    limit, offered, slo = today.capacity_requests_per_second, situation.offered, situation.slo
+    found = []
+    if limit and (n := replicas_needed(situation, limit)) is not None:
+        row = with_replicas(situation, today, n)
+        enough = max(n, replicas_for(_PEAK * (situation.question.replicas or 1) * offered, limit))
+        if enough > n and (row.in_target_ratio or 0.0) < (slo or Slo()).share:
+            row = with_replicas(situation, today, enough)
+        found.append(row)
     if situation.settings.configurations[0].enable_prefix_caching:
         found.append(with_prefix_hits(situation, HALF_CACHED, limit))
     if (wider := with_fp8_kv(situation, limit)) is not None:
         found.append(wider)
-    slo = situation.slo
     if slo is not None and slo.ttft_seconds is not None and limit:
         prompt = float(situation.demand.prompt_tokens.mean())
         tokens = max(prompt, slo.ttft_seconds * limit * prompt)
@@ -177,14 +183,19 @@ def _row(
     """Today's settings in other draws."""
     outlook = situation.outlook
     then = Outlook([other(d) for d in outlook.draws[:_DRAWS]], outlook.slo, outlook.turned)
-    shares, likeliest = then.shares({}), then.draws[0]
+    shares, likeliest = then.shares({}).clip(0.0), then.draws[0]
+    today, every = outlook.shares({}, range(_DRAWS)).mean(), outlook.shares({}).mean()
+    # of all draws as of these: as many of the misses are cured, or of the hits lost
+    share = shares.mean()
+    cured = 1.0 if share >= 1.0 else (share - today) / (1.0 - today) if share >= today else 0.0
+    share = every + cured * (1.0 - every) if share >= today else every * share / today
     limit = None
     if near is not None:
         limit = capacity(likeliest, likeliest.configuration, outlook.slo, near)
     return Candidate(
         turned,
-        in_target_ratio=float(shares.clip(0.0).mean()),
-        in_target_low_ratio=float(shares.clip(0.0).min()),
-        in_target_high_ratio=float(shares.clip(0.0).max()),
+        in_target_ratio=float(share),
+        in_target_low_ratio=float(shares.min()),
+        in_target_high_ratio=float(shares.max()),
         capacity_requests_per_second=limit,
     )

@@ -202,8 +202,9 @@ def _keeps_up(run: Run, requests_per_second: float) -> bool:
 _FEWEST_REQUESTS = 20
 _MOST_REQUESTS = 3000  # of a simulation: their share in target is known to a point
 _LOOKS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # of the requests: is the share settled?
+_LASTING = 4  # times what can run together: fewer requests never fill a server for long
 _TOLERANCE = 0.02  # of the rate
-_LEAST_SCALE, _MOST_SCALE = 1 / 64, 64.0
+_LEAST_SCALE, _MOST_SCALE = 1e-3, 1e4
 _FIRST_STEP = 1.15  # from a rate that may be near; each further one is its square
 
 
@@ -220,9 +221,10 @@ def capacity(
     if len(requests) < _FEWEST_REQUESTS:
         return None
     try:
-        most = None
-        if slo is None or slo.ttft_seconds is None:
-            # a time per token holds while the queue grows for ever: what is served counts
+        most, few = None, len(requests) < _LASTING * configuration.max_num_seqs
+        if slo is None or slo.ttft_seconds is None or few:
+            # a time per token holds while the queue grows for ever, and few requests never queue:
+            # what is served counts
             most = capacity_per_second(requests, configuration, draw.step_time)
         if slo is None:
             return most

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import numpy as np
 
 from driftwatch.arrays import Floats
@@ -68,14 +70,24 @@ def _on_clock(log: Requests, window: Window) -> Floats:
     return np.asarray(arrival + shifts[int(np.argmin(off + 1e-9 * np.abs(shifts)))])
 
 
+def _clock(unix_seconds: float) -> str:
+    """A time of day; beyond what a date can be, its seconds."""
+    try:
+        return f"{datetime.fromtimestamp(unix_seconds, UTC):%Y-%m-%d %H:%M}"
+    except (OverflowError, ValueError):
+        return f"{unix_seconds:.4g} s"
+
+
 def _contradictions(own: Requests, at: Floats, window: Window) -> list[str]:
     """What is not as the metrics have it, with both numbers."""
     first, last = (float(at[0]), float(at[-1])) if len(at) else (0.0, 0.0)
     covered = max(0.0, min(last, window.seconds) - max(first, 0.0))
     if covered < _COVERED * window.seconds:
-        return [
-            f"the log covers {covered / 60:.3g} min of the {window.seconds / 60:.3g} min of metrics"
-        ]
+        minutes = f"{covered / 60:.3g} min of the {window.seconds / 60:.3g} min of metrics"
+        begin = window.start.timestamp()
+        times = [_clock(begin + at) for at in (first, last, 0.0, window.seconds)]
+        where = "the log {} to {}, the metrics {} to {} UTC".format(*times)
+        return [f"the log covers {minutes}{f': {where}' if len(at) else ''}"]
     came = float(arrivals(window).sum())
     in_flight = sum(
         (window.column(name).max() or 0.0)

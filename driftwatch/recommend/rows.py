@@ -11,9 +11,9 @@ from driftwatch.recommend.server import Knobs
 from driftwatch.recommend.situation import Situation
 
 # a TTFT near capacity is a queue that any error of the rate makes another
-_NEAR_CAPACITY = 0.9
+NEAR_CAPACITY = 0.9
 NEAR = "the load is above 90 % of capacity, where TTFT cannot be forecast"
-GROWS = "it cannot keep up with this demand: its queue only grows"
+GROWS = "the queue still grows when the simulation ends"
 
 
 def row_of(situation: Situation, knobs: Knobs, near: float | None = None) -> Candidate:
@@ -37,7 +37,7 @@ def row_of(situation: Situation, knobs: Knobs, near: float | None = None) -> Can
     if seen["kv_cache_peak_ratio"] is None:
         reasons |= {"kv_cache_peak_ratio": "KV block count unknown", "kv_blocks": "not on the page"}
     why = None
-    if limit is not None and situation.offered >= _NEAR_CAPACITY * limit:
+    if limit is not None and situation.offered >= NEAR_CAPACITY * limit:
         why = NEAR
     elif not keeps_up:
         why = GROWS

@@ -163,19 +163,31 @@ def finalists(
     """
     single = single_knobs(today[0], budget_known=len(today) == 1)
     single = [knobs for knobs in single if not any(refusal(one, knobs) for one in today)]
-    rough = _ranked(sweep, single)
+    rough = _ranked(sweep, single, today[0])
     seqs = [one for one in rough if "max_num_seqs" in one][:_PAIRED]
     others = [one for one in rough if "max_num_seqs" not in one][:_PAIRED]
     both = [{**one, **other} for one, other in product(seqs, others)]
     both = [knobs for knobs in both if not any(refusal(one, knobs) for one in today)]
-    best = _ranked(sweep, [*single, *both])[:most]
+    best = _ranked(sweep, [*single, *both], today[0])[:most]
     gains = [gain_of(outlook, knobs) for knobs in best]
     return sorted(gains, key=lambda gain: -gain.mean)
 
 
-def _ranked(sweep: Outlook, settings: Sequence[Knobs]) -> list[Knobs]:
-    means = {number: float(sweep.gains(knobs).mean()) for number, knobs in enumerate(settings)}
-    return [settings[number] for number in sorted(means, key=lambda one: (-means[one], one))]
+def _ranked(
+    sweep: Outlook, settings: Sequence[Knobs], today: SchedulerConfiguration
+) -> list[Knobs]:
+    """Best first; of those that move nothing, one knob first, the larger value first, as only
+    they may serve more.
+    """
+
+    def place(number: int) -> tuple[float, float, float]:
+        mean, knobs = float(sweep.gains(settings[number]).mean()), settings[number]
+        if mean:
+            return -mean, 0.0, number
+        times = [knobs[name] / getattr(today, name) for name in MOST_TIMES if name in knobs]
+        return 0.0, len(knobs), -math.prod(times)
+
+    return [settings[number] for number in sorted(range(len(settings)), key=place)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+import polars as pl
 
+from driftwatch.detect.speed.load import COMPLETE, FOR_GOOD, ONE_TOKEN, PREEMPTING, WHY_NOT, work_of
 from driftwatch.errors import NoVerdict
 from driftwatch.model import Slo
 from driftwatch.recommend.advice import Question, targets_of
@@ -84,11 +86,12 @@ def situation_of(question: Question, hardware: Hardware | None = None) -> Situat
     except NoVerdict as error:
         raise Insufficient("traffic", error.message) from error
     _check_enough(now)
+    _check_settings(now, settings)
     work = work_met(window, demands[0])
     prior = prior_of(server, window, demands[0], tables)
     models = step_times(work, prior, draws=DRAWS, seed=question.seed)
     if models is None:
-        raise Insufficient("busy_windows", f"needs {_FEWEST_MINUTES} busy minutes")
+        raise _no_step_times(window)
     draws = _draws(demands, settings, models, _overhead(now), question.seed)
     change = partial(turned, server=server, hardware=tables)
     return Situation(
@@ -128,6 +131,25 @@ def _check_enough(now: Window) -> None:
     ):
         if count < least:
             raise Insufficient(gate, f"needs {least} {noun}{since}, has {count:,}")
+
+
+def _check_settings(now: Window, settings: Settings) -> None:
+    """Settings that cannot be those of this server."""
+    today, running = settings.configurations[0], now.mean("running_requests")
+    if problems := today.problems():
+        raise Insufficient("settings", f"it cannot run with these settings: {'; '.join(problems)}")
+    if running is not None and running > today.max_num_seqs:
+        text = f"{running:.3g} requests run at once: max_num_seqs is not {today.max_num_seqs}"
+        raise Insufficient("settings", text)
+
+
+def _no_step_times(window: Window) -> Insufficient:
+    """With what keeps most minutes from telling the time of a step."""
+    why = work_of(window.rows).filter(~pl.col("why").is_in([COMPLETE, PREEMPTING]))["why"]
+    code = int(why.mode()[0]) if len(why) else COMPLETE
+    text = f": {WHY_NOT[code].text}" if len(why) else ""
+    gate = "step_time" if code in (*FOR_GOOD, ONE_TOKEN) else "busy_windows"
+    return Insufficient(gate, f"fewer than {_FEWEST_MINUTES} minutes tell the time of a step{text}")
 
 
 def _draws(

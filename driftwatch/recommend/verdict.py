@@ -159,7 +159,7 @@ def _wrong_if(case: Case, then: Candidate) -> str:
     upto = offered if limit is None or slo is None else min(max(offered, _SAFE * limit), limit)
     missed = "queue longer than 1 s" if slo is None else f"miss {aims(slo, ' or ')}"
     return (
-        f"more than {percent(1 - case.share)} of requests {missed} at up to {rate(upto)} per "
+        f"more than {100 * (1 - case.share):.3g} % of requests {missed} at up to {rate(upto)} per "
         "replica"
     )
 
@@ -185,6 +185,13 @@ def _not_cured(case: Case, then: Candidate) -> tuple[str, ...]:
         lines.append(
             f"tokens/s {figure(before)} → {figure(after)} per replica, and not by settings: is the "
             "engine as fast as before?"
+        )
+    offered = case.situation.offered
+    if limit and limit < offered:
+        lacking = replicas_for((have or 1) * offered, limit) - (have or 1)
+        lines.append(
+            f"a replica gets {rate(offered)} and then serves {rate(limit)}: "
+            f"{add_replicas(lacking, have)}"
         )
     if share is not None and share < case.share:
         lines.append(f"{percent(1 - share)} of the requests still miss a target")
@@ -220,7 +227,8 @@ def no_knob(
     limit = case.today.capacity_requests_per_second
     if limit == 0.0:
         aim = aims(case.situation.slo)
-        reason = Reason("no_knob_helps", f"even requests that are served alone miss {aim}")
+        many = f"{100 * (1 - case.share):.3g} % of requests"
+        reason = Reason("no_knob_helps", f"more than {many} miss {aim} even when served alone")
     elif case.is_in_target:
         load = f"load {percent(case.utilization or 0.0)} of capacity"
         reason = Reason("not_worth_a_restart", f"{_suffices(case)}, {load}")
@@ -239,10 +247,10 @@ def _none_helps(case: Case, gains: Sequence[Gain]) -> Reason:
     best, slo = max(gains, key=lambda gain: gain.mean, default=None), case.situation.slo
     if best is None or round(100 * best.mean) < 1:
         brings = "lets" if slo is None else "brings"
-        return Reason(
-            "no_knob_helps",
-            f"no other max_num_seqs or max_num_batched_tokens {brings} more requests {within(slo)}",
-        )
+        budget = case.situation.settings.budget_known
+        knobs = "max_num_seqs or max_num_batched_tokens" if budget else "max_num_seqs"
+        text = f"no other {knobs} {brings} more requests {within(slo)}"
+        return Reason("no_knob_helps", text)
     turned = moves_text(best.knobs, case.now(best.knobs))
     text = gained(best.mean, *best.range)
     inside = "of requests that start within 1 s" if slo is None else within(slo)

@@ -10,6 +10,8 @@ import polars as pl
 
 from driftwatch.arrays import Floats
 from driftwatch.errors import NoVerdict
+from driftwatch.model import Slo
+from driftwatch.signals.histograms import share_within
 
 # Flag of a minute → why what lies before it is left out.
 _CUTS = {
@@ -195,15 +197,36 @@ def missed(window: Window) -> bool:
     return bool(known[-1]) if len(known) else False
 
 
-def nobody_waited(minutes: pl.DataFrame) -> bool:
+def share_met(window: Window, slo: Slo | None) -> float | None:
+    """At most so many of the served requests met each target; None = no histogram tells it."""
+    met = []
+    for name, target in (
+        ("ttft_seconds", None if slo is None else slo.ttft_seconds),
+        ("tpot_seconds", None if slo is None else slo.tpot_seconds),
+    ):
+        rows = window.rows.select(f"{name}_buckets", f"{name}_edges", f"{name}_sum").drop_nulls()
+        if target is None or rows.is_empty():
+            continue
+        buckets = np.array(rows[f"{name}_buckets"].to_list(), dtype=np.float64).sum(axis=0)
+        edges, spent = rows[f"{name}_edges"][-1:], pl.Series([rows[f"{name}_sum"].sum()])
+        met.append(share_within(pl.Series([buckets.tolist()]), edges, pl.Series([target]), spent))
+    known = [share for one in met if (share := one["upper"][0]) is not None]
+    return min(known, default=None)
+
+
+def nobody_waited(minutes: pl.DataFrame, slo: Slo | None) -> bool:
     """No scrape saw a waiting request, nothing was preempted, and no target is missed.
 
     Then no limit binds, even with the settings unknown. ``minutes``:
     :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`.
     """
-    if not (minutes["scrapes"].fill_null(0) > 0).any():
+    try:
+        window = undisturbed(minutes)
+    except NoVerdict:
         return False
-    window = undisturbed(minutes)
+    met = share_met(window, slo)
+    if slo is not None and met is not None and met < slo.share:
+        return False
     waiting = window.rows["waiting_requests"].drop_nulls()
     preempted = window.rows["preemptions_total"].drop_nulls().sum()
     return bool(len(waiting) and not waiting.sum() and not preempted and not missed(window))

@@ -28,7 +28,7 @@ def moves_text(knobs: Mapping[str, float], today: Mapping[str, float | None]) ->
 def add_replicas(more: int, have: int | None, *, at_least: bool = False) -> str:
     """As ``add 2 replicas (10 in all)``; of a pool of unknown size, beside each one."""
     text = f"add {'at least ' if at_least else ''}{plural(more, 'replica')}"
-    return f"{text} ({have + more} in all)" if have else f"{text} for each"
+    return f"{text} ({have + more} in all)" if have else f"{text} for each of today's"
 
 
 def aims(slo: Slo | None, joined: str = " and ") -> str:
@@ -89,6 +89,4 @@ def what_if_text(name: str, value: float) -> str:
         return f"{percent(value)} of the prompt tokens cached"
     if name == "kv_cache_dtype_fp8":
         return "an fp8 KV cache"
-    if name == "max_num_queued_tokens":
-        return f"load turned away (max_num_queued_tokens {knob(value)})"
     return f"{name} {knob(value)}"

@@ -137,6 +137,34 @@ def test_where_kv_binds_no_cap_is_raised_and_each_alternative_is_priced() -> Non
     assert (then or 0) > 1.4 * (found.today.capacity_requests_per_second or 0)
 
 
+def test_what_changes_nothing_is_told_as_today() -> None:
+    """Alternatives are simulated in fewer draws than today's settings."""
+    found = advise(
+        replace(capped(), what_if={"replicas": 4.0, "prefix_hit_ratio": 0.0}), table=False
+    )
+    assert found.today is not None and (found.today.in_target_ratio or 1.0) < 0.9
+    for one in found.what_ifs:
+        assert one.in_target_ratio == pytest.approx(found.today.in_target_ratio, abs=1e-9)
+
+
+def test_a_cap_that_no_target_shows_is_raised_for_its_capacity() -> None:
+    """Of a time per token alone every request is in target, however long the queue grows."""
+    found = advise(replace(capped(), slo=Slo(None, 0.05)), table=False)
+    said = found.recommendation
+    assert found.utilization_ratio is not None and found.utilization_ratio > 0.9
+    assert (said.action, said.knob) == ("change", "max_num_seqs")
+    assert (said.to_value or 0) > 32 and said.effect[0].startswith("capacity")
+
+
+def test_a_change_that_leaves_an_overload_says_so() -> None:
+    """Fewer at once keep the time per token, and serve no more."""
+    wide = SchedulerConfiguration(256, 2048, BLOCKS)
+    overload = question_of(requests_of(30.0, 1000.0, 200.0), wide, slo=Slo(None, 0.05), replicas=2)
+    said = advise(overload, table=False).recommendation
+    assert said.action == "change" and (said.to_value or 256) < 256
+    assert any("then serves" in text and "in all)" in text for text in said.not_cured)
+
+
 def test_deep_overload_is_answered_with_replicas() -> None:
     """Twice of what the GPU computes."""
     wide = SchedulerConfiguration(256, 2048, BLOCKS)
@@ -146,7 +174,10 @@ def test_deep_overload_is_answered_with_replicas() -> None:
     first = found.recommendation.instead[0]
     assert first.startswith("add ") and "in all" in first
     added = int(first.split()[1])
-    assert added + 2 == int(np.ceil(2 * found.utilization_ratio))
+    # at a fifth more than today four would miss the target share
+    assert added + 2 == int(np.ceil(1.2 * 2 * found.utilization_ratio))
+    (replicas,) = [one for one in found.what_ifs if "replicas" in one.knobs]
+    assert (replicas.in_target_ratio or 0.0) > SLO.share
 
 
 @pytest.mark.parametrize(
@@ -189,6 +220,16 @@ def idle(question: Question) -> Question:
     )
 
 
+def told_seqs(value: float) -> Callable[[Question], Question]:
+    """Another max_num_seqs than it runs with."""
+
+    def told(question: Question) -> Question:
+        serving = replace(question.server.serving, max_num_seqs=Setting(value, "config"))
+        return replace(question, server=replace(question.server, serving=serving))
+
+    return told
+
+
 def with_evidence(**evidence: Any) -> Callable[[Question], Question]:
     return lambda question: replace(question, evidence=evidence)
 
@@ -202,6 +243,22 @@ def with_evidence(**evidence: Any) -> Callable[[Question], Question]:
         (lambda q: replace(q, minutes=q.minutes.head(2)), "insufficient", "needs 3 minutes with"),
         # nobody waited: no limit binds, even with the settings unknown
         (idle, "no_action", "no request waited"),
+        # … but a target of the command line is missed: that is not "nothing to do"
+        (lambda q: replace(idle(q), slo=Slo(None, 0.001)), "insufficient", "max_num_seqs unknown"),
+        # settings that are not those of this server
+        (told_seqs(8), "insufficient", "requests run at once: max_num_seqs is not 8"),
+        (told_seqs(4096), "insufficient", "vLLM refuses to start"),
+        (told_seqs(256), "insufficient", "of requests met TTFT 1 s and TPOT 50 ms, simulated 100"),
+        (
+            lambda q: replace(q, minutes=q.minutes.with_columns(itl_seconds_sum=pl.lit(None))),
+            "insufficient",
+            "inter_token_latency_seconds: not on the page",
+        ),
+        (
+            lambda q: replace(q, minutes=q.minutes.with_columns(duration_seconds=pl.lit(None))),
+            "insufficient",
+            "no minute with a usable",
+        ),
         (with_evidence(engine_kind="pooling"), "insufficient", "a pooling engine"),
         (with_evidence(gpus_lost=1.0), "none", "1 GPU is lost"),
         (with_evidence(binding_limit="deferred"), "none", "deferred"),

@@ -226,3 +226,16 @@ def test_nothing_is_tried_that_vllm_refuses() -> None:
     assert values and max(values) == 512.0  # never above the budget
     known = {name for one in single_knobs(today, budget_known=False) for name in one}
     assert "max_num_batched_tokens" not in known
+
+
+def test_the_capacity_that_few_requests_tell_is_that_of_a_lasting_load() -> None:
+    """36 requests an hour never queue at any pace, and 3,000 hardly fill 1,024 seats."""
+    wide = SchedulerConfiguration(256, 2048, BLOCKS)
+    few = Draw(requests_of(0.01, 1000.0, 100.0, minutes=60), 3600.0, H100_8B, wide, 1.0)
+    many = Draw(requests_of(5.0, 1000.0, 100.0, minutes=10), 600.0, H100_8B, wide, 1.0)
+    told, lasting = (capacity(draw, wide, Slo(1.0, 0.05)) for draw in (few, many))
+    assert told is not None and told == pytest.approx(lasting, rel=0.3)
+    # by the engine itself over an hour: all in target at 24 requests a second, none at 26
+    seats = SchedulerConfiguration(1024, 2048, BLOCKS)
+    crowd = Draw(requests_of(50.0, 300.0, 600.0, minutes=1), 60.0, H100_8B, seats, 1.0)
+    assert capacity(crowd, seats, Slo(1.0, 0.05)) == pytest.approx(25.0, rel=0.05)

@@ -42,8 +42,17 @@ def candidates(advice: Advice) -> Mapping[str, Candidate]:
 
 def table(advice: Advice, *, piped: bool) -> Iterator[str]:
     """A row a candidate; nothing where nothing was simulated."""
-    rows = [(name, *_cells(one)) for name, one in candidates(advice).items()]
+    rows = [
+        (name if piped else _short(name), *_cells(one)) for name, one in candidates(advice).items()
+    ]
     return table_lines(_HEADER, rows, headed=True, is_terminal=not piped)
+
+
+def _short(name: str) -> str:
+    """Of several settings what tells them apart, as a terminal cuts the rest."""
+    if ", " not in name:
+        return name
+    return name.replace("max_num_", "").replace("_token_threshold", "")
 
 
 def _cells(one: Candidate) -> tuple[str, ...]:

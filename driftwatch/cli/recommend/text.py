@@ -14,6 +14,7 @@ from driftwatch.notify.layout import wrap
 from driftwatch.numbers import change, clean, percent, rate, span
 from driftwatch.recommend.advice import Advice
 from driftwatch.recommend.check import FIGURES, TOLERANCE
+from driftwatch.recommend.rows import NEAR_CAPACITY
 from driftwatch.recommend.words import aims
 
 _WIDTH = 80
@@ -24,6 +25,7 @@ _STEADIER = ("a steadier window (--at T)", "the GPU and the model (--gpu NAME --
 _SETTLES: Mapping[str, tuple[str, ...]] = {
     "busy_windows": _LONGER,
     "requests": _LONGER,
+    "fit_in_target": ("--requests FILE (exact arrivals)", *_STEADIER[:1]),
     "fit_itl": _STEADIER,
     "fit_running": ("--requests FILE (exact arrivals)", *_STEADIER[:1]),
     "settings": ("--max-num-seqs N --max-num-batched-tokens N, or --startup-log FILE",),
@@ -109,7 +111,7 @@ def _details(advice: Advice) -> Iterator[tuple[str, str]]:
     answer = advice.recommendation
     if answer.action == "insufficient":
         texts = [gate.said for gate in advice.gates if not gate.passed]
-        yield from (("Also", text) for text in texts if text and text != answer.reason.text)
+        yield from (("Also", text) for text in texts if text and text not in answer.reason.text)
         return
     if answer.action == "change" and answer.basis != "simulation" and answer.effect:
         yield "Why", answer.why
@@ -141,7 +143,7 @@ def _capacity(advice: Advice) -> Iterator[str]:
     if offered is not None:
         used = advice.utilization_ratio
         share = "" if used is None else f", {percent(used)} of capacity"
-        waves = _waves(advice) if used is not None and used < 1 else ""
+        waves = _waves(advice) if used is not None and used < NEAR_CAPACITY else ""
         yield f"One replica now gets {rate(offered)}{share}{waves}."
 
 
@@ -196,7 +198,7 @@ def _targets(advice: Advice) -> Iterator[str]:
 
 def slo_text(slo: Slo) -> str:
     """``TTFT 1 s, TPOT 50 ms, for 95 % of requests``."""
-    return f"{aims(slo, ', ')}, for {percent(slo.share)} of requests"
+    return f"{aims(slo, ', ')}, for {100 * slo.share:.4g} % of requests"
 
 
 def _notes(advice: Advice) -> Iterator[str]:
