@@ -1,9 +1,8 @@
 """Every scheduler setting of vLLM that an answer may turn: one entry each.
 
 An entry makes a knob known to the parsers of command lines and logs, to what-ifs,
-tables, the words of pages and advice, and the Helm text. It is swept where
-``driftwatch/recommend/sweep_values.py`` has a function that names values worth a simulation, and
-advised where the simulator prices it: where it is a field of ``SchedulerConfiguration``.
+tables, the words of pages and advice, and the Helm text. ``recommend/search.py`` sweeps and advises
+those of which ``single_knobs`` names values.
 
 No knob can be turned while a server runs: vLLM reads all of them at its start.
 """

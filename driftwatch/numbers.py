@@ -200,17 +200,6 @@ def milliseconds(value: float, digits: int = 3) -> str:
     return f"{text.rstrip('0').rstrip('.') if '.' in text else text} ms"
 
 
-def whole_percent(ratio: float) -> str:
-    """A share in whole percent, for lines that must stay short.
-
-    >>> whole_percent(0.004), whole_percent(0.213), whole_percent(0.0), whole_percent(0.999)
-    ('<1 %', '21 %', '0 %', '>99 %')
-    """
-    if 0 < ratio < 0.01:
-        return "<1 %"
-    return ">99 %" if 0.99 < ratio < 1 else f"{ratio * 100:,.0f} %"
-
-
 def clock_seconds(start: datetime, end: datetime) -> float:
     """Seconds between two times as they are printed: to the minute, so that the two add up.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from driftwatch.cli.history_options import json_option
+from driftwatch.cli.history_options import config_option, json_option
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_LINT, EXIT_PROBLEM, EXIT_USAGE
 from driftwatch.cli.options import print_note
 from driftwatch.cli.output import print_json
@@ -25,13 +25,7 @@ SHIPPED = "no driftwatch.yaml is here, and no file is named: these are the shipp
 
 @click.command("check")
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="[FILES...]")
-@click.option(
-    "-c",
-    "--config",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Configuration to check; its rules are checked unless FILES are given.",
-)
+@config_option("Configuration to check; its rules are checked unless FILES are given.")
 @json_option
 def command(files: tuple[Path, ...], config: Path | None, as_json: bool) -> int:
     """Check configuration, rules and trees; every problem at once.

@@ -101,6 +101,11 @@ def history_options(*groups: str) -> Callable[[Command], Command]:
     return add
 
 
+def config_option(help_text: str) -> Option:
+    """``-c FILE`` of a command that reads no history."""
+    return _option("-c", "--config", type=click.Path(path_type=Path), help=help_text)
+
+
 json_option: Option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON document."
 )

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from driftwatch.numbers import change, clean, count, is_as_before, whole_percent
+from driftwatch.numbers import change, clean, count, is_as_before, percent
 
 Values = Mapping[str, Any]
 
@@ -45,7 +45,7 @@ def gpus_of_page(now: Values, before: Values) -> str | None:
     parts += [] if power is None else [f"power {power} W"]
     notes = [*_clock_notes(now, before)]
     if now.get("seconds_since_last_token") and (busy := now.get(_BUSY)):
-        notes.append(f"GPU_UTIL {whole_percent(busy)} {_NOT_WORK}")
+        notes.append(f"GPU_UTIL {percent(busy)} {_NOT_WORK}")
     return "; ".join(filter(None, [_gpus_gone(now, before), ", ".join(parts), *notes])) or None
 
 
@@ -91,7 +91,7 @@ def _numbers(now: Values, before: Values) -> Iterator[str]:
     if (text := _moved(now.get(_CLOCK), before.get(_CLOCK), 1e6)) is not None:
         yield f"SM clock {text} MHz"
     if (share := now.get(_BUSY)) is not None:
-        yield f"GPU_UTIL {whole_percent(share)}"
+        yield f"GPU_UTIL {percent(share)}"
     if (text := _moved(now.get(_POWER), before.get(_POWER), 1.0)) is not None:
         yield f"power {text} W"
     if lost := now.get("gpus_lost"):

@@ -17,7 +17,6 @@ from driftwatch.numbers import (
     knob,
     percent,
     seconds,
-    whole_percent,
 )
 
 WIDTH = 80
@@ -71,7 +70,7 @@ def _cells(row: Mapping[str, Any]) -> Iterator[str]:
         yield cell("generation_tokens_per_second", "tokens/s", lambda v: f"{figure(v)} tokens/s")
     total, count_ = row["queue_seconds_sum"], row["queue_seconds_count"]
     yield f"wait {_wait(total / count_)}" if total is not None and count_ else "wait unknown"
-    yield cell("kv_cache_usage_ratio", "KV", lambda v: f"KV {whole_percent(v)}")
+    yield cell("kv_cache_usage_ratio", "KV", lambda v: f"KV {percent(v)}")
     yield cell("waiting_requests", "waiting", lambda v: f"{_waiting(v)} waiting")
     if row["restarted"]:
         yield "restarted"
@@ -109,7 +108,7 @@ def limit_line(row: Mapping[str, Any]) -> str:
         return "unknown: /metrics has no vllm:num_requests_waiting"
     n = row.get("scrapes_10m")
     span = f"the last {duration(min(row['observed_10m_seconds'] or 0.0, 600.0))}"
-    span = f"{whole_percent(share)} of " + (span if n is None else f"{count(n)} scrapes")
+    span = f"{percent(share)} of " + (span if n is None else f"{count(n)} scrapes")
     binding = row["binding_limit"]
     if binding == "none":
         waited = "0 waiting" if share == 0 else f"waiting in {span}"

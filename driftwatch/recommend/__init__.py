@@ -1,1 +1,1 @@
-"""From traffic rebuilt and simulated to one change, or to an honest no. Pure."""
+"""Advice: one change of a server's settings, or why none. Pure."""

@@ -96,12 +96,7 @@ def with_replicas(situation: Situation, today: Candidate, n: int) -> Candidate:
     share = (situation.question.replicas or 1) / n
 
     def slower(draw: Draw) -> Draw:
-        requests = draw.requests
-        later = replace(
-            requests,
-            arrival_seconds=requests.arrival_seconds / share,
-            cancel_seconds=np.full(len(requests), np.inf),
-        )
+        later = draw.requests.at(draw.requests.arrival_seconds / share)
         return replace(draw, requests=later, seconds=draw.seconds / share)
 
     row = _row(situation, {REPLICAS: float(n)}, slower)
@@ -176,13 +171,13 @@ def baseline_capacity(situation: Situation, near: float | None) -> float | None:
 
 def _row(
     situation: Situation,
-    turned: Mapping[str, float],
+    what_if: Mapping[str, float],
     other: Callable[[Draw], Draw],
     near: float | None = None,
 ) -> Candidate:
     """Today's settings in other draws."""
     outlook = situation.outlook
-    then = Outlook([other(d) for d in outlook.draws[:_DRAWS]], outlook.slo, outlook.turned)
+    then = Outlook([other(d) for d in outlook.draws[:_DRAWS]], outlook.slo, outlook.with_knobs)
     shares, likeliest = then.shares({}).clip(0.0), then.draws[0]
     today, every = outlook.shares({}, range(_DRAWS)).mean(), outlook.shares({}).mean()
     # of all draws as of these: as many of the misses are cured, or of the hits lost
@@ -193,7 +188,7 @@ def _row(
     if near is not None:
         limit = capacity(likeliest, likeliest.configuration, outlook.slo, near)
     return Candidate(
-        turned,
+        what_if,
         in_target_ratio=float(share),
         in_target_low_ratio=float(shares.min()),
         in_target_high_ratio=float(shares.max()),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -85,7 +85,7 @@ def _of_log(log: Requests, minutes: Integers, factor: float, rng: np.random.Gene
         places.append(np.repeat(place, many))
         shifts.append(np.full(len(places[-1]), 60.0 * (number - int(minute))))
     chosen = log.take(np.concatenate(places))
-    return moved(chosen, chosen.arrival_seconds + np.concatenate(shifts))
+    return chosen.at(chosen.arrival_seconds + np.concatenate(shifts))
 
 
 def cached(
@@ -106,7 +106,7 @@ def resampled(rows: int, count: int, rng: np.random.Generator) -> Integers:
     return np.asarray((starts[:, None] + np.arange(block)).ravel()[:count])
 
 
-def rebuilt(window: Window, server: Server, seed: int) -> Demand:
+def rebuild_demand(window: Window, server: Server, seed: int) -> Demand:
     """Demand of a steady window.
 
     Prompts have the mean of those that got a first token. Requests that still run are the long
@@ -185,9 +185,3 @@ def _histogram(window: Window, name: str) -> LengthHistogram:
         raise NoVerdict("no request finished in the window: their lengths are unknown")
     edges = np.array(rows[f"{name}_edges"][0].to_list()[:-1], dtype=np.float64)
     return LengthHistogram(edges, counts, float(rows[f"{name}_sum"].sum()))
-
-
-def moved(requests: Requests, arrival_seconds: Floats) -> Requests:
-    """The same requests at other times, of clients that wait."""
-    cancel = np.full(len(requests), np.inf)
-    return replace(requests, arrival_seconds=arrival_seconds, cancel_seconds=cancel)

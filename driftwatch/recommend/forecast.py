@@ -54,7 +54,7 @@ class Draw:
         return np.asarray(self.requests.arrival_seconds >= WARM_SHARE * self.seconds)
 
 
-Turned = Callable[[SchedulerConfiguration, Knobs], SchedulerConfiguration]
+WithKnobs = Callable[[SchedulerConfiguration, Knobs], SchedulerConfiguration]
 
 
 class Outlook:
@@ -63,11 +63,11 @@ class Outlook:
     Args:
         draws: the first of them is the likeliest.
         slo: latency targets; None = admission within :data:`WAIT_SECONDS`.
-        turned: today's settings and knobs → settings.
+        with_knobs: today's settings and knobs → settings.
     """
 
-    def __init__(self, draws: Sequence[Draw], slo: Slo | None, turned: Turned) -> None:
-        self.draws, self.slo, self.turned = draws, slo, turned
+    def __init__(self, draws: Sequence[Draw], slo: Slo | None, with_knobs: WithKnobs) -> None:
+        self.draws, self.slo, self.with_knobs = draws, slo, with_knobs
         self._shares: dict[tuple[int, tuple[tuple[str, float], ...]], float] = {}
 
     def share(self, number: int, knobs: Knobs) -> float:
@@ -76,7 +76,7 @@ class Outlook:
         if key not in self._shares:
             draw = self.draws[number]
             try:
-                settings = self.turned(draw.configuration, knobs)
+                settings = self.with_knobs(draw.configuration, knobs)
                 self._shares[key] = share_in_target(draw, settings, self.slo)
             except (ImpossibleConfiguration, NoVerdict):
                 self._shares[key] = IMPOSSIBLE

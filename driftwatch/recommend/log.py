@@ -8,7 +8,7 @@ import numpy as np
 
 from driftwatch.arrays import Floats
 from driftwatch.errors import WorkloadError
-from driftwatch.recommend.demand import Demand, cached, hit_ratio, longest, moved
+from driftwatch.recommend.demand import Demand, cached, hit_ratio, longest
 from driftwatch.recommend.server import Server
 from driftwatch.recommend.window import Window, arrivals
 from driftwatch.simulate.requests import LOOK_UP, NO_GROUP, Requests
@@ -20,7 +20,7 @@ _MOST_SHIFTS = 20_000  # over which a log without a date is held against the met
 _HELP = "it must be the log of this one server, with all its requests, over this window"
 
 
-def logged(log: Requests, window: Window, server: Server, seed: int) -> Demand:
+def demand_of_log(log: Requests, window: Window, server: Server, seed: int) -> Demand:
     """Demand of a request log, held against the metrics of the same window.
 
     Arrivals from 2001 on are seconds since 1970; others are shifted to where the arrivals per
@@ -29,7 +29,7 @@ def logged(log: Requests, window: Window, server: Server, seed: int) -> Demand:
     """
     at = _on_clock(log, window)
     inside = (at >= 0) & (at < window.seconds)
-    own = moved(log.take(inside), at[inside])
+    own = log.take(inside).at(at[inside])
     problems = _contradictions(own, at, window)
     if problems:
         raise WorkloadError(tuple(problems), help_text=_HELP)

@@ -26,7 +26,7 @@ def row_of(situation: Situation, knobs: Knobs, near: float | None = None) -> Can
     if shares.min() <= IMPOSSIBLE:
         return Candidate(knobs, refused="requests of this window never fit the KV cache then")
     draw = outlook.draws[0]
-    configuration = outlook.turned(draw.configuration, knobs)
+    configuration = outlook.with_knobs(draw.configuration, knobs)
     try:
         seen = asdict(figures(draw, configuration))
     except (ImpossibleConfiguration, NoVerdict) as error:

@@ -92,8 +92,8 @@ def single_knobs(today: SchedulerConfiguration, *, budget_known: bool) -> list[K
 
 def refusal(today: SchedulerConfiguration, knobs: Knobs) -> str | None:
     """Why vLLM would not start with them."""
-    turned = {name: round(value) for name, value in knobs.items()}
-    return "; ".join(replace(today, **turned).problems()) or None  # type: ignore[arg-type]
+    values = {name: round(value) for name, value in knobs.items()}
+    return "; ".join(replace(today, **values).problems()) or None  # type: ignore[arg-type]
 
 
 def distance(today: SchedulerConfiguration, knobs: Knobs) -> tuple[int, float]:

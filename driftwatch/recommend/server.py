@@ -72,7 +72,7 @@ class Settings:
 
     @property
     def budget_known(self) -> bool:
-        """Whether max_num_batched_tokens is read, not assumed: only then it is turned."""
+        """Whether max_num_batched_tokens is read, not assumed: only then it may change."""
         return len(self.configurations) == 1
 
 
@@ -138,10 +138,10 @@ def setting_of(configuration: SchedulerConfiguration, knob: str) -> float | None
     return None if value is None else float(value)
 
 
-def turned(
+def with_knobs(
     today: SchedulerConfiguration, knobs: Knobs, server: Server, hardware: Hardware
 ) -> SchedulerConfiguration:
-    """Settings with some knobs turned, and the KV blocks that are left then."""
+    """Today's settings with other values of some knobs, and the KV blocks that are left then."""
     values: dict[str, Any] = {name: round(value) for name, value in knobs.items()}
     return replace(today, **values, num_gpu_blocks=blocks_after(today, knobs, server, hardware))
 

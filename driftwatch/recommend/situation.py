@@ -13,10 +13,10 @@ from driftwatch.detect.speed.load import COMPLETE, FOR_GOOD, ONE_TOKEN, PREEMPTI
 from driftwatch.errors import NoVerdict
 from driftwatch.model import Slo
 from driftwatch.recommend.advice import Question, targets_of
-from driftwatch.recommend.demand import Demand, hit_ratio, rebuilt
+from driftwatch.recommend.demand import Demand, hit_ratio, rebuild_demand
 from driftwatch.recommend.forecast import HORIZON_SECONDS, Draw, Outlook
-from driftwatch.recommend.log import logged
-from driftwatch.recommend.server import Settings, settings_of, turned
+from driftwatch.recommend.log import demand_of_log
+from driftwatch.recommend.server import Settings, settings_of, with_knobs
 from driftwatch.recommend.steps import StepTimes, prior_of, step_times, work_met
 from driftwatch.recommend.window import Window, arrivals, steady, undisturbed
 from driftwatch.simulate.hardware import Hardware, shipped_hardware
@@ -93,7 +93,7 @@ def situation_of(question: Question, hardware: Hardware | None = None) -> Situat
     if models is None:
         raise _no_step_times(window)
     draws = _draws(demands, settings, models, _overhead(now), question.seed)
-    change = partial(turned, server=server, hardware=tables)
+    change = partial(with_knobs, server=server, hardware=tables)
     return Situation(
         question,
         slo,
@@ -113,11 +113,11 @@ def _demands(question: Question, now: Window) -> list[Demand]:
     """The server's own, then those of its peers."""
     server, seed = question.server, question.seed
     if question.log is not None:
-        return [logged(question.log, now, server, seed)]
-    demands = [rebuilt(now, server, seed)]
+        return [demand_of_log(question.log, now, server, seed)]
+    demands = [rebuild_demand(now, server, seed)]
     for minutes in question.beside:
         try:
-            demands.append(rebuilt(steady(undisturbed(minutes)), server, seed))
+            demands.append(rebuild_demand(steady(undisturbed(minutes)), server, seed))
         except NoVerdict:
             continue
     return demands

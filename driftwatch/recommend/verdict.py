@@ -88,7 +88,7 @@ def changed(case: Case, then: Candidate, gain: Gain, larger: Candidate | None) -
     serving, now = situation.question.server.serving, case.now(knobs)
 
     def provenance(name: str) -> Provenance | None:
-        setting = getattr(serving, name, None)
+        setting = serving.setting(name)
         return None if setting is None else setting.provenance
 
     knob, *others = knobs
@@ -237,8 +237,8 @@ def no_knob(
     instead = _instead_of(case, what_ifs)
     if wider is not None and not case.is_in_target:
         more = capacity_gain(limit, wider.capacity_requests_per_second)
-        turned = moves_text(wider.knobs, case.now(wider.knobs))
-        instead = (*instead, f"{turned}: {more}, and most requests still miss")
+        moves = moves_text(wider.knobs, case.now(wider.knobs))
+        instead = (*instead, f"{moves}: {more}, and most requests still miss")
     return Recommendation("none", reason, instead=instead, basis="simulation")
 
 
@@ -251,21 +251,21 @@ def _none_helps(case: Case, gains: Sequence[Gain]) -> Reason:
         knobs = "max_num_seqs or max_num_batched_tokens" if budget else "max_num_seqs"
         text = f"no other {knobs} {brings} more requests {within(slo)}"
         return Reason("no_knob_helps", text)
-    turned = moves_text(best.knobs, case.now(best.knobs))
+    moves = moves_text(best.knobs, case.now(best.knobs))
     text = gained(best.mean, *best.range)
     inside = "of requests that start within 1 s" if slo is None else within(slo)
     if best.mean < MEAN_GAIN:
-        return Reason("not_worth_a_restart", f"at best {text} {inside} ({turned})")
+        return Reason("not_worth_a_restart", f"at best {text} {inside} ({moves})")
     if float(best.shares.mean()) < LEAST_SHARE:
         still = percent(1 - max(float(best.shares.mean()), 0.0))
         return Reason(
             "not_worth_a_restart",
-            f"{turned} would bring {text}, and {still} still miss {aims(slo)}",
+            f"{moves} would bring {text}, and {still} still miss {aims(slo)}",
         )
     chance = percent(best.chance_of_harm)
     return Reason(
         "not_sure_to_help",
-        f"{turned} would bring {text} {inside}, and lose 2 with a chance of {chance}",
+        f"{moves} would bring {text} {inside}, and lose 2 with a chance of {chance}",
     )
 
 

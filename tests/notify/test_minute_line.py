@@ -44,7 +44,7 @@ def test_as_the_mock_up_has_it() -> None:
         ({"kv_cache_usage_ratio": None}, "KV unknown"),
         ({"queue_seconds_sum": 0.0003}, "wait <0.01 s"),
         ({"queue_seconds_sum": 0.0}, "wait 0 s"),
-        ({"kv_cache_usage_ratio": 0.0004}, "KV <1 %"),
+        ({"kv_cache_usage_ratio": 0.0004}, "KV <0.1 %"),
         ({"waiting_requests": 0.083}, "<0.1 waiting"),
         ({"running_requests": 0.0, "generation_tokens_per_second": 0.0}, "idle"),
         ({"forward_passes_overcounted": True}, "≥12.0 requests a step"),

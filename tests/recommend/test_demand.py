@@ -10,8 +10,8 @@ import pytest
 from engine_minutes import BLOCKS, START, engine_minutes, requests_of, server_with
 
 from driftwatch.errors import NoVerdict, WorkloadError
-from driftwatch.recommend.demand import Demand, rebuilt
-from driftwatch.recommend.log import logged
+from driftwatch.recommend.demand import Demand, rebuild_demand
+from driftwatch.recommend.log import demand_of_log
 from driftwatch.recommend.window import Window, undisturbed
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.requests import Requests
@@ -28,7 +28,7 @@ def window() -> Window:
 
 @pytest.fixture(scope="module")
 def demand(window: Window) -> Demand:
-    return rebuilt(window, SERVER, 0)
+    return rebuild_demand(window, SERVER, 0)
 
 
 def test_means_are_those_of_the_window(demand: Demand) -> None:
@@ -47,10 +47,10 @@ def test_means_are_those_of_the_window(demand: Demand) -> None:
 
 def test_no_request_is_longer_than_what_the_server_takes(window: Window) -> None:
     short = server_with(replace(SETTINGS, max_model_len=700, num_gpu_blocks=None))
-    demand = rebuilt(window, short, 0)
+    demand = rebuild_demand(window, short, 0)
     assert (demand.prompt_tokens + demand.generation_tokens).max() == 700
     assert demand.generation_tokens.min() >= 1
-    full = rebuilt(window, server_with(replace(SETTINGS, num_gpu_blocks=33)), 0)
+    full = rebuild_demand(window, server_with(replace(SETTINGS, num_gpu_blocks=33)), 0)
     assert (full.prompt_tokens + full.generation_tokens).max() == 32 * 16
 
 
@@ -66,7 +66,7 @@ def test_generations_that_still_run_are_not_forgotten() -> None:
     window = undisturbed(engine_minutes(requests, settings, minutes=10))
     finished = window.ratio("generation_tokens_sum", "generation_tokens_count")
     assert finished == pytest.approx(200.0, rel=0.05)
-    demand = rebuilt(window, server_with(settings), 0)
+    demand = rebuild_demand(window, server_with(settings), 0)
     generated = window.ratio("generation_tokens_total", "generation_tokens_count")
     assert generated is not None and generated > 3 * 200.0
     assert demand.generation_tokens.mean() == pytest.approx(min(generated, 800.0), rel=0.02)
@@ -78,10 +78,10 @@ def test_lengths_that_nothing_tells_are_no_demand(window: Window) -> None:
         generation_tokens_edges=pl.lit(None, pl.List(pl.Float64)),
     )
     with pytest.raises(NoVerdict, match="request_generation_tokens: no histogram on the page"):
-        rebuilt(Window(silent), SERVER, 0)
+        rebuild_demand(Window(silent), SERVER, 0)
     none = window.rows.with_columns(pl.col("prompt_tokens_buckets").list.eval(pl.element() * 0.0))
     with pytest.raises(NoVerdict, match="no request finished"):
-        rebuilt(Window(none), SERVER, 0)
+        rebuild_demand(Window(none), SERVER, 0)
 
 
 @pytest.mark.parametrize("factor", [1.0, 0.8, 1.2])
@@ -102,7 +102,7 @@ def test_the_minutes_of_a_burst_stay_bursts() -> None:
     rows = engine_minutes(requests_of(5.0, 600.0, 200.0), SETTINGS)
     counts = np.where(np.arange(20) % 10 < 5, 100.0, 500.0)
     bursts = rows.with_columns(ttft_seconds_count=pl.Series(counts), waiting_requests=pl.lit(0.0))
-    demand = rebuilt(Window(bursts), SERVER, 0)
+    demand = rebuild_demand(Window(bursts), SERVER, 0)
     drawn = demand.draw(np.random.default_rng(1), 3600.0)
     per_minute = np.bincount((drawn.arrival_seconds // 60).astype(int))
     assert set(np.round(per_minute / 100.0)) <= {1.0, 5.0}
@@ -112,7 +112,7 @@ def test_the_minutes_of_a_burst_stay_bursts() -> None:
 
 
 def test_a_true_log_is_taken_as_it_is(window: Window) -> None:
-    demand = logged(REQUESTS, window, SERVER, 0)
+    demand = demand_of_log(REQUESTS, window, SERVER, 0)
     log = demand.log
     assert log is not None
     assert np.array_equal(demand.prompt_tokens, REQUESTS.prompt_tokens)
@@ -132,7 +132,7 @@ def test_a_log_is_laid_where_its_arrivals_fit(window: Window, shift: float) -> N
     requests = REQUESTS.at(waves)
     rows = engine_minutes(requests, SETTINGS)
     late = replace(requests, arrival_seconds=requests.arrival_seconds + shift)
-    log = logged(late, Window(rows), SERVER, 0).log
+    log = demand_of_log(late, Window(rows), SERVER, 0).log
     assert log is not None
     off = log.arrival_seconds.mean() - waves.mean()
     assert abs(off) < 10.0
@@ -146,7 +146,7 @@ def _longer(log: Requests) -> Requests:
 def test_a_log_that_contradicts_is_refused_with_both_numbers(window: Window) -> None:
     half = REQUESTS.take(slice(None, None, 2))  # of one of two servers
     with pytest.raises(WorkloadError) as refused:
-        logged(half, window, SERVER, 0)
+        demand_of_log(half, window, SERVER, 0)
     counted, *tokens = refused.value.problems
     assert counted == f"the log has {len(half):,} requests, the metrics {len(REQUESTS):,}"
     assert [one.split(", ")[0].split(" ", 4)[4] for one in tokens] == [
@@ -155,8 +155,8 @@ def test_a_log_that_contradicts_is_refused_with_both_numbers(window: Window) -> 
     ]
     assert "this one server" in str(refused.value.help_text)
     with pytest.raises(WorkloadError, match="prompt tokens, the metrics") as refused:
-        logged(_longer(REQUESTS), window, SERVER, 0)
+        demand_of_log(_longer(REQUESTS), window, SERVER, 0)
     assert len(refused.value.problems) == 1
     early = REQUESTS.take(REQUESTS.arrival_seconds < 300.0)
     with pytest.raises(WorkloadError, match=r"covers (5|4\.99) min of the 20 min of metrics"):
-        logged(early, window, SERVER, 0)
+        demand_of_log(early, window, SERVER, 0)

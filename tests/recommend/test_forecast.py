@@ -202,14 +202,14 @@ def test_a_gain_is_told_with_its_range_and_its_chance_of_harm() -> None:
     assert one.chance_of_harm == 0.25 and not one.is_safe
 
 
-def turned(today: SchedulerConfiguration, knobs: Knobs) -> SchedulerConfiguration:
+def with_knobs(today: SchedulerConfiguration, knobs: Knobs) -> SchedulerConfiguration:
     values: Mapping[str, int] = {name: round(value) for name, value in knobs.items()}
     return replace(today, **values)
 
 
 def test_a_sweep_finds_the_cap_that_binds() -> None:
     draws = [replace(DRAW, configuration=replace(SETTINGS, max_num_seqs=8)) for _ in range(2)]
-    outlook = Outlook(draws, SLO, turned)
+    outlook = Outlook(draws, SLO, with_knobs)
     best = finalists(outlook, outlook, [draws[0].configuration], 3)
     assert len(best) == 3 and best[0].mean > 0.9
     assert all("max_num_seqs" in one.knobs for one in best)

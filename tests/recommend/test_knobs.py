@@ -20,7 +20,7 @@ from driftwatch.notify.change_text import helm_values_diff, pod_args_diff, vllm_
 from driftwatch.notify.explanation import change_text
 from driftwatch.recommend.alternatives import WHAT_IFS
 from driftwatch.recommend.search import single_knobs
-from driftwatch.recommend.server import Server, setting_of, turned
+from driftwatch.recommend.server import Server, setting_of, with_knobs
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.hardware import shipped_hardware
 
@@ -59,7 +59,7 @@ def test_an_entry_alone_gives_the_words_and_the_change_as_typed(name: str) -> No
 @pytest.mark.parametrize("name", KNOBS)
 def test_what_an_answer_may_turn_the_simulator_prices(name: str) -> None:
     assert name in {field.name for field in fields(SchedulerConfiguration)}
-    then = turned(TODAY, {name: 48.0}, Server(), shipped_hardware())
+    then = with_knobs(TODAY, {name: 48.0}, Server(), shipped_hardware())
     assert setting_of(then, name) == 48.0
     values = [one for one in single_knobs(TODAY, budget_known=True) if name in one]
     assert bool(values) is (KNOBS[name].not_advised is None)

@@ -10,7 +10,7 @@ import pytest
 from engine_minutes import BLOCKS, H100_8B, by_hand, engine_minutes, requests_of, server_with
 from gpu_runs import RUNS, end_to_end_error, gpu_run
 
-from driftwatch.recommend.demand import rebuilt
+from driftwatch.recommend.demand import rebuild_demand
 from driftwatch.recommend.steps import StepTimes, Work, prior_of, step_times, work_met
 from driftwatch.recommend.window import undisturbed
 from driftwatch.simulate.configuration import SchedulerConfiguration
@@ -32,7 +32,7 @@ SLOW = replace(
 def fitted(truth: StepTime, **told: str | None) -> StepTimes:
     window = undisturbed(engine_minutes(REQUESTS, SETTINGS, truth))
     server = server_with(SETTINGS, **told)
-    demand = rebuilt(window, server, 0)
+    demand = rebuild_demand(window, server, 0)
     prior = prior_of(server, window, demand, shipped_hardware())
     found = step_times(work_met(window, demand), prior, draws=16, seed=0)
     assert found is not None
@@ -80,7 +80,7 @@ def test_without_a_datasheet_the_minutes_say_it_alone() -> None:
 def test_too_few_busy_minutes_are_no_model() -> None:
     window = undisturbed(engine_minutes(REQUESTS, SETTINGS).head(2))
     server = server_with(SETTINGS)
-    demand = rebuilt(window, server, 0)
+    demand = rebuild_demand(window, server, 0)
     prior = prior_of(server, window, demand, shipped_hardware())
     assert step_times(work_met(window, demand), prior, draws=4, seed=0) is None
     idle = work_met(undisturbed(by_hand(9)), demand)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from driftwatch.cli.history_options import config_option
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_LINT
 from driftwatch.cli.output import print_wrapped, write_file
 
@@ -23,13 +24,7 @@ from driftwatch.cli.output import print_wrapped, write_file
     metavar="FILE",
     help="Where to write it; default: standard output.",
 )
-@click.option(
-    "-c",
-    "--config",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Configuration of the driftwatch whose metrics the alerts read.",
-)
+@config_option("Configuration of the driftwatch whose metrics the alerts read.")
 def command(to: str, out: Path | None, config: Path | None) -> int:
     """Write rules as alerts over the rule states that driftwatch run serves.
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from driftwatch.cli.check import SHIPPED
+from driftwatch.cli.history_options import config_option
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM, EXIT_USAGE
 from driftwatch.cli.options import Progress, print_note
 from driftwatch.cli.output import print_json
@@ -28,12 +29,8 @@ FORMATS = ("text", "json")
 
 @click.command("test")
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="[FILES...]")
-@click.option(
-    "-c",
-    "--config",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Configuration whose rules are tested, with its overrides, by the tests beside them.",
+@config_option(
+    "Configuration whose rules are tested, with its overrides, by the tests beside them."
 )
 @click.option("--run", "pattern", metavar="REGEX", help="Run only tests whose name matches.")
 @click.option("--verbose", is_flag=True, help="List every test with its time.")
