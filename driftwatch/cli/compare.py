@@ -24,7 +24,7 @@ _EXIT_NO_VERDICT = 4
 _AT_EACH_RATE = 4000  # requests: 2,800 in the steady part, 28 of them above its p99
 _MIX_SIZE = 10_000  # lengths drawn; repeated where more are needed
 _LIMIT_FACTOR = 3.0  # the limit: so many times the p99 of requests served alone
-_HEADER = ("policy", "load", "req/s", "p50 s", "p99 s", "TTFT p99", "efficiency", "padding", "")
+_HEADER = ("policy", "load", "req/s", "p50 s", "p99 s", "TTFT p99 s", "efficiency", "padding", "")
 
 
 @dataclass(frozen=True, slots=True)

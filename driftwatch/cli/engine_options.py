@@ -130,11 +130,12 @@ def lab_command(
 ) -> Callable[[Callable[..., Any]], click.Command]:
     """A verb about a simulated server: its own options, then requests, server and vLLM's flags."""
     file = click.Path(path_type=Path, dir_okay=False)
+    used = "arrivals and lengths" if name == "simulate" else "lengths"
     every: tuple[Callable[[Any], Any], ...] = (
         *options,
         option("--prompt-tokens", TOKENS, "Mean prompt.", default=512),
         option("--generation-tokens", TOKENS, "Mean generation.", default=generation_tokens),
-        option("--requests file", file, "Request log or trace: its lengths, instead of means."),
+        option("--requests file", file, f"Request log or trace: its {used}, instead of means."),
         option("--gpu", text="GPU of driftwatch's table, or a YAML file of one.", metavar="NAME"),
         option("--model", text="Model by its served name, or its config.json.", metavar="NAME"),
         option("--step-time", text="Measured seconds of a step.", metavar="C0,C1,C2,C3"),
@@ -189,7 +190,13 @@ def engine_of(flags: Mapping[str, Any], *, is_simulated: bool = True) -> EngineS
     ImpossibleConfiguration: vLLM would refuse the settings; every reason.
     """
     settings, notes = vllm_settings(flags["vllm"])
-    card, model = _card_and_model(flags["gpu"], flags["model"] or settings.pop("model", None))
+    models = {one for one in (settings.pop("model", None), flags["model"]) if one}
+    if len(models) > 1:
+        raise UsageError(
+            f"two models are given: {' and '.join(sorted(models))}",
+            help_text="leave out --model or the one after vllm serve",
+        )
+    card, model = _card_and_model(flags["gpu"], *(models or {None}))
     measured = None if flags["step_time"] is None else parse_step_time(flags["step_time"])
     given = {name: value for name, value in settings.items() if name in _OF_SCHEDULER}
     if model is not None:
@@ -337,11 +344,13 @@ def _value(written: str, kind: Any, text: str) -> int | float | str:
 
 def _no_flag(written: str) -> UsageError:
     context = click.get_current_context(silent=True)
-    own = [one.opts[0] for one in context.command.params if one.opts] if context else []
-    close = difflib.get_close_matches(written, [*own, *FLAGS], n=1, cutoff=0.75)
+    options = context.command.params if context else []
+    own = [one.opts[0] for one in options if isinstance(one, click.Option)]
+    known = list(dict.fromkeys([*own, *FLAGS]))
+    close = difflib.get_close_matches(written, known, n=1, cutoff=0.75)
     return UsageError(
         f"{written}: no option, and no flag of vLLM that is simulated",
-        help_text=f"did you mean {close[0]}?" if close else f"one of {', '.join([*own, *FLAGS])}",
+        help_text=f"did you mean {close[0]}?" if close else f"one of {', '.join(known)}",
     )
 
 

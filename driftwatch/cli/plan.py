@@ -90,13 +90,14 @@ def _line(document: Mapping[str, Any]) -> str:
             f"{row['batch']:,} gives {figure(row['tokens_per_second'])} tokens/s, "
             f"{figure(row['tokens_per_second_per_user'])} a user."
         )
-    target = f"{milliseconds(tpot['target_seconds'])} a token"
+    target = milliseconds(tpot["target_seconds"])
     if tpot["largest_batch"] is None:
         least = milliseconds(tpot["smallest_itl_seconds"])
-        return f"{where}: NO BATCH meets {target}, a single request takes {least}."
+        return f"{where}: NO BATCH meets {target} a token, a single request takes {least}."
     return (
-        f"{where}: batch {tpot['largest_batch']:,} meets {target} with "
-        f"{milliseconds(tpot['itl_seconds'])}. The limit is {_LIMITS[tpot['limited_by']]}."
+        f"{where}: a batch of {tpot['largest_batch']:,} at most: "
+        f"{milliseconds(tpot['itl_seconds'])} a token, the target is {target}. "
+        f"The limit is {_LIMITS[tpot['limited_by']]}."
     )
 
 

@@ -64,13 +64,14 @@ def command(levels: tuple[int, ...], as_json: bool, **flags: Any) -> int:
         "latency_degrades": {"definition": DEFINITION, **asdict(knee)},
     }
     table = (_HEADER, [_row(one, knee) for one in reached])
-    failed = [
+    details = ["TTFT and e2e (end to end): seconds."]
+    details += [
         f"{one.concurrency} users: {one.failed_requests:,} requests failed."
         for one in reached
         if one.failed_requests
     ]
     notes += engine.notes
-    publish(as_json, _line(reached, knee), table, failed, document, notes)
+    publish(as_json, _line(reached, knee), table, details, document, notes)
     return _EXIT_NO_VERDICT if knee.degrades_at is knee.holds_to is None else 0
 
 

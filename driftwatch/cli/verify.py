@@ -144,6 +144,8 @@ def command(
     """
     if (before is None) != (after is None):
         raise UsageError("--before and --after belong together")
+    if slo is not None and target is None and before is None and history.is_stored:
+        raise UsageError("--slo judges one change", help_text="driftwatch verify TARGET --slo …")
     windows = None if before is None or after is None else (before, after)
     verifications = _verifications(target, windows, slo, history)
     many = target is None and before is None
@@ -182,7 +184,7 @@ def _verifications(
         end = min(history.at or last, last)
         past, targets = PastMinutes(store=store), plan.assign(stored_targets(store))
         target = target_named(name, targets, limit) if windows or name is not None else None
-        slo = slo or (None if target is None else configured_slo(plan, target))
+        asked, slo = slo, slo or (None if target is None else configured_slo(plan, target))
         if windows is not None and target is not None:
             before, after = windows
             ran = store.past(before.start, after.end)
@@ -198,9 +200,10 @@ def _verifications(
                 else f"no change of {key.text} is known",
                 help_text="--before FROM..TO --after FROM..TO compares two stretches",
             )
-        if key is not None and verifications[-1].verdict == "open":
-            verifications[-1] = asked_now(verifications[-1], past, end, slo)
-        return verifications
+        if asked is None and (key is None or verifications[-1].verdict != "open"):
+            return verifications
+        # a verdict has the targets of its time: others judge its minutes anew
+        return [asked_now(one, past, one.closed_at or end, slo) for one in verifications[-1:]]
 
 
 def _print(document: Mapping[str, Any], lines: Iterable[str], as_json: bool) -> None:

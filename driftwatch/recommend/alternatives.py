@@ -24,6 +24,12 @@ WHAT_IFS = (*KNOBS, REPLICAS, PREFIX_HIT_RATIO, FP8_KV)
 HALF_CACHED = 0.5
 _MOST_TIMES_REPLICAS = 9  # today's: beyond it the demand is no question of replicas
 _DRAWS = 4  # of each: a share to a few points
+_ONLY = "of replicas, cached prefixes and fp8 KV only share in target and capacity are simulated"
+_NOT_SIMULATED = (
+    *("ttft_seconds", "ttft_p95_seconds", "itl_seconds", "itl_p99_seconds", "tpot_p95_seconds"),
+    *("generation_tokens_per_second", "running_requests", "preemptions"),
+    *("kv_cache_peak_ratio", "kv_blocks"),
+)
 _PEAK = 1.2  # times today's demand, the most that the draws have it
 
 
@@ -193,4 +199,5 @@ def _row(
         in_target_low_ratio=float(shares.min()),
         in_target_high_ratio=float(shares.max()),
         capacity_requests_per_second=limit,
+        reasons=dict.fromkeys(_NOT_SIMULATED, _ONLY),
     )

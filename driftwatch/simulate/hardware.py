@@ -107,7 +107,8 @@ class Hardware:
         spelled = {word: row for row in self.gpus.values() for word in (row.name, *row.aliases)}
         if (found := _folded_names(tuple(spelled)).get(_folded(name))) is not None:
             return spelled[found]
-        raise _unknown("GPU", name, spelled, self.gpus, "give a YAML file of it: --gpu FILE")
+        cure = f"known: {', '.join(self.gpus)}; give a YAML file of another: --gpu FILE"
+        raise _unknown("GPU", name, spelled, cure)
 
     def model(self, name: str) -> Model:
         """A model by what a person wrote: its exact name, or the path of its config.json.
@@ -128,8 +129,8 @@ class Hardware:
             rest, narrowed = rest[: ending.start()], min(narrowed, _NARROWED.get(ending[1], 2.0))
             if rest in spelled:
                 return _guess(name, self.models[spelled[rest]], narrowed)
-        shown = [one for one in self.models if "/" in one]
-        raise _unknown("model", name, self.models, shown, "give its config.json: --model FILE")
+        folder = f"{name.rstrip('/')}/config.json" if name.startswith((".", "/")) else "FILE"
+        raise _unknown("model", name, self.models, f"give its config.json: --model {folder}")
 
     def find_gpu(self, name: str | None) -> tuple[Gpu | None, str]:
         """The GPU of that name, or why there is none."""
@@ -272,21 +273,17 @@ def _rows(file: YamlFile, node: Entries) -> dict[str, Gpu]:
     return by_name
 
 
-def _unknown(
-    what: str, name: str, spelled: Iterable[str], shown: Iterable[str], cure: str
-) -> UsageError:
-    close = _closest(_folded(name), tuple(spelled))
-    hint = f"did you mean {close}? " if close else ""
-    return UsageError(
-        f"no {what} {name!r} in the tables",
-        help_text=f"{hint}Known: {', '.join(shown)}; {cure}",
-    )
+def _unknown(what: str, name: str, spelled: Iterable[str], cure: str) -> UsageError:
+    most = 1 if what == "GPU" else 3  # all GPUs are listed
+    close = _closest(_folded(name), tuple(spelled))[:most]
+    hint = f"did you mean {' or '.join(close)}? " if close else ""
+    return UsageError(f"no {what} {name!r} in the tables", help_text=f"{hint}{cure}")
 
 
 @lru_cache(256)  # advice asks for the model of a server some hundred times
-def _closest(folded: str, spelled: tuple[str, ...]) -> str | None:
+def _closest(folded: str, spelled: tuple[str, ...]) -> list[str]:
     names = _folded_names(spelled)
-    return next(map(names.get, difflib.get_close_matches(folded, names, n=1, cutoff=0.5)), None)
+    return [names[one] for one in difflib.get_close_matches(folded, names, n=3)]
 
 
 @lru_cache(8)

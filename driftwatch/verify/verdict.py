@@ -51,8 +51,12 @@ def verified(
     targets; None = those that the forecast was made for.
     """
     forecast, notes = opened.forecast, []
-    if slo is None and forecast and (told := forecast.get("slo")):
-        slo = Slo(told.get("ttft_seconds"), told.get("tpot_seconds"))
+    told = (forecast or {}).get("slo") or {}
+    promised_for = (told.get("ttft_seconds"), told.get("tpot_seconds"))
+    if slo is None and told:
+        slo = Slo(*promised_for)
+    elif forecast and slo is not None and (slo.ttft_seconds, slo.tpot_seconds) != promised_for:
+        forecast = {**forecast, "in_target_ratio": None}  # a share in other targets
     if (several := len(opened.change.what)) > 1:
         notes.append(f"{several} things changed at once: the verdict is of all")
     pairs = matched(before.filter(~pl.col("backlogged")), after)

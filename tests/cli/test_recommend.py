@@ -158,6 +158,7 @@ def test_a_time_after_the_end_is_refused_with_what_there_is(run: Run, verb: str)
     [
         (("--slo", "ttft=1"), "'ttft=1': 1 is not a duration"),
         (("--slo", "ttft=1s,share=1"), "'share=1' is out of range"),
+        (("--slo", "ttf=1s"), "no target 'ttf'; did you mean ttft?"),
         (("--window", "10s"), "--window 10s holds no whole minute"),
     ],
 )

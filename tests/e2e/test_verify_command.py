@@ -53,6 +53,15 @@ def test_the_raised_cap_passes_with_the_forecast_of_the_first_half(
     assert forecast["running_requests"] > forecast["today"]["running_requests"]
 
 
+def test_targets_that_are_given_judge_a_closed_change_anew(run: Any, recording: Path) -> None:
+    result = run("verify", "--recording", recording, "--slo", "ttft=1s,tpot=50ms", "--json")
+    assert result.exit_code == 0, result.output
+    effects = json.loads(result.stdout)["effects"]
+    (share,) = (effect for effect in effects if effect["name"] == "in_target_ratio")
+    assert share["before"] < 0.6 < 0.99 < share["after"]
+    assert share["forecast"] is None  # it was of requests that start within 1 s
+
+
 def test_two_named_stretches_of_a_server_that_got_slower_fail(run: Any, slowed: Path) -> None:
     told = phases(slowed)
     spans = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -95,7 +95,7 @@ def judged(
 
 CHEAP = {**PROMISE, "itl_seconds": 0.02, "today": {"ttft_seconds": 1.0, "itl_seconds": 0.02}}
 FAIR = {**CHEAP, "itl_seconds": 0.03}
-SHARES = {"in_target_ratio": 0.99, "today": {"in_target_ratio": 0.5}}
+SHARES = {"in_target_ratio": 0.99, "today": {"in_target_ratio": 0.5}, "slo": asdict(TARGETS)}
 SLOWER, FASTER = Stretch(e2e=6.0), Stretch(e2e=2.0)
 
 
@@ -151,6 +151,14 @@ def test_the_verdict(given: dict[str, Any], verdict: str, reason: str) -> None:
     said = judged(**given)
     assert (said.verdict, said.closed_at is not None) == (verdict, True), said.reason
     assert reason in said.reason
+
+
+def test_a_share_in_other_targets_is_no_promise() -> None:
+    for told, promise in ((asdict(TARGETS), 0.99), (None, None), ({"ttft_seconds": 9.0}, None)):
+        forecast = {**SHARES, "slo": told}
+        said = judged(Stretch(in_target=0.98), forecast=forecast, slo=TARGETS)
+        (share,) = (one for one in said.effects if one.name == "in_target_ratio")
+        assert share.forecast == promise
 
 
 def test_a_forecast_of_another_load_is_not_compared() -> None:

@@ -34,12 +34,16 @@ class SloText(click.ParamType[Slo]):
         targets: dict[str, float] = {}
         for part in str(value).split(","):
             name, _, amount = (piece.strip() for piece in part.partition("="))
+            if name not in _ABOVE:
+                close = difflib.get_close_matches(name, _ABOVE, n=1)
+                hint = f"; did you mean {close[0]}?" if close else ":"
+                self.fail(f"no target {name!r}{hint} write {_SLO_EXAMPLE}", param, ctx)
             try:
                 number = float(amount) if name == "share" else _seconds(amount)
             except ValueError as error:
                 self.fail(f"{part!r}: {error}; write {_SLO_EXAMPLE}", param, ctx)
-            if name in targets or not 0 < number < _ABOVE.get(name, 0.0):
-                why = "is given twice" if name in targets else "is out of range, or no target"
+            if name in targets or not 0 < number < _ABOVE[name]:
+                why = "is given twice" if name in targets else "is out of range"
                 self.fail(f"{part!r} {why}: write {_SLO_EXAMPLE}", param, ctx)
             targets[name] = number
         if not {"ttft", "tpot"} & set(targets):

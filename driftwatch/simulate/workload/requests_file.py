@@ -173,7 +173,7 @@ def _jsonl(path: Path, body: bytes) -> _Table:
         try:
             row = orjson.loads(text)
         except orjson.JSONDecodeError as error:
-            why = f"{path}:{line}: no JSON: {error.msg} (column {error.colno})"
+            why = f"{path}:{line}: no JSON: {error.msg} (column {error.colno}); an object a line"
             raise WorkloadError((why,)) from error
         if not isinstance(row, dict):
             raise WorkloadError((f"{path}:{line}: no JSON object",))
