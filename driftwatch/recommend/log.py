@@ -71,11 +71,11 @@ def _on_clock(log: Requests, window: Window) -> Floats:
 
 
 def _clock(unix_seconds: float) -> str:
-    """A time of day; beyond what a date can be, its seconds."""
+    """A date and time; beyond what a date can be, seconds: milliseconds were given, perhaps."""
     try:
         return f"{datetime.fromtimestamp(unix_seconds, UTC):%Y-%m-%d %H:%M}"
     except (OverflowError, ValueError):
-        return f"{unix_seconds:.4g} s"
+        return f"{unix_seconds:.4g} s after 1970"
 
 
 def _contradictions(own: Requests, at: Floats, window: Window) -> list[str]:

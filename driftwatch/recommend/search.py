@@ -168,9 +168,16 @@ def finalists(
     others = [one for one in rough if "max_num_seqs" not in one][:_PAIRED]
     both = [{**one, **other} for one, other in product(seqs, others)]
     both = [knobs for knobs in both if not any(refusal(one, knobs) for one in today)]
+    both = [knobs for knobs in both if _adds(sweep, knobs)]
     best = _ranked(sweep, [*single, *both], today[0])[:most]
     gains = [gain_of(outlook, knobs) for knobs in best]
     return sorted(gains, key=lambda gain: -gain.mean)
+
+
+def _adds(sweep: Outlook, knobs: Knobs) -> bool:
+    """Whether a pair brings more than each of its knobs alone, which would take its place."""
+    alone = max(float(sweep.gains({name: value}).mean()) for name, value in knobs.items())
+    return float(sweep.gains(knobs).mean()) > alone
 
 
 def _ranked(

@@ -252,20 +252,20 @@ def _none_helps(case: Case, gains: Sequence[Gain]) -> Reason:
         text = f"no other {knobs} {brings} more requests {within(slo)}"
         return Reason("no_knob_helps", text)
     moves = moves_text(best.knobs, case.now(best.knobs))
-    text = gained(best.mean, *best.range)
     inside = "of requests that start within 1 s" if slo is None else within(slo)
+    text = gained(best.mean, *best.range, inside)
     if best.mean < MEAN_GAIN:
-        return Reason("not_worth_a_restart", f"at best {text} {inside} ({moves})")
+        return Reason("not_worth_a_restart", f"at best {text} ({moves})")
     if float(best.shares.mean()) < LEAST_SHARE:
         still = percent(1 - max(float(best.shares.mean()), 0.0))
         return Reason(
             "not_worth_a_restart",
-            f"{moves} would bring {text}, and {still} still miss {aims(slo)}",
+            f"{moves} would bring {text}, and {still} still miss",
         )
     chance = percent(best.chance_of_harm)
     return Reason(
         "not_sure_to_help",
-        f"{moves} would bring {text} {inside}, and lose 2 with a chance of {chance}",
+        f"{moves} would bring {text}, and lose 2 with a chance of {chance}",
     )
 
 

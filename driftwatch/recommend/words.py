@@ -58,19 +58,25 @@ def points(gain: float) -> str:
     return f"{round(100 * gain):+d} points"
 
 
-def gained(mean: float, low: float, high: float) -> str:
-    """As ``+21 points, between +0 and +35``."""
+def gained(mean: float, low: float, high: float, inside: str = "") -> str:
+    """As ``+21 points, between +0 and +35``; ``inside``: which requests, as ``within TTFT 1 s``.
+
+    >>> gained(0.01, 0.0, 0.02, "within TTFT 1 s")
+    '+1 points within TTFT 1 s, between +0 and +2'
+    """
     first, last = round(100 * low), round(100 * high)
     between = "" if first == last else f", between {first:+d} and {last:+d}"
-    return f"{points(mean)}{between}"
+    return f"{points(mean)}{f' {inside}' if inside else ''}{between}"
 
 
 def from_to(before: str, after: str) -> str:
     """As ``54 → 61 ms``: a unit that both have stands once.
 
-    >>> from_to("54 ms", "61 ms"), from_to("900 ms", "1.20 s")
-    ('54 → 61 ms', '900 ms → 1.20 s')
+    >>> from_to("54 ms", "61 ms"), from_to("900 ms", "1.20 s"), from_to("54 ms", "54 ms")
+    ('54 → 61 ms', '900 ms → 1.20 s', 'stays 54 ms')
     """
+    if before == after:
+        return f"stays {after}"
     return f"{before.removesuffix(after[after.rindex(' ') :])} → {after}"
 
 

@@ -216,6 +216,22 @@ def test_a_sweep_finds_the_cap_that_binds() -> None:
     assert outlook.share(0, {"num_gpu_blocks": 20.0}) == IMPOSSIBLE
 
 
+class Told(Outlook):
+    """Shares by the token budget alone."""
+
+    def share(self, number: int, knobs: Knobs) -> float:
+        return {1024.0: 0.89, 2048.0: 0.9}.get(knobs.get("max_num_batched_tokens", 512.0), 0.5)
+
+
+def test_a_pair_that_brings_no_more_takes_no_place_of_a_smaller_move() -> None:
+    told = Told([DRAW], SLO, with_knobs)
+    best = finalists(told, told, [SchedulerConfiguration(64, 512, BLOCKS)], 3)
+    assert [dict(one.knobs) for one in best[:2]] == [
+        {"max_num_batched_tokens": 2048.0},
+        {"max_num_batched_tokens": 1024.0},
+    ]
+
+
 def test_nothing_is_tried_that_vllm_refuses() -> None:
     today = SchedulerConfiguration(256, 512, BLOCKS)
     values = [
