@@ -17,8 +17,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from driftwatch.arrays import Floats, Integers
 from driftwatch.errors import WorkloadError
-from driftwatch.simulate.requests import Floats, Integers, Requests, make_requests
+from driftwatch.simulate.requests import Requests, make_requests
 
 WINDOW_SECONDS = 600
 EPOCH_SECONDS = 6 * 3600

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from driftwatch.arrays import Floats
 from driftwatch.lab.batchers import Settings, batch_seconds, serve
-from driftwatch.lab.figures import Figures, Floats, Served, figures
+from driftwatch.lab.figures import Figures, Served, figures
 from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.step_time import StepTime
 

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
+from driftwatch.arrays import Flags, Floats, Integers
 
 _NEEDED: Mapping[float, int] = {0.5: 2, 0.99: 100}  # requests behind a quantile
 
@@ -25,7 +23,7 @@ class Served:
     first_token_seconds: Floats  # NaN where there was none
     end_seconds: Floats  # the same
     generated_tokens: Integers
-    finished: npt.NDArray[np.bool_]  # the others were rejected
+    finished: Flags  # the others were rejected
     batch_efficiency_ratio: float | None = None  # Σ generated / Σ (batch × longest), 0 … 1
     prompt_padding_waste_ratio: float | None = None  # of the prompt tokens computed
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from driftwatch.arrays import Integers
 from driftwatch.errors import ImpossibleConfiguration
-from driftwatch.lab.figures import Integers
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.hardware import Gpu
 from driftwatch.simulate.kv_cache import MemoryPlan, held_tokens, memory_plan

@@ -176,12 +176,10 @@ def hit_ratio(window: Window) -> float | None:
 
 def _histogram(window: Window, name: str) -> LengthHistogram:
     """Growth over the window. Raises NoVerdict: it is not on the page, or nothing finished."""
-    rows = window.rows.select(f"{name}_buckets", f"{name}_edges", f"{name}_sum").drop_nulls()
-    if rows.is_empty():
+    if (seen := window.histogram(name)) is None:
         raise NoVerdict(f"request_{name}: no histogram on the page")
-    buckets = np.array(rows[f"{name}_buckets"].to_list(), dtype=np.float64).sum(axis=0)
-    counts = np.maximum(np.rint(np.diff(buckets, prepend=0.0)), 0).astype(np.int64)
+    edges, cumulative, total = seen
+    counts = np.maximum(np.rint(np.diff(cumulative, prepend=0.0)), 0).astype(np.int64)
     if not counts.sum():
         raise NoVerdict("no request finished in the window: their lengths are unknown")
-    edges = np.array(rows[f"{name}_edges"][0].to_list()[:-1], dtype=np.float64)
-    return LengthHistogram(edges, counts, float(rows[f"{name}_sum"].sum()))
+    return LengthHistogram(np.array(edges[:-1], dtype=np.float64), counts, total)

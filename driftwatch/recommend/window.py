@@ -66,6 +66,14 @@ class Window:
         over, under = self.total(numerator), self.total(denominator)
         return over / under if over is not None and under else None
 
+    def histogram(self, name: str) -> tuple[list[float], Floats, float] | None:
+        """Edges (+Inf last), growth of the cumulative counts, and of the sum; None = none."""
+        rows = self.rows.select(f"{name}_buckets", f"{name}_edges", f"{name}_sum").drop_nulls()
+        if rows.is_empty():
+            return None
+        counts = np.array(rows[f"{name}_buckets"].to_list(), dtype=np.float64).sum(axis=0)
+        return rows[f"{name}_edges"][0].to_list(), counts, float(rows[f"{name}_sum"].sum())
+
     def since(self, row: int) -> Window:
         """The minutes from a row on."""
         return replace(self, rows=self.rows.slice(row))
@@ -204,12 +212,11 @@ def share_met(window: Window, slo: Slo | None) -> float | None:
         ("ttft_seconds", None if slo is None else slo.ttft_seconds),
         ("tpot_seconds", None if slo is None else slo.tpot_seconds),
     ):
-        rows = window.rows.select(f"{name}_buckets", f"{name}_edges", f"{name}_sum").drop_nulls()
-        if target is None or rows.is_empty():
+        if target is None or (seen := window.histogram(name)) is None:
             continue
-        buckets = np.array(rows[f"{name}_buckets"].to_list(), dtype=np.float64).sum(axis=0)
-        edges, spent = rows[f"{name}_edges"][-1:], pl.Series([rows[f"{name}_sum"].sum()])
-        met.append(share_within(pl.Series([buckets.tolist()]), edges, pl.Series([target]), spent))
+        edges, counts, spent = seen
+        one = (counts.tolist(), edges, target, spent)
+        met.append(share_within(*(pl.Series([part]) for part in one)))
     known = [share for one in met if (share := one["upper"][0]) is not None]
     return min(known, default=None)
 

@@ -10,8 +10,8 @@ import polars as pl
 
 from driftwatch.model import Incident, TargetKey
 from driftwatch.notify.advice import imperatives, setting_change
-from driftwatch.numbers import clean, count, cut, knob, utc_text
-from driftwatch.report.drift import short_duration, standing
+from driftwatch.numbers import clean, count, cut, duration, knob, utc_text
+from driftwatch.report.drift import standing
 from driftwatch.report.incidents import family_of, is_open, namer, of_week, short_names, targets_of
 from driftwatch.report.material import AdviceGiven, Material
 
@@ -38,7 +38,7 @@ def _decision(kind: str, subject: str, text: str, since: datetime) -> dict[str, 
 
 
 def _age(since: datetime, material: Material) -> str:
-    return f"open {short_duration((material.until - since).total_seconds())}"
+    return f"open {duration((material.until - since).total_seconds())}"
 
 
 def _open(material: Material) -> Iterator[dict[str, Any]]:

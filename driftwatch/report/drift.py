@@ -362,7 +362,7 @@ def _result(material: Material, family: str, episodes: Sequence[Incident]) -> st
     still = [one for one in episodes if is_open(one, material.until)]
     if still:
         since = min(one.started_at for one in still)
-        return f"open {short_duration((material.until - since).total_seconds())}"
+        return f"open {duration((material.until - since).total_seconds())}"
     if family == "speed" and episodes[-1].target.get("instance"):
         key = key_of(episodes[-1])
         ended = max(one.resolved_at or material.until for one in episodes)
@@ -387,12 +387,3 @@ def _covered(material: Material, episodes: Sequence[Incident]) -> float:
         covered += clock_seconds(began, end) if end > began else 0.0
         last = end if last is None else max(last, end)
     return covered
-
-
-def short_duration(value: float) -> str:
-    """Whole days from two days on.
-
-    >>> short_duration(4.3 * 86_400), short_duration(5400)
-    ('4 d', '90 min')
-    """
-    return f"{int(value // 86_400)} d" if value >= 2 * 86_400 else duration(value)

@@ -21,16 +21,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from driftwatch.arrays import Flags, Floats
 from driftwatch.errors import NoVerdict
 from driftwatch.simulate.configuration import PRIORITY, SchedulerConfiguration
 from driftwatch.simulate.kernel import tables as k
 from driftwatch.simulate.kernel.tables import NEVER, NONE, Tables
-from driftwatch.simulate.requests import Floats, Requests
+from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.step_time import StepTime
 
 _ROWS = 65536  # of the per-step table before it is read
 _JITTER_FACTORS = 4096
-Mask = npt.NDArray[np.bool_]
 
 
 def _none() -> Floats:
@@ -335,7 +335,7 @@ def with_scrapes(t: Tables, times: Floats) -> Tables:
     )
 
 
-def without(t: Tables, ended: Mask) -> Tables:
+def without(t: Tables, ended: Flags) -> Tables:
     """Tables without the ended requests; everything that points at a request is renumbered.
 
     For counted blocks only.

@@ -7,8 +7,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
+from driftwatch.arrays import Flags, Floats, Integers
 
 NO_GROUP = -1  # the prompt shares no prefix
 LOOK_UP = -1  # cached tokens are found in the simulated block cache, not given
@@ -36,7 +35,7 @@ class Requests:
     def __len__(self) -> int:
         return len(self.arrival_seconds)
 
-    def take(self, which: npt.NDArray[np.bool_] | Integers | slice) -> Requests:
+    def take(self, which: Flags | Integers | slice) -> Requests:
         """Some of them, by mask, index or slice."""
         return Requests(**{f.name: getattr(self, f.name)[which] for f in fields(self)})
 

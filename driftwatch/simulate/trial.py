@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from driftwatch.arrays import Flags, Floats, Integers
 from driftwatch.errors import ImpossibleConfiguration, NoVerdict
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.engine import (
-    Mask,
     Observe,
     Options,
     add_requests,
@@ -32,7 +32,7 @@ from driftwatch.simulate.outcome import (
     summary_of,
     usage_ratio,
 )
-from driftwatch.simulate.requests import Floats, Integers, Requests
+from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.step_time import StepTime
 
 inf = float("inf")
@@ -53,8 +53,8 @@ class Run:
     end_seconds: Floats  # when each finished, or was turned away, cancelled or timed out
     generation_tokens: Integers  # as asked, less what max_model_len cuts off
     preemptions: Integers  # of each request
-    finished: Mask  # which got their last token
-    ended: Mask  # which are over, one way or another
+    finished: Flags  # which got their last token
+    ended: Flags  # which are over, one way or another
     _tables: Tables
     _rows: Sequence[Any]  # of the per-step table
 
@@ -141,7 +141,7 @@ def check_fit(requests: Requests, c: SchedulerConfiguration) -> None:
     limit = inf if c.max_model_len is None else c.max_model_len
     problems = []
 
-    def refuse(which: Mask, why: str) -> None:
+    def refuse(which: Flags, why: str) -> None:
         if count := int(np.count_nonzero(which)):
             first = int(np.argmax(which))
             problems.append(

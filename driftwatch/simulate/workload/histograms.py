@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from driftwatch.simulate.requests import Floats, Integers
+from driftwatch.arrays import Floats, Integers
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -22,9 +22,9 @@ import numpy as np
 import orjson
 import polars as pl
 
+from driftwatch.arrays import Flags, Floats, Integers
 from driftwatch.errors import WorkloadError
-from driftwatch.simulate.engine import Mask
-from driftwatch.simulate.requests import NEVER, Floats, Integers, Requests, make_requests
+from driftwatch.simulate.requests import NEVER, Requests, make_requests
 
 _NAMED = 20  # problems that are spelt out; of a broken file of 10^7 lines the rest is a count
 _LARGEST = 2**31 - 1
@@ -62,7 +62,7 @@ class _Problems:
         self._table, self._count = table, 0
         self._named: list[tuple[int, str]] = []
 
-    def add(self, bad: Mask, text: str | Callable[[int], str]) -> None:
+    def add(self, bad: Flags, text: str | Callable[[int], str]) -> None:
         """A text for all bad rows, or for each."""
         rows = np.flatnonzero(bad)
         self._count += len(rows)
