@@ -53,7 +53,7 @@ def serve(policy: str, requests: Requests, step_time: StepTime, settings: Settin
 def batch_seconds(
     step_time: StepTime, count: int, prompt_tokens: int, generation_tokens: int
 ) -> float:
-    """Of equal requests alone on a server: their prompts in one step, then a step a token."""
+    """Seconds that equal requests take alone: prompts in one step, then a step for each token."""
     pairs, rest = prompt_tokens * (prompt_tokens + 1) / 2, generation_tokens - 1
     context = count * (rest * prompt_tokens + rest * (rest + 1) / 2)
     return (

@@ -188,7 +188,10 @@ def _simulated(advice: Advice, situation: Situation, *, table: bool) -> Advice:
     configurations = situation.settings.configurations
     gains = finalists(situation.sweep, situation.outlook, configurations, _FINALISTS)
     share = situation.slo.share if situation.slo else Slo().share
-    is_in_target = not missed(situation.now) and (today.in_target_ratio or 0.0) >= share
+    # minutes know the pool's targets, not those of the command line
+    own = situation.question.slo_source != "command line"
+    seen_missed = own and missed(situation.now)
+    is_in_target = not seen_missed and (today.in_target_ratio or 0.0) >= share
     reference = baseline_capacity(situation, today.capacity_requests_per_second)
     case = Case(situation, today, reference, is_in_target)
     options = _options(case, [gain for gain in gains if gain.is_worth_it])

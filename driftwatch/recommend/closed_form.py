@@ -1,4 +1,4 @@
-"""Where no simulation can be trusted: max_num_seqs or the token budget that is plainly full.
+"""Advice without a simulation: raise max_num_seqs or the token budget where it is plainly full.
 
 max_num_seqs: mean of running and waiting requests while it is full (Little's law), between twice
 and eight times today's, up to the next capture size, never above what KV cache, token budget and
@@ -112,7 +112,7 @@ def _tpot_room(window: Window, slo: Slo | None) -> float:
 
 
 def _prefill_tokens(window: Window) -> float:
-    """Of a pass."""
+    """Mean prompt tokens in a forward pass."""
     every = window.ratio("iteration_tokens_sum", "forward_passes") or 0.0
     return max(every - (window.ratio("generation_tokens_total", "forward_passes") or 0.0), 0.0)
 

@@ -1,7 +1,8 @@
-"""What settings would make of a demand: the scheduler simulated in each draw of what is unknown.
+"""Simulate the scheduler with other settings, in each draw of what is unknown.
 
-A draw has its own step-time model, minutes of traffic, prefix hits and demand; all settings serve
-the same draws (common random numbers). A change restarts the server, so each begins empty.
+A draw has its own step-time model, minutes of traffic, prefix hits and demand. All settings serve
+the same draws (common random numbers). Each simulation begins with an empty server, as a change
+restarts it.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.step_time import StepTime
 from driftwatch.simulate.trial import Run, Trial
 
-# Without targets a request is as wanted where it is admitted within a second.
+# Without latency targets a request is in target if it is admitted within a second.
 WAIT_SECONDS = 1.0
 WARM_SHARE = 0.1  # of the time, and of the requests of a search for the capacity
-# A change is judged by an hour. Of what is not simulated of it the last third of what is tells: a
-# queue that grows leaves nothing in target.
+# A change is judged by an hour. A draw may be shorter: the last third of it then stands for the
+# rest of the hour, because a queue that grows leaves nothing in target.
 HORIZON_SECONDS = 3600.0
 _LATE_SHARE = 1 / 3
 # When to look whether the share is settled: parts of the requests' time after the last may miss.
@@ -83,7 +84,7 @@ class Outlook:
         return self._shares[key]
 
     def shares(self, knobs: Knobs, which: Iterable[int] | None = None) -> Floats:
-        """Of some draws; None = of all."""
+        """Share in target in the draws ``which``; None = in all draws."""
         numbers = range(len(self.draws)) if which is None else which
         return np.array([self.share(number, knobs) for number in numbers])
 
@@ -140,7 +141,7 @@ def _checks(arrival_seconds: Floats, slo: Slo | None) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of the judged requests of one simulation; None = none finished, or unknown."""
+    """Latencies, throughput and load of one simulation; None = no request finished, or unknown."""
 
     ttft_seconds: float | None
     ttft_p95_seconds: float | None

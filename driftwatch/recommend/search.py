@@ -28,8 +28,8 @@ MOST_TIMES = {"max_num_seqs": 8.0, "max_num_batched_tokens": 4.0}
 _STEPS = (0.125, 0.25, 0.5, 2.0, 4.0, 8.0)  # times today's value
 _LOOK = 6  # draws after which settings that bring nothing are given up
 _NOTHING = 0.01  # of the requests
-# 80 % of what the gain turned out to be lay between these quantiles of the draws (seeds 5 and 6 of
-# bench/recommend.py): a demand that differs by a fifth is rarer than the draws have it
+# The true gain lay between these quantiles of the draws in 80 % of the cases of bench/recommend.py
+# (seeds 5 and 6). The draws vary demand by a fifth more often than demand really does.
 _INSIDE = (0.2, 0.8)
 # vLLM 0.32 config/vllm.py _set_cudagraph_sizes: 1, 2, 4, 8 to 248 in steps of 8, from 256 in steps
 # of 16; a batch is padded up to the next one.

@@ -1,4 +1,4 @@
-"""A question made ready: window, demand, step times, and the draws of what is unknown."""
+"""Turn a question into what its answer needs: window, demand, step times, draws."""
 
 from __future__ import annotations
 
@@ -41,12 +41,10 @@ class Situation:
 
     question: Question
     slo: Slo | None
-    window: Window  # undisturbed: step times are fitted to it
-    now: Window  # … since the traffic is as it is
+    now: Window  # undisturbed minutes since rate and lengths are as they are
     demand: Demand
     settings: Settings
     step_times: StepTimes
-    hardware: Hardware
     outlook: Outlook
     sweep: Outlook  # a few short draws
     notes: tuple[str, ...]
@@ -97,12 +95,10 @@ def situation_of(question: Question, hardware: Hardware | None = None) -> Situat
     return Situation(
         question,
         slo,
-        window,
         now,
         demands[0],
         settings,
         models,
-        tables,
         Outlook(draws, slo, change),
         Outlook([_shorter(draws[number]) for number in _SWEEP], slo, change),
         (*now.notes, *settings.notes, *_hits_note(now)),

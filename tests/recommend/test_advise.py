@@ -76,6 +76,19 @@ def test_why_not_the_next_larger_value_stands_in_text_and_json() -> None:
     assert larger in [row.knobs.get("max_num_seqs") for row in answer().candidates]
 
 
+@pytest.mark.parametrize(
+    ("source", "action"), [("command line", "no_action"), ("configuration", "none")]
+)
+def test_minutes_know_the_pools_targets_and_not_those_of_the_command_line(
+    source: Any, action: str
+) -> None:
+    """A healthy server whose pool misses its own target, asked about a looser one."""
+    asked = question_of(requests_of(3.0, 400.0, 300.0), CAP, slo=Slo(5.0, 0.5), replicas=1)
+    rows = asked.minutes.with_columns(slo_missed=pl.lit(True))
+    found = advise(replace(asked, minutes=rows, slo_source=source))
+    assert found.recommendation.action == action
+
+
 def test_the_simulation_of_today_is_that_engine() -> None:
     assert answer().check is not None and not answer().check.failed
     assert all(gate.passed for gate in answer().gates)

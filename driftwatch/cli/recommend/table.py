@@ -49,7 +49,7 @@ def table(advice: Advice, *, piped: bool) -> Iterator[str]:
 
 
 def _short(name: str) -> str:
-    """Of several settings what tells them apart, as a terminal cuts the rest."""
+    """The settings in which rows differ, so that a cut row can still be told from the others."""
     if ", " not in name:
         return name
     return name.replace("max_num_", "").replace("_token_threshold", "")
