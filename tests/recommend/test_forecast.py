@@ -255,3 +255,10 @@ def test_the_capacity_that_few_requests_tell_is_that_of_a_lasting_load() -> None
     seats = SchedulerConfiguration(1024, 2048, BLOCKS)
     crowd = Draw(requests_of(50.0, 300.0, 600.0, minutes=1), 60.0, H100_8B, seats, 1.0)
     assert capacity(crowd, seats, Slo(1.0, 0.05)) == pytest.approx(25.0, rel=0.05)
+
+
+def test_the_range_is_calibrated_and_holds_the_mean() -> None:
+    even = np.arange(11.0) / 10
+    assert Gain({}, even, even).range == pytest.approx((0.2, 0.8))
+    skewed = np.array([0.0] * 9 + [1.0])
+    assert Gain({}, skewed, skewed).range == pytest.approx((0.0, 0.1))
