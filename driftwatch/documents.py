@@ -18,13 +18,42 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from driftwatch.errors import DocumentError
 
 T = TypeVar("T")
+
+
+class Document(BaseModel):
+    """A noun of driftwatch: stored as such, printed by ``--json``, drawn by templates, and the
+    source of its JSON Schema.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    def document(self) -> dict[str, Any]:
+        """JSON values: base units, times as ISO 8601 with zone, None where unknown."""
+        return self.model_dump(mode="json", by_alias=True)
+
+    def text(self) -> str:
+        """JSON text with sorted keys: equal values are equal bytes."""
+        return to_json(self.document())
+
+    @classmethod
+    def read(cls, text: str | bytes) -> Self:
+        """The value of a stored text.
+
+        Raises DocumentError: a field is missing, unknown, or of another type.
+        """
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            name = cls.__name__.lower()
+            raise DocumentError(f"a {name} cannot be read: {problems_of(error)}") from None
+
 
 
 class Codec(Generic[T]):
