@@ -55,7 +55,6 @@ class Document(BaseModel):
             raise DocumentError(f"a {name} cannot be read: {problems_of(error)}") from None
 
 
-
 class Codec(Generic[T]):
     """One type of document.
 

@@ -17,10 +17,10 @@ import yaml
 from driftwatch.diagnose.states import with_states
 from driftwatch.diagnose.tree import walk
 from driftwatch.evidence import COLUMNS, TEXTS
+from driftwatch.incidents.incident import Incident
 from driftwatch.model import (
     Diagnosis,
     Finding,
-    Incident,
     Reason,
     Recommendation,
     Severity,
@@ -28,8 +28,8 @@ from driftwatch.model import (
     Target,
     TargetKey,
 )
-from driftwatch.notify.page import build_page
 from driftwatch.pipeline.advice import own_advice
+from driftwatch.pipeline.build_page import build_page
 from driftwatch.rulebook.book import load_rulebook
 
 BOOK = load_rulebook()

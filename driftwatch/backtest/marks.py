@@ -9,7 +9,7 @@ from typing import Any
 
 from driftwatch.backtest.compare import compare
 from driftwatch.backtest.pages import PastPage
-from driftwatch.model import Incident
+from driftwatch.incidents.incident import Incident
 from driftwatch.rulebook.rules import Rule
 from driftwatch.store.incidents import USEFUL, Mark
 

@@ -12,7 +12,8 @@ from scipy.special import gammaincinv
 
 from driftwatch.backtest.pages import PastPage, past_pages
 from driftwatch.backtest.stored import StoredHistory
-from driftwatch.model import Incident, Severity, Target, TargetKey, Transition
+from driftwatch.incidents.incident import Incident, Transition
+from driftwatch.model import Severity, Target, TargetKey
 from driftwatch.pipeline.evaluation import Evaluation, signals_from_rows
 from driftwatch.pipeline.incidents import advanced, closed_for
 from driftwatch.pipeline.minutes import PastMinutes

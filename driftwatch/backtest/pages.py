@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from driftwatch.model import Incident, Severity, TargetKey, Transition
+from driftwatch.incidents.incident import Incident, Transition
+from driftwatch.model import Severity, TargetKey
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,8 @@ from driftwatch.collect.schema import KEY
 from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.detect.reference import no_reference
 from driftwatch.detect.speed.model import TooLittle, fit
-from driftwatch.model import Fingerprint, Incident, Target, TargetKey
+from driftwatch.incidents.incident import Incident
+from driftwatch.model import Fingerprint, Target, TargetKey
 from driftwatch.numbers import duration
 from driftwatch.pipeline.detection import Detection, detected
 from driftwatch.pipeline.explain import Window

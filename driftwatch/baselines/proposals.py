@@ -15,7 +15,7 @@ import polars as pl
 
 from driftwatch.collect.schema import KEY, TIME
 from driftwatch.detect.speed.load import VERDICTS
-from driftwatch.model import Incident
+from driftwatch.incidents.incident import Incident
 
 _MINUTE = timedelta(minutes=1)
 LONG_ENOUGH, LONGEST = timedelta(hours=24), timedelta(hours=48)

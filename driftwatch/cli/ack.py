@@ -14,7 +14,7 @@ from driftwatch.cli.output import print_json, print_wrapped
 from driftwatch.clock import SystemClock
 
 if TYPE_CHECKING:
-    from driftwatch.model import Incident
+    from driftwatch.incidents.incident import Incident
     from driftwatch.store import Store
 
 

@@ -15,12 +15,12 @@ from driftwatch.cli.history_options import history_options, json_option
 from driftwatch.cli.options import Time
 from driftwatch.cli.output import id_text, print_json, print_table, print_wrapped, time_text
 from driftwatch.clock import SystemClock
-from driftwatch.notify.layout import status_text
+from driftwatch.incidents.delivery import status_text
 from driftwatch.numbers import moment
 
 if TYPE_CHECKING:
+    from driftwatch.incidents.incident import Incident
     from driftwatch.incidents.silence import Silence
-    from driftwatch.model import Incident
     from driftwatch.store import Store
 
 HEADER = ("ID", "STATE", "SEVERITY", "SINCE UTC", "TARGET", "ALERT")

@@ -15,7 +15,7 @@ from driftwatch.cli.options import Duration, Time, print_warning
 from driftwatch.cli.output import id_text, print_json, print_table, print_wrapped, time_text
 from driftwatch.clock import SystemClock
 from driftwatch.errors import UsageError
-from driftwatch.notify.follow_up import silence_json
+from driftwatch.incidents.follow_up import silence_json
 from driftwatch.numbers import clean, moment, plural
 
 if TYPE_CHECKING:

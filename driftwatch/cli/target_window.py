@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     import polars as pl
 
     from driftwatch.cli.history import History
-    from driftwatch.model import Finding, Incident, Target, TargetKey
+    from driftwatch.incidents.incident import Incident
+    from driftwatch.model import Finding, Target, TargetKey
     from driftwatch.pipeline.explain import LastSeen, Window
     from driftwatch.pipeline.question import Moment
     from driftwatch.store import Store

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any, Literal, NamedTuple
 
-from driftwatch.model import Incident
+from driftwatch.incidents.incident import Incident
+from driftwatch.numbers import moment, plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,3 +161,17 @@ class ActionResult(NamedTuple):
     is_new: bool  # whether this call did it
     # this one, or what the same request did before; None where another acknowledgement stays
     action: Action | None
+
+
+_LATE_SECONDS = 60.0
+
+
+def status_text(one: Delivery, today: date | None) -> str:
+    """``sent``, ``waits after 2 attempts: no answer``, ``given up after 18 attempts: ...``."""
+    if one.status == "sent" and one.sent_at is not None:
+        late = (one.sent_at - one.planned_at).total_seconds()
+        return "sent" if late < _LATE_SECONDS else f"sent {moment(one.sent_at, today)}"
+    tries = f" after {plural(one.attempts, 'attempt')}" if one.attempts else ""
+    word = {"pending": "waits", "dead": "given up"}.get(one.status, one.status)
+    why = f": {one.last_error}" if one.last_error else ""
+    return f"{word}{tries}{why}"

@@ -29,7 +29,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from driftwatch.model import Event, Incident, Severity, Transition
+from driftwatch.incidents.incident import Event, Incident, Transition
+from driftwatch.model import Severity
 
 MINUTE_SECONDS = 60.0
 # A detector's hysteresis lasts 15 min: two that look at the same

@@ -27,8 +27,9 @@ from driftwatch.incidents.delivery import (
     PlannedDelivery,
     Reason,
 )
+from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.incidents.silence import Silence, silenced_by
-from driftwatch.model import Incident, Severity, Transition
+from driftwatch.model import Severity
 
 # until somebody acknowledges it; a ticket and a notice wait
 REPEAT_SECONDS: Mapping[Severity, float | None] = {

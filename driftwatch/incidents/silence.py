@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from driftwatch.errors import UsageError
+from driftwatch.incidents.incident import Incident
 from driftwatch.matchers import MATCHER_HELP, Matcher, parse_matcher
-from driftwatch.model import Incident
 
 MOST_MATCHERS = 20
 # what every incident carries; a rule may group by other labels, which then stand in incidents

@@ -10,7 +10,7 @@ import orjson
 
 from driftwatch.evidence import COLUMNS
 from driftwatch.knobs import COLUMN_KNOBS
-from driftwatch.model import Finding, Incident, Recommendation
+from driftwatch.model import Finding, Recommendation
 from driftwatch.notify.advice import advice_lines, imperatives, no_verdict
 from driftwatch.notify.attribution import (
     attribution,
@@ -44,12 +44,12 @@ from driftwatch.numbers import (
 _NO_SETTING = ("speed", "stuck")
 
 
-def todo(finding: Finding, incidents: Sequence[Incident] = (), where: str = "") -> list[str]:
-    """What to do, first what open incidents say, or why nothing; and the next command.
+def todo(finding: Finding, pages: Sequence[Page] = (), where: str = "") -> list[str]:
+    """What to do, first what open pages say, or why nothing; and the next command.
 
-    ``incidents``: the target's own firing ones; ``where``: options that name the same moment.
+    ``pages``: of the target's own firing incidents; ``where``: options that name the same moment.
     """
-    pages = _advising(finding, incidents)
+    pages = _advising(finding, pages)
     out = [f"Do       {imperatives(page)[0]} ({clean(page['alert'])})" for page in pages]
     advice = finding.recommendation
     # a page that forbids a change is not contradicted
@@ -103,9 +103,8 @@ def change_text(advice: Recommendation) -> str:
     )
 
 
-def _advising(finding: Finding, incidents: Sequence[Incident]) -> list[Page]:
+def _advising(finding: Finding, pages: Sequence[Page]) -> list[Page]:
     """Pages that say what to do where the finding does not: it has no tree, or no verdict."""
-    pages = [incident.page for incident in incidents if incident.page is not None]
     return [
         page
         for page in pages
@@ -165,19 +164,19 @@ def render_explained(
     start: datetime,
     end: datetime,
     *,
-    incidents: Sequence[Incident] = (),
+    pages: Sequence[Page] = (),
     today: date | None = None,
     colour: bool = False,
     where: str = "",
 ) -> str:
     """Which server, the answer and what to do; how it was decided; the tables; 80 columns.
 
-    ``incidents``: the target's own firing ones, whose advice comes first; ``today``: the day whose
-    times are printed without a date, None = every time has one; ``where``: options of the next
-    command, a blank before each: this moment and recording.
+    ``pages``: of the target's own firing incidents, whose advice comes first; ``today``: the day
+    whose times are printed without a date, None = every time has one; ``where``: options of the
+    next command, a blank before each: this moment and recording.
     """
     diagnosis, now, before = finding.diagnosis, finding.evidence, _before(finding)
-    *things, following = todo(finding, incidents, where)
+    *things, following = todo(finding, pages, where)
     out = _lines((target_text(finding), window_text(finding, start, end, today)), "  ")
     out += ["", *_lines((verdict_text(finding),), "  "), *_lines(things, " " * 9), ""]
     if diagnosis is not None:

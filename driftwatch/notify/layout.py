@@ -7,13 +7,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Mapping
-from datetime import date
-from typing import TYPE_CHECKING
-
-from driftwatch.numbers import moment, plural
-
-if TYPE_CHECKING:
-    from driftwatch.incidents.delivery import Delivery
 
 _SPELT: Mapping[str, str] = {
     "×": "x",
@@ -118,17 +111,3 @@ def _cell(ch: str) -> int:
     if unicodedata.combining(ch):
         return 0
     return 2 if unicodedata.east_asian_width(ch) in "WF" else 1
-
-
-_LATE_SECONDS = 60.0
-
-
-def status_text(one: Delivery, today: date | None) -> str:
-    """``sent``, ``waits after 2 attempts: no answer``, ``given up after 18 attempts: ...``."""
-    if one.status == "sent" and one.sent_at is not None:
-        late = (one.sent_at - one.planned_at).total_seconds()
-        return "sent" if late < _LATE_SECONDS else f"sent {moment(one.sent_at, today)}"
-    tries = f" after {plural(one.attempts, 'attempt')}" if one.attempts else ""
-    word = {"pending": "waits", "dead": "given up"}.get(one.status, one.status)
-    why = f": {one.last_error}" if one.last_error else ""
-    return f"{word}{tries}{why}"

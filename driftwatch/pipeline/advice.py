@@ -12,16 +12,8 @@ import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.diagnose.tree import Leaf
-from driftwatch.model import (
-    Diagnosis,
-    Finding,
-    Incident,
-    Reason,
-    Recommendation,
-    Target,
-    TargetKey,
-    Transition,
-)
+from driftwatch.incidents.incident import Incident, Transition
+from driftwatch.model import Diagnosis, Finding, Reason, Recommendation, Target, TargetKey
 from driftwatch.notify.page import NOTICE_ADVISES_NOTHING, recommendation_of
 from driftwatch.numbers import count, duration, percent
 from driftwatch.pipeline.evaluation import Evaluation

@@ -14,7 +14,8 @@ from driftwatch.detect.reference import HISTOGRAMS
 from driftwatch.diagnose.evidence_table import WINDOW_SCHEMA
 from driftwatch.diagnose.limits import BINDING_WINDOW_SECONDS
 from driftwatch.diagnose.tree import walk
-from driftwatch.model import Diagnosis, Finding, Target, TargetKey, Transition
+from driftwatch.incidents.incident import Transition
+from driftwatch.model import Diagnosis, Finding, Target, TargetKey
 from driftwatch.pipeline.evaluation import Evaluation
 from driftwatch.pipeline.incidents import target_labels
 from driftwatch.pipeline.unknown_reasons import reasons

@@ -10,8 +10,9 @@ import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.detect.speed.like_work import WINDOW
+from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.incidents.life_cycle import Observation, RuleTiming, close, identity, step
-from driftwatch.model import Incident, Target, TargetKey, Transition
+from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.inhibition import Inhibition, inhibitors_first
 from driftwatch.pipeline.members import members_of
 from driftwatch.pipeline.observations import relevant_verdicts

@@ -13,8 +13,9 @@ from datetime import datetime, timedelta
 import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS
+from driftwatch.incidents.incident import Incident
 from driftwatch.incidents.life_cycle import Observation
-from driftwatch.model import Incident, Target, TargetKey
+from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.members import instance_of, members_of, target_of
 from driftwatch.rulebook.rules import Rule
 

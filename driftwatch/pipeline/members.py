@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from driftwatch.model import Incident, TargetKey
+from driftwatch.incidents.incident import Incident
+from driftwatch.model import TargetKey
 
 
 def members_of(incidents: Mapping[str, Incident]) -> dict[str, list[Incident]]:

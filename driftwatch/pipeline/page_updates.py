@@ -8,8 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from driftwatch.model import Finding, Incident, Transition
-from driftwatch.notify.follow_up import (
+from driftwatch.incidents.follow_up import (
     AGAIN,
     follow_up,
     later,
@@ -18,6 +17,8 @@ from driftwatch.notify.follow_up import (
     who_changed,
     with_answer,
 )
+from driftwatch.incidents.incident import Incident, Transition
+from driftwatch.model import Finding
 from driftwatch.notify.page import EVERY, next_time
 from driftwatch.pipeline.question import TargetAdvice
 

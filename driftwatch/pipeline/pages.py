@@ -16,9 +16,11 @@ from typing import Any
 
 import polars as pl
 
-from driftwatch.model import Finding, Incident, Slo, TargetKey, Transition
-from driftwatch.notify.page import EVERY, build_page, next_time
+from driftwatch.incidents.incident import Incident, Transition
+from driftwatch.model import Finding, Slo, TargetKey
+from driftwatch.notify.page import EVERY, next_time
 from driftwatch.pipeline.advice import advised
+from driftwatch.pipeline.build_page import build_page
 from driftwatch.pipeline.evaluation import Evaluation
 from driftwatch.pipeline.findings import as_of_target, findings_at, findings_of
 from driftwatch.pipeline.page_updates import OpenPages

@@ -17,8 +17,9 @@ from datetime import datetime, timedelta
 
 import polars as pl
 
+from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.incidents.life_cycle import MINUTE_SECONDS, Observation, RuleTiming, identity, step
-from driftwatch.model import Incident, Target, TargetKey, Transition
+from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.inhibition import Inhibition
 from driftwatch.pipeline.members import instance_of, members_of, target_of
 from driftwatch.rulebook.rules import Rule

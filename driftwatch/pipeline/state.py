@@ -13,8 +13,9 @@ from driftwatch.collect.gpus import empty_gpus
 from driftwatch.collect.schema import KEY_COLUMNS, SourceProblem, empty_scrapes, scrapes_once
 from driftwatch.detect.baselines import Baselines
 from driftwatch.diagnose.evidence_table import HISTORY, no_inputs_seen, no_recent, no_rows
+from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.minutes.scheduler import no_samples
-from driftwatch.model import Incident, Target, TargetKey, Transition
+from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.departures import Departures, no_looks
 from driftwatch.pipeline.detection import Detection
 from driftwatch.pipeline.plan import TargetFrames

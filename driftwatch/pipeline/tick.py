@@ -19,7 +19,8 @@ from driftwatch.collect.schema import KEY_COLUMNS, Collected
 from driftwatch.diagnose.evidence_order import in_schema_order
 from driftwatch.diagnose.evidence_table import no_rows
 from driftwatch.diagnose.states import with_states
-from driftwatch.model import Target, TargetKey, Transition
+from driftwatch.incidents.incident import Transition
+from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.departures import retirements
 from driftwatch.pipeline.detection import detected, trimmed
 from driftwatch.pipeline.evaluation import Ask, Evaluation, Signals, signals_of

@@ -10,11 +10,12 @@ from typing import Any
 
 from driftwatch.errors import ConfigError, DeliveryError, Problem
 from driftwatch.incidents.delivery import PlannedDelivery
+from driftwatch.incidents.incident import Incident
 from driftwatch.incidents.planner import Subscription
-from driftwatch.model import Incident, Severity
-from driftwatch.notify.page import build_page
+from driftwatch.model import Severity
 from driftwatch.notify.page_values import Page
 from driftwatch.numbers import clean, cut, utc_text
+from driftwatch.pipeline.build_page import build_page
 from driftwatch.receivers.alertmanager import AlertmanagerSender
 from driftwatch.receivers.sender import Conversation, Message, Sender
 from driftwatch.settings import ReceiverSettings, Settings

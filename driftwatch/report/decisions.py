@@ -8,7 +8,8 @@ from typing import Any
 
 import polars as pl
 
-from driftwatch.model import Incident, TargetKey
+from driftwatch.incidents.incident import Incident
+from driftwatch.model import TargetKey
 from driftwatch.notify.advice import imperatives, setting_change
 from driftwatch.numbers import clean, count, cut, duration, knob, utc_text
 from driftwatch.report.drift import standing

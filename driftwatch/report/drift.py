@@ -10,8 +10,8 @@ from typing import Any
 
 import polars as pl
 
+from driftwatch.incidents.incident import Incident
 from driftwatch.knobs import COLUMN_KNOBS, KNOBS
-from driftwatch.model import Incident
 from driftwatch.notify.headline import complaints
 from driftwatch.notify.page_values import value
 from driftwatch.notify.phrases.traffic import length_ratio

@@ -11,7 +11,8 @@ from typing import Any
 
 import polars as pl
 
-from driftwatch.model import Incident, TargetKey
+from driftwatch.incidents.incident import Incident
+from driftwatch.model import TargetKey
 from driftwatch.notify.page_values import form_of
 from driftwatch.numbers import clean, utc_text
 from driftwatch.report.material import Material

@@ -9,7 +9,8 @@ from typing import Any
 
 import polars as pl
 
-from driftwatch.model import Incident, Slo, TargetKey
+from driftwatch.incidents.incident import Incident
+from driftwatch.model import Slo, TargetKey
 from driftwatch.report.cells import no_cells
 from driftwatch.report.week import Week
 from driftwatch.verify.verification import Verification

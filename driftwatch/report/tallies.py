@@ -11,7 +11,8 @@ from typing import Any
 
 import polars as pl
 
-from driftwatch.model import Incident, TargetKey
+from driftwatch.incidents.incident import Incident
+from driftwatch.model import TargetKey
 from driftwatch.report.cells import CELL_LENGTH, MINUTE_SECONDS, REASONS
 from driftwatch.report.incidents import fired_in, short_names, targets_of
 from driftwatch.report.material import Material

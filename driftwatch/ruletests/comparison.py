@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from driftwatch.model import Diagnosis, Incident
+from driftwatch.incidents.incident import Incident
+from driftwatch.model import Diagnosis
 from driftwatch.ruletests.cases import Expectation
 from driftwatch.ruletests.coverage import Coverage
 from driftwatch.ruletests.names import tree_of

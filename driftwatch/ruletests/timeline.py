@@ -10,7 +10,8 @@ from typing import Any
 import polars as pl
 
 from driftwatch.diagnose.tree import walk
-from driftwatch.model import Diagnosis, Incident, TargetKey, Transition
+from driftwatch.incidents.incident import Incident, Transition
+from driftwatch.model import Diagnosis, TargetKey
 from driftwatch.rulebook.book import Rulebook
 
 

@@ -20,7 +20,7 @@ import structlog
 from driftwatch.clock import Clock
 from driftwatch.errors import DeliveryError, StoreError
 from driftwatch.incidents.delivery import Acknowledgement, AttemptResult, Delivery
-from driftwatch.notify.follow_up import acknowledgement_json
+from driftwatch.incidents.follow_up import acknowledgement_json
 from driftwatch.numbers import clean, cut
 from driftwatch.receivers.registry import FreshSender
 from driftwatch.receivers.sender import Conversation, Message, Sender, next_attempt

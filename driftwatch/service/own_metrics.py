@@ -18,8 +18,9 @@ from driftwatch import __version__
 from driftwatch.clock import SystemClock
 from driftwatch.collect.schema import Source
 from driftwatch.incidents.delivery import Backlog
+from driftwatch.incidents.incident import Incident, IncidentState, Transition
 from driftwatch.incidents.planner import Routes
-from driftwatch.model import Incident, IncidentState, Severity, Transition
+from driftwatch.model import Severity
 from driftwatch.pipeline.state import Outcome, State
 from driftwatch.rulebook.rules import Rule
 from driftwatch.service.source_threads import Gathered

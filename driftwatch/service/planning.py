@@ -9,10 +9,10 @@ from datetime import datetime
 import structlog
 
 from driftwatch.incidents.delivery import PlannedDelivery
+from driftwatch.incidents.follow_up import payload_of
+from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.incidents.planner import Plan as DeliveryPlan
 from driftwatch.incidents.planner import plan_deliveries
-from driftwatch.model import Incident, Transition
-from driftwatch.notify.follow_up import payload_of
 from driftwatch.pipeline.plan import Plan
 from driftwatch.receivers.registry import Receiver, without_ignored
 from driftwatch.settings.receivers import BY_LABELS

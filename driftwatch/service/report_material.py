@@ -19,7 +19,8 @@ import polars as pl
 from driftwatch.baselines.documents import baseline_of_row
 from driftwatch.detect.baselines import Baseline
 from driftwatch.errors import NoVerdict
-from driftwatch.model import Incident, Slo, TargetKey
+from driftwatch.incidents.incident import Incident
+from driftwatch.model import Slo, TargetKey
 from driftwatch.notify.page import web_address
 from driftwatch.pipeline.plan import Plan
 from driftwatch.recommend.advice import DERIVED_TIMES

@@ -13,8 +13,9 @@ from typing import Any
 from driftwatch.baselines.in_force import fingerprint
 from driftwatch.documents import Codec, to_json
 from driftwatch.errors import DocumentError, UsageError
-from driftwatch.model import Incident, TargetKey, Transition
-from driftwatch.notify.follow_up import follow_up
+from driftwatch.incidents.follow_up import follow_up
+from driftwatch.incidents.incident import Incident, Transition
+from driftwatch.model import TargetKey
 from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.state import Outcome, State

@@ -19,7 +19,8 @@ from driftwatch.baselines.documents import baselines_from_store
 from driftwatch.collect.gpus import GPU_KEY
 from driftwatch.collect.schema import Collected
 from driftwatch.detect.references import changes_of
-from driftwatch.model import Reason, Recommendation, TargetKey, Transition
+from driftwatch.incidents.incident import Transition
+from driftwatch.model import Reason, Recommendation, TargetKey
 from driftwatch.pipeline.evaluation import Ask
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.question import Moment, TargetAdvice, target_advice

@@ -19,9 +19,9 @@ from driftwatch.incidents.delivery import (
     ActionResult,
     KeptAction,
 )
+from driftwatch.incidents.incident import Incident
 from driftwatch.incidents.silence import Silence
 from driftwatch.matchers import Matcher
-from driftwatch.model import Incident
 from driftwatch.store.database import Database
 from driftwatch.store.incidents import ACKNOWLEDGEMENT, LONGEST_BECAUSE, by_prefix, one_incident
 from driftwatch.store.tables import actions, incidents, silences

@@ -29,7 +29,7 @@ from sqlalchemy import (
 
 from driftwatch.documents import to_json
 from driftwatch.errors import UsageError
-from driftwatch.model import Incident, Transition
+from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.store.database import Database, chunks
 from driftwatch.store.tables import deliveries, incidents, marks
 

@@ -18,7 +18,7 @@ from driftwatch.database_place import Place, SqliteFile, place_of
 from driftwatch.detect.references import Place as ReferencePlace
 from driftwatch.detect.references import Reference
 from driftwatch.incidents.delivery import PlannedDelivery
-from driftwatch.model import Incident, Transition
+from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.store.actions import Actions, Silences, prune_silences, write_planned
 from driftwatch.store.advice import (
     AdviceHistory,

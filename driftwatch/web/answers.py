@@ -11,7 +11,8 @@ from driftwatch.baselines.documents import baseline_of_row
 from driftwatch.baselines.in_force import in_force
 from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.errors import NoVerdict
-from driftwatch.model import Finding, Incident, Target, TargetKey
+from driftwatch.incidents.incident import Incident
+from driftwatch.model import Finding, Target, TargetKey
 from driftwatch.notify.explanation import fact_texts, target_text, todo, verdict_text, window_text
 from driftwatch.notify.path import limit_texts
 from driftwatch.numbers import clean, cut
@@ -149,7 +150,10 @@ def target_answer(store: WebStore, target: Target, plan: Plan, end: datetime) ->
 
 def answer_lines(finding: Finding, incidents: list[Incident]) -> tuple[str, list[Line]]:
     """The answer in a sentence, and what to do, as ``explain`` prints them."""
-    lines = [_labelled(text) for text in todo(finding, incidents)]
+    lines = [
+        _labelled(text)
+        for text in todo(finding, [one.page for one in incidents if one.page is not None])
+    ]
     return cut(verdict_text(finding), _LONGEST), lines
 
 

@@ -17,7 +17,8 @@ from sqlalchemy import ColumnElement, Select, and_, case, event, func, or_, sele
 
 from driftwatch.database_place import Place
 from driftwatch.errors import StoreError
-from driftwatch.model import Incident, TargetKey
+from driftwatch.incidents.incident import Incident
+from driftwatch.model import TargetKey
 from driftwatch.store.baselines import BaselineRow
 from driftwatch.store.database import (
     chunks,

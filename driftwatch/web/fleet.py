@@ -17,7 +17,8 @@ import polars as pl
 import structlog
 
 from driftwatch.collect.schema import KEY_COLUMNS
-from driftwatch.model import Incident, Target, TargetKey
+from driftwatch.incidents.incident import Incident
+from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.stored_state import stored_targets
 from driftwatch.signals.slo import slo_columns

@@ -16,7 +16,7 @@ from driftwatch.collect.recordings import open_recording
 from driftwatch.fleet.generate import generate_compact
 from driftwatch.fleet.scenario.file import scenario_named
 from driftwatch.fleet.truth import CONFIGURATION, write_truth
-from driftwatch.model import Transition
+from driftwatch.incidents.incident import Transition
 from driftwatch.pipeline.explain import Window
 from driftwatch.pipeline.plan import Plan
 from driftwatch.service.configuration import plan_of

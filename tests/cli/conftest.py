@@ -11,7 +11,7 @@ import structlog
 from incident_cases import START
 
 from driftwatch.cli.main import main
-from driftwatch.model import Incident
+from driftwatch.incidents.incident import Incident
 from driftwatch.store import Store, TickRecord
 
 Run = Callable[..., tuple[int, str, str]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from driftwatch.model import Incident
+from driftwatch.incidents.incident import Incident
 
 START = datetime(2026, 3, 1, 2, 45, tzinfo=UTC)
 

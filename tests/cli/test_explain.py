@@ -13,7 +13,8 @@ from page_cases import CASES
 
 from driftwatch.collect.pages.parser import PageParser
 from driftwatch.collect.schema import Collected
-from driftwatch.model import Incident, Target, TargetKey
+from driftwatch.incidents.incident import Incident
+from driftwatch.model import Target, TargetKey
 from driftwatch.notify.page_values import FORM
 from driftwatch.pipeline.departures import Departures
 from driftwatch.pipeline.state import State

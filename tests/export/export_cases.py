@@ -22,7 +22,8 @@ from driftwatch.export.files import file_of
 from driftwatch.fleet.generate import generate_compact
 from driftwatch.fleet.scenario.file import read_scenario
 from driftwatch.fleet.truth import write_truth
-from driftwatch.model import Target, TargetKey, Transition
+from driftwatch.incidents.incident import Transition
+from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.explain import Window
 from driftwatch.pipeline.plan import Plan
 from driftwatch.rulebook.rules import Rule

@@ -21,7 +21,7 @@ from page_cases import AT, CAP
 
 from driftwatch.clock import ManualClock
 from driftwatch.incidents.delivery import PlannedDelivery
-from driftwatch.model import Transition
+from driftwatch.incidents.incident import Transition
 from driftwatch.receivers.registry import build_senders
 from driftwatch.service.outbox import Outbox
 from driftwatch.service.own_metrics import OwnMetrics

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
+from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.incidents.life_cycle import Observation, step
-from driftwatch.model import Incident, Transition
 
 
 def advance(

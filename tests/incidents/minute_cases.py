@@ -10,7 +10,8 @@ from itertools import pairwise
 import polars as pl
 
 from driftwatch.condition import parse_condition
-from driftwatch.model import Incident, Target, TargetKey, Transition
+from driftwatch.incidents.incident import Incident, Transition
+from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.incidents import advanced
 from driftwatch.rulebook.rules import Group, Rule
 

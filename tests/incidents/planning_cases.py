@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from driftwatch.incidents.delivery import Action, ActionName, PlannedDelivery
+from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.incidents.planner import OutboxRecord, Plan, Routes, Subscription, plan_deliveries
 from driftwatch.incidents.silence import Silence, parse_matchers
-from driftwatch.model import Incident, Severity, Transition
+from driftwatch.model import Severity
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 HOUR = timedelta(hours=1)

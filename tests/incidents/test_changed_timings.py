@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from planning_cases import MINUTE, NOW
 
+from driftwatch.incidents.incident import Incident
 from driftwatch.incidents.life_cycle import Observation, RuleTiming, identity, step
-from driftwatch.model import Incident
 
 TARGET = {"instance": "a"}
 KEY = identity("X", TARGET)

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from life_cycle_steps import advance
 
+from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.incidents.life_cycle import (
     Observation,
     RuleTiming,
@@ -16,7 +17,6 @@ from driftwatch.incidents.life_cycle import (
     identity,
     incident_id,
 )
-from driftwatch.model import Incident, Transition
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 TARGET = {"instance": "host:8000", "engine": "0"}

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from life_cycle_steps import advance
 
+from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.incidents.life_cycle import Observation, RuleTiming, identity
-from driftwatch.model import Incident, Transition
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 NAMES = ("a", "b", "c")

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from driftwatch.condition import parse_condition
-from driftwatch.model import Incident, Target, TargetKey, Transition
+from driftwatch.incidents.incident import Incident, Transition
+from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline import incidents as module
 from driftwatch.pipeline.incidents import advanced
 from driftwatch.pipeline.observations import relevant_verdicts

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from planning_cases import firing, records_of
 
+from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.incidents.planner import OutboxRecord, Plan, Routes, Subscription, plan_deliveries
 from driftwatch.incidents.silence import Silence, parse_matchers
-from driftwatch.model import Incident, Transition
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -22,7 +22,7 @@ from minute_cases import (
     told,
 )
 
-from driftwatch.model import Transition
+from driftwatch.incidents.incident import Transition
 from driftwatch.pipeline.incidents import closed_for
 from driftwatch.rulebook.rules import Group
 

@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 import pytest
 
-from driftwatch.model import Incident, Target, TargetKey
+from driftwatch.incidents.incident import Incident
+from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.incidents import advanced
 from driftwatch.rulebook.book import load_rulebook
 from driftwatch.rulebook.rules import Rule

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from driftwatch.incidents.incident import Incident
 from driftwatch.incidents.planner import Routed, Routes, Subscription
-from driftwatch.model import Incident, Severity
+from driftwatch.model import Severity
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 RECEIVERS = (

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from driftwatch.errors import UsageError
+from driftwatch.incidents.incident import Incident
 from driftwatch.incidents.silence import (
     Silence,
     labels_of,
@@ -16,7 +17,6 @@ from driftwatch.incidents.silence import (
     silencing,
 )
 from driftwatch.matchers import Matcher, parse_matcher
-from driftwatch.model import Incident
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 HOUR = timedelta(hours=1)

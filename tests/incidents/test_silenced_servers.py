@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from planning_cases import BOSS, NOW, ONCALL, Pager, firing, silence
 
+from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.incidents.planner import Routes
-from driftwatch.model import Incident, Transition
 
 POOL = replace(firing(), key="X{pool=chat}", target={"pool": "chat"})
 FIRED = Transition(POOL, "firing", NOW)

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 
 from page_cases import CAP
 
+from driftwatch.incidents.follow_up import follow_up, says_less, what_changed
 from driftwatch.model import Reason, Recommendation
-from driftwatch.notify.follow_up import follow_up, says_less, what_changed
 
 REPLICAS = ("+3 replicas: forecast 97 % in target",)
 

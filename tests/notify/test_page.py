@@ -18,9 +18,10 @@ from driftwatch.evidence import BY_NAME
 from driftwatch.model import Step
 from driftwatch.notify.columns import SHORT, page_columns
 from driftwatch.notify.headline import headline, lines
-from driftwatch.notify.page import build_page, http_url
+from driftwatch.notify.page import http_url
 from driftwatch.notify.page_values import public
 from driftwatch.notify.phrases.fill import PHRASES
+from driftwatch.pipeline.build_page import build_page
 from driftwatch.receivers.registry import sample_pages
 from driftwatch.rulebook.page_form import GROUPS, PageForm
 from driftwatch.rulebook.page_form import PHRASES as DESCRIBED

@@ -7,7 +7,7 @@ from datetime import timedelta
 from page_cases import AT, CAP
 
 from driftwatch.incidents.delivery import Acknowledgement, PlannedDelivery
-from driftwatch.notify.follow_up import follow_up, payload_of
+from driftwatch.incidents.follow_up import follow_up, payload_of
 from driftwatch.notify.headline import headline
 
 LATER = AT + timedelta(minutes=5)

@@ -12,7 +12,7 @@ from page_cases import AT, CAP
 
 from driftwatch.errors import DeliveryError
 from driftwatch.incidents.delivery import Acknowledgement, MessageEvent, PlannedDelivery, Reason
-from driftwatch.notify.follow_up import payload_of
+from driftwatch.incidents.follow_up import payload_of
 from driftwatch.receivers.sender import Conversation, Message, Sender, message_of
 from driftwatch.report.document import week_document
 from driftwatch.report.material import Material

@@ -13,7 +13,8 @@ from driftwatch.collect.recordings import open_recording
 from driftwatch.collect.schema import Recording
 from driftwatch.fleet.generate import generate_compact
 from driftwatch.fleet.scenario.model import Scenario
-from driftwatch.model import Incident, Slo
+from driftwatch.incidents.incident import Incident
+from driftwatch.model import Slo
 from driftwatch.report.cells import CELL_SCHEMA, REASONS
 from driftwatch.report.week import Week
 from driftwatch.rulebook.book import load_rulebook

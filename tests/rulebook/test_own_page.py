@@ -12,9 +12,10 @@ import pytest
 from driftwatch.diagnose.tree import walk
 from driftwatch.errors import ConfigError
 from driftwatch.evidence import COLUMNS
-from driftwatch.model import Finding, Incident, Target, TargetKey
+from driftwatch.incidents.incident import Incident
+from driftwatch.model import Finding, Target, TargetKey
 from driftwatch.notify.headline import lines
-from driftwatch.notify.page import build_page
+from driftwatch.pipeline.build_page import build_page
 from driftwatch.report.incidents import drifts, family_of
 from driftwatch.rulebook.book import load_rulebook
 

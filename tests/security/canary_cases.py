@@ -15,7 +15,7 @@ from fakes.loopback import Answer, LoopbackServer, Request
 from page_cases import CAP
 
 from driftwatch.incidents.delivery import PlannedDelivery
-from driftwatch.model import Transition
+from driftwatch.incidents.incident import Transition
 from driftwatch.store import Store, TickRecord
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from driftwatch.clock import ManualClock
 from driftwatch.errors import DeliveryError
 from driftwatch.incidents.delivery import PlannedDelivery, Reason
-from driftwatch.model import Event, Incident, Transition
+from driftwatch.incidents.incident import Event, Incident, Transition
 from driftwatch.receivers.sender import Conversation, Message
 from driftwatch.service.outbox import Outbox
 from driftwatch.service.own_metrics import OwnMetrics

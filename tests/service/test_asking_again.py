@@ -16,7 +16,8 @@ import pytest
 from service_cases import FrameSource, shipped_plan
 
 from driftwatch.collect.recordings.text import RecordingSource
-from driftwatch.model import Finding, Reason, Recommendation, Target, TargetKey, Transition
+from driftwatch.incidents.incident import Transition
+from driftwatch.model import Finding, Reason, Recommendation, Target, TargetKey
 from driftwatch.notify.headline import lines
 from driftwatch.pipeline.page_updates import OpenPages
 from driftwatch.pipeline.question import TargetAdvice

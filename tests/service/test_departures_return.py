@@ -11,7 +11,8 @@ from service_cases import shipped_plan
 
 from driftwatch.collect.schema import Collected, empty_scrapes
 from driftwatch.detect.references import Reference, References, TargetDays
-from driftwatch.model import Incident, Target, TargetKey
+from driftwatch.incidents.incident import Incident
+from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.departures import NOT_LISTED
 from driftwatch.pipeline.detection import Detection
 from driftwatch.pipeline.incidents import NO_TARGET_LEFT, NOW_ELSEWHERE, closed_for

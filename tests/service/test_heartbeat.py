@@ -18,7 +18,8 @@ from driftwatch.clock import ManualClock
 from driftwatch.collect.schema import Collected, Source, scrape_frame
 from driftwatch.errors import Unavailable
 from driftwatch.incidents.delivery import PlannedDelivery
-from driftwatch.model import Incident, Target, TargetKey, Transition
+from driftwatch.incidents.incident import Incident, Transition
+from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.incidents import incident_key
 from driftwatch.service.heartbeat import Ping, ping_of
 from driftwatch.service.run import Service

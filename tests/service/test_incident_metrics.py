@@ -8,7 +8,7 @@ from datetime import timedelta
 from pipeline_cases import T0
 from prometheus_client.exposition import generate_latest
 
-from driftwatch.model import Incident
+from driftwatch.incidents.incident import Incident
 from driftwatch.service.own_metrics import MOST_INCIDENTS, ONE, OPEN, OwnMetrics
 
 FIRING = Incident(

@@ -13,17 +13,8 @@ from service_cases import FrameSource, shipped_plan
 
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.diagnose.tree import Leaf
-from driftwatch.model import (
-    Diagnosis,
-    Finding,
-    Incident,
-    Limit,
-    Reason,
-    Recommendation,
-    Target,
-    TargetKey,
-    Transition,
-)
+from driftwatch.incidents.incident import Incident, Transition
+from driftwatch.model import Diagnosis, Finding, Limit, Reason, Recommendation, Target, TargetKey
 from driftwatch.pipeline.advice import advised, own_advice
 from driftwatch.pipeline.evaluation import Evaluation
 from driftwatch.pipeline.minutes import PastMinutes

@@ -15,8 +15,8 @@ from page_cases import CAP
 from service_cases import shipped_plan
 
 from driftwatch.clock import ManualClock
+from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.incidents.silence import parse_matchers
-from driftwatch.model import Incident, Transition
 from driftwatch.notify.terminal import render
 from driftwatch.receivers.sender import Message
 from driftwatch.service.planning import commit_planned

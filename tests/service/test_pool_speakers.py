@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 import polars as pl
 import pytest
 
-from driftwatch.model import Incident, TargetKey, Transition
+from driftwatch.incidents.incident import Incident, Transition
+from driftwatch.model import TargetKey
 from driftwatch.pipeline.findings import peer_speeds, worst_of
 from driftwatch.rulebook.book import load_rulebook
 

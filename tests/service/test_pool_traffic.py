@@ -10,16 +10,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from driftwatch.model import (
-    Finding,
-    Incident,
-    KnobMove,
-    Reason,
-    Recommendation,
-    Target,
-    TargetKey,
-    Transition,
-)
+from driftwatch.incidents.incident import Incident, Transition
+from driftwatch.model import Finding, KnobMove, Reason, Recommendation, Target, TargetKey
 from driftwatch.notify.page import recommendation_json
 from driftwatch.pipeline.advice import answer_of_pool
 from driftwatch.pipeline.question import Moment, peers_of, pooled, question_for

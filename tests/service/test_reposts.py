@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from driftwatch.clock import SystemClock
 from driftwatch.incidents.delivery import PlannedDelivery
-from driftwatch.model import Incident
+from driftwatch.incidents.incident import Incident
 from driftwatch.receivers.alertmanager import AlertmanagerSender
 from driftwatch.receivers.registry import FreshSender, Receiver
 from driftwatch.receivers.sender import message_of

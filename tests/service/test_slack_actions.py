@@ -17,7 +17,7 @@ from page_cases import AT, CAP
 
 from driftwatch.clock import ManualClock
 from driftwatch.incidents.delivery import PlannedDelivery
-from driftwatch.model import Incident, Transition
+from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.receivers.registry import Receiver, build_senders
 from driftwatch.service.own_metrics import OwnMetrics
 from driftwatch.service.slack_actions import SlackActions

@@ -6,10 +6,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from driftwatch.model import Finding, Incident, Reason, Recommendation, Target, TargetKey
+from driftwatch.incidents.incident import Incident
+from driftwatch.model import Finding, Reason, Recommendation, Target, TargetKey
 from driftwatch.notify.headline import lines
-from driftwatch.notify.page import build_page
 from driftwatch.pipeline.advice import answer_stands, configured_alike
+from driftwatch.pipeline.build_page import build_page
 
 AT = datetime(2026, 11, 18, 12, tzinfo=UTC)
 A, B, C, D = (TargetKey(f"{name}:8000", "0") for name in "abcd")

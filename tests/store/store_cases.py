@@ -10,7 +10,7 @@ import polars as pl
 from driftwatch.collect.gpus import gpu_frame
 from driftwatch.detect.references import Reference
 from driftwatch.incidents.delivery import PlannedDelivery
-from driftwatch.model import Incident, Transition
+from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.store import Store, TickRecord
 from driftwatch.store.advice import AdviceRow
 from driftwatch.store.baselines import Place

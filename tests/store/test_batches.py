@@ -13,8 +13,8 @@ from store_cases import NOW, pending, readings
 
 from driftwatch.collect.gpus import GPU_SCHEMA
 from driftwatch.incidents.delivery import PlannedDelivery
+from driftwatch.incidents.incident import Transition
 from driftwatch.incidents.silence import parse_matchers
-from driftwatch.model import Transition
 from driftwatch.store import Store
 from driftwatch.store.frames import decode, encode
 from tests.outbox import due_deliveries, mark_sent, undelivered_count

@@ -13,8 +13,8 @@ from sqlalchemy.exc import IntegrityError
 from store_cases import NOW, committer, pending
 
 from driftwatch.errors import StoreError, UsageError
+from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.incidents.life_cycle import Observation, RuleTiming, identity, step
-from driftwatch.model import Incident, Transition
 from driftwatch.store import Store
 
 Commit = Callable[..., None]

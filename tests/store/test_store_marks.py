@@ -9,7 +9,7 @@ import pytest
 from store_cases import NOW, committer, pending
 
 from driftwatch.errors import UsageError
-from driftwatch.model import Incident
+from driftwatch.incidents.incident import Incident
 from driftwatch.store import Store
 from driftwatch.store.incidents import LONGEST_BECAUSE, Mark
 

@@ -12,9 +12,9 @@ from store_cases import NOW, pending
 
 from driftwatch.errors import StoreError
 from driftwatch.incidents.delivery import PlannedDelivery
+from driftwatch.incidents.incident import Event, Incident, Transition
 from driftwatch.incidents.planner import Routes, Subscription, plan_deliveries
 from driftwatch.incidents.silence import parse_matchers
-from driftwatch.model import Event, Incident, Transition
 from driftwatch.store import Store, TickRecord
 from driftwatch.store.tables import payloads
 from tests.outbox import due_deliveries, mark_failed, mark_sent, undelivered_count

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 
 from page_cases import CASES
 
-from driftwatch.model import Incident, Transition
-from driftwatch.notify.page import build_page
+from driftwatch.incidents.incident import Incident, Transition
+from driftwatch.pipeline.build_page import build_page
 from driftwatch.store import Store, TickRecord
 
 HOUR = timedelta(hours=1)

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import polars as pl
 
-from driftwatch.model import Incident
+from driftwatch.incidents.incident import Incident
 from driftwatch.store import Store, TickRecord
 from driftwatch.store.minute_columns import STORED_SCHEMA
 

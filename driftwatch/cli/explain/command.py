@@ -18,7 +18,8 @@ from driftwatch.cli.target_window import TargetWindow, target_window
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from driftwatch.model import Finding, Incident, Target
+    from driftwatch.incidents.incident import Incident
+    from driftwatch.model import Finding, Target
     from driftwatch.pipeline.explain import Window
 
 _TRAFFIC = timedelta(hours=1)  # of which an advice is made, at most
@@ -104,7 +105,9 @@ def _print_page(
             finding,
             window.start,
             window.end,
-            incidents=[incident for incident in firing if _is_own(incident, scope.target)],
+            pages=[
+                one.page for one in firing if one.page is not None and _is_own(one, scope.target)
+            ],
             today=scope.today,
             colour=wants_colour(sys.stdout),
             where=repeat_options(at=at),

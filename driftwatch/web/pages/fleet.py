@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from driftwatch.errors import UsageError
-from driftwatch.model import Incident
+from driftwatch.incidents.incident import Incident
 from driftwatch.numbers import clean, cut
 from driftwatch.pipeline.unknown_reasons import reasons
 from driftwatch.web.answers import first_lines_of, untaken

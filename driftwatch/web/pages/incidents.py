@@ -9,11 +9,12 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from driftwatch.errors import UsageError
+from driftwatch.incidents.delivery import status_text
+from driftwatch.incidents.incident import Incident
 from driftwatch.incidents.silence import labels_of, matches, silencing
-from driftwatch.model import Incident, KnobMove, Step, TargetKey
+from driftwatch.model import KnobMove, Step, TargetKey
 from driftwatch.notify.change_text import helm_values_diff, vllm_arguments
 from driftwatch.notify.headline import opening
-from driftwatch.notify.layout import status_text
 from driftwatch.notify.page import http_url
 from driftwatch.notify.page_values import reference_values
 from driftwatch.notify.path import path_rows

@@ -11,7 +11,8 @@ import polars as pl
 from pydantic import ConfigDict, Field
 
 from driftwatch.errors import UsageError
-from driftwatch.model import Incident, Target
+from driftwatch.incidents.incident import Incident
+from driftwatch.model import Target
 from driftwatch.notify.page import diagnosis_json
 from driftwatch.numbers import clean, cut, moment
 from driftwatch.web.answers import (

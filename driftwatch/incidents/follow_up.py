@@ -12,8 +12,9 @@ from datetime import datetime
 from typing import Any, Literal
 
 from driftwatch.incidents.delivery import Acknowledgement, PlannedDelivery
+from driftwatch.incidents.incident import Incident
 from driftwatch.incidents.silence import Silence
-from driftwatch.model import Finding, Incident, Recommendation
+from driftwatch.model import Finding, Recommendation
 from driftwatch.notify.advice import setting_change
 from driftwatch.notify.headline import headline, target_name
 from driftwatch.notify.page import next_time, recommendation_json
