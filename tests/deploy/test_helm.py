@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -48,10 +47,6 @@ def refusal(*words: object) -> str:
     return ran.stderr
 
 
-def named(resources: list[Any]) -> set[tuple[str, str]]:
-    return {(resource["kind"], resource["metadata"]["name"]) for resource in resources}
-
-
 def config_of(resources: list[Any]) -> Any:
     (text,) = [
         one["data"]["driftwatch.yaml"]
@@ -74,17 +69,6 @@ def test_helm_lint_has_nothing_to_say(mode: str) -> None:
     assert ran.returncode == 0, ran.stdout + ran.stderr
     said = [line for line in ran.stdout.splitlines() if line.startswith("[")]
     assert said == ["[INFO] Chart.yaml: icon is recommended"]
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_a_packed_chart_gives_the_same(mode: str, tmp_path: Path) -> None:
-    """Its alerts are a link to those of deploy/prometheus: the package has them."""
-    packed = helm("package", CHART, "--destination", tmp_path)
-    assert packed.returncode == 0, packed.stderr
-    values = CHART / "ci" / f"{mode}-values.yaml"
-    archive = tmp_path / f"driftwatch-{__version__}.tgz"
-    ran = helm("template", "driftwatch", archive, "--namespace", "driftwatch", "--values", values)
-    assert list(yaml.safe_load_all(ran.stdout)) == helm_rendered(mode)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -112,23 +96,6 @@ def _rules(alerts: Any) -> list[Any]:
     return [rule for group in alerts["spec"]["groups"] for rule in group["rules"]]
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_two_releases_live_in_one_namespace(mode: str) -> None:
-    both = [helm_rendered(mode), helm_rendered(mode, "eu")]
-    assert not named(both[0]) & named(both[1])
-    for resources in both:
-        (policy,) = of_kind(resources, "NetworkPolicy")
-        others = both[1] if resources is both[0] else both[0]
-        wanted = policy["spec"]["podSelector"]["matchLabels"].items()
-        for pod in of_kind(others, "Deployment"):
-            assert not wanted <= pod["spec"]["template"]["metadata"]["labels"].items()
-
-
-def test_names_of_a_long_release_are_names() -> None:
-    resources = helm_rendered("fleet", "r" * 53)
-    assert max(len(name) for _, name in named(resources)) <= 63
-
-
 def test_one_process_keeps_its_volume_and_a_fleet_has_none() -> None:
     (claim,) = of_kind(helm_rendered("single"), "PersistentVolumeClaim")
     assert claim["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
@@ -136,25 +103,10 @@ def test_one_process_keeps_its_volume_and_a_fleet_has_none() -> None:
     assert of_kind(helm_rendered("fleet"), "PersistentVolumeClaim", "StatefulSet") == []
 
 
-def test_each_deployment_of_a_fleet_has_a_budget_and_one_process_has_none() -> None:
-    resources = helm_rendered("fleet")
-    budgets = of_kind(resources, "PodDisruptionBudget")
-    assert {budget["spec"]["maxUnavailable"] for budget in budgets} == {1}
-    pods = [one["spec"]["selector"] for one in of_kind(resources, "Deployment")]
-    assert len(pods) == 2
-    assert all(pod in [budget["spec"]["selector"] for budget in budgets] for pod in pods)
-    assert of_kind(helm_rendered("single"), "PodDisruptionBudget") == []
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_versions_never_meet_on_one_database(mode: str) -> None:
     for one in of_kind(helm_rendered(mode), "Deployment"):
         assert one["spec"]["strategy"] == {"type": "Recreate"}, one["metadata"]["name"]
-
-
-def test_no_secret_is_rendered() -> None:
-    for mode in MODES:
-        assert of_kind(helm_rendered(mode), "Secret") == []
 
 
 def test_a_configuration_is_keys_or_a_file(tmp_path: Path) -> None:
@@ -207,22 +159,6 @@ def test_the_policy_lets_the_database_through(url: str, port: int) -> None:
         assert {"protocol": "TCP", "port": port} in rule["ports"]
 
 
-def test_without_the_web_nobody_is_let_to_it() -> None:
-    for words in (SINGLE, FLEET):
-        resources = rendered(*words, "--set", "web.enabled=false")
-        assert not [c for name, c in containers(resources) if c["args"][0] == "web"]
-        (policy,) = of_kind(resources, "NetworkPolicy")
-        ports = [port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]]
-        assert ports == ["metrics"]
-
-
-def test_what_is_more_in_every_pod_is_in_every_pod() -> None:
-    for one in of_kind(helm_rendered("fleet"), "Deployment"):
-        spec = one["spec"]["template"]["spec"]
-        assert spec["nodeSelector"] == {"kubernetes.io/arch": "amd64"}
-        assert spec["tolerations"][0]["key"] == "monitoring"
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -243,15 +179,6 @@ def test_what_is_more_in_every_pod_is_in_every_pod() -> None:
 )
 def test_wrong_values_are_refused(words: tuple[object, ...], said: str) -> None:
     assert said in refusal(*words)
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_the_notes(golden: Callable[[str, str], None], mode: str) -> None:
-    values = CHART / "ci" / f"{mode}-values.yaml"
-    ran = helm("install", "driftwatch", CHART, "--values", values, "--dry-run=client")
-    assert ran.returncode == 0, ran.stderr
-    notes = ran.stdout.split("\nNOTES:\n", 1)[1]
-    golden(f"deploy/helm-{mode}-notes.txt", notes.replace(__version__, "VERSION"))
 
 
 @pytest.mark.parametrize("mode", MODES)

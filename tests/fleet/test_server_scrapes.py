@@ -9,17 +9,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from booked_by_hand import (
-    CONFIGURATION,
-    BookedServer,
-    outcome,
-    run,
-)
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from driftwatch.collect.pages.foreign import STATS_DISABLED
 from driftwatch.collect.pages.parser import PageParser
 from driftwatch.errors import ImpossibleConfiguration
 from driftwatch.fleet.metrics import ServerScrapes, Tally
@@ -31,81 +22,6 @@ from driftwatch.simulate.step_time import StepTime
 from driftwatch.simulate.trial import Engine
 
 EPOCH = datetime(2026, 3, 1, tzinfo=UTC)
-
-
-def server(**more: object) -> Server:
-    return Server("host:8000", "m", CONFIGURATION, **more)  # type: ignore[arg-type]
-
-
-# of a page that was booked by hand nobody knows when its process began, and how it is configured
-OF_THE_PROCESS = (
-    "time", "cache_config", "several_api_servers", "process_start_time_seconds", "created_seconds",
-)  # fmt: skip
-
-
-@settings(max_examples=5, deadline=None)
-@example(seed=440, every=0.7, other=False)  # it drew a prompt over max_model_len
-@given(seed=st.integers(0, 2**32), every=st.sampled_from([0.7, 5.0]), other=st.booleans())
-def test_a_row_is_what_vllm_books_one_by_one(seed: int, every: float, other: bool) -> None:
-    s = server(other_buckets=other)
-    done = run(seed)
-    end = done.steps[-1].end
-    times = np.arange(every, end + every, every)
-    history = ServerScrapes(s, EPOCH)
-    middle = float(times[len(times) // 2])  # told in two parts, cut between requests' tokens
-    history.add(*outcome(done, s, times[times <= middle], -1.0, middle))
-    early = history.take()
-    assert len(early) <= np.sum(times <= middle)
-    history.add(*outcome(done, s, times[times > middle], middle, np.inf))
-    rows = pl.concat([early, history.take()])
-    assert len(rows) == len(times) and rows["ok"].all()
-
-    booked, parser = BookedServer(s), PageParser()
-    told = iter(done.steps)
-    step = next(told, None)
-    rejected = list(done.rejected)
-    for number, time in enumerate(times):
-        while step is not None and step.end <= time:
-            booked.record(step)
-            step = next(told, None)
-        while rejected and rejected[0][0] <= time:
-            rejected.pop(0)
-            booked.reject()
-        page = parser.parse("host:8000", EPOCH, booked.page().encode())
-        assert not page.problems
-        assert_frame_equal(rows[number].drop(OF_THE_PROCESS), page.frame.drop(OF_THE_PROCESS))
-
-
-def test_a_restart_and_stats_switched_off() -> None:
-    first, done = server(), run(1)
-    history = ServerScrapes(first, EPOCH)
-    times = np.arange(1.0, 15.0)
-    history.add(*outcome(done, first, times, -1.0, np.inf))
-    history.fail([15.0, 16.0])
-    shorter = SchedulerConfiguration(
-        max_num_seqs=4, max_num_batched_tokens=512, num_gpu_blocks=1024, max_model_len=2048
-    )
-    second = Server("host:8000", "m", shorter)
-    history.restart(second, 16.5)
-    requests, scrapes = outcome(done, second, times, -1.0, np.inf)
-    moved = [name for name in requests.columns if name.endswith("_seconds")]
-    history.add(
-        requests.with_columns(pl.col(moved) + 17.0),
-        scrapes.with_columns(pl.col("time_seconds") + 17.0),
-    )
-    frame = history.take()
-    assert frame["ok"].to_list() == [True] * 14 + [False] * 2 + [True] * 14
-    assert frame["cache_config"].drop_nulls().n_unique() == 2
-    started = frame["process_start_time_seconds"].drop_nulls()
-    assert started[-1] - started[0] == 16.5 + 60.0
-    generated = frame["generation_tokens_total"].drop_nulls().to_list()
-    assert generated[14] == generated[0] < generated[13]
-    assert frame["prompt_tokens_edges"][-1].to_list()[-3:] == [1000.0, 2000.0, np.inf]
-    history.restart(Server("host:8000", "m", shorter, log_stats=False), 40.0)
-    history.add(*outcome(done, second, times, -1.0, np.inf))
-    off = history.take()
-    assert off["reason"].unique().to_list() == [STATS_DISABLED]
-    assert off["engine"].unique().to_list() == ["0"]
 
 
 def test_a_recorded_server_shows_what_a_simulated_one_does(shared_data: Path) -> None:
@@ -120,9 +36,7 @@ def test_a_recorded_server_shows_what_a_simulated_one_does(shared_data: Path) ->
         64, 1024, num_gpu_blocks=blocks, block_size=size, max_model_len=length
     )
     like = Server("host:8000", real["model_name"], configuration)
-    history = ServerScrapes(like, EPOCH)
-    history.add(*outcome(run(3), like, np.array([50.0]), -1.0, np.inf))
-    (made,) = history.take().iter_rows(named=True)
+    made = simulated(3, [60.0], like).row(-1, named=True)
     assert {n for n, v in made.items() if v is None} == {n for n, v in real.items() if v is None}
     for name in (n for n in made if n.endswith("_edges")):
         assert made[name] == real[name], name
@@ -150,14 +64,16 @@ def test_an_edge_belongs_to_its_bucket_and_a_tally_goes_on() -> None:
     ]
 
 
-def simulated(seed: int, chunks: list[float]) -> pl.DataFrame:
-    """A real engine under preemption, time-outs and a queue limit, told chunk by chunk."""
+_CONFIGURATION = SchedulerConfiguration(
+    max_num_seqs=16, max_num_batched_tokens=256, num_gpu_blocks=130, block_size=16,
+    max_model_len=2048, max_num_queued_reqs=14,
+)  # fmt: skip
+CROWDED = Server("host:8000", "m", _CONFIGURATION)
+
+
+def simulated(seed: int, chunks: list[float], s: Server = CROWDED) -> pl.DataFrame:
+    """A real engine, under preemption, time-outs and a queue limit, told chunk by chunk."""
     rng = np.random.default_rng(seed)
-    configuration = SchedulerConfiguration(
-        max_num_seqs=16, max_num_batched_tokens=256, num_gpu_blocks=130, block_size=16,
-        max_model_len=2048, max_num_queued_reqs=14,
-    )  # fmt: skip
-    s = Server("host:8000", "m", configuration)
     arrivals = np.cumsum(rng.exponential(0.12, 220))
     requests = make_requests(
         arrivals,
@@ -167,7 +83,7 @@ def simulated(seed: int, chunks: list[float]) -> pl.DataFrame:
         cancel_seconds=np.where(rng.random(220) < 0.1, arrivals + 0.8, np.inf),
     )
     engine = Engine(
-        configuration,
+        s.configuration,
         StepTime(0.01, 5e-5, 1e-3, 1e-6),
         Options(
             Observe(

@@ -6,8 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from truth_judge.commands import pages
-from truth_judge.disguise import differences, disguised, same_findings, told
+from truth_judge.disguise import differences, disguised, same_findings
 from truth_judge.recordings import recorded_case
 
 from driftwatch.collect.recordings import open_recording
@@ -47,20 +46,3 @@ def test_other_findings_are_not_the_same() -> None:
         found = differences(ours, theirs)
         assert not found["same"]
         assert found["only_first"] + found["only_second"] == ["c"]
-
-
-@pytest.mark.slow
-def test_real_pages_are_compared_by_all_that_they_tell(shared_data: Path) -> None:
-    case = recorded_case(shared_data / "vllm-0.32" / "run_cap")
-    (page, *_), _ = pages(*case.words(), str(case.recording))
-    others = [
-        page | {"event": "resolved"},
-        page | {"severity": "notice"},
-        page | {"rule": "another"},
-        page | {"target": page["target"] | {"instance": "host:8001"}},
-        page | {"times": page["times"] | {"evaluated_at": page["times"]["started_at"]}},
-        page | {"diagnosis": page["diagnosis"] | {"leaf": "kv_pressure"}},
-        page | {"recommendation": page["recommendation"] | {"to": 9}},
-    ]
-    said = [told(one, {}, 0.0) for one in (page, *others)]
-    assert len(set(said)) == len(said)

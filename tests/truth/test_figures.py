@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from truth_judge.facts import DAY_SECONDS, MONTH_SECONDS, Episode, Finding, Stretch
-from truth_judge.figures import Verdict, confusion, detection, false_alarms, unexpected
+from truth_judge.facts import DAY_SECONDS, Episode, Finding, Stretch
+from truth_judge.figures import Verdict, confusion, detection, unexpected
 
 A = "a:8000"
 
@@ -14,27 +14,6 @@ def day(number: int, *findings: Finding, episodes: tuple[Episode, ...] = ()) -> 
 
 def fired(at: float, rule: str, severity: str = "page") -> Finding:
     return Finding("firing", rule, severity, at, at, A)
-
-
-def test_pages_and_notices_are_counted_apart_and_by_rule() -> None:
-    days = [
-        day(n, fired(n * DAY_SECONDS + 60, "LengthDrift", "notice"))
-        if n % 2
-        else day(n, fired(n * DAY_SECONDS + 60, "Limit"), fired(n * DAY_SECONDS + 90, "Stuck"))
-        for n in range(12)
-    ]
-    figures = false_alarms(days, seed=1)
-    month = 12 * DAY_SECONDS / MONTH_SECONDS
-    assert figures["server_months"] == pytest.approx(month)
-    assert figures["by_severity"]["page"]["count"] == 12
-    assert figures["by_severity"]["page"]["value"] == pytest.approx(12 / month)
-    assert figures["by_severity"]["notice"]["count"] == 6
-    assert figures["by_severity"]["ticket"]["count"] == 0
-    assert {r: f["count"] for r, f in figures["by_rule"].items()} == {
-        "LengthDrift (notice)": 6,
-        "Limit (page)": 6,
-        "Stuck (page)": 6,
-    }
 
 
 def slowed(number: int, size: float, delay: float | None) -> Stretch:
@@ -100,19 +79,3 @@ def test_leaves_of_a_day_are_drawn_again_together() -> None:
 
 def paged(at: float, rule: str, instance: str | None = A, speed: float | None = None) -> Finding:
     return Finding("firing", rule, "page", at, at, instance, speed_ratio=speed)
-
-
-def test_one_page_is_enough_and_its_estimate_is_held_against_what_was_lost() -> None:
-    runs = []
-    for number in range(12):
-        start = number * DAY_SECONDS + 3600
-        episode = Episode("loss", start, start + 7200, 0.2, pages=frozenset({"SlowerAtEqualLoad"}))
-        said = [paged(start + 600, "SlowerAtEqualLoad", speed=0.78)]
-        if number % 4 == 0:
-            said.append(paged(start + 900, "SlowerAtEqualLoad", speed=0.5))
-        runs.append(day(number, *said, episodes=(episode,)))
-    (cell,) = detection(runs, seed=1).values()
-    assert cell["found"] == 12
-    assert cell["told_once_ratio"]["value"] == 0.75
-    assert cell["loss_error"]["median"]["value"] == pytest.approx(0.02)
-    assert [cell[f"within_{m}min_ratio"]["value"] for m in (5, 10, 15)] == [0.0, 1.0, 1.0]

@@ -120,21 +120,6 @@ def test_a_notice_does_not_find_what_must_page() -> None:
     assert found.delay_seconds == 1000.0
 
 
-def test_a_ticket_does_not_find_what_must_page_of_the_same_rule() -> None:
-    both = replace(SLOW, tickets=frozenset({"Slower"}))
-    ticket, page = fired(1100.0, severity="ticket"), fired(1900.0)
-    (found,) = detections([stretch(ticket, page, episodes=(both,))])
-    assert (found.delay_seconds, found.finding) == (900.0, page)
-    assert [a.verdict for a in alarms([stretch(ticket, page, episodes=(both,))])] == ["found"] * 2
-
-
-def test_the_truth_may_say_another_grace() -> None:
-    late = fired(5000.0 + 2 * GRACE_SECONDS)
-    patient = replace(SLOW, grace_seconds=3 * GRACE_SECONDS)
-    assert [a.verdict for a in alarms([stretch(late)])] == ["false"]
-    assert [a.verdict for a in alarms([stretch(late, episodes=(patient,))])] == ["found"]
-
-
 def test_a_size_of_which_nobody_must_be_told_shows_how_often_somebody_was() -> None:
     """Its finding is false all the same: the truth asks for silence."""
     small = replace(SLOW, size=0.05, pages=frozenset(), notices=frozenset())

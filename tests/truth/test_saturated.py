@@ -76,12 +76,6 @@ def test_a_long_queue_harms_only_while_the_target_is_missed() -> None:
     assert 128 <= (harming.end_seconds - S0) / 60 <= 140
 
 
-def test_a_long_queue_that_harms_at_its_end_may_be_paged() -> None:
-    queue = rows([0] * 20 + [30] * 8 + [0] * 20)
-    late = queue.with_columns(in_ttft_requests=pl.Series([10] * 26 + [0] * 2 + [10] * 20))
-    assert [one.harms for one in stretches(late, 0.9)] == [True, False]
-
-
 HARM = Saturation("a:8000", S0 + 3900, S0 + 7000, ("kv", "sequences"), True)
 EFFECT = Episode(
     "prompts", S0 + 3600, S0 + 7200, 4.0, frozenset({"a:8000", "b:8000"}),
@@ -126,12 +120,6 @@ def test_saturation_excuses_a_page_of_a_limit_and_no_page_of_a_slow_engine() -> 
         ),
     )  # fmt: skip
     assert [a.verdict for a in alarms([stretch])] == ["allowed", "false", "false", "false"]
-
-
-def test_waiting_that_harms_nobody_excuses_no_page() -> None:
-    harmless = Saturation("a:8000", S0, S0 + 7000, ("sequences",), False)
-    (allowed,) = with_due([], [harmless], ["a:8000"])
-    assert allowed.allowed == WAIT_RULES
 
 
 def test_a_limit_is_asked_about_while_it_was_fullest_and_by_what_was_full_then() -> None:

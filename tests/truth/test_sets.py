@@ -80,17 +80,6 @@ def test_traffic_for_the_end_is_none_that_is_worked_with(shared_data: Path) -> N
     assert {clients for clients, _ in used["end"]} == {"m-small", "odd"}
 
 
-def test_smaller_sets_are_parts_of_larger_ones() -> None:
-    small = {d.name for d in draws(SIZES["smoke"], 7, SHIPPED, WORKING)}
-    assert {"wedged", "kv-pressure", "prompts-x4", "rate-drop", *MIXED} <= small
-    for name in ("quick", "standard"):
-        assert {d.name for d in draws(SIZES[name], 7, SHIPPED, WORKING)} == set(MIXED)
-    seeds = [d.seed for d in draws(SIZES["standard"], 7, SHIPPED, WORKING)]
-    assert len(set(seeds)) == len(seeds)  # nothing shares a draw
-    others = {d.seed for d in draws(SIZES["standard"], 8, SHIPPED, WORKING)}
-    assert not others & set(seeds)
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -105,10 +94,3 @@ def test_what_does_not_exist_is_refused(
         truth.main(words)
     assert ended.value.code == 2
     assert said in capsys.readouterr().err
-
-
-def test_what_was_kept_of_another_scenario_of_the_same_seed_is_not_taken() -> None:
-    first, *_ = draws(SIZES["quick"], 101, {}, WORKING)
-    same, *_ = draws(SIZES["quick"], 101, {}, WORKING)
-    other = replace(first, scenario={**dict(first.scenario), "title": "another"})  # type: ignore[arg-type]
-    assert first.digest == same.digest != other.digest

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from truth_judge.whatif import PAGES, RECOMMEND, Gain, Runs, gain, ladder, summary
+from truth_judge.whatif import PAGES, RECOMMEND, Runs, gain, ladder
 
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.server_run import CHUNK_SECONDS
@@ -90,29 +90,6 @@ def test_a_request_is_in_target_if_it_ended_well_and_met_both() -> None:
     assert in_target(timeout="1s") < 0.6
 
 
-@pytest.mark.usefixtures("short")
-def test_the_stalls_of_the_recording_are_replayed_and_the_past_ones_are_not() -> None:
-    def hang(at: str, until: str | None = None) -> dict[str, Any]:
-        return {"kind": "wedge", "at": at} | ({} if until is None else {"until": until})
-
-    assert in_target((60.0, 90.0), hang("20s", "48s")) == 1.0  # over before the warm-up
-    assert 0.3 < in_target((60.0, 90.0), hang("20s", "72s")) < 0.8  # its rest is in the hour
-    assert in_target((60.0, 90.0), hang("75s")) < 0.7
-    assert in_target((60.0, 90.0), hang("20s")) == 0.0
-
-
-@pytest.mark.usefixtures("short")
-def test_each_process_of_the_hour_runs_at_its_own_speed() -> None:
-    slower = {"kind": "rollout", "at": "60s", "down": "5s", "factor": 10.0}
-    assert in_target((60.0, 90.0), slower) == 0.0
-    assert in_target((30.0, 60.0), slower) > 0.8  # but for those that ended with the process
-    assert 0.2 < in_target((30.0, 90.0), slower) < 0.8
-    # a restart cures a hang
-    hangs = {"kind": "wedge", "at": "20s"}
-    restart = {"kind": "restart", "at": "55s", "down": "5s"}
-    assert in_target((60.0, 90.0), hangs, restart) == 1.0
-
-
 def test_the_hour_has_the_recordings_requests_beyond_a_chunks_edge() -> None:
     scenario = Scenario.model_validate(
         CAPPED | {"duration": "8h", "traffic": {"requests_per_second": 0.5}}
@@ -147,29 +124,3 @@ def test_the_ladder_moves_either_limit_and_only_to_what_vllm_takes() -> None:
     assert {"long_prefill_token_threshold": 1024} in steps
     assert {"long_prefill_token_threshold": 2048} not in steps
     assert {"long_prefill_token_threshold": 1024} not in tight
-
-
-def test_what_is_counted_of_gains() -> None:
-    gains = [
-        Gain(("s", 0), 0.2, 0.9, {PAGES: 0.9}, answer="change"),
-        Gain(("s", 1), 0.2, 0.5, answer="insufficient"),  # a knob would have helped
-        Gain(("s", 2), 0.99, 0.99, {PAGES: 0.90}),  # none helps, and it hurt
-        Gain(("s", 3), 0.5, 0.51, {PAGES: 0.0}, (PAGES,)),
-        Gain(("s", 4), 0.5, 0.5, {RECOMMEND: 0.481}, answer="change"),  # within 2 points
-    ]
-    told = summary(gains, seed=1)
-    # a knob would hide a router's fault, and to advise none is right
-    hidden = Gain(("s", 5), 0.0, 0.5, leaf="replica_imbalance")
-    both = summary([*gains, hidden], seed=1)["advisers"][PAGES]
-    assert both["gain_captured_ratio"]["value"] == pytest.approx(0.7 / 1.0)
-    assert both["gain_captured_faults_too_ratio"]["value"] == pytest.approx(0.7 / 1.5)
-    assert (told["episodes"], told["some_knob_helps"]) == (5, 2)
-    assert told["answers"] == {"change": 2, "insufficient": 1}
-    pages, recommend = told["advisers"][PAGES], told["advisers"][RECOMMEND]
-    assert (pages["advised"], pages["refused"], pages["hurt"]) == (3, 1, 2)
-    assert pages["gain_captured_ratio"]["value"] == pytest.approx(0.7 / 1.0)
-    assert pages["hurt_ratio"]["value"] == pytest.approx(2 / 3)
-    assert pages["none_helps_ratio"]["value"] == pytest.approx(2 / 3)
-    assert pages["no_help_of_advised_ratio"]["value"] == pytest.approx(2 / 3)
-    assert (recommend["advised"], recommend["hurt"]) == (1, 0)
-    assert recommend["gain_captured_ratio"]["value"] == 0.0
