@@ -1,29 +1,33 @@
-"""Small drawings by hand: SVG with axes, lines, bands and ticks; the same numbers, the same bytes.
+"""Drawings as SVG without script: plots of panels above one axis, and sparklines.
 
-A plot's title is its finding. Colours are classes of the style
-sheet (Okabe and Ito's, light and dark), each line has a dash of its own. Pure, no text unescaped.
+A drawing is as wide as its place and keeps its text at one size: lines stretch, texts stand at
+shares of the width. A plot's title is its finding and its alternative text. Colours are classes of
+``plot.css`` (Okabe and Ito's, light and dark); each line has a dash of its own. Pure: the same
+numbers give the same bytes, and every text is escaped.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Literal
 
 from markupsafe import Markup, escape
 
 from driftwatch.numbers import brief, clean, cut
-from driftwatch.plots.scales import Axis, Scale, fitted
+from driftwatch.plots.scales import Axis, Scale, fitted, time_ticks
 
-# of a drawing: as wide as a phone, so that its text of 12 pixels is never shown below 11
-WIDTH = 340.0
-_LAST_X, _TOP = 12.0, 26.0  # the unit of the vertical axis stands above it
-_DIGIT, _LETTER = 7.7, 7.0  # widths, in pixels
-# more points than pixels show nothing more
+# units across a panel, however wide it is shown; more points than units show nothing more
+ACROSS = 1000.0
 MOST_POINTS = 320
+# of a drawing on a phone and on a wide screen, in pixels: labels are chosen for both
+_NARROW, _WIDE = 280.0, 900.0
+_UNIT, _FOOT, _APART = 24.0, 24.0, 12.0  # above a panel, below the last one, between two
 # line style of a series, by its number; the class has the colour
-_DASHES = ("", "6 3", "2 3", "8 3 2 3")
+_DASHES = ("", "6 3", "2 3", "8 3 2 3", "1 3")
 Kind = Literal["line", "steps", "band", "hatch", "ticks", "level"]
 Value = float | None
 
@@ -38,7 +42,7 @@ class Series:
     """
 
     kind: Kind
-    name: str  # in the legend
+    name: str  # in the legend; empty: it is not there
     x: Sequence[float] = ()
     y: Sequence[Value] = ()
     low: Sequence[Value] = ()
@@ -47,44 +51,81 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
+class Panel:
+    """Series above one vertical axis."""
+
+    y: Axis
+    series: Sequence[Series]
+
+
+@dataclass(frozen=True, slots=True)
 class Plot:
     """A drawing and its finding."""
 
     title: str  # the finding, in a sentence
-    svg: Markup
+    svg: Markup  # with its legend
 
 
-def plot(
+def plot(title: str, series: Sequence[Series], x: Axis, y: Axis, *, height: float = 190.0) -> Plot:
+    """Draw series over two axes; ``height``: of the whole drawing, in pixels."""
+    return panels(title, [Panel(y, series)], x, each=height - _UNIT - _FOOT)
+
+
+def panels(
     title: str,
-    series: Sequence[Series],
+    several: Sequence[Panel],
     x: Axis,
-    y: Axis,
     *,
-    height: float = 190.0,
+    around: Sequence[Series] = (),
+    each: float = 96.0,
 ) -> Plot:
-    """Draw series over two axes.
+    """Draw panels one above the other over one horizontal axis.
 
-    ``height``: of the axes with their labels, in pixels at which a text has 12.
+    ``around``: hatches and ticks of every panel; ``each``: height of a panel, in pixels.
     """
-    thin = [thinned(one) for one in series]
-    bottom = height - (38.0 if x.title else 22.0)
-    up = Scale(fitted(y, _ys(thin), from_zero=not y.is_log), bottom, _TOP)
-    # five signs at least, so that axes one above the other begin at one place
-    longest = max((5, *(len(text) for _, text in up.ticks())))
-    across = Scale(fitted(x, _xs(thin)), 14.0 + _DIGIT * longest, WIDTH - _LAST_X)
-    parts = [*_grid(across, up, height)]
-    for kind in ("hatch", "band", "level", "steps", "line", "ticks"):
-        for one in thin:
-            if one.kind == kind:
-                parts += _elements(one, across, up)
-    parts += _beyond(thin, across, up)
-    legend = _legend(thin)
+    thin = [replace(one, series=[*around, *map(thinned, one.series)]) for one in several]
+    values = [value for one in thin for value in _xs(one.series)]
+    across = Scale(fitted(x, values), 0.0, ACROSS)
+    identity = f"h{zlib.crc32(title.encode()):x}"
+    has_spans = any(one.kind == "hatch" for panel in thin for one in panel.series)
+    top, parts = _UNIT, [_pattern(identity)] if has_spans else []
+    for one in thin:
+        parts += _panel(one, across, top, each, identity)
+        top += each + _UNIT + _APART
+    bottom = top - _UNIT - _APART
+    parts += _foot(across, bottom)
     alt = escape(cut(clean(title), 300))
+    height = bottom + _FOOT + (16.0 if x.title else 0.0)
+    if x.title:
+        parts.append(f'<text x="50%" y="{height - 4:.0f}" class="mid">{escape(x.title)}</text>')
     svg = (
-        f'<svg class="plot" viewBox="0 0 {WIDTH:.0f} {height + legend.height:.0f}" role="img" '
-        f'aria-label="{alt}">{"".join(parts)}{legend.svg(height)}</svg>'
+        f'<svg class="plot" height="{height:.0f}" role="img" aria-label="{alt}">'
+        f"{''.join(parts)}</svg>{_legend(one for panel in thin for one in panel.series)}"
     )
     return Plot(title, Markup(svg))  # noqa: S704 - texts are escaped
+
+
+def sparkline(
+    alt: str, values: Sequence[Value], low: float, high: float, level: float | None = None
+) -> Markup:
+    """A line as small as a word; ``low`` and ``high``: of its axis; ``level``: a grey line."""
+
+    def y(value: float) -> int:
+        return round(20 - 19 * min(max((value - low) / (high - low), 0.0), 1.0))
+
+    path, pen = [], ""
+    for x, value in enumerate(values):
+        # one value between two unknown ones is a dot, as the ends of lines are round
+        lone = not pen and (x + 1 == len(values) or values[x + 1] is None)
+        if value is not None:
+            path.append(f"{pen or 'M'}{x} {y(value)}{'h0' if lone else ''}")
+        pen = "" if value is None else (" " if pen else "L")
+    grey = "" if level is None else f'<path class="c4" d="M0 {y(level)}H{len(values) - 1}"/>'
+    return Markup(  # noqa: S704 - the text is escaped
+        f'<svg class="spark" viewBox="0 0 {max(len(values) - 1, 1)} 21" preserveAspectRatio="none" '
+        f'role="img" aria-label="{escape(cut(clean(alt), 200))}">{grey}'
+        f'<path d="{"".join(path)}"/></svg>'
+    )
 
 
 def thinned(series: Series, most: int = MOST_POINTS) -> Series:
@@ -97,86 +138,151 @@ def thinned(series: Series, most: int = MOST_POINTS) -> Series:
         values = [(value, i) for i in part if (value := series.y[i]) is not None]
         # a stretch without a value stays a gap
         keep += sorted({min(values)[1], max(values)[1]}) if values else [part[0]]
-    return Series(
-        series.kind,
-        series.name,
-        [series.x[i] for i in keep],
-        [series.y[i] for i in keep],
-        colour=series.colour,
-    )
+    return replace(series, x=[series.x[i] for i in keep], y=[series.y[i] for i in keep])
 
 
 def _xs(series: Iterable[Series]) -> list[float]:
-    return [
-        value
-        for one in series
-        for value in (*one.x, *(one.y if one.kind == "hatch" else ()))
-        if value is not None and math.isfinite(value)
-    ]
+    ends = (v for one in series for v in (*one.x, *(one.y if one.kind == "hatch" else ())))
+    return [value for value in ends if value is not None and math.isfinite(value)]
 
 
 def _ys(series: Iterable[Series]) -> list[float]:
-    return [
-        value
-        for one in series
-        if one.kind != "hatch"
-        for value in (*one.y, *one.low)
-        if value is not None and math.isfinite(value)
-    ]
+    heights = (v for one in series if one.kind != "hatch" for v in (*one.y, *one.low))
+    return [value for value in heights if value is not None and math.isfinite(value)]
 
 
-def _grid(across: Scale, up: Scale, height: float) -> Iterator[str]:
-    first_x, bottom = across.first, up.first
-    yield f'<path class="axis" d="M{first_x:.1f} {_TOP:.0f}V{bottom:.0f}H{across.last:.0f}"/>'
+def _pattern(identity: str) -> str:
+    """The hatch of spans, in pixels: it does not stretch."""
+    return (
+        f'<pattern id="{identity}" width="7" height="7" patternUnits="userSpaceOnUse" '
+        'patternTransform="rotate(45)"><path class="stripe" d="M0 0V7"/></pattern>'
+    )
+
+
+def _panel(panel: Panel, across: Scale, top: float, height: float, identity: str) -> Iterator[str]:
+    """One panel between ``top`` and ``top + height`` pixels of the drawing."""
+    up = Scale(fitted(panel.y, _ys(panel.series), from_zero=not panel.y.is_log), height, 0.0)
+    yield f'<text x="-48" y="{top - 9:.0f}" class="unit">{escape(up.axis.title)}</text>'
     for value, text in up.ticks():
-        y = up(value)
-        yield f'<path class="grid" d="M{first_x:.1f} {y:.1f}H{across.last:.0f}"/>'
-        yield f'<text x="{first_x - 6:.1f}" y="{y + 4:.1f}" class="end">{escape(text)}</text>'
-    for value, text in across.ticks():
-        x = across(value)
-        yield f'<path class="axis" d="M{x:.1f} {bottom:.0f}v4"/>'
-        # a label at the very end stays inside the drawing
-        is_late = x + len(text) * _DIGIT / 2 > across.last + _LAST_X
-        css, at = ("end", across.last + _LAST_X) if is_late else ("mid", x)
-        yield f'<text x="{at:.1f}" y="{bottom + 17:.0f}" class="{css}">{escape(text)}</text>'
-    middle, title = (first_x + across.last) / 2, across.axis.title
-    if title:
-        yield f'<text x="{middle:.0f}" y="{height - 5:.0f}" class="mid">{escape(title)}</text>'
-    yield f'<text x="2" y="12">{escape(up.axis.title)}</text>'
+        y = top + up(value)
+        yield f'<line class="grid" x2="100%" y1="{y:.1f}" y2="{y:.1f}"/>'
+        yield f'<text x="-6" y="{y + 4:.1f}" class="end">{escape(text)}</text>'
+    for one in panel.series:
+        if one.kind == "hatch":
+            yield from _hatch(one, across, top, height, identity)
+    lines = "".join(
+        part
+        for kind in ("band", "level", "steps", "line")
+        for one in panel.series
+        if one.kind == kind
+        for part in _stretched(one, across, up)
+    )
+    yield (
+        f'<svg y="{top:.0f}" height="{height:.0f}" width="100%" preserveAspectRatio="none" '
+        f'viewBox="0 0 {ACROSS:.0f} {height:.0f}">{lines}</svg>'
+    )
+    for one in panel.series:
+        if one.kind == "ticks":
+            yield from _ticks(one, across, top, height)
+    yield from _beyond(panel.series, across, up, top)
+    bottom = f"{top + height:.0f}"
+    yield f'<line class="axis" x2="100%" y1="{bottom}" y2="{bottom}"/>'
 
 
-def _elements(series: Series, across: Scale, up: Scale) -> Iterator[str]:
+def _foot(across: Scale, bottom: float) -> Iterator[str]:
+    """Labels of the horizontal axis: those that a phone has no room for are for wide screens."""
+    if across.axis.is_time:
+        assert across.axis.low is not None and across.axis.high is not None  # noqa: S101 - fitted
+        many, few = (time_ticks(across.axis.low, across.axis.high, px) for px in (_WIDE, _NARROW))
+    else:
+        many, few = (across.spaced(pixels) for pixels in (_WIDE, _NARROW))
+    narrow = {value for value, _ in few}
+    # one kind of label on one axis
+    many = many if narrow <= {value for value, _ in many} else few
+    for value, text in many:
+        share = across(value) / ACROSS
+        css = ("end" if share > 0.97 and len(text) > 5 else "mid") + (
+            "" if value in narrow else " wide"
+        )
+        at = f'x="{100 * share:.2f}%" y="{bottom + 17:.0f}"'
+        yield f'<text {at} class="{css}">{escape(text)}</text>'
+
+
+def _percent(across: Scale, value: float) -> str:
+    return f"{100 * across(value) / ACROSS:.2f}%"
+
+
+def _hatch(
+    series: Series, across: Scale, top: float, height: float, identity: str
+) -> Iterator[str]:
+    for start, end in zip(series.x, series.y, strict=True):
+        width = across(start if end is None else end) - across(start)
+        yield (
+            f'<rect class="hatch" fill="url(#{identity})" x="{_percent(across, start)}" '
+            f'y="{top:.0f}" width="{max(width / ACROSS * 100, 0.4):.2f}%" height="{height:.0f}"/>'
+        )
+
+
+def _ticks(series: Series, across: Scale, top: float, height: float) -> Iterator[str]:
+    """Events: a line each, with its name for who points at it."""
+    for position, x in enumerate(series.x):
+        name = series.names[position] if position < len(series.names) else series.name
+        at = _percent(across, x)
+        yield (
+            f'<line class="tick c{series.colour}"{_dash(series)} x1="{at}" x2="{at}" '
+            f'y1="{top - 4:.0f}" y2="{top + height:.0f}">'
+            f"<title>{escape(cut(clean(name), 80))}</title></line>"
+        )
+
+
+def _stretched(series: Series, across: Scale, up: Scale) -> Iterator[str]:
     css = f"c{series.colour}"
-    if series.kind == "hatch":
-        for start, end in zip(series.x, series.y, strict=True):
-            begin_x, end_x = across(start), across(start if end is None else end)
-            yield (
-                f'<rect class="hatch {css}" x="{begin_x:.1f}" y="{_TOP:.0f}" '
-                f'width="{max(end_x - begin_x, 2.0):.1f}" height="{up.first - _TOP:.0f}"/>'
-            )
-            for x in _stripes(begin_x, end_x):
-                yield f'<path class="stripe {css}" d="M{x:.1f} {up.first:.0f}V{_TOP:.0f}"/>'
-    elif series.kind == "band":
-        yield from _band(series, across, up, css)
-    elif series.kind == "level":
-        y = next((value for value in series.y if value is not None), None)
-        if y is not None:
-            at = f"M{across.first:.1f} {up(y):.1f}H{across.last:.0f}"
-            yield f'<path class="line {css}"{_dash(series)} d="{at}"/>'
-    elif series.kind == "ticks":
-        for position, x in enumerate(series.x):
-            name = series.names[position] if position < len(series.names) else series.name
-            yield (
-                f'<path class="tick {css}" d="M{across(x):.1f} {up.first:.0f}V{_TOP:.0f}">'
-                f"<title>{escape(cut(clean(name), 80))}</title></path>"
-            )
+    if series.kind == "band":
+        for is_known, run in groupby(
+            zip(series.x, series.y, series.low, strict=True),
+            key=lambda one: one[1] is not None and one[2] is not None,
+        ):
+            points = list(run)
+            upper = [_point(across(x), up(y)) for x, y, _ in points if is_known and y is not None]
+            lower = [_point(across(x), up(y)) for x, _, y in points if is_known and y is not None]
+            if upper:
+                path = "L".join([*upper, *reversed(lower)])
+                yield f'<path class="band {css}" d="M{path}Z"/>'
+        return
+    if series.kind == "level":
+        known = [value for value in series.y if value is not None][:1]
+        path = "".join(f"M0 {up(value):.1f}H{ACROSS:.0f}" for value in known)
     else:
         path = _path(series, across, up)
-        if path:
-            yield f'<path class="line {css}"{_dash(series)} d="{path}"/>'
+    if path:
+        yield f'<path class="line {css}"{_dash(series)} d="{path}"/>'
 
 
-def _beyond(series: Iterable[Series], across: Scale, up: Scale) -> Iterator[str]:
+def _point(x: float, y: float) -> str:
+    return f"{x:.0f} {y:.1f}"
+
+
+def _path(series: Series, across: Scale, up: Scale) -> str:
+    parts, is_pen_down = [], False
+    for x, y in zip(series.x, series.y, strict=True):
+        at = across(x)
+        if y is None or not math.isfinite(y):
+            if series.kind == "steps" and is_pen_down:
+                parts.append(f"H{at:.0f}")
+            is_pen_down = False
+            continue
+        if not is_pen_down:
+            # a dot where nothing follows
+            parts.append(f"M{_point(at, up(y))}h0")
+        elif series.kind == "steps":
+            parts.append(f"H{at:.0f}V{up(y):.1f}")
+        else:
+            parts.append(f"L{_point(at, up(y))}")
+        is_pen_down = True
+    return "".join(parts)
+
+
+def _beyond(series: Iterable[Series], across: Scale, up: Scale, top: float) -> Iterator[str]:
     """What the axis leaves out, printed at its upper end beside the highest."""
     high = up.axis.high
     points = [
@@ -186,104 +292,35 @@ def _beyond(series: Iterable[Series], across: Scale, up: Scale) -> Iterator[str]
         for x, y in zip(one.x, one.y, strict=True)
         if high is not None and y is not None and math.isfinite(y) and y > high * (1 + 1e-9)
     ]
-    if not points:
-        return
-    y, x = max(points)
-    others = f" and {len(points) - 1} more" if len(points) > 1 else ""
-    at, is_late = across(x), across(x) > (across.first + across.last) / 2
-    yield f'<path class="beyond" d="M{at:.1f} {_TOP - 6:.0f}l4 7h-8Z"/>'
-    end = ' class="end"' if is_late else ""
-    text = f"off the scale: {escape(brief(y))}{others}"
-    yield f'<text x="{at + (-8 if is_late else 8):.1f}" y="{_TOP + 4:.0f}"{end}>{text}</text>'
-
-
-def _stripes(begin_x: float, end_x: float, each: float = 6.0) -> Iterator[float]:
-    # one at least, however short the span is
-    x = begin_x + min(each, max(end_x - begin_x, 1.0)) / 2
-    yield x
-    x += each
-    count = 0
-    while x < end_x and count < 60:
-        yield x
-        x, count = x + max(each, (end_x - begin_x) / 60), count + 1
-
-
-def _path(series: Series, across: Scale, up: Scale) -> str:
-    parts, pen_down = [], False
-    for x, y in zip(series.x, series.y, strict=True):
-        if y is None or not math.isfinite(y):
-            if series.kind == "steps" and pen_down:
-                parts.append(f"H{across(x):.1f}")
-            pen_down = False
-            continue
-        at_x, at_y = across(x), up(y)
-        if not pen_down:
-            parts.append(f"M{at_x:.1f} {at_y:.1f}")
-        elif series.kind == "steps":
-            parts.append(f"H{at_x:.1f}V{at_y:.1f}")
-        else:
-            parts.append(f"L{at_x:.1f} {at_y:.1f}")
-        pen_down = True
-    return "".join(parts)
-
-
-def _band(series: Series, across: Scale, up: Scale, css: str) -> Iterator[str]:
-    upper: list[str] = []
-    lower: list[str] = []
-    for x, high, low in zip(series.x, series.y, series.low, strict=True):
-        if high is None or low is None:
-            if upper:
-                yield _area(upper, lower, css)
-            upper, lower = [], []
-            continue
-        upper.append(f"{across(x):.1f} {up(high):.1f}")
-        lower.append(f"{across(x):.1f} {up(low):.1f}")
-    if upper:
-        yield _area(upper, lower, css)
-
-
-def _area(upper: Sequence[str], lower: Sequence[str], css: str) -> str:
-    return f'<path class="band {css}" d="M{"L".join([*upper, *reversed(lower)])}Z"/>'
+    if points:
+        y, x = max(points)
+        others = f" and {len(points) - 1} more" if len(points) > 1 else ""
+        css = "end" if across(x) > ACROSS / 2 else ""
+        text = f"off the scale: {escape(brief(y))}{others}"
+        at = f'x="{_percent(across, x)}" y="{top + 10:.0f}"'
+        yield f'<text {at} class="{css}">▲ {text}</text>'
 
 
 def _dash(series: Series) -> str:
-    dash = _DASHES[series.colour % len(_DASHES)] if series.colour < 4 else "1 3"
+    dash = _DASHES[series.colour % len(_DASHES)]
     return f' stroke-dasharray="{dash}"' if dash else ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Legend:
-    """Names below the axes, each beside what it looks like."""
-
-    entries: tuple[tuple[float, float, Series], ...]  # x, y below the axes
-    height: float
-
-    def svg(self, top: float) -> str:
-        parts = []
-        for x, y, one in self.entries:
-            at = top + y
-            mark: Mapping[str, str] = {
-                "band": f'<path class="band c{one.colour}" d="M{x} {at - 8}h22v9h-22Z"/>',
-                "hatch": f'<path class="stripe c{one.colour}" d="M{x + 4} {at - 9}v10m6 -10v10m6 '
-                '-10v10"/>',
-                "ticks": f'<path class="tick c{one.colour}" d="M{x + 11} {at - 10}v12"/>',
-            }
-            usual = f'<path class="line c{one.colour}"{_dash(one)} d="M{x} {at - 4}h22"/>'
-            parts.append(mark.get(one.kind, usual))
-            parts.append(f'<text x="{x + 28}" y="{at}">{escape(cut(clean(one.name), 40))}</text>')
-        return "".join(parts)
+_KEYS = {
+    "band": '<path class="band c{c}" d="M0 2h22v9h-22Z"/>',
+    "hatch": '<path class="stripe" d="M2 11l7 -9m0 9l7 -9m0 9l7 -9"/>',
+    "ticks": '<path class="tick c{c}"{dash} d="M11 0v13"/>',
+}
+_LINE = '<path class="line c{c}"{dash} d="M0 7h22"/>'
 
 
-def _legend(series: Sequence[Series]) -> _Legend:
-    """Where each name stands: as many beside each other as there is room."""
-    entries: list[tuple[float, float, Series]] = []
-    x, y = 2.0, 16.0
-    for one in series:
-        if not one.name:
-            continue
-        width = 44.0 + _LETTER * min(len(one.name), 40)
-        if entries and x + width > WIDTH + 16.0:
-            x, y = 2.0, y + 18.0
-        entries.append((x, y, one))
-        x += width
-    return _Legend(tuple(entries), y + 6.0 if entries else 0.0)
+def _legend(series: Iterable[Series]) -> str:
+    """Names below the axes, each once, beside what it looks like."""
+    named = {(one.kind, one.name, one.colour): one for one in series if one.name}
+    entries = "".join(
+        f'<li><svg class="key" width="24" height="13" aria-hidden="true">'
+        f"{_KEYS.get(one.kind, _LINE).format(c=one.colour, dash=_dash(one))}</svg>"
+        f"{escape(cut(clean(one.name), 40))}</li>"
+        for one in named.values()
+    )
+    return f'<ul class="legend">{entries}</ul>' if entries else ""

@@ -42,21 +42,26 @@ class Scale:
         return self.first + min(max(share, 0.0), 1.0) * (self.last - self.first)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """(value, its text) of the labels, as many as have room."""
+        """(value, its text) of the labels of a vertical axis, as many as have room."""
+        return self._labels(abs(self.last - self.first), 24.0)
+
+    def spaced(self, pixels: float) -> list[tuple[float, str]]:
+        """The same of a horizontal axis that is shown so wide."""
+        return self._labels(pixels, _LABEL)
+
+    def _labels(self, pixels: float, each: float) -> list[tuple[float, str]]:
         assert self.axis.low is not None and self.axis.high is not None  # noqa: S101 - fitted
         low, high = self.axis.low, self.axis.high
-        if self.axis.is_time:
-            return _time_ticks(low, high, self.last - self.first)
         if self.axis.is_log:
-            return [(one, brief(one)) for one in self._apart(_log_ticks(low, high))]
-        step = _step(high - low, 5)
+            least = each / pixels * abs(self.last - self.first)
+            return [(one, brief(one)) for one in self._apart(_log_ticks(low, high), least)]
+        step = _step(high - low, max(1, min(5, int(pixels / each))))
         first = math.ceil(low / step - 1e-9)
         values = [number * step for number in range(first, math.floor(high / step + 1e-9) + 1)]
         return [(one, brief(one) if one else "0") for one in values]
 
-    def _apart(self, values: Sequence[float]) -> Sequence[float]:
+    def _apart(self, values: Sequence[float], least: float) -> Sequence[float]:
         """Those of a log axis whose labels do not touch: powers of ten go first."""
-        least = _LABEL if self.last > self.first else 14.0
         placed: list[float] = []
         for value in sorted(values, key=lambda one: (not math.log10(one).is_integer(), one)):
             if all(abs(self(value) - self(other)) >= least for other in placed):
@@ -122,8 +127,8 @@ def _time_text(at: datetime, step: float) -> str:
     return f"{at:%a}" if step == 86_400 else f"{at.day} {at:%b}"
 
 
-def _time_ticks(low: float, high: float, pixels: float) -> list[tuple[float, str]]:
-    """Labels of a time axis that is so long: times of a day, days of a week, or dates."""
+def time_ticks(low: float, high: float, pixels: float) -> list[tuple[float, str]]:
+    """Labels of a time axis that is shown so wide: times of a day, days of a week, or dates."""
     rooms = ((one, 42 if one < 86_400 else 36 if one == 86_400 else _LABEL) for one in _TIME_STEPS)
     steps = (one for one, room in rooms if (high - low) / one <= pixels / room)
     step = next(steps, (high - low) / 5)
