@@ -2,7 +2,8 @@
 
 Of seventeen episodes on fleets of real clients a ratio of means found 11, as many as scores against
 peers, contexts and days. The answer is unknown with few requests, with a baseline too short to show
-its swings, and under overload, when the requests that finish are not those that come.
+its swings, and where the requests that finish are not those that come: they waited long, or many
+clients gave up (long generations run into a time-out first).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ SHORT, LONG = 10, 20  # minutes of a mean; the long one where the short one has 
 HELD, OF = 18, 20  # minutes beyond the bounds, of this many
 # Above it the requests that finish now came in another time.
 MOST_WAIT_SECONDS = 60.0
+MOST_GIVEN_UP = 0.1  # of the requests that began: a length's share of a tenth moves no mean by half
 # With fewer windows a baseline shows no tail.
 MIN_WINDOWS: Final = 60
 # Blocks of ten minutes in a month of 30 days, times two lengths: a server may exceed its swing once
@@ -116,7 +118,11 @@ def length_columns(grid: Grid, reference: pl.DataFrame, first: int) -> dict[str,
     start = max(first - OF - LONG, 0)  # the first minute that any window reaches
     held = max(first - OF, 0)  # the first one whose ratio counts
     waited = _of_last(_cumulative(grid["waited"][:, start:]), SHORT)[:, first - start :]
-    overloaded = waited / SHORT > MOST_WAIT_SECONDS
+    begun, given_up = (
+        _of_last(_cumulative(grid[name][:, start:]), SHORT)[:, first - start :]
+        for name in ("begun", "given_up")
+    )
+    overloaded = (waited / SHORT > MOST_WAIT_SECONDS) | (given_up > MOST_GIVEN_UP * begun)
     ends = int(grid.first.timestamp()) // 60 + np.arange(held, grid.minutes)
     hour = (ends - 1) // 60 % HOURS
     apply = _swings_apply(beside, 60.0 * ends)

@@ -62,6 +62,10 @@ def test_no_reference_few_requests_and_overload_are_unknown() -> None:
     assert set(drifts(few, reference).values()) == {None}
     queued = minutes.with_columns(queue_seconds_sum=90.0 * pl.col("queue_seconds_count"))
     assert drifts(queued, reference)[340] is None
+    begun = pl.col("ttft_seconds_count")
+    for share, drift in ((0.05, "longer"), (0.3, None)):
+        left = minutes.with_columns(given_up_requests=share * begun)
+        assert drifts(left, reference)[340] == drift
 
 
 def test_a_short_baseline_answers_as_long_again_as_it_lasted() -> None:

@@ -102,6 +102,8 @@ WORK_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "limited": pl.Boolean,  # a limit binds, and the SLO is missed or unknown
     **dict.fromkeys(LENGTH_PARTS, pl.Float64),
     "waited": pl.Float32,  # seconds in the queue: of served requests, or of waiting ones (Little)
+    "begun": pl.Float32,  # first tokens
+    "given_up": pl.Float32,  # requests that got a first token and will not finish
     "slower": pl.Boolean,  # the stored verdict, at equal load or than the pool; NULL is unknown
 }
 
@@ -132,6 +134,8 @@ def work_of(minutes: pl.DataFrame) -> pl.DataFrame:
         sound=_sound(),
         limited=_binds() & pl.col("slo_missed").fill_null(True),
         waited=_waited(),
+        begun=_FIRST.fill_null(0.0),
+        given_up=pl.col("given_up_requests").fill_null(0.0),
         slower=_slower(minutes),
     ).select(pl.col(name).cast(dtype) for name, dtype in WORK_SCHEMA.items())
     finite = pl.all_horizontal(pl.col(COVARIATES).is_finite()).fill_null(value=False)
