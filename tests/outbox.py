@@ -8,11 +8,36 @@ from datetime import datetime
 
 from sqlalchemy import select
 
-from driftwatch.incidents.delivery import Action, AttemptResult, Delivery
+from driftwatch.incidents.delivery import (
+    Action,
+    AttemptResult,
+    Delivery,
+    MessageEvent,
+    PlannedDelivery,
+)
 from driftwatch.store.advice import AdviceRow, write_advices
 from driftwatch.store.deliveries import DELIVERIES
 from driftwatch.store.store import Store
 from driftwatch.store.tables import actions, deliveries
+
+
+def planned(
+    subject: str,
+    payload: object,
+    at: datetime,
+    receiver: str = "oncall",
+    event: MessageEvent = "firing",
+    number: int = 0,
+) -> PlannedDelivery:
+    """One message to one receiver."""
+    return PlannedDelivery(
+        subject=subject,
+        event=event,
+        receiver=receiver,
+        payload=payload,
+        planned_at=at,
+        number=number,
+    )
 
 
 def all_deliveries(store: Store) -> list[Delivery]:

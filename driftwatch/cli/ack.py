@@ -60,10 +60,8 @@ def command(
 
 def _reached(store: Store, incident: Incident) -> list[str]:
     """The receivers that got its page, or are about to."""
-    from driftwatch.incidents.planner import OutboxHistory
-
-    records = store.outbox_records({incident.id})
-    return OutboxHistory(records).receivers_of(incident.id)
+    pages = (one for one in store.outbox_records({incident.id}) if one.event == "firing")
+    return sorted(one.receiver for one in pages if one.subject == incident.id and not one.is_dead)
 
 
 def _who_hears(names: list[str]) -> str:

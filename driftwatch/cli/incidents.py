@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from driftwatch.store import Store
 
 HEADER = ("ID", "STATE", "SEVERITY", "SINCE UTC", "TARGET", "ALERT")
-_HISTORY = ("AT UTC", "EVENT", "TO", "WHY", "STATUS")
+_HISTORY = ("AT UTC", "EVENT", "TO", "WHAT", "STATUS")
 
 
 @click.command()
@@ -190,7 +190,9 @@ def _print_history(store: Store, id_prefix: str, now: datetime, as_json: bool) -
     ]
     if as_json:
         data = as_data(incident) | {
-            "deliveries": [replace(one, payload=None) for one in deliveries],
+            "deliveries": [
+                one.model_copy(update={"payload": None}).document() for one in deliveries
+            ],
             "actions": actions,
             "silences": [one.id for one in silences],
         }
@@ -226,8 +228,9 @@ def _held_back(incident: Incident, silences: Sequence[Silence], now: datetime) -
 
 
 def _delivery_row(one: Any, now: datetime) -> tuple[str, ...]:
-    again = f" ({one.number})" if one.number else ""
-    return (one.event, one.receiver, one.reason + again, status_text(one, now.date()))
+    page = one.payload or {}
+    again = f"repeat {one.number}" if one.event == "firing" and one.number else ""
+    return (one.event, one.receiver, page.get("changed") or again, status_text(one, now.date()))
 
 
 def _action_row(one: Any) -> tuple[str, ...]:

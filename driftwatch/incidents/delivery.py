@@ -7,100 +7,64 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Literal, NamedTuple
 
-from driftwatch.incidents.incident import Incident
+from driftwatch.documents import Document
+from driftwatch.incidents.incident import Event, Incident
 from driftwatch.numbers import moment, plural
 
-
-@dataclass(frozen=True, slots=True)
-class Acknowledgement:
-    """Who took an incident, or gave it back."""
-
-    by: str
-    at: datetime
-    comment: str  # empty = none
-    via: str | None  # command line, a receiver's name; None = not kept
-
-    @classmethod
-    def of_action(cls, action: Action) -> Acknowledgement:
-        """What a person did."""
-        return cls(action.by, action.at, action.comment, action.via)
-
-    @classmethod
-    def of_incident(cls, incident: Incident) -> Acknowledgement | None:
-        """The one in force; None where nobody has it."""
-        if incident.acknowledged_at is None:
-            return None
-        return cls(
-            incident.acknowledged_by or "",
-            incident.acknowledged_at,
-            incident.acknowledged_comment or "",
-            None,
-        )
-
-
-Reason = Literal[
-    "first",
-    "route changed",
-    "silence ended",
-    "repeat",
-    "advised",
-    "verified",
-    "resolved",
-    "acknowledged",
-    "unacknowledged",
-    "scheduled",
-]
 # what a message is about: an incident, a week's report
 Kind = Literal["incident", "report"]
-MessageEvent = Literal[
-    "firing",
-    "advised",
-    "verified",
-    "resolved",
-    "acknowledged",
-    "unacknowledged",
-    "report",
-]
+MessageEvent = Event | Literal["report"]
 # dead: given up, and counted as undelivered; withdrawn: a later message says what this one would
 DeliveryStatus = Literal["pending", "sent", "dead", "withdrawn"]
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedDelivery:
+class Acknowledgement(Document):
+    """Who acknowledged an incident."""
+
+    by: str
+    at: datetime
+    comment: str = ""  # empty = none
+    via: str | None = None  # command line, a receiver's name; None = not kept
+
+    @classmethod
+    def of_incident(cls, incident: Incident) -> Acknowledgement | None:
+        """The one in force; None without one."""
+        if incident.acknowledged_at is None:
+            return None
+        return cls(
+            by=incident.acknowledged_by or "",
+            at=incident.acknowledged_at,
+            comment=incident.acknowledged_comment or "",
+        )
+
+
+class PlannedDelivery(Document):
     """One message to one receiver; (kind, subject, event, number, receiver) is planned once."""
 
     subject: str  # incident id or week
     event: MessageEvent
     receiver: str  # the receiver's name, never its URL
-    reason: Reason  # why it is sent
-    payload: Mapping[str, Any]  # the page or report as JSON
+    payload: Any  # the page or report as JSON; None: forgotten, some days after it was sent
     planned_at: datetime  # from when it may be sent
     kind: Kind = "incident"
-    number: int = 0  # 0 the first of this event, 1 its first repeat
-    # who took it or gave it back; its text is made of it before it is stored
-    occasion: Acknowledgement | None = None
+    number: int = 0  # 0 the first of this event; 1 its first repeat, or the second update
+
+    @property
+    def incident_id(self) -> str | None:
+        """Of an incident: the subject."""
+        return self.subject if self.kind == "incident" else None
 
 
-@dataclass(frozen=True, slots=True)
-class Delivery:
+class Delivery(PlannedDelivery):
     """A planned delivery in the outbox, and how far it got."""
 
     id: int  # number in the outbox
-    kind: Kind
-    subject: str  # incident id or week
-    incident_id: str | None  # of an incident: the same as subject
-    event: MessageEvent
-    number: int  # 0 the first of this event, 1 its first repeat
-    receiver: str
-    reason: Reason
-    payload: Mapping[str, Any] | None  # None: forgotten, some days after it was sent
-    planned_at: datetime
     status: DeliveryStatus
     attempts: int  # attempts made
-    next_attempt_at: datetime | None  # when to try next, None unless pending
-    last_attempt_at: datetime | None  # when it was tried last, None before
-    last_error: str | None  # why the last attempt failed
-    sent_at: datetime | None  # when a receiver took it
+    next_attempt_at: datetime | None = None  # when to try next, None unless pending
+    last_attempt_at: datetime | None = None  # when it was tried last, None before
+    last_error: str | None = None  # why the last attempt failed
+    sent_at: datetime | None = None  # when a receiver took it
 
 
 class AttemptResult(NamedTuple):

@@ -11,8 +11,9 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any, Literal
 
-from driftwatch.incidents.delivery import Acknowledgement, PlannedDelivery
+from driftwatch.incidents.delivery import Acknowledgement
 from driftwatch.incidents.incident import Incident
+from driftwatch.incidents.planner import MessageAbout
 from driftwatch.incidents.silence import Silence
 from driftwatch.model import Finding, Recommendation
 from driftwatch.notify.advice import setting_change
@@ -114,13 +115,13 @@ def _advice(recommendation: Mapping[str, Any] | None) -> str:
 
 def follow_up(
     page: Mapping[str, Any],
-    event: Literal["advised", "verified"],
+    event: Literal["updated", "verified"],
     at: datetime,
     changed: str | None = None,
 ) -> dict[str, Any]:
     """What receivers are sent: the page with what is new, ``recommendation`` or ``verification``.
 
-    ``changed``: of ``advised``, what is otherwise than on the page before, in words.
+    ``changed``: of ``updated``, what is otherwise than on the page before, in words.
     """
     new = {**page, "event": event, "times": {**page["times"], "evaluated_at": utc_text(at)}}
     if changed is not None:
@@ -132,46 +133,34 @@ def follow_up(
     return new
 
 
-def payload_of(planned: PlannedDelivery) -> Mapping[str, Any]:
-    """The JSON of one delivery. A page that goes out for the first time is as it was rendered."""
-    occasion, page = planned.occasion, planned.payload
-    if occasion is not None:
-        page = {**page, "acknowledgement": acknowledgement_json(occasion)}
-        if planned.event == "advised":
-            page["summary"] = headline(page)
-    is_again = planned.event == "firing" and planned.number
-    if is_again or planned.event in ("acknowledged", "unacknowledged"):
-        return _restated(page, planned)
-    return page
+def rendered(incident: Incident, about: MessageAbout) -> Mapping[str, Any]:
+    """What receivers are sent: the incident's page, with who acknowledged it and what changed.
+
+    A page that goes out for the first time is as it was made.
+    """
+    page: Mapping[str, Any] = incident.page or {}
+    is_again = about.changed is not None or (about.event == "firing" and about.number > 0)
+    if about.acknowledgement is None and not is_again:
+        return page
+    new = dict(page)
+    if about.acknowledgement is not None:
+        new["acknowledgement"] = acknowledgement_json(about.acknowledgement)
+    if is_again:
+        times = page["times"]
+        measured_at = times.get("measured_at", times["evaluated_at"])
+        again = {"evaluated_at": utc_text(about.at), "measured_at": measured_at}
+        new |= {"event": about.event, "times": {**times, **again}}
+    if about.changed is not None:
+        new["changed"] = about.changed
+    elif is_again:
+        new["repeat"] = about.number
+    new["summary"] = headline(new)
+    return new
 
 
 def acknowledgement_json(one: Acknowledgement) -> dict[str, Any]:
-    """Who took it, or gave it back."""
-    return {
-        "by": one.by,
-        "at": utc_text(one.at),
-        "comment": one.comment,
-        "via": one.via,
-    }
-
-
-def _restated(page: Mapping[str, Any], planned: PlannedDelivery) -> dict[str, Any]:
-    """The page once more: its numbers are of the minute that it was made in."""
-    times = page["times"]
-    new = {
-        **page,
-        "event": planned.event,
-        "reason": planned.reason,
-        "times": {
-            **times,
-            "evaluated_at": utc_text(planned.planned_at),
-            "measured_at": times.get("measured_at", times["evaluated_at"]),
-        },
-    }
-    if planned.event == "firing":
-        new["repeat"] = planned.number
-    new["summary"] = headline(new)
-    return new
+    """Who acknowledged it."""
+    return {"by": one.by, "at": utc_text(one.at), "comment": one.comment, "via": one.via}
 
 
 def silence_json(silence: Silence) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from driftwatch.model import Severity, TargetKey
 
 IncidentState = Literal["pending", "firing", "resolved"]
-Event = Literal["firing", "advised", "verified", "resolved"]
+Event = Literal["firing", "updated", "verified", "resolved"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Transition:
     """An incident changed state in a way somebody is told of."""
 
     incident: Incident  # the incident after the change
-    # firing or resolved; of a follow-up advised (an answer that the page had to go without, or a
+    # firing or resolved; of a follow-up updated (an answer that the page had to go without, or a
     # pool's incident that has grown) or verified (what came of the change that it advised)
     event: Event
     at: datetime  # end of the minute that decided it

@@ -1,42 +1,31 @@
-"""Who is sent what, and why: one pure function from what happened to planned deliveries.
+"""Who receives which message about an incident: one pure function.
 
-* A firing incident goes to the receivers that it is routed to
-  (:class:`Routes`): reason ``first``. Whom it is owed is read from the outbox,
-  so a receiver that a reload adds is sent what fires (``route changed``).
-* While a silence matches (of a pool's incident: it, or each of its servers), nothing that asks for
-  something is planned: no page, repeat or advice. What was held back goes out when no silence holds
-  any more: ``silence ended``.
-* An acknowledgement and its end go to those who got the page; while it holds, nothing is repeated
-  or sent to somebody new. It holds until it is given back or the incident resolves.
-* Until somebody acknowledges it the page is repeated.
-* A resolve goes to those who got a page, also while pages are held back, so that nothing stays open
-  at a receiver. So does the verdict on a change.
+* An incident that fires goes to the receivers of its rule, else of its pool, else to those that
+  take its severity (:class:`Routes`). A receiver that a reload adds gets what fires.
+* While silences match, nothing that asks for something is planned: no page, repeat or update. What
+  was held back goes out when no silence matches any more: the page to those who never got it, else
+  one update.
+* A page is repeated every :data:`REPEAT_AFTER` until somebody acknowledges it. An acknowledgement
+  and its end are updates, to those who got the page.
+* A resolve and a verdict go to those who got the page, or wait for it, also during a silence, so
+  that nothing stays open at a receiver. The store withdraws a page that was never sent by then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Any
 
-from driftwatch.incidents.delivery import (
-    Acknowledgement,
-    Action,
-    MessageEvent,
-    PlannedDelivery,
-    Reason,
-)
-from driftwatch.incidents.incident import Incident, Transition
+from driftwatch.incidents.delivery import Acknowledgement, Action, PlannedDelivery
+from driftwatch.incidents.incident import Event, Incident, Transition
 from driftwatch.incidents.silence import Silence, silenced_by
 from driftwatch.model import Severity
+from driftwatch.numbers import clean
 
-# until somebody acknowledges it; a ticket and a notice wait
-REPEAT_SECONDS: Mapping[Severity, float | None] = {
-    "page": 4 * 3_600.0,
-    "ticket": None,
-    "notice": None,
-}
+# between two pages to one receiver, until somebody acknowledges; tickets and notices wait
+REPEAT_AFTER = timedelta(hours=4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +39,17 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """Who is told of an incident."""
+    """The receivers of an incident."""
 
     receivers: tuple[str, ...]  # by name
     why: str  # what decided, in words
-    repeat_seconds: float | None = None  # between two pages until acknowledged, None = no repeat
-    # no receiver could be found for a page or ticket; a notice may go to nobody
+    # a page or ticket without a receiver; a notice may have none
     reaches_nobody: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """The configuration's routing."""
+    """The configuration's receivers, by severity, pool and rule."""
 
     subscriptions: tuple[Subscription, ...] = ()  # every receiver there is
     of_rules: Mapping[str, Collection[str]] = field(default_factory=dict)  # rule id → receivers
@@ -73,35 +61,25 @@ class Routes:
         return tuple(one.receiver for one in self.subscriptions)
 
     def of(self, incident: Incident) -> Routed:
-        """Who is told of an incident."""
+        """The receivers of an incident: of its rule, else of its pool, else of its severity."""
         severity, pool = incident.severity, incident.target.get("pool", "")
+        every, taking = self.names, self.of_severity(severity)
         for names, why in (
             (self.of_rules.get(incident.rule, ()), f"receivers of rule {incident.rule}"),
             (self.of_pools.get(pool, ()), f"receivers of pool {pool}"),
         ):
-            if existing := self._existing(names):
-                return self._routed(existing, severity, why)
-        return self.of_severity(severity)
+            if there := tuple(dict.fromkeys(name for name in names if name in every)):
+                if severity == "notice":
+                    there = tuple(name for name in there if name in taking.receivers)
+                return Routed(there, why)
+        return taking
 
     def of_severity(self, severity: Severity) -> Routed:
-        """Who takes the severity, else nobody."""
-        taking = self._taking(severity)
+        """Those that take the severity."""
+        taking = tuple(o.receiver for o in self.subscriptions if severity in o.severities)
         if taking or severity == "notice":
-            return self._routed(taking, severity, f"receivers that take {severity}s")
+            return Routed(taking, f"receivers that take {severity}s")
         return Routed((), f"no receiver takes {severity}s", reaches_nobody=True)
-
-    def _taking(self, severity: Severity) -> tuple[str, ...]:
-        return tuple(one.receiver for one in self.subscriptions if severity in one.severities)
-
-    def _existing(self, names: Iterable[str]) -> tuple[str, ...]:
-        """The configured ones among them, each once: a rule may name others."""
-        every = self.names
-        return tuple(dict.fromkeys(name for name in names if name in every))
-
-    def _routed(self, names: tuple[str, ...], severity: Severity, why: str) -> Routed:
-        if severity == "notice":
-            names = tuple(name for name in names if name in self._taking(severity))
-        return Routed(names, why, REPEAT_SECONDS[severity])
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,43 +90,9 @@ class OutboxRecord:
     receiver: str
     event: str
     number: int  # largest number of them
-    first_at: datetime  # when the first one was planned
-    planned_at: datetime  # when the last one was planned
     last_at: datetime  # when the last one was sent, or planned where it is not sent yet
     is_pending: bool = False  # one of them is still to be sent
     is_dead: bool = False  # all of them were given up
-
-
-class OutboxHistory:
-    """Outbox records, found by what the planner asks; grows with what it plans."""
-
-    def __init__(self, records: Iterable[OutboxRecord]) -> None:
-        self._of: dict[tuple[str, str], list[OutboxRecord]] = {}
-        for record in records:
-            self.add(record)
-
-    def add(self, record: OutboxRecord) -> None:
-        """One more record; of the same event the later one counts beside the earlier."""
-        self._of.setdefault((record.subject, record.event), []).append(record)
-
-    def pages(self, incident_id: str, receiver: str | None = None) -> list[OutboxRecord]:
-        """Records of the firing page, to one receiver or to all."""
-        every = self._of.get((incident_id, "firing"), [])
-        return [one for one in every if receiver in (None, one.receiver)]
-
-    def receivers_of(self, incident_id: str) -> list[str]:
-        """Who got the firing page, or will: it is not given up. By name."""
-        return sorted({one.receiver for one in self.pages(incident_id) if not one.is_dead})
-
-    def next_number(self, subject: str, receiver: str, event: str) -> int:
-        """The number of the next message of this event: 0 for the first."""
-        every = self._of.get((subject, event), ())
-        return max((one.number for one in every if one.receiver == receiver), default=-1) + 1
-
-    def given_back_at(self, incident_id: str) -> datetime | None:
-        """When it was last planned to tell receivers that nobody has it any more."""
-        every = self._of.get((incident_id, "unacknowledged"), ())
-        return max((one.planned_at for one in every), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +106,21 @@ class Plan:
     planned_actions: tuple[int, ...] = ()  # numbers of the actions whose messages are among them
 
 
+@dataclass(frozen=True, slots=True)
+class MessageAbout:
+    """What a message says beside the incident's page."""
+
+    event: Event
+    at: datetime  # when it is planned
+    number: int = 0  # of this event to this receiver
+    acknowledgement: Acknowledgement | None = None  # in force
+    changed: str | None = None  # what changed, where the page does not say it
+
+
+# (the incident with its page, the message) → what is sent
+Render = Callable[[Incident, MessageAbout], Any]
+
+
 def plan_deliveries(
     transitions: Iterable[Transition],
     routes: Routes,
@@ -171,21 +130,19 @@ def plan_deliveries(
     open_incidents: Mapping[str, Incident],
     records: Iterable[OutboxRecord] = (),
     actions: Iterable[Action] = (),
+    render: Render = lambda incident, about: incident.page,
 ) -> Plan:
     """Plan the deliveries of one tick, or of what people did between two.
 
-    ``transitions``: in order, each incident with its page; ``routes``: who is sent what;
-    ``silences``: those that hold or held, with when they ended; ``open_incidents``: key → incident
-    after the tick, acknowledged as the store has it; ``records``: what the outbox holds of these
-    incidents and of those of the transitions; ``actions``: what people did that nobody was told of.
+    Args:
+        transitions: in order, each incident with its page.
+        open_incidents: key → incident after the tick, acknowledged as the store has it.
+        records: of these incidents and of those of the transitions.
+        actions: acknowledgements, and their ends, that no message tells of yet.
+
     Raises ValueError: an incident of a transition has no page.
     """
-    members: dict[str, list[Incident]] = {}
-    for one in open_incidents.values():
-        if one.part_of is not None:
-            members.setdefault(one.part_of, []).append(one)
-    by_end = sorted(silences, key=lambda silence: (silence.ends_at, silence.id))
-    draft = _Draft(routes, by_end, now, OutboxHistory(records), members)
+    draft = _Draft(routes, tuple(silences), now, records, render, open_incidents.values())
     marked = [draft.follow(transition) for transition in transitions]
     by_id = {incident.id: incident for incident in open_incidents.values()}
     planned_actions = [draft.act(action, by_id.get(action.incident_id or "")) for action in actions]
@@ -194,12 +151,7 @@ def plan_deliveries(
         key: draft.advance(incident, is_fresh=incident.id in fresh)
         for key, incident in sorted(open_incidents.items())
     }
-    return Plan(
-        open_incidents=after,
-        transitions=tuple(marked),
-        deliveries=tuple(draft.deliveries),
-        planned_actions=tuple(planned_actions),
-    )
+    return Plan(after, tuple(marked), tuple(draft.deliveries), tuple(planned_actions))
 
 
 class _Draft:
@@ -210,131 +162,129 @@ class _Draft:
         routes: Routes,
         silences: Sequence[Silence],
         now: datetime,
-        history: OutboxHistory,
-        members: Mapping[str, Sequence[Incident]],
+        records: Iterable[OutboxRecord],
+        render: Render,
+        incidents: Iterable[Incident],
     ) -> None:
-        self._routes, self._silences, self._now = routes, silences, now
-        self._history = history
-        # key of a pool's incident → the incidents of servers that it speaks for
-        self._members = members
+        self._routes, self._silences, self._now, self._render = routes, silences, now, render
         self._names = frozenset(routes.names)
+        # incident id → receiver → event → record; grows with what is planned
+        self._records: dict[str, dict[str, dict[str, OutboxRecord]]] = {}
+        for one in records:
+            self._note(one)
+        self._members: dict[str, list[Incident]] = {}
+        for each in incidents:
+            if each.part_of is not None:
+                self._members.setdefault(each.part_of, []).append(each)
         # incident id → silence that held the page that fired in this plan, None = none
         self._held: dict[str, str | None] = {}
-        self._routed: dict[str, Routed] = {}
+        self._updates_held: set[str] = set()
         self.deliveries: list[PlannedDelivery] = []
 
     def follow(self, transition: Transition) -> Transition:
-        """What happened to one incident; gives it back, naming what holds its page back."""
+        """Plan for what happened to an incident; returns it with what holds its page back."""
         incident, event = transition.incident, transition.event
-        silence = self._silenced_by(incident, self._now)
+        silence = self._silence(incident)
         if event == "firing":
             self._held[incident.id] = silence
             if silence is None:
-                self._send(self._route(incident).receivers, incident, "firing", "first")
-        elif event != "advised" or silence is None:
-            state = Acknowledgement.of_incident(incident)
-            self._send(self._reached(incident), incident, event, event, state)
-        if event != "firing":
+                self._send(self._routes.of(incident).receivers, incident, event)
+        else:
+            if event != "updated" or silence is None:
+                self._send(self._reached(incident), incident, event)
+            else:
+                self._updates_held.add(incident.id)
             silence = self._held.get(incident.id, incident.silenced_by)
         return replace(transition, incident=replace(incident, silenced_by=silence))
 
     def act(self, action: Action, incident: Incident | None) -> int:
-        """Tell who got the page; of an incident that is over there is nothing to tell."""
+        """Tell those who got the page; of an incident that is over there is nothing to tell."""
         if incident is not None and incident.page is not None:
-            name: Literal["acknowledged", "unacknowledged"] = f"{action.action}d"  # type: ignore[assignment]
-            occasion = Acknowledgement.of_action(action)
-            self._send(self._reached(incident), incident, name, name, occasion)
+            what = "acknowledged" if action.action == "acknowledge" else "not acknowledged any more"
+            changed = f"{what}, by {clean(action.by)}"
+            comment = f": {clean(action.comment)}" if action.comment else ""
+            self._send(self._reached(incident), incident, "updated", changed + comment)
         return action.id
 
     def advance(self, incident: Incident, *, is_fresh: bool) -> Incident:
-        """What the time that passed brings to one open incident."""
+        """Plan what is owed, and repeats; returns the incident with what holds its page back."""
         if incident.state != "firing":
             return replace(incident, silenced_by=None)
-        silence = self._silenced_by(incident, self._now)
+        silence = self._silence(incident)
         self._held[incident.id] = silence
-        is_told_of = silence is None and incident.page is not None
-        if is_told_of and incident.acknowledged_at is None:
-            self._send_owed(incident, is_fresh=is_fresh)
-            self._repeat(incident)
-        # one that was sent before is not marked: nothing of it is owed when the silence ends
-        is_held = is_fresh or incident.is_quiet
+        if silence is None and incident.page is not None:
+            if incident.silenced_by is not None:
+                self._send(self._reached(incident), incident, "updated", "the silence is over")
+            if incident.acknowledged_at is None:
+                self._send_owed(incident, is_fresh=is_fresh)
+        # a silence that was made after the page holds back updates alone
+        is_held = is_fresh or incident.silenced_by is not None or incident.id in self._updates_held
         return replace(incident, silenced_by=silence if is_held else None)
 
     def _send_owed(self, incident: Incident, *, is_fresh: bool) -> None:
-        """The page, to whom it was never sent."""
-        if is_fresh:
-            return
-        names = [
-            name
-            for name in self._route(incident).receivers
-            if not self._history.pages(incident.id, name)
-        ]
-        reason: Reason = "first"
-        if incident.is_quiet:
-            reason = "silence ended"
-        elif self._history.pages(incident.id):
-            reason = "route changed"
-        self._send(names, incident, "firing", reason)
+        """The page to those who never got it, and once more to those who got it long ago."""
+        if not is_fresh:
+            receivers = self._routes.of(incident).receivers
+            owed = [name for name in receivers if "firing" not in self._of(incident, name)]
+            self._send(owed, incident, "firing")
+        if incident.severity == "page":
+            due = [name for name in sorted(self._names) if self._is_due(incident, name)]
+            self._send(due, incident, "firing")
 
-    def _repeat(self, incident: Incident) -> None:
-        seconds = self._route(incident).repeat_seconds
-        if seconds is None:
-            return
-        history = self._history
-        given_back = history.given_back_at(incident.id)
-        due = []
-        for name in sorted(self._names):
-            pages = history.pages(incident.id, name)
-            if not pages or any(one.is_pending for one in pages):
-                continue
-            last = max(one.last_at for one in pages)
-            begins = last if given_back is None else max(last, given_back)
-            if self._now - begins >= timedelta(seconds=seconds):
-                due.append(name)
-        self._send(due, incident, "firing", "repeat")
+    def _is_due(self, incident: Incident, receiver: str) -> bool:
+        """Whether a receiver gets the page once more."""
+        records = self._of(incident, receiver)
+        if "firing" not in records or records["firing"].is_pending:
+            return False
+        last = max(records[event].last_at for event in ("firing", "updated") if event in records)
+        return self._now - last >= REPEAT_AFTER
+
+    def _of(self, incident: Incident, receiver: str) -> Mapping[str, OutboxRecord]:
+        return self._records.get(incident.id, {}).get(receiver, {})
 
     def _reached(self, incident: Incident) -> list[str]:
-        """Who got its page, of those that there are."""
-        return [name for name in self._history.receivers_of(incident.id) if name in self._names]
+        """Receivers that got its page, or wait for it."""
+        of = self._records.get(incident.id, {})
+        pages = {name: events["firing"] for name, events in of.items() if "firing" in events}
+        return [n for n, page in pages.items() if n in self._names and not page.is_dead]
 
-    def _route(self, incident: Incident) -> Routed:
-        if incident.id not in self._routed:
-            self._routed[incident.id] = self._routes.of(incident)
-        return self._routed[incident.id]
-
-    def _silenced_by(self, incident: Incident, at: datetime) -> str | None:
-        """Id of the silence of an incident, or of the first to end where each server has one."""
-        by = silenced_by(incident, self._silences, at)
+    def _silence(self, incident: Incident) -> str | None:
+        by = silenced_by(incident, self._silences, self._now)
         members = self._members.get(incident.key, ())
         if by is not None or not members:
             return by
-        each = {silenced_by(one, self._silences, at) for one in members}
-        ids = (one.id for one in self._silences if one.id in each)
-        return None if None in each else next(ids)
+        each = [silenced_by(one, self._silences, self._now) for one in members]
+        return None if None in each else each[0]
+
+    def _note(self, one: OutboxRecord) -> None:
+        of = self._records.setdefault(one.subject, {}).setdefault(one.receiver, {})
+        of[one.event] = one
 
     def _send(
         self,
-        names: Iterable[str],
+        receivers: Iterable[str],
         incident: Incident,
-        event: MessageEvent,
-        reason: Reason,
-        occasion: Acknowledgement | None = None,
+        event: Event,
+        changed: str | None = None,
     ) -> None:
         if incident.page is None:
             raise ValueError(f"incident {incident.id} is to be sent and its page is not rendered")
-        for name in sorted(names):
-            at, number = self._now, self._history.next_number(incident.id, name, event)
+        payloads: dict[int, Any] = {}
+        for name in sorted(receivers):
+            before = self._of(incident, name).get(event)
+            number = 0 if before is None else before.number + 1
+            if number not in payloads:
+                by = Acknowledgement.of_incident(incident)
+                about = MessageAbout(event, self._now, number, by, changed)
+                payloads[number] = self._render(incident, about)
             self.deliveries.append(
                 PlannedDelivery(
                     subject=incident.id,
                     event=event,
                     receiver=name,
-                    reason=reason,
-                    payload=incident.page,
-                    planned_at=at,
+                    payload=payloads[number],
+                    planned_at=self._now,
                     number=number,
-                    occasion=occasion,
                 )
             )
-            planned = OutboxRecord(incident.id, name, event, number, at, at, at, is_pending=True)
-            self._history.add(planned)
+            self._note(OutboxRecord(incident.id, name, event, number, self._now, is_pending=True))

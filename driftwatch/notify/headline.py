@@ -21,58 +21,33 @@ from driftwatch.numbers import clean, clock_seconds, cut, duration, moment, span
 
 NAME_LIMIT = 20
 
-# event of an incident's later messages, or the reason of another page → its word
-_AFTERWARDS = {
-    "advised": "UPDATE",
-    "verified": "VERIFIED",
-    "acknowledged": "TAKEN",
-    "unacknowledged": "NOT TAKEN",
-    "repeat": "STILL FIRING",
-}
-
 
 def state_word(page: Page) -> str:
-    """The word of the state; a page that ended without a recovery that was seen is closed."""
+    """The word of the state; a page that ended without a recovery that was measured is closed."""
     if page["test"]:
         return "TEST"
     if page["event"] == "resolved":
         return "CLOSED" if page.get("resolved_reason") else "RESOLVED"
-    word = {"page": "FIRING", "ticket": "TICKET", "notice": "NOTICE"}[page["severity"]]
-    key = page["event"] if page["event"] != "firing" else page.get("reason", "first")
-    return _AFTERWARDS.get(key, word)
+    if page["event"] == "verified":
+        return "VERIFIED"
+    if page.get("acknowledgement") is not None:
+        return "ACKNOWLEDGED"
+    if page["event"] == "updated":
+        return "UPDATE"
+    if page.get("repeat"):
+        return "STILL FIRING"
+    return {"page": "FIRING", "ticket": "TICKET", "notice": "NOTICE"}[page["severity"]]
 
 
 def opening(page: Page) -> str:
     """The state in words, as it stands before the place."""
     word = state_word(page)
-    details = {
-        "TAKEN": _by_whom,
-        "NOT TAKEN": _by_whom_not,
-        "STILL FIRING": _how_long,
-    }
-    if page.get("acknowledgement") is not None:
-        details["UPDATE"] = _still_taken
-    detail = details.get(word)
-    return word if detail is None else f"{word}{detail(page)} ·"
-
-
-def _by_whom(page: Page) -> str:
-    acknowledgement = page["acknowledgement"]
-    return f" by {_name(page)} {_moment(page, acknowledgement['at'])}"
-
-
-def _still_taken(page: Page) -> str:
-    return f", TAKEN by {_name(page)} {_moment(page, page['acknowledgement']['at'])}"
-
-
-def _by_whom_not(page: Page) -> str:
-    at = _moment(page, page["acknowledgement"]["at"])
-    return f": {_name(page)} gave it back {at}"
-
-
-def _how_long(page: Page) -> str:
-    began = instant(page, "started_at") or evaluated(page)
-    return f" after {duration((evaluated(page) - began).total_seconds())}"
+    if word == "ACKNOWLEDGED":
+        return f"{word} by {_name(page)} {_moment(page, page['acknowledgement']['at'])} ·"
+    if word == "STILL FIRING":
+        began = instant(page, "started_at") or evaluated(page)
+        return f"{word} after {duration((evaluated(page) - began).total_seconds())} ·"
+    return word
 
 
 def _name(page: Page) -> str:
@@ -98,8 +73,8 @@ _USUAL = (
 def marked(page: Page, text: str) -> str:
     """``text`` with the state's mark before it, for Slack: a phone's list shows it first."""
     update = "🔴 " if page["severity"] == "page" else ""
-    marks = {"FIRING": "🔴 ", "UPDATE": update, "RESOLVED": "✅ ", "CLOSED": "⚪ ", "TAKEN": "🟠 "}
-    marks |= dict.fromkeys(("NOT TAKEN", "STILL FIRING"), update)
+    marks = {"FIRING": "🔴 ", "RESOLVED": "✅ ", "CLOSED": "⚪ ", "ACKNOWLEDGED": "🟠 "}
+    marks |= dict.fromkeys(("UPDATE", "STILL FIRING"), update)
     return marks.get(state_word(page), "") + text
 
 
@@ -148,8 +123,6 @@ def headline(page: Page) -> str:
     else:
         word = opening(page)
         advices = [f". {text}" for text in imperatives(page)] or [""]
-        if page["event"] == "acknowledged":
-            advices = [""]
         bads = complaints(page)
         # both are shortened step by step, how bad it is first
         pairs = product(enumerate(bads), enumerate(advices))
@@ -187,7 +160,7 @@ def lines(page: Page) -> tuple[Line, ...]:
     """The body of a page, in reading order."""
     if page["test"]:
         return (Line("Test", "nothing is wrong; the receiver works", weight=9),)
-    of_event = {"resolved": _resolved, "verified": _verified, "acknowledged": _acknowledged}
+    of_event = {"resolved": _resolved, "verified": _verified}
     written = of_event.get(page["event"], _firing)(page)
     return tuple(replace(line, text=cut(line.text, LINE_LIMIT)) for line in written)
 
@@ -195,9 +168,10 @@ def lines(page: Page) -> tuple[Line, ...]:
 def _firing(page: Page) -> Iterator[Line]:
     # of an update what was measured stands on the page before
     is_first = page["event"] == "firing"
-    yield from _occasion(page)
     if (changed := page.get("changed")) is not None:
         yield Line("Changed", clean(changed), instant(page, "evaluated_at"), weight=9)
+    if (measured := instant(page, "measured_at")) is not None:
+        yield Line("Measured", "", measured, weight=6)
     concerned = page.get("concerned") or {}
     since = next(fill(page, form_of(page)["since"]), "")
     if concerned and 1 < concerned["targets"] < concerned["of_targets"]:
@@ -217,22 +191,6 @@ def _firing(page: Page) -> Iterator[Line]:
         also = [text for one in form_of(page)["also"] for text in fill(page, [one])]
     if also:
         yield Line("Also", "; ".join(map(clean, also)), weight=4)
-
-
-def _acknowledged(page: Page) -> Iterator[Line]:
-    """What who took it wrote."""
-    acknowledgement = page["acknowledgement"]
-    if comment := clean(acknowledgement["comment"]):
-        yield Line("Comment", comment, weight=9)
-    yield Line("Until", "it resolves", weight=8)
-
-
-def _occasion(page: Page) -> Iterator[Line]:
-    """Why a page that was sent before is sent now."""
-    if page["event"] == "unacknowledged" and (comment := page["acknowledgement"]["comment"]):
-        yield Line("Comment", clean(comment), weight=9)
-    if (measured := instant(page, "measured_at")) is not None:
-        yield Line("Measured", "", measured, weight=6)
 
 
 def _cause(page: Page) -> str | None:

@@ -15,7 +15,7 @@ from driftwatch.numbers import clean, moment
 _NARROWEST = 48
 _LABEL_WIDTH = 9
 _DATED = ("Since", "Was")  # lines that begin with when it began
-_OPEN = ("firing", "advised", "unacknowledged")  # something may still have to be done
+_OPEN = ("firing", "updated")  # something may still have to be done
 
 
 def render(

@@ -67,7 +67,7 @@ class OpenPages:
                 continue
             page, changed = _grown(old.page or {}, incident.page or {}, findings.get(incident.id))
             self._keep(replace(incident, page=page), one.at)
-            page = follow_up(page, "advised", one.at, changed)
+            page = follow_up(page, "updated", one.at, changed)
             sent.append(replace(one, incident=replace(incident, page=page)))
         return sent
 
@@ -84,7 +84,7 @@ class OpenPages:
         ]
         asking.sort(key=lambda i: (i.severity != "page", str((i.page or {})[AGAIN]), i.key))
         room = max(0, self._simulations - self._used[at])
-        return [Transition(one, "advised", at) for one in asking[:room]]
+        return [Transition(one, "updated", at) for one in asking[:room]]
 
     def asked_again(
         self,
@@ -105,8 +105,8 @@ class OpenPages:
             page, changed = _updated(incident, finding, at)
             self._keep(replace(incident, page=page), self._since.get(incident.id, at))
             if changed is not None:
-                page = follow_up(page, "advised", at, changed)
-                sent.append(Transition(replace(incident, page=page), "advised", at))
+                page = follow_up(page, "updated", at, changed)
+                sent.append(Transition(replace(incident, page=page), "updated", at))
         return sent
 
     def _keep(self, incident: Incident, since: datetime) -> None:

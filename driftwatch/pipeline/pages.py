@@ -48,8 +48,8 @@ def with_pages(
     minutes = {at: list(some) for at, some in groupby(open_now, lambda t: t.at)}
     for at in sorted({*minutes, *_grid(evaluation.first, evaluation.last)}):
         here = minutes.get(at, [])
-        grown = [t for t in here if t.event == "advised"]
-        about = [t for t in here if t.incident.id in findings or t.event == "advised"]
+        grown = [t for t in here if t.event == "updated"]
+        about = [t for t in here if t.incident.id in findings or t.event == "updated"]
         advised_on, answers = advised(
             evaluation, about, findings | findings_of(evaluation, grown), pages.firing(at)
         )

@@ -196,7 +196,7 @@ class PoolIncidents:
         elif self._is_news(rule, now, end, concerned, size):
             target = dict(observation.target)
             now = replace(now, extent=len(concerned), extent_at=end, target=target)
-            transitions = [_about(Transition(now, "advised", end), concerned, size)]
+            transitions = [_about(Transition(now, "updated", end), concerned, size)]
         incidents[key] = now
         return transitions
 

@@ -92,7 +92,7 @@ def annotations_of(page: Page) -> dict[str, str]:
 def acknowledged_text(page: Page) -> str | None:
     """Who has it, None where nobody has it."""
     by = page.get("acknowledgement")
-    if not by or page["event"] == "unacknowledged":
+    if not by:
         return None
     today = evaluated(page).date()
     at = moment(datetime.fromisoformat(by["at"]), today)

@@ -15,7 +15,7 @@ from driftwatch.numbers import clean, cut, moment
 from driftwatch.receivers.sender import Message
 
 TITLE_LIMIT, _LINE_LIMIT, _COMMAND_LIMIT, _MOST_LINES = 300, 600, 300, 60
-_ASKS = ("firing", "advised", "unacknowledged")  # events after which something is to be done
+_ASKS = ("firing", "updated")  # events after which something is to be done
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ _NO_ROOM = {"left_out": "the page has no room here: driftwatch incidents shows i
 
 Action = Literal["trigger", "acknowledge", "resolve"]
 # every other event that the table lets through is a trigger: a line in the alert's log
-_ACTIONS: Mapping[str, Action] = {"acknowledged": "acknowledge", "resolved": "resolve"}
+_ACTIONS: Mapping[str, Action] = {"resolved": "resolve"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,8 @@ def alert_event(message: Message) -> dict[str, Any]:
     """The event of an incident's message, without the routing key."""
     page = message.payload
     action = _ACTIONS.get(message.event, "trigger")
+    if message.event == "updated" and page.get("acknowledgement") is not None:
+        action = "acknowledge"
     event: dict[str, Any] = {"event_action": action, "dedup_key": dedup_key(page)}
     if action != "trigger":
         return event
@@ -101,12 +103,12 @@ def alert_event(message: Message) -> dict[str, Any]:
 def summary(message: Message) -> str:
     """Where, how bad, since when; do what: one line, for a list and a voice on the phone."""
     page = message.payload
-    if page["test"] or message.event == "unacknowledged":
+    if page["test"]:
         return cut(_ascii(clean(page["summary"])), SUMMARY_LIMIT)
     bad, began = complaints(page)[0], instant(page, "started_at")
     since = "" if began is None or "since " in bad else f" since {began:%H:%M} UTC"
     what = next(iter(imperatives(page)), "")
-    word = "update, " if message.event == "advised" else ""
+    word = "update, " if message.event == "updated" else ""
     do = f"; {what[:1].lower()}{what[1:]}" if what else ""
     text = f"{word}{where(page)}: {bad}{since}{do}"
     return cut(_ascii(text), SUMMARY_LIMIT)

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from urllib.parse import unquote
 
 from driftwatch.errors import DeliveryError
-from driftwatch.incidents.delivery import Kind, MessageEvent, Reason
+from driftwatch.incidents.delivery import Kind, MessageEvent
 from driftwatch.numbers import clean, cut
 from driftwatch.settings.values import redact
 
@@ -41,7 +41,6 @@ class Message:
     subject: str  # incident id or week
     event: MessageEvent
     number: int  # 0 the first of this event, 1 its first repeat
-    reason: Reason  # why it is sent
     payload: Mapping[str, Any]  # the page or report as JSON
     # what this receiver returned for the incident's last message; None before, and of other kinds
     conversation: Conversation | None = None
@@ -57,9 +56,8 @@ def message_of(payload: Mapping[str, Any]) -> Message:
     """The first message of a page, or of a report: what it says of itself."""
     event = payload["event"]
     if event == "report":
-        return Message("report", payload["week"]["name"], "report", 0, "scheduled", payload)
-    reason: Reason = "first" if event == "firing" else event
-    return Message("incident", payload["incident"]["id"], event, 0, reason, payload)
+        return Message("report", payload["week"]["name"], "report", 0, payload)
+    return Message("incident", payload["incident"]["id"], event, 0, payload)
 
 
 class Sender(Protocol):

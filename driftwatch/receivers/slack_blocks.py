@@ -93,7 +93,7 @@ def body_parts(page: Page) -> list[Any]:
 
 def command_parts(page: Page) -> list[Any]:
     """Commands to copy, where there is something to do."""
-    if page["test"] or page["event"] not in ("firing", "advised"):
+    if page["test"] or page["event"] not in ("firing", "updated"):
         return []
     texts = [page["links"][name] for name in ("ack", "silence", "explain")]
     usable = [clean(text) for text in texts if text and len(text) <= _COMMAND_LIMIT]
@@ -168,12 +168,12 @@ _FIRING: tuple[Button, ...] = ((ACKNOWLEDGE, "Acknowledge"), (SILENCE, "Silence 
 _WHILE_TAKEN: tuple[Button, ...] = ((SILENCE, "Silence 2 h"),)
 _OVER: tuple[Button, ...] = ((USEFUL, "Useful"), (NOT_USEFUL, "Not useful"))
 # what a page has when it is sent again
-_OF_ONE_MESSAGE = ("acknowledgement", "reason", "repeat")
+_OF_ONE_MESSAGE = ("acknowledgement", "changed", "repeat")
 _LINE_LIMIT, _NAME_LIMIT = 120, 40
 
 
 def standing(page: Page, *, clicks: bool, value: str, is_first: bool = False) -> dict[str, Any]:
-    """The one message of an incident as it stands: FIRING, TAKEN, RESOLVED or CLOSED.
+    """The one message of an incident as it stands: FIRING, ACKNOWLEDGED, RESOLVED or CLOSED.
 
     ``clicks``: buttons act (else commands to copy); ``value``: what a click brings back;
     ``is_first``: it says why it comes.
@@ -182,7 +182,7 @@ def standing(page: Page, *, clicks: bool, value: str, is_first: bool = False) ->
         over = _OVER if clicks else ()
         line = marked(page, page["summary"])
         return message_of_line(line, [*body_parts(page), *button_parts(page, over, value)])
-    taken = page.get("acknowledgement") if page["event"] != "unacknowledged" else None
+    taken = page.get("acknowledgement")
     now = page if is_first and page["event"] == "firing" else firing_page(page)
     acts = (_FIRING if taken is None else _WHILE_TAKEN) if clicks and not page["test"] else ()
     line = marked(now, now["summary"]) if taken is None else taken_line(now, taken)
@@ -192,17 +192,19 @@ def standing(page: Page, *, clicks: bool, value: str, is_first: bool = False) ->
 
 def firing_page(page: Page) -> Page:
     """The page as of an incident that fires, whatever news it brought."""
-    if page["event"] == "firing" and "reason" not in page:
+    if page["event"] == "firing" and not page.get("repeat"):
         return page
     now = {name: page[name] for name in page if name not in _OF_ONE_MESSAGE} | {"event": "firing"}
     return {**now, "summary": headline(now)}
 
 
 def taken_line(page: Page, taken: Mapping[str, Any]) -> str:
-    """``🟠 TAKEN by Ana 03:01 UTC · rag-8b, 8 of 8: 99 % of requests miss …``."""
+    """``🟠 ACKNOWLEDGED by Ana 03:01 UTC · rag-8b, 8 of 8: 99 % of requests miss …``."""
     at = moment(datetime.fromisoformat(taken["at"]), evaluated(page).date())
     rest = page["summary"].partition(" ")[2]
-    return cut(f"🟠 TAKEN by {cut(clean(taken['by']), _NAME_LIMIT)} {at} · {rest}", _LINE_LIMIT)
+    return cut(
+        f"🟠 ACKNOWLEDGED by {cut(clean(taken['by']), _NAME_LIMIT)} {at} · {rest}", _LINE_LIMIT
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,26 +220,15 @@ def note_of(about: Message) -> Note | None:
     page = about.payload
     today = evaluated(page)
     at = slack_time(today, today)
-    if about.event == "acknowledged":
-        return Note(f"*Taken* {_person(page)}")
-    if about.event == "unacknowledged":
-        return Note(f"*Given back* {_person(page)}", broadcast=True)
     if about.event == "verified":
         return Note(harmless(outcome_line(page["verification"], today.date())))
-    if about.event == "advised":
+    if about.event == "updated":
         changed = f": {harmless(clean(page['changed']))}" if page.get("changed") else ""
         return Note(f"*Changed* {at}{changed}\n{harmless(page['summary'])}")
     if about.event == "firing":
         began = instant(page, "started_at") or today
         lasted = duration(max(0.0, (today - began).total_seconds()))
-        return Note(f"*Still firing* {at}: for {lasted}, and nobody has taken it", broadcast=True)
+        return Note(
+            f"*Still firing* {at}: for {lasted}, and nobody has acknowledged it", broadcast=True
+        )
     return None
-
-
-def _person(page: Page) -> str:
-    """``by Ana 03:01: restarting``."""
-    taken, today = page["acknowledgement"], evaluated(page)
-    at = slack_time(datetime.fromisoformat(taken["at"]), today)
-    text = f"by {harmless(cut(clean(taken['by']), _NAME_LIMIT))} {at}"
-    comment = taken.get("comment")
-    return f"{text}: {harmless(cut(clean(comment), 300))}" if comment else text

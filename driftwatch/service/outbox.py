@@ -129,7 +129,7 @@ class ReceiverQueue:
     def _send(
         self, sender: Sender, delivery: Delivery, earlier: Conversation | None
     ) -> AttemptResult:
-        about = (delivery.kind, delivery.subject, delivery.event, delivery.number, delivery.reason)
+        about = (delivery.kind, delivery.subject, delivery.event, delivery.number)
         try:
             conversation = sender.send(Message(*about, delivery.payload or {}, earlier))
         except DeliveryError as error:

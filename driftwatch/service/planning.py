@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 import structlog
 
-from driftwatch.incidents.delivery import PlannedDelivery
-from driftwatch.incidents.follow_up import payload_of
+from driftwatch.incidents.follow_up import rendered
 from driftwatch.incidents.incident import Incident, Transition
+from driftwatch.incidents.planner import MessageAbout, plan_deliveries
 from driftwatch.incidents.planner import Plan as DeliveryPlan
-from driftwatch.incidents.planner import plan_deliveries
 from driftwatch.pipeline.plan import Plan
 from driftwatch.receivers.registry import Receiver, without_ignored
 from driftwatch.settings.receivers import BY_LABELS
@@ -38,7 +38,6 @@ def commit_planned(
     """
     with store.one_transaction():
         plan = _planned(store, configured, receivers, tick, after, happened)
-        pages = [page for one in plan.deliveries for page in _rendered(one)]
         store.commit_tick(
             replace(
                 tick,
@@ -46,7 +45,7 @@ def commit_planned(
                 if tick.incidents is None
                 else _without_stored_pages(plan.open_incidents, before),
                 transitions=plan.transitions,
-                deliveries=without_ignored((*pages, *tick.deliveries), receivers),
+                deliveries=without_ignored((*plan.deliveries, *tick.deliveries), receivers),
                 by_labels=[one.name for one in receivers if one.form in BY_LABELS],
                 planned_actions=plan.planned_actions,
             )
@@ -90,25 +89,22 @@ def _planned(
         records=store.outbox_records(also={t.incident.id for t in happened}),
         # those of other batches' incidents are among them: they are told between ticks
         actions=store.unplanned_actions() if store.batch is None else (),
+        render=_render,
     )
 
 
-def _rendered(planned: PlannedDelivery) -> list[PlannedDelivery]:
-    """With the JSON that is sent. One that cannot be made holds up no other, nor the tick.
-
-    A page goes out as it was first made then.
-    """
+def _render(incident: Incident, about: MessageAbout) -> Any:
+    """What is sent. A page that cannot be made goes out as it was first made: it delays nothing."""
     try:
-        return [replace(planned, payload=payload_of(planned))]
+        return rendered(incident, about)
     except Exception as error:  # noqa: BLE001 - see above
         structlog.get_logger().error(
             "page sent as first made",
-            id=planned.subject,
-            receiver=planned.receiver,
-            about=planned.event,
+            id=incident.id,
+            about=about.event,
             reason=f"{type(error).__name__}: {error}",
         )
-        return [planned]
+        return incident.page
 
 
 def _without_stored_pages(

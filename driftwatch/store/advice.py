@@ -92,7 +92,14 @@ class AdviceHistory(Database):
             row = {"week": week, "made_at": at, "document": to_json(dict(document))}
             connection.execute(insert(reports), [row])
             planned = [
-                PlannedDelivery(week, "report", name, "scheduled", document, at, kind="report")
+                PlannedDelivery(
+                    subject=week,
+                    event="report",
+                    receiver=name,
+                    payload=document,
+                    planned_at=at,
+                    kind="report",
+                )
                 for name in sorted(set(receivers))
             ]
             write_deliveries(connection, planned)

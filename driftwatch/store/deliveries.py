@@ -55,7 +55,7 @@ def _waits() -> ColumnElement[bool]:
 
 # deliveries as ``Delivery`` has them; what is pending has its payload
 DELIVERIES = select(
-    *(column for column in _table if column is not _table.payload_id),
+    *(c for c in _table if c not in (_table.payload_id, _table.incident_id)),
     payloads.c.document.label("payload"),
 ).outerjoin_from(deliveries, payloads)
 # of one receiver: pending, and its turn
@@ -114,8 +114,6 @@ def _records() -> Select[Any]:
         select(
             *group,
             func.max(_table.number).label("number"),
-            func.min(_table.planned_at).label("first_at"),
-            planned_at.label("planned_at"),
             case((sent_at > planned_at, sent_at), else_=planned_at).label("last_at"),
             func.max(case((_table.status == "pending", 1), else_=0)).label("is_pending"),
             func.min(case((_table.status == "dead", 1), else_=0)).label("is_dead"),

@@ -39,7 +39,7 @@ ACKNOWLEDGEMENT = ("acknowledged_at", "acknowledged_by", "acknowledged_comment")
 # what a tick writes of one that is there, besides its page
 _WRITTEN = tuple(n for n in INCIDENT_COLUMNS if n not in {"id", "page", *ACKNOWLEDGEMENT})
 # event of a follow-up → the field of the page that it is about
-_NEWS = {"advised": "recommendation", "verified": "verification"}
+_NEWS = {"updated": "recommendation", "verified": "verification"}
 
 USEFUL, NOT_USEFUL = "useful", "not useful"
 LONGEST_BECAUSE = 500

@@ -81,7 +81,7 @@ def check_revision(revision: str | None, place: Place, written_by: str | None) -
         + (f"; it was written by driftwatch {written_by}" if written_by else ""),
         code="other-schema",
         help_text=f"use that version again, or another database: driftwatch {__version__} "
-        "upgrades from 0.14 on",
+        "upgrades no database of an earlier version",
     )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, or_, select, update
 
@@ -12,27 +12,18 @@ from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.store.database import chunks
 from driftwatch.store.tables import deliveries, incidents, payloads
 
-# what a resolve says as well: that it fired, and what people did until then
-_SUPERSEDED = ("firing", "advised", "acknowledged", "unacknowledged")
+# what a resolve takes the place of, where its receiver was never sent it
+_REPLACED = ("firing", "updated")
 _RESOLVED_FIRST = "withdrawn: the incident resolved before the receiver took this"
 _FIRES_AGAIN = "withdrawn: the same alert fired again before the receiver took this"
-# a page that its receiver has not been sent after so long is not sent beside its resolve
-STALE = timedelta(minutes=15)
 _table = deliveries.c
-
-# what is not sent beside a resolve: follow-ups, and a page that waits since ``b_at`` or longer
 _BESIDE_RESOLVE = (
     update(deliveries)
     .where(
         _table.incident_id == bindparam("b_subject"),
         _table.receiver == bindparam("b_receiver"),
         _table.status == "pending",
-        or_(*(_table.event == event for event in _SUPERSEDED)),
-        or_(
-            _table.event != "firing",
-            _table.number > 0,
-            _table.planned_at <= bindparam("b_at"),
-        ),
+        or_(*(_table.event == event for event in _REPLACED)),
     )
     .values(status="withdrawn", next_attempt_at=None, last_error=_RESOLVED_FIRST)
 )
@@ -45,9 +36,8 @@ def write_deliveries(
 
     ``by_labels``: receivers that know alerts by their labels alone.
 
-    A resolve withdraws the follow-ups that its receiver has not been sent of the incident, and a
-    page of it that is :data:`STALE` by then: one message says then that it was, and that it is
-    over. A verdict stays, and advice is not begun any more.
+    A resolve withdraws the page and the updates that its receiver was never sent: it says that the
+    incident was, and that it is over. A verdict stays.
     """
     new: dict[tuple[object, ...], PlannedDelivery] = {}
     for one in planned:
@@ -57,50 +47,34 @@ def write_deliveries(
     for ids in chunks(sorted({one.subject for one in new.values()})):
         for there in connection.execute(select(*unique).where(table.subject.in_(ids))):
             new.pop(tuple(there), None)
-    over = {
-        (one.subject, one.receiver): one.planned_at
-        for one in new.values()
-        if one.event == "resolved"
-    }
-    ended = {subject for subject, _ in over}
-    written = [one for one in new.values() if one.event != "advised" or one.subject not in ended]
-    payload_ids = _write_payloads(connection, written)
+    written = list(new.values())
+    ended = {(one.subject, one.receiver) for one in written if one.event == "resolved"}
+    if ended:
+        beside = [{"b_subject": s, "b_receiver": r} for s, r in sorted(ended)]
+        connection.execute(_BESIDE_RESOLVE, beside)
+    _settle_overtaken(connection, written, by_labels)
     rows = [
         {
             "kind": one.kind,
             "subject": one.subject,
-            "incident_id": one.subject if one.kind == "incident" else None,
+            "incident_id": one.incident_id,
             "event": one.event,
             "number": one.number,
             "receiver": one.receiver,
-            "reason": one.reason,
             "payload_id": payload_id,
             "planned_at": one.planned_at,
             "attempts": 0,
-            **_pending_or_withdrawn(one, over),
+            **_status_of(one, is_over=(one.subject, one.receiver) in ended),
         }
-        for one, payload_id in zip(written, payload_ids, strict=True)
+        for one, payload_id in zip(written, _write_payloads(connection, written), strict=True)
     ]
-    if over:
-        beside = [
-            {"b_subject": s, "b_receiver": r, "b_at": at - STALE} for (s, r), at in over.items()
-        ]
-        connection.execute(_BESIDE_RESOLVE, beside)
-    _settle_overtaken(connection, written, by_labels)
     if rows:
         connection.execute(insert(deliveries), rows)
 
 
-def _pending_or_withdrawn(
-    one: PlannedDelivery, over: Mapping[tuple[str, str], datetime]
-) -> dict[str, object]:
-    """The columns of a new delivery; ``over``: (incident, receiver) → its resolve's time."""
-    ended_at = over.get((one.subject, one.receiver))
-    fired_at = (one.payload.get("times") or {}).get("firing_at")
-    since = one.planned_at if fired_at is None else datetime.fromisoformat(fired_at)
-    is_page = one.event == "firing" and one.number == 0
-    is_said = one.event in _SUPERSEDED
-    if ended_at is not None and (ended_at - since >= STALE if is_page else is_said):
+def _status_of(one: PlannedDelivery, *, is_over: bool) -> dict[str, object]:
+    """``is_over``: its receiver gets the resolve with it."""
+    if is_over and one.event in _REPLACED:
         return {"status": "withdrawn", "next_attempt_at": None, "last_error": _RESOLVED_FIRST}
     return {"status": "pending", "next_attempt_at": one.planned_at, "last_error": None}
 

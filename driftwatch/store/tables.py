@@ -30,7 +30,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
 # the newest file in migrations/versions; a test compares the two
-SCHEMA_REVISION = "0016"
+SCHEMA_REVISION = "0017"
 
 metadata = MetaData(
     naming_convention={
@@ -160,9 +160,8 @@ deliveries = Table(
     # of an incident: the same as subject
     Column("incident_id", ForeignKey("incidents.id", ondelete="CASCADE")),
     Column("event", String(16), nullable=False),
-    Column("number", Integer, nullable=False),  # 0 the first of this event, 1 its first repeat
+    Column("number", Integer, nullable=False),  # 0 the first of this event
     Column("receiver", Text, nullable=False),
-    Column("reason", String(32), nullable=False),
     Column("payload_id", ForeignKey("payloads.id")),  # NULL: forgotten
     Column("planned_at", UtcTime, nullable=False),
     Column("status", String(16), nullable=False),

@@ -31,7 +31,7 @@ def told(transitions: Sequence[Transition]) -> list[Told]:
     return [
         (t.incident.rule, t.incident.key, t.event, t.at, t.incident.started_at, t.reason)
         for t in transitions
-        if t.event != "advised"
+        if t.event != "updated"
     ]
 
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from incident_cases import START, incident
+from outbox import planned
 
 from driftwatch.clock import ManualClock
-from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.incidents.silence import parse_matchers
 from driftwatch.store import Store, TickRecord
 from tests.outbox import due_deliveries, mark_failed, mark_sent
@@ -29,12 +28,10 @@ def night(run: Run, fill: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) 
     """A page, the boss's later one, Ana's acknowledgement, and one more that nobody took."""
     path = fill(incident("a", page=PAGE), incident("b", page=PAGE))
     plans = [
-        PlannedDelivery("a" * 12, "firing", "oncall", "first", PAGE, FIRED),
-        PlannedDelivery("b" * 12, "firing", "oncall", "first", PAGE, FIRED),
-        replace(
-            PlannedDelivery("a" * 12, "firing", "boss", "repeat", PAGE, FIRED),
-            planned_at=FIRED,
-        ),
+        planned("a" * 12, PAGE, FIRED),
+        planned("b" * 12, PAGE, FIRED),
+        planned("a" * 12, PAGE, FIRED + 30 * MINUTE, "boss"),
+        planned("b" * 12, PAGE, FIRED + 60 * MINUTE, number=1),
     ]
     with Store.open(path) as store:
         store.commit_tick(
@@ -42,11 +39,7 @@ def night(run: Run, fill: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) 
                 since=FIRED,
                 until=FIRED,
                 incidents=store.open_incidents().values(),
-                deliveries=[
-                    *plans[:2],
-                    replace(plans[2], planned_at=FIRED + 30 * MINUTE),
-                    replace(plans[1], number=1, reason="repeat", planned_at=FIRED + 60 * MINUTE),
-                ],
+                deliveries=plans,
             )
         )
         for one in due_deliveries(store, FIRED + MINUTE):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from conftest import Run
 from incident_cases import START, incident
+from outbox import planned
 
-from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.store import Store, TickRecord
 
 CONFIG = """\
@@ -38,7 +38,7 @@ def test_incidents_names_the_pages_that_no_receiver_got(run: Run, tmp_path: Path
     ]
     now = START + timedelta(minutes=10)
     with Store.open(tmp_path / "driftwatch.db") as store:
-        delivery = PlannedDelivery(sent.id, "firing", "oncall", "first", page, now)
+        delivery = planned(sent.id, page, now)
         incidents = (lost, sent, *others)
         store.commit_tick(TickRecord(START, now, incidents, deliveries=(delivery,)))
     code, _, err = run("incidents", "--db", "driftwatch.db")

@@ -17,10 +17,10 @@ from fakes.pagerduty_server import ROUTING_KEY, PagerdutyServer
 from fakes.slack_server import TOKEN_PATH, SlackServer
 from fakes.slack_workspace import BOT_TOKEN, SlackWorkspace
 from fakes.smtp_server import SmtpServer
+from outbox import planned
 from page_cases import AT, CAP
 
 from driftwatch.clock import ManualClock
-from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.incidents.incident import Transition
 from driftwatch.receivers.registry import build_senders
 from driftwatch.service.outbox import Outbox
@@ -226,7 +226,7 @@ def test_what_each_kind_does_when_it_is_refused(
 def _outbox(store: Store, clock: ManualClock, settings: dict[str, Any]) -> Outbox:
     """Of a receiver `desk` that has one page to take."""
     receivers = [ReceiverSettings.model_validate({"name": "desk", **settings})]
-    page = PlannedDelivery(INCIDENT, "firing", "desk", "first", PAGE, AT)
+    page = planned(INCIDENT, PAGE, AT, "desk")
     fired = Transition(CAP.incident, "firing", AT)
     store.commit_tick(
         TickRecord(AT, AT, incidents=[CAP.incident], transitions=[fired], deliveries=[page])

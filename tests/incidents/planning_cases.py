@@ -1,8 +1,7 @@
-"""An outbox in memory: what the planner planned, as it reads it back."""
+"""A service without its pipeline: incidents, an outbox in memory, and what people do."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
@@ -14,19 +13,22 @@ from driftwatch.model import Severity
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 HOUR = timedelta(hours=1)
-MINUTE = timedelta(minutes=1)
+# the usual receivers: one for pages, one for everything, one that only rules and pools name
 ONCALL = Subscription("oncall", ("page",))
+LOG = Subscription("log", ("page", "ticket", "notice"))
 BOSS = Subscription("boss", ())
 
 
-def firing(name: str = "a", severity: Severity = "page") -> Incident:
+def firing(
+    name: str = "a", severity: Severity = "page", rule: str = "X", pool: str = "p"
+) -> Incident:
     return Incident(
         id=name * 12,
-        key=f"X{{instance={name}}}",
-        rule="X",
-        alert="X",
+        key=f"{rule}{{instance={name}}}",
+        rule=rule,
+        alert=rule,
         severity=severity,
-        target={"instance": name},
+        target={"instance": name, "pool": pool},
         state="firing",
         started_at=NOW - HOUR,
         last_true_at=NOW,
@@ -43,20 +45,9 @@ def silence(
     return Silence(id_, parse_matchers([matcher]), until, "Ana", NOW, starts_at)
 
 
-def records_of(deliveries: Iterable[PlannedDelivery]) -> list[OutboxRecord]:
-    """As the store groups them: taken at once."""
-    return [
-        OutboxRecord(
-            *(one.subject, one.receiver, one.event),
-            *(one.number, one.planned_at, one.planned_at, one.planned_at),
-        )
-        for one in deliveries
-    ]
-
-
 @dataclass
 class Pager:
-    """A service without its pipeline: incidents, an outbox, and what people do."""
+    """Plans and commits; asserts that nothing is planned twice."""
 
     routes: Routes = field(default_factory=lambda: Routes((ONCALL, BOSS)))
     silences: list[Silence] = field(default_factory=list)
@@ -67,8 +58,6 @@ class Pager:
     actions: list[Action] = field(default_factory=list)
 
     def tick(self, hours: float, *transitions: Transition) -> Plan:
-        """Plan and commit; returns the plan."""
-        now = NOW + hours * HOUR
         for one in transitions:
             if one.event == "resolved":
                 self.incidents.pop(one.incident.key, None)
@@ -78,52 +67,54 @@ class Pager:
             transitions,
             self.routes,
             self.silences,
-            now,
+            NOW + hours * HOUR,
             open_incidents=self.incidents,
-            records=[
-                replace(
-                    one,
-                    is_pending=one.receiver in self.pending,
-                    is_dead=one.receiver in self.dead,
-                )
-                for one in records_of(self.outbox)
-            ],
+            records=map(self._record, self.outbox),
             actions=self.actions,
         )
-        keys = [(d.kind, d.subject, d.event, d.number, d.receiver) for d in self.outbox]
-        keys += [(d.kind, d.subject, d.event, d.number, d.receiver) for d in plan.deliveries]
-        assert len(keys) == len(set(keys)), "planned twice"
         self.outbox += plan.deliveries
+        keys = [(d.subject, d.event, d.number, d.receiver) for d in self.outbox]
+        assert len(keys) == len(set(keys)), "planned twice"
         self.incidents = dict(plan.open_incidents)
         self.actions = [a for a in self.actions if a.id not in plan.planned_actions]
         return plan
 
-    def fire(self, hours: float = 0, name: str = "a", severity: Severity = "page") -> Plan:
-        at = NOW + hours * HOUR
-        incident = replace(firing(name, severity), firing_at=at, last_true_at=at)
-        return self.tick(hours, Transition(incident, "firing", at))
+    def _record(self, one: PlannedDelivery) -> OutboxRecord:
+        """As the store groups them: taken at once."""
+        pending, dead = one.receiver in self.pending, one.receiver in self.dead
+        about = (one.subject, one.receiver, one.event, one.number, one.planned_at)
+        return OutboxRecord(*about, pending, dead)
 
-    def resolve(self, hours: float, name: str = "a") -> Plan:
+    def does(self, what: str, hours: float) -> Plan:
+        """One step: ``fire``, ``fire ticket``, ``update``, ``resolve``, ``ack``, ``unack``; or time
+        passes.
+        """
         at = NOW + hours * HOUR
-        incident = next(i for i in self.incidents.values() if i.id == name * 12)
-        over = replace(incident, state="resolved", resolved_at=at)
-        return self.tick(hours, Transition(over, "resolved", at))
+        verb, _, severity = what.partition(" ")
+        if verb == "fire":
+            incident = firing("a", severity or "page")  # type: ignore[arg-type]
+            return self.tick(hours, Transition(replace(incident, firing_at=at), "firing", at))
+        incident = next(iter(self.incidents.values()), firing())
+        if verb == "resolve":
+            over = replace(incident, state="resolved", resolved_at=at)
+            return self.tick(hours, Transition(over, "resolved", at))
+        if verb == "update":
+            return self.tick(hours, Transition(incident, "updated", at))
+        if verb in ("ack", "unack"):
+            self.act("acknowledge" if verb == "ack" else "unacknowledge", at)
+        return self.tick(hours)
 
-    def act(self, action: ActionName, hours: float) -> None:
+    def act(self, action: ActionName, at: datetime) -> None:
         """What the store does."""
-        at = NOW + hours * HOUR
         (incident,) = self.incidents.values()
-        number = 1 + sum(one.event.endswith("acknowledged") for one in self.outbox)
-        self.actions.append(
-            Action(number + len(self.actions), incident.id, action, at, "Ana", "", "slack")
-        )
-        is_mine = action == "acknowledge"
-        self.incidents[incident.key] = replace(
-            incident,
-            acknowledged_at=at if is_mine else None,
-            acknowledged_by="Ana" if is_mine else None,
-            acknowledged_comment=None,
-        )
+        number = len(self.outbox) + len(self.actions) + 1
+        self.actions.append(Action(number, incident.id, action, at, "Ana", "", "slack"))
+        by = "Ana" if action == "acknowledge" else None
+        taken = replace(incident, acknowledged_at=at if by else None, acknowledged_by=by)
+        self.incidents[incident.key] = taken
 
-    def sent(self, plan: Plan) -> list[tuple[str, str, str, int]]:
-        return [(d.receiver, d.event, d.reason, d.number) for d in plan.deliveries]
+
+def sent(plan: Plan) -> str:
+    """``log firing, oncall firing 1``: receiver, event and number, in order."""
+    texts = (f"{d.receiver} {d.event} {d.number or ''}".strip() for d in plan.deliveries)
+    return ", ".join(texts)

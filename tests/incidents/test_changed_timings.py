@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
-from planning_cases import MINUTE, NOW
+from planning_cases import NOW
 
 from driftwatch.incidents.incident import Incident
 from driftwatch.incidents.life_cycle import Observation, RuleTiming, identity, step
 
+MINUTE = timedelta(minutes=1)
 TARGET = {"instance": "a"}
 KEY = identity("X", TARGET)
 TIMING = RuleTiming("X", "X", "page", for_seconds=180, keep_firing_for_seconds=300)

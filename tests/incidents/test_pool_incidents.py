@@ -49,7 +49,7 @@ def test_two_servers_with_one_cause_are_one_incident(apart: int) -> None:
     if apart <= 3:  # the page goes out as soon as nobody is left to wait for
         assert extents(happened) == [("firing", 1 + apart, 2)]
     else:
-        assert extents(happened) == [("firing", 4, 1), ("advised", 1 + apart, 2)]
+        assert extents(happened) == [("firing", 4, 1), ("updated", 1 + apart, 2)]
         assert told(happened)[0][0] == "SlowerAtEqualLoad@s0"
     assert told(happened)[-1][0] == POOL
     assert len({t.incident.id for t in happened}) == 1
@@ -63,7 +63,7 @@ def test_three_of_eight_and_then_all_of_them() -> None:
     of = {f"s{i}": at(i if i < 3 else 20 + i) for i in range(8)}
     _, happened = live([TOGETHER], of, 60, many=8)
     # 3 of 8, doubled, all: not one message a server
-    assert extents(happened) == [("firing", 4, 3), ("advised", 26, 6), ("advised", 29, 8)]
+    assert extents(happened) == [("firing", 4, 3), ("updated", 26, 6), ("updated", 29, 8)]
     assert {t.of_targets for t in happened} == {8}
     assert len({t.incident.id for t in happened}) == 1
     assert happened[0].incident.started_at == START - timedelta(minutes=5)  # its six minutes
@@ -104,7 +104,7 @@ def test_who_begins_long_after_has_another_cause() -> None:
     assert [i.extent for i in incidents.values() if i.extent is not None] == [2, 1]
     days = replace(TOGETHER, together=Group(180.0, 86400.0))
     one = live([days], of, 99, many=8)[1]
-    assert extents(one) == [("firing", 4, 1), ("advised", 51, 2), ("advised", 61, 4)]
+    assert extents(one) == [("firing", 4, 1), ("updated", 51, 2), ("updated", 61, 4)]
 
 
 def test_it_is_over_when_all_are_well() -> None:
@@ -117,7 +117,7 @@ def test_it_is_over_when_all_are_well() -> None:
 def test_the_only_server_that_people_know_of_is_well_again() -> None:
     of = {"s0": at(0, recovered=6), "s1": at(5)}
     _, happened = live([TOGETHER], of, 20, many=8)
-    assert extents(happened)[:3] == [("firing", 4, 1), ("advised", 7, 1)]
+    assert extents(happened)[:3] == [("firing", 4, 1), ("updated", 7, 1)]
     assert [name for name, _, _ in told(happened)] == [
         "SlowerAtEqualLoad@s0",
         "SlowerAtEqualLoad@s1",
@@ -181,5 +181,5 @@ def test_the_split_into_calls_changes_nothing(seed: int) -> None:
     open_ids: set[str] = set()
     for one in whole[1]:  # an incident fires once, is updated while it is open, and ends once
         assert (one.incident.id in open_ids) == (one.event != "firing")
-        if one.event != "advised":
+        if one.event != "updated":
             open_ids ^= {one.incident.id}

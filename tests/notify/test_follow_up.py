@@ -16,10 +16,10 @@ def test_an_update_says_of_when_line_1_is() -> None:
     """It said 43 % ten minutes later, when nearly all missed their target."""
     page = CAP.page()
     made = datetime.fromisoformat(page["times"]["evaluated_at"])
-    sent = follow_up(page, "advised", made + timedelta(minutes=10), "the advice: one → other")
+    sent = follow_up(page, "updated", made + timedelta(minutes=10), "the advice: one → other")
     told = f"the advice: one → other; how bad it is (line 1): as of {made:%H:%M} UTC"
     assert sent["changed"] == told
-    assert follow_up(page, "advised", made, "the advice: one → other")["changed"].endswith("other")
+    assert follow_up(page, "updated", made, "the advice: one → other")["changed"].endswith("other")
 
 
 def test_a_measured_answer_after_a_replayed_one_is_not_the_same_advice() -> None:

@@ -11,8 +11,10 @@ import pytest
 from page_cases import AT, CAP
 
 from driftwatch.errors import DeliveryError
-from driftwatch.incidents.delivery import Acknowledgement, MessageEvent, PlannedDelivery, Reason
-from driftwatch.incidents.follow_up import payload_of
+from driftwatch.incidents.delivery import Acknowledgement
+from driftwatch.incidents.follow_up import rendered
+from driftwatch.incidents.incident import Event
+from driftwatch.incidents.planner import MessageAbout
 from driftwatch.receivers.sender import Conversation, Message, Sender, message_of
 from driftwatch.report.document import week_document
 from driftwatch.report.material import Material
@@ -26,33 +28,38 @@ def message(page: Mapping[str, Any], conversation: Conversation | None = None) -
     return replace(message_of(page), conversation=conversation)
 
 
-def planned(
-    event: MessageEvent,
+def sent(
+    event: Event,
     page: Mapping[str, Any],
-    reason: Reason,
     number: int = 0,
-    occasion: Acknowledgement | None = None,
+    taken: Acknowledgement | None = None,
+    changed: str | None = None,
 ) -> Message:
     """A message as the planner and the texts after it make it."""
-    one = PlannedDelivery(INCIDENT, event, "one", reason, page, AT, "incident", number, occasion)
-    return Message("incident", INCIDENT, event, number, reason, payload_of(one))
+    incident = replace(CAP.incident, page=page)
+    payload = rendered(incident, MessageAbout(event, AT, number, taken, changed))
+    return Message("incident", INCIDENT, event, number, payload)
 
 
 def repeat(page: Mapping[str, Any], number: int = 1) -> Message:
-    return planned("firing", page, "repeat", number)
+    return sent("firing", page, number)
 
 
-TAKEN = Acknowledgement("ana", AT, "restarting <b>it</b>", "command line")
+TAKEN = Acknowledgement(by="ana", at=AT, comment="restarting <b>it</b>", via="command line")
+
+
+def updated(page: Mapping[str, Any]) -> Message:
+    return sent("updated", {**page, "event": "updated"})
 
 
 def acknowledged(page: Mapping[str, Any] | None = None) -> Message:
     page = CAP.page() if page is None else page
-    return planned("acknowledged", page, "acknowledged", 0, TAKEN)
+    return sent("updated", page, 0, TAKEN, "acknowledged, by ana: restarting <b>it</b>")
 
 
 def unacknowledged(page: Mapping[str, Any] | None = None) -> Message:
     page = CAP.page() if page is None else page
-    return planned("unacknowledged", page, "unacknowledged", 0, TAKEN)
+    return sent("updated", page, 1, None, "not acknowledged any more, by ana")
 
 
 def refused(sender: Sender, what: Message | None = None) -> DeliveryError:

@@ -8,7 +8,7 @@ from typing import Any
 from fakes.slack_workspace import BOT_TOKEN, SlackWorkspace
 from page_cases import AT
 
-from driftwatch.incidents.delivery import MessageEvent, Reason
+from driftwatch.incidents.delivery import MessageEvent
 from driftwatch.receivers.http import Limits
 from driftwatch.receivers.sender import Message
 from driftwatch.receivers.slack import LIMITS, SlackApi, SlackAppSender
@@ -37,13 +37,12 @@ def told(
     conversation: Mapping[str, str] | None = None,
     *,
     event: MessageEvent | None = None,
-    reason: Reason = "first",
     number: int = 0,
 ) -> Message:
     """A message about the page's incident."""
     event = event or page["event"]
     page = {**page, "event": event}
-    return Message("incident", page["incident"]["id"], event, number, reason, page, conversation)
+    return Message("incident", page["incident"]["id"], event, number, page, conversation)
 
 
 def acknowledged(page: Mapping[str, Any], by: str = "Ana", **rest: Any) -> dict[str, Any]:

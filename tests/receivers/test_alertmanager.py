@@ -151,7 +151,7 @@ def test_one_of_a_cluster_that_is_down_is_no_failure_of_the_others(
     assert refused(sender(down)).permanent is False
 
 
-def moved(page: Mapping[str, Any], conversation: Any, event: str = "advised") -> Message:
+def moved(page: Mapping[str, Any], conversation: Any, event: str = "updated") -> Message:
     """What follows once the page of one server has become that of its pool."""
     changed = {**(resolved(page) if event == "resolved" else page), "event": event}
     return message(changed | {"target": {"pool": "rag"}}, conversation)

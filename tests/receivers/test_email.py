@@ -21,7 +21,6 @@ from page_cases import CAP, CASES
 from receiver_cases import (
     acknowledged,
     message,
-    planned,
     refused,
     repeat,
     report,
@@ -74,11 +73,9 @@ def test_a_mail_as_it_arrives(golden: Callable[[str, str], None]) -> None:
 
 def test_an_incident_is_one_conversation() -> None:
     page = CAP.page()
-    update = {**page, "event": "advised", "summary": "UPDATE host:8000"}
     events = [
         message(page),
         repeat(page),
-        planned("advised", update, "advised"),
         acknowledged(page),
         unacknowledged(page),
         message(CAP.resolved()),
@@ -196,7 +193,7 @@ def test_a_hostile_subject_in_a_conversation() -> None:
 
 def test_the_report_of_a_week() -> None:
     document = report()
-    what = Message("report", "2026-W47", "report", 0, "scheduled", document)
+    what = Message("report", "2026-W47", "report", 0, document)
     with SmtpServer() as relay:
         sender(relay.port).send(what)
         (mail,) = relay.mails

@@ -38,17 +38,17 @@ def test_one_message_from_firing_to_resolved(slack: SlackWorkspace) -> None:
     assert words(message) == ["Acknowledge", "Silence 2 h", "Open", "Runbook"]
     assert where == {"channel": CHANNEL, "ts": message.ts}
 
-    where = of.send(told(acknowledged(CAP.page()), where, event="acknowledged"))
-    assert line(message).startswith("🟠 TAKEN by Ana 03:05 UTC · host:8000: ")
+    where = of.send(told(acknowledged(CAP.page()), where, event="updated"))
+    assert line(message).startswith("🟠 ACKNOWLEDGED by Ana 03:05 UTC · host:8000: ")
     assert len(line(message)) <= 120
     assert words(message) == ["Silence 2 h", "Open", "Runbook"]
 
-    where = of.send(told(CAP.resolved(), where, reason="resolved"))
+    where = of.send(told(CAP.resolved(), where))
     assert line(message).startswith("✅ RESOLVED host:8000 after 71 min")
     assert words(message) == ["Useful", "Not useful", "Open", "Runbook"]
     assert slack.top(CHANNEL) == [message]
     (note,) = slack.thread(message)
-    assert line(note) == "*Taken* by Ana <!date^1794971100^{time}|03:05 UTC>"
+    assert line(note).startswith("*Changed* <!date^")
     assert "reply_broadcast" not in note.payload
     assert slack.mentions == []
 
@@ -57,8 +57,8 @@ def test_one_message_from_firing_to_resolved(slack: SlackWorkspace) -> None:
 def test_slack_takes_a_page_and_its_edits(slack: SlackWorkspace, name: str) -> None:
     of, case = sender(slack), CASES[name]
     where = of.send(told(case.page()))
-    where = of.send(told(acknowledged(case.page(), "<!channel>"), where, event="acknowledged"))
-    of.send(told(case.resolved(), where, reason="resolved"))
+    where = of.send(told(acknowledged(case.page(), "<!channel>"), where, event="updated"))
+    of.send(told(case.resolved(), where))
     (message,) = slack.top(CHANNEL)
     assert message.edits == 2
     assert slack.mentions == []
@@ -68,27 +68,26 @@ def test_slack_takes_a_page_and_its_edits(slack: SlackWorkspace, name: str) -> N
 def test_advice_after_a_take_keeps_the_taker(slack: SlackWorkspace) -> None:
     of, page = sender(slack), CAP.page()
     where = of.send(told(page))
-    where = of.send(told(acknowledged(page), where, event="acknowledged"))
+    where = of.send(told(acknowledged(page), where, event="updated"))
     news = {**acknowledged(page), "changed": "the advice: none yet → add 2 replicas"}
-    where = of.send(told(news, where, event="advised", reason="advised"))
+    where = of.send(told(news, where, event="updated"))
     (message,) = slack.top(CHANNEL)
-    assert line(message).startswith("🟠 TAKEN by Ana 03:05 UTC · ")
+    assert line(message).startswith("🟠 ACKNOWLEDGED by Ana 03:05 UTC · ")
     _, note = slack.thread(message)
     assert line(note).startswith("*Changed* <!date^")
     assert "the advice: none yet → add 2 replicas" in line(note)
-    of.send(told(acknowledged(page, "Ben"), where, event="unacknowledged"))
+    of.send(told({**page, "changed": "not acknowledged any more, by Ben"}, where, event="updated"))
     assert line(message).startswith("🔴 FIRING ")
-    assert slack.thread(message)[-1].payload["reply_broadcast"] is True
 
 
 def test_a_repeat_speaks_up_in_the_thread_and_the_channel(slack: SlackWorkspace) -> None:
     of, page = sender(slack), CAP.page()
     where = of.send(told(page))
-    of.send(told(page, where, reason="repeat", number=1))
+    of.send(told(page, where, number=1))
     (message,) = slack.top(CHANNEL)
     (note,) = slack.thread(message)
     assert line(note).startswith("*Still firing* <!date^")
-    assert line(note).endswith(": for 11 min, and nobody has taken it")
+    assert line(note).endswith(": for 11 min, and nobody has acknowledged it")
     assert note.payload["reply_broadcast"] is True
 
 
@@ -104,9 +103,9 @@ def test_a_deleted_message_is_posted_anew(slack: SlackWorkspace) -> None:
     of, page = sender(slack), CAP.page()
     where = of.send(told(page))
     slack.messages.clear()
-    where = of.send(told(acknowledged(page), where, event="acknowledged"))
+    where = of.send(told(acknowledged(page), where, event="updated"))
     (message,) = slack.top(CHANNEL)
-    assert line(message).startswith("🟠 TAKEN by Ana ")
+    assert line(message).startswith("🟠 ACKNOWLEDGED by Ana ")
     assert where is not None and where["ts"] == message.ts
 
 
@@ -114,7 +113,7 @@ def test_a_deleted_message_is_posted_anew(slack: SlackWorkspace) -> None:
 def test_a_receiver_that_was_of_another_kind_posts_the_message_anew(
     slack: SlackWorkspace, before: dict[str, str]
 ) -> None:
-    sender(slack).send(told(CAP.resolved(), before, reason="resolved"))
+    sender(slack).send(told(CAP.resolved(), before))
     (message,) = slack.top(CHANNEL)
     assert line(message).startswith("✅ RESOLVED host:8000 ")
 

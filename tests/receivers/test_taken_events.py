@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from fakes.alertmanager import NotificationServer
 from fakes.pagerduty_server import ROUTING_KEY, PagerdutyServer
 from page_cases import CAP
-from receiver_cases import acknowledged, message, planned, repeat, report
+from receiver_cases import acknowledged, message, repeat, report, updated
 
 from driftwatch.cli.main import cli
 from driftwatch.receivers.registry import build_senders
@@ -23,10 +23,10 @@ PAGE = CAP.page()
 MESSAGES: dict[str, Message] = {
     "firing": message(PAGE),
     "repeat": repeat(PAGE),
-    "advised": planned("advised", PAGE | {"event": "advised"}, "advised"),
+    "updated": updated(PAGE),
     "acknowledged": acknowledged(PAGE),
     "resolved": message(CAP.resolved()),
-    "report": Message("report", "2026-W47", "report", 0, "scheduled", report()),
+    "report": Message("report", "2026-W47", "report", 0, report()),
 }
 
 

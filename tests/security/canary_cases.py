@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from fakes.loopback import Answer, LoopbackServer, Request
+from outbox import planned
 from page_cases import CAP
 
-from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.incidents.incident import Transition
 from driftwatch.store import Store, TickRecord
 
@@ -117,9 +117,7 @@ def seed(store: Store, receivers: list[str]) -> str:
     """An incident whose page every receiver is to get; returns its id."""
     now = datetime.now(UTC).replace(microsecond=0)
     page, fired = CAP.page(), CAP.incident
-    deliveries = [
-        PlannedDelivery(fired.id, "firing", name, "first", page, now) for name in receivers
-    ]
+    deliveries = [planned(fired.id, page, now, name) for name in receivers]
     store.commit_tick(
         TickRecord(
             now - timedelta(minutes=1),

@@ -15,11 +15,11 @@ import pytest
 from fakes.loopback import LoopbackServer
 from fakes.pagerduty_server import ROUTING_KEY
 from fakes.slack_workspace import BOT_TOKEN
+from outbox import planned
 from page_cases import AT, CAP
 from structlog.testing import capture_logs
 
 from driftwatch.clock import ManualClock
-from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.incidents.incident import Transition
 from driftwatch.receivers.registry import build_senders
 from driftwatch.service.outbox import Outbox
@@ -82,10 +82,10 @@ def delivered(form: str, url: str, folder: Path) -> tuple[str, str]:
         path.unlink()
     clock = ManualClock(AT)
     with Store.open(database) as store, capture_logs() as log:
-        planned = PlannedDelivery(incident.id, "firing", "oncall", "first", page, AT)
+        message = planned(incident.id, page, AT)
         happened = [Transition(incident, "firing", AT)]
         store.commit_tick(
-            TickRecord(AT, AT, incidents=[incident], transitions=happened, deliveries=[planned])
+            TickRecord(AT, AT, incidents=[incident], transitions=happened, deliveries=[message])
         )
         outbox = Outbox(store, clock, OwnMetrics(clock.now))
         outbox.adopt({"oncall": sender})

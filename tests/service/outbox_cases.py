@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
+import outbox
+
 from driftwatch.clock import ManualClock
 from driftwatch.errors import DeliveryError
-from driftwatch.incidents.delivery import PlannedDelivery, Reason
+from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.incidents.incident import Event, Incident, Transition
 from driftwatch.receivers.sender import Conversation, Message
 from driftwatch.service.outbox import Outbox
@@ -16,7 +18,6 @@ from driftwatch.service.own_metrics import OwnMetrics
 from driftwatch.store import Store, TickRecord
 
 NOW = datetime(2026, 11, 18, 2, 56, tzinfo=UTC)
-REASONS: dict[str, Reason] = {"firing": "first"}
 
 
 def incident(number: int, **rest: object) -> Incident:
@@ -38,8 +39,7 @@ def incident(number: int, **rest: object) -> Incident:
 
 def planned(number: int, event: Event = "firing", receiver: str = "desk") -> PlannedDelivery:
     page = {"event": event, "rule": f"Rule{number}"}
-    reason: Reason = REASONS.get(event, event)  # type: ignore[arg-type]
-    return PlannedDelivery(f"{number:012x}", event, receiver, reason, page, NOW)
+    return outbox.planned(f"{number:012x}", page, NOW, receiver, event)
 
 
 def commit(store: Store, *deliveries: PlannedDelivery) -> None:

@@ -101,7 +101,7 @@ def test_the_answer_that_comes_later_is_told_once_however_minutes_are_split(
     engine = Engine(grid[0], *gates)
     monkeypatch.setattr(advising, "advise", engine)
     happened, _, _ = told(cap)
-    assert [t.event for t in happened] == ["firing", "advised", "resolved"]
+    assert [t.event for t in happened] == ["firing", "updated", "resolved"]
     assert engine.asked == [fired.at, grid[0]]
     told_late, resolved = (t.incident.page or {} for t in happened[1:])
     assert happened[1].at == grid[0]
@@ -159,7 +159,7 @@ def test_that_no_knob_helps_by_the_first_minutes_is_asked_again(
     assert first["recommendation"]["action"] == "none"
     assert first["asked_again_at"] == asked[1].strftime("%Y-%m-%dT%H:%M:%SZ")
     assert len(asked) == 2
-    assert [t.event for t in happened] == ["firing", "advised", "resolved"]
+    assert [t.event for t in happened] == ["firing", "updated", "resolved"]
     last = happened[-1].incident.page or {}
     assert last["recommendation"]["action"] == later
     page: Any = happened[1].incident.page

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 from fakes.loopback import Answer, LoopbackServer, Request
+from outbox import planned
 from service_cases import FrameSource, shipped_plan
 from structlog.testing import capture_logs
 
 from driftwatch.clock import ManualClock
 from driftwatch.collect.schema import Collected, Source, scrape_frame
 from driftwatch.errors import Unavailable
-from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.incidents import incident_key
@@ -162,12 +162,9 @@ def test_an_incident_that_no_receiver_has_taken_withholds_it(
         {"instance": "a:8000", "engine": "0"}, "firing", since, since, firing_at=since, page=page,
     )  # fmt: skip
     with Store.open(tmp_path / "d.db") as store:
-        planned = [
-            PlannedDelivery(incident.id, "firing", name, "first", page, since)
-            for name in ("oncall", "team")
-        ]
+        pages = [planned(incident.id, page, since, name) for name in ("oncall", "team")]
         happened = [Transition(incident, "firing", since)]
-        store.commit_tick(TickRecord(since, START, [incident], happened, deliveries=planned))
+        store.commit_tick(TickRecord(since, START, [incident], happened, deliveries=pages))
         refused, taken = due_deliveries(store, START)
         mark_failed(store, refused, START, "refused", None)
     with _beating(tmp_path, pinged.address, Api("one")) as (beating, store), capture_logs() as logs:

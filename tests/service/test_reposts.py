@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from fakes.alertmanager import BINARY, Alertmanager, NotificationServer
 from fakes.loopback import Answer, LoopbackServer, Request
+from outbox import planned
 from page_cases import AT, CAP
 from prometheus_client import CollectorRegistry, generate_latest
 
 from driftwatch.clock import SystemClock
-from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.incidents.incident import Incident
 from driftwatch.receivers.alertmanager import AlertmanagerSender
 from driftwatch.receivers.registry import FreshSender, Receiver
@@ -154,7 +154,7 @@ def test_what_resolves_while_it_is_posted_stays_resolved(
 def test_one_that_was_down_for_long_hears_what_fires_when_it_is_back(tmp_path: Path) -> None:
     fired = Firing().incident
     with Store.open(tmp_path / "d.db") as store, Answering() as server:
-        page = PlannedDelivery(fired.id, "firing", "am", "first", fired.page or {}, AT)
+        page = planned(fired.id, fired.page or {}, AT, "am")
         store.commit_tick(TickRecord(AT, AT, incidents=[fired], deliveries=[page]))
         (due,) = due_deliveries(store, AT)
         mark_failed(store, due, AT, "am: no connection", None)  # given up after an hour

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from fakes.loopback import Answer
 from fakes.slack_workspace import APP_TOKEN, BOT_TOKEN, Posted, SlackWorkspace
+from outbox import planned
 from page_cases import AT, CAP
 
 from driftwatch.clock import ManualClock
-from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.receivers.registry import Receiver, build_senders
 from driftwatch.service.own_metrics import OwnMetrics
@@ -98,14 +98,14 @@ def firing() -> Incident:
 
 def commit(store: Store, incident: Incident) -> None:
     """The incident fires, and its page is planned."""
-    planned = PlannedDelivery(incident.id, "firing", "oncall", "first", PAGE, AT)
+    page = planned(incident.id, PAGE, AT)
     store.commit_tick(
         TickRecord(
             since=AT,
             until=AT,
             incidents=[incident],
             transitions=[Transition(incident, "firing", AT)],
-            deliveries=[planned],
+            deliveries=[page],
         )
     )
 
@@ -219,7 +219,7 @@ def test_a_resolved_incident_cannot_be_taken_but_marked(desk: Desk) -> None:
     where = desk.store.conversation(desk.store.deliveries(CAP.incident.id)[0])
     from driftwatch.receivers.sender import Message
 
-    over = Message("incident", CAP.incident.id, "resolved", 0, "resolved", CAP.resolved(), where)
+    over = Message("incident", CAP.incident.id, "resolved", 0, CAP.resolved(), where)
     desk.receivers[0].sender.send(over)
     desk.click("not_useful")
     until(lambda: len(desk.answers) == 2)

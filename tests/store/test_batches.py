@@ -8,11 +8,11 @@ from datetime import timedelta
 
 import polars as pl
 import pytest
+from outbox import planned
 from polars.testing import assert_frame_equal
 from store_cases import NOW, pending, readings
 
 from driftwatch.collect.gpus import GPU_SCHEMA
-from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.incidents.incident import Transition
 from driftwatch.incidents.silence import parse_matchers
 from driftwatch.store import Store
@@ -83,9 +83,7 @@ def test_prune_drops_old_incidents_where_nothing_is_to_be_sent(
     fired = {
         digit: replace(pending(digit), state="firing", firing_at=NOW, page={}) for digit in "abc"
     }
-    pages = [
-        PlannedDelivery(fired[digit].id, "firing", "oncall", "first", {}, NOW) for digit in "ab"
-    ]
+    pages = [planned(fired[digit].id, {}, NOW) for digit in "ab"]
     commit(*fired.values(), deliveries=tuple(pages))
     done = [
         Transition(replace(fired[digit], state="resolved", resolved_at=NOW), "resolved", NOW)

@@ -134,7 +134,7 @@ def play_scenario(
             proposals.note(outcome.rows)
             for transition in outcome.transitions:
                 page, incident = transition.incident.page, transition.incident.id
-                if page is not None and transition.event == "advised" and incident in pages:
+                if page is not None and transition.event == "updated" and incident in pages:
                     pages[incident] = replace(pages[incident], knob=fired_incident(page).knob)
                     updates += 1
                 if page is None or transition.event != "firing":

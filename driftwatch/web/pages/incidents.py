@@ -94,7 +94,7 @@ def load(visit: Visit) -> View:
                 "at": one.planned_at,
                 "event": one.event,
                 "receiver": one.receiver,
-                "reason": one.reason + (f" ({one.number})" if one.number else ""),
+                "changed": (one.payload or {}).get("changed"),
                 "status": one.status,
                 "status_text": status_text(one, visit.now.date()),
             }

@@ -1,4 +1,4 @@
-"""The tables of 0.14.
+"""The tables of 0.16.
 
 A change of the tables goes into ``driftwatch/store/tables.py`` and into a revision after this one.
 ``tests/store/test_migrations.py`` compares what the revisions make with the tables.
@@ -10,7 +10,7 @@ from alembic import op
 
 from driftwatch.store.tables import metadata
 
-revision = "0016"
+revision = "0017"
 down_revision = None
 branch_labels = None
 depends_on = None

@@ -1,0 +1,236 @@
+"""Who receives which message: stories of one incident, then what holds for any story."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from planning_cases import BOSS, HOUR, LOG, NOW, ONCALL, Pager, firing, sent, silence
+
+from driftwatch.incidents.incident import Transition
+from driftwatch.incidents.planner import Routes, Subscription
+from driftwatch.incidents.silence import Silence, silenced_by
+from driftwatch.model import Severity
+
+BOTH = Routes((ONCALL, LOG))
+HIDDEN = silence(hours=6, after_hours=0.2)
+Steps = list[tuple[float, str, str]]
+
+# name → (the pager, steps: hours, what happens, what is planned)
+STORIES: dict[str, tuple[Pager, Steps]] = {
+    "a page goes to every receiver of its severity, once": (
+        Pager(BOTH),
+        [(0, "fire", "log firing, oncall firing"), (1, "", "")],
+    ),
+    "it is repeated every four hours": (
+        Pager(),
+        [
+            (0, "fire", "oncall firing"),
+            (3.99, "", ""),
+            (4.5, "", "oncall firing 1"),
+            (8.4, "", ""),
+            (8.5, "", "oncall firing 2"),
+        ],
+    ),
+    "an update takes the place of a repeat": (
+        Pager(),
+        [
+            (0, "fire", "oncall firing"),
+            (3, "update", "oncall updated"),
+            (4, "update", "oncall updated 1"),
+            (7.9, "", ""),
+            (8, "", "oncall firing 1"),
+        ],
+    ),
+    "a ticket is not repeated": (Pager(BOTH), [(0, "fire ticket", "log firing"), (99, "", "")]),
+    "a notice is not repeated": (Pager(BOTH), [(0, "fire notice", "log firing"), (99, "", "")]),
+    "a receiver that is down gathers one page": (
+        Pager(pending={"oncall"}),
+        [(0, "fire", "oncall firing"), (4, "", ""), (8, "", "")],
+    ),
+    "an acknowledgement is an update, and stops repeats until its end": (
+        Pager(BOTH),
+        [
+            (0, "fire", "log firing, oncall firing"),
+            (0.7, "ack", "log updated, oncall updated"),
+            (50, "update", "log updated 1, oncall updated 1"),
+            (100, "", ""),
+            (113, "unack", "log updated 2, oncall updated 2"),
+            (116.9, "", ""),
+            (117, "", "log firing 1, oncall firing 1"),
+        ],
+    ),
+    "who never got the page gets nothing after it": (
+        Pager(BOTH, dead={"oncall"}),
+        [
+            (0, "fire", "log firing, oncall firing"),
+            (0.7, "ack", "log updated"),
+            (1, "resolve", "log resolved"),
+        ],
+    ),
+    "a silenced page goes out once when no silence matches": (
+        Pager(silences=[silence(), silence(id_="second", after_hours=0.5)]),
+        [
+            (0, "fire", ""),
+            (0.5, "", ""),
+            (1, "", ""),
+            (1.2, "update", ""),
+            (1.5, "", "oncall firing"),
+            (2, "", ""),
+        ],
+    ),
+    "fired and resolved in silence: nothing": (
+        Pager(silences=[silence()]),
+        [(0, "fire", ""), (0.5, "resolve", "")],
+    ),
+    "a later silence holds back updates and repeats, not the resolve": (
+        Pager(silences=[HIDDEN]),
+        [
+            (0, "fire", "oncall firing"),
+            (1, "update", ""),
+            (5, "", ""),
+            (6.21, "", "oncall updated"),
+            (10.21, "", "oncall firing 1"),
+            (10.3, "resolve", "oncall resolved"),
+        ],
+    ),
+    "a later silence that held nothing back ends without a word": (
+        Pager(silences=[silence(after_hours=0.2)]),
+        [(0, "fire", "oncall firing"), (1, "", ""), (2, "", ""), (4, "", "oncall firing 1")],
+    ),
+    "a silence of something else holds nothing back": (
+        Pager(silences=[silence("alert=Y"), silence(hours=0)]),
+        [(0, "fire", "oncall firing")],
+    ),
+    "a silence that a person ended": (
+        Pager(silences=[replace(silence(), expired_at=NOW)]),
+        [(0, "fire", "oncall firing")],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_story(name: str) -> None:
+    pager, steps = STORIES[name]
+    told = [(hours, what, sent(pager.does(what, hours))) for hours, what, _ in steps]
+    assert told == steps
+
+
+def test_the_silence_that_holds_a_page_back_is_named() -> None:
+    pager = Pager(silences=[silence()])
+    held = pager.does("fire", 0)
+    assert held.transitions[0].incident.silenced_by == "quiet"
+    assert next(iter(pager.incidents.values())).silenced_by == "quiet"
+    pager.does("", 1)
+    assert next(iter(pager.incidents.values())).silenced_by is None
+
+
+def test_a_receiver_that_a_reload_adds_gets_what_fires() -> None:
+    pager = Pager()
+    pager.does("fire", 0)
+    pager.routes = BOTH
+    assert sent(pager.does("", 0.1)) == "log firing"
+
+
+def test_fired_and_resolved_in_one_tick_is_planned_in_order() -> None:
+    incident = firing()
+    over = replace(incident, state="resolved", resolved_at=NOW)
+    pager = Pager()
+    plan = pager.tick(0, Transition(incident, "firing", NOW), Transition(over, "resolved", NOW))
+    assert sent(plan) == "oncall firing, oncall resolved"
+
+
+def test_what_people_did_with_one_that_is_over_is_planned_for_nobody() -> None:
+    pager = Pager()
+    pager.does("fire", 0)
+    pager.act("acknowledge", NOW)
+    plan = pager.does("resolve", 0.1)
+    assert sent(plan) == "oncall resolved"
+    assert len(plan.planned_actions) == 1
+
+
+def test_a_page_that_was_not_rendered_is_a_mistake_of_the_caller() -> None:
+    with pytest.raises(ValueError, match="not rendered"):
+        Pager().tick(0, Transition(replace(firing(), page=None), "firing", NOW))
+
+
+RECEIVERS = (
+    Subscription("oncall"),
+    Subscription("lead", ("page",)),
+    Subscription("team", ("ticket", "notice")),
+    Subscription("log", ("notice",)),
+)
+RULES, POOLS = {"X": ("log",)}, {"a": ("team", "gone")}
+
+
+@pytest.mark.parametrize(
+    ("routes", "severity", "pool", "receivers", "why"),
+    [
+        (Routes(RECEIVERS, RULES, POOLS), "page", "a", "log", "receivers of rule X"),
+        (Routes(RECEIVERS, {}, POOLS), "page", "a", "team", "receivers of pool a"),
+        (Routes(RECEIVERS, {}, POOLS), "page", "b", "oncall lead", "receivers that take pages"),
+        (Routes(RECEIVERS), "ticket", "a", "oncall team", "receivers that take tickets"),
+        (Routes(RECEIVERS, {"X": ("gone",)}), "page", "a", "oncall lead", "receivers that take"),
+        (Routes(RECEIVERS), "notice", "a", "team log", "receivers that take notices"),
+        (Routes(RECEIVERS, {"X": ("oncall", "log")}), "notice", "a", "log", "receivers of rule X"),
+        (Routes((BOSS,)), "ticket", "a", "", "no receiver takes tickets"),
+        (Routes((BOSS,)), "notice", "a", "", "receivers that take notices"),
+    ],
+)
+def test_the_narrowest_route_wins(
+    routes: Routes, severity: Severity, pool: str, receivers: str, why: str
+) -> None:
+    routed = routes.of(firing("a", severity, pool=pool))
+    assert " ".join(routed.receivers) == receivers
+    assert routed.why.startswith(why)
+    assert routed.reaches_nobody is (not receivers and severity != "notice")
+
+
+STEP = 0.25  # hours
+EVENTS = st.lists(
+    st.sampled_from(["", "", "fire", "update", "resolve", "ack", "unack", "silence", "down", "up"]),
+    max_size=30,
+)
+
+
+def play(events: list[str], restart_at: int | None = None) -> list[tuple[list[Silence], str]]:
+    """The silences at each step, and what it planned; an incident has its step in its name."""
+    pager, steps = Pager(), []
+    for number, what in enumerate(events):
+        hours = number * STEP
+        if number == restart_at:
+            # a new process has what is stored and nothing else
+            pager = replace(pager, incidents=dict(pager.incidents), outbox=list(pager.outbox))
+        is_open = bool(pager.incidents)
+        taken = any(one.acknowledged_at for one in pager.incidents.values())
+        possible = {"fire": not is_open, "unack": taken, "ack": is_open}
+        if what == "silence":
+            pager.silences.append(silence(id_=f"s{number}", after_hours=hours))
+        elif what in ("down", "up"):
+            (pager.pending.add if what == "down" else pager.pending.discard)("oncall")
+        told = ""
+        if what == "fire" and not is_open:
+            incident = firing("0123456789abcdef"[number % 16])
+            told = sent(pager.tick(hours, Transition(incident, "firing", NOW + hours * HOUR)))
+        elif (what in ("update", "resolve") and is_open) or possible.get(what, False):
+            told = sent(pager.does(what, hours))
+        told = ", ".join(filter(None, (told, sent(pager.tick(hours)))))
+        assert sent(pager.tick(hours)) == "", "planned again at the same time"
+        quiet = silenced_by(firing(), pager.silences, NOW + hours * HOUR)
+        for one in pager.incidents.values():
+            paged = any(d.subject == one.id and d.event == "firing" for d in pager.outbox)
+            assert quiet or one.acknowledged_at or paged, "fires, and nobody was paged"
+        steps.append((list(pager.silences), told))
+    return steps
+
+
+@given(EVENTS, st.integers(0, 29))
+@settings(max_examples=100, deadline=None)
+def test_any_story(events: list[str], restart_at: int) -> None:
+    steps = play(events)
+    assert [told for _, told in steps] == [told for _, told in play(events, restart_at)]
+    for number, (silences, told) in enumerate(steps):
+        if silenced_by(firing(), silences, NOW + number * STEP * HOUR):
+            assert "firing" not in told, "a page into silence"
