@@ -11,7 +11,7 @@ import polars as pl
 from scipy.special import gammaincinv
 
 from driftwatch.backtest.pages import PastPage, past_pages
-from driftwatch.backtest.stored import StoredHistory
+from driftwatch.backtest.stored import StoredHistory, Stretch
 from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.model import Severity, Target, TargetKey
 from driftwatch.pipeline.evaluation import Evaluation, signals_from_rows
@@ -19,7 +19,7 @@ from driftwatch.pipeline.incidents import advanced, closed_for
 from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.pages import with_pages
 from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.state import State, Stretch
+from driftwatch.pipeline.state import State
 from driftwatch.pipeline.tick import verdicts_of
 
 MONTH_DAYS = 365.25 / 12
@@ -214,7 +214,7 @@ def _advanced(
 ) -> tuple[Mapping[str, Incident], tuple[Transition, ...]]:
     """Open incidents after a stretch, and what fired and ended in it, in order."""
     incidents, ended_before = closed_for(
-        plan.rules, before, stretch.targets, stretch.departed, stretch.first, targets
+        plan.rules, before, stretch.targets, {}, stretch.first, targets
     )
     incidents, happened = advanced(plan.enabled, incidents, stretch.targets, rows, verdicts)
     incidents, closed = closed_for(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 
@@ -17,7 +17,6 @@ from driftwatch.detect.references import References
 from driftwatch.errors import NoVerdict
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.state import Stretch
 from driftwatch.pipeline.stored_evidence import TEN_MINUTES, minute_windows, stored_evidence
 from driftwatch.pipeline.stored_state import stored_targets
 from driftwatch.store.minute_columns import STORED_SCHEMA
@@ -31,6 +30,21 @@ _DAY = timedelta(days=1)
 _MOST_ROWS = 36_000
 
 Span = tuple[datetime, datetime]
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Minutes with the same targets, and those that left with the last one."""
+
+    first: datetime  # start of the first minute
+    last: datetime  # end of the last one
+    targets: Mapping[TargetKey, Target]  # with their pools
+    retired: Mapping[TargetKey, str]  # target → why
+
+    @property
+    def staying(self) -> Mapping[TargetKey, Target]:
+        """The targets after the last minute."""
+        return {key: one for key, one in self.targets.items() if key not in self.retired}
 
 
 class StoredHistory:
@@ -128,7 +142,7 @@ class StoredHistory:
                 if until == last and last < day[1]:
                     retired[key] = NO_MINUTES
             if targets:
-                yield Stretch(first, last, targets, retired=retired)
+                yield Stretch(first, last, targets, retired)
 
 
 def _nothing(span: Span, reach: Span | None) -> NoVerdict:

@@ -30,10 +30,20 @@ def isolated(judge: Judge, state: State, collected: Sequence[Collected]) -> tupl
         return judge(state, collected)
     except Exception as error:
         brought = sorted({i for c in collected for i in c.scrapes["instance"].unique()})
-        culprits = _culprits(judge, state, collected, brought)
+
+        def fails_with(instances: Collection[str]) -> bool:
+            others = [one for one in brought if one not in instances]
+            try:
+                judge(*_refused(state, collected, others, "not evaluated"))
+            except Exception:  # noqa: BLE001 - whatever it is, it is one of these servers'
+                return True
+            return False
+
+        culprits = [] if fails_with(()) else _culprits(fails_with, brought)
         if not culprits or (len(culprits) == len(brought) > 1):
             raise
-        reason = f"the scrape cannot be evaluated ({_in_words(error)})"
+        words = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+        reason = f"the scrape cannot be evaluated ({words})"
         after, outcome = judge(*_refused(state, collected, culprits, reason))
         problems = tuple(SourceProblem(instance, reason) for instance in culprits)
         return after, replace(
@@ -43,32 +53,14 @@ def isolated(judge: Judge, state: State, collected: Sequence[Collected]) -> tupl
         )
 
 
-def _culprits(
-    judge: Judge, state: State, collected: Sequence[Collected], brought: Sequence[str]
-) -> list[str]:
-    """The servers whose scrapes alone make ``judge`` fail; none where it fails without any."""
-
-    def fails(among: Collection[str]) -> bool:
-        others = [instance for instance in brought if instance not in among]
-        try:
-            judge(*_refused(state, collected, others, "not evaluated"))
-        except Exception:  # noqa: BLE001 - whatever it is, it is one of these servers'
-            return True
-        return False
-
-    culprits: list[str] = []
-    if fails(()):
-        return culprits
-    halves = [list(brought)]
-    while halves:
-        among = halves.pop()
-        if not among or not fails(among):
-            continue
-        if len(among) == 1:
-            culprits += among
-        else:
-            halves += [among[len(among) // 2 :], among[: len(among) // 2]]
-    return sorted(culprits)
+def _culprits(fails_with: Callable[[Collection[str]], bool], among: Sequence[str]) -> list[str]:
+    """The servers whose scrapes alone make the evaluation fail, by name."""
+    if not among or not fails_with(among):
+        return []
+    if len(among) == 1:
+        return list(among)
+    half = len(among) // 2
+    return [*_culprits(fails_with, among[:half]), *_culprits(fails_with, among[half:])]
 
 
 def _refused(
@@ -86,7 +78,3 @@ def _refused(
     leaving = {key for key in state.targets if key.instance in instances}
     state = replace(state, scrapes=state.scrapes.filter(~theirs))
     return without(state, leaving), refused
-
-
-def _in_words(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"

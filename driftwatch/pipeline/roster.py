@@ -1,24 +1,32 @@
-"""The targets of a tick: those that the sources list, and earlier ones that are missing."""
+"""The targets of a tick: who is listed, who is missing, who has left. Pure.
+
+A source that scrapes other targets in a minute and does not try this one no longer lists it. After
+15 such minutes the target is *retired*. A target that is listed and does not answer is *lost*: its
+scrapes fail, and ``CoverageLost`` opens a ticket.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 import polars as pl
 
 from driftwatch.collect.pages.source import PagesSource
-from driftwatch.collect.schema import KEY_COLUMNS, Collected, Source
+from driftwatch.collect.schema import KEY, TIME, Collected, Source
 from driftwatch.model import Target, TargetKey
-from driftwatch.pipeline.departures import Departures, no_looks
 from driftwatch.pipeline.plan import Plan
+from driftwatch.pipeline.state import State, nothing_scraped, of_keys
 
-_KEY = list(KEY_COLUMNS)
+_MINUTE = timedelta(minutes=1)
+RETIRED_AFTER = timedelta(minutes=15)
+NOT_LISTED = f"the server is gone (not listed for {RETIRED_AFTER // _MINUTE} min)"
 NEVER = "the server is gone (it was never scraped)"
 UNCONFIGURED = "the server is gone (no longer in the configuration)"
 # Labels that identify the server behind a name.
 _SERVER_LABELS = ("pod", "model_name")
+_EVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +36,17 @@ class Sources:
     names: tuple[str, ...] = ()  # of those that brought something, in that order
     configured: frozenset[str] = frozenset()  # names of all of them; empty = unknown
     # sources of kind pages: their targets are configured, and each scrape gives a row
-    fixed: frozenset[str] = frozenset()
+    pages: frozenset[str] = frozenset()
+    # those whose answer does not say which targets exist
+    silent: frozenset[str] = frozenset()
     # targets whose source answered that it does not know them
     not_listed: frozenset[TargetKey] = frozenset()
-    # sources with a doubtful answer: a target missing from it may exist
-    doubtful: frozenset[str] = frozenset()
     # name → why a source that no longer delays the others brought nothing
-    late: Mapping[str, str] | None = None
+    late: Mapping[str, str] = field(default_factory=dict)
     # targets that belong to another batch now → why
-    elsewhere: Mapping[TargetKey, str] = field(default_factory=dict)
-    # minutes in which sources were scraped for any batch
-    # (:data:`driftwatch.pipeline.departures.LOOKS_SCHEMA`)
-    looks: pl.DataFrame = field(default_factory=no_looks)
+    moved: Mapping[TargetKey, str] = field(default_factory=dict)
+    # :data:`driftwatch.pipeline.state.SCRAPED_SCHEMA`, where there are several batches
+    scraped: pl.DataFrame = field(default_factory=nothing_scraped)
 
     @classmethod
     def of(
@@ -49,8 +56,8 @@ class Sources:
         return cls(
             names=tuple(names),
             configured=frozenset(source.name for source in sources),
-            fixed=frozenset(source.name for source in sources if isinstance(source, PagesSource)),
-            late=late,
+            pages=frozenset(source.name for source in sources if isinstance(source, PagesSource)),
+            late=late or {},
         )
 
 
@@ -69,88 +76,83 @@ class Roster:
     # retired targets that return with their next scrape
     retired: frozenset[TargetKey] = frozenset()
     # the retired targets that a source lists
-    away: Mapping[TargetKey, Target] = field(default_factory=dict)
+    returning: Mapping[TargetKey, Target] = field(default_factory=dict)
 
 
 def roster(
-    before: Mapping[TargetKey, Target],
-    departures: Departures,
+    state: State,
     collected: Sequence[Collected],
     sources: Sources,
-    scraped: pl.DataFrame,
+    scrapes: pl.DataFrame,
     plan: Plan,
-    *,
-    pools_changed: bool = False,
 ) -> Roster:
-    """The targets now.
+    """The targets now: those that the sources list, and earlier ones that are missing.
 
     Args:
-        scraped: instance, engine of targets with a scrape, even a failed one.
-        pools_changed: assign every target to a pool again.
+        state: of the tick before.
+        scrapes: that this tick brought.
     """
+    before = state.targets
     if not collected:
-        return Roster(before, departures.origins, retired=departures.retired)
+        return Roster(before, state.origins, retired=state.retired)
     listed: dict[TargetKey, Target] = {}
-    origins = dict(departures.origins)
-    for name, brought in zip(sources.names, collected, strict=True):
-        listed.update(brought.targets)
-        origins.update(dict.fromkeys(brought.targets, name))
-    retired = set(departures.retired)
+    origins = dict(state.origins)
+    for name, one in zip(sources.names, collected, strict=True):
+        listed.update(one.targets)
+        origins.update(dict.fromkeys(one.targets, name))
+    answering = set(sources.names) - sources.silent
+    retired = state.retired
     if sources.configured == set(sources.names):
         retired &= listed.keys()
-    away = {key: listed.pop(key) for key in sorted(retired & listed.keys())}
+    returning = {key: listed.pop(key) for key in sorted(retired & listed.keys())}
     missing = {key: target for key, target in before.items() if key not in listed}
-    answering = {name for name, c in zip(sources.names, collected, strict=True) if c.silent is None}
     not_listed = {key for key in missing if origins.get(key) in answering}
-    unconfigured = {
-        key
-        for key in missing
-        if (origin := origins.get(key)) is not None
-        and (
-            # gone once every source has answered and none lists it
-            (sources.configured == answering and origin not in sources.configured)
-            or (key in not_listed and origin in sources.fixed)
-        )
-    }
-    departed = dict.fromkeys(_never_scraped(not_listed, scraped), NEVER)
-    departed |= dict.fromkeys(unconfigured, UNCONFIGURED)
-    departed |= {key: why for key, why in sources.elsewhere.items() if key in missing}
+    departed = dict.fromkeys(_never_scraped(not_listed, state, scrapes), NEVER)
+    for key in missing:
+        origin = origins.get(key)
+        # gone once every source has answered and none lists it
+        none_lists = sources.configured == answering and origin not in sources.configured
+        if origin is not None and (none_lists or (key in not_listed and origin in sources.pages)):
+            departed[key] = UNCONFIGURED
+    departed |= {key: why for key, why in sources.moved.items() if key in missing}
     reborn = frozenset(k for k, t in listed.items() if k in before and _is_another(before[k], t))
     present = {
         key: target if key in reborn else _as_known(target, before.get(key))
         for key, target in listed.items()
     }
     staying = {key: target for key, target in missing.items() if key not in departed}
+    pools_changed = state.frames is not None and not plan.has_pools_of(state.frames.plan)
     targets = plan.assign(present | staying, None if pools_changed else before)
     return Roster(
         targets=targets,
-        origins={key: origin for key, origin in origins.items() if key in targets or key in away},
+        origins={k: name for k, name in origins.items() if k in targets or k in returning},
         not_listed=frozenset(not_listed - departed.keys()),
         departed=departed,
         reborn=reborn,
-        retired=frozenset(retired),
-        away=away,
+        retired=retired,
+        returning=returning,
     )
 
 
-def returning(scrapes: pl.DataFrame, away: Collection[TargetKey]) -> dict[TargetKey, datetime]:
-    """The retired targets with a scrape → the time of the first."""
-    if not away:
+def first_scrapes(scrapes: pl.DataFrame, keys: Collection[TargetKey]) -> dict[TargetKey, datetime]:
+    """Those of the targets with a scrape → the time of the first."""
+    if not keys:
         return {}
-    theirs = scrapes.join(_keys(away), on=_KEY, how="semi").group_by(_KEY).agg(pl.col("time").min())
-    return {TargetKey(i, e): at for i, e, at in theirs.sort(_KEY).iter_rows()}
+    theirs = scrapes.join(of_keys(keys), on=KEY, how="semi").group_by(KEY).agg(pl.min("time"))
+    return {TargetKey(i, e): at for i, e, at in theirs.sort(KEY).iter_rows()}
 
 
-def _keys(keys: Collection[TargetKey]) -> pl.DataFrame:
-    return pl.DataFrame([tuple(key) for key in keys], schema=_KEY, orient="row")
-
-
-def _never_scraped(keys: Collection[TargetKey], scraped: pl.DataFrame) -> set[TargetKey]:
+def _never_scraped(
+    keys: Collection[TargetKey], state: State, scrapes: pl.DataFrame
+) -> set[TargetKey]:
     """Targets without any scrape, even a failed one: nothing of them can be missing."""
     if not keys:
         return set()
-    theirs = scraped.join(_keys(keys), on=_KEY, how="semi").unique()
-    return set(keys) - {TargetKey(*row) for row in theirs.iter_rows()}
+    seen = state.inputs_seen
+    if "looked_until" in seen.columns:
+        seen = seen.filter(pl.col("looked_until").is_not_null())
+    scraped = pl.concat(frame.select(KEY) for frame in (state.scrapes, scrapes, seen)).unique()
+    return set(keys) - {TargetKey(*row) for row in scraped.iter_rows()}
 
 
 def _is_another(old: Target, new: Target) -> bool:
@@ -170,3 +172,57 @@ def _as_known(target: Target, before: Target | None) -> Target:
         if not target.labels.get(name) and before.labels.get(name)
     }
     return replace(target, labels={**target.labels, **missing}) if missing else target
+
+
+def with_unlisted(
+    rows: pl.DataFrame, scrapes: pl.DataFrame, state: State, sources: Sources
+) -> pl.DataFrame:
+    """Minute rows whose ``looks`` are 0 where the source was asked and does not list the target.
+
+    NULL stays where no source was asked. A minute that is missing because its source is late, or
+    because its source is silent, counts as one failed scrape.
+
+    ``scrapes``: of the same minutes.
+    """
+    origin = _texts([(*key, name) for key, name in state.origins.items()], *KEY, "source")
+    starts = scrapes.select(*KEY, start=pl.col("time").dt.truncate("1m")).join(origin, on=KEY)
+    answered = pl.concat([starts.select("source", "start"), state.scraped]).unique()
+    late = _texts(list(sources.late.items()), "source", "late_why").with_columns(
+        # of a source that never answered every minute is late
+        late_from=pl.Series([state.collected_until.get(n, _EVER) for n in sources.late], dtype=TIME)
+    )
+    joined = rows.with_columns(start=(pl.col("end") - _MINUTE).cast(TIME))
+    for beside, on in (
+        (origin, KEY),
+        (answered.with_columns(answered=pl.lit(True)), ["source", "start"]),
+        (late, ["source"]),
+        (of_keys(sources.not_listed).with_columns(answered_without=pl.lit(True)), KEY),
+    ):
+        joined = joined.join(beside, on=on, how="left", maintain_order="left")
+    unscraped = pl.col("looks").is_null()
+    is_late = unscraped & (pl.col("start") + _MINUTE / 2 >= pl.col("late_from")).fill_null(False)
+    was_asked = (pl.col("answered") | pl.col("answered_without")).fill_null(False)
+    missing = unscraped & was_asked & ~pl.col("source").is_in(sorted(sources.pages))
+    is_silent = pl.col("source").is_in(sorted(sources.silent))
+    looks = pl.when(is_late | (missing & is_silent)).then(1.0).when(missing).then(0.0)
+    why = pl.when(is_late).then("late_why").when(missing).then("not scraped by " + pl.col("source"))
+    return joined.with_columns(
+        looks=looks.otherwise("looks"), failure=why.otherwise("failure")
+    ).select(rows.columns)
+
+
+def retirements(rows: pl.DataFrame) -> tuple[datetime | None, dict[TargetKey, str]]:
+    """End of the first minute that retires a target; the targets retired by then → why.
+
+    ``rows``: of the minutes, with ``unlisted_minutes``.
+    """
+    going = rows.filter(pl.col("unlisted_minutes") >= RETIRED_AFTER / _MINUTE)
+    first = going["end"].min()
+    if not isinstance(first, datetime):
+        return None, {}
+    leaving = going.filter(pl.col("end") == first).select(KEY).sort(KEY)
+    return first, {TargetKey(*key): NOT_LISTED for key in leaving.iter_rows()}
+
+
+def _texts(rows: Sequence[tuple[str, ...]], *columns: str) -> pl.DataFrame:
+    return pl.DataFrame(rows, schema=dict.fromkeys(columns, pl.String), orient="row")

@@ -1,8 +1,12 @@
-"""The state that one tick hands to the next, and the outcome of a tick."""
+"""The state that one tick hands to the next, and the outcome of a tick.
+
+The store gives all of the state back (:mod:`driftwatch.pipeline.stored_state`), but for the open
+minute: that is collected again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -10,13 +14,18 @@ import polars as pl
 
 from driftwatch.baselines.in_force import InForce, no_releases
 from driftwatch.collect.gpus import empty_gpus
-from driftwatch.collect.schema import KEY_COLUMNS, SourceProblem, empty_scrapes, scrapes_once
+from driftwatch.collect.schema import (
+    KEY_COLUMNS,
+    TIME,
+    SourceProblem,
+    empty_scrapes,
+    scrapes_once,
+)
 from driftwatch.detect.baselines import Baselines
 from driftwatch.diagnose.evidence_table import HISTORY, no_inputs_seen, no_recent, no_rows
 from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.minutes.scheduler import no_samples
 from driftwatch.model import Target, TargetKey
-from driftwatch.pipeline.departures import Departures, no_looks
 from driftwatch.pipeline.detection import Detection
 from driftwatch.pipeline.plan import TargetFrames
 from driftwatch.pipeline.question import TargetAdvice
@@ -25,6 +34,13 @@ __all__ = ["HISTORY", "Outcome", "State"]
 
 # A source is first asked for this much; GPU readings are kept as long.
 FIRST_LOOK = timedelta(minutes=16)
+# minutes (their starts) in which a source scraped a target of any batch
+SCRAPED_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {"source": pl.String, "start": TIME}
+
+
+def nothing_scraped() -> pl.DataFrame:
+    """No minute of :data:`SCRAPED_SCHEMA`."""
+    return pl.DataFrame(schema=SCRAPED_SCHEMA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +55,7 @@ class State:
     collected_until: Mapping[str, datetime] = field(default_factory=dict)
     # end of the last evaluated minute, None before the first
     evaluated_until: datetime | None = None
-    # :data:`driftwatch.diagnose.evidence_table.RECENT`, of the last :data:`HISTORY`; whoever lacks
-    # them reads them from the store
+    # :data:`driftwatch.diagnose.evidence_table.RECENT`, of the last :data:`HISTORY`
     minutes: pl.DataFrame = field(default_factory=no_recent)
     # when each input was last on a target's page, up to a day ago
     inputs_seen: pl.DataFrame = field(default_factory=no_inputs_seen)
@@ -49,8 +64,10 @@ class State:
     incidents: Mapping[str, Incident] = field(default_factory=dict)  # open incidents by identity
     # targets known now, missing ones included, with their pools
     targets: Mapping[TargetKey, Target] = field(default_factory=dict)
-    # arrivals and departures of targets
-    departures: Departures = field(default_factory=Departures)
+    # target → name of the source that listed it last
+    origins: Mapping[TargetKey, str] = field(default_factory=dict)
+    # retired targets that a source lists for ever, as a recording does
+    retired: frozenset[TargetKey] = frozenset()
     baselines: Baselines = field(default_factory=Baselines)  # in force
     # recent minutes and references of the detectors
     detection: Detection = field(default_factory=Detection)
@@ -60,31 +77,11 @@ class State:
     frames: TargetFrames | None = None
     # the last release of each target, and since when it runs
     releases: pl.DataFrame = field(default_factory=no_releases)
-    # :data:`driftwatch.pipeline.departures.LOOKS_SCHEMA`: minutes that are not evaluated yet, in
-    # which targets of any batch were scraped; none of one batch
-    looks: pl.DataFrame = field(default_factory=no_looks)
+    # :data:`SCRAPED_SCHEMA`, of minutes that are not evaluated yet; none of one batch
+    scraped: pl.DataFrame = field(default_factory=nothing_scraped)
     # simulate advice only for minutes that end after this: a tick that catches up after a restart
     # would take too long otherwise; None = for every minute
     simulates_after: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """Minutes with the same targets, and those that left before and after, to close incidents."""
-
-    first: datetime  # start of the first minute
-    last: datetime  # end of the last one; ``first`` where there is no minute
-    targets: Mapping[TargetKey, Target]  # with their pools
-    # targets dropped before the first minute, and with the last one → why
-    departed: Mapping[TargetKey, str] = field(default_factory=dict)
-    retired: Mapping[TargetKey, str] = field(default_factory=dict)
-    # names that stand for another server from the first minute on
-    reborn: frozenset[TargetKey] = frozenset()
-
-    @property
-    def staying(self) -> Mapping[TargetKey, Target]:
-        """The targets after the last minute."""
-        return {key: one for key, one in self.targets.items() if key not in self.retired}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +102,35 @@ class Outcome:
     advices: tuple[TargetAdvice, ...] = ()  # answers to the questions of its pages
     # :data:`driftwatch.diagnose.evidence_table.ROW_SCHEMA`, beside ``rows``
     minutes: pl.DataFrame = field(default_factory=no_rows)
-    stretches: tuple[Stretch, ...] = ()  # its minutes, by who was there
     # those known after it, with their pools
     targets: Mapping[TargetKey, Target] = field(default_factory=dict)
     # instance whose scrapes made the evaluation fail → the traceback
     not_evaluated: Mapping[str, str] = field(default_factory=dict)
+
+
+def merge(outcomes: Collection[Outcome]) -> Outcome:
+    """Several outcomes as one, in this order: of pieces of one tick, or of several batches."""
+    evaluated = [one for one in outcomes if one.rows.width]
+    return Outcome(
+        rows=pl.concat([o.rows for o in evaluated]) if evaluated else pl.DataFrame(),
+        verdicts=pl.concat([o.verdicts for o in evaluated]) if evaluated else pl.DataFrame(),
+        transitions=tuple(t for one in outcomes for t in one.transitions),
+        scrapes=pl.concat([empty_scrapes(), *(one.scrapes for one in outcomes)]),
+        problems=tuple(dict.fromkeys(problem for one in outcomes for problem in one.problems)),
+        gpus=pl.concat([empty_gpus(), *(one.gpus for one in outcomes)]),
+        retired={key: why for one in outcomes for key, why in one.retired.items()},
+        reborn=frozenset[TargetKey]().union(*(one.reborn for one in outcomes)),
+        advices=tuple(answer for one in outcomes for answer in one.advices),
+        minutes=pl.concat([no_rows(), *(one.minutes for one in outcomes)]),
+        targets={key: target for one in outcomes for key, target in one.targets.items()},
+        not_evaluated={name: why for one in outcomes for name, why in one.not_evaluated.items()},
+    )
+
+
+def of_keys(keys: Iterable[TargetKey]) -> pl.DataFrame:
+    """Targets as rows of instance and engine."""
+    rows = [tuple(key) for key in keys]
+    return pl.DataFrame(rows, schema=dict.fromkeys(KEY_COLUMNS, pl.String), orient="row")
 
 
 def without(state: State, keys: Iterable[TargetKey], before: datetime | None = None) -> State:
@@ -117,18 +138,17 @@ def without(state: State, keys: Iterable[TargetKey], before: datetime | None = N
 
     Scrapes from ``before`` on stay: while catching up, a target may return later.
     """
-    rows = [tuple(key) for key in keys]
-    if not rows:
+    leaving = of_keys(keys)
+    if leaving.is_empty():
         return state
-    frame = pl.DataFrame(rows, schema=dict.fromkeys(KEY_COLUMNS, pl.String), orient="row")
 
     def others(of: pl.DataFrame) -> pl.DataFrame:
-        return of.join(frame, on=KEY_COLUMNS, how="anti", maintain_order="left")
+        return of.join(leaving, on=KEY_COLUMNS, how="anti", maintain_order="left")
 
     scrapes = others(state.scrapes)
     if before is not None:
         later = state.scrapes.filter(pl.col("time") >= before)
-        later = later.join(frame, on=KEY_COLUMNS, how="semi")
+        later = later.join(leaving, on=KEY_COLUMNS, how="semi")
         scrapes = together([scrapes, later]) if len(later) else scrapes
     return replace(
         state,
@@ -136,7 +156,7 @@ def without(state: State, keys: Iterable[TargetKey], before: datetime | None = N
         minutes=others(state.minutes),
         inputs_seen=others(state.inputs_seen),
         samples=others(state.samples),
-        detection=state.detection.without(TargetKey(*row) for row in rows),
+        detection=state.detection.without(TargetKey(*row) for row in leaving.iter_rows()),
     )
 
 

@@ -1,87 +1,125 @@
-"""The tick's state in the store, for a restart.
+"""The tick's state in the store: what a tick leaves there, and what the next process reads.
 
-Detectors continue from the stored minutes and references.
+Minutes, incidents, baselines, references and readings of GPUs have tables of their own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
-import orjson
 import polars as pl
 
 from driftwatch.baselines.documents import baselines_from_store
 from driftwatch.baselines.in_force import no_releases
-from driftwatch.collect.schema import TIME, empty_scrapes
+from driftwatch.collect.schema import KEY, TIME, empty_scrapes
 from driftwatch.diagnose.evidence_table import RECENT, no_inputs_seen
+from driftwatch.documents import Document
 from driftwatch.minutes.continuity import MAX_GAP_SECONDS
 from driftwatch.model import Target, TargetKey
-from driftwatch.pipeline.departures import Departures, no_looks
 from driftwatch.pipeline.detection import detection_from
 from driftwatch.pipeline.question import TargetAdvice
-from driftwatch.pipeline.state import FIRST_LOOK, HISTORY, State
+from driftwatch.pipeline.state import FIRST_LOOK, HISTORY, State, nothing_scraped
 from driftwatch.store.advice import AdviceRow, advice_id
 from driftwatch.store.frames import from_arrow, to_arrow
 from driftwatch.store.minute_columns import minute_rows_of
 from driftwatch.store.minutes import MINUTE
 from driftwatch.store.store import Store
 
-DOCUMENT, _RELEASES, _SEEN = "tick", "tick.releases", "tick.seen"
-_LOOKS = "tick.looks"
+_MEMORY, _RELEASES, _INPUTS, _SCRAPED = "tick", "tick.releases", "tick.seen", "tick.looks"
+
+
+class _KnownTarget(Document):
+    """A target as of a tick."""
+
+    instance: str
+    engine: str
+    labels: dict[str, str]
+    source: str | None  # that listed it last; None = unknown
+
+    @property
+    def key(self) -> TargetKey:
+        return TargetKey(self.instance, self.engine)
+
+
+class _Memory(Document):
+    """What of a tick's state no table has."""
+
+    evaluated_until: datetime | None
+    collected_until: dict[str, datetime]
+    targets: list[_KnownTarget]
+    retired: list[TargetKey]
+
+    @property
+    def by_key(self) -> dict[TargetKey, Target]:
+        """Its targets, without pools."""
+        return {one.key: Target(one.key, one.labels) for one in self.targets}
+
+    @property
+    def origins(self) -> dict[TargetKey, str]:
+        """Target → name of the source that listed it last, if known."""
+        return {one.key: one.source for one in self.targets if one.source is not None}
 
 
 def memory_of(state: State) -> dict[str, bytes]:
-    """The state that the next process needs besides incidents, scrapes and GPU readings."""
-    departures = state.departures
-    document = {
-        "evaluated_until": _text(state.evaluated_until),
-        "collected_until": {name: _text(at) for name, at in state.collected_until.items()},
-        "targets": [
-            {
-                "instance": t.key.instance,
-                "engine": t.key.engine,
-                "labels": dict(t.labels),
-                "source": departures.origins.get(t.key),
-            }
-            for _, t in sorted(state.targets.items())
+    """What the next process needs of the state and no table has."""
+    until = state.evaluated_until
+    memory = _Memory(
+        evaluated_until=None if until is None else until.astimezone(UTC),
+        collected_until={name: at.astimezone(UTC) for name, at in state.collected_until.items()},
+        targets=[
+            _KnownTarget(
+                instance=key.instance,
+                engine=key.engine,
+                labels=dict(target.labels),
+                source=state.origins.get(key),
+            )
+            for key, target in sorted(state.targets.items())
         ],
-        "retired": [list(key) for key in sorted(departures.retired)],
-    }
-    frames = {_RELEASES: state.releases, _SEEN: state.inputs_seen}
-    if len(state.looks):
-        frames[_LOOKS] = state.looks
+        retired=sorted(state.retired),
+    )
+    frames = {_RELEASES: state.releases, _INPUTS: state.inputs_seen}
+    if len(state.scraped):
+        frames[_SCRAPED] = state.scraped
     return {
-        DOCUMENT: orjson.dumps(document, option=orjson.OPT_SORT_KEYS),
+        _MEMORY: memory.model_dump_json().encode(),
         **{name: to_arrow(frame) for name, frame in frames.items()},
     }
 
 
 def state_from(store: Store, now: datetime) -> State:
-    """The stored state; a fresh one from an empty store."""
-    memory = store.memory()
+    """The stored state; a fresh one from an empty store. Its targets have no pools yet."""
+    kept = store.memory()
     incidents, baselines = store.open_incidents(), baselines_from_store(store)
-    if DOCUMENT not in memory:
+    if _MEMORY not in kept:
         return State(incidents=incidents, baselines=baselines)
-    state = remembered(memory)
-    until = state.evaluated_until or now
-    rows = store.past(until - HISTORY, until, state.targets)
+    memory = _Memory.read(kept[_MEMORY])
+    frames = {n: from_arrow(kept[n]) for n in (_RELEASES, _INPUTS, _SCRAPED) if n in kept}
+    until, targets = memory.evaluated_until or now, memory.by_key
+    rows = store.past(until - HISTORY, until, targets)
     minutes = minute_rows_of(rows.filter(pl.col("seconds") == MINUTE)).select(*RECENT)
     # scrapes since the last minute, and the one before it, are asked for again
     again = until - timedelta(seconds=MAX_GAP_SECONDS)
-    return replace(
-        state,
-        minutes=minutes,
+    scraped = frames.get(_SCRAPED, nothing_scraped())
+    if memory.evaluated_until is not None:
+        scraped = scraped.filter(pl.col("start") >= until)
+    return State(
         scrapes=_scraped_last(minutes, again),
-        collected_until={name: min(at, again) for name, at in state.collected_until.items()},
         gpus=store.gpus(until - FIRST_LOOK, max(now, until) + timedelta(minutes=1)),
-        detection=detection_from(
-            store, state.evaluated_until, None if store.batch is None else list(state.targets)
-        ),
+        collected_until={name: min(at, again) for name, at in memory.collected_until.items()},
+        evaluated_until=memory.evaluated_until,
+        minutes=minutes,
+        inputs_seen=frames.get(_INPUTS, no_inputs_seen()),
         incidents=incidents,
+        targets=targets,
+        origins=memory.origins,
+        retired=frozenset(memory.retired),
         baselines=baselines,
+        detection=detection_from(
+            store, memory.evaluated_until, None if store.batch is None else list(targets)
+        ),
+        releases=frames.get(_RELEASES, no_releases()),
+        scraped=scraped,
     )
 
 
@@ -90,96 +128,38 @@ def _scraped_last(minutes: pl.DataFrame, again: datetime) -> pl.DataFrame:
 
     Only its time is known: a process that began later has restarted.
     """
-    newest = minutes.unique(["instance", "engine"], keep="last", maintain_order=True)
+    newest = minutes.unique(KEY, keep="last", maintain_order=True)
     at = (pl.col("last_scrape_seconds") * 1e6).round().cast(pl.Int64).cast(TIME).alias("time")
-    known = newest.select("instance", "engine", at, ok=pl.lit(True)).filter(pl.col("time") < again)
+    known = newest.select(*KEY, at, ok=pl.lit(True)).filter(pl.col("time") < again)
     return pl.concat([empty_scrapes(), known], how="diagonal")
 
 
-def remembered(memory: Mapping[str, bytes]) -> State:
-    """The state of :func:`memory_of`; its targets have no pools yet."""
-    document = orjson.loads(memory[DOCUMENT])
-    frames = {name: from_arrow(data) for name, data in memory.items() if name in _FRAMES}
-    departures = Departures(
-        origins=_origins(document),
-        retired=frozenset(TargetKey(*map(str, key)) for key in document.get("retired", ())),
-    )
-    return State(
-        collected_until={
-            name: at
-            for name, text in document["collected_until"].items()
-            if (at := _time(text)) is not None
-        },
-        evaluated_until=_time(document["evaluated_until"]),
-        inputs_seen=frames.get(_SEEN, no_inputs_seen()),
-        targets=_targets(document),
-        departures=departures,
-        releases=frames.get(_RELEASES, no_releases()),
-        looks=_not_evaluated(frames.get(_LOOKS, no_looks()), _time(document["evaluated_until"])),
-    )
-
-
-def _not_evaluated(looks: pl.DataFrame, evaluated: datetime | None) -> pl.DataFrame:
-    return looks if evaluated is None else looks.filter(pl.col("start") >= evaluated)
-
-
-_FRAMES = {_RELEASES, _LOOKS, _SEEN}
+def _memories(store: Store) -> list[_Memory]:
+    """Of each batch's last tick."""
+    return [_Memory.read(one) for one in store.remembered_by_batch(_MEMORY).values()]
 
 
 def stored_targets(store: Store) -> Mapping[TargetKey, Target]:
     """Targets as of the last tick, of every batch; none in an empty store."""
-    targets = {
-        key: one for document in _documents(store) for key, one in _targets(document).items()
-    }
+    targets = {key: one for memory in _memories(store) for key, one in memory.by_key.items()}
     return {key: targets[key] for key in sorted(targets)}
 
 
 def stored_origins(store: Store) -> Mapping[TargetKey, str]:
     """Target → name of the source that listed it last, if known."""
-    return {key: name for document in _documents(store) for key, name in _origins(document).items()}
+    return {key: name for memory in _memories(store) for key, name in memory.origins.items()}
 
 
 def newest(store: Store) -> datetime | None:
     """The time up to which scrapes were collected; None in an empty store."""
-    times = [
-        _time(t) for document in _documents(store) for t in document["collected_until"].values()
-    ]
-    return max((t for t in times if t is not None), default=None)
+    times = [at for memory in _memories(store) for at in memory.collected_until.values()]
+    return max(times, default=None)
 
 
 def evaluated_until(store: Store) -> datetime | None:
     """The time up to which every batch is evaluated; None before the first minute."""
-    times = [_time(document["evaluated_until"]) for document in _documents(store)]
-    return min((t for t in times if t is not None), default=None)
-
-
-def _documents(store: Store) -> list[dict[str, Any]]:
-    """The state document of each batch's last tick."""
-    return [dict(orjson.loads(one)) for one in store.remembered_by_batch(DOCUMENT).values()]
-
-
-def _origins(document: Mapping[str, Any]) -> dict[TargetKey, str]:
-    return {
-        TargetKey(str(row["instance"]), str(row["engine"])): str(row["source"])
-        for row in document["targets"]
-        if row.get("source") is not None
-    }
-
-
-def _targets(document: Mapping[str, Any]) -> dict[TargetKey, Target]:
-    targets = {}
-    for row in document["targets"]:
-        key = TargetKey(str(row["instance"]), str(row["engine"]))
-        targets[key] = Target(key, row["labels"] if isinstance(row["labels"], dict) else {})
-    return targets
-
-
-def _text(at: datetime | None) -> str | None:
-    return None if at is None else at.astimezone(UTC).isoformat()
-
-
-def _time(text: str | None) -> datetime | None:
-    return None if text is None else datetime.fromisoformat(text)
+    times = [memory.evaluated_until for memory in _memories(store)]
+    return min((at for at in times if at is not None), default=None)
 
 
 def advice_rows(answers: Sequence[TargetAdvice]) -> list[AdviceRow]:

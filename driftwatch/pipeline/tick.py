@@ -1,13 +1,13 @@
-"""One tick, from scrapes to pages: collect → signals → detect → diagnose → recommend → notify.
+"""One tick, from scrapes to pages: collect → minutes → evidence → verdicts → incidents → pages.
 
-A tick evaluates (target, minute) frames: all minutes that became complete since the last call at
-once. The result does not depend on how minutes are split over calls.
+A tick evaluates every minute that became complete since the last one, all targets at once. The
+result does not depend on how minutes are split over ticks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import polars as pl
@@ -15,13 +15,10 @@ import polars as pl
 from driftwatch.baselines.in_force import InForce, in_force, learnt, with_refusals, with_releases
 from driftwatch.collect.doubles import read_once
 from driftwatch.collect.gpus import empty_gpus, gpus_once
-from driftwatch.collect.schema import KEY_COLUMNS, Collected
+from driftwatch.collect.schema import Collected
 from driftwatch.diagnose.evidence_order import in_schema_order
-from driftwatch.diagnose.evidence_table import no_rows
 from driftwatch.diagnose.states import with_states
-from driftwatch.incidents.incident import Transition
 from driftwatch.model import Target, TargetKey
-from driftwatch.pipeline.departures import retirements
 from driftwatch.pipeline.detection import detected, trimmed
 from driftwatch.pipeline.evaluation import Ask, Evaluation, Signals, signals_of
 from driftwatch.pipeline.incidents import advanced, closed_for
@@ -30,17 +27,8 @@ from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.pages import paged, with_pages
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.question import target_advice
-from driftwatch.pipeline.roster import Roster, Sources, returning, roster
-from driftwatch.pipeline.state import (
-    FIRST_LOOK,
-    HISTORY,
-    Outcome,
-    State,
-    Stretch,
-    last_scrapes,
-    together,
-    without,
-)
+from driftwatch.pipeline.roster import Roster, Sources, first_scrapes, retirements, roster
+from driftwatch.pipeline.state import FIRST_LOOK, Outcome, State, merge, together, without
 from driftwatch.rulebook.rules import Rule
 from driftwatch.signals.minutes import minutes
 from driftwatch.signals.one_process import fail_foreign_scrapes
@@ -49,7 +37,15 @@ from driftwatch.store.store import Store
 # After a stop a tick catches up this far; older minutes stay without a verdict.
 CATCH_UP = timedelta(hours=6)
 _MINUTE = timedelta(minutes=1)
-_KEY = list(KEY_COLUMNS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """What the minutes of one tick have in common."""
+
+    plan: Plan
+    sources: Sources
+    ask: Ask
 
 
 def evaluate(
@@ -73,127 +69,78 @@ def evaluate(
         ask: runs a simulation.
     """
     named = sources or Sources(names=tuple(f"source {i}" for i in range(len(collected))))
-    return isolated(
-        lambda before, brought: _evaluated(
-            before, brought, (since or until - CATCH_UP, until), plan, named, store, ask
-        ),
-        state,
-        collected,
-    )
+    span = since or until - CATCH_UP, until
+
+    def judge(before: State, of: Sequence[Collected]) -> tuple[State, Outcome]:
+        silent = {n for n, one in zip(named.names, of, strict=False) if one.silent is not None}
+        context = _Context(plan, replace(named, silent=frozenset(silent)), ask)
+        return _evaluated(before, of, span, store, context)
+
+    return isolated(judge, state, collected)
 
 
 def _evaluated(
     state: State,
     collected: Sequence[Collected],
     span: tuple[datetime, datetime],
-    plan: Plan,
-    sources: Sources,
     store: Store,
-    ask: Ask,
+    context: _Context,
 ) -> tuple[State, Outcome]:
     """Every complete minute of the span, in pieces of the same targets."""
-    until = span[1]
-    doubtful = {n for n, c in zip(sources.names, collected, strict=False) if c.silent is not None}
-    sources = replace(sources, doubtful=frozenset(doubtful))
-    origins = state.departures.origins
-    collected = read_once(collected, sources.names, state.targets, origins, state.scrapes)
+    plan, sources = context.plan, context.sources
+    collected = read_once(collected, sources.names, state.targets, state.origins, state.scrapes)
     scrapes = fail_foreign_scrapes(together([c.scrapes for c in collected]), state.scrapes)
     gpus = pl.concat([empty_gpus(), *(c.gpus for c in collected)])
-    there = _roster_now(state, collected, sources, scrapes, plan)
-    known = state.targets
-    state, first, closed = _with_collected(state, there, scrapes, gpus, span, plan, sources)
-    transitions = list(paged(closed, state, plan))
+    now = roster(state, collected, sources, scrapes, plan)
+    context = replace(context, sources=replace(sources, not_listed=now.not_listed))
+    arrived = now.targets.keys() - state.targets.keys()
+    state, first, left = _arrived(state, now, scrapes, gpus, span, context)
 
-    last, past = _floor(until), PastMinutes(store=store)
-    # new targets begin with their first scrape
-    new = [key for key in there.targets if key not in known]
-    starts = returning(state.scrapes, new)
-    away = {**there.away, **{key: there.targets[key] for key in starts}}
+    # new and returning targets wait for their first scrape
+    starts = first_scrapes(state.scrapes, arrived)
+    waiting = {**now.returning, **{key: now.targets[key] for key in starts}}
     if starts:
         state = replace(state, targets={k: t for k, t in state.targets.items() if k not in starts})
-    pieces: list[Outcome] = []
-    minute: datetime | None = first
+    minute, last, past, pieces = first, _floor(span[1]), PastMinutes(store=store), [left]
     while minute is not None and minute < last:
-        state, following = _with_returned(state, away, minute, there.origins, plan)
+        state, joins_at = _with_joined(state, waiting, minute, now.origins, plan)
         if not state.targets:
             break
         before = state.targets
-        until_next = min(following or last, last)
-        state, piece, past = _piece(state, minute, until_next, plan, sources, there, past, ask)
+        state, piece, past = _piece(state, (minute, min(joins_at or last, last)), past, context)
         pieces.append(piece)
-        # a retired target may return
-        away |= {key: before[key] for key in piece.retired}
+        waiting |= {key: before[key] for key in piece.retired}  # it may return
         minute = state.evaluated_until
-    if minute is not None and minute < last and pieces:
+    if len(pieces) > 1:  # the rest of the minutes have no target
         state = replace(state, evaluated_until=last)
-    later = (key for key, at in starts.items() if at >= last or not pieces)
-    if begin_later := {key: away[key] for key in later if key not in state.targets}:
-        state = replace(state, targets=plan.assign({**state.targets, **begin_later}, state.targets))
+    never_joined = {k: waiting[k] for k, at in starts.items() if len(pieces) == 1 or at >= last}
+    if joining := {k: t for k, t in never_joined.items() if k not in state.targets}:
+        state = replace(state, targets=plan.assign({**state.targets, **joining}, state.targets))
     if state.evaluated_until is not None:
-        at_hand = trimmed(state.detection, state.evaluated_until)
-        state = replace(state, detection=at_hand)
-    return state, replace(
-        _merged(pieces, transitions),
+        state = replace(state, detection=trimmed(state.detection, state.evaluated_until))
+    found = replace(
+        merge(pieces),
         scrapes=scrapes,
-        problems=tuple(p for c in collected for p in c.problems),
-        retired={**there.departed, **{key: why for p in pieces for key, why in p.retired.items()}},
-        reborn=there.reborn,
         gpus=gpus,
+        problems=tuple(p for c in collected for p in c.problems),
         targets=state.targets,
-        stretches=_stretches(pieces, there, minute or until),
     )
+    return state, found
 
 
-def _merged(pieces: Sequence[Outcome], before: Sequence[Transition]) -> Outcome:
-    """The outcome of all pieces, after the transitions ``before`` them."""
-    return Outcome(
-        rows=pl.concat([p.rows for p in pieces]) if pieces else pl.DataFrame(),
-        verdicts=pl.concat([p.verdicts for p in pieces]) if pieces else pl.DataFrame(),
-        transitions=(*before, *(t for p in pieces for t in p.transitions)),
-        advices=tuple(answer for p in pieces for answer in p.advices),
-        minutes=pl.concat([no_rows(), *(p.minutes for p in pieces)]),
-    )
-
-
-def _roster_now(
+def _arrived(
     state: State,
-    collected: Sequence[Collected],
-    sources: Sources,
-    scrapes: pl.DataFrame,
-    plan: Plan,
-) -> Roster:
-    """The roster now; scraped targets are those with a scrape now or in earlier minutes."""
-    seen = state.inputs_seen
-    looked = seen.filter(pl.col("looked_until").is_not_null()) if seen.width > 2 else seen
-    scraped = pl.concat(frame.select(_KEY) for frame in (state.scrapes, scrapes, looked))
-    moved = state.frames is not None and not plan.has_pools_of(state.frames.plan)
-    return roster(
-        *(state.targets, state.departures, collected, sources, scraped, plan), pools_changed=moved
-    )
-
-
-def _stretches(pieces: Sequence[Outcome], there: Roster, minute: datetime) -> tuple[Stretch, ...]:
-    """The stretches of the pieces; the first one has the targets that left before it."""
-    several = [stretch for piece in pieces for stretch in piece.stretches]
-    if not several and (there.departed or there.reborn):
-        several = [Stretch(minute, minute, there.targets)]
-    if several:
-        several[0] = replace(several[0], departed=there.departed, reborn=there.reborn)
-    return tuple(several)
-
-
-def _with_collected(
-    state: State,
-    there: Roster,
+    now: Roster,
     scrapes: pl.DataFrame,
     gpus: pl.DataFrame,
     span: tuple[datetime, datetime],
-    plan: Plan,
-    sources: Sources,
-) -> tuple[State, datetime | None, tuple[Transition, ...]]:
-    """The state with the new scrapes, without targets that left or changed identity."""
-    since, until = span
-    state = without(state, there.reborn)
+    context: _Context,
+) -> tuple[State, datetime | None, Outcome]:
+    """The state with what was collected and without targets that left or changed identity; its
+    first minute, None without a scrape; what ended with those targets.
+    """
+    plan, (since, until) = context.plan, span
+    state = without(state, now.reborn)
     state = replace(state, scrapes=together([state.scrapes, scrapes]))
     earliest, first = state.scrapes["time"].min(), None
     if state.evaluated_until is not None:
@@ -201,68 +148,63 @@ def _with_collected(
     elif isinstance(earliest, datetime):
         first = _floor(earliest)
     incidents, closed = closed_for(
-        plan.rules, state.incidents, there.targets, there.departed, first or until, state.targets
+        plan.rules, state.incidents, now.targets, now.departed, first or until, state.targets
     )
     state = replace(
-        without(state, there.departed),
+        without(state, now.departed),
         gpus=gpus_once([state.gpus, gpus], (state.evaluated_until or since) - FIRST_LOOK),
-        targets=there.targets,
-        departures=replace(state.departures, origins=there.origins, retired=there.retired),
+        targets=now.targets,
+        origins=now.origins,
+        retired=now.retired,
         incidents=incidents,
-        looks=pl.concat([state.looks, sources.looks]).unique(maintain_order=True),
+        scraped=pl.concat([state.scraped, context.sources.scraped]).unique(maintain_order=True),
     )
-    return state, first, closed
+    nothing = pl.DataFrame()
+    transitions = paged(closed, state, plan)
+    left = Outcome(nothing, nothing, transitions, retired=now.departed, reborn=now.reborn)
+    return state, first, left
 
 
-def _with_returned(
+def _with_joined(
     state: State,
-    away: Mapping[TargetKey, Target],
-    first: datetime,
+    waiting: Mapping[TargetKey, Target],
+    minute: datetime,
     origins: Mapping[TargetKey, str],
     plan: Plan,
 ) -> tuple[State, datetime | None]:
-    """The state with scraped new and retired targets, each from its first scrape on."""
-    asleep = [key for key in away if key not in state.targets]
-    starts = {key: _floor(at) for key, at in returning(state.scrapes, asleep).items()}
-    due = max(first, min(starts.values(), default=first)) if not state.targets else first
-    back = {key: away[key] for key, start in starts.items() if start <= due}
+    """The state with the waiting targets whose first scrape is in the minute or before it; where
+    there is no other target, with the first of them. And when the next one joins.
+    """
+    asleep = [key for key in waiting if key not in state.targets]
+    starts = {key: _floor(at) for key, at in first_scrapes(state.scrapes, asleep).items()}
+    due = minute if state.targets else max(minute, min(starts.values(), default=minute))
+    joined = {key: waiting[key] for key, start in starts.items() if start <= due}
     following = min((start for start in starts.values() if start > due), default=None)
-    if not back:
+    if not joined:
         return state, following
-    departures = state.departures
     return replace(
         state,
-        targets=plan.assign({**state.targets, **back}, state.targets),
-        departures=replace(
-            departures,
-            origins={**departures.origins, **{k: origins[k] for k in back if k in origins}},
-            retired=departures.retired - back.keys(),
-        ),
+        targets=plan.assign({**state.targets, **joined}, state.targets),
+        origins={**state.origins, **{key: origins[key] for key in joined if key in origins}},
+        retired=state.retired - joined.keys(),
     ), following
 
 
 def _piece(
-    state: State,
-    first: datetime,
-    last: datetime,
-    plan: Plan,
-    sources: Sources,
-    there: Roster,
-    past: PastMinutes,
-    ask: Ask,
+    state: State, span: tuple[datetime, datetime], past: PastMinutes, context: _Context
 ) -> tuple[State, Outcome, PastMinutes]:
     """Evaluate [first, last), or up to the end of the first minute that retires a target."""
+    plan, (first, last) = context.plan, span
     state = with_baselines(state, plan, first + _MINUTE)
-    state = replace(state, frames=plan.frames(state.targets, state.frames))
-    asked = replace(sources, not_listed=there.not_listed)
-    signals = signals_of(state, first, last, plan, asked)
+    signals, after = signals_of(state, first, last, plan, context.sources)
     minutes_here = signals.minutes
     decided, retired = retirements(minutes_here)
     if decided is not None and decided < last:
-        return _piece(state, first, decided, plan, sources, there, past, ask)
-    rows, past, after = _detected(state, signals, (first, last), plan, past)
+        return _piece(state, (first, decided), past, context)
+    rows, after = _detected(after, signals, span, plan, past.store)
+    past = past.with_rows(rows, minutes_here)
 
-    # diagnose: verdicts, and the incidents that they make
+    # verdicts, and the incidents that they make
     rows_judged = rows.hstack(minutes_here.select("ever_seen"))
     verdicts = verdicts_of(plan.enabled, rows_judged)
     incidents, happened = advanced(
@@ -271,32 +213,27 @@ def _piece(
     staying = {k: t for k, t in state.targets.items() if k not in retired}
     incidents, closed = closed_for(plan.rules, incidents, staying, retired, last)
 
-    # recommend and notify: the pages of what happened
-    evaluation = Evaluation(state, plan, signals, first, last, rows, verdicts, past, ask=ask)
+    # advice, and the pages of what happened
+    evaluation = Evaluation(
+        state, plan, signals, first, last, rows, verdicts, past, ask=context.ask
+    )
     transitions, incidents, advices = with_pages(evaluation, [*happened, *closed], incidents)
     may_have_other_gpus = len(state.gpus) and rows["restarted"].any()
     after = replace(
         after,
-        scrapes=last_scrapes(state.scrapes, last),
-        minutes=signals.recent.filter(pl.col("end") > last - HISTORY),
-        inputs_seen=signals.inputs_seen,
-        samples=signals.samples,
-        gpus=state.gpus.filter(pl.col("time") >= last - FIRST_LOOK),
-        looks=state.looks.filter(pl.col("start") >= last),
-        evaluated_until=last,
         in_force=InForce() if may_have_other_gpus else state.in_force,
         incidents=incidents,
-        targets=staying if retired else state.targets,
-        departures=state.departures.after(retired, there.not_listed),
     )
+    if retired:
+        after = replace(
+            after,
+            targets=staying,
+            origins={k: name for k, name in state.origins.items() if k not in retired},
+            # only these must be remembered: a source still lists them, without a scrape
+            retired=state.retired | (retired.keys() - context.sources.not_listed),
+        )
     outcome = Outcome(
-        rows=rows,
-        verdicts=verdicts,
-        transitions=transitions,
-        retired=retired,
-        advices=advices,
-        minutes=minutes_here,
-        stretches=(Stretch(first, last, state.targets, retired=retired),),
+        rows, verdicts, transitions, retired=retired, advices=advices, minutes=minutes_here
     )
     return without(after, retired, before=last), outcome, past
 
@@ -306,22 +243,18 @@ def _detected(
     signals: Signals,
     span: tuple[datetime, datetime],
     plan: Plan,
-    past: PastMinutes,
-) -> tuple[pl.DataFrame, PastMinutes, State]:
-    """Evidence rows with the detectors' columns; the past with these rows; the state with the new
-    detection.
-    """
+    store: Store | None,
+) -> tuple[pl.DataFrame, State]:
+    """Evidence rows with the detectors' columns, and the state with their detection."""
     rows = with_releases(signals.rows, state.in_force.frame, state.releases)
-    own = minutes(rows)
     columns, detection = detected(
-        *(state.detection, own, span, state.in_force.baselines, signals.reference),
-        past.store,
+        *(state.detection, minutes(rows), span, state.in_force.baselines, signals.reference),
+        store,
         accepts=plan.accepts_proposals,
     )
     rows = in_schema_order(rows.with_columns(columns)) if len(rows) else rows
     rows = with_states(with_refusals(rows, state.in_force.frame))
-    past = past.with_rows(rows, signals.minutes)
-    return rows, past, replace(state, detection=detection)
+    return rows, replace(state, detection=detection)
 
 
 def with_baselines(state: State, plan: Plan, minute_end: datetime) -> State:

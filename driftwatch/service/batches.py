@@ -14,14 +14,12 @@ from typing import Any
 import polars as pl
 import structlog
 
-from driftwatch.collect.schema import KEY, Collected, Source, empty_scrapes
-from driftwatch.diagnose.evidence_table import no_rows
+from driftwatch.collect.schema import KEY, Collected, Source
 from driftwatch.errors import StoreError
 from driftwatch.model import Target, TargetKey
-from driftwatch.pipeline.departures import LOOKS_SCHEMA, no_looks
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.roster import Sources
-from driftwatch.pipeline.state import Outcome, State
+from driftwatch.pipeline.state import SCRAPED_SCHEMA, State, nothing_scraped
 from driftwatch.service.source_threads import Collecting, Gathered
 from driftwatch.service.watch import TickContext, TickInput, TickResult, Watch
 from driftwatch.store.progress import BatchProgress, batch_of
@@ -34,7 +32,7 @@ UNWATCHED = timedelta(seconds=150)
 def _by_source(state: State) -> dict[str, dict[TargetKey, Target]]:
     """Targets by the source that listed them last."""
     found: dict[str, dict[TargetKey, Target]] = {}
-    for key, name in state.departures.origins.items():
+    for key, name in state.origins.items():
         if key in state.targets:
             found.setdefault(name, {})[key] = state.targets[key]
     return found
@@ -135,24 +133,24 @@ def of_batch(
     ``pools``: every target that is listed, with its pool, by the plan.
     """
     collected: list[Collected] = []
-    elsewhere: dict[TargetKey, str] = {}
+    moved: dict[TargetKey, str] = {}
     for brought in given.collected:
         mine, theirs = _parted(brought, own, state, pools)
         collected.append(mine)
-        elsewhere |= theirs
-    listing = replace(given.sources, elsewhere=elsewhere, looks=_looks(given))
+        moved |= theirs
+    listing = replace(given.sources, moved=moved, scraped=_scraped(given))
     return replace(given, collected=collected, sources=listing)
 
 
-def _looks(given: TickInput) -> pl.DataFrame:
+def _scraped(given: TickInput) -> pl.DataFrame:
     """The minutes in which targets of a source were scraped, whosever."""
     each = (
-        pl.DataFrame({"source": name, "start": brought.looks}, schema=LOOKS_SCHEMA)
+        pl.DataFrame({"source": name, "start": brought.looks}, schema=SCRAPED_SCHEMA)
         if brought.looks is not None
         else brought.scrapes.select(source=pl.lit(name), start=pl.col("time").dt.truncate("1m"))
         for name, brought in zip(given.sources.names, given.collected, strict=True)
     )
-    return pl.concat([no_looks(), *each]).unique(maintain_order=True)
+    return pl.concat([nothing_scraped(), *each]).unique(maintain_order=True)
 
 
 def _parted(
@@ -166,7 +164,7 @@ def _parted(
             listed[key] = target
         elif key in state.targets:
             theirs[key] = f"the server is in pool {pool} now"
-    every = listed.keys() | (state.targets.keys() - theirs.keys()) | state.departures.retired
+    every = listed.keys() | (state.targets.keys() - theirs.keys()) | state.retired
     keys = pl.DataFrame(sorted(every), dict.fromkeys(KEY, pl.String), orient="row")
     scrapes = brought.scrapes.join(keys, on=KEY, how="semi", maintain_order="left")
     return replace(brought, targets=listed, scrapes=scrapes), theirs
@@ -177,27 +175,6 @@ def unwatched(progress: Collection[BatchProgress], now: datetime) -> list[int]:
     return [
         one.number for one in progress if one.ticked_at is None or now - one.ticked_at > UNWATCHED
     ]
-
-
-def merge(outcomes: Sequence[Outcome]) -> Outcome:
-    """The outcomes of some ticks, as of one."""
-    if len(outcomes) == 1:
-        return outcomes[0]
-    with_rows = [one for one in outcomes if len(one.rows)]
-    problems = dict.fromkeys(problem for one in outcomes for problem in one.problems)
-    return Outcome(
-        rows=pl.concat([o.rows for o in with_rows]) if with_rows else pl.DataFrame(),
-        verdicts=pl.concat([o.verdicts for o in with_rows]) if with_rows else pl.DataFrame(),
-        transitions=tuple(t for one in outcomes for t in one.transitions),
-        scrapes=pl.concat([empty_scrapes(), *(one.scrapes for one in outcomes)]),
-        problems=tuple(problems),
-        retired={key: why for one in outcomes for key, why in one.retired.items()},
-        reborn=frozenset[TargetKey]().union(*(one.reborn for one in outcomes)),
-        advices=tuple(answer for one in outcomes for answer in one.advices),
-        targets={key: t for one in outcomes for key, t in one.targets.items()},
-        minutes=pl.concat([no_rows(), *(one.minutes for one in outcomes)]),
-        not_evaluated={i: why for one in outcomes for i, why in one.not_evaluated.items()},
-    )
 
 
 def merge_states(states: Sequence[State]) -> State:

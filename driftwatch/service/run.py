@@ -24,10 +24,10 @@ from driftwatch.collect.schema import Source
 from driftwatch.errors import StoreError
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.server_reports import with_reports
-from driftwatch.pipeline.state import HISTORY, Outcome, State
+from driftwatch.pipeline.state import HISTORY, Outcome, State, merge
 from driftwatch.pipeline.stored_state import evaluated_until
 from driftwatch.receivers.registry import Receiver
-from driftwatch.service.batches import UNWATCHED, Batches, merge, merge_states, unwatched
+from driftwatch.service.batches import UNWATCHED, Batches, merge_states, unwatched
 from driftwatch.service.heartbeat import Answering, Heartbeat, Ping, why_withheld
 from driftwatch.service.outbox import Attempt, Outbox
 from driftwatch.service.own_metrics import OwnMetrics, TickNotes

@@ -176,7 +176,7 @@ class Watch:
         """The state with the open incidents of targets that were another batch's, and without those
         of targets that are.
         """
-        moved = given.sources.elsewhere.keys() & state.targets.keys()
+        moved = given.sources.moved.keys() & state.targets.keys()
         if moved:
             own = {k: i for k, i in state.incidents.items() if _target_of(i.target) not in moved}
             state = replace(state, incidents=own)

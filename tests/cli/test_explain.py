@@ -16,7 +16,6 @@ from driftwatch.collect.schema import Collected
 from driftwatch.incidents.incident import Incident
 from driftwatch.model import Target, TargetKey
 from driftwatch.notify.page_values import FORM
-from driftwatch.pipeline.departures import Departures
 from driftwatch.pipeline.state import State
 from driftwatch.pipeline.stored_state import memory_of
 from driftwatch.pipeline.tick import evaluate
@@ -67,7 +66,7 @@ def _store(page: str, last: dict[str, int], *incidents: Incident, at: datetime =
         evaluated_until=at,
         collected_until={"prometheus p:9090": at},
         targets=targets,
-        departures=Departures(origins=dict.fromkeys(targets, "prometheus p:9090")),
+        origins=dict.fromkeys(targets, "prometheus p:9090"),
     )
     with Store.open(Path("driftwatch.db")) as store:
         listed = {key: Target(key, one.labels) for key, one in targets.items()}

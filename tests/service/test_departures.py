@@ -20,8 +20,7 @@ from pool_cases import (
 from service_cases import shipped_plan
 
 from driftwatch.model import TargetKey
-from driftwatch.pipeline.departures import NOT_LISTED
-from driftwatch.pipeline.roster import UNCONFIGURED, Sources
+from driftwatch.pipeline.roster import NOT_LISTED, UNCONFIGURED, Sources
 from driftwatch.pipeline.tick import evaluate
 from driftwatch.store.store import Store
 
@@ -152,7 +151,7 @@ def test_a_page_that_is_taken_out_of_the_configuration_is_let_go() -> None:
     left = FleetSource(servers[1:], 30)
     collected = left.collect(BEGIN + timedelta(minutes=10), BEGIN + timedelta(minutes=11))
     for told_of in (
-        Sources(names=("fleet",), configured=frozenset({"fleet"}), fixed=frozenset({"fleet"})),
+        Sources(names=("fleet",), configured=frozenset({"fleet"}), pages=frozenset({"fleet"})),
         Sources(names=("other",), configured=frozenset({"other"})),
     ):
         after, outcome = evaluate(

@@ -13,10 +13,9 @@ from driftwatch.collect.schema import Collected, empty_scrapes
 from driftwatch.detect.references import Reference, References, TargetDays
 from driftwatch.incidents.incident import Incident
 from driftwatch.model import Target, TargetKey
-from driftwatch.pipeline.departures import NOT_LISTED
 from driftwatch.pipeline.detection import Detection
 from driftwatch.pipeline.incidents import NO_TARGET_LEFT, NOW_ELSEWHERE, closed_for
-from driftwatch.pipeline.roster import Sources, roster
+from driftwatch.pipeline.roster import NOT_LISTED, Sources, roster
 from driftwatch.pipeline.state import State
 from tests.replayed_rows import evidence_only
 
@@ -58,7 +57,7 @@ def test_pod_and_model_outlast_a_tick_without_them() -> None:
     for labels in ({"pod": "p-0", "model_name": "m"}, {}, {"pod": "p-1", "model_name": "m"}):
         brought = Collected(empty_scrapes(), {KEY: Target(KEY, labels)})
         sources = Sources(names=("fleet",), configured=frozenset({"fleet"}))
-        there = roster(state.targets, state.departures, [brought], sources, empty_scrapes(), PLAN)
+        there = roster(state, [brought], sources, empty_scrapes(), PLAN)
         reborn.append(there.reborn)
         state = replace(state, targets=there.targets)
     assert reborn == [frozenset(), frozenset(), {KEY}]
