@@ -1,7 +1,7 @@
 """The service as jobs, for any number of processes on one PostgreSQL.
 
-Each minute every batch has a tick; each receiver has a job that sends what is due to it, so that
-one that hangs delays no other and one process sends at a time. Whatever is done twice commits once.
+Each minute every batch has a tick. Every process sends: whoever claims a delivery first. Whatever is
+done twice commits once.
 """
 
 from __future__ import annotations
@@ -70,8 +70,6 @@ class Fleet:
             "minute": Task("deliveries", self._minute, f"* * * * * {second}"),
             "tick": Task("ticks", self._tick),
             "sweep": Task("deliveries", self._sweep, _SWEEP),
-            "deliver": Task("deliveries", self._deliver),
-            "repost": Task("deliveries", self._repost),
             "heartbeat": Task(
                 "deliveries", service.tell_heartbeat, f"* * * * * {(second + 30) % 60}"
             ),
@@ -82,11 +80,14 @@ class Fleet:
             name: Task(task.queue, task.function, (crons or {}).get(name, task.cron))
             for name, task in tasks.items()
         }
+        self._sends = "deliveries" in queues
         self._worker = Worker(place, changed, queues, heartbeat_seconds, self._look)
 
     def start(self) -> None:
         """Take jobs until :meth:`stop`."""
         self._service.listen_to_slack()
+        if self._sends:
+            self._service.outbox.start()
         self._worker.start()
 
     def stop(self) -> None:
@@ -108,26 +109,12 @@ class Fleet:
         self._service.note_unwatched(self._clock.now())
 
     def _minute(self) -> Iterable[Job]:
-        """A tick of every batch, and what receivers forget unless it is said again."""
+        """A tick of every batch."""
         numbers = [one.number for one in self._store.batches()]
-        ticks = [Job("tick", f"batch {number}", {"batch": number}) for number in numbers]
-        names = self._service.outbox.reposted_to
-        return [*ticks, *(Job("repost", f"repost {name}", {"receiver": name}) for name in names)]
+        return [Job("tick", f"batch {number}", {"batch": number}) for number in numbers]
 
-    def _tick(self, batch: int) -> Iterable[Job]:
+    def _tick(self, batch: int) -> None:
         self._service.tick(batch)
-        return self._due()
 
-    def _sweep(self) -> Iterable[Job]:
+    def _sweep(self) -> None:
         self._service.plan_actions_once()
-        return self._due()
-
-    def _due(self) -> list[Job]:
-        names = self._service.outbox.due()
-        return [Job("deliver", f"deliver {name}", {"receiver": name}) for name in names]
-
-    def _deliver(self, receiver: str) -> None:
-        self._service.outbox.deliver_to(receiver)
-
-    def _repost(self, receiver: str) -> None:
-        self._service.outbox.repost_to(receiver)

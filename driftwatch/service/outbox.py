@@ -1,16 +1,15 @@
 """The outbox: a queue and a thread for each receiver, so that one that hangs delays no other.
 
-New deliveries wake the threads at once; a poll finds what a lost wake-up left. To an Alertmanager,
-which forgets it, what fires is posted again besides, each interval. No outbox row an interval: what
-is posted is what the store holds at that moment, so that a restart of theirs or of ours needs no
-book.
+Any process may send: it claims each delivery in the database first. New deliveries wake the
+threads; a poll finds what other processes planned. To an Alertmanager, which forgets what nobody
+repeats, all that fires is posted each interval besides.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
@@ -23,23 +22,21 @@ from driftwatch.incidents.delivery import Acknowledgement, AttemptResult, Delive
 from driftwatch.incidents.follow_up import acknowledgement_json
 from driftwatch.numbers import clean, cut
 from driftwatch.receivers.registry import FreshSender
-from driftwatch.receivers.sender import Conversation, Message, Sender, next_attempt
+from driftwatch.receivers.sender import (
+    LONGEST_RETRY_AFTER_SECONDS,
+    Message,
+    Sender,
+    next_attempt,
+)
 from driftwatch.service.own_metrics import DEAD_COUNTS_FOR, OwnMetrics
 from driftwatch.store.store import Store
 
 POLL_SECONDS = 5.0
-# longer than a receiver's exchange over HTTP may take (driftwatch/receivers/http.py: 10 s), so
-# that what is on its way is marked; a receiver that hangs longer is left behind
+# longer than an exchange over HTTP may take (driftwatch/receivers/http.py: 10 s), so that what is
+# on its way is noted; a receiver that hangs longer is left behind
 STOP_SECONDS = 12.0
 _BACKLOG_SECONDS = 1.0  # between two readings of the backlog
 _LONGEST_ERROR = 300
-# a process that was stopped since it read a delivery is not to send it
-_READ_SECONDS = 10.0
-
-
-def boot_seconds() -> float:
-    """A clock that only grows, also while the process is stopped or the machine sleeps."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class Attempt(NamedTuple):
@@ -53,40 +50,69 @@ class Attempt(NamedTuple):
     rule: str
 
 
-class ReceiverQueue:
-    """Sends what is due to one receiver, in order, by one thread at a time.
+class ReceiverQueue(threading.Thread):
+    """Sends what is due to one receiver, in order.
 
     A delivery is noted as sent only after its receiver took it: after a crash in between it is sent
-    again with the same idempotency key, never lost. What was sent and could not be noted, because
-    the database did not serve, is noted before anything else is sent.
-
-    ``only_grows``: seconds of a clock that also counts while the process is stopped or the machine
-    sleeps. What was read longer ago than :data:`_READ_SECONDS` is read again before it is sent:
-    another process may have sent it.
+    again with the same idempotency key. What was sent and could not be noted, because the database
+    did not serve, is noted before anything else is sent.
 
     Attributes:
         sender: the receiver's; None: the configuration has no such receiver any more.
+        repost_seconds: how often what fires is posted again; None: never.
     """
 
-    def __init__(
-        self,
-        name: str,
-        store: Store,
-        clock: Clock,
-        only_grows: Callable[[], float] = boot_seconds,
-    ) -> None:
-        self.name, self._only_grows = name, only_grows
+    def __init__(self, name: str, outbox: Outbox) -> None:
+        super().__init__(name=f"driftwatch-outbox-{name}", daemon=True)
+        self.receiver, self._outbox = name, outbox
+        self._store, self._clock = outbox.store, outbox.clock
         self.sender: Sender | None = None
-        self._store, self._clock = store, clock
+        self.repost_seconds: float | None = None
+        self.woken, self.ending = threading.Event(), threading.Event()
         self._sending = threading.Lock()
         self._unwritten: AttemptResult | None = None
-        self._paused_until: datetime | None = None
-        self._pause_seconds = 0.0  # how long it was to last
+        self._paused_until: datetime | None = None  # Retry-After
+        # at once: after a restart of ours an Alertmanager's alerts are near their end
+        self._repost_at = 0.0  # monotonic
+        self._refused: dict[str, str] = {}  # host of an Alertmanager → why, as last logged
 
-    def send_next(self, due_by: datetime | None = None) -> Attempt | None:
-        """Send the next delivery that is due (now, or by an earlier time); None: nothing to do.
+    def run(self) -> None:
+        """Until it is ended; whatever goes wrong is tried again."""
+        log, before = structlog.get_logger(), ""  # why the store did not serve
+        while not self.ending.is_set():
+            self.woken.clear()
+            pause, trouble = POLL_SECONDS, ""
+            try:
+                pause = self._work()
+            except StoreError as error:
+                trouble = error.message
+                if trouble != before:
+                    log.error("deliveries wait for the database", reason=trouble)
+            except Exception as error:  # noqa: BLE001 - the thread of a receiver never ends
+                log.error("not expected", receiver=self.receiver, reason=repr(error))
+            before = trouble
+            self.woken.wait(pause)
 
-        Nothing either while another thread sends, or the receiver's ``Retry-After`` lasts.
+    def _work(self) -> float:
+        """Post again or send once; seconds until there is something to do."""
+        if self.repost_seconds is not None and time.monotonic() >= self._repost_at:
+            self._repost_at = time.monotonic() + self.repost_seconds
+            self.repost()
+        if self.send_next() is not None:
+            self._outbox.note_backlog()
+            return 0.0
+        self._outbox.note_backlog(at_once=True)
+        pause, now = POLL_SECONDS, self._clock.now()
+        if (due_at := self._store.next_attempt_at(self.receiver)) is not None:
+            wait = max(self._pause_seconds(now), (due_at - now).total_seconds(), 0.05)
+            pause = min(pause, wait)
+        if self.repost_seconds is not None:
+            pause = min(pause, max(0.0, self._repost_at - time.monotonic()))
+        return pause
+
+    def send_next(self) -> Attempt | None:
+        """Send the next delivery that is due; None: there is none, or another thread sends.
+
         Raises StoreError: the database does not serve.
         """
         if not self._sending.acquire(blocking=False):
@@ -94,43 +120,27 @@ class ReceiverQueue:
         try:
             now, sender = self._clock.now(), self.sender
             if self._unwritten is None:
-                if sender is None or self._pause(now) > 0:
+                if sender is None or self._pause_seconds(now) > 0:
                     return None
-                read_at = self._only_grows()
-                delivery = self._store.next_delivery(self.name, due_by or now, now)
+                delivery = self._store.claim(self.receiver, now)
                 if delivery is None:
                     return None
-                earlier = self._store.conversation(delivery)
-                # the last thing before it is sent: the process may have been stopped since
-                if self._only_grows() - read_at > _READ_SECONDS:
-                    return None
-                self._unwritten = self._send(sender, delivery, earlier)
-            return self._write(self._unwritten)
+                self._unwritten = self._send(sender, delivery)
+            attempt = self._write(self._unwritten)
         finally:
             self._sending.release()
+        self._outbox.note(attempt)
+        return attempt
 
-    def idle_seconds(self, longest: float) -> float:
-        """How long nothing will be due; at most ``longest``.
+    def _pause_seconds(self, now: datetime) -> float:
+        seconds = (self._paused_until - now).total_seconds() if self._paused_until else 0.0
+        # longer than any pause: the clock went back
+        return seconds if seconds <= LONGEST_RETRY_AFTER_SECONDS else 0.0
 
-        Raises StoreError: the database does not serve.
-        """
-        now = self._clock.now()
-        due_at = self._store.next_attempt_at(self.name)
-        if due_at is None:
-            return longest
-        return min(longest, max(self._pause(now), (due_at - now).total_seconds(), 0.0))
-
-    def _pause(self, now: datetime) -> float:
-        until = self._paused_until
-        seconds = 0.0 if until is None else (until - now).total_seconds()
-        # more than there was: the clock went back
-        return 0.0 if seconds > self._pause_seconds + 1.0 else seconds
-
-    def _send(
-        self, sender: Sender, delivery: Delivery, earlier: Conversation | None
-    ) -> AttemptResult:
+    def _send(self, sender: Sender, delivery: Delivery) -> AttemptResult:
         about = (delivery.kind, delivery.subject, delivery.event, delivery.number)
         try:
+            earlier = self._store.conversation(delivery)
             conversation = sender.send(Message(*about, delivery.payload or {}, earlier))
         except DeliveryError as error:
             failure = error
@@ -141,11 +151,10 @@ class ReceiverQueue:
         else:
             return AttemptResult(delivery, self._clock.now(), conversation=conversation)
         at, wish = self._clock.now(), failure.retry_after_seconds
-        if wish is not None:
-            # said of the receiver and not of this page: it is asked nothing until then
-            self._paused_until, self._pause_seconds = at + timedelta(seconds=wish), wish
-        key, attempts = f"{delivery.subject}/{delivery.receiver}", delivery.attempts + 1
-        again = next_attempt(attempts, at, key, delivery.planned_at, wish)
+        if wish is not None:  # said of the receiver and not of this page
+            self._paused_until = at + timedelta(seconds=wish)
+        key = f"{delivery.subject}/{delivery.receiver}"
+        again = next_attempt(delivery.attempts, at, key, delivery.planned_at, wish)
         return AttemptResult(delivery, at, failure.message, None if failure.permanent else again)
 
     def _write(self, result: AttemptResult) -> Attempt:
@@ -162,23 +171,59 @@ class ReceiverQueue:
         what: Any = "sent" if result.error is None else failed
         return Attempt(one.receiver, what, result.error or "", one.subject, one.event, rule)
 
+    def repost(self) -> None:
+        """Post again all that fires, to an Alertmanager; what goes wrong is logged when it begins.
+
+        What resolves while it is posted ended there first and fires again: it is ended anew.
+        """
+        sender, log = self.sender, structlog.get_logger()
+        if not isinstance(sender, FreshSender):
+            return
+        try:
+            posted = self._firing()
+            answers = sender.keep(posted.values())
+            ended = posted.keys() - self._firing().keys()
+            if ended:
+                sender.keep([posted[id_] for id_ in sorted(ended)], over=True)
+        except Exception as error:  # noqa: BLE001 - what is new is sent, and this tried again
+            log.warning(
+                "not posted again", receiver=self.receiver, reason=str(error) or repr(error)
+            )
+            return
+        for host, failure in answers.items():
+            self._outbox.metrics.alertmanager_up.labels(self.receiver, host).set(failure is None)
+            why = "" if failure is None else failure.message
+            if why and why != self._refused.get(host):
+                log.warning("alertmanager refused", receiver=self.receiver, host=host, reason=why)
+            elif not why and self._refused.get(host):
+                log.info("alertmanager answers again", receiver=self.receiver, host=host)
+            self._refused[host] = why
+
+    def _firing(self) -> dict[str, dict[str, Any]]:
+        """Incident id → page, with who has it, of what fires and was planned for the receiver."""
+        planned, pages = self._store.notified(or_given_up=True), dict[str, dict[str, Any]]()
+        for one in self._store.open_incidents().values():
+            if (
+                one.state == "firing"
+                and one.page is not None
+                and (one.id, self.receiver) in planned
+            ):
+                taken = Acknowledgement.of_incident(one)
+                by = {} if taken is None else {"acknowledgement": acknowledgement_json(taken)}
+                pages[one.id] = {**one.page, **by}
+        return pages
+
 
 class Outbox:
-    """Sends what is planned, until :meth:`stop`.
-
-    Of several processes on one database one at a time calls :meth:`deliver_to` for a receiver.
-    """
+    """Sends what is planned, in threads from :meth:`start` to :meth:`stop`."""
 
     def __init__(self, store: Store, clock: Clock, metrics: OwnMetrics) -> None:
-        self._store, self._clock, self._metrics = store, clock, metrics
+        self.store, self.clock, self.metrics = store, clock, metrics
         self._log: Any = structlog.get_logger()
         self._changing = threading.Lock()
         self._running = False
-        self._queues: dict[str, ReceiverQueue] = {}  # of every receiver that there was
+        self.queues: dict[str, ReceiverQueue] = {}  # of every receiver that there was
         self._names: tuple[str, ...] = ()  # of those that there are
-        self._repost_seconds: Mapping[str, float] = {}
-        self._refused: dict[tuple[str, str], str] = {}  # (receiver, host) → why, as last logged
-        self._workers: dict[str, _Worker] = {}
         self._backlog_at = 0.0  # monotonic
 
     def adopt(
@@ -186,14 +231,14 @@ class Outbox:
     ) -> None:
         """Send to these receivers from now on, and to some post again what fires, so often.
 
-        What is on its way ends first: a receiver's queue is the same before and after, so that
-        nothing is sent twice. What waits for a receiver that is gone is given up.
+        What is on its way ends first: a receiver keeps its queue, so that nothing is sent twice.
         """
         with self._changing:
-            for name in self._queues.keys() | senders.keys():
-                queue = self._queues.setdefault(name, ReceiverQueue(name, self._store, self._clock))
+            for name in self.queues.keys() | senders.keys():
+                queue = self.queues.setdefault(name, ReceiverQueue(name, self))
                 queue.sender = senders.get(name)
-            self._names, self._repost_seconds = tuple(senders), repost_seconds or {}
+                queue.repost_seconds = (repost_seconds or {}).get(name)
+            self._names = tuple(senders)
         self.wake()
 
     def start(self) -> None:
@@ -204,32 +249,30 @@ class Outbox:
     def wake(self) -> None:
         """There are new deliveries, or other receivers."""
         with self._changing:
-            if not self._running:
-                return
-            for name in self._workers.keys() - set(self._names):
-                self._workers.pop(name).end()
-            for name in self._names:
-                if name not in self._workers:
-                    self._workers[name] = _Worker(self, self._queues[name])
-                self._workers[name].woken.set()
+            for queue in self.queues.values() if self._running else ():
+                if queue.ident is None:
+                    queue.start()
+                queue.woken.set()
 
     def stop(self, seconds: float = STOP_SECONDS) -> None:
         """Begin nothing more, and wait for what is on its way, at most so long."""
         with self._changing:
             self._running = False
-            workers, self._workers = self._workers, {}
-        for worker in workers.values():
-            worker.end()
+            running = [queue for queue in self.queues.values() if queue.is_alive()]
+        for queue in running:
+            queue.ending.set()
+            queue.woken.set()
         deadline = time.monotonic() + seconds
-        for name, worker in workers.items():
-            worker.join(max(0.0, deadline - time.monotonic()))
-            if worker.is_alive():
-                self._log.warning("left behind while it sends: it may be sent again", receiver=name)
+        for queue in running:
+            queue.join(max(0.0, deadline - time.monotonic()))
+            if queue.is_alive():
+                text = "left behind while it sends: it may be sent again"
+                self._log.warning(text, receiver=queue.receiver)
 
     def why_silent(self) -> str | None:
         """Which receivers' threads ended by themselves: nothing is sent to them; None: none did."""
         with self._changing:
-            dead = [name for name, worker in self._workers.items() if not worker.is_alive()]
+            dead = [n for n in self._names if self._running and not self.queues[n].is_alive()]
         return f"nothing is sent to {', '.join(dead)}: the thread ended" if dead else None
 
     def deliver_once(self) -> list[Attempt]:
@@ -237,153 +280,38 @@ class Outbox:
 
         Raises StoreError: the database does not serve.
         """
+
+        def deliver(name: str) -> list[Attempt]:
+            return list(iter(self.queues[name].send_next, None))
+
         self.give_up_strangers()
         with ThreadPoolExecutor(max(1, len(self._names))) as pool:
-            return [one for each in pool.map(self.deliver_to, self._names) for one in each]
-
-    def deliver_to(self, name: str) -> list[Attempt]:
-        """Send what is due to one receiver; nothing while another thread does.
-
-        Raises StoreError: the database does not serve.
-        """
-        queue, now, attempts = self._queues.get(name), self._clock.now(), list[Attempt]()
-        while queue is not None and (attempt := queue.send_next(due_by=now)) is not None:
-            self.note(attempt)
-            attempts.append(attempt)
+            attempts = [one for each in pool.map(deliver, self._names) for one in each]
         self.note_backlog(at_once=True)
         return attempts
-
-    def due(self) -> list[str]:
-        """The receivers to whom something is due."""
-        now = self._clock.now()
-        at = {name: self._store.next_attempt_at(name) for name in sorted(self._names)}
-        return [name for name, due_at in at.items() if due_at is not None and due_at <= now]
 
     def give_up_strangers(self) -> None:
         """Give up what waits for receivers that the configuration does not have.
 
         Raises StoreError: the database does not serve.
         """
-        for name, count in self._store.give_up_strangers(self._names, self._clock.now()).items():
-            self._metrics.attempts.labels(name, "dead").inc(count)
+        for name, count in self.store.give_up_strangers(self._names, self.clock.now()).items():
+            self.metrics.attempts.labels(name, "dead").inc(count)
             reason = "the configuration has no such receiver any more"
             self._log.warning("given up", receiver=name, deliveries=count, reason=reason)
 
-    @property
-    def reposted_to(self) -> list[str]:
-        """The receivers that forget what fires unless it is posted again."""
-        return sorted(self._repost_seconds)
-
-    def repost_to(self, name: str) -> float:
-        """Post what fires again to one of them, if it is one; seconds until the next time."""
-        every_seconds = self._repost_seconds.get(name)
-        sender = self._queues[name].sender if name in self._queues else None
-        if every_seconds is None or not isinstance(sender, FreshSender):
-            return POLL_SECONDS
-        try:
-            posted = self._firing(name)
-            answers = sender.keep(posted.values())
-            # what resolved while it was posted, or got other labels, ended there first, and fires
-            # again now
-            now = self._firing(name)
-            target_of = {id_: page["target"] for id_, page in now.items()}
-            ended = [page for id_, page in posted.items() if target_of.get(id_) != page["target"]]
-            if ended:
-                sender.keep(ended, over=True)
-        except Exception as error:  # noqa: BLE001 - what is new is sent, and this tried again
-            self._log.warning("not posted again", receiver=name, reason=str(error) or repr(error))
-            return every_seconds
-        for host, failure in answers.items():
-            self._metrics.alertmanager_up.labels(name, host).set(failure is None)
-            before = self._refused.pop((name, host), None)
-            about = {"receiver": name, "host": host}
-            if failure is not None:
-                self._refused[name, host] = failure.message
-                if failure.message != before:
-                    self._log.warning("alertmanager refused", **about, reason=failure.message)
-            elif before is not None:
-                self._log.info("alertmanager answers again", **about)
-        return every_seconds
-
-    def _firing(self, name: str) -> dict[str, dict[str, Any]]:
-        """Incident id → page, with who has it, of what fires and is the receiver's to know.
-
-        Also one that was given up: who did not take it for a day may take it now.
-        """
-        notified, pages = self._store.notified(or_given_up=True), dict[str, dict[str, Any]]()
-        for one in self._store.open_incidents().values():
-            if one.state == "firing" and one.page is not None and (one.id, name) in notified:
-                taken = Acknowledgement.of_incident(one)
-                by = {} if taken is None else {"acknowledgement": acknowledgement_json(taken)}
-                pages[one.id] = {**one.page, **by}
-        return pages
-
     def note(self, attempt: Attempt) -> None:
         """Metrics and one log line, at the time of the attempt."""
-        self._metrics.attempts.labels(attempt.receiver, attempt.result).inc()
+        self.metrics.attempts.labels(attempt.receiver, attempt.result).inc()
         log = self._log.info if attempt.result == "sent" else self._log.warning
+        about = {"receiver": attempt.receiver, "id": attempt.subject, "rule": attempt.rule}
+        reason = {"reason": attempt.reason} if attempt.reason else {}
         what = attempt.event if attempt.event == "report" else "page"
-        log(
-            f"{what} {attempt.result}",
-            receiver=attempt.receiver,
-            id=attempt.subject,
-            rule=attempt.rule,
-            about=attempt.event,
-            **({"reason": attempt.reason} if attempt.reason else {}),
-        )
+        log(f"{what} {attempt.result}", **about, about=attempt.event, **reason)
 
     def note_backlog(self, *, at_once: bool = False) -> None:
         """The metrics of what waits, unless they were just noted."""
         if at_once or time.monotonic() - self._backlog_at >= _BACKLOG_SECONDS:
             self._backlog_at = time.monotonic()
-            since = self._clock.now() - DEAD_COUNTS_FOR
-            self._metrics.note_backlog(self._store.backlog(since), self._names)
-
-
-class _Worker(threading.Thread):
-    """One thread that works off one queue, until it is ended."""
-
-    def __init__(self, outbox: Outbox, queue: ReceiverQueue) -> None:
-        super().__init__(name=f"driftwatch-outbox-{queue.name}", daemon=True)
-        self.ending, self.woken = threading.Event(), threading.Event()
-        self._outbox, self._queue = outbox, queue
-        # at once: after a restart of ours an Alertmanager's alerts are near their end
-        self._repost_at = 0.0  # monotonic
-        self.start()
-
-    def end(self) -> None:
-        """Begin nothing more."""
-        self.ending.set()
-        self.woken.set()
-
-    def run(self) -> None:
-        """Until it is ended; whatever goes wrong is tried again."""
-        log: Any = structlog.get_logger()
-        before = ""  # why the store did not serve
-        while not self.ending.is_set():
-            self.woken.clear()
-            pause, trouble = POLL_SECONDS, ""
-            try:
-                pause = self._work()
-            except StoreError as error:
-                trouble = error.message
-                if trouble != before:
-                    log.error("deliveries wait for the database", reason=trouble)
-            except Exception as error:  # noqa: BLE001 - the thread of a receiver never ends
-                log.error("not expected", receiver=self._queue.name, reason=repr(error))
-            before = trouble
-            self.woken.wait(pause)
-
-    def _work(self) -> float:
-        """Post again or send once; seconds until there is something to do."""
-        outbox = self._outbox
-        if time.monotonic() >= self._repost_at:
-            self._repost_at = time.monotonic() + outbox.repost_to(self._queue.name)
-        attempt = self._queue.send_next()
-        if attempt is not None:
-            outbox.note(attempt)
-        outbox.note_backlog(at_once=attempt is None)
-        if attempt is not None:
-            return 0.0
-        pause = max(0.05, self._queue.idle_seconds(POLL_SECONDS))
-        return min(pause, max(0.0, self._repost_at - time.monotonic()))
+            since = self.clock.now() - DEAD_COUNTS_FOR
+            self.metrics.note_backlog(self.store.backlog(since), self._names)

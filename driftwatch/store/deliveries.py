@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
 import orjson
 from sqlalchemy import (
-    BindParameter,
     ColumnElement,
     Connection,
     Select,
-    Update,
     bindparam,
     case,
     delete,
@@ -30,9 +29,10 @@ from driftwatch.store.database import Database, chunks, repeated_after_conflict
 from driftwatch.store.planned import withdraw
 from driftwatch.store.tables import conversations, deliveries, incidents, payloads
 
-# a time that is so far ahead was written by another clock than this one
-CLOCK_STEP = timedelta(minutes=1)
 _NEVER_TAKEN = "withdrawn: the receiver never took the page that this follows"
+# A claim lasts longer than any exchange with a receiver. After a crash in the middle of one,
+# another process tries again when the claim is over.
+CLAIM = timedelta(seconds=60)
 
 # Statements are built once: to build one costs more than to run it.
 _table = deliveries.c
@@ -58,19 +58,30 @@ DELIVERIES = select(
     *(c for c in _table if c not in (_table.payload_id, _table.incident_id)),
     payloads.c.document.label("payload"),
 ).outerjoin_from(deliveries, payloads)
-# of one receiver: pending, and its turn
-_OWN = DELIVERIES.where(
-    _table.status == "pending", ~_waits(), _table.receiver == bindparam("receiver")
-)
-_BY_TIME = (_table.next_attempt_at, _table.id)
-_LATER: BindParameter[Any] = bindparam("later")
-# The next one, from the first of these that has one.
+_DUE = DELIVERIES.where(
+    _table.receiver == bindparam("receiver"),
+    _table.status == "pending",
+    _table.next_attempt_at <= bindparam("now"),
+    ~_waits(),
+).limit(1)
+# The next one, from the first of these that has one: what failed before delays nothing new.
 _NEXT: tuple[Select[Any], ...] = (
-    _OWN.where(_table.attempts == 0).order_by(_table.id).limit(1),
-    _OWN.where(_table.next_attempt_at <= bindparam("due_by")).order_by(*_BY_TIME).limit(1),
-    _OWN.where(_table.next_attempt_at > _LATER, _table.last_attempt_at > _LATER)
-    .order_by(*_BY_TIME)
-    .limit(1),
+    _DUE.where(_table.attempts == 0).order_by(_table.id),
+    _DUE.order_by(_table.next_attempt_at, _table.id),
+)
+# One of two that read the same delivery gets it: the other finds another number of attempts.
+_CLAIM = (
+    update(deliveries)
+    .where(
+        _table.id == bindparam("b_id"),
+        _table.status == "pending",
+        _table.attempts == bindparam("b_attempts"),
+    )
+    .values(
+        attempts=_table.attempts + 1,
+        last_attempt_at=bindparam("b_at"),
+        next_attempt_at=bindparam("b_until"),
+    )
 )
 _NEXT_ATTEMPT_AT = select(func.min(_table.next_attempt_at)).where(
     _table.receiver == bindparam("receiver"), _table.status == "pending", ~_waits()
@@ -79,29 +90,26 @@ _CONVERSATION = select(conversations.c.document).where(
     conversations.c.incident_id == bindparam("incident_id"),
     conversations.c.receiver == bindparam("receiver"),
 )
-
-
-def _attempted(*statuses: str, **values: object) -> Update:
-    return (
-        update(deliveries)
-        .where(_table.id == bindparam("b_id"), _table.status.in_(statuses))
-        .values(attempts=_table.attempts + 1, last_attempt_at=bindparam("b_at"), **values)
-    )
-
-
 # one that was withdrawn or given up while it was on its way was sent all the same
-_SENT = _attempted(
-    *("pending", "withdrawn", "dead"),
-    status="sent",
-    next_attempt_at=None,
-    last_error=None,
-    sent_at=bindparam("b_at"),
+_SENT = (
+    update(deliveries)
+    .where(_table.id == bindparam("b_id"), _table.status.in_(("pending", "withdrawn", "dead")))
+    .values(status="sent", next_attempt_at=None, last_error=None, sent_at=bindparam("b_at"))
 )
-_FAILED = _attempted(
-    "pending",
-    status=bindparam("b_status"),
-    next_attempt_at=bindparam("b_next"),
-    last_error=bindparam("b_error"),
+# whose claim is over has no word: another process tries already
+_FAILED = (
+    update(deliveries)
+    .where(
+        _table.id == bindparam("b_id"),
+        _table.status == "pending",
+        _table.attempts == bindparam("b_attempts"),
+    )
+    .values(
+        status=bindparam("b_status"),
+        next_attempt_at=bindparam("b_next"),
+        last_error=bindparam("b_error"),
+        last_attempt_at=bindparam("b_at"),
+    )
 )
 
 
@@ -129,20 +137,26 @@ _RECORDS = _records()
 class Deliveries(Database):
     """Part of the store: deliveries of pages, reports and their deliveries."""
 
-    def next_delivery(
-        self, receiver: str, due_by: datetime, now: datetime | None = None
-    ) -> Delivery | None:
-        """The delivery to make next to a receiver; None: none is due.
+    @repeated_after_conflict
+    def claim(self, receiver: str, now: datetime) -> Delivery | None:
+        """Claim the next delivery that is due to a receiver, for :data:`CLAIM`; None: none is due.
 
-        What was not tried yet comes first, so that one that fails again and again delays no other.
-        That, and what was tried after ``now`` (None = ``due_by``), before a clock step, is due.
+        What was not tried yet comes first. About one incident everything goes in order.
         """
-        later = (due_by if now is None else now) + CLOCK_STEP
-        bound = {"receiver": receiver, "due_by": due_by, "later": later}
+        bound = {"receiver": receiver, "now": now}
+        while (found := self._next(bound)) is not None:
+            values = {"b_id": found.id, "b_attempts": found.attempts, "b_at": now}
+            with self._writing() as connection:
+                done = connection.execute(_CLAIM, {**values, "b_until": now + CLAIM})
+            if done.rowcount == 1:
+                claimed = {"attempts": found.attempts + 1, "last_attempt_at": now}
+                return found.model_copy(update=claimed | {"next_attempt_at": now + CLAIM})
+        return None
+
+    def _next(self, bound: Mapping[str, object]) -> Delivery | None:
         with self._reading() as connection:
             for query in _NEXT:
-                row = connection.execute(query, bound).mappings().first()
-                if row is not None:
+                if (row := connection.execute(query, bound).mappings().first()) is not None:
                     return _delivery(row)
         return None
 
@@ -163,24 +177,18 @@ class Deliveries(Database):
                 .values(next_attempt_at=now)
             )
 
-    def waiting_receivers(self) -> frozenset[str]:
-        """The receivers, configured or not, that a delivery waits for."""
-        query = select(deliveries.c.receiver).where(deliveries.c.status == "pending").distinct()
-        return frozenset(row["receiver"] for row in self._all(query))
-
     @repeated_after_conflict
     def give_up_strangers(self, receivers: Collection[str], at: datetime) -> dict[str, int]:
         """Give up what waits for others than these; receiver → how many deliveries."""
-        strangers = self.waiting_receivers().difference(receivers)
-        given_up = {}
-        for name in sorted(strangers):
-            error = f"the configuration has no receiver {name!r} any more"
-            values = {"status": "dead", "next_attempt_at": None, "last_attempt_at": at}
-            query = update(deliveries).where(_table.receiver == name, _table.status == "pending")
-            with self._writing() as connection:
-                done = connection.execute(query.values(**values, last_error=error))
-            given_up[name] = done.rowcount
-        return given_up
+        strange = (_table.status == "pending", _table.receiver.not_in(receivers))
+        if not self._scalar(select(select(_table.id).where(*strange).exists())):
+            return {}
+        error = "the configuration has no such receiver any more"
+        query = update(deliveries).where(*strange).returning(_table.receiver)
+        values = {"status": "dead", "next_attempt_at": None, "last_attempt_at": at}
+        with self._writing() as connection:
+            gone = connection.execute(query.values(**values, last_error=error)).scalars()
+            return dict(Counter(gone))
 
     def outbox_records(self, also: Iterable[str] = ()) -> list[OutboxRecord]:
         """What the outbox holds of open incidents, and of the incidents in ``also``."""
@@ -262,21 +270,19 @@ class Deliveries(Database):
 
 
 def _write_result(connection: Connection, result: AttemptResult) -> bool:
-    delivery, at = result.delivery, result.at
-    attempt = {"b_id": delivery.id, "b_at": at}
+    delivery = result.delivery
+    attempt: dict[str, object] = {"b_id": delivery.id, "b_at": result.at}
     if result.error is None:
         if result.conversation is not None and delivery.incident_id is not None:
             _write_conversation(connection, delivery, result.conversation)
         return connection.execute(_SENT, attempt).rowcount == 1
     is_dead = result.next_attempt_at is None
-    status = "dead" if is_dead else "pending"
-    attempt |= {"b_status": status, "b_next": result.next_attempt_at, "b_error": result.error}
+    attempt |= {"b_attempts": delivery.attempts, "b_status": "dead" if is_dead else "pending"}
+    attempt |= {"b_next": result.next_attempt_at, "b_error": result.error}
     done = connection.execute(_FAILED, attempt).rowcount == 1
-    if not (done and is_dead):
-        return done
-    if delivery.event == "firing" and delivery.number == 0:
+    if done and is_dead and delivery.event == "firing" and delivery.number == 0:
         _withdraw_waiting(connection, delivery)
-    return True
+    return done
 
 
 def _withdraw_waiting(connection: Connection, firing: Delivery) -> None:

@@ -27,8 +27,8 @@ from driftwatch.store.database import BUSY_SECONDS
 from driftwatch.store.postgres import WRITER_IDLE_SECONDS, connect_arguments, read_password
 
 Queue = Literal["ticks", "deliveries", "slow"]
-# How many jobs of a queue one process does at once: a tick takes a processor; a receiver may hang.
-AT_ONCE: Mapping[Queue, int] = {"ticks": 1, "deliveries": 8, "slow": 1}
+# How many jobs of a queue one process does at once: a tick takes a processor.
+AT_ONCE: Mapping[Queue, int] = {"ticks": 1, "deliveries": 2, "slow": 1}
 # signs of life that a worker may miss before its jobs are given to another one
 MISSED = 3
 # a job that ended so many workers is given up

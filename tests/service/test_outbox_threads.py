@@ -108,16 +108,16 @@ def test_a_database_that_does_not_serve_for_a_while(
 ) -> None:
     desk, full = Desk(), threading.Event()
     monkeypatch.setattr("driftwatch.service.outbox.POLL_SECONDS", 0.1)
-    serve = store.next_delivery
+    serve = store.claim
 
-    def next_delivery(*args: object) -> object:
+    def claim(*args: object) -> object:
         if full.is_set():
             raise StoreError("the disk is full", code="full")
         if not desk.messages:
             raise RuntimeError("something that nobody thought of")
         return serve(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(store, "next_delivery", next_delivery)
+    monkeypatch.setattr(store, "claim", claim)
     with Running(store, desk=desk) as running:
         full.set()
         commit(store, planned(1))
@@ -126,7 +126,7 @@ def test_a_database_that_does_not_serve_for_a_while(
         full.clear()
         time.sleep(0.3)
         assert desk.messages == []
-        monkeypatch.setattr(store, "next_delivery", serve)
+        monkeypatch.setattr(store, "claim", serve)
         until(lambda: len(desk.taken) == 1)
 
 

@@ -125,7 +125,7 @@ def test_a_resolve_that_was_not_taken_never_ends_what_fires_again(
             after = {} if event_name == "resolved" else {incident.key: incident}
             happened = [Transition(incident, event_name, at)]  # type: ignore[arg-type]
             commit_planned(store, PLAN, receivers, TickRecord(at, at), before, after, happened)
-            while (one := store.next_delivery("oncall", at)) is not None:
+            while (one := store.claim("oncall", at)) is not None:
                 if minutes == 20:
                     mark_failed(store, one, at, "503", at + timedelta(hours=1))
                 else:

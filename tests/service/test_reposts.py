@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -57,13 +56,13 @@ class Firing:
     def notified(self, also: Any = (), *, or_given_up: bool = False) -> Any:
         return {(self.incident.id, name) for name in self.names if self.sent}
 
-    def next_delivery(self, *_: Any) -> None:
+    def claim(self, *_: Any) -> None:
         """None is due."""
 
-    next_attempt_at = next_delivery
+    next_attempt_at = claim
 
-    def waiting_receivers(self) -> frozenset[str]:
-        return frozenset()
+    def give_up_strangers(self, *_: Any) -> dict[str, int]:
+        return {}
 
     def backlog(self, dead_since: datetime) -> dict[str, Any]:
         return {}
@@ -108,13 +107,13 @@ def test_it_survives_the_restart_of_alertmanager(
     with Alertmanager(notifications.address) as running:
         port = running.url
         keeping, _ = outbox(store, receiver(running.url))
-        keeping.repost_to("am")
+        keeping.queues["am"].repost()
         assert len(running.alerts()) == 1
     with Alertmanager(notifications.address) as again:
         assert again.url != port
         adopt(keeping, receiver(again.url))
         assert again.alerts() == []  # it keeps none
-        keeping.repost_to("am")
+        keeping.queues["am"].repost()
         (held,) = again.alerts()
     assert held["startsAt"].startswith(f"{store.incident.started_at:%Y-%m-%dT%H:%M:%S}")
     assert {one["status"] for one in notifications.notifications} == {"firing"}
@@ -137,7 +136,7 @@ def test_what_resolves_while_it_is_posted_stays_resolved(
     with Alertmanager(notifications.address) as running:
         one = receiver(running.url)
         keeping, _ = outbox(store, one)
-        keeping.repost_to("am")
+        keeping.queues["am"].repost()
         page = store.incident.page or {}
 
         def resolve() -> None:
@@ -147,7 +146,7 @@ def test_what_resolves_while_it_is_posted_stays_resolved(
             one.sender.send(message_of(CAP.resolved() | {"times": times}))
 
         store.after_reading = resolve  # the keeper has read, and posts what it has read
-        keeping.repost_to("am")
+        keeping.queues["am"].repost()
         assert running.alerts() == []
 
 
@@ -159,34 +158,18 @@ def test_one_that_was_down_for_long_hears_what_fires_when_it_is_back(tmp_path: P
         (due,) = due_deliveries(store, AT)
         mark_failed(store, due, AT, "am: no connection", None)  # given up after an hour
         keeping, _ = outbox(store, receiver(server.address))
-        keeping.repost_to("am")
+        keeping.queues["am"].repost()
         assert len(server.requests) == 1
-
-
-def test_what_gets_other_labels_while_it_is_posted_leaves_no_alert_behind(store: Firing) -> None:
-    with Answering() as server:
-        keeping, _ = outbox(store, receiver(server.address))
-
-        def becomes_its_pools() -> None:
-            page = (store.incident.page or {}) | {"target": {"pool": "rag"}}
-            store.incident = replace(store.incident, target={"pool": "rag"}, page=page)
-
-        store.after_reading = becomes_its_pools
-        keeping.repost_to("am")
-        posted, ended = (json.loads(request.body)[0] for request in server.requests)
-    assert posted["labels"] == ended["labels"]
-    assert "instance" in ended["labels"]
-    assert datetime.fromisoformat(ended["endsAt"]) <= datetime.now(UTC)
 
 
 def test_nothing_is_posted_before_the_page(store: Firing) -> None:
     with Answering() as server:
         keeping, _ = outbox(store, receiver(server.address))
         store.sent = False
-        keeping.repost_to("am")
+        keeping.queues["am"].repost()
         assert server.requests == []
         store.sent = True
-        keeping.repost_to("am")
+        keeping.queues["am"].repost()
         assert len(server.requests) == 1
 
 
@@ -194,11 +177,11 @@ def test_one_of_a_cluster_that_refuses_is_a_metric(store: Firing) -> None:
     with Answering() as healthy, Answering() as broken:
         broken.fail_next(503)
         keeping, registry = outbox(store, receiver(healthy.address, broken.address))
-        keeping.repost_to("am")
+        keeping.queues["am"].repost()
         up = {server: server.address.removeprefix("http://") for server in (healthy, broken)}
         assert f'alertmanager="{up[healthy]}",receiver="am"}} 1.0' in metrics(registry)
         assert f'alertmanager="{up[broken]}",receiver="am"}} 0.0' in metrics(registry)
-        keeping.repost_to("am")
+        keeping.queues["am"].repost()
         assert f'alertmanager="{up[broken]}",receiver="am"}} 1.0' in metrics(registry)
 
 

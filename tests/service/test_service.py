@@ -208,8 +208,9 @@ def test_own_metrics_and_probes(
             page = requests.get(f"{base}/metrics", timeout=5).text
             assert requests.get(f"{base}/other", timeout=5).status_code == 404
             service.outbox.start()
-            (worker,) = service.outbox._workers.values()
-            worker.end()
+            (worker,) = service.outbox.queues.values()
+            worker.ending.set()
+            worker.woken.set()
             worker.join()  # as after an end that nobody asked for
             unready = requests.get(f"{base}/-/ready", timeout=5)
             assert (unready.status_code, unready.text.partition(" to ")[0]) == (

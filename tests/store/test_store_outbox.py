@@ -17,6 +17,7 @@ from driftwatch.incidents.incident import Event, Incident, Transition
 from driftwatch.incidents.planner import Routes, Subscription, plan_deliveries
 from driftwatch.incidents.silence import parse_matchers
 from driftwatch.store import Store, TickRecord
+from driftwatch.store.deliveries import CLAIM
 from driftwatch.store.tables import payloads
 from tests.outbox import due_deliveries, mark_failed, mark_sent, undelivered_count
 
@@ -198,7 +199,7 @@ def test_a_resolve_that_waits_goes_before_the_page_of_what_fires_again(
         ("hook", [("firing", "c"), ("firing", "b")]),  # of one alert it would end the new one
     ):
         told = []
-        while (next_one := store.next_delivery(receiver, LATE)) is not None:
+        while (next_one := store.claim(receiver, LATE)) is not None:
             told.append((next_one.event, next_one.subject[0]))
             mark_sent(store, next_one, LATE)
         assert told == expected
@@ -320,23 +321,20 @@ def test_the_queue_of_a_receiver(store: Store, commit: Commit) -> None:
     names = ("oncall", "log")
     pages = [planned(receiver=r, subject=i.id) for i in storm for r in names]
     commit(*storm, deliveries=tuple(pages))
-    assert store.waiting_receivers() == {"oncall", "log"}
-    first = store.next_delivery("oncall", NOW)
-    assert first is not None and first.subject == storm[0].id
+    claimed = [store.claim("oncall", NOW) for _ in range(4)]
+    assert [one and (one.subject, one.attempts) for one in claimed] == [(i.id, 1) for i in storm]
+    assert store.claim("oncall", NOW) is None
+    first, second, *rest = [one for one in claimed if one is not None]
     mark_failed(store, first, NOW, "503", SOON)
-    second = store.next_delivery("oncall", SOON)
-    assert second is not None and second.subject == storm[1].id
     mark_failed(store, second, NOW, "404", None)
     assert store.backlog(NOW) == {"log": (4, NOW, 0), "oncall": (3, NOW, 1)}
     assert store.backlog(SOON)["oncall"].dead == 0
-    for _ in range(2):
-        fresh = store.next_delivery("oncall", NOW)
-        assert fresh is not None and fresh.attempts == 0
-        mark_sent(store, fresh, NOW)
-    assert store.next_delivery("oncall", NOW) is None
+    for one in rest:
+        mark_sent(store, one, NOW)
     assert store.next_attempt_at("oncall") == SOON
-    failed = {"attempts": 1, "last_error": "503", "last_attempt_at": NOW, "next_attempt_at": SOON}
-    assert store.next_delivery("oncall", SOON) == first.model_copy(update=failed)
+    failed = {"attempts": 2, "last_error": "503", "last_attempt_at": SOON}
+    again = first.model_copy(update=failed | {"next_attempt_at": SOON + CLAIM})
+    assert store.claim("oncall", SOON) == again
     assert store.next_attempt_at("nobody") is None
 
 
