@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from datetime import datetime
 
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from driftwatch.incidents.delivery import (
     Action,
@@ -75,14 +75,26 @@ def mark_sent(
     store: Store, delivery: Delivery, at: datetime, conversation: Mapping[str, str] | None = None
 ) -> bool:
     """Note that a receiver took it."""
-    return store.write_result(AttemptResult(delivery, at, conversation=conversation))
+    attempted = _attempted(store, delivery)
+    return store.write_result(AttemptResult(attempted, at, conversation=conversation))
 
 
 def mark_failed(
     store: Store, delivery: Delivery, at: datetime, error: str, next_attempt_at: datetime | None
 ) -> bool:
     """Note a failed attempt; without a next one the delivery is dead."""
-    return store.write_result(AttemptResult(delivery, at, error, next_attempt_at))
+    return store.write_result(
+        AttemptResult(_attempted(store, delivery), at, error, next_attempt_at)
+    )
+
+
+def _attempted(store: Store, delivery: Delivery) -> Delivery:
+    """The delivery, as a claim counts its attempt."""
+    attempts = delivery.attempts + 1
+    mine = (deliveries.c.id == delivery.id, deliveries.c.attempts == delivery.attempts)
+    with store.one_transaction() as connection:
+        connection.execute(update(deliveries).where(*mine).values(attempts=attempts))
+    return delivery.model_copy(update={"attempts": attempts})
 
 
 def latest_actions(store: Store, limit: int) -> list[Action]:

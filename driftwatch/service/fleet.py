@@ -1,7 +1,7 @@
 """The service as jobs, for any number of processes on one PostgreSQL.
 
-Each minute every batch has a tick. Every process sends: whoever claims a delivery first. Whatever is
-done twice commits once.
+Each minute every batch has a tick. Every process sends: whoever claims a delivery first. Whatever
+is done twice commits once.
 """
 
 from __future__ import annotations

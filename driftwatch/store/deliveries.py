@@ -81,6 +81,7 @@ _CLAIM = (
         attempts=_table.attempts + 1,
         last_attempt_at=bindparam("b_at"),
         next_attempt_at=bindparam("b_until"),
+        last_error=None,
     )
 )
 _NEXT_ATTEMPT_AT = select(func.min(_table.next_attempt_at)).where(
@@ -150,7 +151,8 @@ class Deliveries(Database):
                 done = connection.execute(_CLAIM, {**values, "b_until": now + CLAIM})
             if done.rowcount == 1:
                 claimed = {"attempts": found.attempts + 1, "last_attempt_at": now}
-                return found.model_copy(update=claimed | {"next_attempt_at": now + CLAIM})
+                claimed |= {"next_attempt_at": now + CLAIM, "last_error": None}
+                return found.model_copy(update=claimed)
         return None
 
     def _next(self, bound: Mapping[str, object]) -> Delivery | None:

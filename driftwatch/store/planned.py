@@ -12,7 +12,8 @@ from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.store.database import chunks
 from driftwatch.store.tables import deliveries, incidents, payloads
 
-# what a resolve takes the place of, where its receiver was never sent it
+# what a resolve takes the place of, where its receiver was never sent it; what some process is
+# sending now has an attempt without an error
 _REPLACED = ("firing", "updated")
 _RESOLVED_FIRST = "withdrawn: the incident resolved before the receiver took this"
 _FIRES_AGAIN = "withdrawn: the same alert fired again before the receiver took this"
@@ -24,6 +25,7 @@ _BESIDE_RESOLVE = (
         _table.receiver == bindparam("b_receiver"),
         _table.status == "pending",
         or_(*(_table.event == event for event in _REPLACED)),
+        or_(_table.attempts == 0, _table.last_error.is_not(None)),
     )
     .values(status="withdrawn", next_attempt_at=None, last_error=_RESOLVED_FIRST)
 )

@@ -15,6 +15,7 @@ from outbox_cases import NOW, Desk, commit, outbox_of, planned, refusing, value
 
 from driftwatch.clock import ManualClock, SystemClock
 from driftwatch.errors import StoreError
+from driftwatch.incidents.delivery import AttemptResult
 from driftwatch.receivers.sender import Message
 from driftwatch.receivers.webhook import IDEMPOTENCY_HEADER, WebhookSender
 from driftwatch.service.outbox import Outbox
@@ -61,15 +62,26 @@ def test_two_processes_send_each_message_once(store: Store, clock: ManualClock) 
 
 
 def test_who_lost_its_claim_changes_nothing(store: Store, clock: ManualClock) -> None:
-    from tests.outbox import mark_failed
-
     commit(store, planned(1))
     stopped = store.claim("desk", NOW)
     again = store.claim("desk", NOW + CLAIM)
     assert stopped is not None and again is not None
-    assert not mark_failed(store, stopped, NOW + CLAIM, "503", None)
+    assert not store.write_result(AttemptResult(stopped, NOW + CLAIM, "503"))
     assert store.claim("desk", NOW + CLAIM) is None
     assert rows(store, 1) == [("desk", "firing", "pending")]
+
+
+def test_a_resolve_waits_for_the_page_that_another_process_is_sending(
+    store: Store, clock: ManualClock
+) -> None:
+    commit(store, planned(1))
+    page = store.claim("desk", NOW)
+    assert page is not None
+    commit(store, planned(1, "resolved"))
+    assert store.claim("desk", NOW) is None
+    store.write_result(AttemptResult(page, NOW))
+    then = store.claim("desk", NOW)
+    assert then is not None and then.event == "resolved"
 
 
 def test_what_cannot_be_sent_delays_nothing_new(store: Store, clock: ManualClock) -> None:

@@ -12,7 +12,7 @@ from sqlalchemy import select
 from store_cases import NOW, pending
 
 from driftwatch.errors import StoreError
-from driftwatch.incidents.delivery import PlannedDelivery
+from driftwatch.incidents.delivery import AttemptResult, PlannedDelivery
 from driftwatch.incidents.incident import Event, Incident, Transition
 from driftwatch.incidents.planner import Routes, Subscription, plan_deliveries
 from driftwatch.incidents.silence import parse_matchers
@@ -325,14 +325,14 @@ def test_the_queue_of_a_receiver(store: Store, commit: Commit) -> None:
     assert [one and (one.subject, one.attempts) for one in claimed] == [(i.id, 1) for i in storm]
     assert store.claim("oncall", NOW) is None
     first, second, *rest = [one for one in claimed if one is not None]
-    mark_failed(store, first, NOW, "503", SOON)
-    mark_failed(store, second, NOW, "404", None)
+    store.write_result(AttemptResult(first, NOW, "503", SOON))
+    store.write_result(AttemptResult(second, NOW, "404"))
     assert store.backlog(NOW) == {"log": (4, NOW, 0), "oncall": (3, NOW, 1)}
     assert store.backlog(SOON)["oncall"].dead == 0
     for one in rest:
-        mark_sent(store, one, NOW)
+        store.write_result(AttemptResult(one, NOW))
     assert store.next_attempt_at("oncall") == SOON
-    failed = {"attempts": 2, "last_error": "503", "last_attempt_at": SOON}
+    failed = {"attempts": 2, "last_attempt_at": SOON}
     again = first.model_copy(update=failed | {"next_attempt_at": SOON + CLAIM})
     assert store.claim("oncall", SOON) == again
     assert store.next_attempt_at("nobody") is None
