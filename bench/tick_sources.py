@@ -38,7 +38,7 @@ class Tables:
 
     def __init__(self, names: Sequence[str]) -> None:
         parsed = PageParser().parse_many([("host", START, PAGE.read_bytes())])
-        self._one = parsed.frame.drop("instance")
+        self._one = parsed.scrapes.drop("instance")
         self._names = pl.DataFrame({"instance": sorted(names)})
 
     def at(self, scrape: int) -> pl.DataFrame:

@@ -30,6 +30,13 @@ class Slot(NamedTuple):
         """The quantity that it is of."""
         return BY_COLUMN[self.column]
 
+    @property
+    def wire_name(self) -> str:
+        """The name of its samples."""
+        metric = self.metric
+        family = (metric.wire_name, *(old.wire_name for old in metric.old_names))[self.rank]
+        return family + ("" if self.part in ("value", "labels") else f"_{self.part}")
+
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
@@ -149,5 +156,5 @@ def _edge(labels: Labels) -> float:
 def short_name(labels: Labels) -> str:
     """A series as problems name it, shortened."""
     rest = ",".join(f'{k}="{v}"' for k, v in sorted(labels.items()) if k != "__name__")
-    text = f"{labels.get('__name__', '')}{{{rest}}}"
+    text = labels.get("__name__", "") + (f"{{{rest}}}" if rest else "")
     return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"

@@ -28,6 +28,11 @@ class GpuField:
     most: float = 1.0
     why_most: str = "above 100 %"  # what is wrong with more, as a reason says it
 
+    @property
+    def is_share(self) -> bool:
+        """A share of a whole, from 0 to 1."""
+        return self.column.endswith("_ratio")
+
 
 _MIB = 2.0**20
 # A share of a whole can be over it by what rounding adds, not by more; it is 1 then.

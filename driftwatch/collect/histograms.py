@@ -32,22 +32,20 @@ class Histograms:
     _held: int = 0
     _edges_of: Ints = field(init=False)
     _edges: list[pl.Series] = field(default_factory=lambda: [pl.Series(dtype=BUCKETS)])
+    _free: Bools = field(init=False)  # rows that have no histogram yet
 
     def __post_init__(self) -> None:
         self.sums, self.counts = np.full(self.count, np.nan), np.full(self.count, np.nan)
         self._place, self._edges_of = np.full(self.count, NONE), np.full(self.count, NONE)
+        self._free = np.ones(self.count, np.bool_)
 
-    def add(
-        self, wire: str, slots: Sequence[tuple[Slot, int]], matrix: Floats, free: Bools
-    ) -> None:
-        """Read the histograms of one name.
+    def add(self, slots: Sequence[tuple[Slot, int]], matrix: Floats) -> None:
+        """Read the histograms of one name, in rows that have none of a newer name.
 
-        Args:
-            wire: their name on the wire.
-            slots: their parts, each with its row of the matrix.
-            matrix: (slots, rows), NaN where there is no number, below 0 where it is none.
-            free: rows that have no histogram yet; those that get one are taken out.
+        ``slots``: their parts, each with its row of the matrix; ``matrix``: (slots, rows), NaN
+        where there is no number, below 0 where it is none.
         """
+        wire = slots[0][0].wire_name.removesuffix(f"_{slots[0][0].part}")
         buckets = [one for one in slots if one[0].part == "bucket"]
         buckets.sort(key=lambda one: (one[0].edge != one[0].edge, one[0].edge))
         sums = [one for one in slots if one[0].part == "sum"]
@@ -55,8 +53,8 @@ class Histograms:
         order = [number for _, number in (*buckets, *sums, *counts)]
         numbers = matrix[order].T
         there = ~np.isnan(numbers)
-        ours = there.any(axis=1) & free
-        free &= ~ours
+        ours = there.any(axis=1) & self._free
+        self._free &= ~ours
         edge = np.array([slot.edge for slot, _ in buckets])
         width = len(edge)
         for pattern, rows in _patterns(there, ours):

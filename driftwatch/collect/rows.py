@@ -6,23 +6,23 @@ have makes its own column unknown and is named; what else the scrape has is read
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-from driftwatch.collect.histograms import Histograms, gathered
-from driftwatch.collect.identity import doubles, successors
+from driftwatch.collect.histograms import Histograms
 from driftwatch.collect.registry import BY_COLUMN, REGISTRY
 from driftwatch.collect.samples import (
     NONE,
     Attempt,
-    Block,
     Bools,
     Floats,
     Ints,
-    Ints32,
-    Part,
+    Known,
+    Samples,
+    series_text,
 )
 from driftwatch.collect.schema import (
     SCRAPE_SCHEMA,
@@ -32,307 +32,247 @@ from driftwatch.collect.schema import (
     empty_scrapes,
     scrape_frame,
 )
-from driftwatch.collect.scraped_servers import Homes, ScrapedServers
+from driftwatch.collect.servers import Servers
 from driftwatch.model import TargetKey
 
 # what stands in a cell whose number is none, and in one that two series claim
 _BAD, _TWICE = -1.0, -2.0
 _SHOWN_DOUBTS = 3
-_NEXT_SCRAPE = 90_000_000  # microseconds in which a server that is scraped has another scrape
+_FAR = np.iinfo(np.int64).max
+_CONFIGURED_TWICE = "vllm:cache_config_info has several series with different labels: read the last"
+# columns that were asked for together, and why they may be missing
+Unread = Sequence[tuple[Sequence[str], str]]
 
 
-class Table(ScrapedServers):
-    """The rows of one answer."""
+def scrape_rows(
+    samples: Samples,
+    attempts: Sequence[Attempt],
+    known: Known,
+    *,
+    unread: Unread = (),
+    silent: str = "",
+    any_server: bool = True,
+) -> Collected:
+    """Every scrape once.
 
-    def rows(
-        self,
-        attempts: Sequence[Attempt],
-        unread: Sequence[tuple[Sequence[str], str]],
-        silent: str,
-        any_server: bool,
-    ) -> Collected:
-        """Every scrape once (:meth:`driftwatch.collect.samples.Samples.rows`)."""
-        spans = self._spans()
-        known = self._known
-        twice = doubles(spans, self._started(), known.names.held, self._same_counters)
-        self._note_doubles(twice)
-        self._spans_of = {
-            one: (spans[read][0] - _NEXT_SCRAPE, spans[read][1] + _NEXT_SCRAPE)
-            for one, read in twice.items()
-        }
-        later = successors({one: span for one, span in spans.items() if one not in twice})
-        # whose name a server has: that of the one that is read, and of its successor
-        self._later = later | {one: later.get(read, read) for one, read in twice.items()}
-        listed = {self._later.get(one, one) for one in spans}
-        before = {self._later.get(one, one) for one in known.names.held}
-        self._homes = Homes(listed | twice.keys() | before, listed | twice.keys())
-        tried = {one.server: self._homes.of(one.server) for one in attempts}
-        strangers = {one for one, homes in tried.items() if not homes and any_server}
-        present = listed | strangers | {home for homes in tried.values() for home in homes}
-        present -= twice.keys()
-        now = max((span[1] for span in spans.values()), default=0)
-        now = max(now, *(one.time for one in attempts), 0)
-        known.names.give(present, twice, later, now)
-        self._keys, self._key_of = self._engines(listed)
-        self._own, self._process = self._places()
-        frame = self._good(unread)
-        failed = self._failed(frame, attempts, silent)
-        scrapes = pl.concat([frame, failed], how="vertical")
-        scrapes = scrapes.sort("instance", "engine", "time", maintain_order=True).rechunk()
-        return Collected(scrapes, self._targets(present), tuple(self._problems))
+    Args:
+        samples: of answers or pages; they are used up.
+        attempts: every try to scrape that is known of.
+        known: servers and engines of earlier answers; what is learnt is added.
+        unread: columns that were asked for together, and why they may be missing.
+        silent: why a scrape that was answered has no row.
+        any_server: whether an attempt at a server without any sample is a row.
+    """
+    frame, units, slots = samples.frame()
+    servers = Servers(frame, units, slots, samples.configurations, attempts, known, any_server)
+    good = _Scrapes(samples, frame, servers).table(known, unread)
+    failed = _failed(good, servers, attempts, silent)
+    scrapes = pl.concat([good, failed], how="vertical")
+    scrapes = scrapes.sort("instance", "engine", "time", maintain_order=True).rechunk()
+    return Collected(scrapes, servers.targets(), tuple(servers.problems))
 
-    def _places(self) -> tuple[Ints, list[Ints]]:
-        """Of each unit its engine's number; and, where it is of a process, those of all of them."""
-        own = np.full(len(self._units), NONE)
-        process: list[list[int]] = []
-        # a process that is scraped twice is read by one of them, while that one has samples
-        spans = [self._spans_of.get(unit.server, (0, -1)) for unit in self._units]
-        self._from, self._to = np.array(spans, np.int64).reshape(-1, 2).T
-        for number, unit in enumerate(self._units):
-            name = self._name(unit.server)
-            engines = self._known.engines.get(name or "", ())
-            if name is not None and (unit.engine or len(engines) == 1):
-                own[number] = self._key_of.get(TargetKey(name, unit.engine or engines[0]), NONE)
-            servers = [name] if name else [self._name(one) for one in self._homes.of(unit.server)]
-            process.append(
-                [
-                    self._key_of[TargetKey(one, engine)]
-                    for one in servers
-                    if one
-                    for engine in self._known.engines.get(one, ())
-                    if unit.engine in (None, engine) and TargetKey(one, engine) in self._key_of
-                ]
-            )
-        deepest = max(map(len, process), default=0)
-        return own, [
-            np.array([one[i] if i < len(one) else NONE for one in process], np.int64)
-            for i in range(deepest)
-        ]
 
-    def _parts(self) -> Iterator[Part]:
-        """Block, series, engine, slot of samples that belong together."""
-        own, process = self._own, self._process
-        counter = np.array([BY_COLUMN[s.column].type == "counter" for s in self._slots] + [False])
-        for block in self._blocks:
-            for slots in block.slots:
-                per_engine = self._per_engine[slots] & (slots != NONE)
-                engine_of = np.where(per_engine, own[block.unit], NONE)
-                self._note_homeless(block, per_engine & (engine_of == NONE))
-                yield from self._samples(block, slots, engine_of)
-                shared = ~per_engine & (slots != NONE)
-                if shared.any():
-                    for depth, of in enumerate(process):
-                        # a gauge of the process holds for each engine, a counter is counted once
-                        once = shared & ~(counter[slots] & (depth > 0))
-                        yield from self._samples(block, slots, np.where(once, of[block.unit], NONE))
+class _Scrapes:
+    """The scrapes that brought something of an engine.
 
-    def _samples(self, block: Block, slots: Ints32, engine_of: Ints) -> Iterator[Part]:
-        keep = (engine_of != NONE)[block.series]
-        if self._spans_of:
-            unit = block.unit[block.series]
-            keep &= (block.time < self._from[unit]) | (block.time > self._to[unit])
-        if not keep.any():
-            return
-        whole = bool(keep.all())
-        series = block.series if whole else block.series[keep]
-        time = block.time if whole else block.time[keep]
-        value = block.value if whole else block.value[keep]
-        code = self._code(engine_of[series], time)
-        yield Part(block, series, code, slots[series], value)
+    A scrape's code is the number of its engine in the high bits and its time in the others.
+    """
 
-    def _good(self, unread: Sequence[tuple[Sequence[str], str]]) -> pl.DataFrame:
-        """The rows of scrapes that brought something of an engine."""
-        times = [b.time for b in self._blocks if len(b.time)]
-        times += [np.array([time for _, time, _ in self._configs], np.int64)] * bool(self._configs)
-        if not times or not self._keys:
-            return empty_scrapes()
-        self._first = min(int(t.min()) for t in times)
-        self._bits = (max(int(t.max()) for t in times) - self._first).bit_length() + 1
-        own = self._own
-        units = np.array([unit for unit, _, _ in self._configs], np.int64)
-        at = np.array([time for _, time, _ in self._configs], np.int64)
-        configured = own[units] != NONE
-        configured &= (at < self._from[units]) | (at > self._to[units])
-        config_codes = self._code(own[units][configured], at[configured])
-        says = self._per_engine
-        self._held = list(self._parts())
-        codes = [np.unique(code[says[slot]]) for _, _, code, slot, _ in self._held]
-        rows = np.unique(np.concatenate([*codes, config_codes]))
+    def __init__(self, samples: Samples, frame: pl.DataFrame, servers: Servers) -> None:
+        self._samples, self._servers = samples, servers
+        self._doubts: dict[int, list[str]] = {}  # row → what is wrong with it
+        unit, slot, time, value = (column.to_numpy() for column in frame)
+        units = np.array([number for number, _, _ in samples.configurations], np.int64)
+        at = np.array([time for _, time, _ in samples.configurations], np.int64)
+        every = np.concatenate([time, at])
+        self._first = int(every.min(initial=_FAR))
+        self._bits = int(every.max(initial=self._first) - self._first).bit_length()
+        own, process = servers.owners()
+        per_engine = servers.per_engine[slot]
+        engine = np.where(per_engine, own[unit], NONE)
+        self._note_homeless(unit, slot, per_engine & (engine == NONE))
+        read = servers.is_read(unit, time)
+        parts = [(np.flatnonzero((engine != NONE) & read), engine)]
+        shared = np.flatnonzero(~per_engine & read)
+        counter = np.array([one.metric.type == "counter" for one in servers.slots], np.bool_)
+        for depth, of in enumerate(process):
+            # a gauge of the process holds for each engine, a counter is counted once
+            once = shared[~counter[slot[shared]]] if depth else shared
+            engine = of[unit]
+            parts.append((once[engine[once] != NONE], engine))
+        kept = np.concatenate([places for places, _ in parts])
+        code = self._code(np.concatenate([of[places] for places, of in parts]), time[kept])
+        is_told = (own[units] != NONE) & servers.is_read(units, at)
+        self._configured = self._code(own[units[is_told]], at[is_told])
+        texts = [text for _, _, text in samples.configurations]
+        self._texts = [text for text, told in zip(texts, is_told, strict=True) if told]
+        codes = np.concatenate([code[: len(parts[0][0])], self._configured])
+        self._rows: Ints = pl.Series(codes).unique().sort().to_numpy()
+        row = np.searchsorted(self._rows, code).clip(max=max(len(self._rows) - 1, 0))
+        joins = self._rows[row] == code if len(self._rows) else np.zeros(len(code), np.bool_)
+        self._row, kept = row[joins], kept[joins]
+        self._unit, self._slot, self._value = unit[kept], slot[kept], value[kept]
+
+    def table(self, known: Known, unread: Unread) -> pl.DataFrame:
+        """A row for each of them."""
+        keys, rows = self._servers.keys, self._rows
         if not len(rows):
             return empty_scrapes()
-        self._note_scrapes(rows)
-        models, others = self._models(rows)
-        matrix = self._matrix(rows, others)
+        self._note_scrapes()
+        matrix = self._matrix()
         engine, micros = rows >> self._bits, (rows & ((1 << self._bits) - 1)) + self._first
         columns: dict[str, pl.Series] = {
-            "instance": pl.Series([key.instance for key in self._keys]).gather(engine),
-            "engine": pl.Series([key.engine for key in self._keys]).gather(engine),
+            "instance": pl.Series([key.instance for key in keys]).gather(engine),
+            "engine": pl.Series([key.engine for key in keys]).gather(engine),
             "time": pl.Series(micros).cast(TIME),
-            "model_name": models,
+            "model_name": self._models(known),
+            "cache_config": self._configurations(),
         }
-        texts = [text for (_, _, text), has in zip(self._configs, configured, strict=True) if has]
-        columns["cache_config"] = self._config(rows, config_codes, texts)
         for metric in REGISTRY:
             if metric.type == "histogram":
-                columns |= self._histogram(metric.column, rows, matrix)
+                columns |= self._histogram(metric.column, matrix)
             elif metric.type != "info":
                 columns |= self._scalar(metric.column, matrix)
         frame = pl.DataFrame(columns)
-        starts = ("process_start_time_seconds", "created_seconds")
+        starts = {"process_start_time_seconds", "created_seconds"}
         several = pl.all_horizontal(
-            pl.lit(True), *(pl.col(c).is_null() for c in starts if c in columns)
+            pl.lit(True), *(pl.col(c).is_null() for c in sorted(starts & columns.keys()))
         )
-        if any(set(starts) & set(asked) for asked, _ in unread):
+        if any(starts & set(asked) for asked, _ in unread):
             several = pl.lit(None, pl.Boolean)
         frame = frame.with_columns(
             ok=pl.lit(True), several_api_servers=several, reason=self._reasons(frame, unread)
         )
         return pl.concat([empty_scrapes(), frame], how="diagonal").select(list(SCRAPE_SCHEMA))
 
-    def _models(self, rows: Ints) -> tuple[pl.Series, Ints | None]:
-        """The model of each row, and its number where an engine names several.
+    def _code(self, engine: Any, time: Any) -> Any:
+        return (engine << self._bits) + (time - self._first)
 
-        Of several at one time the first is read, and that is told.
-        """
-        own = self._own
-        numbers = {m: i for i, m in enumerate(dict.fromkeys(u.model for u in self._units))}
-        held = list(numbers)
-        of_key: list[set[int]] = [set() for _ in self._keys]
-        model_of = np.array([numbers[unit.model] for unit in self._units], np.int64)
-        for number, unit in enumerate(self._units):
-            if unit.model is not None and own[number] != NONE:
-                of_key[own[number]].add(int(model_of[number]))
-        engine = rows >> self._bits
-        first = np.array([min(models, default=NONE) for models in of_key], np.int64)
-        chosen = first[engine]
-        several = np.array([len(models) > 1 for models in of_key], np.bool_)
-        if several.any():
-            nobody = len(held)
-            chosen[several[engine]] = nobody
-            for block, series, code, _, _ in self._held:
-                row, joins = self._row(rows, code)
-                model = model_of[block.unit[series]]
-                ours = joins & several[engine[row]] & (np.array(held)[model] != None)  # noqa: E711
-                np.minimum.at(chosen, row[ours], model[ours])
-            chosen = np.where(chosen == nobody, first[engine], chosen)
-        last = dict(zip(engine.tolist(), chosen.tolist(), strict=True))
-        self._known.models |= {
-            self._keys[key]: str(held[model]) for key, model in last.items() if model != NONE
-        }
-        return gathered(pl.Series(held, dtype=pl.String), chosen), (
-            chosen if several.any() else None
-        )
+    def _note_homeless(self, unit: Ints, slot: Ints, homeless: Bools) -> None:
+        """Name the series that do not say which of several engines they are of."""
+        pairs = {(int(unit[i]), int(slot[i])) for i in np.flatnonzero(homeless)}
+        for number, which in sorted(pairs):
+            of = self._servers.units[number]
+            name = self._servers.name_of(of.server)
+            if name is not None:
+                count = len(self._servers.engines_of(name))
+                text = series_text(self._servers.slots[which], of)
+                why = f"{text} carries no engine label on a page of {count} engines"
+                self._servers.problems.append(SourceProblem(name, why))
 
-    def _matrix(self, rows: Ints, chosen: Ints | None) -> Floats:
-        """(slots, rows): the number of each cell; NaN where there is none.
+    def _note_scrapes(self) -> None:
+        """What is wrong with scrapes as a whole, once for all engines of each."""
+        for server, time, reason in self._samples.doubts:
+            is_told = False
+            for name in self._servers.names_of(server):
+                for engine in self._servers.engines_of(name):
+                    number = self._servers.number.get(TargetKey(name, engine), NONE)
+                    for row in np.flatnonzero(self._rows == self._code(number, time)).tolist():
+                        self._doubt(row, reason, is_told=is_told)
+                        is_told = True
 
-        ``chosen``: the model that each row is of, where an engine names several.
-        """
-        numbers = {m: i for i, m in enumerate(dict.fromkeys(u.model for u in self._units))}
-        model_of = np.array([numbers[unit.model] for unit in self._units], np.int64)
-        matrix = np.full((len(self._slots), len(rows)), np.nan)
+    def _doubt(self, row: int, reason: str, is_told: bool = False) -> None:
+        if reason in self._doubts.get(row, ()):
+            return
+        key = self._servers.keys[int(self._rows[row]) >> self._bits]
+        micros = (int(self._rows[row]) & ((1 << self._bits) - 1)) + self._first
+        self._doubts.setdefault(row, []).append(reason)
+        if not is_told:
+            time = pl.Series([micros]).cast(TIME)[0]
+            self._servers.problems.append(SourceProblem(key.instance, reason, time))
+
+    def _models(self, known: Known) -> pl.Series:
+        """The model of each row; of several the one that was met first."""
+        numbers: dict[str | None, int] = {}
+        for one in self._servers.units:
+            if one.model is not None:
+                numbers.setdefault(one.model, len(numbers))
+        of_unit = [numbers.get(one.model, len(numbers)) for one in self._servers.units]
+        chosen = np.full(len(self._rows), len(numbers))
+        np.minimum.at(chosen, self._row, np.array(of_unit, np.int64)[self._unit])
+        names = pl.Series([*numbers, None], dtype=pl.String).gather(chosen)
+        last = dict(zip((self._rows >> self._bits).tolist(), names, strict=True))
+        known.models |= {self._servers.keys[key]: name for key, name in last.items() if name}
+        return names
+
+    def _matrix(self) -> Floats:
+        """(slots, rows): the number of each cell; NaN where there is none."""
+        slots, value = self._servers.slots, self._value
+        matrix = np.full((len(slots), len(self._rows)), np.nan)
         flat = matrix.reshape(-1)
-        for block, series, code, slot, value in self._held:
-            row, joins = self._row(rows, code)
-            if chosen is not None:
-                joins &= self._of_chosen(rows, row, joins, model_of[block.unit[series]], chosen)
-            with np.errstate(invalid="ignore"):
-                bad = ~((value >= 0) & (value <= self._largest[slot]))
-            for index in np.nonzero(bad & joins)[0].tolist():
-                why = _why_not(float(value[index]), float(self._largest[slot[index]]))
-                self._doubt(int(row[index]), rows, f"{block.text(int(series[index]))} is {why}")
-            if bad.any():
-                value = np.where(bad, _BAD, value)
-            cell = slot.astype(np.int64) * len(rows) + row
-            if not joins.all():
-                cell, value, series, row = cell[joins], value[joins], series[joins], row[joins]
-            had = flat[cell]
-            flat[cell] = value
-            other = (flat[cell] != value) | (~np.isnan(had) & (had != value))
-            for index in np.nonzero(other)[0].tolist():
-                there, own = flat[cell[index]], value[index]
-                if there == _TWICE:
-                    continue
-                if not np.isnan(had[index]):
-                    there = had[index]
-                flat[cell[index]] = _TWICE
-                if min(there, own) >= 0:
-                    one, two = sorted((float(there), float(own)))
-                    what = f"is there twice at one time, as {one:g} and {two:g}"
-                    self._doubt(int(row[index]), rows, f"{block.text(int(series[index]))} {what}")
+        largest = np.array([slot.metric.largest for slot in slots])
+        with np.errstate(invalid="ignore"):
+            bad = ~((value >= 0) & (value <= largest[self._slot]))
+        for index in np.flatnonzero(bad).tolist():
+            why = _why_not(float(value[index]), float(largest[self._slot[index]]))
+            self._doubt(int(self._row[index]), f"{self._text(index)} is {why}")
+        value = np.where(bad, _BAD, value)
+        cell = self._slot.astype(np.int64) * len(self._rows) + self._row
+        flat[cell] = value
+        for index in np.flatnonzero(flat[cell] != value).tolist():
+            there, own = float(flat[cell[index]]), float(value[index])
+            if there == _TWICE:
+                continue
+            flat[cell[index]] = _TWICE
+            if min(there, own) >= 0:
+                one, two = sorted((there, own))
+                what = f"is there twice at one time, as {one:g} and {two:g}"
+                self._doubt(int(self._row[index]), f"{self._text(index)} {what}")
         return matrix
 
-    def _of_chosen(self, rows: Ints, row: Ints, joins: Bools, model: Ints, chosen: Ints) -> Bools:
-        """Whether a sample is of the model that its row is read for, or names none."""
-        held = list(dict.fromkeys(unit.model for unit in self._units))
-        nameless = held.index(None) if None in held else NONE
-        other = joins & (model != chosen[row]) & (model != nameless)
-        for one in np.unique(row[other]).tolist():
-            engine = self._keys[int(rows[one]) >> self._bits].engine
-            what = f"engine {engine} has several model_name values: read {held[chosen[one]]} only"
-            if what not in self._doubts.get(one, ()):
-                self._doubt(one, rows, what)
-        is_own: Bools = ~other
-        return is_own
+    def _text(self, index: int) -> str:
+        return series_text(
+            self._servers.slots[self._slot[index]], self._servers.units[self._unit[index]]
+        )
 
     def _of_column(self, column: str) -> list[list[int]]:
         """Numbers of a column's slots, of each name that it has; the current one first."""
         found: dict[int, list[int]] = {}
-        for number, slot in enumerate(self._slots):
+        for number, slot in enumerate(self._servers.slots):
             if slot.column == column:
                 found.setdefault(slot.rank, []).append(number)
         return [found[rank] for rank in sorted(found)]
 
     def _scalar(self, column: str, matrix: Floats) -> dict[str, pl.Series]:
         """One series is the sum of one; a bad summand makes the sum unknown."""
-        total: Floats | None = None
-        for slots in self._of_column(column):
-            part = matrix[slots]
-            there = ~np.isnan(part)
-            value = np.where(there, part, 0).sum(axis=0)
-            value[~there.any(axis=0)] = np.nan
-            value[(part < 0).any(axis=0)] = _BAD
-            total = value if total is None else np.where(np.isnan(total), value, total)
-        if total is None:
-            return {}
-        total[total < 0] = np.nan
-        return {column: pl.Series(total).fill_nan(None)}
-
-    def _histogram(self, column: str, rows: Ints, matrix: Floats) -> Mapping[str, pl.Series]:
-        """Buckets sorted by edge, with sum and count; none of them where one is not sound."""
-        metric = BY_COLUMN[column]
-        wires = (metric.wire_name, *(one.wire_name for one in metric.old_names))
-        found = Histograms(len(rows))
-        free = np.ones(len(rows), np.bool_)
+        total = np.full(len(self._rows), np.nan)
         ranks = self._of_column(column)
         for slots in ranks:
-            parts = [(self._slots[number], number) for number in slots]
-            found.add(wires[parts[0][0].rank], parts, matrix, free)
+            part = matrix[slots]
+            value = np.nansum(part, axis=0)
+            value[np.isnan(part).all(axis=0)] = np.nan
+            value[(part < 0).any(axis=0)] = _BAD
+            total = np.where(np.isnan(total), value, total)
+        total[total < 0] = np.nan
+        return {column: pl.Series(total).fill_nan(None)} if ranks else {}
+
+    def _histogram(self, column: str, matrix: Floats) -> Mapping[str, pl.Series]:
+        """Buckets sorted by edge, with sum and count; none of them where one is not sound."""
+        metric = BY_COLUMN[column]
+        found = Histograms(len(self._rows))
+        ranks = self._of_column(column)
+        for slots in ranks:
+            found.add([(self._servers.slots[number], number) for number in slots], matrix)
         for row, why in found.wrong:
-            self._doubt(row, rows, why)
+            self._doubt(row, why)
         for bare in found.bare if metric.buckets else ():
             # relabelling may drop the buckets and keep what means and rates are made of
-            for key in np.unique(rows[bare] >> self._bits).tolist():
+            for key in np.unique(self._rows[bare] >> self._bits).tolist():
                 why = f"{metric.wire_name} has _sum and _count, no _bucket"
-                self._problems.append(SourceProblem(self._keys[key].instance, why))
+                self._servers.problems.append(SourceProblem(self._servers.keys[key].instance, why))
         return found.columns(column, metric.buckets) if ranks else {}
 
-    def _config(self, rows: Ints, codes: Ints, texts: Sequence[str]) -> pl.Series:
+    def _configurations(self) -> pl.Series:
         """The configuration of each row; of several the last is read."""
-        held = list(dict.fromkeys(texts))
-        number = {text: i for i, text in enumerate(held)}
-        of = np.full(len(rows), NONE)
-        place = np.searchsorted(rows, codes)
-        first = of.copy()
-        for row, text in zip(place.tolist(), texts, strict=True):
-            if first[row] not in (NONE, number[text]):
-                what = "vllm:cache_config_info has several series with different labels"
-                if f"{what}: read the last" not in self._doubts.get(row, ()):
-                    self._doubt(row, rows, f"{what}: read the last")
-            of[row] = first[row] = number[text]
-        return gathered(pl.Series(held, dtype=pl.String), of)
+        texts: list[str | None] = [None] * len(self._rows)
+        rows = np.searchsorted(self._rows, self._configured).tolist()
+        for row, text in zip(rows, self._texts, strict=True):
+            if texts[row] not in (None, text):
+                self._doubt(row, _CONFIGURED_TWICE)
+            texts[row] = text
+        return pl.Series(texts, dtype=pl.String)
 
-    def _reasons(self, frame: pl.DataFrame, unread: Sequence[tuple[Sequence[str], str]]) -> pl.Expr:
+    def _reasons(self, frame: pl.DataFrame, unread: Unread) -> pl.Expr:
         """What is doubtful about each row, and what it lacks because it could not be asked for."""
         doubts: list[str | None] = [None] * len(frame)
         for row, several in self._doubts.items():
@@ -350,40 +290,34 @@ class Table(ScrapedServers):
         text = pl.concat_str([pl.lit(""), *texts], separator="; ", ignore_nulls=True)
         return text.str.strip_prefix("; ").replace("", None)
 
-    def _failed(
-        self, frame: pl.DataFrame, attempts: Sequence[Attempt], silent: str
-    ) -> pl.DataFrame:
-        """A row for each engine of each scrape that brought nothing of it."""
-        times: dict[str, list[int]] = {}
-        there = frame.select("instance", pl.col("time").dt.epoch("us")).unique()
-        for name, time in there.iter_rows():
-            times.setdefault(name, []).append(time)
-        taken = {(name, time) for name, several in times.items() for time in several}
-        attempts = [one for one in attempts if not self._is_read_elsewhere(one)]
-        tried: dict[str, set[int]] = {}
-        for one in attempts:
-            for name in self._names_of(one.server):
-                tried.setdefault(name, set()).add(one.time)
-        rows: list[dict[str, object]] = []
-        told: set[tuple[str, int]] = set()
-        for one in attempts:
-            for name in self._names_of(one.server):
-                own = times.get(name, ())
-                if one.reason is None and own and tried[name].isdisjoint(own):
-                    continue  # its samples carry times of their own
-                if (name, one.time) in taken or (name, one.time) in told:
-                    continue
-                told.add((name, one.time))
-                rows += [
-                    {"instance": name, "engine": engine, "time": one.time, "ok": False}
-                    | {"reason": one.reason or silent}
-                    for engine in self._known.engines.get(name, ("0",))
-                ]
-        if not rows:
-            return empty_scrapes()
-        return scrape_frame(
-            [row | {"time": pl.Series([row["time"]]).cast(TIME)[0]} for row in rows]
-        )
+
+def _failed(
+    good: pl.DataFrame, servers: Servers, attempts: Sequence[Attempt], silent: str
+) -> pl.DataFrame:
+    """A row for each engine of each scrape that brought nothing of it."""
+    times: dict[str, set[int]] = {}
+    for name, time in good.select("instance", pl.col("time").dt.epoch("us")).unique().iter_rows():
+        times.setdefault(name, set()).add(time)
+    attempts = [one for one in attempts if not servers.is_read_elsewhere(one)]
+    tried: dict[str, set[int]] = {}
+    for one in attempts:
+        for name in servers.names_of(one.server):
+            tried.setdefault(name, set()).add(one.time)
+    reasons: dict[tuple[str, int], str] = {}
+    for one in attempts:
+        for name in servers.names_of(one.server):
+            own = times.get(name, set())
+            if one.reason is None and own and tried[name].isdisjoint(own):
+                continue  # its samples carry times of their own
+            if one.time not in own:
+                reasons.setdefault((name, one.time), one.reason or silent)
+    rows = [
+        {"instance": name, "engine": engine, "time": time, "ok": False, "reason": reason}
+        for (name, time), reason in reasons.items()
+        for engine in servers.engines_of(name)
+    ]
+    moments = pl.Series([row["time"] for row in rows], dtype=pl.Int64).cast(TIME)
+    return scrape_frame([row | {"time": at} for row, at in zip(rows, moments, strict=True)])
 
 
 def _why_not(number: float, largest: float) -> str:

@@ -1,26 +1,42 @@
-"""Samples of series, as answers and pages bring them."""
+"""Samples of answers and pages as one long frame: unit, slot, time, value.
+
+A *unit* is what series of one server share, a *slot* a cell of the scrape table. Whatever brings
+samples numbers both with a :class:`SeriesReader`; :mod:`driftwatch.collect.rows` makes rows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import orjson
+import polars as pl
 
-from driftwatch.collect.cells import Slot
-from driftwatch.collect.identity import Identity, Names
-from driftwatch.collect.schema import (
-    Collected,
+from driftwatch.collect.cells import (
+    CHOOSING,
+    CHOSEN_NAMES,
+    Labels,
+    Slot,
+    short_name,
+    slots_of,
+    wire_names_of,
 )
+from driftwatch.collect.identity import Identity, Names
 from driftwatch.model import TargetKey
 
 Ints = npt.NDArray[np.int64]
-Ints32 = npt.NDArray[np.int32]
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 NONE = -1
+SAMPLE_SCHEMA: Mapping[str, type[pl.DataType]] = {
+    "unit": pl.Int32,
+    "slot": pl.Int32,
+    "time": pl.Int64,  # unix microseconds
+    "value": pl.Float64,  # NaN where it is no number
+}
 
 
 class Unit(NamedTuple):
@@ -29,6 +45,11 @@ class Unit(NamedTuple):
     server: Identity
     engine: str | None  # None: the series does not say
     model: str | None
+
+
+def unit_of(server: Identity, labels: Labels) -> Unit:
+    """The unit that a series of a server is of."""
+    return Unit(server, labels.get("engine") or None, labels.get("model_name"))
 
 
 class Attempt(NamedTuple):
@@ -48,126 +69,91 @@ class Known:
     models: dict[TargetKey, str] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class Block:
-    """Samples that came together."""
+class SeriesReader:
+    """Numbers of slots and units; ``telling``: labels that tell servers apart."""
 
-    series: Ints32  # of each sample
-    time: Ints  # unix microseconds
-    value: Floats
-    unit: Ints32  # of each series
-    slots: Sequence[Ints32]  # of each series, -1 where it has no (further) one
-    text: Callable[[int], str]  # a series as problems name it
+    def __init__(self, prefixes: Iterable[str] = (), telling: Iterable[str] = ()) -> None:
+        self.telling, self.prefixes = frozenset(telling), frozenset(prefixes)
+        self.wire_names = wire_names_of(prefixes)
+        self.slots: dict[Slot, int] = {}
+        self.units: dict[Unit, int] = {}
+        self._cells: dict[tuple[str | None, ...], tuple[int, ...] | None] = {}
+
+    def unit(self, one: Unit) -> int:
+        """The number of a unit."""
+        return self.units.setdefault(one, len(self.units))
+
+    def cells(self, labels: Labels) -> tuple[int, ...] | None:
+        """Numbers of the slots that a series fills; None: its labels are the value."""
+        name = self.wire_names.get(labels.get("__name__", ""), "")
+        chosen = [labels.get(one) for one in CHOOSING] if name in CHOSEN_NAMES else []
+        key = (name, labels.get("le"), *chosen)
+        if key not in self._cells:
+            found = slots_of(name, labels)
+            is_info = any(slot.part == "labels" for slot in found)
+            numbers = (self.slots.setdefault(slot, len(self.slots)) for slot in found)
+            self._cells[key] = None if is_info else tuple(numbers)
+        return self._cells[key]
+
+    def configuration(self, labels: Labels) -> str:
+        """The labels of ``cache_config_info`` that the server itself set, as sorted JSON."""
+        outer = self.telling | {"__name__", "le", "engine"}
+        ours = {k: v for k, v in labels.items() if k not in outer}
+        return orjson.dumps(ours, option=orjson.OPT_SORT_KEYS).decode()
 
 
-class Part(NamedTuple):
-    """Samples of engines, side by side."""
-
-    block: Block
-    series: Ints32
-    code: Ints  # engine and time
-    slot: Ints32
-    value: Floats
-
-
-@dataclass(slots=True)
 class Samples:
-    """Samples of any number of answers or pages, made into rows at the end."""
+    """Samples of any number of answers or pages, numbered by one reader."""
 
-    _slots: dict[Slot, int] = field(default_factory=dict)  # may be shared
-    _units: dict[Unit, int] = field(default_factory=dict)
-    _blocks: list[Block] = field(default_factory=list)
-    _configs: list[tuple[int, int, str]] = field(default_factory=list)  # unit, time, labels
-    _doubts: list[tuple[Identity, int, str]] = field(default_factory=list)  # server, time, reason
+    def __init__(self, reader: SeriesReader) -> None:
+        self.reader = reader
+        # (unit, unix microseconds, labels of cache_config_info as sorted JSON)
+        self.configurations: list[tuple[int, int, str]] = []
+        self.doubts: list[tuple[Identity, int, str]] = []  # server, time, what is wrong with all
+        self._frames: list[pl.DataFrame] = []
 
     @property
-    def any(self) -> bool:
-        """There is a sample."""
-        return bool(self._blocks or self._configs)
+    def is_empty(self) -> bool:
+        """There is no sample."""
+        return not self._frames and not self.configurations
 
-    def unit(self, server: Identity, engine: str | None, model: str | None) -> int:
-        """The number of a unit."""
-        return self._units.setdefault(Unit(server, engine or None, model), len(self._units))
+    def add(self, frame: pl.DataFrame) -> None:
+        """Samples in :data:`SAMPLE_SCHEMA`."""
+        if len(frame):
+            self._frames.append(frame)
 
-    def slot(self, slot: Slot) -> int:
-        """The number of a slot."""
-        return self._slots.setdefault(slot, len(self._slots))
+    def add_lists(self, unit: Any, slot: Any, time: Any, value: Any) -> None:
+        """Samples as lists or arrays, side by side."""
+        columns = zip(SAMPLE_SCHEMA, (unit, slot, time, value), strict=True)
+        self.add(pl.DataFrame(dict(columns), schema=dict(SAMPLE_SCHEMA)))
 
-    def add(
-        self,
-        series: Ints32,
-        time: Ints,
-        value: Floats,
-        *,
-        unit: Ints32,
-        slots: Sequence[Ints32],
-        text: Callable[[int], str],
-    ) -> None:
-        """Samples: the number of the series, the time and the value of each.
-
-        ``unit``, ``slots``: of each series; ``text``: a series as problems name it.
-        """
-        self._blocks.append(Block(series, time, value, unit, slots, text))
-
-    def add_config(self, unit: int, times: Iterable[int], text: str) -> None:
-        """The labels of ``cache_config_info``, sorted JSON, at these times."""
-        self._configs += [(unit, int(time), text) for time in times]
-
-    def doubt(self, server: Identity, time: int, reason: str) -> None:
-        """Something is wrong with a scrape as a whole."""
-        self._doubts.append((server, time, reason))
-
-    def used(self) -> tuple[list[Block], list[tuple[int, int, str]], list[Unit], list[Slot]]:
-        """Blocks and configurations, by the units and slots that they have samples of."""
-        configured = np.array([unit for unit, _, _ in self._configs], np.int64)
-        here = [_is_there(len(b.unit), [b.series])[:-1] for b in self._blocks]
-        both = list(zip(self._blocks, here, strict=True))
-        units = _places(len(self._units), [configured, *(b.unit[has] for b, has in both)])
-        slots = _places(len(self._slots), [slot[has] for b, has in both for slot in b.slots])
-        blocks = [
-            replace(b, unit=units[b.unit], slots=[slots[one] for one in b.slots])
-            for b in self._blocks
-        ]
-        return (
-            blocks,
-            [(int(units[unit]), time, text) for unit, time, text in self._configs],
-            [unit for unit, place in zip(self._units, units, strict=False) if place != NONE],
-            [slot for slot, place in zip(self._slots, slots, strict=False) if place != NONE],
+    def frame(self) -> tuple[pl.DataFrame, list[Unit], list[Slot]]:
+        """All samples, and the units and slots that they are of, numbered anew."""
+        frame = pl.concat([pl.DataFrame(schema=dict(SAMPLE_SCHEMA)), *self._frames])
+        units, unit = _in_use(self.reader.units, frame["unit"], self.configurations)
+        slots, slot = _in_use(self.reader.slots, frame["slot"])
+        self.configurations = [(int(unit[u]), at, text) for u, at, text in self.configurations]
+        numbers = (
+            pl.Series(n, new[frame[n].to_numpy()]) for n, new in (("unit", unit), ("slot", slot))
         )
-
-    def rows(
-        self,
-        attempts: Sequence[Attempt] = (),
-        known: Known | None = None,
-        *,
-        unread: Sequence[tuple[Sequence[str], str]] = (),
-        silent: str = "",
-        any_server: bool = True,
-    ) -> Collected:
-        """Every scrape once.
-
-        Args:
-            attempts: every try to scrape that is known of.
-            known: servers and engines that were seen before; what is learnt is added.
-            unread: columns that were asked for together, and why they may be missing.
-            silent: why a scrape that was answered has no row.
-            any_server: whether an attempt at a server that was never seen is a row.
-        """
-        from driftwatch.collect.rows import Table
-
-        table = Table(self, known or Known())
-        return table.rows(attempts, unread, silent, any_server)
+        return frame.with_columns(*numbers), units, slots
 
 
-def _places(count: int, numbers: Sequence[npt.NDArray[Any]]) -> Ints32:
-    """Number → its place among those that are there; NONE, which is last, where it is not."""
-    is_there = _is_there(count, numbers)
-    return np.where(is_there, np.cumsum(is_there) - 1, NONE).astype(np.int32)
+def _in_use(
+    every: Iterable[Any], numbers: pl.Series, others: Iterable[tuple[int, int, str]] = ()
+) -> tuple[list[Any], Ints]:
+    """Those that a number names, in order; and old number → new one."""
+    held = list(every)
+    used = np.bincount(numbers.to_numpy(), minlength=len(held)) > 0
+    used[[number for number, _, _ in others]] = True
+    return [one for one, is_used in zip(held, used, strict=True) if is_used], np.cumsum(used) - 1
 
 
-def _is_there(count: int, numbers: Sequence[npt.NDArray[Any]]) -> Bools:
-    is_there = np.zeros(count + 1, np.bool_)
-    for several in numbers:
-        is_there[several] = True
-    is_there[NONE] = False
-    return is_there
+def series_text(slot: Slot, unit: Unit) -> str:
+    """A sample's series as problems name it: ``vllm:num_requests_running{engine="0"}``."""
+    labels = {"engine": unit.engine, "model_name": unit.model, **dict(slot.metric.labels)}
+    labels |= dict(zip(slot.metric.sum_over, slot.summand.split("\x00"), strict=False))
+    if slot.part == "bucket":
+        labels["le"] = "+Inf" if slot.edge == np.inf else str(slot.edge)
+    shown = {name: value for name, value in labels.items() if value}
+    return short_name({"__name__": slot.wire_name, **shown})

@@ -16,15 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from driftwatch.collect.dcgm.names import DCGM_NAME_INDEX
 from driftwatch.collect.dcgm.names import Gpu as Row
-from driftwatch.collect.dcgm.rows import GpuSamples, gpu_table
+from driftwatch.collect.dcgm.rows import SAMPLE_SCHEMA, GpuSamples
 from driftwatch.errors import UsageError
 from driftwatch.simulate.hardware import Gpu
 from driftwatch.simulate.kv_cache import bytes_per_token
@@ -194,28 +193,15 @@ def gpu_rows(
     load: GpuLoad, uuids: Sequence[str], model_name: str, exporter: str, hostname: str
 ) -> pl.DataFrame:
     """The GPU table of one exporter whose GPUs are all at this load; ``uuids``: by index."""
-    who = [
-        Row(
-            exporter=exporter,
-            hostname=hostname,
-            gpu=str(index),
-            uuid=uuid,
-            gpu_model=model_name,
-        )
-        for index, uuid in enumerate(uuids)
-    ]
-    read = {DCGM_NAME_INDEX[n]: v for n, v in load.values.items() if n in DCGM_NAME_INDEX}
-    count, epoch = len(load.micros), datetime.fromtimestamp(0, UTC)
-    return gpu_table(
-        who,
-        [epoch + timedelta(microseconds=int(at)) for at in load.micros],
-        GpuSamples(
-            np.repeat(np.arange(len(who)), len(read) * count),
-            np.tile(np.arange(count), len(who) * len(read)),
-            np.tile(np.repeat(list(read), count), len(who)),
-            np.tile(np.concatenate(list(read.values())), len(who)),
-        ),
-    )
+    samples = GpuSamples()
+    for index, uuid in enumerate(uuids):
+        gpu = Row(exporter, hostname, str(index), uuid, model_name)
+        number = samples.number(gpu)
+        for name, values in load.values.items():
+            columns = {"time": load.micros, "value": values}
+            named = pl.DataFrame(columns).with_columns(gpu=pl.lit(number), name=pl.lit(name))
+            samples.add(named.select(pl.col(c).cast(kind) for c, kind in SAMPLE_SCHEMA.items()))
+    return samples.table()
 
 
 @dataclass(frozen=True, slots=True)

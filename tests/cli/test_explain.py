@@ -54,7 +54,7 @@ def _store(page: str, last: dict[str, int], *incidents: Incident, at: datetime =
     """Servers that were scraped each minute until so many seconds ago, all of one model."""
     parser = PageParser()
     scrapes = pl.concat(
-        parser.parse(instance, at - timedelta(seconds=age), page.encode()).frame
+        parser.parse(instance, at - timedelta(seconds=age), page.encode()).scrapes
         for instance, ago in sorted(last.items())
         for age in range(1500, ago - 1, -60)
     )

@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from driftwatch.collect.pages.parser import PageParser, ParsedPage
+from driftwatch.collect.pages.parser import PageParser
+from driftwatch.collect.schema import Collected
 
 T0 = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -32,23 +33,23 @@ vllm:time_to_first_token_seconds_sum{engine="0",model_name="m"} 9.5
 """
 
 
-def read(page: str | bytes, parser: PageParser | None = None) -> ParsedPage:
+def read(page: str | bytes, parser: PageParser | None = None) -> Collected:
     body = page if isinstance(page, bytes) else page.encode()
     return (parser or PageParser()).parse("h:8000", T0, body)
 
 
 def one(page: str | bytes) -> dict[str, Any]:
-    (row,) = read(page).rows
+    (row,) = read(page).scrapes.to_dicts()
     return row
 
 
-def only(parsed: ParsedPage) -> tuple[dict[str, Any], str]:
+def only(parsed: Collected) -> tuple[dict[str, Any], str]:
     """The row of a page with one problem, and that problem."""
-    (row,), (problem,) = parsed.rows, parsed.problems
+    (row,), (problem,) = parsed.scrapes.to_dicts(), parsed.problems
     assert problem.where == "h:8000"
     assert problem.time == T0
     return row, problem.reason
 
 
-def real(shared_data: Path, name: str) -> ParsedPage:
+def real(shared_data: Path, name: str) -> Collected:
     return read((shared_data / "vllm-0.32" / name).read_bytes())

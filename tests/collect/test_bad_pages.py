@@ -115,7 +115,7 @@ def test_the_same_series_twice() -> None:
     for _ in range(2):
         parsed = read(PAGE + line + turned, parser)
         assert parsed.problems == ()
-        assert parsed.rows[0]["generation_tokens_total"] == 100.0
+        assert parsed.scrapes.to_dicts()[0]["generation_tokens_total"] == 100.0
     for _ in range(2):
         row, problem = only(read(PAGE + turned.replace("100", "101"), parser))
         assert row["generation_tokens_total"] is None
@@ -147,7 +147,7 @@ def test_many_broken_lines_are_counted() -> None:
     parsed = read(PAGE + "".join(f"broken{i}\n" for i in range(25)))
     assert len(parsed.problems) == 11
     assert "and 15 more lines that are no samples" in [p.reason for p in parsed.problems]
-    assert parsed.rows[0]["reason"].endswith("; and 8 more")
+    assert parsed.scrapes.to_dicts()[0]["reason"].endswith("; and 8 more")
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_many_broken_lines_are_counted() -> None:
 )
 def test_a_page_that_is_none(page: bytes, reason: str) -> None:
     parsed = read(page)
-    (row,) = parsed.rows
+    (row,) = parsed.scrapes.to_dicts()
     assert {k: v for k, v in row.items() if v is not None} == {
         "instance": "h:8000",
         "engine": "0",
@@ -189,11 +189,11 @@ def test_a_page_that_is_none(page: bytes, reason: str) -> None:
 
 def test_a_page_cut_anywhere_never_gives_a_wrong_number(shared_data: Path) -> None:
     body = (shared_data / "vllm-0.32" / "metrics_after_load.txt").read_bytes()
-    (whole,) = read(body).rows
+    (whole,) = read(body).scrapes.to_dicts()
     parser = PageParser()
     for at in range(1, len(body), 997):
         parsed = read(body[:at], parser)
-        (row,) = parsed.rows
+        (row,) = parsed.scrapes.to_dicts()
         if body[:at].endswith(b"\n"):
             continue
         line = body[:at].count(b"\n") + 1
@@ -201,7 +201,7 @@ def test_a_page_cut_anywhere_never_gives_a_wrong_number(shared_data: Path) -> No
         assert row["running_requests"] is None
     # after a whole line it cannot be told from a whole page: missing is NULL, never wrong
     at = body.index(b"# HELP vllm:time_to_first_token_seconds ")
-    (row,) = read(body[:at], parser).rows
+    (row,) = read(body[:at], parser).scrapes.to_dicts()
     for name, value in row.items():
         assert value is None or value == whole[name]
     assert row["ttft_seconds_sum"] is None
@@ -212,9 +212,9 @@ def test_a_failed_page_has_a_row_for_every_engine_last_seen(shared_data: Path) -
     parser = PageParser()
     parser.parse("a:1", T0, good)
     for body in (b"", good[:-1], b"<html>\n", b"up 1\n"):
-        rows = parser.parse("a:1", T0, body).rows
+        rows = parser.parse("a:1", T0, body).scrapes.to_dicts()
         assert [(row["engine"], row["ok"]) for row in rows] == [("0", False), ("1", False)]
-    assert [row["engine"] for row in parser.parse("b:1", T0, b"").rows] == ["0"]
+    assert [row["engine"] for row in parser.parse("b:1", T0, b"").scrapes.to_dicts()] == ["0"]
     targets = parser.parse("a:1", T0, b"").targets
     assert targets[TargetKey("a:1", "1")].labels["model_name"] == "tiny-llama"
     assert "model_name" not in parser.parse("b:1", T0, b"").targets[TargetKey("b:1", "0")].labels
@@ -227,10 +227,10 @@ def test_a_failed_page_has_a_row_for_every_engine_in_any_order() -> None:
     times = [T0 + timedelta(seconds=i) for i in range(5)]
     bodies = [b"", page("0"), b"", page("0", "1"), b""]
     pages = [("h:1", t, b) for t, b in zip(times, bodies, strict=True)]
-    frame = PageParser().parse_many(pages).frame
+    frame = PageParser().parse_many(pages).scrapes
     failed = frame.filter(~pl.col("ok")).select("engine", "time").rows()
     assert failed == [(engine, times[i]) for engine in ("0", "1") for i in (0, 2, 4)]
-    assert PageParser().parse_many(reversed(pages)).frame.equals(frame)
+    assert PageParser().parse_many(reversed(pages)).scrapes.equals(frame)
 
 
 def test_repeated_problems_are_folded() -> None:
@@ -264,7 +264,7 @@ def _engines(count: int) -> bytes:
     ],
 )
 def test_a_page_that_no_server_of_vllm_has_is_refused_by_name(body: bytes, reason: str) -> None:
-    (row,) = PageParser().parse("h:1", T0, body).rows
+    (row,) = PageParser().parse("h:1", T0, body).scrapes.to_dicts()
     assert (row["ok"], row["reason"]) == (False, reason)
 
 
@@ -273,4 +273,4 @@ def test_a_line_of_quotes_is_no_sample() -> None:
     body = b'vllm:num_requests_running{engine="0"} 1\na{x="' + b'\\"' * 513 + b'"} 1\n'
     parsed = PageParser().parse("h:1", T0, body)
     assert [p.reason for p in parsed.problems] == ["line 2: 515 quotes, more than 512"]
-    assert parsed.rows[0]["ok"]
+    assert parsed.scrapes.to_dicts()[0]["ok"]

@@ -4,34 +4,29 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 from gpu_label_cases import gpu
 
-from driftwatch.collect.dcgm.names import DCGM_NAME_INDEX, Gpu
-from driftwatch.collect.dcgm.rows import GpuSamples, gpu_table, rows_as_samples
+from driftwatch.collect.dcgm.names import Gpu
+from driftwatch.collect.dcgm.rows import SAMPLE_SCHEMA, GpuSamples
 from driftwatch.collect.gpus import GPU_FIELDS
 
 T0 = datetime(2026, 1, 2, tzinfo=UTC)
 
 
-def table(
-    *samples: tuple[Gpu, datetime, str, float], unread: Mapping[str, str] | None = None
-) -> pl.DataFrame:
-    gpus: dict[tuple[str | None, ...], int] = {}
-    moments: dict[datetime, int] = {}
-    who: list[Gpu] = []
-    rows = []
-    for one, at, name, value in samples:
-        code = gpus.setdefault(one.key, len(gpus))
-        who += [one] * (code == len(who))
-        rows.append((code, moments.setdefault(at, len(moments)), DCGM_NAME_INDEX[name], value))
-    return gpu_table(who, list(moments), rows_as_samples(rows), unread)
+def table(*samples: tuple[Gpu, datetime, str, float], unread: str | None = None) -> pl.DataFrame:
+    held = GpuSamples()
+    rows = [(held.number(one), name, _micros(at), value) for one, at, name, value in samples]
+    held.add(pl.DataFrame(rows, dict(SAMPLE_SCHEMA), orient="row"))
+    return held.table(unread)
+
+
+def _micros(at: datetime) -> int:
+    return round(at.timestamp() * 1e6)
 
 
 def one_row(name: str, value: float, **labels: str) -> tuple[dict[str, Any], dict[str, str]]:
@@ -155,7 +150,5 @@ def test_the_preferred_name_counts_where_both_are_there() -> None:
 
 
 def test_of_two_samples_the_first_counts() -> None:
-    power = DCGM_NAME_INDEX["DCGM_FI_DEV_POWER_USAGE"]
-    zeros = np.zeros(2, dtype=np.int64)
-    samples = GpuSamples(zeros, zeros, zeros + power, np.array([40.0, 41.0]))
-    assert gpu_table([gpu()], [T0], samples)["power_watts"].to_list() == [40.0]
+    found = table(*((gpu(), T0, "DCGM_FI_DEV_POWER_USAGE", watts) for watts in (40.0, 41.0)))
+    assert found["power_watts"].to_list() == [40.0]

@@ -16,7 +16,6 @@ from driftwatch.clock import ManualClock
 from driftwatch.collect.dcgm.pages import NOT_DCGM, DcgmBatch, DcgmPagesSource
 from driftwatch.collect.gpus import gpus_once
 from driftwatch.collect.http import Bounds
-from driftwatch.collect.pages.text import SeriesCache
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.schema import Collected, SourceProblem
 from driftwatch.errors import RecordingError, UsageError
@@ -31,7 +30,7 @@ VLLM = 'vllm:num_requests_running{engine="0",model_name="m"} 3\n'
 
 
 def read(*pages: str | bytes) -> tuple[pl.DataFrame, tuple[SourceProblem, ...]]:
-    batch = DcgmBatch(SeriesCache())
+    batch = DcgmBatch()
     for i, page in enumerate(pages):
         body = page.encode() if isinstance(page, str) else page
         batch.add(f"node-{i + 1}:9400", T0, body)

@@ -35,7 +35,7 @@ def test_a_plain_page() -> None:
 
 
 def test_two_engines_stay_separate(shared_data: Path) -> None:
-    rows = real(shared_data, "metrics_dp2_after.txt").rows
+    rows = real(shared_data, "metrics_dp2_after.txt").scrapes.to_dicts()
     assert [row["engine"] for row in rows] == ["0", "1"]
     for row in rows:
         assert row["several_api_servers"] is True
@@ -53,11 +53,14 @@ def test_rejections_of_the_instance_are_counted_once(shared_data: Path) -> None:
     line = 'vllm:admission_rejections_total{model_name="tiny-llama",reason="max_num_queued_reqs"} '
     assert line + "0.0" in page
     parsed = read(page.replace(line + "0.0", line + "4.0"))
-    assert [row["rejected_requests_total"] for row in parsed.rows] == [4.0, None]
+    assert [row["rejected_requests_total"] for row in parsed.scrapes.iter_rows(named=True)] == [
+        4.0,
+        None,
+    ]
 
 
 def test_the_start_of_the_process_holds_for_every_engine(shared_data: Path) -> None:
-    rows = real(shared_data, "metrics_dp2_api1_after.txt").rows
+    rows = real(shared_data, "metrics_dp2_api1_after.txt").scrapes.to_dicts()
     assert [row["engine"] for row in rows] == ["0", "1"]
     assert rows[0]["process_start_time_seconds"] == rows[1]["process_start_time_seconds"]
     assert rows[0]["process_start_time_seconds"] > 1.7e9
@@ -66,14 +69,14 @@ def test_the_start_of_the_process_holds_for_every_engine(shared_data: Path) -> N
 
 
 def test_several_api_servers(shared_data: Path) -> None:
-    (row,) = real(shared_data, "metrics_api2_after.txt").rows
+    (row,) = real(shared_data, "metrics_api2_after.txt").scrapes.to_dicts()
     assert row["several_api_servers"] is True
     assert row["iteration_tokens_count"] == 800.0
     assert row["running_requests"] == 0.0
 
 
 def test_deferred_by_lora_slots(shared_data: Path) -> None:
-    (row,) = real(shared_data, "metrics_lora_during.txt").rows
+    (row,) = real(shared_data, "metrics_lora_during.txt").scrapes.to_dicts()
     assert row["waiting_deferred_requests"] == 5.0
     assert row["waiting_requests"] == (
         row["waiting_deferred_requests"] + row["waiting_capacity_requests"]
@@ -87,7 +90,7 @@ def test_every_real_page_parses_without_a_problem(shared_data: Path) -> None:
     for path in pages:
         parsed = parser.parse(path.name, T0, path.read_bytes())
         assert parsed.problems == ()
-        for row in parsed.rows:
+        for row in parsed.scrapes.to_dicts():
             assert row["ok"] is (path.name != "metrics_disable_log_stats.txt")
             if row["ok"]:
                 missing = [name for name, value in row.items() if value is None]
@@ -142,7 +145,7 @@ def test_a_series_of_no_engine_among_several_is_named() -> None:
         'vllm:num_requests_running{engine="10"} 2\nvllm:num_requests_running{engine="2"} 1\n'
         "vllm:num_requests_waiting 3\n"
     )
-    assert [row["waiting_requests"] for row in parsed.rows] == [None, None]
+    assert [row["waiting_requests"] for row in parsed.scrapes.iter_rows(named=True)] == [None, None]
     (problem,) = parsed.problems
     assert problem.reason == (
         "vllm:num_requests_waiting carries no engine label on a page of 2 engines"
@@ -156,8 +159,8 @@ def test_several_models_on_one_engine_are_not_added() -> None:
             'vllm:generation_tokens_total{engine="0",model_name="b"} 5\n'
         )
     )
-    assert (row["model_name"], row["generation_tokens_total"]) == ("a", 10.0)
-    assert problem == "engine 0 has several model_name values: read a only"
+    assert (row["model_name"], row["generation_tokens_total"]) == ("a", None)
+    assert problem.endswith("is there twice at one time, as 5 and 10")
     assert row["reason"] == problem
 
 
@@ -169,11 +172,13 @@ def test_replicas_on_one_page_are_servers_of_their_own() -> None:
         "process_start_time_seconds 7\n"
     )
     assert parsed.problems == ()
-    assert [(row["instance"], row["generation_tokens_total"]) for row in parsed.rows] == [
+    assert [
+        (row["instance"], row["generation_tokens_total"]) for row in parsed.scrapes.to_dicts()
+    ] == [
         ("a/h:8000", 10.0),
         ("b/h:8000", 5.0),
     ]
-    assert {row["process_start_time_seconds"] for row in parsed.rows} == {7.0}
+    assert {row["process_start_time_seconds"] for row in parsed.scrapes.to_dicts()} == {7.0}
 
 
 def test_a_label_of_unknown_meaning_is_not_added_over() -> None:

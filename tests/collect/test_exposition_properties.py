@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from driftwatch.collect.pages.parser import PageParser
-from driftwatch.collect.pages.text import SeriesCache, read_line
+from driftwatch.collect.pages.text import PageText, read_line
 from driftwatch.collect.registry import BY_COLUMN, COUNTERS, GAUGES, HISTOGRAMS
 
 T0 = datetime(2026, 1, 2, tzinfo=UTC)
@@ -130,16 +130,16 @@ FACTS = ("instance", "engine", "time", "ok", "reason", "model_name", "several_ap
 @settings(max_examples=25, deadline=None)
 @given(st.lists(pages(), min_size=1, max_size=3))
 def test_same_numbers_as_the_maintained_parser(texts: list[str]) -> None:
-    parser = PageParser(SeriesCache(max_entries=20))  # small, so that series are dropped too
+    parser = PageParser(max_series=20)  # small, so that series are dropped too
     for text in [*texts, *texts]:
         parsed = parser.parse("h:1", T0, text.encode())
         if not any(line.startswith("vllm:") for line in text.split("\n")):
-            assert {row["ok"] for row in parsed.rows} == {False}
+            assert {row["ok"] for row in parsed.scrapes.to_dicts()} == {False}
             continue
         assert parsed.problems == ()
         ours = {
             (row["engine"], column): value
-            for row in parsed.rows
+            for row in parsed.scrapes.to_dicts()
             for column, value in row.items()
             if value is not None and column not in FACTS
         }
@@ -157,7 +157,7 @@ def test_same_numbers_as_the_maintained_parser(texts: list[str]) -> None:
 @settings(max_examples=50, deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_give_a_row_and_never_an_exception(body: bytes) -> None:
-    rows = PageParser().parse("h:1", T0, body).rows
+    rows = PageParser().parse("h:1", T0, body).scrapes.to_dicts()
     assert len(rows) >= 1
     for row in rows:
         assert row["ok"] or row["reason"]
@@ -178,7 +178,7 @@ def test_a_line_is_read_as_the_maintained_parser_reads_it(line: str) -> None:
     if ours is None or isinstance(ours, str):
         assert theirs == []
     else:
-        assert repr([(ours.series.name, ours.series.labels, ours.value)]) == repr(theirs)
+        assert repr([(ours.labels.pop("__name__"), ours.labels, ours.value)]) == repr(theirs)
 
 
 mutations = st.lists(
@@ -201,25 +201,24 @@ def test_what_was_seen_before_changes_no_answer(text: str, changes: list[Any]) -
             body = body[:at] + piece + body[at + 1 :]
         fresh = PageParser().parse("h:1", T0, body)
         again = warm.parse("h:1", T0, body)
-        if fresh.rows[0]["ok"]:  # a failed page has the engines seen before it
+        if fresh.scrapes.to_dicts()[0]["ok"]:  # a failed page has the engines seen before it
             assert again.problems == fresh.problems
-            assert again.frame.equals(fresh.frame)
+            assert again.scrapes.equals(fresh.scrapes)
         else:
-            assert {row["reason"] for row in again.rows} == {fresh.rows[0]["reason"]}
-            assert [row["ok"] for row in again.rows] == [False] * len(again.rows)
+            assert {row["reason"] for row in again.scrapes.to_dicts()} == {
+                fresh.scrapes.to_dicts()[0]["reason"]
+            }
+            assert [row["ok"] for row in again.scrapes.to_dicts()] == [False] * len(
+                again.scrapes.to_dicts()
+            )
 
 
-def test_the_cache_is_bounded_by_entries_and_by_bytes() -> None:
-    by_entries = SeriesCache(max_entries=100)
-    by_bytes = SeriesCache(max_bytes=10_000)
-    for i in range(5000):
-        text = f'vllm:num_requests_running{{engine="0",pod="{i}"}}'.encode()
-        line = read_line(text + b" 1")
-        assert line is not None
-        assert not isinstance(line, str)
-        by_entries.add(text, line.series)
-        by_bytes.add(text, line.series)
-        assert by_entries.get(text) is line.series
-        assert len(by_entries) <= 100
-        assert len(by_bytes) <= 10_000 / len('vllm:num_requests_running{engine="0",pod="0"}')
-    assert len(by_bytes) > 50
+def test_what_is_remembered_is_bounded_by_entries_and_by_bytes() -> None:
+    series = [f'vllm:num_requests_running{{engine="0",pod="{i}"}} 1\n' for i in range(5000)]
+    for bounds, most in (({"max_entries": 100}, 100), ({"max_bytes": 10_000}, 10_000 // 45)):
+        text = PageText(lambda labels: labels["pod"], **bounds)
+        for at in range(0, 5000, 7):
+            page = text.samples("".join(series[at : at + 7]).encode())
+            assert not isinstance(page, str)
+            assert page.series == [str(i) for i in range(at, min(at + 7, 5000))]
+            assert 0 < len(text) <= most

@@ -81,7 +81,7 @@ def test_01_any_prefix_on_a_page(vsim: ModuleType, prefix: str) -> None:
     ours = PageParser().parse("h:1", T0, body.replace("vllm:", prefix).encode())
     truth = PageParser().parse("h:1", T0, body.encode())
     assert ours.problems == ()
-    assert ours.frame.equals(truth.frame)
+    assert ours.scrapes.equals(truth.scrapes)
 
 
 def test_37b_an_allow_list_without_start_times(vsim: ModuleType) -> None:
@@ -152,7 +152,7 @@ def test_its_own_page_and_a_prometheus_show_one_process(vsim: ModuleType) -> Non
         fleet.page(at, page(at), pod)
         bodies.append(("chat.local:8000", T0 + timedelta(seconds=at + 5), page(at + 5).encode()))
     parsed = PageParser().parse_many(bodies)
-    pages = Collected(parsed.frame, parsed.targets, parsed.problems)
+    pages = Collected(parsed.scrapes, parsed.targets, parsed.problems)
     both = [pages, collected(fleet)]
     for order in (both, both[::-1]):
         names = ["pages" if one is pages else "prometheus p:9090" for one in order]
@@ -174,7 +174,7 @@ def test_its_own_page_and_a_prometheus_show_one_process(vsim: ModuleType) -> Non
     other = PageParser().parse_many(
         [(name, at, engine(vsim, 4, 1.5)(60).encode()) for name, at, _ in bodies[:1]]
     )
-    apart = [Collected(other.frame, other.targets), collected(fleet)]
+    apart = [Collected(other.scrapes, other.targets), collected(fleet)]
     assert read_once(apart, ["pages", "prometheus"], {}, {}, empty_scrapes()) == apart
 
 

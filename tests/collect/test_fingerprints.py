@@ -46,7 +46,7 @@ def test_a_target_of_a_real_page_has_flags_and_no_release(shared_data: Path) -> 
     batch = PageParser().batch()
     page = (shared_data / "vllm-0.32/metrics_during_load.txt").read_bytes()
     batch.add("host:8000", datetime(2026, 11, 21, tzinfo=UTC), page)
-    row = batch.finish().frame.row(0, named=True)
+    row = batch.finish().scrapes.row(0, named=True)
     serving = Serving(max_num_seqs=Setting(64.0, "config"))
     labels = {"model_name": row["model_name"], "image": "vllm/vllm-openai:v0.32.0", "version": "7"}
     found = fingerprint_of(labels, serving, row["cache_config"], ("NVIDIA H100",))
@@ -103,7 +103,7 @@ def test_a_real_restart_with_another_setting_is_a_change_of_knobs_only(shared_da
     for body, cap in ((bodies[0], 8.0), (bodies[-1], 64.0)):
         batch = PageParser().batch()
         batch.add("h:1", datetime(2026, 11, 21, tzinfo=UTC), body.encode())
-        row = batch.finish().frame.row(0, named=True)
+        row = batch.finish().scrapes.row(0, named=True)
         serving = Serving(max_num_seqs=Setting(cap, "config"))
         prints.append(fingerprint_of({"model_name": "m"}, serving, row["cache_config"]))
     assert [one.text for one in differences(*prints)] == ["max_num_seqs 8 → 64"]

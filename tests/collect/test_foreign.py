@@ -28,7 +28,7 @@ PAGES = {
 
 
 def reason(page: str) -> str:
-    (row,) = PageParser().parse("h:8000", T0, page.encode()).rows
+    (row,) = PageParser().parse("h:8000", T0, page.encode()).scrapes.to_dicts()
     assert row["ok"] is False
     return str(row["reason"])
 

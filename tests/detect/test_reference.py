@@ -233,7 +233,7 @@ def during_and_after(shared_data: Path, name: str) -> pl.DataFrame:
         (HOST, at(60 * i), (shared_data / "vllm-0.32" / f"metrics_{name}_{when}.txt").read_bytes())
         for i, when in enumerate(("during", "after"))
     ]
-    return parser.parse_many(pages).frame
+    return parser.parse_many(pages).scrapes
 
 
 def over(frame: pl.DataFrame, **settings: Any) -> list[dict[str, Any]]:

@@ -52,7 +52,7 @@ def two_engines(shared_data: Path) -> pl.DataFrame:
         (HOST, at(30 + 20 * i), (folder / f"metrics_dp2_{when}.txt").read_bytes())
         for i, when in enumerate(("during", "after"))
     ]
-    return parser.parse_many(pages).frame
+    return parser.parse_many(pages).scrapes
 
 
 def test_two_engines_stay_apart(shared_data: Path) -> None:
@@ -127,7 +127,7 @@ def test_targets_without_scrapes_are_unknown_not_zero() -> None:
 def test_stats_disabled_is_unknown_not_idle(shared_data: Path) -> None:
     page = (shared_data / "vllm-0.32" / "metrics_disable_log_stats.txt").read_bytes()
     parser = PageParser()
-    frame = parser.parse_many([(HOST, at(5.0 * i), page) for i in range(12)]).frame
+    frame = parser.parse_many([(HOST, at(5.0 * i), page) for i in range(12)]).scrapes
     row = table(frame, windows((0, 60))).row(0, named=True)
     for name in (*GAUGES[:2], "generation_tokens_per_second", "binding_limit", "restarted"):
         assert row[name] is None, name

@@ -11,7 +11,6 @@ from fakes.dcgm_pages import FakeGpu, dcgm_page
 from polars.testing import assert_frame_equal
 
 from driftwatch.collect.dcgm.pages import DcgmBatch
-from driftwatch.collect.pages.text import SeriesCache
 from driftwatch.fleet.gpus import BOARDS, GpuLoad, board, gpu_load, gpu_rows, work_of
 from driftwatch.simulate.hardware import gpu, model
 
@@ -44,7 +43,7 @@ def told(load: GpuLoad, name: str) -> list[float]:
 def test_the_rows_are_what_the_exporters_pages_are_read_as() -> None:
     load = gpu_load(H100, WORK, EPOCH, scrapes([0.0, 0.4, 1.0], [0.0, 500.0, 9e3], [0, 8, 64]))
     uuids = ["GPU-0", "GPU-1"]
-    batch = DcgmBatch(SeriesCache())
+    batch = DcgmBatch()
     for row, micros in enumerate(load.micros):
         values = {name: float(series[row]) for name, series in load.values.items()}
         gpus = [FakeGpu(n, uuid, H100.model_name, values=values) for n, uuid in enumerate(uuids)]

@@ -27,7 +27,7 @@ EPOCH = datetime(2026, 3, 1, tzinfo=UTC)
 def test_a_recorded_server_shows_what_a_simulated_one_does(shared_data: Path) -> None:
     """The page of a real vLLM 0.32: the same columns, edges and labels of its configuration."""
     body = (shared_data / "vllm-0.32" / "metrics_after_main_run.txt").read_bytes()
-    (real,) = PageParser().parse("host:8000", EPOCH, body).frame.iter_rows(named=True)
+    (real,) = PageParser().parse("host:8000", EPOCH, body).scrapes.iter_rows(named=True)
     labels = json.loads(real["cache_config"])
     size = int(labels["block_size"])
     blocks = int(labels["kv_cache_size_tokens"]) // size

@@ -86,7 +86,7 @@ def _read_directly(pages: list[Page], like: list[Collected]) -> list[Collected]:
             batch.fail("host:8000", time, "up == 0")
         else:
             batch.add("host:8000", time, body.encode())
-    frame = batch.finish().frame
+    frame = batch.finish().scrapes
     whole = [frame.filter(pl.col("time").is_in(one.scrapes["time"].implode())) for one in like]
     return [replace(one, scrapes=rows) for one, rows in zip(like, whole, strict=True)]
 

@@ -39,7 +39,7 @@ def scrapes_of(pages: Mapping[str, str], at: datetime = NOW) -> pl.DataFrame:
     """One scrape of each instance."""
     parser = PageParser()
     return pl.concat(
-        [parser.parse(instance, at, text.encode()).frame for instance, text in pages.items()]
+        [parser.parse(instance, at, text.encode()).scrapes for instance, text in pages.items()]
     )
 
 

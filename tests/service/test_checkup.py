@@ -40,7 +40,7 @@ def _page(shared_data: Path, change: str = "", by: str = "") -> pl.DataFrame:
     if change:
         assert re.search(change, text, flags=re.M)
         text = re.sub(change, by, text, flags=re.M)
-    return PageParser().parse("host:8000", datetime(2026, 1, 5, tzinfo=UTC), text.encode()).frame
+    return PageParser().parse("host:8000", datetime(2026, 1, 5, tzinfo=UTC), text.encode()).scrapes
 
 
 def _checked(frame: pl.DataFrame, pool: Pool = COMPLETE, baseline: bool = False) -> Checkup:
@@ -161,7 +161,7 @@ def test_receivers() -> None:
 
 def test_stats_disabled_is_the_reason_and_the_fix(shared_data: Path) -> None:
     text = (shared_data / "vllm-0.32/metrics_disable_log_stats.txt").read_bytes()
-    frame = PageParser().parse("host:8000", datetime(2026, 1, 5, tzinfo=UTC), text).frame
+    frame = PageParser().parse("host:8000", datetime(2026, 1, 5, tzinfo=UTC), text).scrapes
     found = _checked(frame)
     assert not any(found.rules.values())
     missing = next(c for c in found.checks if c.status == "MISSING")
@@ -173,7 +173,7 @@ def test_stats_disabled_is_the_reason_and_the_fix(shared_data: Path) -> None:
 
 def test_several_api_servers_are_warned_of(shared_data: Path) -> None:
     text = (shared_data / "vllm-0.32/metrics_api2_after.txt").read_bytes()
-    frame = PageParser().parse("host:8000", datetime(2026, 1, 5, tzinfo=UTC), text).frame
+    frame = PageParser().parse("host:8000", datetime(2026, 1, 5, tzinfo=UTC), text).scrapes
     assert any("several API servers" in c.what for c in _trouble(_checked(frame)))
 
 

@@ -72,7 +72,7 @@ def _ticks(pages: Mapping[str, Sequence[str]]) -> list[Outcome]:
                 batch.add(instance, _time(scrape), served[scrape].encode())
         came = batch.finish()
         until = _time(min(first + 2, SCRAPES))
-        brought = Collected(came.frame, _listed(came.frame), came.problems)
+        brought = Collected(came.scrapes, _listed(came.scrapes), came.problems)
         state, outcome = evaluate(state, [brought], until, PLAN, store)
         found.append(outcome)
     return found
@@ -156,7 +156,7 @@ def _brought(instances: Sequence[str]) -> list[Collected]:
     batch = PageParser().batch()
     for instance in instances:
         batch.add(instance, T0, SOUND[0].encode())
-    frame = batch.finish().frame
+    frame = batch.finish().scrapes
     return [Collected(frame, _listed(frame))]
 
 

@@ -8,18 +8,11 @@ its Kubernetes option container, namespace, pod. A label with an empty value is 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from driftwatch.collect.gpus import GPU_FIELDS
 
-# (name, index of its field in GPU_FIELDS, 0 for the preferred name)
-DCGM_NAMES: tuple[tuple[str, int, int], ...] = tuple(
-    (name, index, rank)
-    for index, one in enumerate(GPU_FIELDS)
-    for rank, name in enumerate(one.dcgm_names)
-)
-DCGM_NAME_INDEX: Mapping[str, int] = {name: i for i, (name, _, _) in enumerate(DCGM_NAMES)}
+DCGM_NAMES = frozenset(name for field in GPU_FIELDS for name in field.dcgm_names)
 
 _UUID = ("UUID", "uuid")  # the second with --use-old-namespace
 _HOSTNAME = ("Hostname", "hostname", "node", "nodeName")  # the last two by relabelling
@@ -73,24 +66,6 @@ class Gpu(NamedTuple):
     def key(self) -> tuple[str | None, ...]:
         """What makes it another row: not what only describes it."""
         return (self.exporter, self.uuid, self.namespace, self.pod)
-
-
-@dataclass(slots=True)
-class Roster:
-    """GPUs by number, in the order that they were met."""
-
-    gpus: list[Gpu] = field(default_factory=list)
-    _codes: dict[tuple[str | None, ...], int] = field(default_factory=dict)
-
-    def number(self, gpu: Gpu) -> int:
-        """The GPU's number; what an earlier series did not tell of it is added."""
-        code = self._codes.setdefault(gpu.key, len(self.gpus))
-        if code == len(self.gpus):
-            self.gpus.append(gpu)
-        elif None in (earlier := self.gpus[code]):
-            both = zip(earlier, gpu, strict=True)
-            self.gpus[code] = Gpu._make(b if a is None else a for a, b in both)
-        return code
 
 
 def gpu_of(

@@ -8,11 +8,11 @@ from datetime import datetime
 import polars as pl
 
 from driftwatch.clock import Clock
-from driftwatch.collect.cells import short_name
-from driftwatch.collect.dcgm.names import DCGM_NAME_INDEX, DIVIDED, Roster, canonical, gpu_of
-from driftwatch.collect.dcgm.rows import GpuSamples, gpu_table, rows_as_samples
+from driftwatch.collect.cells import Labels, short_name
+from driftwatch.collect.dcgm.names import DCGM_NAMES, DIVIDED, canonical, gpu_of
+from driftwatch.collect.dcgm.rows import SAMPLE_SCHEMA, GpuSamples
 from driftwatch.collect.http import Bounds, Gets
-from driftwatch.collect.pages.text import Series, SeriesCache, page_samples, same
+from driftwatch.collect.pages.text import PageText, same
 from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes, folded
 
 NOT_DCGM = "not dcgm-exporter's page: none of the DCGM_ fields that are read is on it"
@@ -26,47 +26,46 @@ def is_dcgm_page(body: bytes) -> bool:
 class DcgmBatch:
     """Pages of any number of exporters, made into one GPU table at the end.
 
-    ``cache``: series that were seen before, kept between batches.
+    ``text``: reads pages, and is kept between batches.
     """
 
-    def __init__(self, cache: SeriesCache) -> None:
-        self._cache = cache
-        self._roster = Roster()
-        self._moments: dict[datetime, int] = {}
-        self._rows: list[tuple[int, int, int, float]] = []
+    def __init__(self, text: PageText[Labels] | None = None) -> None:
+        self._text = text or PageText(canonical)
+        self._samples = GpuSamples()
+        self._rows: list[tuple[int, str, int, float]] = []
         self._problems: list[SourceProblem] = []
 
     def add(self, exporter: str, time: datetime, body: bytes) -> bool:
         """A page that was answered; False where it has no GPU, with a problem that says why."""
-        samples = page_samples(body, self._cache)
-        if isinstance(samples, str):
-            self.problem(exporter, samples, time)
+        page = self._text.samples(body)
+        if isinstance(page, str):
+            self.problem(exporter, page, time)
             return False
-        for doubt in samples.doubts:
+        for doubt in page.doubts:
             self.problem(exporter, doubt, time)
-        moment = self._moments.setdefault(time, len(self._moments))
-        first: dict[tuple[int, int], tuple[float, Series]] = {}
-        any_field = False
-        for series, value in zip(samples.series, samples.values, strict=True):
-            labels = canonical({"__name__": series.name, **series.labels})
-            name = DCGM_NAME_INDEX.get(labels.pop("__name__"))
-            if name is None:
-                continue
-            any_field = True
+        micros = round(time.timestamp() * 1_000_000)
+        first: dict[tuple[int, str], float] = {}
+        read = [
+            (labels, value)
+            for labels, value in zip(page.series, page.values, strict=True)
+            if labels["__name__"] in DCGM_NAMES
+        ]
+        for labels, value in read:
             gpu = gpu_of(labels, exporter)
             if isinstance(gpu, str):
-                what = gpu if gpu == DIVIDED else f"{_name(series)}: {gpu}"
+                what = gpu if gpu == DIVIDED else f"{short_name(labels)}: {gpu}"
                 self.problem(exporter, what, time)
                 continue
-            code = self._roster.number(gpu)
-            before = first.get((code, name))
-            if before is None:
-                first[code, name] = (value, series)
-                self._rows.append((code, moment, name, value))
-            elif not same(before[0], value):
-                twice = f"is on the page twice, as {before[0]:g} and {value:g}: the first is taken"
-                self.problem(exporter, f"{_name(before[1])} {twice}", time)
-        if not any_field:
+            cell = (self._samples.number(gpu), labels["__name__"])
+            if cell not in first:
+                first[cell] = value
+                self._rows.append((*cell, micros, value))
+            elif not same(first[cell], value):
+                twice = (
+                    f"is on the page twice, as {first[cell]:g} and {value:g}: the first is taken"
+                )
+                self.problem(exporter, f"{short_name(labels)} {twice}", time)
+        if not read:
             self.problem(exporter, NOT_DCGM, time)
         return bool(first)
 
@@ -76,12 +75,8 @@ class DcgmBatch:
 
     def finish(self) -> tuple[pl.DataFrame, tuple[SourceProblem, ...]]:
         """The GPU table and the problems, repeats folded."""
-        samples: GpuSamples = rows_as_samples(self._rows)
-        return gpu_table(self._roster.gpus, list(self._moments), samples), folded(self._problems)
-
-
-def _name(series: Series) -> str:
-    return short_name({"__name__": series.name, **series.labels})
+        self._samples.add(pl.DataFrame(self._rows, dict(SAMPLE_SCHEMA), orient="row"))
+        return self._samples.table(), folded(self._problems)
 
 
 class DcgmPagesSource:
@@ -99,7 +94,7 @@ class DcgmPagesSource:
     ) -> None:
         self.name = "dcgm"
         self.settle_seconds = 0.0
-        self._cache = SeriesCache()
+        self._text: PageText[Labels] = PageText(canonical)
         self._gets = Gets(((url, None) for url in urls), clock, bounds)
 
     def collect(self, since: datetime, until: datetime) -> Collected:
@@ -107,7 +102,7 @@ class DcgmPagesSource:
 
         A page that cannot be had or read is a problem; readings of its GPUs end.
         """
-        batch = DcgmBatch(self._cache)
+        batch = DcgmBatch(self._text)
         # in the order of the names, whatever the order they come in
         answers = self._gets.answers(self._gets.addresses)
         for exporter, answer in sorted(answers, key=lambda one: one[0]):

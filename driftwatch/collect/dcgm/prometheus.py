@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-import numpy as np
-import orjson
 import polars as pl
 
 from driftwatch.collect.cells import Labels, short_name
 from driftwatch.collect.dcgm.names import (
-    DCGM_NAME_INDEX,
+    DCGM_NAMES,
     DIVIDED,
-    Roster,
     canonical,
     gpu_of,
     own_pods,
     pod_of,
 )
-from driftwatch.collect.dcgm.rows import GpuSamples, gpu_table
-from driftwatch.collect.gpus import GPU_FIELDS, empty_gpus
+from driftwatch.collect.dcgm.rows import GpuSamples
+from driftwatch.collect.gpus import GPU_FIELDS
 from driftwatch.collect.prometheus.answer import RawSamples
 from driftwatch.collect.prometheus.client import PrometheusAsker, RawAsker, error_text
 from driftwatch.collect.prometheus.query import matchers, select, time_of, unix_ms
@@ -31,9 +28,9 @@ from driftwatch.errors import SourceError
 _ANY_GPU = ("DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_SM_CLOCK", "DCGM_FI_PROF_GR_ENGINE_ACTIVE")
 _NO_SERIES = "no DCGM series any more: its scrape fails, or it is gone"
 _NAMED = 10  # exporters named that are gone; the others are counted
-NONE = -1  # a series that is of no GPU, or of no field
 
 Exporter = tuple[str, str]  # job and instance
+Head = tuple[tuple[str, str], ...]  # labels of a series, without its name
 
 
 class DcgmPrometheusSource:
@@ -66,8 +63,8 @@ class DcgmPrometheusSource:
         self._own: dict[Exporter, frozenset[str]] = {}  # pods of the exporters themselves
         self._ups: dict[Exporter, list[Labels]] | None = None  # labels of their up series
         self._listed: set[str] = set()
-        self._roster = Roster()
-        self._whose: dict[bytes, int | str] = {}  # labels → number of the GPU, or why not known
+        self._samples = GpuSamples()
+        self._whose: dict[Head, int | str] = {}  # labels → number of the GPU, or why not known
         self._is_unsure = False  # whose pods they are could not be asked
 
     def collect(self, since: datetime, until: datetime) -> Collected:
@@ -86,56 +83,49 @@ class DcgmPrometheusSource:
         answers = list(self._ranges.pieces([self._any], first, last, errors))
         problems = [SourceProblem(self.name, error_text(error), at) for error in errors]
         unread = error_text(errors[0]) if errors else None
-        gpus = pl.concat([empty_gpus(), *(self._table(a, at, unread, problems) for a in answers)])
+        for answer in answers:
+            self._read(answer, at, problems)
+        gpus = self._samples.table(unread)
         if not errors:
             problems += self._departed(gpus, at)
-        return Collected(empty_scrapes(), {}, folded(problems), gpus=gpus.rechunk())
+        return Collected(empty_scrapes(), {}, folded(problems), gpus=gpus)
 
     def close(self) -> None:
         """Give back the connection."""
         self._asker.close()
 
-    def _table(
-        self,
-        answer: RawSamples,
-        at: datetime,
-        unread: str | None,
-        problems: list[SourceProblem],
-    ) -> pl.DataFrame:
+    def _read(self, answer: RawSamples, at: datetime, problems: list[SourceProblem]) -> None:
+        """Add the samples of an answer."""
         # two jobs that scrape one exporter, the replicas of a Prometheus, a pod with two shares of
         # a GPU: the first in the order of labels counts
-        written = answer.labels
-        order = sorted(range(len(written)), key=lambda index: sorted(written[index].items()))
-        every = [canonical(labels) for labels in written]
-        heads = [orjson.dumps({k: v for k, v in o.items() if k != "__name__"}) for o in every]
-        new = {h: o for h, o in zip(heads, every, strict=True) if h not in self._whose}
-        if new:
-            self._learn(new, dict(zip(heads, every, strict=True)), at, problems)
-        gpu = np.full(len(every), NONE)
-        name = np.array([DCGM_NAME_INDEX.get(one["__name__"], NONE) for one in every], np.int64)
-        for index, head in enumerate(heads):
-            whose = self._whose[head]
+        order = sorted(
+            range(len(answer.labels)), key=lambda one: sorted(answer.labels[one].items())
+        )
+        every = [canonical(labels) for labels in answer.labels]
+        heads = [tuple((k, v) for k, v in one.items() if k != "__name__") for one in every]
+        series_of = dict(zip(heads, every, strict=True))
+        if new := {head: one for head, one in series_of.items() if head not in self._whose}:
+            self._learn(new, series_of, at, problems)
+        series = []
+        for rank, index in enumerate(order):
+            whose, name = self._whose[heads[index]], every[index].get("__name__", "")
             if isinstance(whose, str):
-                named = f"{short_name(every[index])}: {whose}"
-                reason = DIVIDED if whose == DIVIDED else named
-                problems.append(SourceProblem(self.name, reason, at))
-            else:
-                gpu[index] = whose
-        rank = np.empty(len(order), np.int64)
-        rank[order] = np.arange(len(order))
-        samples = np.argsort(rank[answer.series], kind="stable")
-        samples = samples[(gpu != NONE)[answer.series[samples]]]
-        series = answer.series[samples]
-        times, moment = np.unique(answer.time[samples], return_inverse=True)
-        moments = [time_of(int(time) // 1000) for time in times]
-        lacking = {} if unread is None else {one.column: unread for one in GPU_FIELDS}
-        held = GpuSamples(gpu[series], moment.reshape(-1), name[series], answer.value[samples])
-        return gpu_table(self._roster.gpus, moments, held, lacking)
+                text = DIVIDED if whose == DIVIDED else f"{short_name(every[index])}: {whose}"
+                problems.append(SourceProblem(self.name, text, at))
+            elif name in DCGM_NAMES:
+                series.append((index, rank, whose, name))
+        schema = {"series": pl.Int32, "rank": pl.Int32, "gpu": pl.Int32, "name": pl.String}
+        columns = {"series": answer.series, "time": answer.time, "value": answer.value}
+        samples = pl.DataFrame(columns).join(
+            pl.DataFrame(series, schema, orient="row"), on="series"
+        )
+        samples = samples.sort("rank", maintain_order=True)
+        self._samples.add(samples.select("gpu", "name", "time", "value"))
 
     def _learn(
         self,
-        new: Mapping[bytes, Labels],
-        every: Mapping[bytes, Labels],
+        new: Mapping[Head, Labels],
+        every: Mapping[Head, Labels],
         at: datetime,
         problems: list[SourceProblem],
     ) -> None:
@@ -162,7 +152,7 @@ class DcgmPrometheusSource:
         for head, labels in sorted({**new, **again}.items()):
             name = labels.get("instance") or labels.get("Hostname") or ""
             gpu = gpu_of(labels, name, self._own[exporter_of(labels)])
-            self._whose[head] = gpu if isinstance(gpu, str) else self._roster.number(gpu)
+            self._whose[head] = gpu if isinstance(gpu, str) else self._samples.number(gpu)
         if len(self._whose) > 4 * len(every) + 1000:  # most of it is gone
             self._whose = {head: self._whose[head] for head in every}
 

@@ -1,21 +1,17 @@
-"""Samples of DCGM fields → the GPU table: units, sentinels, and a reason for each gap."""
+"""Samples of DCGM fields → the GPU table: units, marks for no value, and a reason for each gap."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Mapping
+from functools import partial
 
-import numpy as np
-import numpy.typing as npt
 import orjson
 import polars as pl
 
-from driftwatch.collect.dcgm.names import DCGM_NAME_INDEX, DCGM_NAMES, Gpu
+from driftwatch.collect.dcgm.names import Gpu
 from driftwatch.collect.gpus import (
     BLANK_FROM,
-    GPU_FIELD_BY_COLUMN,
     GPU_FIELDS,
     GPU_SCHEMA,
     SHARE_OVER,
@@ -24,181 +20,133 @@ from driftwatch.collect.gpus import (
     empty_gpus,
 )
 
+SAMPLE_SCHEMA: Mapping[str, type[pl.DataType]] = {
+    "gpu": pl.Int32,  # number, from :meth:`GpuSamples.number`
+    "name": pl.String,  # of the field, as dcgm-exporter writes it
+    "time": pl.Int64,  # unix microseconds
+    "value": pl.Float64,  # in DCGM's unit
+}
 # dcgm_structs.h: DCGM_FP64_BLANK and DCGM_INT32_BLANK, and one, two and three above each
-_BLANKS = np.concatenate([2.0**47 + np.arange(4), float(0x7FFFFFF0) + np.arange(4)])
+_BLANKS = [first + more for first in (2.0**47, float(0x7FFFFFF0)) for more in range(4)]
 _LIVE = ("utilization_ratio", "engine_active_ratio", "sm_clock_hertz")  # of a GPU that answers
 _GONE_XID = 79  # "GPU has fallen off the bus" (NVIDIA's list of XID errors)
-
-_OK, _MISSING, _BLANK, _ODD = range(4)
-
-_COLUMNS = tuple(field.column for field in GPU_FIELDS)
 _KEYS = ("exporter", "uuid", "namespace", "pod", "time")
 
-_Floats = npt.NDArray[np.float64]
-_Bools = npt.NDArray[np.bool_]
-_Ints = npt.NDArray[np.int64]
 
-
-@dataclass(frozen=True, slots=True)
 class GpuSamples:
-    """Samples side by side, one per position."""
+    """Samples of GPUs, made into one table at the end."""
 
-    gpu: _Ints  # index into the list of GPUs
-    moment: _Ints  # index into the list of times
-    name: _Ints  # as :data:`driftwatch.collect.dcgm.names.DCGM_NAME_INDEX` counts them.
-    value: _Floats  # in DCGM's unit
+    def __init__(self) -> None:
+        self._gpus: list[Gpu] = []
+        self._numbers: dict[tuple[str | None, ...], int] = {}
+        self._frames = [pl.DataFrame(schema=dict(SAMPLE_SCHEMA))]
 
+    def number(self, gpu: Gpu) -> int:
+        """The GPU's number; what an earlier series did not tell of it is added."""
+        number = self._numbers.setdefault(gpu.key, len(self._gpus))
+        if number == len(self._gpus):
+            self._gpus.append(gpu)
+        else:
+            both = zip(self._gpus[number], gpu, strict=True)
+            self._gpus[number] = Gpu._make(b if a is None else a for a, b in both)
+        return number
 
-def gpu_table(
-    gpus: Sequence[Gpu],
-    moments: Sequence[datetime],
-    samples: GpuSamples,
-    unread: Mapping[str, str] | None = None,
-) -> pl.DataFrame:
-    """The GPU table of these samples, a row per GPU, workload and time.
+    def add(self, samples: pl.DataFrame) -> None:
+        """Samples in :data:`SAMPLE_SCHEMA`."""
+        self._frames.append(samples)
 
-    Of two samples with the same GPU, time and name the first counts.
+    def table(self, unread: str | None = None) -> pl.DataFrame:
+        """A row per GPU, workload and time, of all samples since the last call.
 
-    ``moments``: aware times; ``unread``: column → why it could not be asked for, where it is
-    missing.
-    """
-    if not samples.value.size:
-        return empty_gpus()
-    cell, row = np.unique(samples.gpu * len(moments) + samples.moment, return_inverse=True)
-    place, first = np.unique(samples.name * cell.size + row, return_index=True)
-    raw = np.full((len(DCGM_NAME_INDEX), cell.size), np.nan)
-    there = np.zeros(raw.shape, dtype=np.bool_)
-    raw.ravel()[place] = samples.value[first]
-    there.ravel()[place] = True
-    who, when = cell // len(moments), cell % len(moments)
-    raw, there = _one_name_each(raw, there)
-    codes = _judged(raw, there)
-    values = {
-        field.column: pl.Series(np.where(codes[i] == _OK, _in_base(field, raw[i]), np.nan))
-        .fill_nan(None)
-        .alias(field.column)
-        for i, field in enumerate(GPU_FIELDS)
-    }
-    schema = {name: GPU_SCHEMA[name] for name in Gpu._fields}
-    listed: pl.DataFrame = pl.DataFrame(list(gpus), schema=schema, orient="row")[who]
-    times = pl.Series("time", list(moments), dtype=TIME)[when]
-    table = listed.with_columns(
-        times,
-        pl.lit("DCGM").alias("origin"),
-        pl.lit(False).alias("own_host"),
-        _lost(values),
-        _reasons(codes, raw, unread or {}),
-        *values.values(),
-    )
-    return table.select(list(GPU_SCHEMA)).sort(_KEYS, maintain_order=True)
-
-
-def _lost(values: Mapping[str, pl.Series]) -> pl.Series:
-    """Whether each GPU has fallen off the bus.
-
-    The XID stays on the gauge after the GPU is back (dcgm-exporter#500); readings do not come from
-    one that is lost.
-    """
-    live = pl.Series([False] * len(values["xid_code"]), dtype=pl.Boolean)
-    for column in _LIVE:
-        live |= values[column].is_not_null()
-    return ((values["xid_code"] == _GONE_XID) & ~live).alias("lost")
-
-
-def _in_base(field: GpuField, raw: _Floats) -> _Floats:
-    """Values in the base unit; a share that rounding put above the whole is the whole."""
-    value = raw * field.factor
-    return np.minimum(value, 1.0) if field.column.endswith("_ratio") else value
-
-
-def _one_name_each(raw: _Floats, there: _Bools) -> tuple[_Floats, _Bools]:
-    """A line per field instead of one per name: its preferred name where it is there."""
-    value = np.full((len(GPU_FIELDS), raw.shape[1]), np.nan)
-    filled = np.zeros(value.shape, dtype=np.bool_)
-    for name, (_, index, _) in enumerate(DCGM_NAMES):  # preferred names first
-        take = there[name] & ~filled[index]
-        value[index][take] = raw[name][take]
-        filled[index] |= take
-    return value, filled
-
-
-def _judged(raw: _Floats, there: _Bools) -> npt.NDArray[np.uint8]:
-    """What each value is worth, one of the codes above."""
-    codes = np.full(raw.shape, _OK, dtype=np.uint8)
-    with np.errstate(invalid="ignore"):
-        codes[~np.isfinite(raw) | (raw < 0)] = _ODD
-        for i, field in enumerate(GPU_FIELDS):
-            over = SHARE_OVER if field.column.endswith("_ratio") else 0.0
-            codes[i, raw[i] * field.factor > field.most + over] = _ODD
-        codes[np.isin(raw, _BLANKS) | (np.isfinite(raw) & (raw >= BLANK_FROM))] = _BLANK
-    codes[~there] = _MISSING
-    return codes
-
-
-def _reasons(codes: npt.NDArray[np.uint8], raw: _Floats, unread: Mapping[str, str]) -> pl.Series:
-    """The column ``reasons``: rows with the same gaps share one text."""
-    patterns, pattern = np.unique(
-        np.ascontiguousarray(codes.T).view(f"V{len(GPU_FIELDS)}").ravel(), return_inverse=True
-    )
-    lines = patterns.view(np.uint8).reshape(patterns.size, len(GPU_FIELDS))
-    texts = [
-        _json((i, _why(i, int(c), None, unread)) for i, c in enumerate(line)) for line in lines
-    ]
-    reasons = pl.Series("reasons", texts, dtype=pl.String)[pattern]
-    odd = np.flatnonzero((codes == _ODD).any(axis=0))
-    if not odd.size:
-        return reasons
-    own = [
-        _json((i, _why(i, int(codes[i, r]), float(raw[i, r]), unread)) for i in range(len(codes)))
-        for r in odd
-    ]
-    return reasons.scatter(odd, own)
-
-
-def _json(reasons: Iterable[tuple[int, str | None]]) -> str | None:
-    texts = {_COLUMNS[i]: why for i, why in reasons if why is not None}
-    return orjson.dumps(texts).decode() if texts else None
-
-
-def _why(index: int, code: int, value: float | None, unread: Mapping[str, str]) -> str | None:
-    """Why a field is NULL; None where it is not."""
-    field = GPU_FIELDS[index]
-    name = field.dcgm_names[0]
-    if code == _OK:
-        return None
-    if code == _BLANK:
-        return f"not supported: {name} is DCGM's mark for no value"
-    if code == _ODD:
-        return f"{name} is {_odd(value, field.why_most)}"
-    return unread.get(field.column) or not_exported(field.column)
-
-
-def _odd(value: float | None, why_most: str) -> str:
-    if value is None or math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "infinite"
-    return f"{value:.12g}: {'negative' if value < 0 else why_most}"
-
-
-def not_exported(column: str) -> str:
-    """Why a field may be missing that was asked for."""
-    field = GPU_FIELD_BY_COLUMN[column]
-    name = " or ".join(field.dcgm_names)
-    if not field.on_by_default:
-        return f"{name} not exported: it is off in dcgm-exporter's shipped list of counters"
-    if name.startswith("DCGM_FI_PROF_"):
-        return (
-            f"{name} not exported: the GPU or its driver gives no profiling fields, "
-            "or a profiler has paused them"
+        Of two samples with the same GPU, time and name the first counts. ``unread``: why a field
+        that is missing could not be asked for.
+        """
+        samples, self._frames = pl.concat(self._frames), self._frames[:1]
+        if samples.is_empty():
+            return empty_gpus()
+        names = [name for field in GPU_FIELDS for name in field.dcgm_names]
+        cells = samples.group_by("gpu", "time", maintain_order=True).agg(
+            pl.col("value").filter(pl.col("name") == name).first().alias(name) for name in names
         )
-    if column == "xid_code":
-        return f"{name} not exported: some exporters write it only after the first XID"
-    return f"{name} not exported"
+        whys = cells.select(_why(field, unread).alias(field.column) for field in GPU_FIELDS)
+        values = cells.select(_value(field).alias(field.column) for field in GPU_FIELDS)
+        live = pl.any_horizontal(pl.col(column).is_not_null() for column in _LIVE)
+        schema = {name: GPU_SCHEMA[name] for name in Gpu._fields}
+        listed = pl.DataFrame(self._gpus, schema=schema, orient="row")
+        table = listed.select(pl.all().gather(cells["gpu"])).hstack(values)
+        table = table.with_columns(
+            cells["time"].cast(TIME),
+            _as_json(whys),
+            origin=pl.lit("DCGM"),
+            own_host=pl.lit(False),
+            # the XID stays on the gauge after the GPU is back (dcgm-exporter#500); readings do not
+            # come from one that is lost
+            lost=(pl.col("xid_code") == _GONE_XID) & ~live,
+        )
+        return table.select(list(GPU_SCHEMA)).sort(_KEYS, maintain_order=True)
 
 
-def rows_as_samples(rows: Sequence[tuple[int, int, int, float]]) -> GpuSamples:
-    """(gpu, moment, name, value) one by one → side by side."""
-    indices = np.array([row[:3] for row in rows], dtype=np.int64).reshape(-1, 3)
-    value = np.array([row[3] for row in rows], dtype=np.float64)
-    return GpuSamples(indices[:, 0], indices[:, 1], indices[:, 2], value)
+def _is_blank(raw: pl.Expr) -> pl.Expr:
+    return raw.is_in(_BLANKS) | (raw.is_finite() & (raw >= BLANK_FROM))
+
+
+def _is_odd(field: GpuField, raw: pl.Expr) -> pl.Expr:
+    most = field.most + (SHARE_OVER if field.is_share else 0.0)
+    return ~_is_blank(raw) & (~raw.is_finite() | (raw < 0) | (raw * field.factor > most))
+
+
+def _value(field: GpuField) -> pl.Expr:
+    """In the base unit; a share that rounding put above the whole is the whole."""
+    raw = pl.coalesce(field.dcgm_names)
+    value = raw * field.factor
+    value = pl.min_horizontal(value, pl.lit(1.0)) if field.is_share else value
+    return pl.when(raw.is_not_null() & ~_is_blank(raw) & ~_is_odd(field, raw)).then(value)
+
+
+def _why(field: GpuField, unread: str | None) -> pl.Expr:
+    """Why the field is NULL; NULL where it is not."""
+    name, raw = field.dcgm_names[0], pl.coalesce(field.dcgm_names)
+    odd = pl.when(_is_odd(field, raw)).then(raw)
+    told = odd.map_elements(partial(_odd, field), return_dtype=pl.String)
+    return (
+        pl.when(raw.is_null())
+        .then(pl.lit(unread or _not_exported(field)))
+        .when(_is_blank(raw))
+        .then(pl.lit(f"not supported: {name} is DCGM's mark for no value"))
+        .otherwise(told)
+    )
+
+
+def _odd(field: GpuField, value: float) -> str:
+    if math.isfinite(value):
+        text = f"{value:.12g}: {'negative' if value < 0 else field.why_most}"
+    else:
+        text = "NaN" if math.isnan(value) else "infinite"
+    return f"{field.dcgm_names[0]} is {text}"
+
+
+def _not_exported(field: GpuField) -> str:
+    """Why a field may be missing that was asked for."""
+    text = f"{' or '.join(field.dcgm_names)} not exported"
+    if not field.on_by_default:
+        return f"{text}: it is off in dcgm-exporter's shipped list of counters"
+    if field.dcgm_names[0].startswith("DCGM_FI_PROF_"):
+        return (
+            f"{text}: the GPU or its driver gives no profiling fields, or a profiler has paused "
+            "them"
+        )
+    if field.column == "xid_code":
+        return f"{text}: some exporters write it only after the first XID"
+    return text
+
+
+def _as_json(whys: pl.DataFrame) -> pl.Series:
+    """The column ``reasons``; rows with the same gaps share one text."""
+    distinct = whys.unique(maintain_order=True)
+    known = [
+        {k: v for k, v in row.items() if v is not None} for row in distinct.iter_rows(named=True)
+    ]
+    texts = [orjson.dumps(one).decode() if one else None for one in known]
+    told = distinct.with_columns(pl.Series("reasons", texts, dtype=pl.String))
+    on = whys.columns
+    return whys.join(told, on=on, how="left", nulls_equal=True, maintain_order="left")["reasons"]

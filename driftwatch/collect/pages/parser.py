@@ -2,76 +2,37 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from functools import cache
+from typing import NamedTuple
 
-import numpy as np
-import numpy.typing as npt
-import orjson
 import polars as pl
 
-from driftwatch.collect.cells import (
-    OWN_LABELS,
-    VLLM,
-    Slot,
-    prefixes_of,
-    slots_of,
-    wire_names_of,
-)
+from driftwatch.collect.cells import OWN_LABELS, VLLM, prefixes_of
 from driftwatch.collect.identity import Identity, identity_of
 from driftwatch.collect.pages.foreign import NOT_AN_ENGINE, ROUTER_NAMES, without_vllm
-from driftwatch.collect.pages.text import Series, SeriesCache, page_samples
-from driftwatch.collect.samples import NONE, Attempt, Known, Samples
+from driftwatch.collect.pages.text import PageText
+from driftwatch.collect.rows import scrape_rows
+from driftwatch.collect.samples import Attempt, Known, Samples, SeriesReader, Unit, unit_of
 from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes, folded
-from driftwatch.model import Target, TargetKey
 
-_LAYOUTS = 256  # shared by instances with the same series
 _PAGES_PER_FLUSH = 512  # numbers held before they become rows: about 4 MB
 # One page of vLLM shows the engines of one data-parallel deployment; each is a target to judge.
 MAX_ENGINES = 256
 # Names of targets: they stand in every row, page and file name.
 MAX_NAME_CHARACTERS = 256
-_SHOWN_CHARACTERS = 160
 # each engine has one series of them, with the labels that tell servers of one page apart
 _LABELLED = ("num_requests_running", "num_requests_waiting", "generation_tokens_total")
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedPage:
-    """What pages brought."""
+class _Series(NamedTuple):
+    """What a series of a page is."""
 
-    frame: pl.DataFrame  # scrape table, a row per engine
-    problems: tuple[SourceProblem, ...]  # what could not be read of it
-    targets: dict[TargetKey, Target] = field(default_factory=dict)
-
-    @property
-    def rows(self) -> list[dict[str, Any]]:
-        """The rows as dictionaries, in engine order."""
-        return self.frame.to_dicts()
-
-
-Place = tuple[Identity, str | None, str | None]  # server beside its address, engine, model
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """What driftwatch reads of a page with these series, worked out once per list of series."""
-
-    series: tuple[Series, ...]  # every sample's, in page order
-    take: npt.NDArray[np.intp]  # indexes of the samples that are read
-    slots: tuple[npt.NDArray[np.int32], ...]  # of each of them, -1 where it has no (further) one
-    places: tuple[Place, ...]
-    place: npt.NDArray[np.int32]  # of each of them, index into the places
-    configs: tuple[tuple[Place, str], ...]  # labels of cache_config_info, sorted JSON
-    refused: str | None  # why it is none of a vLLM server's; None where it may be
-
-    def text(self, index: int) -> str:
-        """A sample that is read, as problems name it."""
-        text: str = self.series[int(self.take[index])].text
-        return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
+    name: str  # in the registry's words, where it is known there
+    labels: Mapping[str, str]
+    place: int  # number of its server on the page, engine and model
+    cells: tuple[int, ...] | None  # numbers of slots; None: its labels are the value
 
 
 class PageParser:
@@ -80,18 +41,19 @@ class PageParser:
     Not for use from several threads at once.
     """
 
-    def __init__(self, cache: SeriesCache | None = None) -> None:
-        self._cache = cache or SeriesCache()
+    def __init__(self, max_series: int = 100_000) -> None:
         self.known = Known()
-        self._layouts: OrderedDict[tuple[Series, ...], Layout] = OrderedDict()
-        self._telling: frozenset[str] = frozenset()
-        self._slots: dict[Slot, int] = {}
+        self.reader = SeriesReader()
+        self._prefixes: frozenset[str] = frozenset()
+        # what tells a server from others of its page, engine and model → number
+        self._places: dict[Unit, int] = {}
+        self._text = PageText(self._series, max_series)
 
-    def parse(self, instance: str, time: datetime, body: bytes) -> ParsedPage:
+    def parse(self, instance: str, time: datetime, body: bytes) -> Collected:
         """One page → its rows; a page that cannot be read gives rows with ``ok`` False."""
         return self.parse_many([(instance, time, body)])
 
-    def parse_many(self, pages: Iterable[tuple[str, datetime, bytes]]) -> ParsedPage:
+    def parse_many(self, pages: Iterable[tuple[str, datetime, bytes]]) -> Collected:
         """Many pages (instance, time, body) in any order → one sorted table."""
         batch = self.batch()
         for instance, time, body in pages:
@@ -102,65 +64,54 @@ class PageParser:
         """An empty batch, for pages that come one by one."""
         return Batch(self)
 
-    def layout(self, series: tuple[Series, ...]) -> Layout:
-        """The layout of a page with these series."""
-        layout = self._layouts.pop(series, None)
-        if layout is None:
-            named = {name for one in series if one.name.endswith(_LABELLED) for name in one.labels}
-            if not named - OWN_LABELS <= self._telling:
-                self._telling |= named - OWN_LABELS
-                self._layouts.clear()
-            layout = self._lay_out(series)
-        self._layouts[series] = layout
-        if len(self._layouts) > _LAYOUTS:
-            self._layouts.popitem(last=False)
-        return layout
+    def samples(self, body: bytes) -> tuple[list[_Series], list[float], list[str]] | str:
+        """Series and value of each sample of a page, and lines that are none; or why there is
+        none.
+        """
+        page = self._text.samples(body)
+        if not isinstance(page, str) and self._has_met_more(page.series):
+            self._text.forget()
+            page = self._text.samples(body)
+        if isinstance(page, str):
+            return page
+        return _refused(page.series) or (page.series, page.values, page.doubts)
 
-    def _lay_out(self, series: tuple[Series, ...]) -> Layout:
-        take, place, slots = [], [], []
-        places: dict[Place, int] = {}
-        configs = []
-        names = [one.name for one in series]
-        if not any(name.startswith(VLLM) for name in names):
-            wire = wire_names_of(prefixes_of(names))
-            names = [wire.get(name, name) for name in names]
-        for index, (name, one) in enumerate(zip(names, series, strict=True)):
-            of = slots_of(name, one.labels)
-            if not of:
-                continue
-            where = (self._server(one), one.labels.get("engine"), one.labels.get("model_name"))
-            if of[0].part == "labels":
-                apart = {"engine", *self._telling}
-                ours = {k: v for k, v in one.labels.items() if k not in apart}
-                text = orjson.dumps(ours, option=orjson.OPT_SORT_KEYS).decode()
-                configs.append((where, text))
-                continue
-            take.append(index)
-            place.append(places.setdefault(where, len(places)))
-            slots.append([self._slots.setdefault(slot, len(self._slots)) for slot in of])
-        deepest = max(map(len, slots), default=0)
-        return Layout(
-            series,
-            np.array(take, np.intp),
-            tuple(
-                np.array([each[i] if i < len(each) else NONE for each in slots], np.int32)
-                for i in range(deepest)
-            ),
-            tuple(places),
-            np.array(place, np.int32),
-            tuple(configs),
-            _refused(names, series),
-        )
+    def _has_met_more(self, series: Sequence[_Series]) -> bool:
+        """The page shows labels that tell servers apart, or prefixes, that were not met before."""
+        labels = [one.labels.keys() for one in series if one.name.endswith(_LABELLED)]
+        telling = self.reader.telling.union(*labels) - OWN_LABELS
+        if not any(one.name.startswith(VLLM) for one in series):
+            self._prefixes |= prefixes_of(one.name for one in series)
+        elif telling == self.reader.telling:
+            return False
+        has_met = (telling, self._prefixes) != (self.reader.telling, self.reader.prefixes)
+        if has_met:
+            self.reader = SeriesReader(self._prefixes, telling)
+        return has_met
 
-    def _server(self, series: Series) -> Identity:
-        labels = series.labels
+    def _series(self, labels: Mapping[str, str]) -> _Series:
+        written = labels["__name__"]
         # a page of several servers may call them so; the address that it was read from is another
-        own = {
+        beside = {
             "exported_instance" if name == "instance" else name: labels[name]
-            for name in self._telling
+            for name in self.reader.telling
             if labels.get(name)
         }
-        return identity_of(own, ())
+        name = self.reader.wire_names.get(written, written)
+        place = unit_of(identity_of(beside, ()), labels)
+        number = self._places.setdefault(place, len(self._places))
+        return _Series(name, labels, number, self.reader.cells(labels))
+
+    def units(self, instance: str) -> Callable[[int], int]:
+        """Number of a place → number of the unit that it is of a server at this address."""
+        places = list(self._places)
+
+        @cache
+        def unit(place: int) -> int:
+            beside, engine, model = places[place]
+            return self.reader.unit(Unit((("instance", instance), *beside), engine, model))
+
+        return unit
 
 
 class Batch:
@@ -168,44 +119,39 @@ class Batch:
 
     def __init__(self, parser: PageParser) -> None:
         self._parser = parser
-        self._samples = Samples(parser._slots)
-        self._attempts: list[Attempt] = []
+        self._begin()
         self._failed: list[Attempt] = []
         self._brought: list[Collected] = []
         self._problems: list[SourceProblem] = []
 
+    def _begin(self) -> None:
+        self._samples, self._attempts = Samples(self._parser.reader), list[Attempt]()
+        # of each sample: unit, slot, unix microseconds, value
+        self._columns: tuple[list[int], list[int], list[int], list[float]] = ([], [], [], [])
+
     def add(self, instance: str, time: datetime, body: bytes) -> None:
         """A page that was answered."""
-        samples = page_samples(body, self._parser._cache)
-        if isinstance(samples, str):
-            self.fail(instance, time, samples)
+        found = self._parser.samples(body)
+        if isinstance(found, str):
+            self.fail(instance, time, found)
             return
-        layout = self._parser.layout(tuple(samples.series))
-        if layout.refused is not None:
-            self.fail(instance, time, layout.refused)
-            return
+        if self._samples.reader is not self._parser.reader:
+            self._flush()
+        series, values, doubts = found
         micros = _micros(time)
         scrape: Identity = (("instance", instance),)
-
-        def unit(place: Place) -> int:
-            server, engine, model = place
-            return self._samples.unit(tuple(sorted((*scrape, *server))), engine, model)
-
-        for place, text in layout.configs:
-            self._samples.add_config(unit(place), [micros], text)
-        if len(layout.take):
-            units = np.array([unit(place) for place in layout.places], np.int32)
-            width = len(layout.take)
-            self._samples.add(
-                np.arange(width, dtype=np.int32),
-                np.full(width, micros),
-                np.array(samples.values)[layout.take],
-                unit=units[layout.place],
-                slots=layout.slots,
-                text=layout.text,
-            )
-        for doubt in samples.doubts:
-            self._samples.doubt(scrape, micros, doubt)
+        unit_of_place = self._parser.units(instance)
+        units, slots, times, numbers = self._columns
+        for (_, labels, place, cells), value in zip(series, values, strict=True):
+            if cells is None:
+                text = self._parser.reader.configuration(labels)
+                self._samples.configurations.append((unit_of_place(place), micros, text))
+            for slot in cells or ():
+                units.append(unit_of_place(place))
+                slots.append(slot)
+                numbers.append(value)
+        times += [micros] * (len(units) - len(times))
+        self._samples.doubts += [(scrape, micros, doubt) for doubt in doubts]
         self._attempts.append(Attempt(scrape, micros, None))
         if len(self._attempts) >= _PAGES_PER_FLUSH:
             self._flush()
@@ -218,44 +164,42 @@ class Batch:
         """Something outside a page that could not be read."""
         self._problems.append(SourceProblem(where, reason, time))
 
-    def finish(self) -> ParsedPage:
+    def finish(self) -> Collected:
         """All rows, sorted by instance, engine and time, and the problems, repeats folded."""
         self._flush()
         self._attempts = self._failed
         self._flush()
-        frame = pl.concat([empty_scrapes(), *(one.scrapes for one in self._brought)])
-        frame = frame.sort("instance", "engine", "time", maintain_order=True)
+        scrapes = pl.concat([empty_scrapes(), *(one.scrapes for one in self._brought)])
+        scrapes = scrapes.sort("instance", "engine", "time", maintain_order=True)
         targets = {key: t for one in self._brought for key, t in one.targets.items()}
-        return ParsedPage(frame.rechunk(), folded(self._problems), targets)
+        return Collected(scrapes.rechunk(), targets, folded(self._problems))
 
     def _flush(self) -> None:
-        if not self._attempts and not self._samples.any:
-            return
-        brought = self._samples.rows(self._attempts, self._parser.known)
-        self._brought.append(brought)
-        self._problems += brought.problems
-        self._samples, self._attempts = Samples(self._parser._slots), []
+        self._samples.add_lists(*self._columns)
+        if self._attempts or not self._samples.is_empty:
+            brought = scrape_rows(self._samples, self._attempts, self._parser.known)
+            self._brought.append(brought)
+            self._problems += brought.problems
+        self._begin()
 
 
 def _micros(time: datetime) -> int:
     return round(time.timestamp() * 1_000_000)
 
 
-def _refused(names: Sequence[str], series: Sequence[Series]) -> str | None:
-    """Why a page is none of a vLLM server; None where it may be.
-
-    ``names``: of the series, in the registry's words where they have another prefix.
-    """
-    vllm = [one for name, one in zip(names, series, strict=True) if name.startswith(VLLM)]
+def _refused(series: Sequence[_Series]) -> str | None:
+    """Why a page is none of a vLLM server; None where it may be."""
+    names = {one.name for one in series}
+    vllm = [one.labels for one in series if one.name.startswith(VLLM)]
     if not vllm:
         return without_vllm(names)
     if not ROUTER_NAMES.isdisjoint(names):
         return NOT_AN_ENGINE
-    engines = {one.labels.get("engine", "") for one in vllm} - {""}
+    engines = {one.get("engine", "") for one in vllm} - {""}
     if len(engines) > MAX_ENGINES:
         return f"page refused: {len(engines)} engines, more than {MAX_ENGINES}"
     for label in ("engine", "model_name"):
-        longest = max((len(one.labels.get(label, "")) for one in vllm), default=0)
+        longest = max((len(one.get(label, "")) for one in vllm), default=0)
         if longest > MAX_NAME_CHARACTERS:
             what = f"a label {label} of {longest} characters, more than {MAX_NAME_CHARACTERS}"
             return f"page refused: {what}"

@@ -62,7 +62,7 @@ class PagesSource:
             key: Target(key, {**self._labels[target.labels["instance"]], **target.labels})
             for key, target in page.targets.items()
         }
-        return Collected(page.frame, targets, page.problems)
+        return Collected(page.scrapes, targets, page.problems)
 
     def reports(self) -> dict[str, Fingerprint]:
         """What each instance says of itself, from ``/version`` and ``/v1/models``.

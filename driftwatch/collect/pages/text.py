@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -12,25 +13,24 @@ from prometheus_client.parser import text_string_to_metric_families
 # longest line, cache_config_info, has 1.5 KB and 74 quotes.
 MAX_LINE_BYTES = 16 * 1024
 MAX_LINE_QUOTES = 512
+# Recorded pages have up to 450 lines and 38 KB an engine: room for 250 engines on one page. Reading
+# a page for the first time costs 30 µs a line, so that one of these bounds costs a tick 3 s.
+MAX_PAGE_BYTES = 10 * 2**20
+MAX_PAGE_LINES = 100_000
 
+_NAMED_LINES = 10  # broken lines named per page; the others are counted
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Series:
-    """A series of a page; compared by identity, the cache hands out one object per text."""
-
-    text: str  # name and labels as on the page
-    name: str  # sample name, suffix included
-    labels: Mapping[str, str]  # label name → value, unescaped
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
     """A sample line as the maintained parser read it."""
 
-    series: Series  # name and labels
-    value: float  # the sample; may be NaN or infinite
-    # the line is exactly "series, one space, value", so that the series text can be looked up next
-    # time; not so with a timestamp, tabs or an exemplar
+    labels: Mapping[str, str]  # with ``__name__``, the sample's name with its suffix
+    value: float  # may be NaN or infinite
+    # the line is exactly "series, one space, value", so that the series can be looked up by its
+    # text next time; not so with a timestamp, tabs or an exemplar
     plain: bool
 
 
@@ -63,12 +63,11 @@ def read_line(line: bytes) -> Line | str | None:
     except OverflowError:  # a whole number of hundreds of digits
         value = math.inf if sample.value > 0 else -math.inf
     head, _, tail = line.rpartition(b" ")
-    plain = sample.timestamp is None and bool(head) and same(number(tail), value)
-    text = head.decode("utf-8").strip() if plain else text
-    return Line(Series(text, sample.name, dict(sample.labels)), value, plain)
+    plain = sample.timestamp is None and bool(head) and same(_number(tail), value)
+    return Line({**sample.labels, "__name__": sample.name}, value, plain)
 
 
-def number(token: bytes) -> float | None:
+def _number(token: bytes) -> float | None:
     """A sample value, or None where it is none (``1_000`` is Python's, not the format's)."""
     try:
         return None if b"_" in token else float(token)
@@ -83,67 +82,75 @@ def same(one: float | None, other: float | None) -> bool:
     return one == other or (math.isnan(one) and math.isnan(other))
 
 
-class SeriesCache:
-    """Series text → series, kept between pages and bounded in entries and bytes.
+@dataclass(slots=True)
+class PageSamples(Generic[T]):
+    """The samples of a page, in its order."""
 
-    ``max_bytes``: sum of their texts; the objects made from them take about five times that.
+    series: list[T] = field(default_factory=list)  # of each sample
+    values: list[float] = field(default_factory=list)  # of each sample; may be NaN or infinite
+    doubts: list[str] = field(default_factory=list)  # lines that are no samples: number, and why
+
+
+class PageText(Generic[T]):
+    """Reads the text of pages; remembers what their series are from page to page.
+
+    ``read_series``: labels with ``__name__`` → what the samples of that series are taken for;
+    ``max_entries``, ``max_bytes``: of the texts that are remembered; beyond it all are forgotten.
     """
 
-    def __init__(self, max_entries: int = 100_000, max_bytes: int = 16 * 2**20) -> None:
-        self.max_entries = max_entries
-        self.max_bytes = max_bytes
-        self._series: dict[bytes, Series] = {}
-        self._bytes = 0
+    def __init__(
+        self,
+        read_series: Callable[[Mapping[str, str]], T],
+        max_entries: int = 100_000,
+        max_bytes: int = 16 * 2**20,
+    ) -> None:
+        self._read_series = read_series
+        self._max_entries, self._max_bytes = max_entries, max_bytes
+        self.forget()
 
     def __len__(self) -> int:
         return len(self._series)
 
-    def get(self, text: bytes) -> Series | None:
-        """The series with this text, None where it was not seen (or was dropped since)."""
-        return self._series.get(text)
+    def forget(self) -> None:
+        """Every series is read anew."""
+        self._series: dict[bytes, T] = {}
+        self._bytes = 0
 
-    def add(self, text: bytes, series: Series) -> None:
-        """Keep a series; over a bound the older half goes."""
+    def samples(self, body: bytes) -> PageSamples[T] | str:
+        """Every sample of a page, whatever it is of, or why it is no page."""
+        lines = _lines(body)
+        if isinstance(lines, str):
+            return lines
+        found: PageSamples[T] = PageSamples()
+        for i, line in enumerate(lines):
+            text, _, tail = line.rpartition(b" ")
+            series = self._series.get(text) if text else None
+            value = None if series is None else _number(tail)
+            if series is None or value is None:
+                parsed = read_line(line)
+                if parsed is None:
+                    continue
+                if isinstance(parsed, str):
+                    found.doubts.append(f"line {i + 1}: {parsed}")
+                    continue
+                series, value = self._read_series(parsed.labels), parsed.value
+                if parsed.plain:
+                    self._remember(text, series)
+            found.series.append(series)
+            found.values.append(value)
+        rest = len(found.doubts) - _NAMED_LINES
+        if rest > 0:
+            found.doubts[_NAMED_LINES:] = [f"and {rest} more lines that are no samples"]
+        return _why_unused(body, lines, bool(found.series), found.doubts) or found
+
+    def _remember(self, text: bytes, series: T) -> None:
+        if len(self._series) >= self._max_entries or self._bytes + len(text) > self._max_bytes:
+            self.forget()
         self._series[text] = series
         self._bytes += len(text)
-        if len(self._series) > self.max_entries or self._bytes > self.max_bytes:
-            # a new dict: deleting from the front of a large one is quadratic
-            self._series = dict(list(self._series.items())[len(self._series) // 2 :])
-            self._bytes = sum(map(len, self._series))
 
 
-# Recorded pages have up to 450 lines and 38 KB an engine: room for 250 engines on one page. Reading
-# a page for the first time costs 30 µs a line, so that one of these bounds costs a tick 3 s.
-MAX_PAGE_BYTES = 10 * 2**20
-MAX_PAGE_LINES = 100_000
-
-_NAMED_LINES = 10  # broken lines named per page; the others are counted
-
-
-@dataclass(slots=True)
-class Samples:
-    """The samples of a page, in its order."""
-
-    series: list[Series] = field(default_factory=list)  # of each sample
-    values: list[float] = field(default_factory=list)  # of each sample; may be NaN or infinite
-    # lines that are no samples, with their number from 1 and why
-    doubts: list[str] = field(default_factory=list)
-
-
-def page_samples(body: bytes, cache: SeriesCache) -> Samples | str:
-    """Every sample of a page, whatever it is of, or why it is no page.
-
-    ``cache``: series that were seen before; new ones are added.
-    """
-    lines = page_lines(body)
-    if isinstance(lines, str):
-        return lines
-    samples = line_samples(lines, cache)
-    samples.doubts[:] = named(samples.doubts)
-    return no_samples(body, lines, bool(samples.series), samples.doubts) or samples
-
-
-def page_lines(body: bytes) -> list[bytes] | str:
+def _lines(body: bytes) -> list[bytes] | str:
     """The lines of a page, or why it is none."""
     if not body:
         return "empty page (0 bytes)"
@@ -158,52 +165,17 @@ def page_lines(body: bytes) -> list[bytes] | str:
     return (body.replace(b"\r\n", b"\n") if b"\r" in body else body).split(b"\n")
 
 
-def is_cut(lines: list[bytes]) -> bool:
-    """The last line has no end: the rest of the page is missing."""
-    return lines[-1] != b"" and lines[-1].strip() != b"# EOF"
-
-
-def no_samples(
+def _why_unused(
     body: bytes, lines: list[bytes], any_sample: bool, doubts: Sequence[str]
 ) -> str | None:
     """Why nothing of the page is used, None where it is."""
     start = body[:256].lstrip()
     if not any_sample and doubts and not start.startswith(b"#"):
         return f"not a metrics page: no line of it is a sample, it starts with {_quoted(start)}"
-    if is_cut(lines):
+    if lines[-1] != b"" and lines[-1].strip() != b"# EOF":
         # counters are cumulative: the next scrape brings what this one lost
         return f"page cut off at byte {len(body)}, line {len(lines)}"
     return None if any_sample else "no sample on the page"
-
-
-def line_samples(lines: list[bytes], cache: SeriesCache) -> Samples:
-    """The samples of a page, line by line; series that were not seen before go to the cache."""
-    samples = Samples()
-    for i, line in enumerate(lines):
-        text, _, tail = line.rpartition(b" ")
-        series = cache.get(text) if text else None
-        value = number(tail) if series else None
-        if series is None or value is None:
-            parsed = read_line(line)
-            if parsed is None:
-                continue
-            if isinstance(parsed, str):
-                samples.doubts.append(f"line {i + 1}: {parsed}")
-                continue
-            series, value = parsed.series, parsed.value
-            if parsed.plain:
-                cache.add(text, series)
-        samples.series.append(series)
-        samples.values.append(value)
-    return samples
-
-
-def named(doubts: Sequence[str]) -> tuple[str, ...]:
-    """The first doubts, and how many more there are."""
-    rest = len(doubts) - _NAMED_LINES
-    if rest <= 0:
-        return tuple(doubts)
-    return (*doubts[:_NAMED_LINES], f"and {rest} more lines that are no samples")
 
 
 def _quoted(start: bytes) -> str:

@@ -14,13 +14,13 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-import orjson
 import requests
 from requests.exceptions import InvalidHeader, InvalidSchema, InvalidURL, MissingSchema
 from urllib3.exceptions import HTTPError
 
 from driftwatch.collect.http_session import EndableSession, why_failed
 from driftwatch.collect.prometheus.answer import cut
+from driftwatch.collect.prometheus.answer import parsed as parsed_json
 from driftwatch.errors import (
     AuthFailed,
     BadPage,
@@ -182,7 +182,7 @@ class PrometheusSession(EndableSession):
             raise BadPage(f"answers {status}, a redirect to {to[:200]}, which is not followed")
         self.date = _date(answer.headers.get("Date"))
         found = cut(answer.content) if status == 200 else None
-        parsed = _json(answer.content if found is None else found[0])
+        parsed = parsed_json(answer.content if found is None else found[0])
         if status != 200:
             raise _refusal(status, parsed, answer.content)
         if not isinstance(parsed, dict):
@@ -236,14 +236,6 @@ def _refusal(status: int, parsed: object, body: bytes) -> SourceError:
 
 def _endpoint(url: str) -> str:
     return url.rpartition("/")[2]
-
-
-def _json(text: bytes) -> object:
-    try:
-        parsed: object = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return None
-    return parsed
 
 
 def _error_text(parsed: object) -> str:

@@ -24,6 +24,7 @@ from driftwatch.collect.prometheus.query import (
     time_of,
     unix_ms,
 )
+from driftwatch.collect.rows import scrape_rows
 from driftwatch.collect.samples import Attempt, Known
 from driftwatch.collect.schema import (
     Collected,
@@ -182,9 +183,10 @@ class PrometheusSource:
         reader = self._reader
         reader.begin(self._prefixes)
         failure = self._read(reader, asking, question, [self._matching])
-        if failure is not None and reader.is_empty:
+        if failure is not None and reader.samples.is_empty:
             return failure
-        listed = reader.samples.rows(attempts, self._known, any_server=bool(self._selector))
+        any_server = bool(self._selector)
+        listed = scrape_rows(reader.samples, attempts, self._known, any_server=any_server)
         looks = listed.scrapes["time"].dt.truncate("1m").unique().sort()
         problems = (*_nameless(reader), *listed.problems)
         return Collected(empty_scrapes(), listed.targets, problems, silent=failure, looks=looks)
@@ -225,10 +227,11 @@ class PrometheusSource:
             failure = self._read(reader, asking, question, matching)
             if question.names[0].startswith("vllm:"):
                 failures.append(failure)
-        if all(failures) and reader.is_empty:
+        if all(failures) and reader.samples.is_empty:
             return failures[0] or ""
         silent = f"no vllm: series was read ({failures[0]})" if failures[0] else STATS_DISABLED
-        collected = reader.samples.rows(
+        collected = scrape_rows(
+            reader.samples,
             attempts,
             self._known,
             unread=asking.unread,

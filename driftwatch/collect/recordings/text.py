@@ -22,8 +22,7 @@ import orjson
 import polars as pl
 
 from driftwatch.collect.dcgm.pages import DcgmBatch, is_dcgm_page
-from driftwatch.collect.pages.parser import PageParser, ParsedPage
-from driftwatch.collect.pages.text import SeriesCache
+from driftwatch.collect.pages.parser import PageParser
 from driftwatch.collect.schema import Collected, SourceProblem
 from driftwatch.errors import RecordingError
 from driftwatch.model import Target
@@ -54,7 +53,7 @@ class _Scrape(NamedTuple):
 class _Recorded(NamedTuple):
     """A whole file: the servers' pages, and the readings of GPUs."""
 
-    page: ParsedPage
+    page: Collected
     gpus: pl.DataFrame
     problems: tuple[SourceProblem, ...]
 
@@ -89,7 +88,7 @@ class RecordingSource:
         Raises RecordingError: as :meth:`collect`.
         """
         recorded = self._recorded()
-        times = pl.concat([recorded.page.frame["time"], recorded.gpus["time"]])
+        times = pl.concat([recorded.page.scrapes["time"], recorded.gpus["time"]])
         first, last = times.min(), times.max()
         assert isinstance(first, datetime)  # noqa: S101 - a page without rows was refused
         assert isinstance(last, datetime)  # noqa: S101
@@ -110,12 +109,12 @@ class RecordingSource:
             key: Target(key, {**self._labels, **target.labels})
             for key, target in recorded.page.targets.items()
         }
-        scrapes, gpus = recorded.page.frame.filter(inside), recorded.gpus.filter(inside)
+        scrapes, gpus = recorded.page.scrapes.filter(inside), recorded.gpus.filter(inside)
         return Collected(scrapes, targets, problems, gpus=gpus)
 
     def next_after(self, time: datetime) -> datetime | None:
         """The first scrape at or after ``time``; None after the last."""
-        first = self._recorded().page.frame.filter(pl.col("time") >= time)["time"].min()
+        first = self._recorded().page.scrapes.filter(pl.col("time") >= time)["time"].min()
         return first.astimezone(UTC) if isinstance(first, datetime) else None
 
     def close(self) -> None:
@@ -142,7 +141,7 @@ def _file(location: Path) -> Path:
 def _parsed(path: Path, instance: str, parser: PageParser, progress: Progress | None) -> _Recorded:
     """The whole file as two tables; each body is let go once its numbers are read."""
     batch = parser.batch()
-    gpus = DcgmBatch(SeriesCache())
+    gpus = DcgmBatch()
     exporters: set[str] = set()
     failed: list[_Scrape] = []
     digests: dict[tuple[str, datetime], int] = {}
@@ -187,7 +186,7 @@ def _parsed(path: Path, instance: str, parser: PageParser, progress: Progress | 
             batch.fail(scrape.instance, scrape.time, _failure(scrape))
     page = batch.finish()
     table, problems = gpus.finish()
-    if page.frame.is_empty() and table.is_empty():
+    if page.scrapes.is_empty() and table.is_empty():
         why = "; ".join(f"{p.where}: {p.reason}" for p in problems[:1])
         raise RecordingError(f"{path}: not a recording: {why}", help_text=HOW_TO_RECORD)
     return _Recorded(page, table, (*page.problems, *problems))

@@ -1,0 +1,259 @@
+"""Which servers an answer is of: names, doubles, engines and targets."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+import polars as pl
+
+from driftwatch.collect.cells import Slot
+from driftwatch.collect.identity import (
+    ALSO_LABEL,
+    Identity,
+    Span,
+    also_text,
+    doubles,
+    successors,
+)
+from driftwatch.collect.samples import NONE, Attempt, Bools, Ints, Known, Unit
+from driftwatch.collect.schema import SourceProblem
+from driftwatch.model import Target, TargetKey
+
+# microseconds in which a server that is scraped has another scrape
+_NEXT_SCRAPE = 90_000_000
+_Counted = dict[tuple[str, int], list[tuple[int, float]]]
+_BEGAN = ("process_start_time_seconds", "created_seconds")
+
+
+class Servers:
+    """The servers of one answer, and under which name each stands.
+
+    ``frame``, ``units``, ``slots``: from :meth:`driftwatch.collect.samples.Samples.frame`;
+    ``attempts``: every try to scrape that is known of; ``known``: from earlier answers, what is
+    learnt is added; ``any_server``: an attempt at a server without any sample is one.
+    """
+
+    def __init__(
+        self,
+        frame: pl.DataFrame,
+        units: Sequence[Unit],
+        slots: Sequence[Slot],
+        configurations: Iterable[tuple[int, int, str]],
+        attempts: Sequence[Attempt],
+        known: Known,
+        any_server: bool,
+    ) -> None:
+        self._known, self.units, self.slots = known, units, slots
+        self.problems: list[SourceProblem] = []
+        self.per_engine = np.array([slot.metric.per_engine for slot in slots], np.bool_)
+        spans = self._spans(frame, configurations)
+        twice = self._doubles(frame, spans)
+        self._spans_of = {
+            one: (spans[read][0] - _NEXT_SCRAPE, spans[read][1] + _NEXT_SCRAPE)
+            for one, read in twice.items()
+        }
+        later = successors({one: span for one, span in spans.items() if one not in twice})
+        # whose name a server has: that of the one that is read, and of its successor
+        self._later = later | {one: later.get(read, read) for one, read in twice.items()}
+        listed = {self._later.get(one, one) for one in spans}
+        before = {self._later.get(one, one) for one in known.names.held}
+        self._homes = Homes(listed | twice.keys() | before, listed | twice.keys())
+        tried = {one.server: self._homes.of(one.server) for one in attempts}
+        strangers = {one for one, homes in tried.items() if not homes and any_server}
+        present = listed | strangers | {home for homes in tried.values() for home in homes}
+        self._present = present - twice.keys()
+        now = max((span[1] for span in spans.values()), default=0)
+        now = max(now, *(one.time for one in attempts), 0)
+        known.names.give(self._present, twice, later, now)
+        self.keys = self._engines(listed)
+        self.number = {key: number for number, key in enumerate(self.keys)}
+        self._note_doubles(twice)
+
+    def _spans(
+        self, frame: pl.DataFrame, configurations: Iterable[tuple[int, int, str]]
+    ) -> dict[Identity, Span]:
+        """First and last sample of each server that has series of an engine."""
+        own = frame.filter(pl.Series(self.per_engine[frame["slot"].to_numpy()], dtype=pl.Boolean))
+        ends = own.group_by("unit").agg(first=pl.col("time").min(), last=pl.col("time").max())
+        spans: dict[Identity, Span] = {}
+        for unit, first, last in [*ends.iter_rows(), *((u, at, at) for u, at, _ in configurations)]:
+            server = self.units[unit].server
+            before = spans.get(server, (first, last))
+            spans[server] = min(before[0], first), max(before[1], last)
+        return spans
+
+    def _doubles(
+        self, frame: pl.DataFrame, spans: Mapping[Identity, Span]
+    ) -> dict[Identity, Identity]:
+        """Servers that are another one's process, scraped once more → the one that is read."""
+        began: dict[Identity, dict[tuple[str, str], float]] = {}
+        starts = [n for n, slot in enumerate(self.slots) if slot.column in _BEGAN]
+        values = frame.filter(pl.col("slot").is_in(starts) & pl.col("value").is_not_nan())
+        for number, slot, value in (
+            values.group_by("unit", "slot", maintain_order=True).agg(pl.col("value").last()).rows()
+        ):
+            unit, column = self.units[number], self.slots[slot].column
+            engine = (unit.engine or "0") if column == "created_seconds" else ""
+            began.setdefault(unit.server, {})[column, engine] = value
+        started = {
+            server: tuple(sorted(times.items()))
+            for server, times in began.items()
+            if any(column == "created_seconds" for column, _ in times)
+        }
+        alike: dict[object, list[Identity]] = {}
+        for server, times in started.items():
+            alike.setdefault(times, []).append(server)
+
+        @cache
+        def counters() -> dict[Identity, _Counted]:
+            return self._counters(frame, {o for of in alike.values() if len(of) > 1 for o in of})
+
+        def same_counters(one: Identity, other: Identity) -> bool:
+            """Whether the counters of two servers go up as those of one process do."""
+            if self._known.names.twice.get(other) == one:
+                return True
+            ours, theirs = counters().get(one, {}), counters().get(other, {})
+            lists = [
+                [v for _, v in sorted([*ours.get(key, ()), *theirs.get(key, ())])]
+                for key in ours.keys() | theirs.keys()
+            ]
+            return any(max(each) > 0 for each in lists) and all(
+                before <= after for each in lists for before, after in pairwise(each)
+            )
+
+        return doubles(spans, started, self._known.names.held, same_counters)
+
+    def _counters(
+        self, frame: pl.DataFrame, servers: Collection[Identity]
+    ) -> dict[Identity, _Counted]:
+        """Server → engine and slot of each counter → times and values."""
+        wanted = [n for n, unit in enumerate(self.units) if unit.server in servers]
+        slots = [n for n, slot in enumerate(self.slots) if slot.metric.type == "counter"]
+        found: dict[Identity, _Counted] = {}
+        rows = frame.filter(pl.col("unit").is_in(wanted) & pl.col("slot").is_in(slots))
+        for number, slot, time, value in zip(*map(pl.Series.to_list, rows), strict=True):
+            unit = self.units[number]
+            counted = found.setdefault(unit.server, {})
+            counted.setdefault((unit.engine or "0", slot), []).append((time, value))
+        return found
+
+    def _note_doubles(self, twice: Mapping[Identity, Identity]) -> None:
+        self._also: dict[Identity, list[str]] = {}
+        for other, read in sorted(twice.items()):
+            self._also.setdefault(read, []).append(also_text(other, read))
+        for other, read in sorted(twice.items())[:1]:
+            differ = sorted({k for k, _ in set(other) ^ set(read)})
+            both = " and ".join(
+                ", ".join(f'{k}="{v}"' for k, v in one if k in differ) for one in (read, other)
+            )
+            why = f"one process that is scraped more than once, as {both}: read once"
+            if len(twice) > 1:
+                why = f"{len(twice)} scrapes of servers that are scraped already: {why}"
+            self.problems.append(SourceProblem(dict(read).get("instance", ""), why, lost=False))
+
+    def _engines(self, listed: Iterable[Identity]) -> list[TargetKey]:
+        """Every engine of the listed servers."""
+        engines: dict[str, set[str]] = {self._known.names.held[one]: set() for one in listed}
+        for unit in self.units:
+            if unit.engine and (name := self.name_of(unit.server)) in engines:
+                engines[name].add(unit.engine)
+        self._known.engines |= {
+            # by length first: engine 10 comes after engine 2
+            name: tuple(sorted(found, key=lambda e: (len(e), e))) or ("0",)
+            for name, found in engines.items()
+        }
+        return [TargetKey(name, e) for name in engines for e in self._known.engines[name]]
+
+    def owners(self) -> tuple[Ints, list[Ints]]:
+        """The number of each unit's engine; and, for what is of the whole process, arrays that
+        together hold the numbers of all engines of that process. ``NONE`` where there is none.
+        """
+        own = np.full(len(self.units), NONE)
+        process: list[list[int]] = []
+        for number, unit in enumerate(self.units):
+            name = self.name_of(unit.server)
+            engines = self._known.engines.get(name or "", ())
+            if name is not None and (unit.engine or len(engines) == 1):
+                own[number] = self.number.get(TargetKey(name, unit.engine or engines[0]), NONE)
+            keys = [
+                TargetKey(one, engine)
+                for one in ([name] if name else self.names_of(unit.server))
+                for engine in self._known.engines.get(one, ())
+                if unit.engine in (None, engine)
+            ]
+            process.append([self.number[key] for key in keys if key in self.number])
+        deepest = max(map(len, process), default=0)
+        padded = [[*of, *[NONE] * (deepest - len(of))] for of in process]
+        return own, [np.array([of[i] for of in padded], np.int64) for i in range(deepest)]
+
+    def is_read(self, unit: Ints, time: Ints) -> Bools:
+        """Whether each sample is of a server that is read: not of a double, while the other one
+        of the same process has samples.
+        """
+        spans = [self._spans_of.get(one.server, (0, -1)) for one in self.units]
+        first, last = np.array(spans, np.int64).reshape(-1, 2).T
+        read: Bools = (time < first[unit]) | (time > last[unit])
+        return read
+
+    def is_read_elsewhere(self, attempt: Attempt) -> bool:
+        """A try to scrape a double while the other one of the same process has samples."""
+        if not self._spans_of:
+            return False
+        homes = self._homes.of(attempt.server)
+        spans = [self._spans_of[one] for one in homes if one in self._spans_of]
+        return bool(spans) and all(first <= attempt.time <= last for first, last in spans)
+
+    def engines_of(self, name: str) -> tuple[str, ...]:
+        """The engines of a server, by its name."""
+        return self._known.engines.get(name, ("0",))
+
+    def name_of(self, server: Identity) -> str | None:
+        """What a server is called."""
+        return self._known.names.held.get(self._later.get(server, server))
+
+    def names_of(self, server: Identity) -> list[str]:
+        """The servers that a scrape with these labels is of."""
+        found = [self.name_of(one) for one in self._homes.of(server)] or [self.name_of(server)]
+        return [name for name in dict.fromkeys(found) if name]
+
+    def targets(self) -> dict[TargetKey, Target]:
+        """Every target that there is, with its labels."""
+        targets: dict[TargetKey, Target] = {}
+        for server in sorted(self._present):
+            name = self._known.names.held[server]
+            for engine in self.engines_of(name):
+                key = TargetKey(name, engine)
+                model = self._known.models.get(key)
+                own = {} if model is None else {"model_name": model}
+                labels = {"instance": name, **dict(server), **own, "engine": engine}
+                if server in self._also:
+                    labels[ALSO_LABEL] = "; ".join(self._also[server])
+                targets[key] = Target(key, labels)
+        return targets
+
+
+class Homes:
+    """Servers by the labels of a scrape, which may be fewer than those of its series."""
+
+    def __init__(self, servers: Iterable[Identity], listed: Collection[Identity]) -> None:
+        self._exact, self._listed = set(servers), listed
+        self._by_instance: dict[str, list[Identity]] = {}
+        for one in sorted(self._exact):
+            self._by_instance.setdefault(dict(one).get("instance", ""), []).append(one)
+
+    def of(self, scrape: Identity) -> list[Identity]:
+        """The servers that this scrape is of."""
+        if scrape in self._exact:
+            return [scrape]
+        own = dict(scrape)
+        near = self._by_instance.get(own.get("instance", ""), [])
+        near = [one for one in near if one in self._listed] or near
+        whole = [one for one in near if own.items() <= dict(one).items()]
+        if whole:
+            return whole
+        # labels that were dropped or changed after the scrape: the job and the address are left
+        alike = [one for one in near if dict(one).get("job") == own.get("job")]
+        return alike if len(alike) == 1 else near if len(near) == 1 else []
