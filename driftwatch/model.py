@@ -34,7 +34,7 @@ class TargetKey(NamedTuple):
 class Reason:
     """Why something is unknown, refused, or not advised.
 
-    Decisions compare ``code`` (``no_pin``), people read ``text``, nothing parses it; ``fix``: what
+    Decisions compare ``code`` (``no_baseline``), people read ``text``, nothing parses it; ``fix``: what
     to do about it, None = nothing, or the text says it.
     """
 

@@ -35,8 +35,8 @@ IN_FORCE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "release_source": pl.String,  # where that was read
     # what differs from the baseline's, or none; NULL: no baseline, or one of both is not known
     "release_change": pl.String,
-    "pin_refused": pl.String,  # why a baseline that names the target is not in force
-    "pin_until": TIME,  # end of the window of the baseline in force
+    "baseline_refused": pl.String,  # why a baseline that names the target is not in force
+    "baseline_until": TIME,  # end of the window of the baseline in force
 }
 RELEASES_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "instance": pl.String,
@@ -176,10 +176,10 @@ def with_releases(rows: pl.DataFrame, frame: pl.DataFrame, releases: pl.DataFram
     """
     names = [c for c in rows.columns if c not in ("release_changed", "release_change")]
     joined = rows.select(names)
-    for table in (frame.select(*_KEY, "release_change", "release_source", "pin_until"), releases):
+    for table in (frame.select(*_KEY, "release_change", "release_source", "baseline_until"), releases):
         joined = joined.join(table, on=_KEY, how="left", maintain_order="left")
     inside = pl.col("release_since") > pl.col("start")
-    since = pl.coalesce("pin_until", pl.col("end") - _CHANGE_SEEN_FOR)
+    since = pl.coalesce("baseline_until", pl.col("end") - _CHANGE_SEEN_FOR)
     until_end = pl.col("release_since") <= pl.col("end")
     changed = (pl.col("release_since") > since) & until_end
     is_known = pl.col("release").is_not_null()
@@ -187,29 +187,29 @@ def with_releases(rows: pl.DataFrame, frame: pl.DataFrame, releases: pl.DataFram
     moved = pl.format(
         "{} → {} since {} UTC ({})", "release_before", "release", day, "release_source"
     )
-    same = pl.when(pl.col("pin_until").is_null() & is_known).then(pl.lit(_SAME))
+    same = pl.when(pl.col("baseline_until").is_null() & is_known).then(pl.lit(_SAME))
     return joined.with_columns(
         release_changed=pl.when(is_known).then((inside & until_end).fill_null(False)),
         release_change=pl.coalesce("release_change", pl.when(changed).then(moved), same),
-    ).drop("release", "release_since", "release_before", "release_source", "pin_until")
+    ).drop("release", "release_since", "release_before", "release_source", "baseline_until")
 
 
 def with_refusals(rows: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
     """``speed_unknown_reason`` of targets whose baseline is not in force."""
-    refused = frame.filter(pl.col("pin_refused").is_not_null()).select(*_KEY, "pin_refused")
+    refused = frame.filter(pl.col("baseline_refused").is_not_null()).select(*_KEY, "baseline_refused")
     if refused.is_empty() or "speed_unknown_reason" not in rows.columns:
         return rows
     joined = rows.join(refused, on=_KEY, how="left", maintain_order="left")
-    unknown = pl.col("pin_refused").is_not_null() & pl.col("slower_at_equal_load").is_null()
+    unknown = pl.col("baseline_refused").is_not_null() & pl.col("slower_at_equal_load").is_null()
     reason = pl.concat_str(
-        ["pin_refused", "speed_unknown_reason"], separator="; ", ignore_nulls=True
+        ["baseline_refused", "speed_unknown_reason"], separator="; ", ignore_nulls=True
     )
     return joined.with_columns(
         speed_unknown_reason=pl.when(unknown).then(reason).otherwise("speed_unknown_reason"),
         speed_unknown_code=pl.when(unknown)
         .then(pl.lit("other_server"))
         .otherwise("speed_unknown_code"),
-    ).drop("pin_refused")
+    ).drop("baseline_refused")
 
 
 def learnt(releases: pl.DataFrame, frame: pl.DataFrame, at: datetime) -> pl.DataFrame:

@@ -12,8 +12,7 @@ import click
 
 from driftwatch.cli.history_options import config_option, json_option
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_LINT, EXIT_PROBLEM, EXIT_USAGE
-from driftwatch.cli.options import print_note
-from driftwatch.cli.output import print_json
+from driftwatch.cli.printer import print_json, print_note
 
 if TYPE_CHECKING:
     from driftwatch.errors import Problem

@@ -10,8 +10,7 @@ import click
 import numpy as np
 
 from driftwatch.cli.engine_options import Numbers, engine_of, lab_command, mix_of, option
-from driftwatch.cli.options import Progress
-from driftwatch.cli.output import UNKNOWN, number, publish
+from driftwatch.cli.printer import UNKNOWN, Progress, number, print_answer
 from driftwatch.lab import comparison as lab
 from driftwatch.lab.batchers import CONTINUOUS, POLICIES, Settings, serve
 from driftwatch.lab.comparison import DEFINITION, Knee, Point
@@ -76,7 +75,7 @@ def command(rates: tuple[float, ...] | None, batch_size: int, as_json: bool, **f
     every = [one for points in found.points.values() for one in points]
     table = (_HEADER, [_row(one) for one in every])
     notes += engine.notes
-    publish(as_json, _line(found), table, _details(found), document, notes)
+    print_answer(as_json, _line(found), table, _details(found), document, notes)
     return 0 if any(one.keeps_up for one in every) else _EXIT_NO_VERDICT
 
 

@@ -14,8 +14,8 @@ import click
 from driftwatch.cli.history import History
 from driftwatch.cli.history_options import history_options, json_option
 from driftwatch.cli.main import EXIT_NO_VERDICT
-from driftwatch.cli.options import Progress, plan_from
-from driftwatch.cli.output import print_json, print_wrapped
+from driftwatch.cli.options import plan_from
+from driftwatch.cli.printer import Progress, print_json, print_wrapped
 from driftwatch.cli.watch import hosts_with_own_gpus
 from driftwatch.errors import ConfigError, UsageError
 

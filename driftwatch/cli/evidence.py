@@ -9,7 +9,7 @@ import click
 
 from driftwatch.cli.history_options import json_option
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM
-from driftwatch.cli.output import print_json, print_wrapped
+from driftwatch.cli.printer import print_json, print_wrapped
 
 if TYPE_CHECKING:
     from driftwatch.evidence import Column

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from driftwatch.cli.database import config_here, last_scraped, open_store
-from driftwatch.cli.options import Progress, plan_from, print_warning
+from driftwatch.cli.options import plan_from
+from driftwatch.cli.printer import Progress, print_warning
 from driftwatch.errors import NoVerdict, UsageError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import click
 from driftwatch.cli.history import History
 from driftwatch.cli.history_options import history_options, json_option
 from driftwatch.cli.options import Time
-from driftwatch.cli.output import id_text, print_json, print_table, print_wrapped, time_text
+from driftwatch.cli.printer import id_text, print_json, print_table, print_wrapped, time_text
 from driftwatch.clock import SystemClock
 from driftwatch.incidents.delivery import status_text
 from driftwatch.numbers import moment

@@ -10,7 +10,7 @@ import click
 
 from driftwatch.cli.database import DEFAULT_CONFIG
 from driftwatch.cli.history import labels_of, what_to_check
-from driftwatch.cli.output import print_wrapped, write_file
+from driftwatch.cli.printer import print_wrapped, write_file
 from driftwatch.errors import NoVerdict, SourceError, Unavailable, UsageError
 
 if TYPE_CHECKING:

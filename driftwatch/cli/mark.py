@@ -10,7 +10,7 @@ from driftwatch.cli.database import person, written
 from driftwatch.cli.history import History
 from driftwatch.cli.history_options import history_options, json_option
 from driftwatch.cli.incidents import as_data, target_text
-from driftwatch.cli.output import print_json, print_wrapped
+from driftwatch.cli.printer import print_json, print_wrapped
 from driftwatch.clock import SystemClock
 from driftwatch.errors import UsageError
 

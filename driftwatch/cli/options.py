@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import textwrap
-import time
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -14,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from driftwatch.cli.printer import print_warning
 from driftwatch.clock import Clock, SystemClock
 from driftwatch.database_place import SqliteFile, place_of
 from driftwatch.durations import parse_duration
@@ -22,7 +19,6 @@ from driftwatch.knobs import KNOBS, refusal
 from driftwatch.model import Serving, Setting
 
 if TYPE_CHECKING:
-    from driftwatch.collect.schema import SourceProblem
     from driftwatch.pipeline.plan import Plan
 
 
@@ -184,81 +180,3 @@ def plan_from(
 
 def _typed(value: int | None) -> Setting | None:
     return None if value is None else Setting(float(value), "command line")
-
-
-def print_problems(problems: Sequence[SourceProblem], limit: int = 20) -> None:
-    """What could not be read, on stderr; the rest is counted."""
-    for problem in problems[:limit]:
-        print_warning(f"{problem.where}: {problem.reason}")
-    if len(problems) > limit:
-        print_warning(f"and {len(problems) - limit} more")
-
-
-def print_note(note: str) -> None:
-    """What was assumed because nobody said it: on stderr, in 80 columns on a terminal."""
-    _print_aside(f"note: {note}")
-
-
-def print_warning(warning: str) -> None:
-    """What could not be read, or contradicts itself: as a note."""
-    _print_aside(f"warning: {warning}")
-
-
-def _print_aside(text: str) -> None:
-    wrapped = textwrap.wrap(text, 80, subsequent_indent="  ") if sys.stderr.isatty() else [text]
-    for line in wrapped:
-        click.echo(line, err=True)
-
-
-class Progress:
-    """Progress on stderr: a bar after one second, piped a line every 30 seconds.
-
-    Whatever is counted anew (the next file, the next step) begins a new estimate; there is none
-    before a twentieth is done.
-    """
-
-    def __init__(self, label: str, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._label = label
-        self._clock = monotonic
-        self._began = self._last = monotonic()
-        self._share = 0.0
-        self._shown = False
-
-    def __call__(self, done: float, total: float) -> None:
-        """Say how far it is."""
-        if total <= 0:
-            return
-        now, share = self._clock(), min(1.0, done / total)
-        if share < self._share:
-            self._began = now
-        self._share = share
-        is_terminal = sys.stderr.isatty()
-        if now - self._last < (0.1 if is_terminal else 30.0):
-            return
-        if not is_terminal:
-            self._last = now
-            click.echo(f"{self._label}: {self._text(now).strip()}", err=True)
-        elif now - self._began >= 1:
-            self._last, self._shown = now, True
-            filled = int(30 * share)
-            text = f"\r{self._label} [{'#' * filled}{'.' * (30 - filled)}] {self._text(now)}"
-            click.echo(text.ljust(79), nl=False, err=True)
-
-    def begin(self, label: str) -> None:
-        """Another step begins, with an estimate of its own."""
-        self._label, self._share, self._began = label, 0.0, self._clock()
-
-    def close(self) -> None:
-        """Take the bar away."""
-        if self._shown:
-            click.echo("\r" + " " * 78 + "\r", nl=False, err=True)
-
-    def _text(self, now: float) -> str:
-        """``62 %, 107 s left``."""
-        text = f"{100 * self._share:3.0f} %"
-        if self._share < _ESTIMATED_FROM:
-            return text
-        return f"{text}, {(now - self._began) * (1 - self._share) / self._share:.0f} s left"
-
-
-_ESTIMATED_FROM = 0.05

@@ -7,7 +7,7 @@ from typing import Any
 
 from driftwatch.cli.engine_options import engine_of, lab_command, option
 from driftwatch.cli.engine_options import mix_of as requests_of
-from driftwatch.cli.output import publish
+from driftwatch.cli.printer import print_answer
 from driftwatch.cli.recommend.options import SloText
 from driftwatch.errors import UsageError
 from driftwatch.lab.plan import is_problem, mix_of, plan
@@ -60,7 +60,7 @@ def command(slo: Slo | None, as_json: bool, **flags: Any) -> int:
     document = plan(engine.server, mix, None if slo is None else slo.tpot_seconds)
     table = (_HEADER, [_row(row) for row in document.get("batches", ())])
     notes = [*engine.notes, *notes]
-    publish(as_json, _line(document), table, _details(document), document, notes)
+    print_answer(as_json, _line(document), table, _details(document), document, notes)
     return 1 if is_problem(document) else 0
 
 

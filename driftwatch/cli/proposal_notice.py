@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from driftwatch.cli.output import print_wrapped
+from driftwatch.cli.printer import print_wrapped
 from driftwatch.numbers import duration
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ import click
 from driftwatch.cli.history import History, between
 from driftwatch.cli.history_options import history_options, repeat_options
 from driftwatch.cli.main import EXIT_PROBLEM
-from driftwatch.cli.options import Database, Progress, print_problems, print_warning
-from driftwatch.cli.output import print_wrapped
+from driftwatch.cli.options import Database
+from driftwatch.cli.printer import Progress, print_warning, print_wrapped
 from driftwatch.cli.proposal_notice import TakenProposals, with_proposals
 from driftwatch.cli.replay_summary import ScrapeCounts, SilentRules
 from driftwatch.errors import NoVerdict, Unavailable, UsageError
@@ -182,9 +182,8 @@ def _print_read(
     Raises:
         NoVerdict: none of it could.
     """
-    print_problems([replace(p, where=f"{where}{p.where}") for p in counts.problems])
-    for warning in counts.warnings():
-        print_warning(f"{where}{warning}")
+    for warning in (*counts.problem_lines(where), *(f"{where}{one}" for one in counts.warnings())):
+        print_warning(warning)
     if not counts.usable:
         why = f"{where}{counts.first_reason}" if lost is None else lost.message
         raise NoVerdict(

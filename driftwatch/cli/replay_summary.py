@@ -81,10 +81,14 @@ class ScrapeCounts:
         """
         from driftwatch.signals.one_process import ANOTHER_SERVER
 
+        warnings = (f"{where}{one}" for one in self.warnings() if ANOTHER_SERVER in one)
+        return [*self.problem_lines(where), *warnings]
+
+    def problem_lines(self, where: str) -> list[str]:
+        """What the sources could not read, the first twenty; ``where``: before each."""
         texts = [f"{where}{p.where}: {p.reason}" for p in self.problems[:_PROBLEMS_TOLD]]
-        if len(self.problems) > _PROBLEMS_TOLD:
-            texts.append(f"and {len(self.problems) - _PROBLEMS_TOLD} more")
-        return texts + [f"{where}{one}" for one in self.warnings() if ANOTHER_SERVER in one]
+        more = len(self.problems) - _PROBLEMS_TOLD
+        return [*texts, f"and {more} more"] if more > 0 else texts
 
     def warnings(self) -> Iterator[str]:
         """``12 of 340 scrapes failed, e.g. answered 503``: the most frequent reasons."""

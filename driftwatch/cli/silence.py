@@ -11,8 +11,15 @@ import click
 from driftwatch.cli.database import person, written
 from driftwatch.cli.history import History
 from driftwatch.cli.history_options import history_options, json_option
-from driftwatch.cli.options import Duration, Time, print_warning
-from driftwatch.cli.output import id_text, print_json, print_table, print_wrapped, time_text
+from driftwatch.cli.options import Duration, Time
+from driftwatch.cli.printer import (
+    id_text,
+    print_json,
+    print_table,
+    print_warning,
+    print_wrapped,
+    time_text,
+)
 from driftwatch.clock import SystemClock
 from driftwatch.errors import UsageError
 from driftwatch.incidents.follow_up import silence_json

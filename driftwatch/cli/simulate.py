@@ -17,8 +17,7 @@ from driftwatch.cli.engine_options import (
     mix_of,
     option,
 )
-from driftwatch.cli.options import Progress
-from driftwatch.cli.output import number, publish
+from driftwatch.cli.printer import Progress, number, print_answer
 from driftwatch.errors import ImpossibleConfiguration, UsageError
 from driftwatch.lab.run_summary import RunSummary, summarize
 from driftwatch.numbers import milliseconds, percent
@@ -90,7 +89,7 @@ def command(rate: float | None, concurrency: int | None, as_json: bool, **flags:
         [_row(label, summary.latency[name]) for name, label in _TIMES.items()],
     )
     notes = (*engine.notes, *unused)
-    publish(as_json, _line(summary), table, _details(summary), document, notes)
+    print_answer(as_json, _line(summary), table, _details(summary), document, notes)
     return 0 if finished else _EXIT_NO_VERDICT
 
 

@@ -7,8 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from driftwatch.cli.engine_options import Numbers, engine_of, lab_command, mix_of, option
-from driftwatch.cli.options import Progress
-from driftwatch.cli.output import number, publish
+from driftwatch.cli.printer import Progress, number, print_answer
 from driftwatch.lab.sweep import (
     DEFINITION,
     Degradation,
@@ -71,7 +70,7 @@ def command(levels: tuple[int, ...], as_json: bool, **flags: Any) -> int:
         if one.failed_requests
     ]
     notes += engine.notes
-    publish(as_json, _line(reached, knee), table, details, document, notes)
+    print_answer(as_json, _line(reached, knee), table, details, document, notes)
     return _EXIT_NO_VERDICT if knee.degrades_at is knee.holds_to is None else 0
 
 

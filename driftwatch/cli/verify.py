@@ -13,7 +13,7 @@ from driftwatch.cli.history import History
 from driftwatch.cli.history_options import history_options, json_option
 from driftwatch.cli.main import EXIT_NO_VERDICT
 from driftwatch.cli.options import Span
-from driftwatch.cli.output import id_text, print_json, table_lines, time_text
+from driftwatch.cli.printer import id_text, print_json, table_lines, time_text
 from driftwatch.cli.recommend.options import SloText
 from driftwatch.clock import SystemClock
 from driftwatch.errors import NoVerdict, UsageError

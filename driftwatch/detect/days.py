@@ -92,9 +92,9 @@ def _lengths(days: TargetDays, day: Day, means: Means | None) -> dict[str, Any]:
     costs = day.limited_minutes >= RETUNE_LIMITED_MINUTES
     in_a_row = days.moved_days + 1 if moved and costs else 0
     return {
-        "prompt_tokens_pin_ratio": ratios[0],
-        "generation_tokens_pin_ratio": ratios[1],
-        "pin_lengths_moved": in_a_row >= RETUNE_DAYS if seen else None,
+        "prompt_tokens_day_ratio": ratios[0],
+        "generation_tokens_day_ratio": ratios[1],
+        "baseline_lengths_moved": in_a_row >= RETUNE_DAYS if seen else None,
         "moved_days": in_a_row,
     }
 

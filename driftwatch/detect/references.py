@@ -83,9 +83,9 @@ class TargetDays(Document):
     speed_slope_14d_ratio: float | None = None
     speed_slope_14d_upper_ratio: float | None = None
     latency_creeps: bool | None = None
-    prompt_tokens_pin_ratio: float | None = None
-    generation_tokens_pin_ratio: float | None = None
-    pin_lengths_moved: bool | None = None
+    prompt_tokens_day_ratio: float | None = None
+    generation_tokens_day_ratio: float | None = None
+    baseline_lengths_moved: bool | None = None
     moved_days: int = 0  # in a row that moved and were limited
     # of days without a baseline: day, and :data:`MEASURES`
     measures: tuple[tuple[date, tuple[float | None, ...]], ...] = ()
@@ -93,8 +93,8 @@ class TargetDays(Document):
 
 # What days decide, the same for all minutes, as TargetDays names it.
 OF_DAYS: Mapping[str, type[pl.DataType]] = {
-    **{f"{name}_pin_ratio": pl.Float64 for name in LENGTHS},
-    "pin_lengths_moved": pl.Boolean,
+    **{f"{name}_day_ratio": pl.Float64 for name in LENGTHS},
+    "baseline_lengths_moved": pl.Boolean,
     **{f"speed_slope_14d_{part}ratio": pl.Float64 for part in ("", "upper_")},
     "latency_creeps": pl.Boolean,
 }

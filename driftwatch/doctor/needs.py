@@ -33,7 +33,7 @@ _PROPOSE = "driftwatch baseline propose; one under 24 h pages 3 to 10 times as o
 # column → how much of its own past it needs
 _PAST: Mapping[str, str] = {
     "latency_creeps": "7 days of history",
-    "pin_lengths_moved": "a baseline and two days of history",
+    "baseline_lengths_moved": "a baseline and two days of history",
 }
 
 
@@ -117,7 +117,7 @@ class TargetFacts:
             case "release":
                 return self.has_release
             # comes with time: waiting()
-            case "baseline" | "speed_pin" | "own_past" | "pool_of_three":
+            case "baseline" | "speed_baseline" | "own_past" | "pool_of_three":
                 return True
             case "max_num_seqs":  # inferred from a plateau sooner or later
                 return True
@@ -242,7 +242,7 @@ def _of_pool(
     keys: Sequence[TargetKey],
     waits: Mapping[TargetKey, str] | None,
 ) -> Iterator[Check]:
-    of_baselines = _without(rules, "speed_pin", "baseline")
+    of_baselines = _without(rules, "speed_baseline", "baseline")
     lacking = [(key, waits.get(key, "") if waits is not None else _NO_BASELINE) for key in keys]
     lacking = [(key, why) for key, why in lacking if why]
     if of_baselines and lacking:

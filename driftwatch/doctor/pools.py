@@ -128,7 +128,7 @@ def _reference(of: PoolScrapes, costs: Costs) -> list[Check]:
                 "no reference for the lengths",
                 cost.disables,
                 "tuned_for: {prompt_tokens: N, generation_tokens: N}",
-                flags="--baseline FROM..TO, or driftwatch baseline pin",
+                flags="--baseline FROM..TO, or driftwatch baseline accept",
                 setting=("tuned_for",),
             )
         ]

@@ -30,7 +30,7 @@ Need = Literal[
     "max_num_batched_tokens",
     "pool_of_several",
     "pool_of_three",
-    "speed_pin",  # an armed baseline of its own or of its pool
+    "speed_baseline",  # an armed baseline of its own or of its pool
     "release",  # of vLLM, its image or the driver
     "own_past",  # hours to days of its own minutes
 ]
@@ -53,7 +53,7 @@ class Column:
         usual: a threshold above it is in another unit, most likely; None = any may be meant.
         words: every text that a string has; empty = any.
         moves_with: what moves it alone, without anything being wrong.
-        pin_only: a baseline alone fills it: driftwatch's own proposal tells the speed alone.
+        baseline_only: a baseline alone fills it: driftwatch's own proposal tells the speed alone.
         optional: those of its sources that it does without, or that something stands in for.
         short: what a line of a page calls it; empty = its name.
         detected: a detector with a past adds it; a window has that of its last minute.
@@ -72,7 +72,7 @@ class Column:
     short: str = ""
     detected: bool = False
     stored: bool = False
-    pin_only: bool = False
+    baseline_only: bool = False
     low: float | None = None
     high: float | None = None
     usual: float | None = None
@@ -129,7 +129,7 @@ def _column(
     )
 
 
-_AS_WRITTEN = ("usual", "moves_with", "pin_only", "detected", "stored")
+_AS_WRITTEN = ("usual", "moves_with", "baseline_only", "detected", "stored")
 COLUMNS: tuple[Column, ...] = tuple(
     _columns(Path(__file__).with_name("columns.toml").read_text(encoding="utf-8"))
 )

@@ -212,7 +212,7 @@ def _missing_of(pool: FoundPool) -> list[str]:
         *pool.doubts,
         "slo: give the latency targets; no metric has them",
         "tuned_for: give the mean lengths that its settings were chosen for; without them and "
-        "without a baseline (driftwatch baseline pin) LengthDrift and BatchDrift cannot fire",
+        "without a baseline (driftwatch baseline accept) LengthDrift and BatchDrift cannot fire",
     ]
 
 

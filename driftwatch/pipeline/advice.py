@@ -37,7 +37,7 @@ KV_PRESSURE = "kv_pressure"
 # leaves whose advice is to take the server out
 _DRAINED = ("replica_slow", "gpu_throttled")
 # a rule on this column asks for a new tune, without a diagnosis of the hour
-STALE = "pin_lengths_moved"
+STALE = "baseline_lengths_moved"
 # gates that a window with more traffic may pass
 _TRANSIENT_GATES = frozenset({"traffic", "busy_windows", "requests", "fit_itl", "fit_running"})
 # An answer needs so long since the traffic changed: a drift's first minutes are seldom typical.

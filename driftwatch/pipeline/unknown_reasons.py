@@ -59,12 +59,12 @@ _MADE_OF: Mapping[str, tuple[str, ...]] = {
 _PROVISIONAL = "provisional"
 # where nobody can pin a baseline: replay, explain and recommend on a recording
 OWN_PROPOSAL = "driftwatch's own proposal stands for a baseline, and it tells the speed alone"
-_PROPOSED = Reason("no_pin", OWN_PROPOSAL)
+_PROPOSED = Reason("no_baseline", OWN_PROPOSAL)
 
 
 def _by_itself(column: Column) -> Reason:
     """The default reason of an unknown column."""
-    code = "no_pin" if column.pin_only else "no_input"
+    code = "no_baseline" if column.baseline_only else "no_input"
     return Reason(code, column.disabled_by or "not on the page")
 
 

@@ -15,7 +15,7 @@ from driftwatch.recommend.check import ModelCheck
 from driftwatch.recommend.server import Server
 from driftwatch.simulate.requests import Requests
 
-SloSource = Literal["configuration", "command line", "derived from the pin", "unknown"]
+SloSource = Literal["configuration", "command line", "derived from the baseline", "unknown"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -182,7 +182,7 @@ def targets_of(question: Question) -> tuple[Slo | None, SloSource]:
     tpot = _twice(question, "reference_tpot_seconds_p95")
     if ttft is None and tpot is None:
         return None, "unknown"
-    return Slo(ttft, tpot, Slo().share if slo is None else slo.share), "derived from the pin"
+    return Slo(ttft, tpot, Slo().share if slo is None else slo.share), "derived from the baseline"
 
 
 def _twice(question: Question, name: str) -> float | None:

@@ -70,7 +70,7 @@ CELL_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "cap_seconds": pl.Float64,  # in rows in which max_num_seqs was what they waited for
     **dict.fromkeys(_LAST, pl.Float64),
     **dict.fromkeys(_FLAGS, pl.Boolean),
-    "pin_possible": pl.Boolean,
+    "baseline_possible": pl.Boolean,
 }
 # EngineStuck: requests present, no token for two minutes
 _STUCK_SECONDS = 120.0
@@ -117,7 +117,7 @@ def cells_of(rows: pl.DataFrame, slos: Mapping[str, Slo]) -> pl.DataFrame:
             (pl.col("speed_unknown_code") == "no_baseline")
             .fill_null(False)
             .last()
-            .alias("pin_possible"),
+            .alias("baseline_possible"),
         )
         .select(pl.col(name).cast(dtype) for name, dtype in CELL_SCHEMA.items())
         .sort(*KEY_COLUMNS, "end")

@@ -152,10 +152,10 @@ def _pins(material: Material) -> Iterator[dict[str, Any]]:
     proposed = {one.name for one in material.proposed}
     last = material.cells.group_by("instance", "engine", maintain_order=True).last()
     for (name,), servers in last.sort("pool").group_by("pool", maintain_order=True):
-        pool, count = clean(str(name)), int(servers["pin_possible"].fill_null(False).sum())
+        pool, count = clean(str(name)), int(servers["baseline_possible"].fill_null(False).sum())
         if not count or pool in proposed:
             continue
-        mine = pl.col("pin_possible").fill_null(False) & (pl.col("pool") == name)
+        mine = pl.col("baseline_possible").fill_null(False) & (pl.col("pool") == name)
         since = material.cells.filter(mine)["end"].min()
         text = (
             f"{count} of {servers.height} servers have no baseline, and data enough for one: "
@@ -166,6 +166,6 @@ def _pins(material: Material) -> Iterator[dict[str, Any]]:
     for one in material.proposed:
         text = (
             f"baseline {utc_text(one.since)[:16]}Z to {utc_text(one.until)[:16]}Z proposed; "
-            f"accept: driftwatch baseline pin {clean(one.id)}"
+            f"accept: driftwatch baseline accept {clean(one.id)}"
         )
         yield _decision("pin", clean(one.name), text, one.until)

@@ -7,17 +7,20 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy.sql import Select
 
-from driftwatch.detect.references import KINDS, Place, Reference
 from driftwatch.errors import UsageError
 from driftwatch.model import TargetKey
 from driftwatch.store.database import Database, chunks
 from driftwatch.store.progress import batch_of
 from driftwatch.store.tables import batches, pins
 from driftwatch.store.tables import references as table
+
+if TYPE_CHECKING:
+    from driftwatch.detect.references import Place, Reference
 
 # key of the last proposals in the memory, JSON: a proposal is accepted by its id
 PROPOSALS = "baseline.proposals"
@@ -76,7 +79,7 @@ class Baselines(Database):
                     if same.subject != subjects[same.id]:
                         raise UsageError(
                             f"{same.id} is the id of a baseline of {same.instance or same.pool}",
-                            help_text="another target needs its own: driftwatch baseline pin",
+                            help_text="another target needs its own: driftwatch baseline accept",
                         )
                 connection.execute(delete(pins).where(pins.c.id.in_(ids)))
             if new:
@@ -97,6 +100,8 @@ class StoredReferences(Database):
 
     def references(self) -> list[Reference]:
         """Those that hold, by kind, pool and target; of a batch those of its pools."""
+        from driftwatch.detect.references import KINDS, Reference
+
         query = select(table).order_by(table.c.kind, table.c.pool, table.c.instance, table.c.engine)
         with self._reading() as connection:
             if self.batch is not None:

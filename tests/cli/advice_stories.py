@@ -157,7 +157,7 @@ def no_knob() -> Advice:
         advised=None,
         gain=None,
         capacity_reference_requests_per_second=None,
-        slo_source="derived from the pin",
+        slo_source="derived from the baseline",
         source="metrics",
     )
 

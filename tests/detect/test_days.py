@@ -72,14 +72,14 @@ def test_lengths_moved_on_two_days_running() -> None:
     lengths = (60_000.0, 100.0, 20_000.0, 100.0)
     day = Day(day=FIRST, lengths=lengths, hours=24, limited_minutes=10)
     first = with_day(TargetDays(), day, (400.0, 200.0))
-    assert first.pin_lengths_moved is False
+    assert first.baseline_lengths_moved is False
     second = with_day(first, day, (400.0, 200.0))
-    assert second.pin_lengths_moved is True
-    assert second.prompt_tokens_pin_ratio == pytest.approx(1.5)
-    assert with_day(second, day, (600.0, 200.0)).pin_lengths_moved is False
-    assert with_day(first, day, None).pin_lengths_moved is None
+    assert second.baseline_lengths_moved is True
+    assert second.prompt_tokens_day_ratio == pytest.approx(1.5)
+    assert with_day(second, day, (600.0, 200.0)).baseline_lengths_moved is False
+    assert with_day(first, day, None).baseline_lengths_moved is None
     idle = day.model_copy(update={"limited_minutes": 9})
-    assert with_day(first, idle, (400.0, 200.0)).pin_lengths_moved is False
+    assert with_day(first, idle, (400.0, 200.0)).baseline_lengths_moved is False
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_days_come_from_the_hours() -> None:
         assert day == FIRST
         assert abs(median) < 0.03
         assert model == "provisional"
-        assert (days.prompt_tokens_pin_ratio is not None) is known
+        assert (days.prompt_tokens_day_ratio is not None) is known
 
 
 def day_of(midnight: datetime, *, hits: float, hours: int = 24) -> pl.DataFrame:

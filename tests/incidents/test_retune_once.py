@@ -33,7 +33,7 @@ def rule() -> Rule:
 def told(rule: Rule, stretches: Sequence[Hours]) -> list[tuple[str, int]]:
     """Events with their hour."""
     said = [row[1:] for row in stretches for _ in range(row[0] * 60)]
-    names = ("pin_lengths_moved", "prompt_tokens_pin_score", "generation_tokens_pin_score")
+    names = ("baseline_lengths_moved", "prompt_tokens_pin_score", "generation_tokens_pin_score")
     types = dict(zip(names, (pl.Boolean, pl.Float64, pl.Float64), strict=True))
     never = pl.lit(None, pl.Datetime("us", "UTC"))
     rows = pl.DataFrame(said, schema=types, orient="row").with_columns(

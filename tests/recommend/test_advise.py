@@ -343,7 +343,7 @@ def test_what_the_simulation_does_not_reproduce(
             None,
             {"reference_ttft_seconds_p95": 0.4, "reference_tpot_seconds_p95": 0.02},
             Slo(0.8, 0.04),
-            "derived from the pin",
+            "derived from the baseline",
         ),
         (Slo(None, None, 0.9), {"reference_ttft_seconds_p95": 0.4}, Slo(0.8, None, 0.9), "pin"),
         (None, {"reference_ttft_seconds_p95": 0.0}, None, "unknown"),

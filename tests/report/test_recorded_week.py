@@ -124,7 +124,7 @@ def test_packed_and_rolled_up_minutes_tell_the_same_week(
 def test_a_proposal_that_pin_refuses_waits_for_nobody(fleet_store: Store, fleet_plan: Plan) -> None:
     def waiting() -> list[str]:
         told = week_document(gather(fleet_store, fleet_plan, FLEET_WEEK))["for_you"]
-        return [one["text"] for one in told if "baseline pin 3c1f9a02" in one["text"]]
+        return [one["text"] for one in told if "baseline accept 3c1f9a02" in one["text"]]
 
     proposal = {"id": "3c1f9a02", "name": "chat-8b-0:8000"}
     since, until = FLEET_WEEK.start.isoformat(), FLEET_WEEK.end.isoformat()

@@ -259,7 +259,7 @@ def test_open_decisions_come_first_by_kind_and_age() -> None:
     assert "FOR YOU chat-8b: re-tune max_num_seqs 64 → 128, open 4 d" in text
     assert "max_num_batched_tokens 512 → 2048 was advised, not made yet" in text
     assert "31 of 60 matched minutes" in text
-    assert "driftwatch baseline pin a1b2c3" in text
+    assert "driftwatch baseline accept a1b2c3" in text
     # a change of that knob after the advice is what it asked for
     later = verification(change=verification().change, id="v3")
     changed = AdviceGiven(
@@ -295,11 +295,11 @@ def test_what_an_open_page_asks_for_is_said_whole_and_since_its_beginning() -> N
 
 
 def test_servers_that_could_have_a_pin_wait_for_a_person() -> None:
-    could = cell(verdict_seconds=0.0, arming_seconds=600.0, pin_possible=True)
+    could = cell(verdict_seconds=0.0, arming_seconds=600.0, baseline_possible=True)
     other = cell(instance="s1:8000")
     document = week_document(_material(cells=cells(could, other)))
     assert "p: 1 of 2 servers have no baseline, and data enough for one" in _flat(document)
-    pinned = cell(end=WEEK.start + timedelta(minutes=20), pin_possible=False)
+    pinned = cell(end=WEEK.start + timedelta(minutes=20), baseline_possible=False)
     assert week_document(_material(cells=cells(could, other, pinned)))["for_you"] == []
 
 

@@ -75,13 +75,13 @@ def test_a_pin_survives_its_row_to_the_bit(pin: Baseline) -> None:
 def test_another_model_arms_anew_and_says_why(pin: Baseline) -> None:
     same = in_force(Baselines((pin,)), {KEY: _target()}, PLAN)
     assert same.baselines.of_target(*KEY, "tiny-llama") is pin
-    assert same.frame["pin_refused"].to_list() == [None]
+    assert same.frame["baseline_refused"].to_list() == [None]
     assert len(same.reference) == 1
     other = in_force(
         Baselines((pin,)), {KEY: replace(_target(), labels={"model_name": "big"})}, PLAN
     )
     assert other.baselines.of_target(*KEY, "tiny-llama") is None
-    (why,) = other.frame["pin_refused"]
+    (why,) = other.frame["baseline_refused"]
     assert "is of another server" in why
     assert "model_name tiny-llama → big" in why
     assert other.reference.is_empty()

@@ -12,7 +12,7 @@ from driftwatch.notify.explanation import render_explained
 from driftwatch.pipeline.unknown_reasons import OWN_PROPOSAL, reasons
 
 END = datetime(2026, 11, 21, 9, 20, tzinfo=UTC)
-ATTRIBUTED = "prompt_tokens_pin_ratio"
+ATTRIBUTED = "prompt_tokens_day_ratio"
 
 
 def _row(reference: str | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""``driftwatch baseline pin``: accept a window, or a proposal."""
+"""``driftwatch baseline accept``: accept a window, or a proposal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from driftwatch.cli.history import History
 from driftwatch.cli.history_options import history_options, json_option
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM
 from driftwatch.cli.options import parse_time
-from driftwatch.cli.output import print_json, print_wrapped
+from driftwatch.cli.printer import print_json, print_wrapped
 from driftwatch.cli.proposal_notice import YOUNG, span_text
 from driftwatch.clock import SystemClock
 from driftwatch.errors import UsageError
@@ -67,7 +67,7 @@ def command(
     if len(why) > _WHY_CHARACTERS:
         wrong.append(f"--why takes at most {_WHY_CHARACTERS} characters")
     if wrong:
-        raise UsageError("; ".join(wrong), help_text="driftwatch baseline pin --help")
+        raise UsageError("; ".join(wrong), help_text="driftwatch baseline accept --help")
     material = material_of(history)
     at, who = SystemClock().now(), person(by)
     pins: list[Baseline] = []

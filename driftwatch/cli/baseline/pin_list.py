@@ -12,7 +12,7 @@ import click
 from driftwatch.cli.baseline.place import material_of, pin_named, pins_in_force, subject_of
 from driftwatch.cli.history import History
 from driftwatch.cli.history_options import history_options, json_option
-from driftwatch.cli.output import print_json, print_table, print_wrapped
+from driftwatch.cli.printer import print_json, print_table, print_wrapped
 from driftwatch.cli.proposal_notice import span_text
 from driftwatch.errors import NoVerdict
 from driftwatch.numbers import duration

@@ -13,7 +13,7 @@ from driftwatch.cli.baseline.place import material_of
 from driftwatch.cli.history import History
 from driftwatch.cli.history_options import history_options, json_option, repeat_options
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_NO_VERDICT
-from driftwatch.cli.output import print_json, print_wrapped
+from driftwatch.cli.printer import print_json, print_wrapped
 from driftwatch.cli.proposal_notice import YOUNG, span_text
 from driftwatch.errors import UsageError
 from driftwatch.numbers import duration, utc_text
@@ -88,7 +88,7 @@ def as_data(one: Offer) -> dict[str, Any]:
 
 def _accepted_by(document: Mapping[str, Any], history: History) -> str:
     """The command that accepts an offer; of minutes that no database keeps with their options."""
-    pin = "driftwatch baseline pin"
+    pin = "driftwatch baseline accept"
     if document["id"] is None:
         return ""
     if history.is_stored:

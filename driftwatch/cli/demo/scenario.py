@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from driftwatch.cli.options import Progress
+from driftwatch.cli.printer import Progress
 from driftwatch.errors import UsageError
 from driftwatch.numbers import plural, utc_text
 

@@ -12,7 +12,7 @@ from driftwatch.cli.history import History
 from driftwatch.cli.history_options import WINDOW_OPTIONS, history_options, json_option
 from driftwatch.cli.main import EXIT_NO_VERDICT
 from driftwatch.cli.options import Duration
-from driftwatch.cli.output import print_wrapped
+from driftwatch.cli.printer import print_wrapped
 from driftwatch.cli.target_window import TargetWindow, target_window
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from driftwatch.cli.output import table_lines
+from driftwatch.cli.printer import table_lines
 from driftwatch.numbers import figure
 from driftwatch.recommend.advice import Advice, Candidate
 from driftwatch.recommend.words import what_if_text

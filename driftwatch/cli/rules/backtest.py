@@ -14,8 +14,7 @@ import click
 
 from driftwatch.cli.history import History
 from driftwatch.cli.history_options import history_options
-from driftwatch.cli.options import Progress, print_note
-from driftwatch.cli.output import print_json
+from driftwatch.cli.printer import Progress, print_json, print_note
 from driftwatch.errors import NoVerdict, Unavailable
 
 if TYPE_CHECKING:

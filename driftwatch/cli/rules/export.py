@@ -8,7 +8,7 @@ import click
 
 from driftwatch.cli.history_options import config_option
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_LINT
-from driftwatch.cli.output import print_wrapped, write_file
+from driftwatch.cli.printer import print_wrapped, write_file
 
 
 @click.command("export")

@@ -14,8 +14,7 @@ import click
 from driftwatch.cli.check import SHIPPED
 from driftwatch.cli.history_options import config_option
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM, EXIT_USAGE
-from driftwatch.cli.options import Progress, print_note
-from driftwatch.cli.output import print_json
+from driftwatch.cli.printer import Progress, print_json, print_note
 from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
