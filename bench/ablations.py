@@ -236,7 +236,7 @@ def _columns(case: Case, minutes: pl.DataFrame) -> pl.DataFrame:
         arming=None if isinstance(fitted, model.StepTimeModel) else fitted.reason,
     )
     reference = baseline_of_minutes(base.filter(pl.col("scrapes") > 0), None)
-    reference = reference.with_columns(kind=pl.lit("pin"))
+    reference = reference.with_columns(kind=pl.lit("baseline"))
     at_hand, parts = AtHand(), []
     at, last = until - CHUNK / 8, minutes["end"].max()
     assert isinstance(last, datetime)

@@ -34,8 +34,8 @@ class TargetKey(NamedTuple):
 class Reason:
     """Why something is unknown, refused, or not advised.
 
-    Decisions compare ``code`` (``no_baseline``), people read ``text``, nothing parses it; ``fix``: what
-    to do about it, None = nothing, or the text says it.
+    Decisions compare ``code`` (``no_baseline``), people read ``text``, nothing parses it; ``fix``:
+    what to do about it, None = nothing, or the text says it.
     """
 
     code: str
@@ -95,9 +95,9 @@ class Fingerprint:
 
     # model, GPU, TP/PP, dtype, quantisation; a change starts over
     identity: Mapping[str, str] = field(default_factory=dict)
-    # max_num_seqs, max_num_batched_tokens, KV blocks, other engine flags; the pin stays
+    # max_num_seqs, max_num_batched_tokens, KV blocks, other engine flags; the baseline stays
     knobs: Mapping[str, str] = field(default_factory=dict)
-    # vLLM version, image, driver; the pin stays
+    # vLLM version, image, driver; the baseline stays
     release: Mapping[str, str] = field(default_factory=dict)
 
 

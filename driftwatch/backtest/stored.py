@@ -9,7 +9,6 @@ from itertools import pairwise
 
 import polars as pl
 
-from driftwatch.baselines.documents import baselines_from_store
 from driftwatch.baselines.in_force import in_force
 from driftwatch.collect.schema import KEY
 from driftwatch.detect.days import with_usual
@@ -73,7 +72,7 @@ class StoredHistory:
         if reach is None or not any(self._has_minutes(day) for day in self.days):
             raise _nothing(span, reach)
         self._labels = stored_targets(store)
-        self._baselines = baselines_from_store(store)
+        self._baselines = store.baselines()
         self._references = References().with_more(store.references())
 
     def _has_minutes(self, day: Span) -> bool:

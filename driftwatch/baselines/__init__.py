@@ -1,1 +1,1 @@
-"""Baselines: what can be pinned, how a baseline is made, and the baselines that are in force."""
+"""Baselines: what can be one, how one is made, and the baselines that are in force."""

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 
 import polars as pl
 
-from driftwatch.baselines.documents import baselines_from_store
 from driftwatch.baselines.in_force import in_force
 from driftwatch.baselines.proposals import (
     BEFORE_SLOW,
@@ -76,7 +75,7 @@ def material_of_store(store: Store, plan: Plan) -> Material:
     """
     plan = replace(plan, reported=stored_reports(store))
     targets, until = plan.assign(stored_targets(store)), newest(store)
-    place, baselines = store.place, baselines_from_store(store)
+    place, baselines = store.place, store.baselines()
     if until is None:
         return Material(lambda _: _no_rows(), targets, plan, baselines=baselines)
     since = until - LONGEST - timedelta(hours=1)
@@ -219,6 +218,17 @@ class Offer:
     lacking: str | None  # what its minutes lack for a load model; None = nothing
     left_out: tuple[LeftOut, ...]  # what was looked at and is no baseline
 
+    @property
+    def is_fit(self) -> bool:
+        """It can be accepted."""
+        return self.proposal is not None and self.lacking is None
+
+    @property
+    def id(self) -> str | None:
+        """Of the baseline that it would be."""
+        one = self.proposal
+        return None if one is None else self.subject.id_of(Window(one.since, one.until))
+
 
 def subjects(material: Material, name: str | None) -> list[Subject]:
     """Targets that a person means, or a pool of several; every target where nothing is named."""
@@ -238,13 +248,22 @@ def subjects(material: Material, name: str | None) -> list[Subject]:
 def offer(material: Material, subject: Subject) -> Offer:
     """The best stretch of a subject, with what it lacks."""
     rows = _rows(material, subject.members)
-    proposal = propose(rows) if len(rows) else None
-    lacking = None
+    if rows.is_empty():
+        return Offer(subject, None, "no minute of it is stored", ())
+    proposal, good = propose(rows), _good(rows)
     if proposal is not None:
-        inside = pl.col("end").is_between(proposal.since, proposal.until, closed="right")
-        window = Window(proposal.since, proposal.until)
-        lacking = Candidate(material, subject, window, rows.filter(inside)).lacking
-    return Offer(subject, proposal, lacking, left_out_of(rows))
+        ends = pl.col("end").is_between(proposal.since, proposal.until, closed="right")
+        good = good.filter(ends)
+    return Offer(subject, proposal, _lacking(good), left_out_of(rows))
+
+
+def _lacking(good: pl.DataFrame) -> str | None:
+    """What minutes lack for a load model, with the earliest time of it; None = nothing."""
+    model = fit(good)
+    if not isinstance(model, TooLittle):
+        return None
+    soonest = "" if model.earliest is None else f", earliest {model.earliest:%H:%M} UTC"
+    return f"{model.reason}{soonest}"
 
 
 def candidate(material: Material, subject: Subject, window: Window) -> Candidate:
@@ -261,23 +280,6 @@ def candidate(material: Material, subject: Subject, window: Window) -> Candidate
     return Candidate(material, subject, window, inside)
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """A target without a baseline in force."""
-
-    target: Target  # which one
-    lacking: str | None  # what its minutes lack for a load model; None = a proposal can be had
-    earliest: datetime | None = None  # no verdict before this; None where only other load helps
-
-    @property
-    def text(self) -> str:
-        """``not judged yet: 15 of 20 minutes of data, earliest …``: what is missing."""
-        if self.lacking is None:
-            return "no baseline: driftwatch baseline propose has one"
-        soonest = "" if self.earliest is None else f", earliest {self.earliest:%H:%M} UTC"
-        return f"not judged yet: {self.lacking}{soonest}"
-
-
 def without_baseline(material: Material) -> list[Target]:
     """Targets for which no baseline is in force, by key."""
     now = in_force(material.baselines, material.targets, material.plan, material.gpus).baselines
@@ -286,21 +288,6 @@ def without_baseline(material: Material) -> list[Target]:
         for key, target in sorted(material.targets.items())
         if now.of_target(key.instance, key.engine, target.pool or "") is None
     ]
-
-
-def waiting_for(material: Material, targets: Iterable[Target]) -> list[Waiting]:
-    """Targets with what is missing for a load model and the earliest time, a lower bound."""
-    waiting = []
-    for target in targets:
-        rows = _good(_rows(material, (target,)))
-        model = None if rows.is_empty() else fit(rows)
-        if model is None:
-            waiting.append(Waiting(target, "no minute of it is stored"))
-        elif isinstance(model, TooLittle):
-            waiting.append(Waiting(target, model.reason, model.earliest))
-        else:
-            waiting.append(Waiting(target, None))
-    return waiting
 
 
 def _rows(material: Material, members: Iterable[Target]) -> pl.DataFrame:
@@ -312,7 +299,7 @@ def _good(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def proposal_text(proposal: Proposal) -> str:
-    """Why a stretch is good, in a line that is kept with the pin."""
+    """Why a stretch is good, in a line that is kept with the baseline."""
     parts = [duration(proposal.length.total_seconds()), "no restart, no incident"]
     if proposal.slo_kept_ratio is not None:
         parts.append(f"SLO kept in {100 * proposal.slo_kept_ratio:.3g} % of its minutes")
@@ -331,6 +318,6 @@ def accepted(
         return None
     proposal = window.proposal
     good = why or ("" if proposal is None else proposal_text(proposal))
-    texts = (good, *(f"pinned although {reason}" for reason in reasons))
+    texts = (good, *(f"accepted although {reason}" for reason in reasons))
     because = "; ".join(filter(None, texts))[:_LONGEST_WHY]
     return window.baseline(Acceptance(by, at, because), anyway=anyway)

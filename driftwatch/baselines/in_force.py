@@ -137,6 +137,23 @@ def refusal(baseline: Baseline, what: str) -> str:
     return f"baseline {baseline.id} is of another server ({what})"
 
 
+def notes_on(
+    baselines: Baselines, targets: Mapping[TargetKey, Target], ran: Mapping[TargetKey, Fingerprint]
+) -> dict[str, str]:
+    """Id → what runs differently now: the baseline is not in force, or it is and says so."""
+    notes: dict[str, str] = {}
+    for key, target in targets.items():
+        for one in baselines.naming(key.instance, key.engine, target.pool or ""):
+            other = differences(one.fingerprint, ran.get(key, Fingerprint()))
+            if not other or one.id in notes:
+                continue
+            which = f" ({key.text})" if one.scope == "pool" else ""
+            identity = any(part.group == "identity" for part in other)
+            state = "not in force, another server now" if identity else "changed since"
+            notes[one.id] = f"{state}{which}: {', '.join(part.text for part in other)}"
+    return notes
+
+
 def fingerprint(
     target: Target,
     plan: Plan,
@@ -176,7 +193,10 @@ def with_releases(rows: pl.DataFrame, frame: pl.DataFrame, releases: pl.DataFram
     """
     names = [c for c in rows.columns if c not in ("release_changed", "release_change")]
     joined = rows.select(names)
-    for table in (frame.select(*_KEY, "release_change", "release_source", "baseline_until"), releases):
+    for table in (
+        frame.select(*_KEY, "release_change", "release_source", "baseline_until"),
+        releases,
+    ):
         joined = joined.join(table, on=_KEY, how="left", maintain_order="left")
     inside = pl.col("release_since") > pl.col("start")
     since = pl.coalesce("baseline_until", pl.col("end") - _CHANGE_SEEN_FOR)
@@ -196,7 +216,9 @@ def with_releases(rows: pl.DataFrame, frame: pl.DataFrame, releases: pl.DataFram
 
 def with_refusals(rows: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
     """``speed_unknown_reason`` of targets whose baseline is not in force."""
-    refused = frame.filter(pl.col("baseline_refused").is_not_null()).select(*_KEY, "baseline_refused")
+    refused = frame.filter(pl.col("baseline_refused").is_not_null()).select(
+        *_KEY, "baseline_refused"
+    )
     if refused.is_empty() or "speed_unknown_reason" not in rows.columns:
         return rows
     joined = rows.join(refused, on=_KEY, how="left", maintain_order="left")
@@ -255,12 +277,12 @@ def _references(pairs: list[tuple[Baseline, TargetKey]]) -> pl.DataFrame:
         return no_reference()
     schema = {c: dtype for c, dtype in REFERENCE_SCHEMA.items() if c not in KEY_COLUMNS}
     rows = [baseline.reference for baseline in baselines.values()]
-    remembered = pl.DataFrame(rows, schema).with_columns(pin=pl.Series(list(baselines)))
+    remembered = pl.DataFrame(rows, schema).with_columns(baseline=pl.Series(list(baselines)))
     baseline_of_target = pl.DataFrame(
         [(*key, baseline.id) for baseline, key in pairs if baseline.id in baselines],
-        schema=dict.fromkeys([*_KEY, "pin"], pl.String),
+        schema=dict.fromkeys([*_KEY, "baseline"], pl.String),
         orient="row",
     )
-    return baseline_of_target.join(remembered, on="pin", how="left", maintain_order="left").select(
-        list(REFERENCE_SCHEMA)
-    )
+    return baseline_of_target.join(
+        remembered, on="baseline", how="left", maintain_order="left"
+    ).select(list(REFERENCE_SCHEMA))

@@ -2,7 +2,7 @@
 
 A stretch has no restart, no change of knobs or release, no incident and no slow or stuck minute
 in it, and is at most 48 h long: baselines of 2, 6, 24 and 48 h gave 2.6, 1.9, 0.68 and 0.27 false
-episodes per server-month on real client traffic. Pure: it pins nothing.
+episodes per server-month on real client traffic. Pure: it accepts nothing.
 """
 
 from __future__ import annotations

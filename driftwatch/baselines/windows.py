@@ -140,7 +140,7 @@ def accepted_baseline(
         fingerprint=common([measured.ran.get(t.key, Fingerprint()) for t in members]),
         load_model=None if isinstance(fitted, TooLittle) else fitted,
         arming=fitted.reason if isinstance(fitted, TooLittle) else None,
-        reference={k: v for k, v in row.items() if v is not None} | {"kind": "pin"},
+        reference={k: v for k, v in row.items() if v is not None} | {"kind": "baseline"},
     )
 
 

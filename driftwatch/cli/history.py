@@ -113,7 +113,7 @@ class History:
                     _raise_if_nothing(json.loads(notes))
                 yield store
             return
-        from driftwatch.cli.proposal_notice import with_proposals
+        from driftwatch.cli.replay_summary import with_proposals
         from driftwatch.service.replay import replayed_store
 
         plan = plan or replace(with_proposals(self.plan), simulations=0)

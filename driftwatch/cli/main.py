@@ -35,7 +35,7 @@ VERBS: dict[str, str] = {
     "doctor": "Check which rules can fire, and what is missing.",
     "sweep": "Find the concurrency where latency starts to degrade.",
     "compare": "Compare ways of batching: static, dynamic, continuous, hybrid.",
-    "baseline": "Pin what is good: what speed and lengths are compared with.",
+    "baseline": "What speed and lengths are compared with: list, propose, accept.",
     "plan": "How many requests fit a server, and how fast it is with them.",
     "report": "A week: what drifted, at what cost, did the change work.",
     "verify": "Did a change work? Matched traffic before and after it.",

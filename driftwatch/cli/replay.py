@@ -17,8 +17,7 @@ from driftwatch.cli.history_options import history_options, repeat_options
 from driftwatch.cli.main import EXIT_PROBLEM
 from driftwatch.cli.options import Database
 from driftwatch.cli.printer import Progress, print_warning, print_wrapped
-from driftwatch.cli.proposal_notice import TakenProposals, with_proposals
-from driftwatch.cli.replay_summary import ScrapeCounts, SilentRules
+from driftwatch.cli.replay_summary import ScrapeCounts, SilentRules, TakenProposals, with_proposals
 from driftwatch.errors import NoVerdict, Unavailable, UsageError
 from driftwatch.notify.page_values import instant
 from driftwatch.numbers import moment, plural

@@ -58,7 +58,7 @@ def command(
 
 def _material(history: History, chosen: Week | None) -> Material:
     from driftwatch.cli.database import last_scraped
-    from driftwatch.cli.proposal_notice import TakenProposals, with_proposals
+    from driftwatch.cli.replay_summary import TakenProposals, with_proposals
     from driftwatch.report.week import week_held
     from driftwatch.service.report_material import gather
 

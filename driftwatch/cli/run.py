@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from driftwatch.store.store import Store
     from driftwatch.tasks.worker import Queue
 
-# pins of 24 h and more page least (driftwatch/cli/proposal_notice.py); two days hold a whole one
+# baselines of 24 h and more page least; two days hold a whole one
 _PROPOSED_FROM = timedelta(days=2)
 
 
@@ -201,7 +201,7 @@ def _service(
     if not store.baselines_in_force():
         for words in proposing(settings, own.now(), config):
             structlog.get_logger().info(
-                "no baseline is pinned; this looks for one in the past", command=words
+                "no baseline is in force; this looks for one in the past", command=words
             )
     if settings.heartbeat is not None:
         service.beat(ping_of(settings.heartbeat), settings.heartbeat.every)
@@ -229,7 +229,7 @@ class _Starting:
 def proposing(settings: Settings, now: datetime, config: Path) -> list[str]:
     """The command that proposes a baseline from the past of each Prometheus of a configuration.
 
-    A person accepts it; ``run`` itself never pins.
+    A person accepts it; ``run`` itself never does.
     """
     from driftwatch.settings import PrometheusSource
 
@@ -241,6 +241,6 @@ def proposing(settings: Settings, now: datetime, config: Path) -> list[str]:
                 words += ["--match", f"{label}={value}"]
             for option, at in (("--from", now - _PROPOSED_FROM), ("--to", now)):
                 words += [option, f"{at:%Y-%m-%dT%H:%MZ}"]
-            words = ["driftwatch", "baseline", "propose", "-c", str(config), *words]
+            words = ["driftwatch", "baseline", "list", "-c", str(config), *words]
             commands.append(shlex.join(words))
     return commands

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from driftwatch.cli.proposal_notice import TakenProposals
+from driftwatch.cli.replay_summary import TakenProposals
 from driftwatch.errors import NoVerdict, UsageError
 
 if TYPE_CHECKING:

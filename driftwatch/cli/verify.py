@@ -171,7 +171,7 @@ def _verifications(
 ) -> list[Verification]:
     """What the store says, or two named stretches of it compared."""
     from driftwatch.cli.database import last_scraped
-    from driftwatch.cli.proposal_notice import with_proposals
+    from driftwatch.cli.replay_summary import with_proposals
     from driftwatch.pipeline.explain import target_named
     from driftwatch.pipeline.minutes import PastMinutes
     from driftwatch.pipeline.stored_state import stored_targets

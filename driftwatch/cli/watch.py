@@ -16,7 +16,7 @@ from driftwatch.cli.history_options import history_options
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM
 from driftwatch.cli.options import Database, Duration, plan_from
 from driftwatch.cli.printer import print_wrapped
-from driftwatch.cli.proposal_notice import TakenProposals, with_proposals
+from driftwatch.cli.replay_summary import TakenProposals, with_proposals
 from driftwatch.knobs import COLUMN_KNOBS, flag_of
 
 if TYPE_CHECKING:

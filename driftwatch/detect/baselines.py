@@ -1,4 +1,4 @@
-"""Baselines: windows that a person pinned as good, or accepted proposals.
+"""Baselines: windows that a person accepted as good.
 
 A baseline belongs to one target or to a pool of identical configuration. It holds what was measured
 in its window, the load model fitted there, and the fingerprint of what ran.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from math import inf
 from typing import Annotated, Any, Literal, Self
@@ -16,8 +16,6 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import (
     AfterValidator,
     AwareDatetime,
-    BaseModel,
-    ConfigDict,
     Field,
     field_serializer,
     field_validator,
@@ -26,7 +24,8 @@ from pydantic import (
 
 from driftwatch.detect.reference import REFERENCE_SCHEMA
 from driftwatch.detect.speed.model import StepTimeModel
-from driftwatch.model import Fingerprint
+from driftwatch.documents import Document
+from driftwatch.model import Fingerprint, TargetKey
 
 _Time = Annotated[AwareDatetime, AfterValidator(lambda at: at.astimezone(UTC))]
 _Text = Annotated[str, Field(max_length=1000)]
@@ -34,10 +33,8 @@ _Text = Annotated[str, Field(max_length=1000)]
 _INF = "+Inf"
 
 
-class Baseline(BaseModel):
+class Baseline(Document):
     """One baseline, as it is used, stored and printed."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     id: str = Field(min_length=4, max_length=12)  # short and unique
     scope: Literal["target", "pool"]  # what it is about
@@ -64,6 +61,17 @@ class Baseline(BaseModel):
         if self.since >= self.until:
             raise ValueError("its window ends before it begins")
         return self
+
+    @property
+    def subject(self) -> str:
+        """``host:8000``, or the pool's name: one baseline in force is of it."""
+        one = self.instance
+        return self.pool if one is None else TargetKey(one, self.engine or "0").text
+
+    @property
+    def length(self) -> timedelta:
+        """Of its window."""
+        return self.until - self.since
 
     @field_validator("reference")
     @classmethod

@@ -1,5 +1,5 @@
 """What the days of a server tell: whether it creeps, whether its lengths moved for good, and what
-is usual where nobody has pinned a baseline.
+is usual where nobody has accepted a baseline.
 
 A day's speed is the median of its hours' medians of ln r; all days are compared with one model. The
 slope is Theil and Sen's (Sen 1968) with its interval, the test Kendall's (Mann 1945), both scipy's.

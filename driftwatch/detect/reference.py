@@ -219,7 +219,7 @@ def lost_hits_prefill(at_least: float) -> pl.Expr:
     first, seconds = pl.col("ttft_seconds_count"), pl.col("duration_seconds")
     longer = pl.col("prompt_tokens_total") / first / pl.col("reference_prompt_tokens_mean")
     # a server's own last days have the hits, but not the lengths
-    is_measured = pl.col("reference_kind").is_in(["pin", "baseline"])
+    is_measured = pl.col("reference_kind") == "baseline"
     longer = pl.when(is_measured).then(longer).otherwise(1.0).clip(lower_bound=1.0)
     expected = pl.col("reference_prefix_cache_hit_ratio") / longer
     ratio = (1 - pl.col("prefix_cache_hit_ratio")) / (1 - expected)

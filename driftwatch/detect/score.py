@@ -71,7 +71,7 @@ def score(
             the last full hour on; there is a row.
         reference: :data:`driftwatch.detect.reference.REFERENCE_SCHEMA`, what lengths are compared
             with.
-        accepts: take a proposed baseline where no person has pinned one.
+        accepts: take a proposed baseline where no person has accepted one.
     """
     grid = grid_of(_needed(work, references))
     first = min(max(grid.at(since) + 1, 0), grid.minutes)

@@ -29,7 +29,7 @@ _STAND_INS: Mapping[str, str] = {
 _READING = {"gpu_sm_clock_ratio": "gpu_sm_clock_hertz"}
 NEEDED_TARGETS = 3
 _NO_BASELINE = "no baseline (driftwatch run has not made a database yet)"
-_PROPOSE = "driftwatch baseline propose; one under 24 h pages 3 to 10 times as often as one of 48 h"
+_PROPOSE = "driftwatch baseline list; one under 24 h pages 3 to 10 times as often as one of 48 h"
 # column → how much of its own past it needs
 _PAST: Mapping[str, str] = {
     "latency_creeps": "7 days of history",

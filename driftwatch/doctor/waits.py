@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from driftwatch.baselines.candidates import material_of_store, waiting_for, without_baseline
+from driftwatch.baselines.candidates import Subject, material_of_store, offer, without_baseline
 from driftwatch.model import TargetKey
 from driftwatch.pipeline.plan import Plan
 from driftwatch.store.store import Store
@@ -20,8 +20,7 @@ def baseline_waits(store: Store, plan: Plan) -> Mapping[TargetKey, str]:
     material = material_of_store(store, plan)
     waiting = without_baseline(material)
     texts = dict.fromkeys(material.targets, "") | {one.key: "no baseline" for one in waiting}
-    for one in waiting_for(material, waiting[:_MOST_READ]):
-        soonest = "" if one.earliest is None else f", not before {one.earliest:%H:%M} UTC"
-        what = "no baseline accepted" if one.lacking is None else f"{one.lacking}{soonest}"
-        texts[one.target.key] = what
+    for one in waiting[:_MOST_READ]:
+        lacking = offer(material, Subject("target", (one,))).lacking
+        texts[one.key] = lacking or "no baseline accepted"
     return texts

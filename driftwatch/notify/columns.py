@@ -66,7 +66,7 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
     ),
     "speed": ("slower_at_equal_load", "speed_at_equal_load_ratio", "speed_threshold_ratio"),
     "peers": ("slower_than_pool", "speed_against_pool_ratio", "pool_speed_at_equal_load_ratio"),
-    "pin": ("prompt_tokens_day_ratio", "generation_tokens_day_ratio"),
+    "day": ("prompt_tokens_day_ratio", "generation_tokens_day_ratio"),
     "trend": ("speed_slope_14d_ratio", "speed_slope_14d_upper_ratio"),
 }  # fmt: skip
 _EVERYTHING = ("lengths", "cost", "limits", "deferred", "gpu")

@@ -8,7 +8,6 @@ from datetime import date, datetime, timedelta
 
 import polars as pl
 
-from driftwatch.baselines.documents import baselines_from_store
 from driftwatch.baselines.in_force import in_force
 from driftwatch.detect.days import with_usual
 from driftwatch.detect.reference import baseline_of_minutes, combined
@@ -161,7 +160,7 @@ def reference_of(
     Raises:
         UsageError: the store has no minute with a scrape in the window.
     """
-    of_baselines = in_force(baselines_from_store(store), targets, plan, gpus).reference
+    of_baselines = in_force(store.baselines(), targets, plan, gpus).reference
     if baseline is None:
         return of_baselines
     rows = in_window(store.past(baseline.start, baseline.end, targets), *whole_minutes(baseline))

@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 
 import polars as pl
 
-from driftwatch.baselines.documents import baselines_from_store
 from driftwatch.baselines.in_force import no_releases
 from driftwatch.collect.schema import KEY, TIME, empty_scrapes
 from driftwatch.diagnose.evidence_table import RECENT, no_inputs_seen
@@ -90,7 +89,7 @@ def memory_of(state: State) -> dict[str, bytes]:
 def state_from(store: Store, now: datetime) -> State:
     """The stored state; a fresh one from an empty store. Its targets have no pools yet."""
     kept = store.memory()
-    incidents, baselines = store.open_incidents(), baselines_from_store(store)
+    incidents, baselines = store.open_incidents(), store.baselines()
     if _MEMORY not in kept:
         return State(incidents=incidents, baselines=baselines)
     memory = _Memory.read(kept[_MEMORY])

@@ -57,7 +57,7 @@ _MADE_OF: Mapping[str, tuple[str, ...]] = {
 
 
 _PROVISIONAL = "provisional"
-# where nobody can pin a baseline: replay, explain and recommend on a recording
+# where nobody can accept a baseline: replay, explain and recommend on a recording
 OWN_PROPOSAL = "driftwatch's own proposal stands for a baseline, and it tells the speed alone"
 _PROPOSED = Reason("no_baseline", OWN_PROPOSAL)
 
@@ -69,7 +69,7 @@ def _by_itself(column: Column) -> Reason:
 
 
 def on_own_proposal(row: Mapping[str, Any]) -> bool:
-    """Whether the speed is judged by a load model that nobody pinned."""
+    """Whether the speed is judged by a load model that nobody accepted."""
     return _PROVISIONAL in (row.get("speed_reference") or "")
 
 

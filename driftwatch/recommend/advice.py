@@ -163,7 +163,7 @@ def advice_document(advice: Advice) -> dict[str, Any]:
     return document
 
 
-# Derived targets: so many times the pin's 95th percentiles. A user who has lived with the pin is
+# Derived targets: so many times the baseline's 95th percentiles. A user who has lived with it is
 # taken to notice a doubling.
 DERIVED_TIMES = 2.0
 

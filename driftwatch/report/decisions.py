@@ -16,7 +16,7 @@ from driftwatch.report.drift import standing
 from driftwatch.report.incidents import family_of, is_open, namer, of_week, short_names, targets_of
 from driftwatch.report.material import AdviceGiven, Material
 
-_KINDS = ("retune", "page", "ticket", "advice", "verification", "setting", "pin")
+_KINDS = ("retune", "page", "ticket", "advice", "verification", "setting", "baseline")
 # as many ten minutes with more requests than max_num_seqs: one may lie across a change of it
 _PROOF_CELLS = 2
 _WHY_LIMIT = 120
@@ -27,7 +27,7 @@ def decisions(material: Material) -> list[dict[str, Any]]:
 
     Kinds: ``retune`` (a stale tune), ``page`` and ``ticket`` (still open), ``advice`` (a change
     that was advised and not seen), ``verification`` (no verdict, or a change that failed),
-    ``setting`` (the configuration contradicts the engine), ``pin`` (proposed and not accepted).
+    ``setting`` (the configuration contradicts the engine), ``baseline`` (not accepted).
     """
     every = [*_open(material), *_advice(material), *_verified(material), *_settings(material)]
     every += _pins(material)
@@ -159,13 +159,13 @@ def _pins(material: Material) -> Iterator[dict[str, Any]]:
         since = material.cells.filter(mine)["end"].min()
         text = (
             f"{count} of {servers.height} servers have no baseline, and data enough for one: "
-            f"driftwatch baseline propose {pool}"
+            f"driftwatch baseline list {pool}"
         )
         if isinstance(since, datetime):
-            yield _decision("pin", pool, text, since)
+            yield _decision("baseline", pool, text, since)
     for one in material.proposed:
         text = (
             f"baseline {utc_text(one.since)[:16]}Z to {utc_text(one.until)[:16]}Z proposed; "
             f"accept: driftwatch baseline accept {clean(one.id)}"
         )
-        yield _decision("pin", clean(one.name), text, one.until)
+        yield _decision("baseline", clean(one.name), text, one.until)

@@ -27,7 +27,7 @@ from driftwatch.rulebook.values import RulePart
 from driftwatch.yaml_models import fault, near
 
 Family = Literal["traffic", "speed", "stuck", "retune", "none"]
-Lengths = Literal["mean", "pin"]
+Lengths = Literal["mean", "day"]
 
 # name → what it prints; the functions are in driftwatch/notify/phrases/
 PHRASES: Mapping[str, str] = {
@@ -65,7 +65,7 @@ PHRASES: Mapping[str, str] = {
 # names of column groups, for `columns:`; what is in them: driftwatch/notify/columns.py
 GROUPS = (
     "lengths", "usual", "cost", "limits", "deferred", "stuck", "coverage", "gpu",
-    "speed", "peers", "pin", "trend",
+    "speed", "peers", "day", "trend",
 )  # fmt: skip
 _NAME = re.compile(r"\{([^{}]*)\}")
 

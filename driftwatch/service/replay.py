@@ -23,7 +23,6 @@ import polars as pl
 
 import driftwatch
 from driftwatch import __version__
-from driftwatch.baselines.documents import row_of
 from driftwatch.baselines.windows import Acceptance, baselines_of, measured
 from driftwatch.collect.schema import Collected, Recording, Source, in_order
 from driftwatch.detect.baselines import Baselines
@@ -108,7 +107,7 @@ def replay(
         kept = opened.enter_context(Store.in_memory()) if store is None else store
         early = [b.model_copy(update={"accepted_at": min(b.accepted_at, start)}) for b in every]
         if early:
-            kept.add_baselines([row_of(one) for one in early])
+            kept.add_baselines(early)
         ticks = Ticks(sources, plan, kept, start)
         targets: dict[TargetKey, Target] = {}
         for now, outcome in ticks.over(start, end, stride):

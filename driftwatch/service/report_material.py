@@ -16,7 +16,6 @@ from typing import Any
 import orjson
 import polars as pl
 
-from driftwatch.baselines.documents import baseline_of_row
 from driftwatch.detect.baselines import Baseline
 from driftwatch.errors import NoVerdict
 from driftwatch.incidents.incident import Incident
@@ -197,10 +196,9 @@ def _marks(store: Store, incidents: Iterable[Incident]) -> dict[str, Marked]:
 
 
 def _of_baselines(store: Store, at: datetime) -> Iterator[Reference]:
-    for row in store.baselines(retired=True):
-        if row.accepted_at > at or (row.retired_at is not None and row.retired_at <= at):
-            continue
-        yield reference_of_baseline(baseline_of_row(row))
+    for one, retired_at in store.baselines_ever():
+        if one.accepted_at <= at and (retired_at is None or retired_at > at):
+            yield reference_of_baseline(one)
 
 
 def reference_of_baseline(baseline: Baseline) -> Reference:
@@ -233,18 +231,14 @@ def _declared(plan: Plan) -> Iterator[Reference]:
 
 
 def _proposed(store: Store, until: datetime) -> Iterator[Proposed]:
-    """Baselines that were proposed, that pin takes, and that no baseline was made of."""
+    """Baselines that were proposed, that can be accepted, and that no baseline was made of."""
     proposals = store.remembered(PROPOSALS)
     if proposals is None:
         return
-    in_force = {
-        (baseline.since, baseline.until)
-        for row in store.baselines(retired=True)
-        for baseline in [baseline_of_row(row)]
-    }
+    accepted = {(one.since, one.until) for one, _ in store.baselines_ever()}
     for one in orjson.loads(proposals):
         since, end = (datetime.fromisoformat(one[n]).astimezone(UTC) for n in ("since", "until"))
-        if end <= until and (since, end) not in in_force and not one.get("lacking"):
+        if end <= until and (since, end) not in accepted and not one.get("lacking"):
             yield Proposed(str(one["id"]), str(one["name"]), since, end)
 
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import polars as pl
 
-from driftwatch.baselines.documents import baselines_from_store
 from driftwatch.collect.gpus import GPU_KEY
 from driftwatch.collect.schema import Collected
 from driftwatch.detect.references import changes_of
@@ -170,7 +169,7 @@ class Watch:
         if in_force == self._in_force:
             return state
         self._in_force = in_force
-        return replace(state, baselines=baselines_from_store(self.store))
+        return replace(state, baselines=self.store.baselines())
 
     def _taken_over(self, state: State, given: TickInput) -> State:
         """The state with the open incidents of targets that were another batch's, and without those

@@ -4,15 +4,15 @@ proposals, and what detectors have learnt.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy.sql import Select
 
-from driftwatch.errors import UsageError
+from driftwatch.detect.baselines import Baseline, Baselines
+from driftwatch.errors import DocumentError, StoreError, UsageError
 from driftwatch.model import TargetKey
 from driftwatch.store.database import Database, chunks
 from driftwatch.store.progress import batch_of
@@ -26,73 +26,77 @@ if TYPE_CHECKING:
 PROPOSALS = "baseline.proposals"
 
 
-@dataclass(frozen=True, slots=True)
-class BaselineRow:
-    """A pinned baseline."""
-
-    id: str  # short and unique
-    scope: str  # ``target`` or ``pool``
-    instance: str | None  # of a target's, else None
-    engine: str | None  # of a target's, else None
-    pool: str  # its pool
-    accepted_at: datetime  # when
-    accepted_by: str  # who
-    document: str  # the baseline as JSON
-    retired_at: datetime | None = None  # when another one took its place; None while it is in force
-
-    @property
-    def subject(self) -> tuple[str | None, ...]:
-        """What only one baseline in force can be of."""
-        if self.scope == "pool":
-            return ("pool", self.pool)
-        return ("target", self.instance, self.engine)
+_COLUMNS = ("id", "scope", "instance", "engine", "pool", "accepted_at", "accepted_by")
 
 
-class Baselines(Database):
+class StoredBaselines(Database):
     """Part of the store: baselines."""
 
-    def baselines(self, *, retired: bool = False) -> list[BaselineRow]:
-        """Those in force, in order of acceptance; with ``retired`` all that ever were."""
-        return [BaselineRow(**row) for row in self._all(_in_order(retired))]
+    def baselines(self) -> Baselines:
+        """Those in force, in order of acceptance.
+
+        Raises StoreError: one of them cannot be read; the others are no excuse.
+        """
+        return Baselines(tuple(map(baseline_of, self._all(in_force()))))
+
+    def baselines_ever(self) -> list[tuple[Baseline, datetime | None]]:
+        """All that ever were, with when another one took its place; None = it is in force."""
+        rows = self._all(select(pins).order_by(pins.c.accepted_at, pins.c.id))
+        return [(baseline_of(row), row["retired_at"]) for row in rows]
 
     def baselines_in_force(self) -> tuple[str, ...]:
         """Their ids and when they were accepted: another answer means they changed."""
-        query = select(pins.c.id, pins.c.accepted_at).where(pins.c.retired_at.is_(None))
-        rows = self._all(query.order_by(pins.c.id))
-        return tuple(f"{row['id']} {row['accepted_at'].isoformat()}" for row in rows)
+        return tuple(f"{r['id']} {r['accepted_at'].isoformat()}" for r in self._all(in_force()))
 
-    def add_baselines(self, rows: Sequence[BaselineRow]) -> None:
+    def add_baselines(self, baselines: Iterable[Baseline]) -> None:
         """Put them in force, all or none; what was so for the same target or pool retires.
 
         Raises UsageError: an id is that of a baseline of another target or pool.
         """
-        new = {row.subject: row for row in rows}  # of two of one subject the later one
+        new = {(one.scope, one.subject): one for one in baselines}  # of two the later one
+        ids = {one.id: subject for subject, one in new.items()}
         with self._writing() as connection:
-            before = {row.subject: row for row in _rows(connection, _in_order(retired=False))}
-            for subject, row in new.items():
-                if subject in before:
-                    query = update(pins).where(pins.c.id == before[subject].id)
-                    connection.execute(query.values(retired_at=row.accepted_at))
-            subjects = {row.id: subject for subject, row in new.items()}
-            for ids in chunks(list(subjects)):
-                for same in _rows(connection, select(pins).where(pins.c.id.in_(ids))):
-                    if same.subject != subjects[same.id]:
-                        raise UsageError(
-                            f"{same.id} is the id of a baseline of {same.instance or same.pool}",
-                            help_text="another target needs its own: driftwatch baseline accept",
-                        )
-                connection.execute(delete(pins).where(pins.c.id.in_(ids)))
+            query = select(pins.c.id, pins.c.scope, pins.c.instance, pins.c.engine, pins.c.pool)
+            for row in connection.execute(query.add_columns(pins.c.retired_at)):
+                key = None if row.instance is None else TargetKey(row.instance, row.engine)
+                subject = (row.scope, row.pool if key is None else key.text)
+                if ids.get(row.id, subject) != subject:
+                    raise UsageError(
+                        f"{row.id} is the id of a baseline of {subject[1]}",
+                        help_text="another target needs its own: driftwatch baseline accept",
+                    )
+                if row.retired_at is None and (by := new.get(subject)) is not None:
+                    of = update(pins).where(pins.c.id == row.id)
+                    connection.execute(of.values(retired_at=by.accepted_at))
+            for some in chunks(list(ids)):
+                connection.execute(delete(pins).where(pins.c.id.in_(some)))
             if new:
-                connection.execute(insert(pins), [asdict(row) for row in new.values()])
+                connection.execute(insert(pins), [_row(one) for one in new.values()])
 
 
-def _in_order(retired: bool) -> Select[tuple[object, ...]]:
-    query = select(pins).order_by(pins.c.accepted_at, pins.c.id)
-    return query if retired else query.where(pins.c.retired_at.is_(None))
+def in_force() -> Select[tuple[object, ...]]:
+    """Rows of the baselines in force, in order of acceptance."""
+    return select(pins).where(pins.c.retired_at.is_(None)).order_by(pins.c.accepted_at, pins.c.id)
 
 
-def _rows(connection: Connection, query: Select[tuple[object, ...]]) -> list[BaselineRow]:
-    return [BaselineRow(**row) for row in connection.execute(query).mappings()]
+def _row(one: Baseline) -> dict[str, object]:
+    return {**{name: getattr(one, name) for name in _COLUMNS}, "document": one.text()}
+
+
+def baseline_of(row: Mapping[Any, Any]) -> Baseline:
+    """The baseline of a row.
+
+    Raises StoreError: its document is no baseline.
+    """
+    try:
+        return Baseline.read(row["document"])
+    except DocumentError as error:
+        subject = row["instance"] or row["pool"]
+        raise StoreError(
+            f"baseline {row['id']} in the database: {error.message}",
+            code="corrupt",
+            help_text=f"accept another one of {subject}: driftwatch baseline list",
+        ) from error
 
 
 class StoredReferences(Database):

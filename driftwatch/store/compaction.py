@@ -31,7 +31,7 @@ from driftwatch.store.minutes import (
 from driftwatch.store.tables import minute_batches
 
 ROLLED_UP = 600
-# How long minutes stay minutes: what a pin of 48 h is measured from, in whole days.
+# How long minutes stay minutes: what a baseline of 48 h is measured from, in whole days.
 MINUTES_KEPT = timedelta(hours=48)
 # Rows of a packed batch: more are hardly smaller, and all of them are read for one target.
 _PACKED_ROWS = 2048

@@ -22,7 +22,7 @@ from driftwatch.store.advice import (
     write_verifications,
 )
 from driftwatch.store.baselines import (
-    Baselines,
+    StoredBaselines,
     StoredReferences,
     prune_references,
     write_references,
@@ -77,7 +77,7 @@ class Store(
     Minutes,
     Compaction,
     StoredReferences,
-    Baselines,
+    StoredBaselines,
     AdviceHistory,
     Progress,
 ):

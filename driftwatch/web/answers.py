@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from driftwatch.baselines.documents import baseline_of_row
 from driftwatch.baselines.in_force import in_force
 from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.errors import NoVerdict
@@ -136,8 +135,8 @@ class TargetAnswer:
 def target_answer(store: WebStore, target: Target, plan: Plan, end: datetime) -> TargetAnswer:
     """What the ten minutes before ``end`` say of a target, against its baseline."""
     pool = target.pool or "default"
-    rows = store.baselines_naming(target.key, pool)
-    every = in_force(Baselines(tuple(map(baseline_of_row, rows))), {target.key: target}, plan)
+    named = Baselines(tuple(store.baselines_naming(target.key, pool)))
+    every = in_force(named, {target.key: target}, plan)
     baseline = every.baselines.of_target(target.key.instance, target.key.engine, pool)
     window = window_ending(end, LENGTH)
     try:

@@ -16,10 +16,11 @@ import polars as pl
 from sqlalchemy import ColumnElement, Select, and_, case, event, func, or_, select
 
 from driftwatch.database_place import Place
+from driftwatch.detect.baselines import Baseline
 from driftwatch.errors import StoreError
 from driftwatch.incidents.incident import Incident
 from driftwatch.model import TargetKey
-from driftwatch.store.baselines import BaselineRow
+from driftwatch.store.baselines import baseline_of, in_force
 from driftwatch.store.database import (
     chunks,
     is_postgres,
@@ -155,22 +156,17 @@ class WebStore(Store):
         with self._reading() as connection:
             return list(connection.execute(query).scalars())
 
-    def pool_baselines(self, pool: str, most: int) -> list[BaselineRow]:
+    def pool_baselines(self, pool: str, most: int) -> list[Baseline]:
         """Those in force of a pool and its targets: the pool's own first, then the newest."""
-        query = select(pins).where(pins.c.retired_at.is_(None), pins.c.pool == pool)
+        query = in_force().where(pins.c.pool == pool).order_by(None)
         newest = (pins.c.scope, pins.c.accepted_at.desc(), pins.c.id)
-        with self._reading() as connection:
-            rows = connection.execute(query.order_by(*newest).limit(most)).mappings()
-            return [BaselineRow(**row) for row in rows]
+        return list(map(baseline_of, self._all(query.order_by(*newest).limit(most))))
 
-    def baselines_naming(self, target: TargetKey, pool: str) -> list[BaselineRow]:
+    def baselines_naming(self, target: TargetKey, pool: str) -> list[Baseline]:
         """Those in force of a target and of its pool: two at most."""
         own = and_(pins.c.instance == target.instance, pins.c.engine == target.engine)
         whole = and_(pins.c.scope == "pool", pins.c.pool == pool)
-        query = select(pins).where(pins.c.retired_at.is_(None), or_(own, whole))
-        with self._reading() as connection:
-            rows = connection.execute(query.order_by(pins.c.accepted_at, pins.c.id)).mappings()
-            return [BaselineRow(**row) for row in rows]
+        return list(map(baseline_of, self._all(in_force().where(or_(own, whole)))))
 
     def target_rows(
         self,

@@ -12,7 +12,7 @@ from driftwatch.backtest.outcome import backtests
 from driftwatch.backtest.pages import PastPage, past_pages
 from driftwatch.backtest.stored import StoredHistory
 from driftwatch.cli.options import plan_from
-from driftwatch.cli.proposal_notice import with_proposals
+from driftwatch.cli.replay_summary import with_proposals
 from driftwatch.collect.recordings import open_recording
 from driftwatch.pipeline.plan import Plan
 from driftwatch.service.replay import replay

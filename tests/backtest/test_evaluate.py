@@ -11,7 +11,7 @@ import pytest
 from driftwatch.backtest.outcome import backtests
 from driftwatch.backtest.stored import StoredHistory
 from driftwatch.cli.options import plan_from
-from driftwatch.cli.proposal_notice import with_proposals
+from driftwatch.cli.replay_summary import with_proposals
 from driftwatch.collect.recordings import open_recording
 from driftwatch.fleet.generate import generate_compact
 from driftwatch.fleet.scenario.file import scenario_named

@@ -59,7 +59,7 @@ def _watched(source: Source, span: tuple[datetime, datetime], path: Path) -> Pat
 
 @pytest.fixture(scope="module")
 def watched(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The database of a service without a pin that saw 30 minutes of a server at its own speed."""
+    """The database of a service without a baseline, after 30 minutes of a steady server."""
     recording = RecordingSource(shared_data / "vllm-0.32" / "run_slow")
     path = tmp_path_factory.mktemp("watched") / "d.db"
     return _watched(_Fast(recording), recording.span(), path)
@@ -79,99 +79,79 @@ def _json(run: Run, *arguments: str, code: int = 0) -> Any:
     found, out, err = run(*arguments, "--json")
     assert found == code, err
     document = json.loads(out)
-    assert document["schema_version"] == 1
+    assert document["schema_version"] == 2
     return document
 
 
-def test_a_proposal_says_why_it_is_good_and_is_accepted_by_its_id(run: Run, db: str) -> None:
-    (proposal,) = _json(run, "propose", "--db", db)["proposals"]
-    assert proposal["name"] == "host:8000"
-    assert not proposal["is_long_enough"]
-    assert proposal["finished_requests"] > 9_000
-    assert 0.5 < proposal["seen_ratio"] < 0.8
-    assert "requests finished" in proposal["why"]
-    code, out, _ = run("pin", proposal["id"], "--db", db, "--by", "ana")
+def test_a_proposal_is_accepted_by_its_id(run: Run, db: str) -> None:
+    found = _json(run, "list", "--db", db)
+    assert found["in_force"] == []
+    (proposal,) = found["proposals"]
+    assert (proposal["name"], proposal["lacking"]) == ("host:8000", None)
+    assert proposal["finished_requests"] > 9_000 and 0.5 < proposal["seen_ratio"] < 0.8
+    code, out, err = run("accept", proposal["id"], "--db", db, "--by", "ana")
     assert code == 0
-    assert f"pinned {proposal['id']} host:8000" in out
-    assert "with a baseline under 24 h, rules page 3 to 10 times as often as with 48 h" in out
-    (pin,) = _json(run, "list", "--db", db)["pins"]
-    assert pin["accepted_by"] == "ana"
-    assert pin["why"] == proposal["why"]
-    assert pin["load_model"] is not None
-    shown = _json(run, "list", "host:8000", "--db", db)["pin"]
-    assert shown["id"] == pin["id"]
-    assert shown["load_model"]["coefficients"][0] > 0
-    assert shown["fingerprint"]["identity"] == {"model_name": "tiny-llama"}
-    assert shown["fingerprint"]["knobs"]["kv_cache_blocks"] == "8192"
-    assert shown["reference"]["kind"] == "pin"
-    assert shown["reference"]["reference_prompt_tokens_mean"] == pytest.approx(128, rel=0.03)
-    assert shown["reference"]["reference_prompt_tokens_edges"][-1] == "+Inf"
+    assert out.startswith(f"baseline {proposal['id']} of host:8000: ")
+    assert "with a baseline under 24 h, rules page 3 to 10 times as often as with 48 h" in err
+    (one,) = _json(run, "list", "--db", db)["in_force"]
+    assert one["accepted_by"] == "ana" and "requests finished" in one["why"]
+    assert one["load_model"]["coefficients"][0] > 0
+    assert one["fingerprint"]["identity"] == {"model_name": "tiny-llama"}
+    assert one["fingerprint"]["knobs"]["kv_cache_blocks"] == "8192"
+    assert one["reference"]["reference_prompt_tokens_mean"] == pytest.approx(128, rel=0.03)
+    assert one["reference"]["reference_prompt_tokens_edges"][-1] == "+Inf"
+    assert run("list", "--db", db)[1].split("\t")[-1] == "in force\n"
+    shown = run("list", "host:8000", "--db", db)[1]
+    assert shown.startswith(f"baseline           {one['id']} of host:8000") and "accept:" in shown
 
 
 @pytest.mark.slow
 def test_a_slow_stretch_is_not_proposed_though_nothing_could_page(
     run: Run, shared_data: Path, tmp_path: Path
 ) -> None:
-    """Without a pin no rule fires; its own past tells."""
+    """Without a baseline no rule fires; its own past tells."""
     recording = RecordingSource(shared_data / "vllm-0.32" / "run_slow")
     path = _watched(recording, recording.span(), tmp_path / "slow.db")
     with Store.open(path) as store:
         assert store.incidents() == []
     # what is left are the minutes before the loss, without the last ones
-    (proposal,) = _json(run, "propose", "--db", str(path))["proposals"]
+    (proposal,) = _json(run, "list", "--db", str(path))["proposals"]
     assert proposal["until"] <= "2026-11-21T09:10:00Z"
     assert {part["why"] for part in proposal["left_out"]} >= {"slower at equal load"}
 
 
-def test_who_arms_is_listed_with_what_is_missing(run: Run, db: str) -> None:
-    found = _json(run, "list", "--db", db)
-    assert found["pins"] == []
-    (one,) = found["arming"]
-    assert one["instance"] == "host:8000"
-    assert one["lacking"] is None
-    assert "driftwatch baseline propose" in one["reason"]
-
-
-def test_a_refused_window_is_pinned_where_a_person_says_why(run: Run, db: str) -> None:
-    short = ("pin", "host:8000", *GOOD[:2], "--to", "2026-11-21T08:58:00Z", "--db", db)
+def test_a_refused_window_is_accepted_where_a_person_says_why(run: Run, db: str) -> None:
+    short = ("accept", "host:8000", *GOOD[:2], "--to", "2026-11-21T08:58:00Z", "--db", db)
     code, out, err = run(*short)
     assert (code, " of 20 minutes" in out, "--anyway --why" in err) == (1, True, True)
     assert run(*short, "--anyway")[0] == 2
-    assert _json(run, "list", "--db", db)["pins"] == []
+    assert _json(run, "list", "--db", db)["in_force"] == []
     code, out, _ = run(*short, "--anyway", "--why", "nothing else runs today")
     assert code == 0
     assert "no load model: " in out
-    (pin,) = _json(run, "list", "--db", db)["pins"]
-    assert pin["load_model"] is None
-    assert pin["why"].startswith("nothing else runs today; pinned although too little")
+    (one,) = _json(run, "list", "--db", db)["in_force"]
+    assert one["load_model"] is None
+    assert one["why"].startswith("nothing else runs today; accepted although too little")
 
 
 def test_an_incident_is_left_out_of_a_proposal(run: Run, shared_data: Path) -> None:
     recording = ("--recording", str(shared_data / "vllm-0.32" / "run_slow"))
-    (proposal,) = _json(run, "propose", *recording)["proposals"]
-    reasons = {part["why"] for part in proposal["left_out"]}
-    assert "incident SlowerAtEqualLoad" in reasons
+    (proposal,) = _json(run, "list", *recording)["proposals"]
+    assert "incident SlowerAtEqualLoad" in {part["why"] for part in proposal["left_out"]}
     assert proposal["until"] <= "2026-11-21T09:10:00Z"
+    assert "--baseline 2026-11-21T" in run("list", *recording)[1]
 
 
-def test_names_that_nothing_answers_to(run: Run, db: str) -> None:
-    assert run("propose", "nobody", "--db", db)[0] == 2
-    code, _, err = run("pin", "0bad0bad", "--db", db)
+def test_names_that_nothing_answers_to(run: Run, db: str, tmp_path: Path) -> None:
+    code, _, err = run("list", "nobody", "--db", db)
+    assert (code, "no baseline, target or pool 'nobody'" in err) == (2, True)
+    code, _, err = run("accept", "0bad0bad", "--db", db)
     assert (code, "no proposal" in err) == (2, True)
-    code, _, err = run("list", "x", "--db", db)
-    assert (code, "no baseline 'x'" in err) == (2, True)
-    code, _, err = run("pin", "host:8000", "--from", "2026-11-21T09:00Z", "--anyway", "--db", db)
+    code, _, err = run("accept", "host:8000", "--from", "2026-11-21T09:00Z", "--anyway", "--db", db)
     assert code == 2
-    assert "--from and --to" in err
-    assert "--anyway needs --why" in err
-    code, _, err = run("pin", "0bad0bad", "--why", "caf\udce9", "--db", db)
+    assert "--from and --to" in err and "--anyway needs --why" in err
+    code, _, err = run("accept", "0bad0bad", "--why", "caf\udce9", "--db", db)
     assert (code, "--why is not UTF-8" in err) == (2, True)
-
-
-def test_an_empty_database_says_so(run: Run, tmp_path: Path) -> None:
     with Store.open(tmp_path / "empty.db"):
         pass
-    assert run("propose", "--db", str(tmp_path / "empty.db"))[0] == 4
-    code, out, err = run("list", "--db", str(tmp_path / "empty.db"))
-    assert (code, out) == (0, "")
-    assert "no baseline yet" in err
+    assert run("list", "--db", str(tmp_path / "empty.db"))[0] == 4

@@ -166,7 +166,7 @@ def test_a_baseline_is_proposed_and_pinned_from_a_past(
 ) -> None:
     url, _, whole = victoria
     api = ("--prometheus", url, "--match", "job=vllm")
-    result = call("baseline", "propose", "--json", *api, *whole)
+    result = call("baseline", "list", "--json", *api, *whole)
     (offer,) = json.loads(result.stdout)["proposals"]
     assert offer["finished_requests" if offer["id"] else "reason"], result.output
     assert offer["id"] is not None
@@ -174,13 +174,13 @@ def test_a_baseline_is_proposed_and_pinned_from_a_past(
     assert call("db", "upgrade", "--db", db).exit_code == 0
     window = ("--from", offer["since"], "--to", offer["until"])
     result = call(
-        *("baseline", "pin", "host:8000", *window, *api, "--db", db),
+        *("baseline", "accept", "host:8000", *window, *api, "--db", db),
         *("--anyway", "--why", "a test", "--json"),
     )
     assert result.exit_code in (0, 1), result.output
     refused = json.loads(result.stdout)["refused"]
-    pins = json.loads(call("baseline", "list", "--db", db, "--json").stdout)["pins"]
-    assert len(pins) == (0 if refused else 1)
+    found = json.loads(call("baseline", "list", "--db", db, "--json").stdout)["in_force"]
+    assert len(found) == (0 if refused else 1)
 
 
 def test_run_names_what_proposes_a_baseline_from_the_past(tmp_path: Path) -> None:
@@ -194,6 +194,6 @@ def test_run_names_what_proposes_a_baseline_from_the_past(tmp_path: Path) -> Non
     )
     (said,) = proposing(load_settings(config), T0, config)
     words = shlex.split(said)
-    assert words[:3] == ["driftwatch", "baseline", "propose"]
+    assert words[:3] == ["driftwatch", "baseline", "list"]
     assert words[words.index("--match") + 1] == "job=vllm rag"
     assert words[-4:] == ["--from", "2025-12-30T00:00Z", "--to", "2026-01-01T00:00Z"]

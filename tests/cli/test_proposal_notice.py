@@ -11,7 +11,7 @@ import pytest
 
 from driftwatch.cli.main import main
 from driftwatch.cli.options import plan_from
-from driftwatch.cli.proposal_notice import TakenProposals, with_proposals
+from driftwatch.cli.replay_summary import TakenProposals, with_proposals
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.notify.minute_line import speed_line
 from driftwatch.service.replay import replay

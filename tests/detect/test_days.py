@@ -176,7 +176,7 @@ def test_a_baseline_says_it_and_tuned_for_keeps_what_it_declares() -> None:
     row = before_of(references, START + DAY, declared=tuned)
     assert (row["kind"], row["reference_prompt_tokens_mean"]) == ("tuned_for", 500.0)
     assert row["reference_prefix_cache_hit_ratio"] == pytest.approx(0.6)
-    measured = tuned.with_columns(kind=pl.lit("pin"), reference_prefix_cache_hit_ratio=0.3)
+    measured = tuned.with_columns(kind=pl.lit("baseline"), reference_prefix_cache_hit_ratio=0.3)
     row = before_of(references, START + DAY, measured=measured)
     assert row["reference_prefix_cache_hit_ratio"] == 0.3
 

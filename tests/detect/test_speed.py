@@ -144,7 +144,7 @@ def test_peers_need_no_baseline() -> None:
     assert slow_spans(rows, "slower_than_pool").keys() == {"c:8000"}
     assert rows["slower_at_equal_load"].null_count() == len(rows)
     reasons = rows.filter(pl.col("end") == at(600))["speed_unknown_reason"].unique().to_list()
-    assert reasons == ["no baseline in use yet: driftwatch baseline propose has one"]
+    assert reasons == ["no baseline in use yet: driftwatch baseline list has one"]
 
 
 def test_of_two_servers_there_are_no_peers() -> None:

@@ -75,7 +75,7 @@ def test_before_the_drifts_it_is_healthy_and_says_when_nobody_judged_the_speed(
     where = ("--recording", recording, "--baseline", baseline, "--at", at, "--window", "1m")
     text = " ".join(run("explain", "host:8000", *where).stdout.split())
     assert "healthy, but the speed is unknown (the baseline in use has no load model: " in text
-    assert "earliest" not in text  # of a pin's window nothing is to come
+    assert "earliest" not in text  # of a baseline's window nothing is to come
     text = run("explain", "host:8000", "--recording", recording, "--at", at).stdout
     assert re.search(r"speed\s+not judged yet", text)
 

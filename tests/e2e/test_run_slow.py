@@ -16,12 +16,12 @@ def recording(shared_data: Path) -> Path:
     return shared_data / "vllm-0.32" / "run_slow"
 
 
-@pytest.mark.parametrize("pinned", [False, True])
-def test_one_page_while_it_is_slow(run: Any, recording: Path, pinned: bool) -> None:
+@pytest.mark.parametrize("accepted", [False, True])
+def test_one_page_while_it_is_slow(run: Any, recording: Path, accepted: bool) -> None:
     sent = phases(recording)
     good = sent["baseline"]
     # the first minute of a run is of no law: graphs are captured, caches are cold
-    span = ["--baseline", f"{iso(good['start'] + 10)}..{iso(good['end'] - 10)}"] if pinned else []
+    span = ["--baseline", f"{iso(good['start'] + 10)}..{iso(good['end'] - 10)}"] if accepted else []
     fired, resolved = pages(run("replay", recording, "--json", *span))
     assert (fired["alert"], fired["event"]) == ("SlowerAtEqualLoad", "firing")
     assert (resolved["alert"], resolved["event"]) == ("SlowerAtEqualLoad", "resolved")

@@ -345,7 +345,12 @@ def test_what_the_simulation_does_not_reproduce(
             Slo(0.8, 0.04),
             "derived from the baseline",
         ),
-        (Slo(None, None, 0.9), {"reference_ttft_seconds_p95": 0.4}, Slo(0.8, None, 0.9), "pin"),
+        (
+            Slo(None, None, 0.9),
+            {"reference_ttft_seconds_p95": 0.4},
+            Slo(0.8, None, 0.9),
+            "baseline",
+        ),
         (None, {"reference_ttft_seconds_p95": 0.0}, None, "unknown"),
     ],
 )

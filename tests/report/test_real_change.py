@@ -33,7 +33,7 @@ def test_what_drifted_what_was_done_and_that_it_worked(
     assert told["for_you"] == []
     sent = 2 * 6661  # the same requests twice (shared/data/README.md)
     assert told["pools"][0]["prompt_tokens"]["n"] == pytest.approx(sent, rel=0.01)
-    # nobody said a target or counted GPUs, and no pin tells the speed: none of it is 0
+    # nobody said a target or counted GPUs, and no baseline tells the speed: none of it is 0
     assert row["cost"]["requests_over_target_reason"] == "no SLO"
     assert row["cost"]["gpu_hours_lost"] is None
     assert row["cost"]["waited_hours"] > 1

@@ -21,7 +21,6 @@ from click.testing import CliRunner
 from filled import fill
 from report_cases import FLEET_WEEK, SLO, SLOW_FROM, SLOW_TO, WEEK, cell, cells, incident, page
 
-from driftwatch.baselines.documents import row_of
 from driftwatch.cli.main import cli
 from driftwatch.collect.recordings import open_recording
 from driftwatch.detect.baselines import Baseline, Baselines
@@ -269,7 +268,7 @@ def test_the_top_screen_of_the_recorded_week(document: dict[str, Any]) -> None:
     assert any(line.startswith("chat-8b-1: 2") and "GPU-hours" in line for line in lines)
 
 
-def _pin() -> Baseline:
+def _baseline() -> Baseline:
     """Eight hours of the recording as the pool's baseline."""
     row = {
         "kind": "baseline",
@@ -291,14 +290,14 @@ def _pin() -> Baseline:
     )
 
 
-def test_without_targets_twice_the_pins_p95_marked_derived(
+def test_without_targets_twice_the_baselines_p95_marked_derived(
     fleet_store: Store, fleet_plan: Plan
 ) -> None:
     unsaid = replace(fleet_plan, pools=(replace(fleet_plan.pools[0], slo=Slo()),))
     without = week_document(gather(fleet_store, unsaid, FLEET_WEEK))
     assert without["cost"]["requests_over_target_reason"] == "no SLO"
-    pin = _pin()
-    fleet_store.add_baselines([row_of(pin)])
+    baseline = _baseline()
+    fleet_store.add_baselines([baseline])
     document = week_document(gather(fleet_store, unsaid, FLEET_WEEK))
     pool = document["pools"][0]
     assert pool["slo"] == {
@@ -319,10 +318,10 @@ def test_baselines_that_a_command_names_hold_in_all_of_its_recording(
 ) -> None:
     """Whenever they were accepted: the recording may be older than its baseline."""
     accepted = {"accepted_at": FLEET_WEEK.end + timedelta(days=30)}
-    late = Baselines((_pin().model_copy(update=accepted),))
+    late = Baselines((_baseline().model_copy(update=accepted),))
     recording = open_recording(fleet_database.parent / "fleet")
     began = recording.span()[0]
-    with Store.open(tmp_path / "pinned.db") as store:
+    with Store.open(tmp_path / "own.db") as store:
         span = began, began + timedelta(minutes=15)
         fill(store, [recording], span, fleet_plan, baselines=late)
         material = gather(store, fleet_plan, FLEET_WEEK, until=span[1])

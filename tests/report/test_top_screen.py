@@ -254,7 +254,12 @@ def test_open_decisions_come_first_by_kind_and_age() -> None:
     document = week_document(
         _material(incidents=[stale], advice=[given], verifications=[failed], proposed=[proposed])
     )
-    assert [d["kind"] for d in document["for_you"]] == ["retune", "advice", "verification", "pin"]
+    assert [d["kind"] for d in document["for_you"]] == [
+        "retune",
+        "advice",
+        "verification",
+        "baseline",
+    ]
     text = _flat(document)
     assert "FOR YOU chat-8b: re-tune max_num_seqs 64 → 128, open 4 d" in text
     assert "max_num_batched_tokens 512 → 2048 was advised, not made yet" in text
@@ -299,8 +304,8 @@ def test_servers_that_could_have_a_pin_wait_for_a_person() -> None:
     other = cell(instance="s1:8000")
     document = week_document(_material(cells=cells(could, other)))
     assert "p: 1 of 2 servers have no baseline, and data enough for one" in _flat(document)
-    pinned = cell(end=WEEK.start + timedelta(minutes=20), baseline_possible=False)
-    assert week_document(_material(cells=cells(could, other, pinned)))["for_you"] == []
+    with_one = cell(end=WEEK.start + timedelta(minutes=20), baseline_possible=False)
+    assert week_document(_material(cells=cells(could, other, with_one)))["for_you"] == []
 
 
 def test_the_week_is_told_as_it_stood_at_its_end() -> None:

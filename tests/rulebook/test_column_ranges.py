@@ -26,8 +26,8 @@ def test_every_recorded_value_lies_in_its_range(shared_data: Path) -> None:
     settings = serving(frame, **SETTINGS)
     before = asked.slice(0, len(asked) // 3)
     before = before.group_by(KEY).agg(pl.col("start").min(), pl.col("end").max())
-    pinned = evidence(frame, before.select(asked.columns), settings)
-    reference = baseline_of_minutes(minutes(pinned))
+    before_it = evidence(frame, before.select(asked.columns), settings)
+    reference = baseline_of_minutes(minutes(before_it))
     rows = evidence(frame, asked, settings, reference=reference)
     compared = 0
     for name in rows.columns:

@@ -11,11 +11,6 @@ import polars as pl
 import pytest
 from service_cases import shipped_plan
 
-from driftwatch.baselines.documents import (
-    baseline_of_row,
-    baselines_from_store,
-    row_of,
-)
 from driftwatch.baselines.in_force import in_force, learnt, no_releases, with_releases
 from driftwatch.baselines.proposals import marked, propose
 from driftwatch.baselines.windows import Acceptance, accepted_baseline, baselines_of, measured
@@ -47,7 +42,7 @@ def collected(recording: RecordingSource) -> Collected:
 
 
 @pytest.fixture(scope="module")
-def pin(collected: Collected) -> Baseline:
+def baseline(collected: Collected) -> Baseline:
     """Of the recorded server's 21 minutes at its own speed."""
     targets = PLAN.assign(collected.targets)
     found = measured(collected.scrapes, BASELINE, targets, PLAN)
@@ -60,25 +55,25 @@ def _target(key: TargetKey = KEY, **labels: str) -> Target:
     return Target(key, {"model_name": "tiny-llama", **labels}, pool="tiny-llama")
 
 
-def _ran(pin: Baseline, fingerprint: Fingerprint) -> Baseline:
+def _ran(baseline: Baseline, fingerprint: Fingerprint) -> Baseline:
     """The same with another fingerprint."""
-    return pin.model_copy(update={"fingerprint": fingerprint})
+    return baseline.model_copy(update={"fingerprint": fingerprint})
 
 
-def test_a_pin_survives_its_row_to_the_bit(pin: Baseline) -> None:
-    back = baseline_of_row(row_of(pin))
-    assert back == pin
+def test_a_baseline_survives_its_row_to_the_bit(baseline: Baseline) -> None:
+    back = Baseline.read(baseline.text())
+    assert back == baseline
     assert back.reference is not None
     assert back.reference["reference_prompt_tokens_edges"][-1] == inf
 
 
-def test_another_model_arms_anew_and_says_why(pin: Baseline) -> None:
-    same = in_force(Baselines((pin,)), {KEY: _target()}, PLAN)
-    assert same.baselines.of_target(*KEY, "tiny-llama") is pin
+def test_another_model_arms_anew_and_says_why(baseline: Baseline) -> None:
+    same = in_force(Baselines((baseline,)), {KEY: _target()}, PLAN)
+    assert same.baselines.of_target(*KEY, "tiny-llama") is baseline
     assert same.frame["baseline_refused"].to_list() == [None]
     assert len(same.reference) == 1
     other = in_force(
-        Baselines((pin,)), {KEY: replace(_target(), labels={"model_name": "big"})}, PLAN
+        Baselines((baseline,)), {KEY: replace(_target(), labels={"model_name": "big"})}, PLAN
     )
     assert other.baselines.of_target(*KEY, "tiny-llama") is None
     (why,) = other.frame["baseline_refused"]
@@ -87,16 +82,18 @@ def test_another_model_arms_anew_and_says_why(pin: Baseline) -> None:
     assert other.reference.is_empty()
 
 
-def test_a_tick_says_why_a_pin_is_not_in_force(recording: RecordingSource, pin: Baseline) -> None:
-    elsewhere = _ran(pin, Fingerprint({"model_name": "big"}))
+def test_a_tick_says_why_a_baseline_is_not_in_force(
+    recording: RecordingSource, baseline: Baseline
+) -> None:
+    elsewhere = _ran(baseline, Fingerprint({"model_name": "big"}))
     span = (START, START + timedelta(minutes=4))
     (outcome,) = replay([recording], span, PLAN, baselines=Baselines((elsewhere,)))
     assert outcome.rows["speed_unknown_reason"].str.contains("model_name big → tiny-llama").all()
     assert outcome.rows["reference_kind"].null_count() == len(outcome.rows)
 
 
-def test_another_knob_keeps_the_pin(pin: Baseline) -> None:
-    knobs = _ran(pin, replace(pin.fingerprint, knobs={"max_num_seqs": "7"}))
+def test_another_knob_keeps_the_baseline(baseline: Baseline) -> None:
+    knobs = _ran(baseline, replace(baseline.fingerprint, knobs={"max_num_seqs": "7"}))
     found = in_force(Baselines((knobs,)), {KEY: _target()}, PLAN)
     assert found.baselines.of_target(*KEY, "tiny-llama") is knobs
 
@@ -108,11 +105,11 @@ def test_another_knob_keeps_the_pin(pin: Baseline) -> None:
      (None, "0.33.0", None), ("0.32.0", None, None)],
 )  # fmt: skip
 def test_another_release_keeps_the_pin_and_is_said(
-    pin: Baseline, then: str | None, now: str | None, changed: str | None
+    baseline: Baseline, then: str | None, now: str | None, changed: str | None
 ) -> None:
-    ran = replace(pin.fingerprint, release={} if then is None else {"vllm": then})
+    ran = replace(baseline.fingerprint, release={} if then is None else {"vllm": then})
     labels = {} if now is None else {"vllm_version": now}
-    held = _ran(pin, ran)
+    held = _ran(baseline, ran)
     found = in_force(Baselines((held,)), {KEY: _target(**labels)}, PLAN)
     assert found.baselines.of_target(*KEY, "tiny-llama") is held
     assert found.frame["release_change"].to_list() == [changed]
@@ -126,8 +123,10 @@ def _minutes(*ends: datetime) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=["instance", "engine", "start", "end"], orient="row")
 
 
-def _with_image(image: str, pins: Baselines, before: pl.DataFrame, at: datetime) -> pl.DataFrame:
-    return learnt(before, in_force(pins, {KEY: _target(kube_image=image)}, PLAN).frame, at)
+def _with_image(
+    image: str, baselines: Baselines, before: pl.DataFrame, at: datetime
+) -> pl.DataFrame:
+    return learnt(before, in_force(baselines, {KEY: _target(kube_image=image)}, PLAN).frame, at)
 
 
 def test_a_part_of_the_release_that_comes_or_is_not_read_is_no_change() -> None:
@@ -144,9 +143,9 @@ def test_a_part_of_the_release_that_comes_or_is_not_read_is_no_change() -> None:
     assert releases["release_before"].to_list() == ["image vllm:0.32, vllm 0.32.0"]
 
 
-def test_a_change_of_image_is_told_with_where_it_was_read(pin: Baseline) -> None:
-    ran = replace(pin.fingerprint, release={"image": IMAGES[0]})
-    held = Baselines((_ran(pin, ran),))
+def test_a_change_of_image_is_told_with_where_it_was_read(baseline: Baseline) -> None:
+    ran = replace(baseline.fingerprint, release={"image": IMAGES[0]})
+    held = Baselines((_ran(baseline, ran),))
     frame = in_force(held, {KEY: _target(kube_image=IMAGES[1])}, PLAN).frame
     row = with_releases(_minutes(BASELINE.end), frame, no_releases()).row(0, named=True)
     assert row["release_change"] == f"image {IMAGES[0]} → {IMAGES[1]} (kube_pod_container_info)"
@@ -155,29 +154,29 @@ def test_a_change_of_image_is_told_with_where_it_was_read(pin: Baseline) -> None
     assert row["release_change"] == "none"
 
 
-@pytest.mark.parametrize("with_pin", [True, False])
+@pytest.mark.parametrize("with_own", [True, False])
 def test_a_change_that_was_seen_counts_where_no_pin_knows_the_release(
-    pin: Baseline, with_pin: bool
+    baseline: Baseline, with_own: bool
 ) -> None:
-    """A replay takes its own proposal for a pin: nothing remembers what ran then."""
-    pins = Baselines((pin,)) if with_pin else Baselines()
+    """A replay takes its own proposal for a baseline: nothing remembers what ran then."""
+    baselines = Baselines((baseline,)) if with_own else Baselines()
     changed = BASELINE.end + timedelta(hours=2)
-    releases = _with_image(IMAGES[0], pins, no_releases(), BASELINE.end)
-    releases = _with_image(IMAGES[1], pins, releases, changed)
-    frame = in_force(pins, {KEY: _target(kube_image=IMAGES[1])}, PLAN).frame
+    releases = _with_image(IMAGES[0], baselines, no_releases(), BASELINE.end)
+    releases = _with_image(IMAGES[1], baselines, releases, changed)
+    frame = in_force(baselines, {KEY: _target(kube_image=IMAGES[1])}, PLAN).frame
     soon, late = changed + timedelta(minutes=30), changed + timedelta(hours=25)
     found = with_releases(_minutes(changed - timedelta(minutes=5), soon, late), frame, releases)
-    # without a pin a law learns what runs for a day, and no longer tells it apart
+    # without a baseline a law learns what runs for a day, and no longer tells it apart
     said = (
         f"image {IMAGES[0]} → image {IMAGES[1]} since {changed:%Y-%m-%d %H:%M} UTC "
         "(kube_pod_container_info)"
     )
-    expected = [None, said, said] if with_pin else ["none", said, "none"]
+    expected = [None, said, said] if with_own else ["none", said, "none"]
     assert found["release_change"].to_list() == expected
 
 
 def test_the_pools_pin_is_every_targets_and_its_own_goes_first(
-    collected: Collected, pin: Baseline
+    collected: Collected, baseline: Baseline
 ) -> None:
     twin = collected.scrapes.with_columns(instance=pl.lit(OTHER.instance))
     both = pl.concat([collected.scrapes, twin]).sort("instance", "engine", "time")
@@ -187,21 +186,21 @@ def test_the_pools_pin_is_every_targets_and_its_own_goes_first(
     pool = accepted_baseline(found, BASELINE, list(targets.values()), accepted, "pool")
     assert pool is not None
     assert pool.load_model is not None
-    assert pin.load_model is not None
-    assert pool.load_model.minutes == pin.load_model.minutes  # the same ones, of two servers
-    assert pool.load_model.scrapes == 2 * pin.load_model.scrapes
+    assert baseline.load_model is not None
+    assert pool.load_model.minutes == baseline.load_model.minutes  # the same ones, of two servers
+    assert pool.load_model.scrapes == 2 * baseline.load_model.scrapes
     # what one server does, not the sum of both
     for rate in ("requests_per_second", "generation_tokens_per_second", "effective_batch_size"):
-        of_pool, own = (p.reference[f"reference_{rate}"] for p in (pool, pin))
+        of_pool, own = (p.reference[f"reference_{rate}"] for p in (pool, baseline))
         assert of_pool == pytest.approx(own, rel=1e-6)
-    held = in_force(Baselines((pool, pin)), targets, PLAN)
-    assert held.baselines.of_target(*KEY, "tiny-llama") is pin
+    held = in_force(Baselines((pool, baseline)), targets, PLAN)
+    assert held.baselines.of_target(*KEY, "tiny-llama") is baseline
     assert held.baselines.of_target(*OTHER, "tiny-llama") is pool
     assert sorted(held.reference["instance"]) == [KEY.instance, OTHER.instance]
 
 
 def test_declared_lengths_work_without_any_pin_and_give_way_to_one(
-    recording: RecordingSource, pin: Baseline
+    recording: RecordingSource, baseline: Baseline
 ) -> None:
     tuned = Pool("tiny-llama", tuned_for=TunedFor(prompt_tokens=64.0))
     plan: Plan = replace(PLAN, pools=(tuned,))
@@ -210,20 +209,20 @@ def test_declared_lengths_work_without_any_pin_and_give_way_to_one(
     assert declared.rows["prompt_tokens_mean_ratio"].drop_nulls().mean() == pytest.approx(
         2, rel=0.1
     )
-    (held,) = replay([recording], span, plan, baselines=Baselines((pin,)))
+    (held,) = replay([recording], span, plan, baselines=Baselines((baseline,)))
     assert held.rows["prompt_tokens_mean_ratio"].drop_nulls().mean() == pytest.approx(1, rel=0.1)
-    assert set(held.rows["reference_kind"]) == {"pin"}
+    assert set(held.rows["reference_kind"]) == {"baseline"}
 
 
-def test_a_service_takes_up_a_pin_while_it_runs(
-    shared_data: Path, pin: Baseline, tmp_path: Path
+def test_a_service_takes_up_a_baseline_while_it_runs(
+    shared_data: Path, baseline: Baseline, tmp_path: Path
 ) -> None:
     folder = shared_data / "vllm-0.32" / "run_slow"
     clock = ManualClock(START + timedelta(minutes=3))
     with Store.open(tmp_path / "d.db") as store:
         service = Service([RecordingSource(folder)], PLAN, store, [], clock)
         before = service.tick_once()
-        store.add_baselines([row_of(pin)])
+        store.add_baselines([baseline])
         clock.advance(timedelta(minutes=2))
         after = service.tick_once()
         service.stop()
@@ -231,10 +230,10 @@ def test_a_service_takes_up_a_pin_while_it_runs(
         clock.advance(timedelta(minutes=2))
         restarted = again.tick_once()
         again.stop()
-        assert [p.id for p in baselines_from_store(store).every] == [pin.id]
+        assert [p.id for p in store.baselines().every] == [baseline.id]
     assert before.rows["reference_kind"].null_count() == len(before.rows)
     for outcome in (after, restarted):
-        assert set(outcome.rows["reference_kind"]) == {"pin"}
+        assert set(outcome.rows["reference_kind"]) == {"baseline"}
 
 
 def test_a_proposal_stops_at_a_restart(shared_data: Path) -> None:

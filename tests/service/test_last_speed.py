@@ -1,4 +1,4 @@
-"""A slowed engine whose batch left the range its pin knows is still a slowed engine."""
+"""A slowed engine whose batch left the range its baseline knows is still a slowed engine."""
 
 from __future__ import annotations
 

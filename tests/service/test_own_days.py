@@ -57,7 +57,7 @@ def test_a_tick_compares_prefix_hits_with_the_days_before(
         _, outcome, _ = ticked(shared_data, hits, store)
     last = outcome.rows.filter(pl.col("scrapes") > 0).row(-1, named=True)
     assert last["reference_prefix_cache_hit_ratio"] == hits
-    assert last["reference_kind"] is None  # nobody has pinned a baseline
+    assert last["reference_kind"] is None  # nobody has accepted a baseline
     known = outcome.rows.filter(pl.col("ttft_seconds_count") >= 100)["prefix_hits_lost"]
     assert len(known) > 3
     assert set(known) == {lost}

@@ -1,4 +1,4 @@
-"""Where driftwatch's own proposal stands for a pin, nobody is told that there is none."""
+"""Where driftwatch's own proposal stands for a baseline, nothing says that there is none."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _row(reference: str | None) -> dict[str, Any]:
 def test_reasons_say_what_a_proposal_does_not_tell(reference: str) -> None:
     found = reasons(_row(reference))
     assert found[ATTRIBUTED] == OWN_PROPOSAL
-    assert not [name for name, why in found.items() if why.startswith("no pin")]
+    assert not [name for name, why in found.items() if why.startswith("no baseline")]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ import polars as pl
 from fakes.exposition_server import read_pages
 from service_cases import shipped_plan
 
-from driftwatch.baselines.documents import row_of
 from driftwatch.clock import ManualClock
 from driftwatch.collect.pages.source import PagesSource
 from driftwatch.detect.baselines import Baseline
@@ -60,7 +59,7 @@ def test_an_upgrade_is_seen_at_the_restart_and_the_pin_stays(
     pages = read_pages(shared_data / "vllm-0.32" / "run_cap" / "scrapes.jsonl.gz")
     down = datetime.fromtimestamp(next(at for at, body in pages if body is None), UTC)
     clock = ManualClock(down - timedelta(minutes=3))
-    pin = Baseline(
+    baseline = Baseline(
         id="0ld0ld00",
         scope="target",
         instance="host:8000",
@@ -74,7 +73,7 @@ def test_an_upgrade_is_seen_at_the_restart_and_the_pin_stays(
     )
     rows = []
     with Store.open(tmp_path / "d.db") as store, _server(pages, clock) as url:
-        store.add_baselines([row_of(pin)])
+        store.add_baselines([baseline])
         source = PagesSource({url: {"instance": "host:8000"}}, clock=clock)
         service = Service([source], shipped_plan(), store, [], clock)
         while clock.now() < down + timedelta(minutes=5):

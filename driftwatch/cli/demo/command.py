@@ -127,7 +127,7 @@ def _play_recorded(fast: bool) -> None:
 
     from driftwatch.cli.demo.compiling import compile_simulator
     from driftwatch.cli.options import plan_from
-    from driftwatch.cli.proposal_notice import TakenProposals, with_proposals
+    from driftwatch.cli.replay_summary import TakenProposals, with_proposals
     from driftwatch.collect.recordings.text import RecordingSource
     from driftwatch.service.replay import replay
 

@@ -102,7 +102,7 @@ def play_scenario(
         pause: seconds after each page.
     """
     from driftwatch.cli.options import plan_from
-    from driftwatch.cli.proposal_notice import TakenProposals, with_proposals
+    from driftwatch.cli.replay_summary import TakenProposals, with_proposals
     from driftwatch.collect.recordings import open_recording
     from driftwatch.fleet.generate import generate_compact
     from driftwatch.fleet.truth import CONFIGURATION, fired_incident, write_truth

@@ -96,7 +96,7 @@ def report_of(history: History, wanted: Wanted) -> BacktestReport:
         UsageError: options that do not go together.
     """
     from driftwatch.backtest.stored import NOTE, StoredHistory
-    from driftwatch.cli.proposal_notice import with_proposals
+    from driftwatch.cli.replay_summary import with_proposals
 
     plan = with_proposals(history.plan_with(wanted.rules))
     other = _other_version(history, plan, wanted)

@@ -87,7 +87,7 @@ class TooLittle:
 
 
 def fit(minutes: pl.DataFrame) -> StepTimeModel | TooLittle:
-    """The model of minutes (MINUTE_SCHEMA) that a person pins."""
+    """The model of minutes (MINUTE_SCHEMA) of a baseline."""
     work = work_of(minutes)
     if work.is_empty():
         return TooLittle(missing(0), 0)

@@ -45,7 +45,7 @@ LOOKBACK = WINDOW + BEFORE + 6
 PROVISIONAL = "provisional"
 LEARNING, NO_BASELINE, UNLIKE = "learning", "no_baseline", "out_of_range"
 _TOO_FEW = Unknown("too_few_minutes", f"fewer than {KNOWN} of the last {WINDOW} minutes are known")
-_PROPOSED = Unknown(NO_BASELINE, "no baseline in use yet: driftwatch baseline propose has one")
+_PROPOSED = Unknown(NO_BASELINE, "no baseline in use yet: driftwatch baseline list has one")
 _UNLIKE = tuple(
     Unknown(UNLIKE, f"work that the baseline has not seen: {words}") for _, words, _ in KINDS
 )
@@ -72,7 +72,7 @@ def compared_with(
     """What each target is compared with: its baseline, else its pool's learnt model.
 
     ``targets``: instance, engine, pool; ``accepts``: whether a learnt model is a reference although
-    no person pinned it.
+    no person accepted it.
     """
     found: dict[tuple[str, str], Compared] = {}
     every = []

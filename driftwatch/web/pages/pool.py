@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from driftwatch.baselines.documents import baseline_of_row
 from driftwatch.detect.baselines import Baseline
 from driftwatch.model import TargetKey
 from driftwatch.numbers import clean, cut
@@ -86,8 +85,7 @@ def _no_pool(name: str, fleet: Fleet) -> NotFound:
 
 def _baselines(visit: Visit, pool: str) -> Iterator[dict[str, Any]]:
     """Baselines of the pool and of its servers; ``lacking``: why one does not judge the speed."""
-    for row in visit.store.pool_baselines(pool, _BASELINES):
-        one = baseline_of_row(row)
+    for one in visit.store.pool_baselines(pool, _BASELINES):
         yield {
             "of": _subject(one),
             "since": one.since,
