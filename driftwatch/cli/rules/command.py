@@ -9,7 +9,6 @@ from driftwatch.cli.lazy import LazyGroup
 SUBCOMMANDS = {
     "test": "driftwatch.cli.rules.test",
     "backtest": "driftwatch.cli.rules.backtest",
-    "explain": "driftwatch.cli.rules.explain",
     "schema": "driftwatch.cli.rules.schema",
     "export": "driftwatch.cli.rules.export",
 }
@@ -18,7 +17,6 @@ SUBCOMMANDS = {
 _HELPS = {
     "test": "Test rules and trees; prints only what differs.",
     "backtest": "List the pages that rules would have sent over a history.",
-    "explain": "Explain a rule: what it asks, how often it held, how near.",
     "schema": "Print the JSON Schema of rule, tree, test or config files.",
     "export": "Write rules as alerts for Prometheus or its operator.",
 }
@@ -30,7 +28,7 @@ _HELPS = {
     helps=_HELPS,
 )
 def command() -> None:
-    """Test, backtest, explain and export rules; `driftwatch check` checks them.
+    """Test, backtest and export rules; `driftwatch check` checks them.
 
     A change of a rule takes three commands: `driftwatch check` finds what is wrong with it,
     test shows that it does what its author means, backtest lists the pages that it would have
