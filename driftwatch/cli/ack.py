@@ -1,28 +1,35 @@
-"""``driftwatch ack``: somebody takes an incident, or gives it back."""
+"""``driftwatch ack``: acknowledge an incident, or mark its page as useful or not."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftwatch.cli.database import person, written
+from driftwatch.cli.database import incident_store, person, written
 from driftwatch.cli.history import History
 from driftwatch.cli.history_options import history_options, json_option
 from driftwatch.cli.incidents import as_data, target_text
 from driftwatch.cli.printer import print_json, print_wrapped
 from driftwatch.clock import SystemClock
+from driftwatch.errors import UsageError
+from driftwatch.numbers import moment
 
 if TYPE_CHECKING:
     from driftwatch.incidents.incident import Incident
-    from driftwatch.store import Store
+    from driftwatch.store.people import IncidentStore
 
 
 @click.command()
 @click.argument("incident_id", metavar="ID")
 @click.option("--comment", metavar="TEXT", default="", help="Why; every receiver gets it.")
-@click.option("--by", metavar="NAME", help="Who takes it; default: this user.")
-@click.option("--undo", is_flag=True, help="Give it back: repeats begin anew.")
+@click.option("--by", metavar="NAME", help="Who acknowledges or marks; default: this user.")
+@click.option("--undo", is_flag=True, help="Take the acknowledgement back: repeats begin anew.")
+@click.option(
+    "--useful/--not-useful",
+    default=None,
+    help="Mark the page instead, open or over: somebody had to act, or nobody had to.",
+)
 @json_option
 @history_options("db", "config")
 def command(
@@ -30,40 +37,51 @@ def command(
     comment: str,
     by: str | None,
     undo: bool,
+    useful: bool | None,
     as_json: bool,
     history: History,
 ) -> None:
     """Acknowledge a firing incident; ID may be its first digits.
 
-    Whoever got its page is told, and nothing is repeated until the incident resolves. A second ack
-    changes nothing unless it has --comment: then it takes the place of the first.
+    driftwatch tells whoever got its page, and repeats nothing until the incident resolves. A second
+    ack changes nothing unless it has --comment: then it takes the place of the first. The weekly
+    report counts the pages that somebody marked --not-useful; the last mark counts.
     """
-    from driftwatch.numbers import moment
-
-    now = SystemClock().now()
-    name, comment = person(by), written(comment.strip(), "--comment")
-    with history.store() as store:
-        act = store.unacknowledge if undo else store.acknowledge
-        incident, is_new, _ = act(incident_id, name, now, comment=comment)
-        names = _reached(store, incident)
+    if undo and useful is not None:
+        raise UsageError("--undo takes an acknowledgement back, not a mark: give one of them")
+    now, by, comment = SystemClock().now(), person(by), written(comment.strip(), "--comment")
+    data: dict[str, Any] = {}
+    heard = ""
+    with incident_store(history.db, history.config_file) as store:
+        if useful is not None:
+            said = "useful" if useful else "not useful"
+            with store.one_transaction():
+                mark = store.mark(incident_id, said, by=by, at=now, because=comment)
+                of = mark.incident_id
+                store.note_action("mark", by, now, incident_id=of, subject=said, comment=comment)
+            incident, data = store.incident(of), {"mark": mark}
+            done = f"marked {said} by {by} at {moment(now, now.date())}"
+        else:
+            act = store.unacknowledge if undo else store.acknowledge
+            incident, is_new, _ = act(incident_id, by, now, comment=comment)
+            done = _done(incident, by, is_new=is_new, undo=undo)
+            heard = _who_hears(store, incident) if is_new else ""
     if as_json:
-        print_json({"schema_version": 1, "incident": as_data(incident)})
+        print_json({"schema_version": 1, "incident": {**as_data(incident), **data}})
         return
-    at = moment(incident.acknowledged_at or now, now.date())
+    print_wrapped(f"{incident.id} {done}: {incident.alert} {target_text(incident.target)}{heard}")
+
+
+def _done(incident: Incident, by: str, *, is_new: bool, undo: bool) -> str:
+    if undo or incident.acknowledged_at is None:
+        return f"not acknowledged any more, says {by}"
+    at = moment(incident.acknowledged_at, incident.acknowledged_at.date())
     words = "acknowledged" if is_new else "was already acknowledged"
-    done = f"{words} by {incident.acknowledged_by} at {at}, until it resolves"
-    if undo:
-        done = f"given back by {name}"
-    text = f"{incident.id} {done}: {incident.alert} {target_text(incident.target)}"
-    print_wrapped(text + (_who_hears(names) if is_new else ""))
+    return f"{words} by {incident.acknowledged_by} at {at}, until it resolves"
 
 
-def _reached(store: Store, incident: Incident) -> list[str]:
-    """The receivers that got its page, or are about to."""
+def _who_hears(store: IncidentStore, incident: Incident) -> str:
+    """Whom the running service tells: the receivers that got its page, or are about to."""
     pages = (one for one in store.outbox_records({incident.id}) if one.event == "firing")
-    return sorted(one.receiver for one in pages if one.subject == incident.id and not one.is_dead)
-
-
-def _who_hears(names: list[str]) -> str:
-    """Whom the running service tells."""
+    names = sorted(one.receiver for one in pages if one.subject == incident.id and not one.is_dead)
     return f"; driftwatch tells {', '.join(names)}" if names else "; no receiver has its page"

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from driftwatch.database_place import Place, SqliteFile, place_of
-from driftwatch.errors import NoVerdict, UsageError
+from driftwatch.errors import NoVerdict, StoreError, UsageError
 
 if TYPE_CHECKING:
     from driftwatch.store import Store
+    from driftwatch.store.people import IncidentStore
 
 DEFAULT_CONFIG = "driftwatch.yaml"
 DEFAULT_DATABASE = Path("driftwatch.db")
@@ -36,11 +37,47 @@ def database_of(db: Place | None, config: Path | None) -> Place:
         from driftwatch.settings import load_settings
 
         return load_settings(config).database_place  # the variable goes before what the file names
-    from_environment = os.environ.get(DATABASE_VARIABLE)
-    if not from_environment:
-        return SqliteFile(DEFAULT_DATABASE)
-    place = place_of(from_environment)
+    return _expanded(place_of(os.environ.get(DATABASE_VARIABLE) or DEFAULT_DATABASE))
+
+
+def _expanded(place: Place) -> Place:
     return SqliteFile(place.path.expanduser()) if isinstance(place, SqliteFile) else place
+
+
+def incident_store(db: Place | None, config: Path | None) -> IncidentStore:
+    """What people read and change in an existing database of this version, without its minutes.
+
+    Of the configuration only the database is read: another mistake in it keeps nobody from
+    acknowledging a page.
+
+    Raises: as :func:`open_store`.
+    """
+    from driftwatch.store.people import IncidentStore
+
+    if db is None and config is not None:
+        db = _configured(config)
+    return IncidentStore.open(database_of(db, config), migrate=False)
+
+
+def _configured(config: Path) -> Place | None:
+    """The database that a configuration names; None where it is to be read whole to tell."""
+    from driftwatch.yaml_positions import plain, read_yaml
+
+    root = plain(read_yaml(config).root)
+    if not isinstance(root, dict):
+        return None
+    named = os.environ.get(DATABASE_VARIABLE) or root.get("database")
+    password = root.get("database_password_file")
+    if not isinstance(named, str) or not isinstance(password, str | None):
+        return None
+    folder = config.resolve().parent
+    try:
+        place = _expanded(
+            place_of(named, folder / Path(password).expanduser() if password else None)
+        )
+    except StoreError:
+        return None
+    return SqliteFile(folder / place.path) if isinstance(place, SqliteFile) else place
 
 
 def open_store(db: Place | None, config: Path | None) -> Store:

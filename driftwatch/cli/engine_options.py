@@ -1,4 +1,4 @@
-"""The simulated server of plan, sweep, simulate and compare, and its requests.
+"""The simulated server of plan, simulate and compare, and its requests.
 
 driftwatch's own options say which GPU and which requests; how the server was started is said in
 vLLM's own flags, one by one or as the whole ``vllm serve`` command. Numbers are finite, and within
@@ -313,7 +313,7 @@ def vllm_settings(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
             is_command = True
         elif not word.startswith("-"):
             if not is_command or "model" in found:
-                raise UsageError(f"{word!r} is no option", help_text="vllm serve MODEL ... is one")
+                raise UsageError(f"{word!r} is no option", help_text=_meant(word))
             found["model"] = word
         elif _SETTINGS.get(name.removeprefix("no_")) is bool:
             found[name.removeprefix("no_")] = not name.startswith("no_") and value != "false"
@@ -328,6 +328,14 @@ def vllm_settings(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
         else:
             raise _no_flag(written)
     return found, [f"not simulated: {', '.join(unused)}"] if unused else []
+
+
+def _meant(word: str) -> str:
+    """What a word without dashes may stand for."""
+    from driftwatch.cli.main import VERBS
+
+    close = difflib.get_close_matches(word, VERBS, n=1)
+    return f"driftwatch {close[0]} is a verb" if close else "vllm serve MODEL ... is one"
 
 
 def _value(written: str, kind: Any, text: str) -> int | float | str:

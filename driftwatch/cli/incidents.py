@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from driftwatch.cli.database import incident_store
 from driftwatch.cli.history import History
 from driftwatch.cli.history_options import history_options, json_option
 from driftwatch.cli.options import Time
@@ -21,7 +22,7 @@ from driftwatch.numbers import moment
 if TYPE_CHECKING:
     from driftwatch.incidents.incident import Incident
     from driftwatch.incidents.silence import Silence
-    from driftwatch.store import Store
+    from driftwatch.store.people import IncidentStore
 
 HEADER = ("ID", "STATE", "SEVERITY", "SINCE UTC", "TARGET", "ALERT")
 _HISTORY = ("AT UTC", "EVENT", "TO", "WHAT", "STATUS")
@@ -61,10 +62,10 @@ def command(
     """
     now = SystemClock().now()
     if incident_id is not None:
-        with history.store() as store:
+        with incident_store(history.db, history.config_file) as store:
             _print_history(store, incident_id, now, as_json)
         return
-    with history.store() as store:
+    with incident_store(history.db, history.config_file) as store:
         incidents = store.incidents(since=start, limit=limit + 1, pages=as_json)
         if not everything and start is None:
             incidents = [incident for incident in incidents if incident.state != "resolved"]
@@ -153,7 +154,7 @@ def as_data(incident: Incident) -> dict[str, Any]:
     return {**asdict(replace(incident, page=None)), "page": page}
 
 
-def _notes_of(incidents: Iterable[Incident], store: Store, now: datetime) -> dict[str, str]:
+def _notes_of(incidents: Iterable[Incident], store: IncidentStore, now: datetime) -> dict[str, str]:
     """Incident → who has it, what holds it back, what is not sent; of a resolved one when."""
     from driftwatch.incidents.silence import labels_of, matches
 
@@ -174,7 +175,7 @@ def _notes_of(incidents: Iterable[Incident], store: Store, now: datetime) -> dic
     return notes
 
 
-def _print_history(store: Store, id_prefix: str, now: datetime, as_json: bool) -> None:
+def _print_history(store: IncidentStore, id_prefix: str, now: datetime, as_json: bool) -> None:
     """State, what holds it back, then each delivery and what people did, in order of time."""
     from driftwatch.incidents.silence import labels_of, matches
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 WIDTH = 80
 UNKNOWN = "-"
 _INDENT = 10  # columns before what stands below a row
-_LEAST_COLUMN = 8  # columns of a terminal that each cell keeps
+_LEAST_COLUMN = 13  # columns of a terminal that each cell keeps: a short date
 _THIS_YEAR = timedelta(days=300)
 _BETWEEN_ROWS = "\ue000"  # what rich draws between rows; no cell has it
 

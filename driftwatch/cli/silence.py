@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from driftwatch.cli.database import person, written
+from driftwatch.cli.database import incident_store, person, written
 from driftwatch.cli.history import History
 from driftwatch.cli.history_options import history_options, json_option
 from driftwatch.cli.options import Duration, Time
@@ -28,7 +28,7 @@ from driftwatch.numbers import clean, moment, plural
 if TYPE_CHECKING:
     from driftwatch.incidents.silence import Silence
     from driftwatch.matchers import Matcher
-    from driftwatch.store import Store
+    from driftwatch.store.people import IncidentStore
 
 LONGEST = timedelta(days=366)
 HEADER = ("ID", "STARTS UTC", "UNTIL UTC", "BY", "MATCHERS", "COMMENT")
@@ -73,11 +73,11 @@ def command(
     if (length or start) and not matchers:
         raise UsageError("--for and --start belong to matchers")
     if listing:
-        with history.store() as store:
+        with incident_store(history.db, history.config_file) as store:
             _print_list([one for one in store.silences() if now < one.ends_at], now, as_json)
         return
     if expire is not None:
-        with history.store() as store:
+        with incident_store(history.db, history.config_file) as store:
             name, why = person(by), written(comment, "--comment")
             with store.one_transaction():
                 silence = store.expire_silence(expire, now)
@@ -89,7 +89,7 @@ def command(
     if length > LONGEST:
         raise UsageError("--for: a silence lasts at most 366d")
     parsed = _parsed(matchers)
-    with history.store() as store:
+    with incident_store(history.db, history.config_file) as store:
         silence = _added(store, parsed, start, length, by, comment, now)
         words = _words(store, silence, now)
         warnings = [*_unknown_labels(store, silence), *_unknown_alerts(store, silence, history)]
@@ -105,7 +105,7 @@ def _parsed(texts: tuple[str, ...]) -> tuple[Matcher, ...]:
 
 
 def _added(
-    store: Store,
+    store: IncidentStore,
     matchers: tuple[Matcher, ...],
     start: datetime | None,
     length: timedelta,
@@ -125,7 +125,7 @@ def _added(
     return silence
 
 
-def _words(store: Store, silence: Silence, now: datetime) -> str:
+def _words(store: IncidentStore, silence: Silence, now: datetime) -> str:
     from driftwatch.incidents.silence import labels_of, matches
 
     incidents = store.open_incidents().values()
@@ -140,7 +140,7 @@ def _words(store: Store, silence: Silence, now: datetime) -> str:
     )
 
 
-def _unknown_labels(store: Store, silence: Silence) -> Iterator[str]:
+def _unknown_labels(store: IncidentStore, silence: Silence) -> Iterator[str]:
     """Label names that no incident carries, each with a close one that some do."""
     from driftwatch.incidents.silence import unknown_label_names
 
@@ -150,7 +150,7 @@ def _unknown_labels(store: Store, silence: Silence) -> Iterator[str]:
         yield f"no target here has a label {name}{hint}"
 
 
-def _unknown_alerts(store: Store, silence: Silence, history: History) -> Iterator[str]:
+def _unknown_alerts(store: IncidentStore, silence: Silence, history: History) -> Iterator[str]:
     """Alerts that it names and that neither a rule nor an incident has.
 
     Raises: as :attr:`History.plan`.

@@ -215,7 +215,7 @@ def _incidents(document: Document) -> Iterator[Section]:
             placed.add(id_)
     others = [one for one in document["incidents"] if one["id"] not in placed]
     rows += [{**one, "cause": "no drift"} for one in others if one["severity"] != "notice"]
-    note = "Was a page worth it? driftwatch mark ID --useful, or --not-useful --because TEXT"
+    note = "Was a page worth it? driftwatch ack ID --useful, or --not-useful --comment TEXT"
     yield from table("incidents", "Incidents by cause", columns, rows, (note,))
 
 

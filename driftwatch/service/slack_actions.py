@@ -308,7 +308,7 @@ class SlackClicks:
             with store.one_transaction():
                 id_ = store.mark(click.incident_id, mark, by=by, at=now).incident_id
                 store.note_action("mark", by, now, incident_id=id_, subject=mark, **via)
-            return f"marked {mark}; driftwatch mark {id_} marks it anew"
+            return f"marked {mark}; driftwatch ack {id_} --useful or --not-useful marks it anew"
         incident = store.incident(click.incident_id)
         if incident.state == "resolved":
             return f"incident {incident.id} is already resolved: there is nothing to silence"

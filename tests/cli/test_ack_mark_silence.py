@@ -68,7 +68,7 @@ def test_what_cannot_be_acked(
 
 def test_marking_a_page(run: Run, fill: Callable[..., Path]) -> None:
     path = fill(incident("a"), incident("c", "resolved"))
-    code, out, _ = run("mark", "c", "--not-useful", "--by", "Ana", "--because", "a load\x1b test")
+    code, out, _ = run("ack", "c", "--not-useful", "--by", "Ana", "--comment", "a load\x1b test")
     assert code == 0
     assert re.fullmatch(
         r"c{12} marked not useful by Ana at \d\d:\d\d UTC: BatchLimitBinding gpu-c:8000\n", out
@@ -76,7 +76,7 @@ def test_marking_a_page(run: Run, fill: Callable[..., Path]) -> None:
     told = json.loads(run("incidents", "--all", "--json")[1])["incidents"]
     assert [one["mark"] and one["mark"]["mark"] for one in told] == [None, "not useful"]
     assert told[1]["mark"]["because"] == "a load\x1b test"
-    told = json.loads(run("mark", "c", "--useful", "--by", "Bob", "--json")[1])
+    told = json.loads(run("ack", "c", "--useful", "--by", "Bob", "--json")[1])
     assert told["incident"]["mark"] | {"at": ""} == {
         "mark": "useful",
         "at": "",
@@ -95,18 +95,18 @@ def test_marking_a_page(run: Run, fill: Callable[..., Path]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("a",), "useful or not?"),
+        (("a", "--useful", "--undo"), "give one of them"),
         (("ff", "--useful"), "no incident"),
         (("b", "--useful"), "has not fired yet"),
-        (("a", "--useful", "--because", "x" * 501), "at most 500 characters"),
-        (("a", "--useful", "--because", "caf\udce9"), "--because is not UTF-8 at its character 4"),
+        (("a", "--useful", "--comment", "x" * 501), "at most 500 characters"),
+        (("a", "--useful", "--comment", "caf\udce9"), "--comment is not UTF-8 at its character 4"),
     ],
 )
 def test_what_cannot_be_marked(
     run: Run, fill: Callable[..., Path], arguments: tuple[str, ...], said: str
 ) -> None:
     path = fill(incident("a"), incident("b", "pending"))
-    code, out, err = run("mark", *arguments)
+    code, out, err = run("ack", *arguments)
     assert (code, out) == (2, "")
     assert said in err
     with Store.open(path) as store:

@@ -146,7 +146,7 @@ def test_defaults_bound_each_other() -> None:
 
 
 @pytest.mark.parametrize("value", ["nan", "-1", "1e300"])
-@pytest.mark.parametrize("verb", ["simulate", "sweep", "compare", "plan"])
+@pytest.mark.parametrize("verb", ["simulate", "compare", "plan"])
 def test_no_option_of_these_verbs_takes_what_is_no_quantity(verb: str, value: str) -> None:
     """Every option with a number, whoever adds one."""
     context = click.Context(cli)

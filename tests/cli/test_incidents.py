@@ -114,5 +114,5 @@ def test_the_table_on_a_terminal(
         ["dddddddd", "firing", "page", "28"],
         ["cccccccc", "resolved", "notice", "28"],
     ]
-    assert rows[rows.index(next(row for row in rows if row.startswith("b"))) + 1].strip() == "Ana"
-    assert next(row for row in rows if row.startswith("d")).count("…") == 2
+    assert " " * 10 + "Ana" in rows
+    assert "".join(rows).count("h") == 70  # nothing is cut

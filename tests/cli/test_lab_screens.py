@@ -21,10 +21,10 @@ RUN = ("simulate", "--requests", "log.csv", "--step-time", "0.02,1e-4,1e-3,0")
 SCREENS: dict[str, tuple[str, ...]] = {
     "plan": (*H100, *SHORT, "--slo", "tpot=20ms"),
     "plan-too-big": ("plan", "--gpu", "H100", "--model", "llama-3.1-70b"),
-    "sweep": ("sweep", *FLAT, "--max-num-seqs", "8", "--concurrency", "2,4,8,16,32"),
+    "sweep": ("plan", *FLAT, "--max-num-seqs", "8", "--users", "2,4,8,16,32"),
     "sweep-refused": (
-        *("sweep", *FLAT, "--max-num-seqs", "2", "--max-num-queued-reqs", "2"),
-        *("--concurrency", "2,8"),
+        *("plan", *FLAT, "--max-num-seqs", "2", "--max-num-queued-reqs", "2"),
+        *("--users", "2,8"),
     ),
     "simulate": (*RUN, "--max-num-seqs", "2"),
     "simulate-waits": (

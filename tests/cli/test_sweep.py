@@ -1,4 +1,4 @@
-"""driftwatch sweep in the simulator, and its command line."""
+"""driftwatch plan --users in the simulator, and its command line."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Run = Callable[..., tuple[int, str, str]]
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--concurrency", "1,x", "--step-time", "0.01,0,0,0"), "is no list of whole numbers"),
-        (("--concurrency", "1",), "the step time is unknown"),
+        (("--users", "1,x", "--step-time", "0.01,0,0,0"), "is no list of whole numbers"),
+        (("--users", "1",), "the step time is unknown"),
         (("--step-time", "0.01,0,0,0", "--max-num-seqs", "64", "--max-num-batched-tokens", "32"),
          "vLLM refuses to start"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_a_usage_error(run: Run, arguments: tuple[str, ...], said: str) -> None:
-    code, out, err = run("sweep", *arguments)
+    code, out, err = run("plan", *arguments)
     assert (code, out) == (2, "")
     assert said in err
     assert "Traceback" not in err
@@ -46,7 +46,7 @@ def flat(tmp_path: Path) -> tuple[str, ...]:
 def test_simulated_throughput_is_that_of_the_law(run: Run, flat: tuple[str, ...]) -> None:
     """A step of 10 ms whatever is in it: S / (11 steps), and R = N / X beyond the cap."""
     code, out, err = run(
-        "sweep", *flat, "--max-num-seqs", "8", "--concurrency", "1,2,4,8,16,32",
+        "plan", *flat, "--max-num-seqs", "8", "--users", "1,2,4,8,16,32",
         "--no-async-scheduling", "--json",
     )  # fmt: skip
     assert code == 0, err
@@ -67,7 +67,7 @@ def test_simulated_throughput_is_that_of_the_law(run: Run, flat: tuple[str, ...]
 
 
 def test_the_answer_names_the_knee(run: Run, flat: tuple[str, ...]) -> None:
-    code, out, err = run("sweep", *flat, "--max-num-seqs", "2", "--concurrency", "1,2,4,8")
+    code, out, err = run("plan", *flat, "--max-num-seqs", "2", "--users", "1,2,4,8")
     assert code == 0, err
     assert out.startswith("Latency starts to degrade at 4 users. From 2 to 4 users")
 
@@ -78,8 +78,8 @@ def test_simulated_it_is_the_same_to_the_byte_and_takes_a_log(run: Run, tmp_path
     rows = rows.replace("\n", ",x\n")
     log.write_text(f"arrival_seconds,prompt_tokens,generation_tokens,foo\n{rows}")
     asked = (
-        "sweep", "--gpu", "H100-80GB", "--model", "llama-3.1-8b", "--requests", str(log),
-        "--concurrency", "4,8", "--json",
+        "plan", "--gpu", "H100-80GB", "--model", "llama-3.1-8b", "--requests", str(log),
+        "--users", "4,8", "--json",
     )  # fmt: skip
     first, second = run(*asked), run(*asked)
     assert first[0] == 0, first[2]
@@ -97,7 +97,7 @@ def test_simulated_it_is_the_same_to_the_byte_and_takes_a_log(run: Run, tmp_path
 def test_simulated_refusals_are_told(run: Run, flat: tuple[str, ...]) -> None:
     """A queue of two: of eight users four are refused, and ask again at once."""
     code, out, _ = run(
-        "sweep", *flat, "--concurrency", "2,8", "--max-num-seqs", "2",
+        "plan", *flat, "--users", "2,8", "--max-num-seqs", "2",
         "--max-num-queued-reqs", "2", "--json",
     )  # fmt: skip
     assert code == 4
