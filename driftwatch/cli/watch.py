@@ -110,7 +110,8 @@ def _named(urls: Sequence[str]) -> dict[str, dict[str, str]]:
     from collections import Counter
     from urllib.parse import urlsplit
 
-    from driftwatch.collect.http import Bounds, Endpoint
+    from driftwatch.collect.http import Endpoint
+    from driftwatch.collect.http_session import Bounds
     from driftwatch.errors import UsageError
 
     pages = {url: Endpoint(url, Bounds()) for url in urls}

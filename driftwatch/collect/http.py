@@ -2,39 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import re
-import time
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from http.client import responses
-from queue import Empty, SimpleQueue
 from urllib.parse import urlsplit
 
-import requests
-from urllib3.exceptions import HTTPError
-
 from driftwatch.clock import Clock, SystemClock
-from driftwatch.collect.http_session import EndableSession, why_failed
-from driftwatch.collect.pages.text import MAX_PAGE_BYTES
+from driftwatch.collect.http_session import Answer, Bounds, EndableSession, NoAnswer
 from driftwatch.errors import UsageError
 
-_CHUNK_BYTES = 64 * 1024
 _PORTS = {"http": 80, "https": 443}
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """What one GET may take."""
-
-    connect_seconds: float = 2.0  # until the connection stands (per address of the host)
-    read_seconds: float = 10.0  # between two pieces of the answer
-    # for all of it; the waiter enforces it with :meth:`Endpoint.abort`.
-    total_seconds: float = 12.0
-    body_bytes: int = MAX_PAGE_BYTES  # largest answer that is read
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +56,7 @@ class Endpoint:
         self.url = parts._replace(path=path, fragment="").geturl()
         host = f"[{host}]" if ":" in host else host
         self.instance = f"{host}:{port or _PORTS[parts.scheme]}"
-        self.bounds = bounds
-        self.started: float | None = None
+        self._bounds = bounds
         self._session = EndableSession()
         self._session.verify = verify
         self._session.headers["Accept"] = "text/plain"
@@ -92,74 +72,33 @@ class Endpoint:
 
     def get(self, url: str, clock: Clock) -> Response:
         """GET ``url``, an address of this server."""
-        self._session.aborted = False
-        self.started = time.monotonic()
         asked_at = clock.now()
-        bounds, status = self.bounds, None
-        body: bytes | None = None
-        reason: str | None = None
         try:
-            with self._session.get(
-                url,
-                stream=True,
-                allow_redirects=False,
-                timeout=(bounds.connect_seconds, bounds.read_seconds),
-            ) as response:
-                status = response.status_code
-                reason = _refusal(response, bounds.body_bytes)
-                if reason is None:
-                    body, reason = self._body(response)
-        except (requests.RequestException, HTTPError, OSError, ValueError) as error:
-            no_answer = f"no answer for {bounds.read_seconds:g} s"
-            body, reason = None, why_failed(error, bounds.connect_seconds, no_answer)
+            answer = self._session.exchange("GET", url, self._bounds)
+        except NoAnswer as error:
+            return Response(asked_at, None, None, str(error))
         finally:
-            self.started = None
             self._session.let_go()
-        if self._session.aborted:
-            # an answer without a length looks complete when its connection is shut
-            body, reason = None, f"no complete answer within {bounds.total_seconds:g} s"
-        return Response(asked_at, status, body, reason)
-
-    def abort(self) -> None:
-        """End the GET that is under way; called from another thread."""
-        self._session.abort()
+        reason = _refusal(answer)
+        return Response(asked_at, answer.status, answer.body if reason is None else None, reason)
 
     def close(self) -> None:
-        """Give back the connection."""
+        """End the GET that is under way, and give back the connection."""
+        self._session.abort()
         self._session.close()
 
-    def _body(self, response: requests.Response) -> tuple[bytes | None, str | None]:
-        pieces: list[bytes] = []
-        size = 0
-        for piece in response.iter_content(_CHUNK_BYTES):
-            size += len(piece)
-            if size > self.bounds.body_bytes:
-                return None, f"page refused: larger than {self.bounds.body_bytes} bytes"
-            pieces.append(piece)
-        return b"".join(pieces), None
+
+def _refusal(answer: Answer) -> str | None:
+    """Why an answer's body is no page, None where it may be."""
+    if 300 <= answer.status < 400:
+        to = answer.headers.get("Location", "nowhere")[:200]
+        return f"answers {answer.status}, a redirect to {to}, which is not followed"
+    if answer.status != 200:
+        return f"answers {answer.status} {responses.get(answer.status, '')}".rstrip()
+    kind = answer.headers.get("Content-Type", "")
+    return f"answers HTML ({kind[:80]}), not metrics" if "html" in kind.lower() else None
 
 
-def _refusal(response: requests.Response, body_bytes: int) -> str | None:
-    """Why a response's body is not worth reading, None where it is."""
-    status = response.status_code
-    if 300 <= status < 400:
-        to = response.headers.get("Location", "nowhere")[:200]
-        return f"answers {status}, a redirect to {to}, which is not followed"
-    if status != 200:
-        return f"answers {status} {responses.get(status, '')}".rstrip()
-    kind = response.headers.get("Content-Type", "")
-    if "html" in kind.lower():
-        return f"answers HTML ({kind[:80]}), not metrics"
-    encoding = response.headers.get("Content-Encoding", "identity").lower()
-    if encoding != "identity":
-        return f"answers with Content-Encoding {encoding[:40]}, which was not asked for"
-    length = response.headers.get("Content-Length", "")
-    if length.isdecimal() and len(length) < 20 and int(length) > body_bytes:
-        return f"page refused: {length} bytes, more than {body_bytes}"
-    return None
-
-
-_POLL_SECONDS = 0.1  # how often deadlines are looked at
 _GRACE_SECONDS = 1.0  # for an ended GET to come back; a name look-up cannot be ended
 
 
@@ -197,16 +136,11 @@ class Gets:
             self._endpoints[instance] = endpoint
         if not self._endpoints:
             raise UsageError("no address of a metrics page was given")
-        self._pool = ThreadPoolExecutor(
-            max_workers=max(1, min(workers, len(self._endpoints))),
-            thread_name_prefix="driftwatch-scrape",
-        )
+        self._workers = max(1, min(workers, len(self._endpoints)))
+        self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="driftwatch-scrape")
 
     def close(self) -> None:
         """End what is under way and give back the connections."""
-        for endpoint in self._endpoints.values():
-            if endpoint.started is not None:
-                endpoint.abort()
         self._pool.shutdown(wait=False, cancel_futures=True)
         for endpoint in self._endpoints.values():
             endpoint.close()
@@ -222,8 +156,7 @@ class Gets:
 
     def answers(self, addresses: Mapping[str, str]) -> Iterator[tuple[str, Response]]:
         """GET each instance's address, at most ``workers`` at once; answers as they come."""
-        done: SimpleQueue[str] = SimpleQueue()
-        waiting: set[str] = set()
+        asked: dict[Future[Response], str] = {}
         for instance, url in addresses.items():
             before = self._under_way.get(instance)
             if before is not None and not before.done():
@@ -231,39 +164,15 @@ class Gets:
                 continue
             future = self._pool.submit(self._endpoints[instance].get, url, self._clock)
             self._under_way[instance] = future
-            waiting.add(instance)
-            future.add_done_callback(partial(_report, done, instance))
-        looked_at = time.monotonic()
-        while waiting:
-            with suppress(Empty):
-                instance = done.get(timeout=_POLL_SECONDS)
-                if instance in waiting:  # one that was given up may still come back
-                    waiting.discard(instance)
-                    yield instance, self._under_way[instance].result()
-            if time.monotonic() < looked_at + _POLL_SECONDS:
-                continue
-            looked_at = time.monotonic()
-            for instance in self._stuck(waiting):
-                waiting.discard(instance)
-                late = f"no answer within {self._bounds.total_seconds:g} s, not even an address"
+            asked[future] = instance
+        rounds = math.ceil(len(asked) / self._workers)
+        try:
+            for future in as_completed(asked, rounds * self._bounds.total_seconds + _GRACE_SECONDS):
+                yield asked.pop(future), future.result()
+        except TimeoutError:
+            late = f"no answer within {self._bounds.total_seconds:g} s, not even an address"
+            for instance in asked.values():
                 yield instance, self._no_answer(late)
-
-    def _stuck(self, waiting: set[str]) -> list[str]:
-        """End the GETs whose time is over; those that do not even end."""
-        now = time.monotonic()
-        stuck = []
-        for instance in sorted(waiting):
-            started = self._endpoints[instance].started
-            if started is None or now < started + self._bounds.total_seconds:
-                continue
-            self._endpoints[instance].abort()
-            if now > started + self._bounds.total_seconds + _GRACE_SECONDS:
-                stuck.append(instance)
-        return stuck
 
     def _no_answer(self, reason: str) -> Response:
         return Response(self._clock.now(), None, None, reason)
-
-
-def _report(done: SimpleQueue[str], instance: str, _: Future[Response]) -> None:
-    done.put(instance)

@@ -1,21 +1,58 @@
-"""One exchange at a time over requests, which another thread can end in any phase."""
+"""One exchange at a time over requests, with every bound; another thread can end it in any phase.
+
+No redirects, no retries, nothing from the environment, no link-local or metadata address.
+"""
 
 from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from http.client import IncompleteRead, RemoteDisconnected
-from typing import Any
+from typing import Any, NamedTuple
 
 import requests
 from requests.adapters import HTTPAdapter
+from requests.exceptions import InvalidHeader, InvalidSchema, InvalidURL, MissingSchema
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import HTTPError, NameResolutionError, ReadTimeoutError
 
 from driftwatch.address_guard import REFUSED, AddressRefused, permitted_addresses
+
+UNSENDABLE = "the address, the credentials or a header cannot be sent as they are"
+_NOT_SENT = (InvalidHeader, InvalidSchema, InvalidURL, MissingSchema, UnicodeError)
+_CHUNK_BYTES = 2**20
+_ERROR_BYTES = 64 * 1024  # of an answer without status 200: enough for its message
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What one exchange may take."""
+
+    connect_seconds: float = 2.0  # until the connection stands (per address of the host)
+    read_seconds: float = 10.0  # between two pieces of the answer
+    total_seconds: float = 12.0  # for all of it, however it drips
+    body_bytes: int = 10 * 2**20  # largest answer that is read
+
+
+class Answer(NamedTuple):
+    """A whole answer; of one without status 200 the start."""
+
+    status: int
+    headers: Mapping[str, str]  # names in any case
+    body: bytes
+
+
+class NoAnswer(Exception):
+    """There was no whole answer; the text says why, and holds nothing of what was sent."""
+
+
+class TooLarge(NoAnswer):
+    """The answer is larger than the bound."""
 
 
 class _GuardedConnection(HTTPConnection):
@@ -73,8 +110,7 @@ class _EndableAdapter(HTTPAdapter):
 
 
 class EndableSession(requests.Session):
-    """One exchange at a time, which another thread can end in any phase: no redirects, no retries,
-    nothing from the environment, no link-local or metadata address.
+    """One exchange at a time, which another thread can end in any phase.
 
     A read time-out alone does not end a server that drips a byte at a time. ``context``: trusted
     besides the authorities of ``verify``.
@@ -92,6 +128,35 @@ class EndableSession(requests.Session):
     def get_adapter(self, url: str) -> HTTPAdapter:
         """Always our own, whatever a client library mounts."""
         return self._adapter
+
+    def exchange(self, method: str, url: str, bounds: Bounds, **asked: Any) -> Answer:
+        """Ask once, and read the answer.
+
+        Raises NoAnswer.
+        """
+        late = f"no complete answer within {bounds.total_seconds:g} s"
+        times = (min(bounds.connect_seconds, bounds.total_seconds), bounds.read_seconds)
+        self.aborted = False
+        watch = threading.Timer(bounds.total_seconds, self.abort)
+        watch.daemon = True
+        watch.start()
+        try:
+            asked |= {"stream": True, "allow_redirects": False, "timeout": times}
+            with super().request(method, url, **asked) as response:
+                body = _body(response, bounds.body_bytes)
+        except _NOT_SENT:  # their texts hold the header or the address, secrets and all
+            raise NoAnswer(UNSENDABLE) from None
+        except (requests.RequestException, HTTPError, OSError, ValueError) as error:
+            is_short = bounds.read_seconds < bounds.total_seconds
+            no_answer = f"no answer for {bounds.read_seconds:g} s" if is_short else late
+            why = late if self.aborted else why_failed(error, times[0], no_answer)
+            raise NoAnswer(why) from error
+        finally:
+            watch.cancel()
+            watch.join()  # one that fires late must not end the next exchange
+        if self.aborted:  # an answer without a length looks complete when it is ended
+            raise NoAnswer(late)
+        return Answer(response.status_code, response.headers, body)
 
     def abort(self) -> None:
         """End the exchange that is under way; called from another thread."""
@@ -117,6 +182,27 @@ class EndableSession(requests.Session):
             before.close()
         if sock is not None and self.aborted:
             self.abort()
+
+
+def _body(response: requests.Response, most: int) -> bytes:
+    """The whole body where the status is 200, else its start."""
+    is_whole = response.status_code == 200
+    encoding = response.headers.get("Content-Encoding", "identity").lower()
+    if is_whole and encoding != "identity":
+        raise NoAnswer(f"answers with Content-Encoding {encoding[:40]}, which was not asked for")
+    length = response.headers.get("Content-Length", "")
+    if is_whole and length.isdecimal() and len(length) < 20 and int(length) > most:
+        raise TooLarge(f"answer refused: {length} bytes, more than {most}")
+    pieces: list[bytes] = []
+    size = 0
+    for piece in response.iter_content(_CHUNK_BYTES):
+        size += len(piece)
+        pieces.append(piece)
+        if is_whole and size > most:
+            raise TooLarge(f"answer refused: larger than {most} bytes")
+        if not is_whole and size >= _ERROR_BYTES:
+            break
+    return b"".join(pieces)
 
 
 def why_failed(error: BaseException, connect_seconds: float, no_answer: str) -> str:

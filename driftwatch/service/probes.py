@@ -12,7 +12,8 @@ from pydantic import ValidationError
 
 from driftwatch.clock import SystemClock
 from driftwatch.collect.gpus import empty_gpus
-from driftwatch.collect.http import Bounds, Endpoint
+from driftwatch.collect.http import Endpoint
+from driftwatch.collect.http_session import Bounds
 from driftwatch.collect.pages.source import PagesSource
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.discover import Inventory, Server, SilentServer

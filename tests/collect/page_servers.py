@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
 from driftwatch.clock import ManualClock
-from driftwatch.collect.http import Bounds
+from driftwatch.collect.http_session import Bounds
 from driftwatch.collect.pages.source import PagesSource
 from driftwatch.collect.schema import Collected
 from driftwatch.model import TargetKey

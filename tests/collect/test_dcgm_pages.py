@@ -15,7 +15,7 @@ from fakes.loopback import Answer
 from driftwatch.clock import ManualClock
 from driftwatch.collect.dcgm.pages import NOT_DCGM, DcgmBatch, DcgmPagesSource
 from driftwatch.collect.gpus import gpus_once
-from driftwatch.collect.http import Bounds
+from driftwatch.collect.http_session import Bounds
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.schema import Collected, SourceProblem
 from driftwatch.errors import RecordingError, UsageError

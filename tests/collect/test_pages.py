@@ -25,7 +25,7 @@ from page_servers import (
 )
 
 from driftwatch.clock import ManualClock
-from driftwatch.collect.http import Bounds
+from driftwatch.collect.http_session import Bounds
 from driftwatch.collect.pages.source import PagesSource
 from driftwatch.collect.schema import SCRAPE_SCHEMA
 from driftwatch.model import TargetKey
@@ -262,7 +262,7 @@ def test_a_page_of_100_mb_without_a_length_takes_bounded_memory() -> None:
     tracemalloc.start()
     try:
         bounds = Bounds(total_seconds=60, body_bytes=4 * 2**20)
-        assert reason_of(behave, bounds) == f"page refused: larger than {4 * 2**20} bytes"
+        assert reason_of(behave, bounds) == f"answer refused: larger than {4 * 2**20} bytes"
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -11,6 +11,7 @@ from fakes.loopback import Answer
 from fakes.prometheus_api import PrometheusApi, Series, refused
 from fault_cases import JOB, MINUTE, T0, collected, series, source_of
 
+from driftwatch.collect.http_session import Bounds
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.session import PrometheusSession
 from driftwatch.collect.prometheus.source import PrometheusSource
@@ -158,7 +159,7 @@ def test_the_budget_ends_a_collect_of_hanging_queries(api: PrometheusApi) -> Non
 
 
 def test_an_answer_over_the_byte_limit_is_not_read(api: PrometheusApi) -> None:
-    session = PrometheusSession(body_bytes=30 * 2**20 - 1)
+    session = PrometheusSession(Bounds(body_bytes=30 * 2**20 - 1))
     url = f"{api.address}/api/v1/query_range"
     asked = {"query": "up", "start": "0", "end": "1", "step": "1"}
     for headers in ({}, {"Content-Encoding": "identity"}):

@@ -11,7 +11,8 @@ from driftwatch.clock import Clock
 from driftwatch.collect.cells import Labels, short_name
 from driftwatch.collect.dcgm.names import DCGM_NAMES, DIVIDED, canonical, gpu_of
 from driftwatch.collect.dcgm.rows import SAMPLE_SCHEMA, GpuSamples
-from driftwatch.collect.http import Bounds, Gets
+from driftwatch.collect.http import Gets
+from driftwatch.collect.http_session import Bounds
 from driftwatch.collect.pages.text import PageText, same
 from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes, folded
 

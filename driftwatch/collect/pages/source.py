@@ -10,7 +10,8 @@ import orjson
 
 from driftwatch.clock import Clock
 from driftwatch.collect.fingerprint import from_models, from_version, merged
-from driftwatch.collect.http import Bounds, Gets
+from driftwatch.collect.http import Gets
+from driftwatch.collect.http_session import Bounds
 from driftwatch.collect.pages.parser import PageParser
 from driftwatch.collect.schema import Collected
 from driftwatch.model import Fingerprint, Target, TargetKey

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
@@ -15,8 +16,9 @@ from urllib3.util.retry import Retry
 
 from driftwatch.collect.cells import short_name
 from driftwatch.collect.http import without_secrets
+from driftwatch.collect.http_session import UNSENDABLE
 from driftwatch.collect.prometheus.answer import RawSamples, raw_samples
-from driftwatch.collect.prometheus.session import UNSENDABLE, PrometheusSession
+from driftwatch.collect.prometheus.session import BOUNDS, PrometheusSession
 from driftwatch.errors import (
     AuthFailed,
     BadPage,
@@ -78,7 +80,8 @@ class PrometheusAsker:
         self._secrets = _secrets(url, basic_auth)
         self._token: str | None = None
         self._timeout_seconds = timeout_seconds
-        self._session = PrometheusSession(total_seconds=timeout_seconds, verify=verify)
+        bounds = replace(BOUNDS, read_seconds=timeout_seconds, total_seconds=timeout_seconds)
+        self._session = PrometheusSession(bounds, verify=verify)
         self._session.params = dict(parse_qsl(query)) | dict(params or {})
         self._api = PrometheusConnect(
             url=url.rstrip("/"),
