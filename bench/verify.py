@@ -32,8 +32,8 @@ from driftwatch.fleet.servers import targets_of  # noqa: E402
 from driftwatch.minutes.rows import minute_grid  # noqa: E402
 from driftwatch.model import Slo  # noqa: E402
 from driftwatch.service.configuration import plan_of_rules  # noqa: E402
-from driftwatch.service.verifications import around_change  # noqa: E402
 from driftwatch.signals.minutes import minutes  # noqa: E402
+from driftwatch.verify.before_after import around_change  # noqa: E402
 from driftwatch.verify.figures import FIGURES, IN_TARGET, parts  # noqa: E402
 from driftwatch.verify.matching import matched  # noqa: E402
 from driftwatch.verify.verdict import FEWEST_MINUTES, HARM_RATIO, HARM_SHARE, verified  # noqa: E402

@@ -175,7 +175,7 @@ def _verifications(
     from driftwatch.pipeline.explain import target_named
     from driftwatch.pipeline.minutes import PastMinutes
     from driftwatch.pipeline.stored_state import stored_targets
-    from driftwatch.service.verifications import asked_now, compared
+    from driftwatch.verify.before_after import compared, judged_at
 
     plan, limit = history.plan, 8 if sys.stderr.isatty() else None
     # what was advised is what is verified; nothing of it is read where two stretches are compared
@@ -188,7 +188,8 @@ def _verifications(
         if windows is not None and target is not None:
             before, after = windows
             ran = store.past(before.start, after.end)
-            return [compared(target, past, before, after, slo, rows=ran)]
+            spans = (before.start, before.end), (after.start, after.end)
+            return [compared(target, past.minutes, *spans, slo, rows=ran)]
         key = None if target is None else target.key
         since = end - (_LISTED_FOR if key is None else _EVER)
         verifications = store.verifications(since, end + timedelta(seconds=1), key)
@@ -203,7 +204,9 @@ def _verifications(
         if asked is None and (key is None or verifications[-1].verdict != "open"):
             return verifications
         # a verdict has the targets of its time: others judge its minutes anew
-        return [asked_now(one, past, one.closed_at or end, slo) for one in verifications[-1:]]
+        return [
+            judged_at(one, past.minutes, one.closed_at or end, slo) for one in verifications[-1:]
+        ]
 
 
 def _print(document: Mapping[str, Any], lines: Iterable[str], as_json: bool) -> None:

@@ -29,6 +29,7 @@ from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.detection import Detection
 from driftwatch.pipeline.plan import TargetFrames
 from driftwatch.pipeline.question import TargetAdvice
+from driftwatch.pipeline.verifications import Verifications
 
 __all__ = ["HISTORY", "Outcome", "State"]
 
@@ -77,6 +78,7 @@ class State:
     frames: TargetFrames | None = None
     # the last release of each target, and since when it runs
     releases: pl.DataFrame = field(default_factory=no_releases)
+    verifications: Verifications = field(default_factory=Verifications)
     # :data:`SCRAPED_SCHEMA`, of minutes that are not evaluated yet; none of one batch
     scraped: pl.DataFrame = field(default_factory=nothing_scraped)
     # simulate advice only for minutes that end after this: a tick that catches up after a restart

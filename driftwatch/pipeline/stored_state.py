@@ -19,6 +19,7 @@ from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.detection import detection_from
 from driftwatch.pipeline.question import TargetAdvice
 from driftwatch.pipeline.state import FIRST_LOOK, HISTORY, State, nothing_scraped
+from driftwatch.pipeline.verifications import RUNS_MEMORY, runs_memory, verifications_from
 from driftwatch.store.advice import AdviceRow, advice_id
 from driftwatch.store.frames import from_arrow, to_arrow
 from driftwatch.store.minute_columns import minute_rows_of
@@ -60,8 +61,11 @@ class _Memory(Document):
         return {one.key: one.source for one in self.targets if one.source is not None}
 
 
-def memory_of(state: State) -> dict[str, bytes]:
-    """What the next process needs of the state and no table has."""
+def memory_of(state: State, before: State | None = None) -> dict[str, bytes]:
+    """What the next process needs of the state and no table has.
+
+    ``before``: as it was stored last.
+    """
     until = state.evaluated_until
     memory = _Memory(
         evaluated_until=None if until is None else until.astimezone(UTC),
@@ -80,8 +84,11 @@ def memory_of(state: State) -> dict[str, bytes]:
     frames = {_RELEASES: state.releases, _INPUTS: state.inputs_seen}
     if len(state.scraped):
         frames[_SCRAPED] = state.scraped
+    runs = state.verifications.runs
+    is_stored = before is not None and before.verifications.runs == runs
     return {
         _MEMORY: memory.model_dump_json().encode(),
+        **({} if is_stored else runs_memory(runs)),
         **{name: to_arrow(frame) for name, frame in frames.items()},
     }
 
@@ -118,6 +125,7 @@ def state_from(store: Store, now: datetime) -> State:
             store, memory.evaluated_until, None if store.batch is None else list(targets)
         ),
         releases=frames.get(_RELEASES, no_releases()),
+        verifications=verifications_from(store, kept.get(RUNS_MEMORY)),
         scraped=scraped,
     )
 

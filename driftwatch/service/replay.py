@@ -35,10 +35,10 @@ from driftwatch.pipeline.roster import Sources
 from driftwatch.pipeline.state import Outcome, State
 from driftwatch.pipeline.tick import CATCH_UP
 from driftwatch.service.report_material import rules_of
-from driftwatch.service.verifications import asked_now
 from driftwatch.service.watch import TickContext, TickInput, Watch
 from driftwatch.signals.one_process import fail_foreign_scrapes
 from driftwatch.store.store import Store
+from driftwatch.verify.before_after import judged_at
 
 # As much as is evaluated in one go; the result does not depend on it (a test holds it to that). A
 # tick takes half a second before its first target (hundreds of small tables), and every scrape of
@@ -125,7 +125,7 @@ def _judge_open(store: Store, plan: Plan, targets: Mapping[TargetKey, Target]) -
         assert reach is not None  # noqa: S101 - for mypy
         target = targets[TargetKey(opened.instance, opened.engine)]
         past = PastMinutes(store=store)
-        judged.append(asked_now(opened, past, reach[1], plan.slo_of(target)))
+        judged.append(judged_at(opened, past.minutes, reach[1], plan.slo_of(target)))
     for one in judged:
         store.write_verification(one)
 

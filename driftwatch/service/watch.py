@@ -32,10 +32,11 @@ from driftwatch.pipeline.stored_state import (
     state_from,
 )
 from driftwatch.pipeline.tick import evaluate
+from driftwatch.pipeline.verifications import Verified, open_by_target, verify_changes
 from driftwatch.receivers.registry import Receiver
 from driftwatch.recommend.advice import Advice
 from driftwatch.service.planning import commit_planned
-from driftwatch.service.stored_verifications import Verifier
+from driftwatch.store.advice import AdviceRow
 from driftwatch.store.minute_columns import stored_rows
 from driftwatch.store.progress import BatchProgress
 from driftwatch.store.store import Store, TickRecord
@@ -101,8 +102,8 @@ class Watch:
         self.store, self._goes_on = store, goes_on
         self.progress = progress or store.batch_progress() or BatchProgress(0, 1)
         self._in_force = store.baselines_in_force()
+        self._plan: Plan | None = None  # of the last tick
         self.state = state_from(store, now)
-        self._verifier = Verifier(store)
 
     def tick(
         self,
@@ -136,8 +137,14 @@ class Watch:
             given.since,
             context.ask,
         )
-        news = self._verifier.after(outcome, state, plan)
-        happened = (*outcome.transitions, *news.transitions)
+        advices = advice_rows(outcome.advices)
+        verified = self._verified(state, outcome, advices, plan)
+        state = replace(
+            state,
+            verifications=verified.state,
+            incidents={key: verified.on_page(one) for key, one in state.incidents.items()},
+        )
+        happened = (*outcome.transitions, *verified.transitions)
         learnt, gone = changes_of(before.detection.references, state.detection.references)
         first = self.progress.number == 0
         progress = self._progress(state, now, time.monotonic() - began, incomplete)
@@ -149,19 +156,32 @@ class Watch:
             minutes=stored_rows(outcome.rows, outcome.minutes),
             references=learnt,
             references_gone=gone,
-            advices=advice_rows(outcome.advices),
-            verifications=news.verifications,
-            memory=memory_of(state) | (reports_memory(plan) if first else {}) | news.memory,
+            advices=advices,
+            verifications=verified.news,
+            memory=memory_of(state, self.state) | (reports_memory(plan) if first else {}),
             progress=(self.progress, progress),
         )
         incidents = commit_planned(
             *(self.store, plan, receivers, record),
-            *(before.incidents, news.on_pages(state.incidents), happened),
+            *(before.incidents, state.incidents, happened),
         )
         self.state = replace(state, incidents=incidents)
         self.progress = replace(progress, version=self.progress.version + 1)
-        self._verifier.committed(news)
-        return TickResult(outcome, happened, news.failed)
+        return TickResult(outcome, happened, verified.failed)
+
+    def _verified(
+        self, state: State, outcome: Outcome, advices: Sequence[AdviceRow], plan: Plan
+    ) -> Verified:
+        """What the minutes of the tick say of changes."""
+        rows, before = outcome.rows, state.verifications
+        if rows.width:
+            rows = rows.hstack(outcome.minutes.select("running_requests_max"))
+        if plan is not self._plan:  # settings may be others
+            self._plan, before = plan, replace(before, said={})
+        changed = [t.incident for t in outcome.transitions if t.event in ("firing", "resolved")]
+        incidents = [*changed, *state.incidents.values()]
+        targets = outcome.targets or state.targets
+        return verify_changes(before, rows, advices, incidents, targets, plan, self.store)
 
     def _with_current_baselines(self, state: State) -> State:
         """The state with the baselines in force; read anew where a person changed them."""
@@ -178,12 +198,20 @@ class Watch:
         moved = given.sources.moved.keys() & state.targets.keys()
         if moved:
             own = {k: i for k, i in state.incidents.items() if _target_of(i.target) not in moved}
-            state = replace(state, incidents=own)
+            opened = {k: v for k, v in state.verifications.opened.items() if k not in moved}
+            verifications = replace(state.verifications, opened=opened)
+            state = replace(state, incidents=own, verifications=verifications)
         listed = {key for one in given.collected for key in one.targets}
         if new := listed - state.targets.keys():
             theirs = self.store.open_elsewhere()
             adopted = {k: i for k, i in theirs.items() if _target_of(i.target) in new}
-            state = replace(state, incidents={**adopted, **state.incidents})
+            opened = open_by_target(self.store.open_verifications())
+            opened = {**state.verifications.opened, **{k: opened[k] for k in opened.keys() & new}}
+            state = replace(
+                state,
+                incidents={**adopted, **state.incidents},
+                verifications=replace(state.verifications, opened=opened),
+            )
         return state
 
     def _progress(

@@ -12,7 +12,7 @@ import pytest
 from verify_cases import DATA, between, minutes_of, opened, restart_of
 
 from driftwatch.model import Slo
-from driftwatch.service.verifications import around_change
+from driftwatch.verify.before_after import around_change
 from driftwatch.verify.matching import with_traffic
 from driftwatch.verify.verdict import verified
 from driftwatch.verify.verification import Effect, Verification

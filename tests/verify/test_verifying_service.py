@@ -1,128 +1,142 @@
-"""The service opens, keeps and closes a verification of a real restart; the command tells it."""
+"""The service verifies a real restart, over a restart of its own; pages and the command say it."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import jsonschema
+import orjson
 import pytest
 from click.testing import CliRunner
-from verify_cases import DATA
+from verify_cases import DATA, verifications_of
 
 from driftwatch.cli.main import cli
-from driftwatch.clock import Clock
+from driftwatch.clock import ManualClock
 from driftwatch.collect.recordings import open_recording
-from driftwatch.model import TargetKey
-from driftwatch.notify.verification_line import verification_line
+from driftwatch.model import Reason, Recommendation
+from driftwatch.notify.terminal import render
+from driftwatch.pipeline import verifications as verifying
+from driftwatch.receivers.sender import Message
+from driftwatch.recommend import advise as advising
+from driftwatch.recommend.advice import Advice, Question
 from driftwatch.service.configuration import plan_of_rules
 from driftwatch.service.run import Receiver, Service
-from driftwatch.store.advice import AdviceRow
 from driftwatch.store.store import Store
-from driftwatch.verify.verification import VERIFICATION
-from tests.outbox import write_advice
 
-TICK = timedelta(minutes=7)
+SCHEMA = Path(__file__).parents[2] / "docs" / "page.schema.json"
+TICK = timedelta(minutes=4)
 
 
-class _At(Clock):
-    """A clock that stands where it is put."""
+class Kept:
+    """A receiver that takes everything."""
 
-    def __init__(self, now: Any) -> None:
-        self._now = now
+    def __init__(self) -> None:
+        self.pages: list[Any] = []
 
-    def now(self) -> Any:
-        return self._now
+    def send(self, message: Message) -> None:
+        self.pages.append(message.payload)
 
-    def set(self, now: Any) -> None:
-        self._now = now
+
+def advise(question: Question, **_: Any) -> Advice:
+    change = Recommendation(
+        *("change", Reason("other", "best"), "max_num_seqs", 8.0, "inferred", 40.0),
+        forecast={"ttft_seconds": 0.03, "today": {"ttft_seconds": 2.0}},
+        basis="simulation",
+    )
+    return Advice(question.at, change)
+
+
+@contextmanager
+def lived(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Store, list[Any]]]:
+    """run_cap through two services, one after the other; what their receiver got."""
+    monkeypatch.setattr(advising, "advise", advise)
+    shipped, receiver = plan_of_rules(()), Kept()
+    rules = tuple(rule for rule in shipped.rules if rule.id == "BatchLimitBinding")
+    source = open_recording(DATA / "run_cap")
+    first, last = source.span()
+    clock, receivers = ManualClock(first), [Receiver("oncall", ("page",), receiver)]
+    with Store.open(path) as store:
+        for until in (first + timedelta(minutes=21), last):
+            service = Service([source], replace(shipped, rules=rules), store, receivers, clock)
+            while clock.now() < until:
+                clock.advance(min(TICK, until - clock.now()))
+                service.tick_once()
+                service.deliver_once()
+                service.deliver_once()
+            service.stop()
+        yield store, receiver.pages
 
 
 @pytest.fixture(scope="module")
-def database(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """run_cap through the service, stopped and started again between the restart and the verdict.
-
-    Nothing is replayed for a page here; what a page would have advised is put beside it.
-    """
+def life(
+    shared_data: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Path, Store, list[Any]]]:
     path = tmp_path_factory.mktemp("verify") / "driftwatch.db"
-    plan = replace(plan_of_rules(()), rules=())
-    first, last = open_recording(DATA / "run_cap").span()
-    advice = {
-        "recommendation": {
-            "action": "change",
-            "knob": "max_num_seqs",
-            "from_value": 8.0,
-            "to_value": 32.0,
-            "forecast": {"ttft_seconds": 0.03, "today": {"ttft_seconds": 2.0}},
-        },
-        "slo": None,
-    }
-    clock = _At(first)
-    no_receivers: list[Receiver] = []
-    for since, until in ((first, first + timedelta(minutes=21)), (None, last)):
-        with Store.open(path) as store:
-            if since is not None:
-                at = first + timedelta(minutes=12)
-                write_advice(store, AdviceRow("a1", "host:8000", "0", "default", at, advice))
-            source = open_recording(DATA / "run_cap")
-            service = Service([source], plan, store, no_receivers, clock)
-            while clock.now() < until:
-                clock.set(min(clock.now() + TICK, until))
-                service.tick_once()
-            service.stop()
-    return path
+    with pytest.MonkeyPatch.context() as patch, lived(path, patch) as (store, pages):
+        yield path, store, pages
 
 
-def _run(*words: object) -> Any:
-    return CliRunner().invoke(cli, [str(word) for word in words])
-
-
-def test_it_is_kept_with_its_forecast_over_a_restart_of_the_service(database: Path) -> None:
-    with Store.open(database) as store:
-        assert store.open_verifications() == []
-        (kept,) = store.verifications(*_ever(store))
-    assert kept.verdict == "PASS", kept.reason
-    document = VERIFICATION.document(kept)
-    assert document["change"]["what"]["max_num_seqs"][1] == "at least 41"
-    assert document["effects"][0]["forecast"] == 0.03
-    line = verification_line(document, None)
-    assert line.startswith("PASS 2026-11-21 08:4")
+def test_the_verdict_follows_the_page(life: tuple[Path, Store, list[Any]]) -> None:
+    _, store, pages = life
+    (kept,), (incident,) = verifications_of(store), store.incidents()
+    assert (kept.verdict, kept.incident_id) == ("PASS", incident.id)
+    assert kept.effects[0].forecast == 0.03
+    by_event = {page["event"]: page for page in pages}
+    assert len(by_event) == len(pages)
+    verified = by_event["verified"]
+    jsonschema.validate(verified, orjson.loads(SCHEMA.read_bytes()))
+    assert verified["verification"]["verdict"] == "PASS"
+    assert verified["incident"] == by_event["firing"]["incident"]
+    line = verified["summary"]
+    assert line.startswith("VERIFIED host:8000: PASS 08:4")
     assert "matched traffic: TTFT mean" in line
-    assert "(forecast 0.03)" in line
-
-
-def test_the_list_and_one(database: Path) -> None:
-    listed = _run("verify", "--db", database)
-    assert listed.exit_code == 0, listed.output
-    (row,) = listed.stdout.splitlines()
-    cells = row.split("\t")
-    assert cells[1:5] == [
+    text = render(verified)
+    assert "max_num_seqs 8 (inferred) → at least" in text
+    assert "(forecast 0.03)" in text
+    assert incident.page is not None
+    assert (incident.page["event"], incident.page["verification"]["verdict"]) == (
+        "resolved",
         "PASS",
-        "2026-11-21T08:34:00Z",
-        "host:8000",
-        "max_num_seqs 8 (inferred) → at least 41",
-    ]
-    one = _run("verify", "host:8000", "--db", database)
-    assert one.exit_code == 0
-    assert one.stdout.startswith("PASS 2026-11-21 08:4")
-
-
-def test_named_stretches_come_from_stored_minutes(database: Path) -> None:
-    said = _run(
-        *("verify", "--db", database, "--json"),
-        *("--before", "2026-11-21T08:18Z..2026-11-21T08:33Z"),
-        *("--after", "2026-11-21T08:36Z..2026-11-21T08:47Z"),
     )
-    assert said.exit_code == 0, said.output
-    found = json.loads(said.stdout)
-    assert found["verdict"] == "PASS"
-    assert found["forecast"] is None
+
+
+def test_the_command_lists_it_shows_it_and_compares_named_windows(
+    life: tuple[Path, Store, list[Any]],
+) -> None:
+    path = life[0]
+
+    def run(*words: object) -> str:
+        said = CliRunner().invoke(cli, ["verify", "--db", str(path), *map(str, words)])
+        assert said.exit_code == 0, said.output
+        return said.stdout
+
+    (row,) = run().splitlines()
+    assert row.split("\t")[1:4] == ["PASS", "2026-11-21T08:34:00Z", "host:8000"]
+    assert run("host:8000").startswith("PASS 2026-11-21 08:4")
+    windows = ("2026-11-21T08:18Z..2026-11-21T08:33Z", "2026-11-21T08:36Z..2026-11-21T08:47Z")
+    found = json.loads(run("--json", "--before", windows[0], "--after", windows[1]))
+    assert (found["verdict"], found["forecast"]) == ("PASS", None)
     assert found["effects"][0]["name"] == "e2e_seconds_mean"
 
 
-def _ever(store: Store) -> tuple[Any, Any]:
-    span = store.minutes_span(TargetKey("host:8000", "0"))
-    assert span is not None
-    return span[0] - timedelta(days=1), span[1] + timedelta(days=1)
+@pytest.mark.slow
+def test_a_comparison_that_fails_costs_no_tick(
+    shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> object:
+        raise ZeroDivisionError("no minute")
+
+    monkeypatch.setattr(verifying, "verified", broken)
+    with lived(tmp_path / "driftwatch.db", monkeypatch) as (store, pages):
+        assert store.open_verifications() == []
+    by_event = {page["event"]: page for page in pages}
+    assert {"firing", "resolved"} < by_event.keys()
+    verdict = by_event["verified"]["verification"]
+    assert verdict["verdict"] == "INCONCLUSIVE"
+    assert verdict["reason"] == "the comparison failed (ZeroDivisionError: no minute)"

@@ -1,4 +1,4 @@
-"""What runs on a server, what became different on it, and who had asked for that."""
+"""What runs on a server, what became different on it, and which advice asked for that. Pure."""
 
 from __future__ import annotations
 
@@ -26,15 +26,25 @@ class Running:
     inferred_max_num_seqs: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What runs on a server, and what ran before its last start."""
+
+    now: Running
+    before: Running | None = None  # None = it did not start lately
+    started_at: datetime | None = None
+    most_requests: float = 0.0  # that ran at once since the start
+
+
 def running(
     row: Mapping[str, Any], fingerprint: Fingerprint, before: Running | None = None
 ) -> Running:
-    """What a minute knows of its server; what it does not say is as it was before.
+    """What runs in a minute; what it does not say is as in the minute before.
 
     ``row``: a minute: ``scrapes``, ``max_num_seqs``, ``max_num_seqs_inferred``,
-    ``max_num_batched_tokens`` and, where it is there, ``cache_config``; ``fingerprint``: settings
-    and release as labels, the configuration, the server or its log say; ``before``: of the minute
-    before, since the last start; None = not known.
+    ``max_num_batched_tokens`` and, where it is known, ``cache_config``; ``fingerprint``: settings
+    and release by labels, configuration, server or log; ``before``: of the minute before, since the
+    last start; None = unknown.
     """
     value = row.get("max_num_seqs")
     inferred = bool(row.get("max_num_seqs_inferred")) and value is not None
@@ -48,7 +58,7 @@ def running(
     if before is None:
         return Running(now, cap)
     if not row.get("scrapes"):
-        # nothing was seen: an inferred cap still stands; one that was disproved is gone
+        # an inferred cap still stands in a minute without a scrape
         cap = cap if cap is not None else before.inferred_max_num_seqs
     return Running(merged(now, before.fingerprint), cap)
 
@@ -59,42 +69,42 @@ def _of_page(cache_config: str | None) -> Fingerprint:
 
 
 def changed(
-    before: Running, now: Running, at: datetime, running_max: float | None = None
+    before: Running, now: Running, at: datetime, most_requests: float | None = None
 ) -> Change | None:
     """The change between what ran before and what runs now; None where none is known.
 
-    ``running_max``: most requests seen running since then; more than an inferred cap allowed are
-    another cap.
+    ``most_requests``: that ran at once since then; more than an inferred cap allowed are another
+    cap.
     """
-    moved_settings = differences(before.fingerprint, now.fingerprint)
-    what = {one.name: (one.before, one.now) for one in moved_settings if one.group != "identity"}
-    if (cap := _inferred_cap(before, now, running_max)) is not None:
+    read = differences(before.fingerprint, now.fingerprint)
+    what = {one.name: (one.before, one.now) for one in read if one.group != "identity"}
+    if (cap := _inferred_cap(before, now, most_requests)) is not None:
         what["max_num_seqs"] = cap
     if not what:
         return None
-    knobs = any(one.group == "knobs" for one in moved_settings) or "max_num_seqs" in what
-    kind: Kind = "knobs" if knobs else "release"
+    of_knobs = any(one.group == "knobs" for one in read) or "max_num_seqs" in what
+    kind: Kind = "knobs" if of_knobs else "release"
     return Change(kind, at, dict(sorted(what.items())))
 
 
 def _inferred_cap(
-    before: Running, now: Running, running_max: float | None
+    before: Running, now: Running, most_requests: float | None
 ) -> tuple[str, str] | None:
     """The cap before and after, where one of both was inferred."""
-    explicit = now.fingerprint.knobs.get("max_num_seqs")
+    read_now = now.fingerprint.knobs.get("max_num_seqs")
     one, other = before.inferred_max_num_seqs, now.inferred_max_num_seqs
     if one is None:
-        explicit_before = before.fingerprint.knobs.get("max_num_seqs")
-        if explicit_before is None or other is None or float(explicit_before) == other:
+        read_before = before.fingerprint.knobs.get("max_num_seqs")
+        if read_before is None or other is None or float(read_before) == other:
             return None
-        return explicit_before, f"{other:.0f} (inferred)"
+        return read_before, f"{other:.0f} (inferred)"
     before_text = f"{one:.0f} (inferred)"
-    if explicit is not None:
-        return None if float(explicit) == one else (before_text, explicit)
+    if read_now is not None:
+        return None if float(read_now) == one else (before_text, read_now)
     if other is not None:
         return None if other == one else (before_text, f"{other:.0f} (inferred)")
-    if running_max is not None and running_max > one:
-        return before_text, f"at least {math.ceil(running_max - 1e-9)}"
+    if most_requests is not None and most_requests > one:
+        return before_text, f"at least {math.ceil(most_requests - 1e-9)}"
     return None
 
 
@@ -122,10 +132,10 @@ def advised_by(change: Change, recommendation: Mapping[str, Any] | None) -> bool
 def _moved_as(change: Change, move: Mapping[str, Any]) -> bool:
     one = move.get("from", move.get("from_value"))
     other = move.get("to", move.get("to_value"))
-    step = moved(change, str(move.get("knob")))
-    if step is None or one is None or other is None:
+    by = moved(change, str(move.get("knob")))
+    if by is None or one is None or other is None:
         return False
-    return step * (float(other) - float(one)) > 0
+    return by * (float(other) - float(one)) > 0
 
 
 def verification_id(target: TargetKey, change: Change) -> str:

@@ -1,0 +1,341 @@
+"""Changes of servers in the minutes of a tick: verifications open, are looked at, and close.
+
+A start opens nothing by itself. What opens is a setting or a release that is another one after it:
+read, or, of an inferred max_num_seqs, shown by more requests running than it allowed.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import polars as pl
+from pydantic import TypeAdapter, ValidationError
+
+from driftwatch.baselines.in_force import fingerprint
+from driftwatch.errors import UsageError
+from driftwatch.incidents.follow_up import follow_up
+from driftwatch.incidents.incident import Incident, Transition
+from driftwatch.knobs import COLUMN_KNOBS
+from driftwatch.model import Fingerprint, Slo, Target, TargetKey
+from driftwatch.pipeline.minutes import PastMinutes
+from driftwatch.pipeline.plan import Plan
+from driftwatch.signals.minutes import minutes
+from driftwatch.store.advice import AdviceRow
+from driftwatch.store.store import Store
+from driftwatch.verify.before_after import LOOK_BACK, WARM_UP, Minutes, around_change
+from driftwatch.verify.changes import Run, Running, advised_by, changed, running, verification_id
+from driftwatch.verify.verdict import verified
+from driftwatch.verify.verification import VERIFICATION, Change, Verification
+
+_MINUTE = timedelta(minutes=1)
+# A change is looked at so long after its warm-up, and a day after it: then the minutes before it
+# are no longer kept. One limit for all looks (Pocock, Biometrika 64, 1977): eight, each with twice
+# the minutes of the one before, cross 2.64 standard deviations by chance in 5 % of cases.
+LOOKS = tuple(WARM_UP + 10 * 2**k * _MINUTE for k in range(8))
+LOOK_CONFIDENCE = 0.9918
+LONGEST = timedelta(hours=24)
+# An empty prefix cache makes a fresh server look worse than it is, and a few bursts less make any
+# look better: a FAIL waits for so many minutes, and so does a PASS of what nobody had promised.
+FEWEST_UNPROMISED = 30
+# A cap that was inferred shows to be another one only under load: so long it is waited for.
+SHOWS_WITHIN = timedelta(hours=24)
+# Several metrics report a start and what it brought, one or two minutes apart.
+ONE_CHANGE = timedelta(minutes=10)
+# Advice that is older was not what made somebody change a knob.
+ADVICE_HOLDS = timedelta(days=14)
+
+_READ = ("scrapes", *COLUMN_KNOBS, "max_num_seqs_inferred", "cache_config")
+_LOAD = ("running_requests", "running_requests_max")
+_FLAGS = ("restarted", "configuration_changed", "release_changed")
+
+# (since, until) → answers given in between, in order of time
+Advice = Callable[[datetime, datetime], Sequence[AdviceRow]]
+
+
+@dataclass(frozen=True, slots=True)
+class Verifications:
+    """What a tick knows of changes; :func:`verifications_from` reads it from the store."""
+
+    runs: Mapping[TargetKey, Run] = field(default_factory=dict)
+    opened: Mapping[TargetKey, Verification] = field(default_factory=dict)
+    # target → what its last minute said; the same again says nothing new
+    said: Mapping[TargetKey, tuple[Any, ...]] = field(default_factory=dict, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a step asks besides the minutes."""
+
+    minutes: Minutes
+    advice: Advice
+    targets: Mapping[TargetKey, Target]
+    fingerprint_of: Callable[[Target], Fingerprint]
+    slo_of: Callable[[Target], Slo | None]  # latency targets of a target; None = none are known
+    failed: list[str] = field(default_factory=list)  # gets tracebacks of comparisons that fail
+
+
+def step(
+    before: Verifications, rows: pl.DataFrame, around: Surroundings
+) -> tuple[Verifications, tuple[Verification, ...]]:
+    """Go through the minutes of a tick.
+
+    Args:
+        rows: evidence or stored rows of the minute grid, any order.
+
+    Returns:
+        What is known after it, and every verification that was opened, looked at or closed.
+    """
+    runs, opened, said = dict(before.runs), dict(before.opened), dict(before.said)
+    news: dict[str, Verification] = {}
+    columns = [name for name in (*_READ, *_LOAD, *_FLAGS) if name in rows.columns]
+    ordered = rows.select("instance", "engine", "end", *columns).sort("end", "instance", "engine")
+    for row in ordered.iter_rows(named=True):
+        key = TargetKey(row["instance"], row["engine"])
+        target = around.targets.get(key)
+        if target is None:
+            continue
+        run, this = runs.get(key), (target, *(row.get(name) for name in _READ))
+        started = run is not None and run.before is not None
+        is_busy = started or key in opened or any(row.get(flag) for flag in _FLAGS)
+        if not is_busy and said.get(key) == this:
+            continue
+        said[key] = this
+        runs[key] = run = _after_minute(run, row, around.fingerprint_of(target))
+        end, one = row["end"], opened.get(key)
+        if run.before is not None and run.started_at is not None:
+            change = changed(run.before, run.now, run.started_at, run.most_requests)
+            if change is not None and (one is None or one.change != change):
+                if one is not None and one.change.at != change.at:
+                    news[one.id] = _superseded(one, end)
+                    one = None
+                opened[key] = one = _opened(one, target, change, end, around)
+                news[one.id] = one
+            if end - run.started_at > SHOWS_WITHIN:
+                runs[key] = Run(run.now)
+        if one is not None and _is_due(one, end):
+            news[one.id] = opened[key] = one = _looked_at(one, target, end, around)
+            if one.closed_at is not None:
+                del opened[key]
+                runs[key] = Run(run.now)
+    kept = {key: this for key, this in said.items() if key in around.targets}
+    return Verifications(runs, opened, kept), tuple(news.values())
+
+
+def _after_minute(run: Run | None, row: Mapping[str, Any], fingerprint: Fingerprint) -> Run:
+    """What runs on a server after a minute of it."""
+    if run is None:
+        return Run(running(row, fingerprint))
+    if any(row.get(flag) for flag in _FLAGS) and (
+        run.started_at is None or row["end"] - run.started_at > ONE_CHANGE
+    ):
+        # of the same server a new start may read everything anew
+        run = Run(Running(), before=run.now, started_at=row["end"])
+    most = run.most_requests
+    if run.before is not None:
+        most = max(most, *(row.get(name) or 0.0 for name in _LOAD))
+    return replace(run, now=running(row, fingerprint, run.now), most_requests=most)
+
+
+def _opened(
+    one: Verification | None,
+    target: Target,
+    change: Change,
+    end: datetime,
+    around: Surroundings,
+) -> Verification:
+    """A verification of a change, with the forecast of the newest advice that asked for it.
+
+    ``one``: opened before, when less was known of the change.
+    """
+    key, pool = target.key, target.pool or "default"
+    if one is None:
+        id_ = verification_id(key, change)
+        one = Verification(id_, key.instance, key.engine, pool, change, opened_at=end)
+    advices = [
+        advice
+        for advice in around.advice(change.at - ADVICE_HOLDS, change.at)
+        if ((advice.instance, advice.engine) == key or advice.pool == pool)
+        and advised_by(change, advice.document.get("recommendation"))
+    ]
+    own = [advice for advice in advices if (advice.instance, advice.engine) == key]
+    newest = max(own or advices, key=lambda advice: advice.at, default=None)
+    return replace(
+        one,
+        change=change,
+        forecast=None if newest is None else _forecast(newest.document),
+        incident_id=None if newest is None else newest.incident_id,
+    )
+
+
+def _forecast(advice: Mapping[str, Any]) -> dict[str, Any]:
+    """The forecast of an answer, with the targets and the load that it was made for."""
+    forecast = dict((advice.get("recommendation") or {}).get("forecast") or {})
+    if not forecast:
+        return forecast
+    load = "offered_requests_per_second"
+    return {**forecast, "slo": advice.get("slo"), load: advice.get(load)}
+
+
+def _is_due(one: Verification, end: datetime) -> bool:
+    """Whether a verification is looked at in the minute that ends at ``end``."""
+    age = end - one.change.at
+    was_looked_at = bool(one.reason)
+    return (
+        age >= LONGEST
+        or any(age - _MINUTE < look <= age for look in LOOKS)
+        or (not was_looked_at and age >= LOOKS[0])
+    )
+
+
+def _looked_at(
+    one: Verification, target: Target, end: datetime, around: Surroundings
+) -> Verification:
+    """A verification after a look. A comparison that fails closes it: the next would fail too."""
+    at = one.change.at
+    try:
+        before, after = around_change(around.minutes(target.key, at - LOOK_BACK, end), at, end)
+        slo = around.slo_of(target)
+        judged = verified(one, before, after, end, slo=slo, confidence=LOOK_CONFIDENCE)
+    except Exception as error:  # noqa: BLE001 - it costs this verdict, and no other server's
+        around.failed.append(traceback.format_exc())
+        why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        return _inconclusive(one, end, f"the comparison failed ({why})")
+    promised_pass = judged.verdict == "PASS" and one.forecast is not None
+    is_sure = judged.verdict != "INCONCLUSIVE" and len(after) >= FEWEST_UNPROMISED
+    if promised_pass or is_sure or end - at >= LONGEST:
+        return judged
+    return replace(judged, verdict="open", closed_at=None)
+
+
+def _superseded(one: Verification, at: datetime) -> Verification:
+    """An open verification that another change ended."""
+    reason = "another change came before a verdict"
+    return _inconclusive(one, at, f"{reason} ({one.reason})" if one.reason else reason)
+
+
+def _inconclusive(one: Verification, at: datetime, reason: str) -> Verification:
+    return replace(one, verdict="INCONCLUSIVE", closed_at=at, reason=reason)
+
+
+_RUNS, RUNS_MEMORY = TypeAdapter(list[tuple[TargetKey, Run]]), "tick.runs"
+
+
+def runs_memory(runs: Mapping[TargetKey, Run]) -> dict[str, bytes]:
+    """What runs on servers, as no table has it."""
+    return {RUNS_MEMORY: _RUNS.dump_json(sorted(runs.items(), key=lambda one: one[0]))}
+
+
+def verifications_from(store: Store, runs: bytes | None) -> Verifications:
+    """What is known of changes; ``runs``: as :func:`runs_memory` left it, None = nothing."""
+    try:
+        known = {} if runs is None else dict(_RUNS.validate_json(runs))
+    except ValidationError:  # an earlier version's: what runs is read anew
+        known = {}
+    return Verifications(known, open_by_target(store.open_verifications()))
+
+
+def open_by_target(opened: Iterable[Verification]) -> dict[TargetKey, Verification]:
+    """Open verifications by target."""
+    return {TargetKey(one.instance, one.engine): one for one in opened}
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What the minutes of a tick say of changes."""
+
+    state: Verifications
+    news: tuple[Verification, ...] = ()  # opened, looked at or closed
+    # the verdict on a change that an incident's page had advised, the first one of each incident
+    transitions: tuple[Transition, ...] = ()
+    failed: tuple[str, ...] = ()  # tracebacks
+
+    def on_page(self, incident: Incident) -> Incident:
+        """An incident whose page shows the verification of the change that it advised."""
+        return _on_page(incident, self.news)
+
+
+def verify_changes(
+    before: Verifications,
+    rows: pl.DataFrame,
+    advices: Sequence[AdviceRow],
+    incidents: Iterable[Incident],
+    targets: Mapping[TargetKey, Target],
+    plan: Plan,
+    store: Store,
+) -> Verified:
+    """The stage of a tick. What fails here delays no page.
+
+    Args:
+        rows: evidence, with ``running_requests_max`` beside it.
+        advices: of the tick; the store has the earlier ones.
+        incidents: that were open in the tick; the store has the earlier ones.
+    """
+    if rows.is_empty():
+        return Verified(before)
+    failed: list[str] = []
+    around = Surroundings(
+        PastMinutes(minutes(rows), store).minutes,
+        lambda since, until: [
+            *store.advices(since, until),
+            *(one for one in advices if since <= one.at < until),
+        ],
+        targets,
+        lambda target: fingerprint(target, plan),
+        plan.slo_of,
+        failed,
+    )
+    try:
+        after, news = step(before, rows, around)
+        transitions = _follow_ups(news, incidents, store)
+    except Exception:  # noqa: BLE001 - pages do not wait for verifications
+        return Verified(before, failed=(*failed, traceback.format_exc()))
+    return Verified(after, news, transitions, tuple(failed))
+
+
+def _follow_ups(
+    news: Iterable[Verification], incidents: Iterable[Incident], store: Store
+) -> tuple[Transition, ...]:
+    closed: dict[str, list[Verification]] = {}
+    for one in news:
+        if one.closed_at is not None and one.incident_id is not None:
+            closed.setdefault(one.incident_id, []).append(one)
+    known = {one.id: one for one in incidents}
+    transitions = []
+    for id_, verdicts in sorted(closed.items()):
+        with suppress(UsageError):  # the store has forgotten it
+            transitions.append(_follow_up(known.get(id_) or store.incident(id_), verdicts))
+    return tuple(one for one in transitions if one is not None)
+
+
+# of several changes that one page had advised (its pool's servers) the page says the gravest
+_GRAVEST = ("open", "INCONCLUSIVE", "PASS", "FAIL")
+
+
+def _grave(document: Mapping[str, Any]) -> int:
+    return _GRAVEST.index(document["verdict"])
+
+
+def _on_page(incident: Incident, news: Iterable[Verification]) -> Incident:
+    if incident.page is None:
+        return incident
+    shown = incident.page.get("verification")
+    about = [VERIFICATION.document(one) for one in news if one.incident_id == incident.id]
+    about = [one for one in about if shown is None or _grave(one) >= _grave(shown)]
+    if not about:
+        return incident
+    return replace(incident, page={**incident.page, "verification": max(about, key=_grave)})
+
+
+def _follow_up(incident: Incident, verdicts: Sequence[Verification]) -> Transition | None:
+    """The first verdict on an incident's advice; None where its page has one."""
+    before = (incident.page or {}).get("verification")
+    after = _on_page(incident, verdicts)
+    if after.page is None or (before is not None and before["verdict"] != "open"):
+        return None
+    at = datetime.fromisoformat(after.page["verification"]["closed_at"])
+    return Transition(replace(after, page=follow_up(after.page, "verified", at)), "verified", at)
