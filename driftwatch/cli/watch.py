@@ -160,7 +160,7 @@ class _Screen:
     """
 
     def __init__(self, reports: Mapping[str, Fingerprint], *, to_stderr: bool) -> None:
-        from driftwatch.service.own_metrics import ScrapeFailures
+        from driftwatch.service.tick_notes import ScrapeFailures
 
         self.answered: set[str] = set()
         self._reports = reports

@@ -171,7 +171,8 @@ class Source(Protocol):
 
     ``name``: unique among the sources of one process; ``settle_seconds``: how old a scrape must be
     before the source is sure to have it; 0 where the source scrapes itself. One with ``by_minute``
-    True is asked once a minute is complete, and not with every tick. One with ``narrows`` True
+    True is asked once a minute is complete, and not with every tick. One with ``is_live`` True
+    tells what is now, whatever it is asked for. One with ``narrows`` True
     takes a third argument (:data:`Own`) and brings the scrapes of these targets, at least.
     """
 

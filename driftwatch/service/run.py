@@ -30,7 +30,7 @@ from driftwatch.receivers.registry import Receiver
 from driftwatch.service.batches import UNWATCHED, Batches, merge_states, unwatched
 from driftwatch.service.heartbeat import Answering, Heartbeat, Ping, why_withheld
 from driftwatch.service.outbox import Attempt, Outbox
-from driftwatch.service.own_metrics import OwnMetrics, TickNotes
+from driftwatch.service.own_metrics import OwnMetrics
 from driftwatch.service.planning import plan_actions
 from driftwatch.service.report_material import SETTLED_MINUTE, Schedule, make_due
 from driftwatch.service.slack_actions import SlackActions
@@ -41,6 +41,7 @@ from driftwatch.service.source_threads import (
     HeldSource,
     held,
 )
+from driftwatch.service.tick_notes import TickNotes
 from driftwatch.service.watch import BoundedQuestions, TickContext, TickResult
 from driftwatch.store.store import Store
 

@@ -23,7 +23,6 @@ import polars as pl
 import structlog
 
 from driftwatch.clock import Clock
-from driftwatch.collect.pages.source import PagesSource
 from driftwatch.collect.schema import Collected, Source, SourceProblem, empty_scrapes
 from driftwatch.errors import DriftwatchError
 from driftwatch.model import Fingerprint, Target, TargetKey
@@ -75,7 +74,7 @@ class Own(Protocol):
 
 
 class Collecting:
-    """The threads that ask the sources; each batch asks for itself."""
+    """Asks the sources, each in a thread of its own; each batch asks for itself."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self._sources = tuple(sources)
@@ -109,43 +108,40 @@ class Collecting:
             for source in self._sources:
                 since = collected_until.get(source.name, now - FIRST_LOOK)
                 self._ask(source, since, now, began, own, (stored or {}).get(source.name, {}))
-            hang = {
+            hung = {
                 name
                 for (name, _), (answer, at) in self._asked.items()
                 if not answer.done() and began - at > wait_seconds
             }
-            waiting = {
-                answer
-                for (name, of), (answer, _) in self._asked.items()
-                if of == number and name not in hang
-            }
+            ours = {name: one for (name, of), (one, _) in self._asked.items() if of == number}
+        waiting = {answer for name, answer in ours.items() if name not in hung}
         while waiting and not self._ended.done():
             left = max(0.0, began + wait_seconds - time.monotonic())
             done, _ = wait([*waiting, self._ended], left, FIRST_COMPLETED)
-            waiting -= done
-            if not done:
-                break
+            waiting = waiting - done if done else set()
+        answers = {
+            one.name: ours[one.name].result()
+            for one in self._sources
+            if one.name in ours and ours[one.name].done()
+        }
         with self._lock:
-            ours = {name: one for (name, of), (one, _) in self._asked.items() if of == number}
-            done_now = {name: one.result() for name, one in ours.items() if one.done()}
-            for name in done_now:
-                del self._asked[name, number]
-        # in the order of the sources
-        answers = {s.name: done_now[s.name] for s in self._sources if s.name in done_now}
+            for name in answers:
+                self._asked.pop((name, number), None)
         until = dict(collected_until)
-        for name, one in answers.items():
-            if one.until is not None:
+        for name, answer in answers.items():
+            if answer.until is not None:
                 # one that came late may be older than what another process has committed since
-                until[name] = max(one.until, until.get(name, one.until))
+                until[name] = max(answer.until, until.get(name, answer.until))
         complete, late = self._progress(until, now, number)
+        seconds = {name: answer.seconds for name, answer in answers.items()}
         return Gathered(
             names=tuple(answers),
-            collected=tuple(one.collected for one in answers.values()),
+            collected=tuple(answer.collected for answer in answers.values()),
             collected_until=until,
             complete=complete,
             late=late,
-            seconds={name: one.seconds for name, one in answers.items() if one.seconds is not None},
-            failed=tuple(name for name, one in answers.items() if one.failed),
+            seconds={name: took for name, took in seconds.items() if took is not None},
+            failed=tuple(name for name, answer in answers.items() if answer.failed),
         )
 
     def _ask(
@@ -161,8 +157,12 @@ class Collecting:
         question = source.name, 0 if own is None else own.number
         edge = now - timedelta(seconds=source.settle_seconds)
         self._first_asked.setdefault(question, now)
-        is_free = question not in self._asked and not self._ended.done()
-        if is_free and edge > since and _completes(source, since, edge):
+        if question in self._asked or self._ended.done() or edge <= since:
+            return
+        # minutes are judged whole, and an API repeats all labels with each answer: four scrapes in
+        # one take a third of the processor that they take one by one
+        is_complete = edge - since >= MINUTE or edge.minute != since.minute
+        if is_complete or not getattr(source, "by_minute", False):
             narrow = own if getattr(source, "narrows", False) else None
             answer = self._threads[source.name].submit(_answer, source, since, edge, narrow, stored)
             self._asked[question] = answer, began
@@ -202,22 +202,9 @@ class Collecting:
             behind = now - timedelta(seconds=source.settle_seconds) - reached
             if behind > LATE:
                 late[name] = f"{name}: no answer for {behind.total_seconds():.0f} s"
-            elif name in until:
-                edges.append(until[name])
             else:
-                edges.append(now - FIRST_LOOK)
+                edges.append(until.get(name, now - FIRST_LOOK))
         return min(edges, default=now), late
-
-
-def _completes(source: Source, since: datetime, edge: datetime) -> bool:
-    """Whether an answer up to ``edge`` is worth its price now.
-
-    Minutes are judged whole, and an API repeats all labels with each answer: four scrapes in one
-    take a third of the processor that they take one by one.
-    """
-    if not getattr(source, "by_minute", False):
-        return True
-    return edge - since >= MINUTE or edge.minute != since.minute
 
 
 def _answer(
@@ -235,17 +222,18 @@ def _answer(
         question = (since, edge) if own is None else (since, edge, own.targets)
         collected: Collected = source.collect(*question)
     except Exception as error:  # noqa: BLE001 - whatever a source raises must not end the tick
-        text = (
-            str(error) if isinstance(error, DriftwatchError) else f"{type(error).__name__}: {error}"
-        )
-        problem = SourceProblem(source.name, text[:300], edge)
-        nothing = Collected(empty_scrapes(), {}, (problem,), silent=text[:300])
-        seconds = time.monotonic() - began
-        return _Answer(nothing, None, seconds, failed=True)
+        return _Answer(_failure(source.name, error, edge), None, time.monotonic() - began, True)
     # a grid coarser than the tick has nothing to ask for in most ticks
     took = time.monotonic() - began if collected.was_asked else None
     failed = collected.was_asked and collected.silent is not None
     return _Answer(collected, edge, took, failed)
+
+
+def _failure(name: str, error: Exception, at: datetime) -> Collected:
+    """What a source that raised brings: nothing, and why."""
+    is_ours = isinstance(error, DriftwatchError)
+    text = (str(error) if is_ours else f"{type(error).__name__}: {error}")[:300]
+    return Collected(empty_scrapes(), {}, (SourceProblem(name, text, at),), silent=text)
 
 
 # ticks are further apart than this; a shorter step back has no effect
@@ -291,29 +279,18 @@ _HELD = timedelta(minutes=8)
 def held(sources: Sequence[Source], clock: Clock, every_seconds: float) -> list[Source]:
     """The sources, those of the present scraped in threads from now on."""
     return [
-        source if _has_a_past(source) else HeldSource(source, clock, every_seconds)
-        for source in sources
+        HeldSource(one, clock, every_seconds) if getattr(one, "is_live", False) else one
+        for one in sources
     ]
 
 
-def _has_a_past(source: Source) -> bool:
-    from driftwatch.collect.dcgm.pages import DcgmPagesSource
-    from driftwatch.collect.nvml.source import NvmlSource
-
-    return not isinstance(source, PagesSource | DcgmPagesSource | NvmlSource)
-
-
 class HeldSource:
-    """Scrapes one source each ``every_seconds`` until it is closed.
-
-    Attributes:
-        live: the source.
-    """
+    """Scrapes one live source each ``every_seconds`` until it is closed."""
 
     def __init__(self, live: Source, clock: Clock, every_seconds: float) -> None:
         self.name = live.name
         self.settle_seconds = live.settle_seconds + _SETTLE_SECONDS
-        self.live = live
+        self._live: Any = live
         self._clock, self._every_seconds = clock, every_seconds
         self._held: list[tuple[datetime, Collected]] = []
         self._stored: Mapping[TargetKey, Target] = {}
@@ -332,24 +309,22 @@ class HeldSource:
         if not each:
             return Collected(empty_scrapes(), {}, silent="it ends")
         inside = pl.col("time").is_between(since, until, closed="left")
-        last = each[-1]
         return replace(
-            last,
+            each[-1],
             scrapes=pl.concat([one.scrapes for one in each]).filter(inside),
             gpus=pl.concat([one.gpus for one in each]).filter(inside),
-            problems=last.problems,
         )
 
     def reports(self) -> Mapping[str, Fingerprint]:
         """As the source says."""
         with self._asking:
-            return self.live.reports() if isinstance(self.live, PagesSource) else {}
+            return self._live.reports() if hasattr(self._live, "reports") else {}
 
     def forget(self, instances: Iterable[str]) -> None:
         """Ask these servers again: they restarted."""
         with self._asking:
-            if isinstance(self.live, PagesSource):
-                self.live.forget(instances)
+            if hasattr(self._live, "forget"):
+                self._live.forget(instances)
 
     def remember(self, stored: Mapping[TargetKey, Target]) -> None:
         """As the source does, from its next scrape on."""
@@ -360,25 +335,21 @@ class HeldSource:
         self._ended.set()
         with self._changed:
             self._changed.notify_all()
-        self.live.close()
+        self._live.close()
         self._thread.join(1.0)
 
     def _work(self) -> None:
         log: Any = structlog.get_logger()
         while not self._ended.is_set():
             now = self._clock.now()
-            try:
-                with self._asking:
-                    if isinstance(self.live, PagesSource):
-                        self.live.remember(self._stored)
-                    answer = self.live.collect(now - timedelta(seconds=self._every_seconds), now)
-            except Exception as error:  # noqa: BLE001 - whatever a source raises, it is asked again
-                text = f"{type(error).__name__}: {error}"[:300]
-                log.error("not scraped", source=self.name, reason=text)
-                problem = SourceProblem(self.name, text, now)
-                answer = Collected(empty_scrapes(), {}, (problem,), silent=text)
+            with self._asking:
+                since = now - timedelta(seconds=self._every_seconds)
+                answer = _answer(self._live, since, now, None, self._stored)
+            if answer.until is None:
+                log.error("not scraped", source=self.name, reason=answer.collected.silent)
             with self._changed:
                 oldest = now - _HELD
-                self._held = [one for one in self._held if one[0] >= oldest] + [(now, answer)]
+                recent = [one for one in self._held if one[0] >= oldest]
+                self._held = [*recent, (now, answer.collected)]
                 self._changed.notify_all()
             self._ended.wait(self._every_seconds)

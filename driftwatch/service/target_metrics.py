@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 import polars as pl
 from prometheus_client import Metric
@@ -23,35 +24,18 @@ from driftwatch.rulebook.rules import Rule
 
 # One series per column and target: what the dashboard draws, no more. 27 names,
 # so that the page stays below 10 MB at the bound.
+# fmt: off
 TARGET_COLUMNS: tuple[str, ...] = (
-    "requests_per_forward_pass",
-    "effective_batch_size",
-    "tokens_per_forward_pass",
-    "tokens_per_second_per_gpu",
-    "generation_tokens_per_second",
-    "requests_per_second",
-    "prompt_tokens_mean",
-    "prompt_tokens_mean_ratio",
-    "generation_tokens_mean",
-    "generation_tokens_mean_ratio",
-    "batch_assembly_wait_10m_seconds",
-    "ttft_10m_seconds",
-    "itl_seconds_mean",
-    "running_requests",
-    "waiting_requests",
-    "waiting_capacity_requests",
-    "waiting_deferred_requests",
-    "kv_cache_usage_ratio",
-    "max_num_seqs",
-    "max_num_batched_tokens",
-    "binding_margin_ratio",
-    "limit_binding_share_10m_ratio",
-    "gpu_count",
-    "gpu_utilization_ratio",
-    "gpu_power_watts",
-    "gpu_sm_clock_hertz",
-    "gpus_lost",
+    "requests_per_forward_pass", "effective_batch_size", "tokens_per_forward_pass",
+    "tokens_per_second_per_gpu", "generation_tokens_per_second", "requests_per_second",
+    "prompt_tokens_mean", "prompt_tokens_mean_ratio", "generation_tokens_mean",
+    "generation_tokens_mean_ratio", "batch_assembly_wait_10m_seconds", "ttft_10m_seconds",
+    "itl_seconds_mean", "running_requests", "waiting_requests", "waiting_capacity_requests",
+    "waiting_deferred_requests", "kv_cache_usage_ratio", "max_num_seqs", "max_num_batched_tokens",
+    "binding_margin_ratio", "limit_binding_share_10m_ratio", "gpu_count", "gpu_utilization_ratio",
+    "gpu_power_watts", "gpu_sm_clock_hertz", "gpus_lost",
 )
+# fmt: on
 PREFIX = "driftwatch_target_"
 LIMIT_BINDS = f"{PREFIX}limit_binds"
 # Every target of the minute: what a condition on a missing value is true for.
@@ -182,30 +166,36 @@ def _state(rule: Rule) -> pl.Expr:
 def _families(minute: _Minute | None) -> Iterator[Metric]:
     rows = pl.DataFrame() if minute is None else minute.rows
     labels = rows.select(_LABELS).to_dicts() if len(rows) else []
-    left_out = Metric(LEFT_OUT, LEFT_OUT_MEANING, "gauge")
-    rules_left_out = Metric(RULES_LEFT_OUT, RULES_LEFT_OUT_MEANING, "gauge")
-    if minute is not None:
-        left_out.add_sample(LEFT_OUT, {}, float(minute.left_out))
-        rules_left_out.add_sample(RULES_LEFT_OUT, {}, float(minute.rules_left_out))
-    yield left_out
-    yield rules_left_out
+    for name, text, count in (
+        (LEFT_OUT, LEFT_OUT_MEANING, 0 if minute is None else minute.left_out),
+        (RULES_LEFT_OUT, RULES_LEFT_OUT_MEANING, 0 if minute is None else minute.rules_left_out),
+    ):
+        family = Metric(name, text, "gauge")
+        if minute is not None:
+            family.add_sample(name, {}, float(count))
+        yield family
+
+    def values(column: str) -> Iterator[tuple[dict[str, str], Any]]:
+        for label, value in zip(labels, rows[column] if labels else (), strict=True):
+            if value is not None:
+                yield label, value
+
     known = {EVERY_TARGET: (EVERY_TARGET, ANSWERED_MEANING)}
     known |= {column: (PREFIX + column, meaning(column)) for column in TARGET_COLUMNS}
     for column, (name, text) in known.items():
         family = Metric(name, text, "gauge")
-        for label, value in zip(labels, rows[column] if labels else (), strict=True):
-            if value is not None and math.isfinite(value):
+        for label, value in values(column):
+            if math.isfinite(value):
                 family.add_sample(name, label, float(value))
         yield family
     states = Metric(RULE, RULE_MEANING, "gauge")
     for rule in () if minute is None else minute.rules:
-        for label, value in zip(labels, rows[rule] if labels else (), strict=True):
-            if value is not None:
-                states.add_sample(RULE, {**label, "rule": rule}, value)
+        for label, value in values(rule):
+            states.add_sample(RULE, {**label, "rule": rule}, value)
     yield states
     binds = Metric(LIMIT_BINDS, BINDS_MEANING, "gauge")
-    for label, limit in zip(labels, rows["binding_limit"] if labels else (), strict=True):
-        for each in LIMITS if limit is not None else ():
+    for label, limit in values("binding_limit"):
+        for each in LIMITS:
             binds.add_sample(LIMIT_BINDS, {**label, "limit": each}, float(each == limit))
     yield binds
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 
 from driftwatch.collect.schema import scrape_frame
-from driftwatch.service.own_metrics import ScrapeFailures
+from driftwatch.service.tick_notes import ScrapeFailures
 
 START = datetime(2026, 1, 5, tzinfo=UTC)
 

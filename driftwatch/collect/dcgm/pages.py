@@ -87,6 +87,8 @@ class DcgmPagesSource:
     Raises UsageError: no address, not an address, or one twice.
     """
 
+    is_live = True
+
     def __init__(
         self,
         urls: Iterable[str],

@@ -87,6 +87,8 @@ class _LeftOut(Exception):
 class NvmlSource:
     """The GPUs of this machine, read now."""
 
+    is_live = True
+
     def __init__(self, clock: Clock | None = None, hostname: str | None = None) -> None:
         self.name = "nvml"
         self.settle_seconds = 0.0

@@ -29,6 +29,8 @@ class PagesSource:
     Raises UsageError: no address, not an address, or two with the same instance name.
     """
 
+    is_live = True
+
     def __init__(
         self,
         urls: Iterable[str] | Mapping[str, Mapping[str, str]],

@@ -1,0 +1,140 @@
+"""What a complete tick leaves in driftwatch's own metrics and in the log."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import polars as pl
+import structlog
+
+from driftwatch.collect.schema import Source
+from driftwatch.incidents.incident import Incident, Transition
+from driftwatch.incidents.planner import Routes
+from driftwatch.pipeline.state import Outcome, State
+from driftwatch.rulebook.rules import Rule
+from driftwatch.service.own_metrics import OwnMetrics
+from driftwatch.service.source_threads import Gathered
+
+
+class Change(NamedTuple):
+    """A server fails since ``time``, or for another reason; without a reason it answers again."""
+
+    instance: str
+    time: datetime
+    reason: str | None
+
+
+class ScrapeFailures:
+    """The servers that fail, so that each change is reported once."""
+
+    def __init__(self) -> None:
+        # server that fails → its reason, numbers left out: a count of bytes that changes with
+        # every scrape is no news
+        self._kinds: dict[str, str | None] = {}
+
+    def changes(self, scrapes: pl.DataFrame) -> Iterator[Change]:
+        """What these scrapes change, in the order of their times."""
+        failed = scrapes.filter(~pl.col("ok"))["instance"].unique()
+        concerned = [*self._kinds, *failed]
+        rows = scrapes.filter(pl.col("instance").is_in(concerned)).sort("time", "instance", "ok")
+        rows = rows.unique(["instance", "time"], keep="first", maintain_order=True)
+        for instance, time, ok, why in rows.select("instance", "time", "ok", "reason").iter_rows():
+            kind = None if ok else re.sub(r"\d+", "N", str(why))
+            if kind != self._kinds.get(instance):
+                yield Change(instance, time, None if ok else str(why))
+            self._kinds[instance] = kind
+        self._kinds = {name: kind for name, kind in self._kinds.items() if kind is not None}
+
+
+class TickNotes:
+    """Notes ticks; remembers which servers fail, so that each is named once."""
+
+    def __init__(self, metrics: OwnMetrics) -> None:
+        self._metrics = metrics
+        self._failures = ScrapeFailures()
+        self._log: Any = structlog.get_logger()
+
+    def sources(self, sources: Iterable[Source], gathered: Gathered) -> None:
+        """Set the metrics of sources: how long each took to answer, and how far it was read."""
+        metrics = self._metrics
+        for name, seconds in gathered.seconds.items():
+            metrics.source_seconds.labels(name).set(seconds)
+        for source in sources:
+            metrics.source_failures.labels(source.name).inc(source.name in gathered.failed)
+            until = gathered.collected_until.get(source.name)
+            if until is not None:
+                metrics.source_until.labels(source.name).set(until.timestamp())
+
+    def tick(
+        self,
+        outcome: Outcome,
+        shown: Outcome,
+        state: State,
+        rules: Sequence[Rule],
+        seconds: float,
+        now: datetime,
+    ) -> None:
+        """Metrics and log lines of one complete tick.
+
+        ``shown``, ``state``: of every batch that this process ticks; ``seconds``: how long it took.
+        """
+        metrics = self._metrics
+        metrics.ticks.labels("complete").inc()
+        metrics.tick_seconds.observe(seconds)
+        metrics.last_tick.set(now.timestamp())
+        if state.evaluated_until is not None:
+            metrics.evaluated_until.set(state.evaluated_until.timestamp())
+        metrics.targets.set(len(state.targets))
+        metrics.note_minute(shown, state, rules)
+        good = int(outcome.scrapes["ok"].sum()) if len(outcome.scrapes) else 0
+        metrics.scrapes.labels("ok").inc(good)
+        metrics.scrapes.labels("failed").inc(len(outcome.scrapes) - good)
+        metrics.problems.inc(len(outcome.problems))
+        metrics.note_incidents(state.incidents.values())
+        if len(shown.rows):
+            latest = shown.rows["end"] == shown.rows["end"].max()
+            for rule in shown.verdicts.columns:
+                unknown = shown.verdicts[rule].filter(latest).null_count()
+                metrics.unknown.labels(rule).set(unknown)
+        for key, why in sorted(outcome.retired.items()):
+            self._log.info("target retired", target=key.text, reason=why)
+        for change in self._failures.changes(outcome.scrapes):
+            if change.reason is None:
+                self._log.info("answers again", target=change.instance)
+            else:
+                self._log.warning("no data", target=change.instance, reason=change.reason)
+        for instance, why in outcome.not_evaluated.items():
+            self._log.error("not evaluated", target=instance, why=why)
+        for problem in outcome.problems:
+            self._log.warning("source", where=problem.where, reason=problem.reason)
+
+    def events(
+        self, happened: Sequence[Transition], outcome: Outcome, verifications_failed: Sequence[str]
+    ) -> None:
+        """What people are told, and the tracebacks of what must not happen."""
+        for answer in outcome.advices:
+            if answer.failed is not None:
+                self._log.error(
+                    "simulation failed", target=answer.target.key.text, why=answer.failed
+                )
+        for traceback in verifications_failed:
+            self._log.error("verification failed", why=traceback)
+        for transition in happened:
+            incident = transition.incident
+            summary = (incident.page or {}).get("summary")
+            self._log.info(transition.event, id=incident.id, rule=incident.rule, summary=summary)
+
+    def unrouted(
+        self, routes: Routes, happened: Iterable[Transition], incidents: Mapping[str, Incident]
+    ) -> None:
+        """Open pages and tickets that no receiver gets; in the log those that fired just now."""
+        for transition in happened:
+            incident = transition.incident
+            if transition.event == "firing" and (routed := routes.of(incident)).reaches_nobody:
+                why = routed.why
+                self._log.error("reaches nobody", id=incident.id, rule=incident.rule, why=why)
+        firing = [one for one in incidents.values() if one.state == "firing"]
+        self._metrics.unrouted.set(sum(routes.of(one).reaches_nobody for one in firing))
