@@ -13,4 +13,4 @@ def write_compact(source: Recording, folder: Path) -> None:
     collected = source.collect(*source.span())
     folder.mkdir(parents=True)
     parts = write_part(folder, "all", collected.scrapes, collected.gpus)
-    write_manifest(folder, parts, collected.targets, collected.problems)
+    write_manifest(folder, parts, collected.targets)

@@ -64,7 +64,7 @@ def command(
 
     from driftwatch.cli.logs import configure_logs, until_signal
     from driftwatch.clock import SystemClock
-    from driftwatch.collect.nvml.source import NvmlSource
+    from driftwatch.collect.nvml import NvmlSource
     from driftwatch.collect.pages.source import PagesSource
     from driftwatch.receivers.registry import Receiver
     from driftwatch.receivers.stdout import StdoutSender
@@ -141,8 +141,8 @@ def hosts_with_own_gpus(urls: Sequence[str]) -> frozenset[str]:
 
     A machine without a GPU is no news, and looks up no name.
     """
-    from driftwatch.collect.nvml.machine import host_of, own_hosts
-    from driftwatch.collect.nvml.source import NvmlSource
+    from driftwatch.collect.nvml import NvmlSource
+    from driftwatch.collect.own_host import host_of, own_hosts
 
     source = NvmlSource()
     try:

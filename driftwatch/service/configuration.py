@@ -73,7 +73,7 @@ def _own_hosts(settings: Settings) -> frozenset[str]:
 
     if not any(isinstance(source, kinds.NvmlSource) for source in settings.sources):
         return frozenset()
-    from driftwatch.collect.nvml.machine import own_hosts
+    from driftwatch.collect.own_host import own_hosts
 
     pages = [s for s in settings.sources if isinstance(s, kinds.PagesSource)]
     return own_hosts(url for source in pages for url in source.pages)
@@ -181,7 +181,7 @@ def sources_of(settings: Settings, clock: Clock) -> list[Source]:
         elif isinstance(source, kinds.DcgmSource):
             exporters += source.dcgm
         elif isinstance(source, kinds.NvmlSource) and not any(s.name == "nvml" for s in sources):
-            from driftwatch.collect.nvml.source import NvmlSource
+            from driftwatch.collect.nvml import NvmlSource
 
             sources.append(NvmlSource(clock))
     if pages:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from driftwatch.collect.gpus import GPU_FIELDS
-from driftwatch.collect.nvml.source import NvmlSource
+from driftwatch.collect.nvml import NvmlSource
 
 # what no GPU is beyond: a unit that is wrong by a thousand shows
 RANGES = {

@@ -9,7 +9,7 @@ import pytest
 from nvml_cases import NOW, StandIn
 
 from driftwatch.clock import ManualClock
-from driftwatch.collect.nvml.source import NvmlSource
+from driftwatch.collect.nvml import NvmlSource
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 
 import pynvml
 
-from driftwatch.collect.nvml.source import NvmlSource
+from driftwatch.collect.nvml import NvmlSource
 from driftwatch.collect.schema import Collected
 
 NOW = datetime(2026, 11, 18, 2, 56, tzinfo=UTC)

@@ -14,8 +14,8 @@ from nvml_cases import StandIn
 
 from driftwatch.cli.watch import hosts_with_own_gpus
 from driftwatch.clock import ManualClock
-from driftwatch.collect.nvml.machine import own_hosts
-from driftwatch.collect.nvml.source import NvmlSource
+from driftwatch.collect.nvml import NvmlSource
+from driftwatch.collect.own_host import own_hosts
 from driftwatch.collect.pages.source import PagesSource
 from driftwatch.pipeline.plan import Plan
 from driftwatch.service.configuration import plan_of_settings, sources_of

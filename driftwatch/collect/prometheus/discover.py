@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+import numpy as np
 import polars as pl
 
 from driftwatch.collect.cells import (
@@ -34,7 +35,7 @@ from driftwatch.errors import SourceError
 _ENGINE_SERIES = ("vllm:num_requests_running", "vllm:generation_tokens_total")
 _CACHE_SERIES = "vllm:cache_config_info"
 _CREATED = "vllm:generation_tokens_created"
-_WINDOWS = ("5m", "1m", "10s")  # a target that is younger than one is measured over the next
+_LOOK_BACK_MS = 300_000  # over which the time between two scrapes is taken
 _MANY = 20  # jobs or namespaces that are asked for one by one
 
 _MOST = 20  # targets that are asked about at a time
@@ -206,42 +207,31 @@ class Scraped:
 
     labels: Mapping[str, str]  # of the series, without its name
     up: bool  # the newest scrape succeeded
-    # of the newest scrape, unix seconds; None where the API has no ``timestamp()``
-    time: float | None
+    time: float | None  # of the newest scrape, unix seconds; None = none in 5 min
     interval_seconds: float | None  # true time between two scrapes, None = too few of them
 
 
 def scraped(asker: PrometheusAsker, match: Mapping[str, str], at: datetime) -> list[Scraped]:
     """Every target with these labels, and how often it is really scraped.
 
-    The interval is the time from the last scrape before a window to the last one in it, over the
-    number of scrapes in it: a handful of vectors, however many scrapes there are.
-
     Raises SourceError: the API does not answer; UsageError: a label that cannot be matched.
     """
-    matching = matchers(match)
-    up = f"up{{{matching}}}" if matching else "up"
-    newest = asker.instant(up, at)
-    times = {_key(labels): value for labels, value in asker.instant(f"timestamp({up})", at)}
-    intervals: dict[_Key, float] = {}
-    for window in _WINDOWS:
-        if len(intervals) == len(newest):
-            break
-        before = asker.instant(f"timestamp({up} offset {window})", at)
-        counts = {_key(k): n for k, n in asker.instant(f"count_over_time({up}[{window}])", at)}
-        for labels, then in before:
-            key = _key(labels)
-            if key not in intervals and counts.get(key) and times.get(key, then) > then:
-                intervals[key] = round((times[key] - then) / counts[key], 1)
-    return [
-        Scraped(
-            dict(key),
-            value == 1,
-            times.get(key),
-            intervals.get(key),
-        )
-        for key, value in sorted((_key(labels), value) for labels, value in newest)
-    ]
+    up = select(("up",), matchers(match))
+    newest = {_key(labels): value for labels, value in asker.instant(up, at)}
+    last_ms = unix_ms(at)
+    samples = asker.raw(up, last_ms - _LOOK_BACK_MS, last_ms)
+    ends = np.searchsorted(samples.series, np.arange(len(samples.heads) + 1))
+    times = {
+        _key(labels): samples.time[first:last] / 1e6
+        for labels, first, last in zip(samples.labels, ends, ends[1:], strict=False)
+    }
+    found = []
+    for key, value in sorted(newest.items()):
+        own = times.get(key, np.empty(0))
+        interval = round(float(own[-1] - own[0]) / (len(own) - 1), 1) if len(own) > 1 else None
+        last = float(own[-1]) if len(own) else None
+        found.append(Scraped(dict(key), value == 1, last, interval))
+    return found
 
 
 _Key = tuple[tuple[str, str], ...]

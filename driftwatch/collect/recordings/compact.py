@@ -11,18 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import orjson
 import polars as pl
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from driftwatch.collect.gpus import GPU_SCHEMA, empty_gpus
 from driftwatch.collect.recordings.text import Progress
 from driftwatch.collect.schema import (
     SCRAPE_SCHEMA,
     Collected,
-    SourceProblem,
     empty_scrapes,
     in_order,
 )
@@ -36,6 +35,7 @@ VERSION = 1
 # rows of one row group: what is read at the least. 720 scrapes are 6 h at 30 s, 1.2 MB in memory.
 _ROW_GROUP = 720
 _MAX_MANIFEST_BYTES = 64 * 2**20
+_SCHEMAS: Mapping[str, Mapping[str, Any]] = {"scrapes": SCRAPE_SCHEMA, "gpus": GPU_SCHEMA}
 _HELP = (
     "a compact recording is a folder with recording.json and its Parquet parts, as\n"
     "  driftwatch demo --scenario NAME --write DIR --format compact\nwrites it"
@@ -57,43 +57,23 @@ class Part(_Entry):
     last: FiniteFloat
     rows: int
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.first > self.last:
-            raise ValueError(f"{self.file}: its times are in no order")
-        return self
-
 
 class _Labelled(_Entry):
     instance: str
     engine: str
     labels: dict[str, str]
 
-
-class Relabelled(_Entry):
-    """Labels of one target from a moment on, as after a rollout of another image."""
-
-    instance: str
-    engine: str
-    since: FiniteFloat  # unix seconds
-    labels: dict[str, str]  # those that are new or have another value; the others stay
-
     @property
     def key(self) -> TargetKey:
-        """The target."""
         return TargetKey(self.instance, self.engine)
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if {"instance", "engine"} & self.labels.keys():
-            raise ValueError(f"another instance or engine of {self.instance}")
-        return self
 
+class Relabelled(_Labelled):
+    """Labels of one target from a moment on, as after a rollout of another image: those that are
+    new or have another value; the others stay.
+    """
 
-class _Problem(_Entry):
-    where: str
-    reason: str
-    time: FiniteFloat | None
+    since: FiniteFloat  # unix seconds
 
 
 class _Manifest(_Entry):
@@ -101,7 +81,6 @@ class _Manifest(_Entry):
     version: int = VERSION
     parts: tuple[Part, ...]
     targets: tuple[_Labelled, ...]
-    problems: tuple[_Problem, ...] = ()
     relabelled: tuple[Relabelled, ...] = ()
 
 
@@ -146,7 +125,7 @@ class CompactRecordingSource:
         return tuple(map(_utc, sorted({one.since for one in self._manifest.relabelled})))
 
     def collect(self, since: datetime, until: datetime) -> Collected:
-        """Scrapes and problems with since <= time < until.
+        """Scrapes with since <= time < until.
 
         Raises RecordingError: as :meth:`span`; a part is not there or broken.
         """
@@ -160,22 +139,14 @@ class CompactRecordingSource:
         scrapes = in_order(pl.concat([empty_scrapes(), *rows["scrapes"]]))
         # in one piece: polars panics where a text is put together from columns in unlike pieces
         gpus = pl.concat([empty_gpus(), *rows["gpus"]]).rechunk()
-        problems = tuple(
-            SourceProblem(p.where, p.reason, None if p.time is None else _utc(p.time))
-            for p in self._manifest.problems
-            if p.time is None or first <= p.time < last
-        )
-        return Collected(scrapes, self.targets_until(until), problems, gpus=gpus)
+        return Collected(scrapes, self.targets_until(until), gpus=gpus)
 
     def targets_until(self, until: datetime) -> dict[TargetKey, Target]:
         """Targets with the labels that they had just before a moment.
 
         Raises RecordingError: as :meth:`span`.
         """
-        labels = {
-            TargetKey(one.instance, one.engine): {**self._labels, **one.labels}
-            for one in self._manifest.targets
-        }
+        labels = {one.key: {**self._labels, **one.labels} for one in self._manifest.targets}
         for later in sorted(self._manifest.relabelled, key=lambda one: one.since):
             if later.since < until.timestamp() and later.key in labels:
                 labels[later.key] |= later.labels
@@ -205,8 +176,7 @@ class CompactRecordingSource:
         return self._read_manifest
 
     def _rows_of(self, part: Part, since: datetime, until: datetime) -> pl.DataFrame:
-        schema = SCRAPE_SCHEMA if part.kind == "scrapes" else GPU_SCHEMA
-        path = self._folder / part.file
+        schema, path = _SCHEMAS[part.kind], self._folder / part.file
         inside = pl.col("time").is_between(since, until, closed="left")
         try:
             rows = pl.scan_parquet(path).filter(inside).collect()
@@ -237,20 +207,18 @@ def _manifest(path: Path) -> _Manifest:
         raise RecordingError(f"{path}: not JSON: {error}", help_text=_HELP) from error
     if not isinstance(raw, dict) or raw.get("format") != FORMAT:
         raise RecordingError(f"{path}: not the manifest of a recording", help_text=_HELP)
-    version = raw.get("version")
-    if not isinstance(version, int) or isinstance(version, bool) or not 1 <= version <= VERSION:
-        raise RecordingError(
-            f"{path}: version {version!r:.20}; this driftwatch reads up to {VERSION}"
-        )
+    if (version := raw.get("version")) is True or version != VERSION:
+        reads = f"this driftwatch reads {VERSION}"
+        raise RecordingError(f"{path}: version {version!r:.20}; {reads}")
     try:
         manifest = _Manifest.model_validate(raw)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        wrong = f"{path}: not a manifest: {where}: {first['msg']}"
-        if first["loc"][-1:] == ("file",) and first["type"] == "string_pattern_mismatch":
-            wrong = f"{path}: {where}: a part lies beside the manifest"
-        raise RecordingError(wrong, help_text=_HELP) from error
+        wrong = f"not a manifest: {where}: {first['msg']}"
+        if first["type"] == "string_pattern_mismatch":
+            wrong = f"{where}: a part lies beside the manifest"
+        raise RecordingError(f"{path}: {wrong}", help_text=_HELP) from error
     if not manifest.parts:
         raise RecordingError(f"{path}: names no part", help_text=_HELP)
     return manifest
@@ -258,10 +226,6 @@ def _manifest(path: Path) -> _Manifest:
 
 def _utc(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
-
-
-def _seconds(time: datetime | None) -> float | None:
-    return None if time is None else time.timestamp()
 
 
 def write_part(
@@ -273,14 +237,10 @@ def write_part(
     ``STEM.scrapes.parquet`` and ``STEM.gpus.parquet``.
     """
     parts = []
-    kinds: tuple[tuple[Literal["scrapes", "gpus"], Any, Any], ...] = (
-        ("scrapes", scrapes, SCRAPE_SCHEMA),
-        ("gpus", gpus, GPU_SCHEMA),
-    )
-    for kind, rows, schema in kinds:
+    for kind, rows in (("scrapes", scrapes), ("gpus", gpus)):
         if rows is None or rows.is_empty():
             continue
-        if dict(rows.schema) != dict(schema):
+        if dict(rows.schema) != dict(_SCHEMAS[kind]):
             raise ValueError(f"{stem}: not a table of {kind}")
         file = f"{stem}.{kind}.parquet"
         rows = rows.sort("time", maintain_order=True)
@@ -288,7 +248,8 @@ def write_part(
             folder / file, compression="zstd", compression_level=3, row_group_size=_ROW_GROUP
         )
         first, last = (at / 1e6 for at in rows["time"].dt.epoch("us").gather([0, -1]))
-        parts.append(Part(file=file, kind=kind, first=first, last=last, rows=len(rows)))
+        said = {"file": file, "kind": kind, "first": first, "last": last, "rows": len(rows)}
+        parts.append(Part.model_validate(said))
     return parts
 
 
@@ -296,22 +257,11 @@ def write_manifest(
     folder: Path,
     parts: Iterable[Part],
     targets: Mapping[TargetKey, Target],
-    problems: Sequence[SourceProblem] = (),
     relabelled: Sequence[Relabelled] = (),
 ) -> None:
     """The manifest, last of all: a folder without one is no recording."""
-    manifest = _Manifest(
-        parts=tuple(parts),
-        targets=tuple(
-            _Labelled(instance=key.instance, engine=key.engine, labels=dict(target.labels))
-            for key, target in targets.items()
-        ),
-        problems=tuple(
-            _Problem(where=p.where, reason=p.reason, time=_seconds(p.time)) for p in problems
-        ),
-        relabelled=tuple(relabelled),
-    )
-    lines = manifest.model_dump(exclude=None if relabelled else {"relabelled"})
+    listed = (_Labelled(**key._asdict(), labels={**one.labels}) for key, one in targets.items())
+    manifest = _Manifest(parts=tuple(parts), targets=tuple(listed), relabelled=tuple(relabelled))
     beside = folder / f"{MANIFEST}.new"
-    beside.write_bytes(orjson.dumps(lines, option=orjson.OPT_INDENT_2) + b"\n")
+    beside.write_bytes(orjson.dumps(manifest.model_dump(), option=orjson.OPT_INDENT_2) + b"\n")
     beside.replace(folder / MANIFEST)

@@ -1,1 +1,0 @@
-"""NVML on the machine that driftwatch runs on."""
