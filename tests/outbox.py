@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from datetime import datetime
 
@@ -16,7 +15,7 @@ from driftwatch.incidents.delivery import (
     PlannedDelivery,
 )
 from driftwatch.store.advice import AdviceRow, write_advices
-from driftwatch.store.deliveries import DELIVERIES
+from driftwatch.store.deliveries import DELIVERIES, _delivery
 from driftwatch.store.store import Store
 from driftwatch.store.tables import actions, deliveries
 
@@ -44,12 +43,7 @@ def all_deliveries(store: Store) -> list[Delivery]:
     """Every delivery, in the order of planning."""
     with store._reading() as connection:
         rows = connection.execute(DELIVERIES.order_by(deliveries.c.id)).mappings().all()
-    return [
-        Delivery(
-            **{**row, "payload": None if row["payload"] is None else json.loads(row["payload"])}
-        )
-        for row in rows
-    ]
+    return [_delivery(row) for row in rows]
 
 
 def due_deliveries(store: Store, now: datetime, receiver: str | None = None) -> list[Delivery]:

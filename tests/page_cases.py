@@ -28,6 +28,7 @@ from driftwatch.model import (
     Target,
     TargetKey,
 )
+from driftwatch.notify.page import Page
 from driftwatch.pipeline.advice import own_advice
 from driftwatch.pipeline.build_page import build_page
 from driftwatch.rulebook.book import load_rulebook
@@ -60,7 +61,7 @@ class Case:
     external_url: str | None = None
     resolved_reason: str | None = None
 
-    def page(self) -> dict[str, Any]:
+    def page(self) -> Page:
         return build_page(
             self.finding,
             self.incident,
@@ -72,7 +73,7 @@ class Case:
             slo=self.slo,
         )
 
-    def resolved(self, after: timedelta = timedelta(minutes=71)) -> dict[str, Any]:
+    def resolved(self, after: timedelta = timedelta(minutes=71)) -> Page:
         end = BEGAN + after
         ended = replace(
             self.incident, state="resolved", resolved_at=end, last_true_at=end, page=self.page()

@@ -135,11 +135,11 @@ def _false_resolves(arrived: Sequence[tuple[str, bytes]]) -> list[str]:
     fired, false = set(), []
     for key, body in arrived:
         page = json.loads(body)
-        incident = page["incident"]["id"]
+        incident = page["incident"]
         if page["event"] == "firing":
             fired.add(incident)
         elif page["event"] == "resolved":
-            _, last = QUEUES[page["target"]["instance"]]
+            _, last = QUEUES[page["labels"]["instance"]]
             at = datetime.fromisoformat(page["times"]["resolved_at"])
             if incident not in fired or at < BEGIN + timedelta(minutes=last):
                 false.append(key)

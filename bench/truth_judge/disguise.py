@@ -122,14 +122,14 @@ def differences(ours: Sequence[str], theirs: Sequence[str]) -> dict[str, Any]:
 
 def told(page: Mapping[str, Any], names: Mapping[str, str], shift_seconds: float) -> str:
     """What a page says, without its names' disguise and its dates': equal pages, equal text."""
-    change = page["recommendation"] or {}
+    change = page["advice"] or {}
     said = {
         "event": page["event"],
         "rule": page["rule"],
         "severity": page["severity"],
         "at": round(seconds_of(page["times"]["evaluated_at"]) - shift_seconds, 3),
         "started": round(seconds_of(page["times"]["started_at"]) - shift_seconds, 2),
-        "instance": names.get(page["target"].get("instance"), page["target"].get("instance")),
+        "instance": names.get(page["labels"].get("instance"), page["labels"].get("instance")),
         "leaf": (page["diagnosis"] or {}).get("leaf"),
         "change": [change.get(key) for key in ("action", "knob", "from", "to")],
         "evidence": {column: _digits(value["value"]) for column, value in page["evidence"].items()},

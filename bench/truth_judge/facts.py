@@ -155,7 +155,7 @@ def seconds_of(text: str) -> float:
 def finding_of(page: Mapping[str, Any]) -> Finding:
     """One line of ``driftwatch replay --json`` (docs/page.schema.json)."""
     times, diagnosis = page["times"], page["diagnosis"] or {}
-    change = page["recommendation"] or {}
+    change = page["advice"] or {}
     if change.get("action") != "change":
         change = {}
     return Finding(
@@ -164,11 +164,11 @@ def finding_of(page: Mapping[str, Any]) -> Finding:
         severity=page["severity"],
         at_seconds=seconds_of(times["evaluated_at"]),
         started_seconds=seconds_of(times["started_at"]),
-        instance=page["target"].get("instance"),
+        instance=page["labels"].get("instance"),
         leaf=diagnosis.get("leaf"),
         knob=change.get("knob"),
-        before=change.get("from"),
-        after=change.get("to"),
+        before=change.get("from_value"),
+        after=change.get("to_value"),
         speed_ratio=page["evidence"].get(SPEED, {}).get("value"),
     )
 

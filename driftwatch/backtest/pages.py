@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
 from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.model import Severity, TargetKey
+from driftwatch.notify.page import Page
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +87,12 @@ def past_pages(transitions: Iterable[Transition]) -> list[PastPage]:
     return list(pages.values())
 
 
-def _fired(incident: Incident, page: Mapping[str, Any] | None) -> PastPage:
-    document = page or {}
+def _fired(incident: Incident, page: Page | None) -> PastPage:
+    if page is None:
+        return PastPage.of(incident)
     return replace(
         PastPage.of(incident),
-        leaf=(document.get("diagnosis") or {}).get("leaf"),
-        headline=document.get("summary", "").partition(". No advice:")[0],
-        targets=tuple((document.get("concerned") or {}).get("first", ())),
+        leaf=page.leaf,
+        headline=page.summary.partition(". No advice:")[0],
+        targets=page.servers.first if "instance" not in page.labels else (),
     )

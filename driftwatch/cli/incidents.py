@@ -148,9 +148,7 @@ def target_text(target: Mapping[str, str]) -> str:
 
 def as_data(incident: Incident) -> dict[str, Any]:
     """An incident as it is stored, its page as receivers get it."""
-    from driftwatch.notify.page_values import public
-
-    page = None if incident.page is None else public(incident.page)
+    page = None if incident.page is None else incident.page.document()
     return {**asdict(replace(incident, page=None)), "page": page}
 
 

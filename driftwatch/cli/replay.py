@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,7 +19,7 @@ from driftwatch.cli.options import Database
 from driftwatch.cli.printer import Progress, print_warning, print_wrapped
 from driftwatch.cli.replay_summary import ScrapeCounts, SilentRules, TakenProposals, with_proposals
 from driftwatch.errors import NoVerdict, Unavailable, UsageError
-from driftwatch.notify.page_values import instant
+from driftwatch.notify.page import Page
 from driftwatch.numbers import moment, plural
 from driftwatch.receivers.sender import message_of
 from driftwatch.receivers.stdout import StdoutSender
@@ -44,17 +44,17 @@ class ReplayScreen:
         self._after_line = False
         self._notices: Counter[str] = Counter()
 
-    def show(self, page: Mapping[str, Any]) -> None:
+    def show(self, page: Page) -> None:
         """Print or count one event."""
         if self._whole:
             self._sender.send(message_of(page))
-        elif page["severity"] == "notice":
-            self._notices[page["alert"]] += page["event"] == "firing"
+        elif page.severity == "notice":
+            self._notices[page.alert] += page.event == "firing"
         elif self._printed == _LINES:
             self._left_out += 1
         else:
             self._printed += 1
-            if page["event"] == "firing" and self._in_full < _PAGES_IN_FULL:
+            if page.event == "firing" and self._in_full < _PAGES_IN_FULL:
                 self._in_full += 1
                 if self._after_line:
                     click.echo()
@@ -62,9 +62,8 @@ class ReplayScreen:
                 self._after_line = False
             else:
                 self._after_line = True
-                at = instant(page, "evaluated_at")
-                stamp = "" if at is None else f"{moment(at, None)}  "
-                print_wrapped(f"{stamp}{page['summary']}", "  ", piped_too=True)
+                stamp = moment(page.times.evaluated_at, None)
+                print_wrapped(f"{stamp}  {page.summary}", "  ", piped_too=True)
 
     def close(self) -> None:
         """Print what was left out."""
@@ -202,15 +201,15 @@ def _print_lost(lost: Unavailable, until: datetime | None, pages: int) -> None:
         click.echo(f"help: go on with the same command and --from {utc_text(until)}", err=True)
 
 
-def _explained(history: History) -> Callable[[Mapping[str, Any]], str | None]:
+def _explained(history: History) -> Callable[[Page], str | None]:
     """A page → the command that explains it from the same recording with the same options.
 
     None where the history is not in one recording, which is all that ``explain`` reads.
     """
     words = repeat_options(without=("since", "until"))
 
-    def command(page: Mapping[str, Any]) -> str | None:
-        explain = page["links"]["explain"]
+    def command(page: Page) -> str | None:
+        explain = page.links.explain
         return None if explain is None or len(history.recordings) != 1 else f"{explain}{words}"
 
     return command

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from driftwatch.model import Slo, Target
     from driftwatch.pipeline.explain import Window
     from driftwatch.pipeline.plan import Plan
-    from driftwatch.verify.verification import Verification
+    from driftwatch.verify.verification import Effect, Verification
 
 HEADER = ("ID", "VERDICT", "SINCE UTC", "TARGET", "CHANGE")
 _WIDTH = 80
@@ -62,8 +62,7 @@ _WORKED = {
 
 
 def _lines(verification: Verification, now: datetime) -> Iterator[str]:
-    document = VERIFICATION.document(verification)
-    effects = document["effects"]
+    effects = verification.effects
     closed = verification.closed_at
     head = f"{verification.verdict}{'' if closed is None else f' {moment(closed, now.date())}'}: "
     worked = _WORKED.get(verification.verdict)
@@ -91,14 +90,13 @@ def _lines(verification: Verification, now: datetime) -> Iterator[str]:
         yield "a lower limit of minus the mean before: too few minutes to bound it closer"
 
 
-def _row(effect: Mapping[str, Any]) -> tuple[str, ...]:
-    forecast = effect["forecast"]
+def _row(effect: Effect) -> tuple[str, ...]:
     return (
-        WORDS.get(effect["name"], effect["name"]),
-        value_text(effect["before"], effect),
-        value_text(effect["after"], effect),
+        WORDS.get(effect.name, effect.name),
+        value_text(effect.before, effect),
+        value_text(effect.after, effect),
         difference_text(effect),
-        "not forecast" if forecast is None else value_text(forecast, effect),
+        "not forecast" if effect.forecast is None else value_text(effect.forecast, effect),
     )
 
 

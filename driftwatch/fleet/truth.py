@@ -12,6 +12,7 @@ import orjson
 
 from driftwatch.fleet.scenario.model import Effect, Scenario
 from driftwatch.fleet.servers import host_of, instance_of, seconds_of, servers_of, uuids_of
+from driftwatch.notify.page import Page
 
 TRUTH, CONFIGURATION = "truth.json", "driftwatch.yaml"
 
@@ -134,16 +135,15 @@ class Line:
     text: str  # what of
 
 
-def fired_incident(page: Mapping[str, Any]) -> Fired:
-    """The firing page (docs/page.schema.json) of an incident."""
-    change = page["recommendation"] or {}
+def fired_incident(page: Page) -> Fired:
+    """What the firing page of an incident tells."""
     return Fired(
-        at=datetime.fromisoformat(page["times"]["evaluated_at"]),
-        alert=page["alert"],
-        severity=page["severity"],
-        instance=page["target"].get("instance"),
-        leaf=(page["diagnosis"] or {}).get("leaf"),
-        knob=change.get("knob") if change.get("action") == "change" else None,
+        at=page.times.evaluated_at,
+        alert=page.alert,
+        severity=page.severity,
+        instance=page.labels.get("instance"),
+        leaf=page.leaf,
+        knob=None if page.advice is None or page.advice.action != "change" else page.advice.knob,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from driftwatch.documents import Document
 from driftwatch.incidents.incident import Event, Incident
+from driftwatch.notify.page import Acknowledgement, Page
 from driftwatch.numbers import moment, plural
 
 # what a message is about: an incident, a week's report
@@ -18,24 +19,15 @@ MessageEvent = Event | Literal["report"]
 DeliveryStatus = Literal["pending", "sent", "dead", "withdrawn"]
 
 
-class Acknowledgement(Document):
-    """Who acknowledged an incident."""
-
-    by: str
-    at: datetime
-    comment: str = ""  # empty = none
-    via: str | None = None  # command line, a receiver's name; None = not kept
-
-    @classmethod
-    def of_incident(cls, incident: Incident) -> Acknowledgement | None:
-        """The one in force; None without one."""
-        if incident.acknowledged_at is None:
-            return None
-        return cls(
-            by=incident.acknowledged_by or "",
-            at=incident.acknowledged_at,
-            comment=incident.acknowledged_comment or "",
-        )
+def acknowledgement_of(incident: Incident) -> Acknowledgement | None:
+    """The acknowledgement in force; None without one."""
+    if incident.acknowledged_at is None:
+        return None
+    return Acknowledgement(
+        by=incident.acknowledged_by or "",
+        at=incident.acknowledged_at,
+        comment=incident.acknowledged_comment or "",
+    )
 
 
 class PlannedDelivery(Document):
@@ -44,7 +36,8 @@ class PlannedDelivery(Document):
     subject: str  # incident id or week
     event: MessageEvent
     receiver: str  # the receiver's name, never its URL
-    payload: Any  # the page or report as JSON; None: forgotten, some days after it was sent
+    # the page, or the report as JSON; None: forgotten, some days after it was sent
+    payload: Page | dict[str, Any] | None
     planned_at: datetime  # from when it may be sent
     kind: Kind = "incident"
     number: int = 0  # 0 the first of this event; 1 its first repeat, or the second update

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
 from driftwatch.model import Severity, TargetKey
+from driftwatch.notify.page import Page
 
 IncidentState = Literal["pending", "firing", "resolved"]
 Event = Literal["firing", "updated", "verified", "resolved"]
@@ -30,7 +31,7 @@ class Incident:
     resolved_at: datetime | None = None  # when it resolved, None while open
     acknowledged_at: datetime | None = None  # when a person took it, None before
     acknowledged_by: str | None = None  # who
-    page: Mapping[str, Any] | None = None  # the page JSON as last rendered, None while pending
+    page: Page | None = None  # as last rendered, None while pending
     # how long it was seen true; unknown minutes and downtime do not count
     true_seconds: float = 0.0
     false_seconds: float = 0.0  # how long it was seen false since it was last true

@@ -18,10 +18,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from driftwatch.incidents.delivery import Acknowledgement, Action, PlannedDelivery
+from driftwatch.incidents.delivery import Action, PlannedDelivery, acknowledgement_of
 from driftwatch.incidents.incident import Event, Incident, Transition
 from driftwatch.incidents.silence import Silence, silenced_by
 from driftwatch.model import Severity
+from driftwatch.notify.page import Acknowledgement
 from driftwatch.numbers import clean
 
 # between two pages to one receiver, until somebody acknowledges; tickets and notices wait
@@ -274,7 +275,7 @@ class _Draft:
             before = self._of(incident, name).get(event)
             number = 0 if before is None else before.number + 1
             if number not in payloads:
-                by = Acknowledgement.of_incident(incident)
+                by = acknowledgement_of(incident)
                 about = MessageAbout(event, self._now, number, by, changed)
                 payloads[number] = self._render(incident, about)
             self.deliveries.append(

@@ -1,15 +1,12 @@
-"""What a page tells people to do, or why it cannot. Pure; reads a page's JSON."""
+"""What a page tells people to do, or why it cannot. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from driftwatch.knobs import COLUMN_KNOBS
-from driftwatch.model import LEADS, Reason, with_lead
-from driftwatch.notify.page_values import Line, Page, evaluated, form_of, leaf, many, value
-from driftwatch.notify.phrases.fill import fill
+from driftwatch.model import LEADS, Recommendation
+from driftwatch.notify.page import Line, Page
 from driftwatch.notify.phrases.limits import room
 from driftwatch.numbers import clean, knob, moment, setting
 
@@ -22,31 +19,31 @@ _KV = "kv_cache_usage_ratio"
 
 def imperatives(page: Page) -> list[str]:
     """Do what, longest first; empty where there is nothing to do."""
-    advised = page["recommendation"]
-    if page["severity"] == "notice":
-        return [text for text in fill(page, filter(None, [form_of(page)["advice"]])) if text]
-    if advised is not None and advised["action"] == "change":
+    advised = page.advice
+    if page.severity == "notice":
+        return [page.phrases.advice] if page.phrases.advice else []
+    if advised is not None and advised.action == "change":
         return [f"Set {setting_change(advised)}{_on(page)}"]
     if (lacking := no_verdict(page)) is not None:
         return _unanswered(page, lacking)
-    if advised is not None and advised.get("instead"):
-        first = _capital(clean(advised["instead"][0]).split(":")[0])
+    if advised is not None and advised.instead:
+        first = _capital(clean(advised.instead[0]).split(":")[0])
         short = first.split(" (")[0]
-        if advised.get("basis") == "measured":  # no knob was judged
+        if advised.basis == "measured":  # no knob was judged
             return [f"{first}; driftwatch could not judge a setting", first, short]
         texts = [f"{NO_KNOB_HELPS}: {text[:1].lower()}{text[1:]}" for text in (first, short)]
         return [*texts, short]
-    if advised is not None and advised["action"] == "no_action":
+    if advised is not None and advised.action == "no_action":
         # where users miss a target now, "nothing to do" would contradict how bad it is
-        lead = _KEEP_SETTINGS if value(page, "slo_missed") else "Nothing to do"
-        return [*_shorter(f"{lead}: {why_of(advised)}"), lead]
+        lead = _KEEP_SETTINGS if page.value("slo_missed") else "Nothing to do"
+        return [*_shorter(f"{lead}: {clean(advised.why)}"), lead]
     return _shorter(full_advice(page) or "")
 
 
 def _unanswered(page: Page, lacking: str) -> list[str]:
     """When an answer comes; else why there is none, and what would bring one."""
-    if (again := page.get("asked_again_at")) is not None:
-        at = f"Advice at {moment(datetime.fromisoformat(again), evaluated(page).date())}"
+    if (again := page.asked_again_at) is not None:
+        at = f"Advice at {moment(again, page.times.evaluated_at.date())}"
         return [f"{at} ({lacking})", at]
     settings = settings_to_give(page)
     if len(settings) > 1:
@@ -75,77 +72,70 @@ def _capital(text: str) -> str:
 
 def settings_to_give(page: Page) -> list[str]:
     """The unknown settings that would tell which limit is full; none without the KV cache's use."""
-    if leaf(page) != "undetermined" or page["diagnosis"]["missing"] != ["binding_limit"]:
+    if page.diagnosis is None or page.leaf != "undetermined":
         return []
-    return [] if value(page, _KV) is None else [n for n in COLUMN_KNOBS if value(page, n) is None]
+    if page.diagnosis.missing != ("binding_limit",) or page.value(_KV) is None:
+        return []
+    return [name for name in COLUMN_KNOBS if page.value(name) is None]
 
 
 def no_verdict(page: Page) -> str | None:
     """What keeps the diagnosis or the advice from an answer, None where nothing does."""
-    diagnosis, advised = page["diagnosis"], page["recommendation"]
-    if value(page, "gpus_lost") or (advised is not None and advised.get("basis") is not None):
+    diagnosis, advised = page.diagnosis, page.advice
+    if page.value("gpus_lost") or (advised is not None and advised.basis is not None):
         return None
-    if leaf(page) == "undetermined":
-        missing = [clean(name) for name in diagnosis["missing"]]
+    if diagnosis is not None and page.leaf == "undetermined":
+        missing = [clean(name) for name in diagnosis.missing]
         if missing == ["binding_limit"]:
-            missing = [_KV] if value(page, _KV) is None else settings_to_give(page)
+            missing = [_KV] if page.value(_KV) is None else settings_to_give(page)
             if not missing:
                 return "no configured limit is full"
         return f"{_and(missing) or 'an input'} unknown"
-    if advised is not None and advised["action"] == "insufficient":
+    if advised is not None and advised.action == "insufficient":
         # what a leaf or a rule says by itself holds without a simulation
-        return None if full_advice(page) else why_of(advised)
+        return None if full_advice(page) else clean(advised.why)
     return None
-
-
-def why_of(advised: Mapping[str, Any]) -> str:
-    """The reason of a page's recommendation, as a sentence of its own."""
-    return clean(with_lead(Reason(advised["reason_code"], advised["reason"])))
 
 
 def full_advice(page: Page) -> str | None:
     """What to do instead of changing a knob: what the leaf says, the reason, or the rule."""
-    diagnosis, advised = page["diagnosis"], page["recommendation"]
-    form = form_of(page)
-    text = diagnosis["advice"] if diagnosis is not None else None
-    if text is None and advised is not None and advised["action"] == "none":
-        text = why_of(advised) if advised["reason_code"] in _ADVICE_CODES else _KEEP_SETTINGS
-    if many(page) and leaf(page) == "replica_slow":
+    diagnosis, advised = page.diagnosis, page.advice
+    text = diagnosis.advice if diagnosis is not None else None
+    if text is None and advised is not None and advised.action == "none":
+        text = clean(advised.why) if advised.reason.code in _ADVICE_CODES else _KEEP_SETTINGS
+    if page.is_of_many and page.leaf == "replica_slow":
         text = None  # what is advised for one of several is no advice for all
-    own = filter(None, (many(page) and form["advice_of_many"], form["advice"]))
-    text = text or next(fill(page, own), None)
+    text = text or page.phrases.advice
     return None if not text else clean(_capital(text)).rstrip(".")
 
 
-def setting_change(advised: Mapping[str, Any]) -> str:
+def setting_change(advised: Recommendation) -> str:
     """``max_num_seqs 8 (inferred) → 40``, and every other setting of the same change."""
     return ", ".join(
-        setting(one["knob"], one["from"], one["to"], one.get("from_provenance"))
-        for one in (advised, *advised.get("also", ()))
+        setting(one.knob, one.from_value, one.to_value, one.from_provenance)
+        for one in advised.moves
     )
 
 
 def advice_lines(page: Page) -> Iterator[Line]:
     """*Change*, *Cost* and *Undo*, or *Do* and why no knob helps."""
-    advised = page["recommendation"]
-    if page["severity"] == "notice":
+    advised = page.advice
+    if page.severity == "notice":
         return
-    if advised is not None and advised["action"] == "change":
+    if advised is not None and advised.action == "change":
         yield from _change_lines(advised)
     elif (lacking := no_verdict(page)) is not None:
-        if (again := page.get("asked_again_at")) is not None:
-            yield Line("Advice", lacking, datetime.fromisoformat(again), weight=7)
+        if page.asked_again_at is not None:
+            yield Line("Advice", lacking, at=page.asked_again_at, weight=7)
         elif settings := settings_to_give(page):
             keys = _and([f"serving.{name}" for name in settings])
             yield Line("Do", f"give {keys} (driftwatch doctor prints the line)", weight=8)
-        elif lacking not in page["summary"]:
+        elif lacking not in page.summary:
             yield Line("No advice:", lacking, weight=7)
-    elif advised is not None and (instead := advised.get("instead")):
-        yield Line("Do", clean(instead[0]), weight=8)
-        lead = LEADS.get(advised["reason_code"])
-        label, text = (
-            (f"{_capital(lead)}:", advised["reason"]) if lead else ("Why", why_of(advised))
-        )
+    elif advised is not None and advised.instead:
+        yield Line("Do", clean(advised.instead[0]), weight=8)
+        lead = LEADS.get(advised.reason.code)
+        label, text = (f"{_capital(lead)}:", advised.reason.text) if lead else ("Why", advised.why)
         yield Line(label, clean(text), weight=6)
     else:
         yield from _do_lines(page, advised)
@@ -153,10 +143,8 @@ def advice_lines(page: Page) -> Iterator[Line]:
 
 def _on(page: Page) -> str:
     """Of how many servers a change is, where the page is about some that are set otherwise."""
-    concerned = page.get("concerned") or {}
-    if (alike := concerned.get("configured_alike")) is None:
-        return ""
-    return f" on {alike['targets']} of {concerned['targets']}"
+    alike = page.servers.alike
+    return "" if alike is None else f" on {alike.servers} of {page.servers.concerned}"
 
 
 def few(names: Sequence[str], total: int) -> str:
@@ -167,42 +155,43 @@ def few(names: Sequence[str], total: int) -> str:
 
 def settings_line(page: Page) -> str | None:
     """Whose answer a page gives, where it is about servers with different settings."""
-    concerned, advised = page.get("concerned") or {}, page.get("recommendation") or {}
-    if "configured_otherwise" not in concerned or advised.get("basis") != "simulation":
+    alike, others = page.servers.alike, page.servers.otherwise
+    is_simulated = page.advice is not None and page.advice.basis == "simulation"
+    if alike is None or others is None or not is_simulated:
         return None
-    alike, others = concerned["configured_alike"], concerned["configured_otherwise"]
-    verb = "has" if others["targets"] == 1 else "have"
+    verb = "has" if others.servers == 1 else "have"
     return (
-        f"the advice is for {few(alike['first'], alike['targets'])}; "
-        f"{few(others['first'], others['targets'])} {verb} other settings: "
-        f"run driftwatch recommend {clean(others['first'][0])}"
+        f"the advice is for {few(alike.first, alike.servers)}; "
+        f"{few(others.first, others.servers)} {verb} other settings: "
+        f"run driftwatch recommend {clean(others.first[0])}"
     )
 
 
-def _change_lines(advised: Mapping[str, Any]) -> Iterator[Line]:
-    brings = ", ".join(map(clean, advised["effect"])) if advised.get("effect") else why_of(advised)
-    yield Line("Change", f"{setting_change(advised)}, with a restart. {_capital(brings)}", weight=8)
-    if price := [clean(text) for text in advised["price"] if text != "restart"]:
+def _change_lines(advised: Recommendation) -> Iterator[Line]:
+    brings = ", ".join(map(clean, advised.effect)) or clean(advised.why)
+    text = f"{setting_change(advised)}, with a restart. {_capital(brings)}"
+    yield Line("Change", text, weight=8)
+    if price := [clean(text) for text in advised.price if text != "restart"]:
         yield Line("Cost", "; ".join(price), weight=7)
-    if advised["undo"]:
-        wrong = clean(advised["wrong_if"] or "it is worse")
+    if advised.undo:
+        wrong = clean(advised.wrong_if or "it is worse")
         yield Line("Undo", f"{_way_back(advised)} if {wrong}", weight=6)
 
 
-def _way_back(advised: Mapping[str, Any]) -> str:
+def _way_back(advised: Recommendation) -> str:
     """``go back to 512``; of several settings, or of an unknown one, the arguments."""
-    if advised["from"] is None or advised.get("also"):
-        return f"go back to {clean(advised['undo'])}"
-    return f"go back to {knob(advised['from'])}"
+    if advised.from_value is None or advised.also:
+        return f"go back to {clean(advised.undo or '')}"
+    return f"go back to {knob(advised.from_value)}"
 
 
-def _do_lines(page: Page, advised: Mapping[str, Any] | None) -> Iterator[Line]:
+def _do_lines(page: Page, advised: Recommendation | None) -> Iterator[Line]:
     advice, free = full_advice(page) or "", room(page)
     do = advice.removeprefix(f"{_KEEP_SETTINGS}; ")  # line 1 says it
-    if do != advice or free or advice not in page["summary"]:
+    if do != advice or free or advice not in page.summary:
         yield Line("Do", ". ".join(filter(None, (do, free))), weight=8)
-    if advised is not None and advised["reason_code"] not in _ADVICE_CODES:
-        reason = why_of(advised)
-        if reason not in page["summary"] and reason.lower() != advice.lower():
-            label = "No forecast:" if advised["action"] == "insufficient" else "Why"
+    if advised is not None and advised.reason.code not in _ADVICE_CODES:
+        reason = clean(advised.why)
+        if reason not in page.summary and reason.lower() != advice.lower():
+            label = "No forecast:" if advised.action == "insufficient" else "Why"
             yield Line(label, reason, weight=6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -21,9 +22,9 @@ from driftwatch.notify.attribution import (
 )
 from driftwatch.notify.columns import name_of
 from driftwatch.notify.engine_words import engine_text, gpu_count_text, gpus_text
+from driftwatch.notify.facts import amounts, baseline_of, plain, with_reasons
 from driftwatch.notify.layout import fit, paint, wrap
-from driftwatch.notify.page import diagnosis_json, evidence_json, plain, recommendation_json
-from driftwatch.notify.page_values import Page, form_of
+from driftwatch.notify.page import Page, Servers, Times
 from driftwatch.notify.path import render_limits, render_path
 from driftwatch.notify.phrases.limits import MANY_GAVE_UP
 from driftwatch.notify.shares import shares, shares_json, shares_table
@@ -50,10 +51,10 @@ def todo(finding: Finding, pages: Sequence[Page] = (), where: str = "") -> list[
     ``pages``: of the target's own firing incidents; ``where``: options that name the same moment.
     """
     pages = _advising(finding, pages)
-    out = [f"Do       {imperatives(page)[0]} ({clean(page['alert'])})" for page in pages]
+    out = [f"Do       {imperatives(page)[0]} ({clean(page.alert)})" for page in pages]
     advice = finding.recommendation
     # a page that forbids a change is not contradicted
-    if any(form_of(page)["family"] in _NO_SETTING for page in pages):
+    if any(page.family in _NO_SETTING for page in pages):
         advice = None
     missing = finding.diagnosis.missing if finding.diagnosis else ()
     repeats = pages and advice is not None and advice.action == "none" and advice.basis is None
@@ -83,13 +84,21 @@ def _own(finding: Finding, advice: Recommendation) -> Iterator[str]:
     if advice.reason.code == "leaf" and (diagnosis is None or diagnosis.advice is None):
         yield "Do       nothing to set"
         return
-    page = {
-        "severity": "page",
-        "summary": "",
-        "evidence": {name: {"value": amount} for name, amount in finding.evidence.items()},
-        "diagnosis": None if diagnosis is None else diagnosis_json(diagnosis, finding.reasons),
-        "recommendation": recommendation_json(advice),
-    }
+    at = finding.minute
+    page = Page(
+        event="firing",
+        incident="",
+        key="",
+        rule=finding.rule,
+        alert=finding.rule,
+        severity="page",
+        labels={},
+        servers=Servers(concerned=1, of=1, first=(finding.target.key.text,)),
+        times=Times(started_at=at, evaluated_at=at, measured_at=at),
+        evidence=amounts(finding, [column.name for column in COLUMNS]),
+        diagnosis=None if diagnosis is None else with_reasons(diagnosis, finding.reasons),
+        advice=advice,
+    )
     for line in advice_lines(page):
         yield f"{line.label:<8} {line.text}"
     if advice.not_cured:
@@ -108,7 +117,7 @@ def _advising(finding: Finding, pages: Sequence[Page]) -> list[Page]:
     return [
         page
         for page in pages
-        if (page["diagnosis"] is None or lacking(finding))
+        if (page.diagnosis is None or lacking(finding))
         and no_verdict(page) is None
         and imperatives(page)
     ]
@@ -140,8 +149,11 @@ def explained_json(finding: Finding, start: datetime, end: datetime) -> str:
             **dict(sorted(finding.target.labels.items())),
         },
         "window": {"from": utc_text(start), "to": utc_text(end)},
-        "evidence": evidence_json(finding, [column.name for column in COLUMNS]),
-        "reference": None if finding.reference is None else plain(finding.reference),
+        "evidence": {
+            name: amount.document()
+            for name, amount in amounts(finding, [column.name for column in COLUMNS]).items()
+        },
+        "baseline": None if (before := baseline_of(finding)) is None else before.document(),
         "moved": _moved(finding),
         "throughput": _throughput(finding),
         "shares": {
@@ -151,10 +163,8 @@ def explained_json(finding: Finding, start: datetime, end: datetime) -> str:
         },
         "diagnosis": None
         if finding.diagnosis is None
-        else diagnosis_json(finding.diagnosis, finding.reasons),
-        "recommendation": None
-        if finding.recommendation is None
-        else recommendation_json(finding.recommendation),
+        else asdict(with_reasons(finding.diagnosis, finding.reasons)),
+        "advice": None if finding.recommendation is None else plain(asdict(finding.recommendation)),
     }
     return orjson.dumps(document, option=orjson.OPT_INDENT_2).decode()
 

@@ -1,33 +1,189 @@
-"""A finding and its incident → the page as JSON: what every receiver is given. Pure.
-
-The schema is published (``docs/page.schema.json``) and versioned: fields are only added, units
-stand in names or beside values, and a null value stands beside its reason.
+"""The page of an incident: what every receiver is given, what the store keeps, what the web and
+``--json`` show.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
-from driftwatch.evidence import BY_NAME, COLUMNS
-from driftwatch.model import Diagnosis, Finding, KnobMove, Reason, Recommendation
-from driftwatch.notify.columns import page_columns
-from driftwatch.numbers import utc_text
-
-SCHEMA_VERSION = 2
-
-# a notice tells and asks for nothing, whatever the diagnosis would advise
-NOTICE_ADVISES_NOTHING = Reason("notice", "a notice asks for nothing to be done")
+from driftwatch.documents import Document
+from driftwatch.model import Diagnosis, Reason, Recommendation, Severity, Slo
+from driftwatch.verify.verification import Verification
 
 # the grid of the clock on which an answer that time may bring is asked for again
 EVERY = timedelta(minutes=10)
+# a notice tells and asks for nothing, whatever the diagnosis would advise
+NOTICE_ADVISES_NOTHING = Reason("notice", "a notice asks for nothing to be done")
+# of a pool's incident so many servers are named, the others are counted
+NAMED_SERVERS = 5
 
-_NO_INPUT = "not in the scrapes of the window"
-_INSIDE_BUCKET = "a lower bound: the target lies inside a bucket, see upper"
-_NOT_FINITE = "not a finite number"
+Event = Literal["firing", "updated", "verified", "resolved"]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a page's body."""
+
+    label: str  # its first words, set bold in Slack
+    text: str  # the rest, plain: not escaped
+    # a time that stands before the text, for a receiver that knows the reader's clock
+    at: datetime | None = None
+    weight: int = 5  # where room is short, the line of the smallest weight goes first
+
+
+class Times(Document):
+    """When things happened, UTC."""
+
+    started_at: datetime  # when the condition became true
+    firing_at: datetime | None = None
+    resolved_at: datetime | None = None
+    evaluated_at: datetime  # end of the minute that this page tells of
+    measured_at: datetime  # end of the minute whose numbers it has
+
+
+class Group(Document):
+    """Some of the servers of a page."""
+
+    servers: int
+    first: tuple[str, ...]  # names of at most five
+
+
+class Servers(Document):
+    """The servers that the incident is about."""
+
+    concerned: int
+    of: int  # servers of the pool, as far as known
+    first: tuple[str, ...]  # names of at most five, the worst first: the page shows its numbers
+    # where they differ in settings: those configured as the first one, and the others
+    alike: Group | None = None
+    otherwise: Group | None = None
+
+
+class Amount(Document):
+    """The value of one evidence column."""
+
+    value: bool | int | float | str | None = None
+    unit: str  # base unit, 1 for ratios
+    # why the value is unknown, or a bound
+    reason: str | None = None
+    upper: float | None = None  # of a share that is known within bounds: the upper one
+    source: str | None = None  # where a count or a setting was read
+    names: str | None = None  # which GPUs were lost
+    of: float | None = None  # of how many GPUs
+
+
+class Baseline(Document):
+    """What "before" means."""
+
+    kind: str  # "pin" (a measured window), "tuned_for" (lengths from the configuration), ...
+    since: datetime | None = None
+    until: datetime | None = None
+    values: Mapping[str, Any]  # evidence column → value
+
+
+class Links(Document):
+    """Addresses where they exist, and commands, quoted for a shell."""
+
+    runbook: str | None = None
+    driftwatch: str | None = None  # the incident's web page
+    explain: str | None = None
+    ack: str | None = None
+    silence: str | None = None
+
+
+class Acknowledgement(Document):
+    """Who acknowledged the incident."""
+
+    by: str
+    at: datetime
+    comment: str = ""  # empty = none
+    via: str | None = None  # command line, a receiver's name; None = not kept
+
+
+class Phrases(Document):
+    """What the rule says of this incident: its templates, filled. Empty = nothing to say."""
+
+    problem: tuple[str, ...] = ()  # how bad, the longest first
+    since: str = ""  # what stands beside the time at which it began
+    cause: str = ""
+    also: tuple[str, ...] = ()  # what else a person acts on
+    advice: str = ""  # what to do where neither a leaf nor the advice says it
+    over: str = ""  # once it is over: what is so again
+
+
+class Page(Document):
+    """One message about an incident: firing, updated, verified or resolved."""
+
+    schema_version: Literal[3] = 3
+    event: Event
+    test: bool = False
+    summary: str = ""  # line 1: the state, where, how bad, do what
+    lines: tuple[Line, ...] = ()  # the body, in reading order
+    incident: str  # id of the incident
+    key: str  # identity of the incident: never a value in it
+    rule: str
+    alert: str
+    severity: Severity
+    pool: str | None = None
+    labels: Mapping[str, str]  # of the incident: instance, engine, pool, model_name, signal
+    servers: Servers
+    times: Times
+    evidence: Mapping[str, Amount] = {}
+    slo: Slo | None = None
+    diagnosis: Diagnosis | None = None
+    advice: Recommendation | None = None
+    baseline: Baseline | None = None
+    # servers of the pool, how many are slower, and the speed of the others; None where unknown
+    peers: Mapping[str, float] | None = None
+    phrases: Phrases = Phrases()
+    lengths: Literal["mean", "day"] = "mean"  # which ratio of lengths the rule compares
+    family: str | None = None  # which kind of drift the weekly report counts it as
+    annotations: Mapping[str, str] = {}
+    links: Links = Links()
+    repeat: int = 0  # 0 the first page, 1 its first repeat
+    changed: str | None = None  # of an update: what is otherwise than on the page before
+    acknowledgement: Acknowledgement | None = None
+    verification: Verification | None = None  # what came of the change that the page advised
+    answered_by: tuple[str, str] | None = None  # id and alert of the incident with this advice
+    withdrawn: str | None = None  # action of the advice that this one takes the place of
+    asked_again_at: datetime | None = None  # when the advice is computed once more
+    resolved_reason: str | None = None  # why it resolved although no recovery was measured
+    ended_in_target: bool | None = None  # whether the targets were met at its end
+
+    def value(self, column: str) -> Any:
+        """One evidence value, None where it is unknown or not carried."""
+        entry = self.evidence.get(column)
+        return None if entry is None else entry.value
+
+    @property
+    def baseline_values(self) -> Mapping[str, Any]:
+        """Column → value of the baseline; empty without one."""
+        return {} if self.baseline is None else self.baseline.values
+
+    @property
+    def leaf(self) -> str | None:
+        """Where the diagnosis ended, None without one."""
+        return None if self.diagnosis is None else self.diagnosis.leaf
+
+    @property
+    def is_of_many(self) -> bool:
+        """Whether the page is about several servers."""
+        return self.servers.concerned > 1
+
+    @property
+    def drifted_length(self) -> str | None:
+        """prompt_tokens or generation_tokens: the signal of a length rule, else the cause."""
+        signal = self.labels.get("signal")
+        if signal in _LENGTHS.values():
+            return signal
+        return _LENGTHS.get(str(None if self.diagnosis is None else self.diagnosis.cause))
+
+
+# cause of a diagnosis → the length that it is about
+_LENGTHS = {"prompts": "prompt_tokens", "generations": "generation_tokens"}
 
 
 def next_time(at: datetime) -> datetime:
@@ -38,104 +194,6 @@ def next_time(at: datetime) -> datetime:
     """
     midnight = at.replace(hour=0, minute=0, second=0, microsecond=0)
     return midnight + ((at - midnight) // EVERY + 1) * EVERY
-
-
-def evidence_json(finding: Finding, columns: Sequence[str] = ()) -> dict[str, Any]:
-    """Column → value, unit and reason: the columns of the form and of the path, schema order."""
-    path = finding.diagnosis.path if finding.diagnosis is not None else ()
-    wanted = page_columns(columns).union(*(step.evidence for step in path))
-    if finding.diagnosis is not None:
-        wanted |= set(finding.diagnosis.missing)
-    return {
-        column.name: _entry(column.name, finding) for column in COLUMNS if column.name in wanted
-    }
-
-
-def _entry(column: str, finding: Finding) -> dict[str, Any]:
-    raw = finding.evidence.get(column)
-    amount = plain(raw)
-    entry: dict[str, Any] = {"value": amount, "unit": BY_NAME[column].unit}
-    reason = finding.reasons.get(column)
-    # buckets bound a share whose target lies inside one of them
-    most = plain(finding.evidence.get(column.replace("_10m_ratio", "_10m_upper_ratio")))
-    if column.endswith("in_target_10m_ratio") and None not in (amount, most) and most > amount:
-        entry["upper"] = most
-        reason = reason or _INSIDE_BUCKET
-    if column == "gpus_lost" and amount:
-        entry |= _which_gpus(finding.evidence)
-    if column == "gpu_count" and (source := finding.evidence.get("gpu_count_source")):
-        entry["source"] = source
-    if column == "max_num_seqs" and finding.evidence.get("max_num_seqs_inferred"):
-        entry["source"] = "inferred"
-    if amount is None and not reason:
-        reason = _NOT_FINITE if raw is not None else BY_NAME[column].disabled_by or _NO_INPUT
-    if reason:
-        entry["reason"] = reason
-    return entry
-
-
-def _which_gpus(evidence: Mapping[str, Any]) -> dict[str, Any]:
-    """Which GPUs are lost, and of how many of the server, where that is known."""
-    names, of = evidence.get("gpus_lost_names"), plain(evidence.get("gpus_of_server"))
-    # shares of a GPU are no count, and a number below what is lost is none either
-    counted = of is not None and of == int(of) and of >= evidence["gpus_lost"]
-    return ({"names": names} if names else {}) | ({"of": of} if counted else {})
-
-
-def diagnosis_json(diagnosis: Diagnosis, reason_of: Mapping[str, str]) -> dict[str, Any]:
-    """A diagnosis as JSON; an unknown step carries its reason from the row where it has none."""
-    document: dict[str, Any] = plain(asdict(diagnosis))
-    for step in document["path"]:
-        step["reason"] = step["reason"] or _unknown_reason(step, reason_of)
-    return document
-
-
-def _unknown_reason(step: Mapping[str, Any], reasons: Mapping[str, str]) -> str | None:
-    if step["answer"] not in ("unknown", "not asked"):
-        return None
-    unknown = [name for name, amount in step["evidence"].items() if amount is None]
-    texts = [reasons[name] for name in unknown if name in reasons]
-    return "; ".join(dict.fromkeys(texts)) or f"{', '.join(unknown) or 'its inputs'} unknown"
-
-
-# fields of a recommendation and of a move → their keys in the JSON
-_KEYS = {"from_value": "from", "to_value": "to"}
-
-
-def recommendation_json(advised: Recommendation) -> dict[str, Any]:
-    """The change, or why there is none, as JSON."""
-    fields = {_KEYS.get(name, name): value for name, value in plain(asdict(advised)).items()}
-    also = [{_KEYS.get(n, n): v for n, v in move.items()} for move in fields.pop("also")]
-    fields |= {"reason": advised.reason.text, "reason_code": advised.reason.code}
-    return fields | ({"also": also} if also else {})
-
-
-def recommendation_of(document: Mapping[str, Any]) -> Recommendation:
-    """A recommendation as a page's JSON has it (:func:`recommendation_json`)."""
-    fields: dict[str, Any] = {n: document.get(_KEYS.get(n, n)) for n in _FIELDS}
-    moves = [{n: move.get(_KEYS.get(n, n)) for n in _MOVE} for move in document.get("also", ())]
-    fields["reason"] = Reason(document.get("reason_code", ""), document["reason"])
-    fields["also"] = tuple(KnobMove(**move) for move in moves)
-    lists = {name: tuple(document.get(name) or ()) for name in _LISTS}
-    return Recommendation(**(fields | lists))
-
-
-_FIELDS = tuple(Recommendation.__dataclass_fields__)
-_MOVE = tuple(KnobMove.__dataclass_fields__)
-_LISTS = ("price", "effect", "not_cured", "instead")
-
-
-def plain(raw: Any) -> Any:
-    """A value as JSON holds it: times as UTC text, no NaN, whole floats of counts stay floats."""
-    if isinstance(raw, datetime):
-        return utc_text(raw)
-    if isinstance(raw, float):
-        return float(raw) if math.isfinite(raw) else None  # NumPy's are floats, not JSON's
-    if isinstance(raw, Mapping):
-        return {str(key): plain(raw[key]) for key in raw}
-    if isinstance(raw, list | tuple):
-        return [plain(item) for item in raw]
-    return raw if raw is None or isinstance(raw, bool | int | str) else str(raw)
 
 
 def web_address(external_url: str | None, path: str) -> str | None:

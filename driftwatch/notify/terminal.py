@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from driftwatch.notify.headline import given_pool, lines, marked
+from driftwatch.notify.headline import given_pool, marked
 from driftwatch.notify.layout import paint, wrap
-from driftwatch.notify.page_values import Line, Page, instant
+from driftwatch.notify.page import Line, Page
 from driftwatch.numbers import clean, moment
 
 _NARROWEST = 48
 _LABEL_WIDTH = 9
-_DATED = ("Since", "Was")  # lines that begin with when it began
+_DATED = ("Since", "Began")  # lines that begin with when it began
 _OPEN = ("firing", "updated")  # something may still have to be done
 
 
@@ -36,9 +36,9 @@ def render(
     """
     width = max(_NARROWEST, width)
     indent = " " * _LABEL_WIDTH
-    top = marked(page, page["summary"]) if mark else page["summary"]
+    top = marked(page, page.summary) if mark else page.summary
     out = wrap(top, width, " ")
-    for text in [*(_line(page, line) for line in lines(page)), _about(page)]:
+    for text in [*(_line(page, line) for line in page.lines), _about(page)]:
         out += wrap(text, width, indent)
     commands = list(_commands(page, next_command, stored))
     return paint("\n".join([*out, "", *commands] if commands else out), colour)
@@ -46,28 +46,26 @@ def render(
 
 def _line(page: Page, line: Line) -> str:
     # a terminal keeps its text for days, so the date stands on the page: once, at its first time
-    began = instant(page, "started_at")
-    dated = None if began is None or line.label in _DATED else began.date()
-    at = began if line.label == "Was" else line.at
-    stamp = "" if at is None else moment(at, dated)
+    dated = None if line.label in _DATED else page.times.started_at.date()
+    stamp = "" if line.at is None else moment(line.at, dated)
     return f"{line.label:<{_LABEL_WIDTH - 1}} {': '.join(filter(None, (stamp, line.text)))}"
 
 
 def _about(page: Page) -> str:
-    labels = dict(page["target"])
+    labels = dict(page.labels)
     about = {"model": labels.pop("model_name", None), "pool": given_pool(page)}
     about |= {k: v for k, v in labels.items() if k not in ("instance", "engine", "pool")}
     rest = "".join(f", {clean(k)} {clean(str(v))}" for k, v in about.items() if v)
-    return f"{'Rule':<{_LABEL_WIDTH}}{clean(page['alert'])}, severity {page['severity']}{rest}"
+    return f"{'Rule':<{_LABEL_WIDTH}}{clean(page.alert)}, severity {page.severity}{rest}"
 
 
 def _commands(page: Page, next_command: str | None, stored: bool) -> Iterator[str]:
-    links = page["links"]
-    if stored and page["event"] in _OPEN and not page["test"]:
-        yield f"ack:     {clean(links['ack'])}"
-        yield f"silence: {clean(links['silence'])}"
-    following = next_command or (links["explain"] if stored else None)
+    links = page.links
+    if stored and page.event in _OPEN and not page.test:
+        yield f"ack:     {clean(links.ack or '')}"
+        yield f"silence: {clean(links.silence or '')}"
+    following = next_command or (links.explain if stored else None)
     if following:
         yield f"next:    {clean(following)}"
-    if links["runbook"]:
-        yield f"runbook: {links['runbook']}"
+    if links.runbook:
+        yield f"runbook: {links.runbook}"

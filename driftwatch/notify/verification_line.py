@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import date, datetime
-from typing import Any
+from datetime import date
 
 from driftwatch.numbers import (
     bare_seconds,
@@ -17,6 +15,7 @@ from driftwatch.numbers import (
     seconds,
 )
 from driftwatch.verify.figures import WORDS
+from driftwatch.verify.verification import Effect, Verification
 
 # figures that a line tells beside the one that decided
 _BESIDE = ("ttft_seconds_mean", "itl_seconds_mean")
@@ -24,48 +23,45 @@ _LIMIT = 2
 _MILLISECONDS_BELOW, _FINE = 0.1, 0.005  # seconds
 
 
-def verification_line(document: Mapping[str, Any], today: date | None) -> str:
+def verification_line(one: Verification, today: date | None) -> str:
     """``PASS 05:10 UTC, matched traffic: TTFT mean 1.8 → 0.06 s (forecast 0.08)``.
 
-    ``document``: from :func:`driftwatch.verify.verification.to_document`; ``today``: the day whose
-    times are told without a date; None = always with it.
+    ``today``: the day whose times are told without a date; None = always with it.
     """
-    verdict = document["verdict"]
-    if verdict == "open":
-        return f"not yet: {document['reason'] or 'waiting for minutes to compare'}"
-    at = moment(datetime.fromisoformat(document["closed_at"]), today)
-    effects = _effect_texts(document)
-    if not effects or verdict == "INCONCLUSIVE":
-        return f"{verdict} {at}: {document['reason']}"
-    lead = "matched traffic" if verdict == "PASS" else f"{document['reason']}, matched traffic"
-    return f"{verdict} {at}, {lead}: {', '.join(effects)}"
+    if one.verdict == "open" or one.closed_at is None:
+        return f"not yet: {one.reason or 'waiting for minutes to compare'}"
+    at = moment(one.closed_at, today)
+    effects = _effect_texts(one)
+    if not effects or one.verdict == "INCONCLUSIVE":
+        return f"{one.verdict} {at}: {one.reason}"
+    lead = "matched traffic" if one.verdict == "PASS" else f"{one.reason}, matched traffic"
+    return f"{one.verdict} {at}, {lead}: {', '.join(effects)}"
 
 
 _OUTCOMES = {"PASS": "IT WORKED", "FAIL": "IT DID NOT WORK", "INCONCLUSIVE": "CANNOT TELL"}
 
 
-def outcome_line(document: Mapping[str, Any], today: date | None) -> str:
+def outcome_line(one: Verification, today: date | None) -> str:
     """The same for a thread: ``IT WORKED 05:10 UTC, same traffic before and after: ...``."""
-    line = verification_line(document, today)
-    verdict = document["verdict"]
-    if verdict not in _OUTCOMES:
+    line = verification_line(one, today)
+    if one.verdict not in _OUTCOMES:
         return line
-    text = _OUTCOMES[verdict] + line.removeprefix(verdict)
+    text = _OUTCOMES[one.verdict] + line.removeprefix(one.verdict)
     return text.replace("matched traffic:", "same traffic before and after:", 1)
 
 
-def verification_texts(document: Mapping[str, Any], today: date | None) -> list[str]:
+def verification_texts(one: Verification, today: date | None) -> list[str]:
     """The same for line 1, longest first: with fewer figures, then the verdict alone."""
-    line = verification_line(document, today)
+    line = verification_line(one, today)
     shorter = [line[:at] for at in range(len(line) - 1, 0, -1) if line[at] in ",;("]
     return [line, *(text.rstrip() for text in shorter if text.count("(") == text.count(")"))]
 
 
-def changed_text(document: Mapping[str, Any]) -> str:
+def changed_text(one: Verification) -> str:
     """``max_num_seqs 8 → 40``: what was changed."""
-    what = document["change"]["what"]
     return "; ".join(
-        f"{name} {_setting(one)} → {_setting(other)}" for name, (one, other) in what.items()
+        f"{name} {_setting(before)} → {_setting(after)}"
+        for name, (before, after) in one.change.what.items()
     )
 
 
@@ -75,36 +71,34 @@ def _setting(value: object) -> str:
     return knob(value) if isinstance(value, int | float) else clean(str(value))
 
 
-def _effect_texts(document: Mapping[str, Any]) -> list[str]:
-    effects = list(document["effects"])
-    first = effects[:1]
-    beside = [e for e in effects[1:] if e["name"] in _BESIDE][: _LIMIT - 1]
-    return [effect_text(effect) for effect in (*first, *beside)]
+def _effect_texts(one: Verification) -> list[str]:
+    beside = [effect for effect in one.effects[1:] if effect.name in _BESIDE][: _LIMIT - 1]
+    return [effect_text(effect) for effect in (*one.effects[:1], *beside)]
 
 
-def effect_text(effect: Mapping[str, Any]) -> str:
+def effect_text(effect: Effect) -> str:
     """``TTFT mean 1.8 → 0.06 s (forecast 0.08)``."""
-    text = f"{WORDS.get(effect['name'], effect['name'])} {from_to(effect)}"
-    if (forecast := effect["forecast"]) is None:
+    text = f"{WORDS.get(effect.name, effect.name)} {from_to(effect)}"
+    if (forecast := effect.forecast) is None:
         return text
     number, _, unit = value_text(forecast, effect).rpartition(" ")
-    same = number and value_text(effect["after"], effect).endswith(f" {unit}")
+    same = number and value_text(effect.after, effect).endswith(f" {unit}")
     return f"{text} (forecast {number if same else value_text(forecast, effect)})"
 
 
-def from_to(effect: Mapping[str, Any]) -> str:
+def from_to(effect: Effect) -> str:
     """``1.8 → 0.06 s``: the unit once where both have the same."""
-    one, other = (value_text(effect[when], effect) for when in ("before", "after"))
+    one, other = (value_text(value, effect) for value in (effect.before, effect.after))
     unit = other.rpartition(" ")[2]
     return f"{one.removesuffix(f' {unit}') if ' ' in other else one} → {other}"
 
 
-def value_text(value: float, effect: Mapping[str, Any]) -> str:
+def value_text(value: float, effect: Effect) -> str:
     """A value of a figure with its unit.
 
     ``value``: one of the figure's; ``effect``: with ``name`` and ``unit``.
     """
-    unit, name = effect["unit"], effect["name"]
+    unit, name = effect.unit, effect.name
     if name == "itl_seconds_mean":
         return milliseconds(value)
     if unit == "seconds":
@@ -114,15 +108,15 @@ def value_text(value: float, effect: Mapping[str, Any]) -> str:
     return figure(value)
 
 
-def difference_text(effect: Mapping[str, Any]) -> str:
+def difference_text(effect: Effect) -> str:
     """The limits of after - before, in the figure's unit: ``-2.5…-0.6 s``; small ones in ms."""
-    low, high = effect["low"], effect["high"]
-    small = effect["unit"] == "seconds" and max(abs(low), abs(high)) < _MILLISECONDS_BELOW
-    if effect["name"] == "itl_seconds_mean" or small:
+    low, high = effect.low, effect.high
+    small = effect.unit == "seconds" and max(abs(low), abs(high)) < _MILLISECONDS_BELOW
+    if effect.name == "itl_seconds_mean" or small:
         return f"{_signed(low * 1000)}…{_signed(high * 1000)} ms"
-    if effect["unit"] == "1":
+    if effect.unit == "1":
         return f"{_signed(low * 100)}…{_signed(high * 100)} points"
-    if effect["unit"] == "seconds":
+    if effect.unit == "seconds":
         return f"{_signed_seconds(low)}…{_signed_seconds(high)} s"
     return f"{_signed(low)}…{_signed(high)}"
 

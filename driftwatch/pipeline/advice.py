@@ -14,7 +14,7 @@ from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.diagnose.tree import Leaf
 from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.model import Diagnosis, Finding, Reason, Recommendation, Target, TargetKey
-from driftwatch.notify.page import NOTICE_ADVISES_NOTHING, recommendation_of
+from driftwatch.notify.page import NOTICE_ADVISES_NOTHING
 from driftwatch.numbers import count, duration, percent
 from driftwatch.pipeline.evaluation import Evaluation
 from driftwatch.pipeline.findings import Findings
@@ -229,10 +229,9 @@ def answer_of_pool(
     names = {key.text for key in pool}
     for incident in sorted(before, key=lambda i: (i.severity != "page", i.firing_at or at, i.key)):
         page = incident.page
-        if page is None or incident.state != "firing" or _server_of(incident, page) not in names:
+        if page is None or incident.state != "firing" or names.isdisjoint(page.servers.first[:1]):
             continue
-        document = page.get("recommendation")
-        answer = None if document is None else recommendation_of(document)
+        answer = page.advice
         if answer is not None and _is_current(answer, settings):
             return answer, incident
     return None
@@ -241,7 +240,7 @@ def answer_of_pool(
 def answer_stands(incident: Incident, at: datetime) -> bool:
     """Whether the answer on an incident's page still serves other servers: for an hour."""
     page = incident.page
-    return page is not None and at - datetime.fromisoformat(page["times"]["evaluated_at"]) <= WINDOW
+    return page is not None and at - page.times.evaluated_at <= WINDOW
 
 
 def configured_alike(
@@ -251,13 +250,6 @@ def configured_alike(
     like = tuple(k for k in finding.concerned if k in pool or k == finding.target.key)
     unlike = tuple(k for k in finding.concerned if k not in like)
     return (like, unlike) if unlike else ((), ())
-
-
-def _server_of(incident: Incident, page: Mapping[str, Any]) -> str:
-    """The server whose numbers a page shows."""
-    if instance := incident.target.get("instance"):
-        return TargetKey(instance, incident.target.get("engine", "0")).text
-    return str((page.get("concerned") or {}).get("first", [""])[0])
 
 
 def _is_current(answer: Recommendation, settings: Mapping[str, Any]) -> bool:

@@ -1,34 +1,46 @@
-"""A finding and its incident → the page as JSON: what every receiver is given. Pure."""
+"""A finding and its incident → the page. Pure."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
 from driftwatch.incidents.incident import Incident
-from driftwatch.model import Finding, Recommendation, Slo, TargetKey
-from driftwatch.notify.headline import headline
+from driftwatch.model import (
+    Finding,
+    Recommendation,
+    Slo,
+    TargetKey,
+)
+from driftwatch.notify.facts import amounts, baseline_of, plain, with_reasons
+from driftwatch.notify.headline import rendered
 from driftwatch.notify.page import (
+    NAMED_SERVERS,
     NOTICE_ADVISES_NOTHING,
-    SCHEMA_VERSION,
-    diagnosis_json,
-    evidence_json,
+    Group,
+    Links,
+    Page,
+    Phrases,
+    Servers,
+    Times,
     http_url,
     next_time,
-    plain,
-    recommendation_json,
     web_address,
 )
-from driftwatch.notify.page_values import FORM, drifted_length
-from driftwatch.notify.shares import shares, shares_json
-from driftwatch.numbers import utc_text
+from driftwatch.notify.phrases.fill import fill
+from driftwatch.numbers import clean, utc_text
 from driftwatch.rulebook.page_form import PageForm
 
 SILENCE_FOR = "2h"
-# of a pool's incident so many targets are named, the others are counted
-NAMED_TARGETS = 5
+
+# of a rule whose form has no `says`, after its own summary
+_USUAL = (
+    "{harm}",
+    "since {began} {moved}, {unchanged}",
+    "since {began} {moved}",
+)
 
 
 def build_page(
@@ -43,117 +55,120 @@ def build_page(
     slo: Slo | None = None,
     resolved_reason: str | None = None,
     ended_in_target: bool | None = None,
-) -> dict[str, Any]:
-    """The page of an incident that fired or resolved, valid against ``docs/page.schema.json``.
+) -> Page:
+    """The page of an incident that fired or resolved, with its texts.
 
-    ``finding``: what the rule found, None (a resolve) = evidence, diagnosis, recommendation and
-    reference as last sent; ``at``: end of the minute that decided it; ``form``: how the rule wants
-    its page, None = as before; ``slo``: None = the targets of the evidence row;
-    ``resolved_reason``: why it resolved without a good minute; ``ended_in_target``: whether the
-    targets were kept when it resolved, None = unknown.
+    ``finding``: what the rule found, None (a resolve) = as on the incident's page; ``at``: end of
+    the minute that decided it; ``form``: how the rule wants its page, None = the usual one, or as
+    it was; ``slo``: None = the targets of the evidence row; ``resolved_reason``: why it resolved
+    without a good minute; ``ended_in_target``: whether the targets were kept when it resolved,
+    None = unknown.
     """
-    last = incident.page or {}
-    page: dict[str, Any] = {
-        "schema_version": SCHEMA_VERSION,
-        "event": event,
-        "test": False,
-        "summary": "",
-        "times": {
-            "started_at": utc_text(incident.started_at),
-            "firing_at": _time(incident.firing_at),
-            "resolved_at": _time(incident.resolved_at),
-            "evaluated_at": utc_text(at),
-        },
-        "incident": {"id": incident.id, "key": incident.key},
-        "rule": incident.rule,
-        "alert": incident.alert,
-        "severity": incident.severity,
-        "target": dict(sorted(incident.target.items())),
-        FORM: dict(last.get(FORM) or {}) if form is None else _form(form),
-        **(_content_as_sent(last) if finding is None else _content(finding, incident, slo, form)),
-        "annotations": dict(sorted((annotations or {}).items())),
-    }
-    if finding is not None:
-        page |= _shares(finding, page)
-    if finding is not None and finding.answered_by is not None:
-        page["answered_by"] = dict(zip(("incident", "alert"), finding.answered_by, strict=True))
-    if finding is not None and finding.asked_again:
-        page["asked_again_at"] = utc_text(next_time(at))
-    if resolved_reason is not None:
-        page["resolved_reason"] = resolved_reason
-    if ended_in_target is not None:
-        page["ended_in_target"] = ended_in_target
-    page["links"] = _links(incident, page, at, annotations or {}, external_url)
-    page["summary"] = headline(page)
-    return page
+    page = Page(
+        event=event,
+        incident=incident.id,
+        key=incident.key,
+        rule=incident.rule,
+        alert=incident.alert,
+        severity=incident.severity,
+        pool=incident.target.get("pool"),
+        labels=dict(sorted(incident.target.items())),
+        servers=_servers(finding, incident),
+        times=Times(
+            started_at=incident.started_at,
+            firing_at=incident.firing_at,
+            resolved_at=incident.resolved_at,
+            evaluated_at=at,
+            measured_at=at,
+        ),
+        annotations=dict(sorted((annotations or {}).items())),
+        resolved_reason=resolved_reason,
+        ended_in_target=ended_in_target,
+    )
+    page = _with_content(page, finding, incident, slo, form or PageForm())
+    page = page.model_copy(update={"links": _links(incident, page, at, external_url)})
+    return rendered(page.model_copy(update={"phrases": _phrases(page, form)}))
 
 
-def _content_as_sent(last: Mapping[str, Any]) -> dict[str, Any]:
-    """What was found, as the page before had it."""
-    content = {name: last.get(name) for name in _ALWAYS}
-    kept = {name: last[name] for name in _SOMETIMES if last.get(name) is not None}
-    return {"evidence": dict(last.get("evidence") or {}), **content, **kept}
+# what a resolve keeps of the incident's page
+_KEPT = (
+    *("evidence", "slo", "diagnosis", "advice", "baseline", "servers", "peers", "phrases"),
+    *("verification", "lengths", "family"),
+)
 
 
-_ALWAYS = ("slo", "diagnosis", "recommendation", "reference")
-_SOMETIMES = ("concerned", "peers", "shares", "verification")
-
-
-def _concerned(finding: Finding) -> dict[str, Any]:
-    """Of a pool's incident: how many of how many targets it is about, and the first of them."""
-    if finding.of_targets is None:
-        return {}
-    alike, others = finding.configured_alike
-    groups = {"configured_alike": alike, "configured_otherwise": others} if others else {}
-    return {
-        "concerned": {
-            **_counted(finding.concerned),
-            "of_targets": finding.of_targets,
-            **{name: _counted(keys) for name, keys in groups.items()},
+def _with_content(
+    page: Page, finding: Finding | None, incident: Incident, slo: Slo | None, form: PageForm
+) -> Page:
+    if finding is None:
+        last = incident.page
+        kept = {} if last is None else {name: getattr(last, name) for name in _KEPT}
+        return page.model_copy(update=kept)
+    diagnosis, at = finding.diagnosis, page.times.evaluated_at
+    return page.model_copy(
+        update={
+            "evidence": amounts(finding, form.columns),
+            "slo": _slo(slo, finding.evidence),
+            "diagnosis": None if diagnosis is None else with_reasons(diagnosis, finding.reasons),
+            "advice": _advice(finding.recommendation, incident),
+            "baseline": baseline_of(finding),
+            "peers": plain(finding.peers),
+            "lengths": form.lengths,
+            "family": form.family,
+            "answered_by": finding.answered_by,
+            "asked_again_at": next_time(at) if finding.asked_again else None,
         }
-    }
+    )
 
 
-def _counted(keys: Sequence[TargetKey]) -> dict[str, Any]:
-    return {"targets": len(keys), "first": [key.text for key in keys[:NAMED_TARGETS]]}
+def _phrases(page: Page, form: PageForm | None) -> Phrases:
+    """The rule's templates, filled; of a resolve those of its page, with what is so again."""
+    usual, last = form or PageForm(), page.phrases
+    over = next(fill(page, usual.over), "")
+    if page.event == "resolved" and last.problem:
+        return last.model_copy(update={"over": over})
+    summary = page.annotations.get("summary")
+    says = usual.says or (() if summary else _USUAL)
+    own = [usual.advice_of_many if page.is_of_many else None, usual.advice]
+    return Phrases(
+        problem=tuple(fill(page, says)) or (clean(summary or f"{page.alert} is true"),),
+        since=next(fill(page, usual.since), ""),
+        cause=next(fill(page, usual.cause), ""),
+        also=tuple(text for one in usual.also for text in fill(page, [one])),
+        advice=next(fill(page, filter(None, own)), ""),
+        over=over,
+    )
 
 
-def _form(form: PageForm) -> dict[str, Any]:
-    """What of the form is not as usual."""
-    usual = PageForm().model_dump()
-    return {k: plain(v) for k, v in form.model_dump().items() if v != usual[k] and k != "columns"}
+def _servers(finding: Finding | None, incident: Incident) -> Servers:
+    instance = incident.target.get("instance")
+    own = None if instance is None else TargetKey(instance, incident.target.get("engine", "0"))
+    if finding is None or finding.of_targets is None:
+        peers = None if finding is None else finding.peers
+        of = 1 if peers is None else round(peers["of_targets"])
+        first = () if own is None else (own.text,)
+        return Servers(concerned=len(first), of=of, first=first)
+    alike, others = finding.configured_alike
+    return Servers(
+        concerned=len(finding.concerned),
+        of=finding.of_targets,
+        first=_named(finding.concerned),
+        alike=Group(servers=len(alike), first=_named(alike)) if others else None,
+        otherwise=Group(servers=len(others), first=_named(others)) if others else None,
+    )
 
 
-def _shares(finding: Finding, page: Mapping[str, Any]) -> dict[str, Any]:
-    """Both distributions of the length that drifted, where somebody counted both."""
-    stem = drifted_length(page)
-    both = None if stem is None else shares(finding.histograms, stem)
-    return {} if both is None or stem is None else {"shares": {stem: shares_json(both)}}
+def _named(keys: Sequence[TargetKey]) -> tuple[str, ...]:
+    return tuple(key.text for key in keys[:NAMED_SERVERS])
 
 
-def _content(
-    finding: Finding, incident: Incident, slo: Slo | None, form: PageForm | None
-) -> dict[str, Any]:
-    """What was found; of a pool's incident where, and how its other targets do if that is known."""
-    diagnosis, peers = finding.diagnosis, plain(finding.peers)
-    return {
-        **_concerned(finding),
-        **({} if peers is None else {"peers": peers}),
-        "evidence": evidence_json(finding, (form or PageForm()).columns),
-        "slo": _slo(slo, finding.evidence),
-        "diagnosis": None if diagnosis is None else diagnosis_json(diagnosis, finding.reasons),
-        "recommendation": _advised(finding.recommendation, incident),
-        "reference": None if finding.reference is None else plain(finding.reference),
-    }
-
-
-def _advised(advice: Recommendation | None, incident: Incident) -> dict[str, Any] | None:
+def _advice(advice: Recommendation | None, incident: Incident) -> Recommendation | None:
     if advice is not None and incident.severity == "notice":
-        advice = Recommendation("none", NOTICE_ADVISES_NOTHING)
-    return None if advice is None else recommendation_json(advice)
+        return Recommendation("none", NOTICE_ADVISES_NOTHING)
+    return advice
 
 
-def _slo(slo: Slo | None, evidence: Mapping[str, Any]) -> dict[str, Any] | None:
+def _slo(slo: Slo | None, evidence: Mapping[str, Any]) -> Slo | None:
     """The targets as given, or as the evidence row carries them; None without any."""
     if slo is None:
         share = evidence.get("slo_share")
@@ -162,45 +177,26 @@ def _slo(slo: Slo | None, evidence: Mapping[str, Any]) -> dict[str, Any] | None:
             evidence.get("slo_tpot_seconds"),
             Slo().share if share is None else share,
         )
-    if slo.ttft_seconds is None and slo.tpot_seconds is None:
-        return None
-    return {
-        "ttft_seconds": slo.ttft_seconds,
-        "tpot_seconds": slo.tpot_seconds,
-        "share": slo.share,
-    }
+    return None if slo.ttft_seconds is None and slo.tpot_seconds is None else slo
 
 
-def _time(at: datetime | None) -> str | None:
-    return None if at is None else utc_text(at)
-
-
-def _links(
-    incident: Incident,
-    page: Mapping[str, Any],
-    at: datetime,
-    annotations: Mapping[str, str],
-    external_url: str | None,
-) -> dict[str, str | None]:
+def _links(incident: Incident, page: Page, at: datetime, external_url: str | None) -> Links:
     """Addresses where they exist, and the commands that do the rest, quoted for a shell."""
-    instance, engine = incident.target.get("instance"), incident.target.get("engine", "0")
-    target = instance if engine == "0" else f"{instance}/{engine}"
-    if not instance and (concerned := page.get("concerned")):
-        target = concerned["first"][0]
+    target = next(iter(page.servers.first), None)
     minute = utc_text(at.replace(microsecond=0)).replace(":00Z", "Z")
-    names = ("instance", "engine") if instance else ("pool",)
-    matchers = [f"alert={incident.alert}"]
-    matchers += [
-        f"{name}={label}"
-        for name in names
-        if (label := incident.target.get(name)) and (name, label) != ("engine", "0")
-    ]
-    return {
-        "runbook": http_url(annotations.get("runbook_url")),
-        "driftwatch": web_address(external_url, f"/incidents/{incident.id}"),
-        "explain": None
-        if not target
-        else shlex.join(["driftwatch", "explain", str(target), "--at", minute]),
-        "ack": shlex.join(["driftwatch", "ack", incident.id]),
-        "silence": shlex.join(["driftwatch", "silence", *matchers, "--for", SILENCE_FOR]),
-    }
+    matchers = [f"alert={incident.alert}", *_matchers(incident)]
+    explain = None if target is None else ["driftwatch", "explain", target, "--at", minute]
+    return Links(
+        runbook=http_url(page.annotations.get("runbook_url")),
+        driftwatch=web_address(external_url, f"/incidents/{incident.id}"),
+        explain=None if explain is None else shlex.join(explain),
+        ack=shlex.join(["driftwatch", "ack", incident.id]),
+        silence=shlex.join(["driftwatch", "silence", *matchers, "--for", SILENCE_FOR]),
+    )
+
+
+def _matchers(incident: Incident) -> Iterator[str]:
+    names = ("instance", "engine") if incident.target.get("instance") else ("pool",)
+    for name in names:
+        if (label := incident.target.get(name)) and (name, label) != ("engine", "0"):
+            yield f"{name}={label}"

@@ -6,10 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 from driftwatch.incidents.follow_up import (
-    AGAIN,
     follow_up,
     later,
     says_less,
@@ -19,7 +17,7 @@ from driftwatch.incidents.follow_up import (
 )
 from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.model import Finding
-from driftwatch.notify.page import EVERY, next_time
+from driftwatch.notify.page import EVERY, Page, next_time
 from driftwatch.pipeline.question import TargetAdvice
 
 
@@ -37,7 +35,7 @@ class OpenPages:
     ) -> None:
         self.advices: list[TargetAdvice] = []
         # incident id → its page now, if a minute made or changed it
-        self.latest: dict[str, Mapping[str, Any]] = {}
+        self.latest: dict[str, Page] = {}
         self._ended = ended
         self._simulations = simulations
         self._used = Counter[datetime]()
@@ -65,7 +63,9 @@ class OpenPages:
                 self._keep(incident, one.at)
                 sent.append(one)
                 continue
-            page, changed = _grown(old.page or {}, incident.page or {}, findings.get(incident.id))
+            if old.page is None or incident.page is None:
+                continue
+            page, changed = _grown(old.page, incident.page, findings.get(incident.id))
             self._keep(replace(incident, page=page), one.at)
             page = follow_up(page, "updated", one.at, changed)
             sent.append(replace(one, incident=replace(incident, page=page)))
@@ -78,11 +78,11 @@ class OpenPages:
         asking = [
             one
             for one in self._open.values()
-            if (one.page or {}).get(AGAIN) is not None
+            if _asked_again_at(one) is not None
             and self._since.get(one.id, at - EVERY) < at
             and not self._ended.get(one.id, at + EVERY) <= at
         ]
-        asking.sort(key=lambda i: (i.severity != "page", str((i.page or {})[AGAIN]), i.key))
+        asking.sort(key=lambda i: (i.severity != "page", str(_asked_again_at(i)), i.key))
         room = max(0, self._simulations - self._used[at])
         return [Transition(one, "updated", at) for one in asking[:room]]
 
@@ -102,7 +102,9 @@ class OpenPages:
             finding = findings.get(incident.id)
             if finding is not None and incident.id not in by_id and finding.answered_by is None:
                 finding = None
-            page, changed = _updated(incident, finding, at)
+            if incident.page is None:
+                continue
+            page, changed = _updated(incident.page, finding, at)
             self._keep(replace(incident, page=page), self._since.get(incident.id, at))
             if changed is not None:
                 page = follow_up(page, "updated", at, changed)
@@ -121,36 +123,38 @@ class OpenPages:
         self._used.update(answer.at for answer in answers)
 
 
-def _updated(
-    incident: Incident, finding: Finding | None, at: datetime
-) -> tuple[Mapping[str, Any], str | None]:
+def _asked_again_at(incident: Incident) -> datetime | None:
+    return None if incident.page is None else incident.page.asked_again_at
+
+
+def _updated(page: Page, finding: Finding | None, at: datetime) -> tuple[Page, str | None]:
     """The page after an answer, None without one; and the change that its receivers get.
 
     Receivers get only one more answer. So an answer that more minutes may change is held back:
     "no knob helps" from the first minutes of a drift would use it up.
     """
-    page, advice = incident.page or {}, None if finding is None else finding.recommendation
+    advice = None if finding is None else finding.recommendation
     stays = advice is not None and advice.action not in ("insufficient", "none")
     if finding is None or (finding.asked_again and not stays):
         return later(page, next_time(at)), None
-    changed = what_changed(page.get("recommendation"), advice)
-    if says_less(page.get("recommendation"), advice):
+    changed = what_changed(page.advice, advice)
+    if says_less(page.advice, advice):
         return later(page, None), changed
-    return with_answer(page, finding, incident, at), changed
+    return with_answer(page, finding, at), changed
 
 
-def _grown(
-    old: Mapping[str, Any], new: Mapping[str, Any], finding: Finding | None
-) -> tuple[Mapping[str, Any], str]:
+def _grown(old: Page, new: Page, finding: Finding | None) -> tuple[Page, str]:
     """The new page of an incident that grew, and its differences from the old one.
 
     The old page's answer stays if the new page has none.
     """
-    before, advice = old.get("recommendation"), None if finding is None else finding.recommendation
+    before, advice = old.advice, None if finding is None else finding.recommendation
     changed = who_changed(old, new)
-    has_answer = before is not None and before["action"] != "insufficient"
+    has_answer = before is not None and before.action != "insufficient"
     lacks_one = advice is None or advice.action == "insufficient" or says_less(before, advice)
     if has_answer and lacks_one:
-        return later({**new, "recommendation": before}, None), f"{changed}; the advice stands"
+        return later(
+            new.model_copy(update={"advice": before}), None
+        ), f"{changed}; the advice stands"
     words = what_changed(before, advice)
     return new, changed if words.startswith("nothing") else f"{changed}; {words}"

@@ -12,13 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
-from typing import Any
 
 import polars as pl
 
 from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.model import Finding, Slo, TargetKey
-from driftwatch.notify.page import EVERY, next_time
+from driftwatch.notify.page import EVERY, Page, next_time
 from driftwatch.pipeline.advice import advised
 from driftwatch.pipeline.build_page import build_page
 from driftwatch.pipeline.evaluation import Evaluation
@@ -86,7 +85,7 @@ def paged(
     state: State,
     plan: Plan,
     findings: Mapping[str, Finding] | None = None,
-    last: Mapping[str, Mapping[str, Any] | None] | None = None,
+    last: Mapping[str, Page | None] | None = None,
     in_target: Mapping[str, bool | None] | None = None,
 ) -> tuple[Transition, ...]:
     """Each transition's incident with its page: diagnosed when it fires, closed when it ends.
@@ -142,11 +141,8 @@ def _ask_again(
     by_name = {key.text: target for key, target in evaluation.state.targets.items()}
     about = []
     for transition in waiting:
-        labels, page = transition.incident.target, transition.incident.page or {}
-        if labels.get("instance"):
-            name = TargetKey(labels["instance"], labels.get("engine", "0")).text
-        else:
-            name = (page.get("concerned") or {}).get("first", [""])[0]
+        page = transition.incident.page
+        name = "" if page is None else next(iter(page.servers.first), "")
         if name in by_name and transition.incident.rule in rules:
             about.append(as_of_target(transition, by_name[name]))
     return advised(evaluation, about, findings_at(evaluation, about), others, again=True)

@@ -30,7 +30,7 @@ from driftwatch.store.store import Store
 from driftwatch.verify.before_after import LOOK_BACK, WARM_UP, Minutes, around_change
 from driftwatch.verify.changes import Run, Running, advised_by, changed, running, verification_id
 from driftwatch.verify.verdict import verified
-from driftwatch.verify.verification import VERIFICATION, Change, Verification
+from driftwatch.verify.verification import Change, Verification
 
 _MINUTE = timedelta(minutes=1)
 # A change is looked at so long after its warm-up, and a day after it: then the minutes before it
@@ -316,26 +316,28 @@ def _follow_ups(
 _GRAVEST = ("open", "INCONCLUSIVE", "PASS", "FAIL")
 
 
-def _grave(document: Mapping[str, Any]) -> int:
-    return _GRAVEST.index(document["verdict"])
+def _grave(one: Verification) -> int:
+    return _GRAVEST.index(one.verdict)
 
 
 def _on_page(incident: Incident, news: Iterable[Verification]) -> Incident:
     if incident.page is None:
         return incident
-    shown = incident.page.get("verification")
-    about = [VERIFICATION.document(one) for one in news if one.incident_id == incident.id]
+    shown = incident.page.verification
+    about = [one for one in news if one.incident_id == incident.id]
     about = [one for one in about if shown is None or _grave(one) >= _grave(shown)]
     if not about:
         return incident
-    return replace(incident, page={**incident.page, "verification": max(about, key=_grave)})
+    page = incident.page.model_copy(update={"verification": max(about, key=_grave)})
+    return replace(incident, page=page)
 
 
 def _follow_up(incident: Incident, verdicts: Sequence[Verification]) -> Transition | None:
     """The first verdict on an incident's advice; None where its page has one."""
-    before = (incident.page or {}).get("verification")
+    before = None if incident.page is None else incident.page.verification
     after = _on_page(incident, verdicts)
-    if after.page is None or (before is not None and before["verdict"] != "open"):
+    if after.page is None or (before is not None and before.verdict != "open"):
         return None
-    at = datetime.fromisoformat(after.page["verification"]["closed_at"])
+    if (now := after.page.verification) is None or (at := now.closed_at) is None:
+        return None
     return Transition(replace(after, page=follow_up(after.page, "verified", at)), "verified", at)

@@ -22,8 +22,8 @@ import structlog
 from driftwatch.clock import SystemClock
 from driftwatch.errors import DeliveryError
 from driftwatch.notify.advice import imperatives
-from driftwatch.notify.headline import complaints, lines, where
-from driftwatch.notify.page_values import Page, evaluated
+from driftwatch.notify.headline import where
+from driftwatch.notify.page import Page
 from driftwatch.numbers import clean, cut, moment, utc_text
 from driftwatch.receivers.http import JSON, post
 from driftwatch.receivers.sender import Conversation, Message
@@ -38,11 +38,11 @@ _NO_LABEL = re.compile(r"[^A-Za-z0-9_]")
 
 def labels_of(page: Page, extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """The alert's labels, sorted; ``extra``: from the configuration, behind the page's own."""
-    own = {"alertname": page["alert"], "severity": page["severity"]}
-    if page["rule"] != page["alert"]:
+    own = {"alertname": page.alert, "severity": page.severity}
+    if page.rule != page.alert:
         # several rules may have one alert name: the resolve of one must not end the other's alert
-        own["rule"] = page["rule"]
-    labels = {**(extra or {}), **page["target"], **own}
+        own["rule"] = page.rule
+    labels = {**(extra or {}), **page.labels, **own}
     named = {_label_name(name): cut(str(text), _VALUE_LIMIT) for name, text in labels.items()}
     # an empty value is no label there
     return {name: _encodable(text) for name, text in sorted(named.items()) if text}
@@ -73,45 +73,44 @@ def _encodable(text: str) -> str:
 
 def annotations_of(page: Page) -> dict[str, str]:
     """Texts for people, sorted: summary, description, what to run; then the rule's own."""
-    links = page["links"]
+    links = page.links
     ours = {
         "summary": _summary(page),
         "description": "\n".join(_lines(page)),
-        "runbook_url": links.get("runbook"),
-        "dashboard_url": links.get("driftwatch"),
-        "explain": links.get("explain"),
-        "acknowledge": links.get("ack"),
+        "runbook_url": links.runbook,
+        "dashboard_url": links.driftwatch,
+        "explain": links.explain,
+        "acknowledge": links.ack,
         "acknowledged": acknowledged_text(page),
-        "incident": page["incident"]["id"],
+        "incident": page.incident,
     }
-    theirs = {_label_name(name): str(text) for name, text in page["annotations"].items()}
+    theirs = {_label_name(name): str(text) for name, text in page.annotations.items()}
     both = {**theirs, **{name: text for name, text in ours.items() if text}}
     return {n: _encodable(cut(text, _TEXT_LIMIT)) for n, text in sorted(both.items())}
 
 
 def acknowledged_text(page: Page) -> str | None:
     """Who has it, None where nobody has it."""
-    by = page.get("acknowledgement")
-    if not by:
+    by = page.acknowledgement
+    if by is None:
         return None
-    today = evaluated(page).date()
-    at = moment(datetime.fromisoformat(by["at"]), today)
-    why = f": {clean(by['comment'])}" if by.get("comment") else ""
-    return f"by {clean(by['by'])} at {at}{why}"
+    at = moment(by.at, page.times.evaluated_at.date())
+    why = f": {clean(by.comment)}" if by.comment else ""
+    return f"by {clean(by.by)} at {at}{why}"
 
 
 def _summary(page: Page) -> str:
     """Line 1 without the word of the state: Alertmanager has its own."""
-    if page["test"]:
-        return str(page["summary"])
-    text = f"{where(page)}: {complaints(page)[0]}"
+    if page.test:
+        return page.summary
+    text = f"{where(page)}: {page.phrases.problem[0]}"
     do = next(iter(imperatives(page)), "")
     return f"{text}. {do}" if do else text
 
 
 def _lines(page: Page) -> Iterable[str]:
-    today = evaluated(page).date()
-    for line in lines(page):
+    today = page.times.evaluated_at.date()
+    for line in page.lines:
         stamp = "" if line.at is None else moment(line.at, today)
         yield f"{line.label}: {': '.join(filter(None, (stamp, line.text)))}"
 
@@ -121,10 +120,10 @@ def alert_of(page: Page, ends_at: str, labels: Mapping[str, str]) -> dict[str, A
     alert = {
         "labels": labels,
         "annotations": annotations_of(page),
-        "startsAt": page["times"]["started_at"],
+        "startsAt": utc_text(page.times.started_at),
         "endsAt": ends_at,
     }
-    url = page["links"].get("driftwatch")
+    url = page.links.driftwatch
     return {**alert, "generatorURL": url} if url else alert
 
 
@@ -150,8 +149,9 @@ class AlertmanagerSender:
         With it the one ends that its incident had under other labels. Returns the alert's labels.
         Raises DeliveryError: none took it.
         """
-        page, labels = message.payload, labels_of(message.payload, self.labels)
-        resolved = page["times"]["resolved_at"] if message.event == "resolved" else None
+        page, labels = message.page, labels_of(message.page, self.labels)
+        ended = page.times.resolved_at if message.event == "resolved" else None
+        resolved = None if ended is None else utc_text(ended)
         alerts = [alert_of(page, resolved or self._ends_at(), labels)]
         if (before := left_behind(message.conversation, labels)) is not None:
             alerts.append(alert_of(page, resolved or utc_text(self.now()), before))

@@ -257,7 +257,7 @@ def mail_of(message: Message, sender: str, to: Sequence[str], at: datetime) -> E
     mail.add_alternative(html_of(letter), subtype="html")
     if message.kind == "report":
         name = f"driftwatch-{_local(message.subject)}.html"
-        mail.add_attachment(as_html(message.payload), subtype="html", filename=name)
+        mail.add_attachment(as_html(message.report), subtype="html", filename=name)
     return mail
 
 

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from driftwatch.notify.headline import lines as body_lines
-from driftwatch.notify.page_values import Page, instant
+from driftwatch.notify.page import Page
 from driftwatch.numbers import clean, cut, moment
 from driftwatch.receivers.sender import Message
 
@@ -39,14 +38,18 @@ class Letter:
 
 def letter_of(message: Message) -> Letter:
     """The message, whatever it is about; every line is bounded."""
-    payload = message.payload
-    title, rows, commands = (_page if message.kind == "incident" else _listed)(payload)
+    if message.kind == "incident":
+        title, rows, commands = _page(message.page)
+        links = {"runbook": message.page.links.runbook, "driftwatch": message.page.links.driftwatch}
+    else:
+        title, rows, commands = _listed(message.report)
+        links = message.report.get("links") or {}
     clipped = [(clean(label), cut(clean(text), _LINE_LIMIT)) for label, text in rows]
     return Letter(
         cut(clean(title), TITLE_LIMIT),
         tuple(clipped[:_MOST_LINES]),
         tuple(clean(one) for one in commands if one and len(one) <= _COMMAND_LIMIT),
-        tuple(_links(payload.get("links") or {})),
+        tuple(_links(links)),
     )
 
 
@@ -54,15 +57,15 @@ Parts = tuple[str, list[tuple[str, str]], list[str | None]]
 
 
 def _page(page: Page) -> Parts:
-    began = instant(page, "started_at")
-    dated = None if began is None else began.date()
+    began = page.times.started_at
     rows = []
-    for line in body_lines(page):
-        stamp = "" if line.at is None else moment(line.at, None if line.at == began else dated)
+    for line in page.lines:
+        dated = None if line.at == began else began.date()
+        stamp = "" if line.at is None else moment(line.at, dated)
         rows.append((line.label, ": ".join(filter(None, (stamp, line.text)))))
-    asks = page["event"] in _ASKS and not page["test"]
+    asks = page.event in _ASKS and not page.test
     names = ("ack", "silence", "explain") if asks else ("explain",)
-    return page["summary"], rows, [] if page["test"] else [page["links"].get(n) for n in names]
+    return page.summary, rows, [] if page.test else [getattr(page.links, n) for n in names]
 
 
 def _listed(document: Mapping[str, Any]) -> Parts:

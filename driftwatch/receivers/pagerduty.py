@@ -16,9 +16,9 @@ import orjson
 
 from driftwatch.errors import ConfigError, DeliveryError, Problem
 from driftwatch.notify.advice import imperatives
-from driftwatch.notify.headline import complaints, where
-from driftwatch.notify.page_values import Page, instant, public
-from driftwatch.numbers import clean, cut
+from driftwatch.notify.headline import where
+from driftwatch.notify.page import Links, Page
+from driftwatch.numbers import clean, cut, utc_text
 from driftwatch.receivers.http import JSON, Limits, post
 from driftwatch.receivers.sender import Message
 from driftwatch.settings.receivers import PagerdutyReceiver
@@ -32,7 +32,7 @@ ROUTING_KEY_LENGTH = 32
 _LIMITS = Limits(seconds=15.0)
 _FIELD_LIMIT, _LINK_LIMIT, _HASH_DIGITS = 255, 2048, 16
 _SEVERITY = {"page": "critical", "ticket": "warning", "notice": "info"}
-_LINKS = (("runbook", "Runbook"), ("driftwatch", "Open driftwatch"), ("report", "Report"))
+_LINKS = (("runbook", "Runbook"), ("driftwatch", "Open driftwatch"))
 _NO_ROOM = {"left_out": "the page has no room here: driftwatch incidents shows it"}
 
 Action = Literal["trigger", "acknowledge", "resolve"]
@@ -61,24 +61,20 @@ class PagerdutySender:
 
 
 def dedup_key(page: Page) -> str:
-    """Identity and incident id, at most 255 characters; no value is in it.
-
-    >>> dedup_key({"incident": {"key": 'GpuLost{instance="a:1"}', "id": "3f9c1a7be204"}})
-    'GpuLost{instance="a:1"}/3f9c1a7be204'
-    """
-    key, id_ = str(page["incident"]["key"]), str(page["incident"]["id"])
+    """Identity and incident id, at most 255 characters; no value is in it."""
+    key, id_ = page.key, page.incident
     if len(key) + len(id_) + 1 > DEDUP_LIMIT:
         digest = hashlib.sha256(key.encode()).hexdigest()[:_HASH_DIGITS]
         key = f"{key[: DEDUP_LIMIT - len(id_) - _HASH_DIGITS - 2]}~{digest}"
     # the id of a test page holds its time: of many tests one alert is enough
-    return key if page["test"] else f"{key}/{id_}"
+    return key if page.test else f"{key}/{id_}"
 
 
 def alert_event(message: Message) -> dict[str, Any]:
     """The event of an incident's message, without the routing key."""
-    page = message.payload
+    page = message.page
     action = _ACTIONS.get(message.event, "trigger")
-    if message.event == "updated" and page.get("acknowledgement") is not None:
+    if message.event == "updated" and page.acknowledgement is not None:
         action = "acknowledge"
     event: dict[str, Any] = {"event_action": action, "dedup_key": dedup_key(page)}
     if action != "trigger":
@@ -86,27 +82,27 @@ def alert_event(message: Message) -> dict[str, Any]:
     event["payload"] = {
         "summary": summary(message),
         "source": cut(where(page), _FIELD_LIMIT),
-        "severity": _SEVERITY[page["severity"]],
-        "timestamp": page["times"]["evaluated_at"],
+        "severity": _SEVERITY[page.severity],
+        "timestamp": utc_text(page.times.evaluated_at),
         "component": "vllm",
-        "class": cut(clean(page["alert"]), _FIELD_LIMIT),
-        "custom_details": public(page),
+        "class": cut(clean(page.alert), _FIELD_LIMIT),
+        "custom_details": page.document(),
     }
-    if pool := page["target"].get("pool"):
+    if pool := page.labels.get("pool"):
         event["payload"]["group"] = cut(clean(pool), _FIELD_LIMIT)
     event["client"] = "driftwatch"
-    if page["links"].get("driftwatch"):
-        event["client_url"] = page["links"]["driftwatch"]
-    return event | _links(page["links"])
+    if page.links.driftwatch:
+        event["client_url"] = page.links.driftwatch
+    return event | _links(page.links)
 
 
 def summary(message: Message) -> str:
     """Where, how bad, since when; do what: one line, for a list and a voice on the phone."""
-    page = message.payload
-    if page["test"]:
-        return cut(_ascii(clean(page["summary"])), SUMMARY_LIMIT)
-    bad, began = complaints(page)[0], instant(page, "started_at")
-    since = "" if began is None or "since " in bad else f" since {began:%H:%M} UTC"
+    page = message.page
+    if page.test:
+        return cut(_ascii(clean(page.summary)), SUMMARY_LIMIT)
+    bad, began = page.phrases.problem[0], page.times.started_at
+    since = "" if "since " in bad else f" since {began:%H:%M} UTC"
     what = next(iter(imperatives(page)), "")
     word = "update, " if message.event == "updated" else ""
     do = f"; {what[:1].lower()}{what[1:]}" if what else ""
@@ -119,11 +115,11 @@ def _ascii(text: str) -> str:
     return text.replace("→", "->")
 
 
-def _links(links: Mapping[str, str | None]) -> dict[str, Any]:
+def _links(links: Links) -> dict[str, Any]:
     rows = [
         {"href": href, "text": text}
         for name, text in _LINKS
-        if (href := links.get(name)) and href.startswith("http") and len(href) <= _LINK_LIMIT
+        if (href := getattr(links, name)) and href.startswith("http") and len(href) <= _LINK_LIMIT
     ]
     return {"links": rows} if rows else {}
 

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from importlib import import_module
-from typing import Any
 
 from driftwatch.errors import ConfigError, DeliveryError, Problem
 from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.incidents.incident import Incident
 from driftwatch.incidents.planner import Subscription
 from driftwatch.model import Severity
-from driftwatch.notify.page_values import Page
+from driftwatch.notify.headline import rendered
+from driftwatch.notify.page import Links, Page, Phrases
 from driftwatch.numbers import clean, cut, utc_text
 from driftwatch.pipeline.build_page import build_page
 from driftwatch.receivers.alertmanager import AlertmanagerSender
@@ -88,7 +88,7 @@ def _maker(receiver: ReceiverSettings) -> Callable[[], Sender]:
 _NAME_LIMIT = 40
 
 
-def sample_pages(receiver: str, at: datetime) -> tuple[dict[str, Any], dict[str, Any]]:
+def sample_pages(receiver: str, at: datetime) -> tuple[Page, Page]:
     """The page of a test, with ``test`` true, and its resolve.
 
     The id holds the time, so that no two are one delivery.
@@ -108,12 +108,16 @@ def sample_pages(receiver: str, at: datetime) -> tuple[dict[str, Any], dict[str,
     name = cut(clean(receiver), _NAME_LIMIT)
     page = build_page(None, firing, "firing", at)
     ended = build_page(None, replace(firing, state="resolved", resolved_at=at), "resolved", at)
-    page["summary"] = f"TEST driftwatch: a test page for {name}; nothing is wrong, do nothing"
-    ended["summary"] = f"TEST driftwatch: the test page for {name} is resolved"
-    for one in (page, ended):
-        one["test"] = True
-        one["links"] = dict.fromkeys(one["links"])
-    return page, ended
+    return (
+        _as_test(page, f"a test page for {name}; nothing is wrong, do nothing"),
+        _as_test(ended, f"the test page for {name} is resolved"),
+    )
+
+
+def _as_test(page: Page, text: str) -> Page:
+    phrases = Phrases(problem=(text,))
+    update = {"test": True, "links": Links(), "phrases": phrases}
+    return rendered(page.model_copy(update=update))
 
 
 @dataclass(frozen=True, slots=True)

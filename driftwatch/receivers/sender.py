@@ -16,6 +16,7 @@ from urllib.parse import unquote
 
 from driftwatch.errors import DeliveryError
 from driftwatch.incidents.delivery import Kind, MessageEvent
+from driftwatch.notify.page import Page
 from driftwatch.numbers import clean, cut
 from driftwatch.settings.values import redact
 
@@ -41,9 +42,29 @@ class Message:
     subject: str  # incident id or week
     event: MessageEvent
     number: int  # 0 the first of this event, 1 its first repeat
-    payload: Mapping[str, Any]  # the page or report as JSON
+    payload: Page | Mapping[str, Any]  # the page, or the report as JSON
     # what this receiver returned for the incident's last message; None before, and of other kinds
     conversation: Conversation | None = None
+
+    @property
+    def page(self) -> Page:
+        """The page of an incident's message.
+
+        Raises DeliveryError: the message has none, for an earlier version wrote it.
+        """
+        if not isinstance(self.payload, Page):
+            raise DeliveryError("an earlier version wrote this page", permanent=True)
+        return self.payload
+
+    @property
+    def document(self) -> Mapping[str, Any]:
+        """The page or report as JSON values."""
+        return self.payload.document() if isinstance(self.payload, Page) else self.payload
+
+    @property
+    def report(self) -> Mapping[str, Any]:
+        """The weekly report of a report's message."""
+        return {} if isinstance(self.payload, Page) else self.payload
 
     @property
     def idempotency_key(self) -> str:
@@ -52,12 +73,11 @@ class Message:
         return f"{self.subject}-{self.event}{again}"
 
 
-def message_of(payload: Mapping[str, Any]) -> Message:
+def message_of(payload: Page | Mapping[str, Any]) -> Message:
     """The first message of a page, or of a report: what it says of itself."""
-    event = payload["event"]
-    if event == "report":
+    if not isinstance(payload, Page):
         return Message("report", payload["week"]["name"], "report", 0, payload)
-    return Message("incident", payload["incident"]["id"], event, 0, payload)
+    return Message("incident", payload.incident, payload.event, 0, payload)
 
 
 class Sender(Protocol):

@@ -20,7 +20,6 @@ from slack_sdk.models.blocks import SectionBlock
 from slack_sdk.models.metadata import Metadata
 
 from driftwatch.errors import DeliveryError
-from driftwatch.notify.page_values import instant
 from driftwatch.numbers import clean, cut
 from driftwatch.receivers.http import JSON, Limits, post
 from driftwatch.receivers.sender import Conversation, Message, Sender, retry_after
@@ -178,12 +177,12 @@ class SlackAppSender:
         attempt without harm: an edit says the same twice, a note in a thread may stand twice.
         """
         if message.kind != "incident":
-            self._post(report_blocks(message.payload))
+            self._post(report_blocks(message.report))
             return None
         if "ts" not in (message.conversation or {}):
             # of the kind that a receiver of this name had before: Slack has no message of it
             message = replace(message, conversation=None)
-        before, page, value = message.conversation, message.payload, message.subject
+        before, page, value = message.conversation, message.page, message.subject
         document = standing(page, clicks=self.clicks, value=value, is_first=before is None)
         where = None if before is None else self._edit(before, document)
         if where is None:
@@ -240,7 +239,7 @@ class SlackAppSender:
         """
         if message.conversation is not None:
             return None
-        began = instant(message.payload, "firing_at") or datetime.now(UTC)
+        began = message.page.times.firing_at or datetime.now(UTC)
         try:
             answer = self.api.ask(
                 "conversations.history",
@@ -280,8 +279,8 @@ class SlackSender:
 
         Raises DeliveryError: Slack did not take it.
         """
-        draw = blocks if message.kind == "incident" else report_blocks
-        body = orjson.dumps(draw(message.payload))
+        is_page = message.kind == "incident"
+        body = orjson.dumps(blocks(message.page) if is_page else report_blocks(message.report))
         answer = post(self.name, self.url, body, HEADERS, self.limits)
         if answer.text.strip() != "ok":
             # a login page or a wrong address answers 200 too

@@ -19,8 +19,8 @@ from slack_sdk.models.blocks import (
     SectionBlock,
 )
 
-from driftwatch.notify.headline import headline, lines, marked
-from driftwatch.notify.page_values import Line, Page, evaluated, instant
+from driftwatch.notify.headline import marked, rendered
+from driftwatch.notify.page import Acknowledgement, Line, Page
 from driftwatch.notify.verification_line import outcome_line
 from driftwatch.numbers import clean, cut, duration, moment
 from driftwatch.receivers.sender import Message
@@ -67,7 +67,7 @@ def blocks(page: Page) -> dict[str, Any]:
 
     Returns ``text`` (phone preview) and ``blocks``: at most four, the body at most 900 characters.
     """
-    line = marked(page, page["summary"])
+    line = marked(page, page.summary)
     return message_of_line(line, [*body_parts(page), *command_parts(page), *button_parts(page)])
 
 
@@ -87,15 +87,15 @@ def _top(line: str) -> SectionBlock:
 
 def body_parts(page: Page) -> list[Any]:
     """The lines under line 1; the lightest ones go where there are too many."""
-    body = "\n".join(_shed([_line(page, line) for line in lines(page)], BODY_LIMIT))
+    body = "\n".join(_shed([_line(page, line) for line in page.lines], BODY_LIMIT))
     return [SectionBlock(text=mrkdwn(body), expand=True)] if body else []
 
 
 def command_parts(page: Page) -> list[Any]:
     """Commands to copy, where there is something to do."""
-    if page["test"] or page["event"] not in ("firing", "updated"):
+    if page.test or page.event not in ("firing", "updated"):
         return []
-    texts = [page["links"][name] for name in ("ack", "silence", "explain")]
+    texts = (page.links.ack, page.links.silence, page.links.explain)
     usable = [clean(text) for text in texts if text and len(text) <= _COMMAND_LIMIT]
     written = [harmless(text) if "`" in text else f"`{escape(text)}`" for text in usable]
     return [ContextBlock(elements=[mrkdwn("\n".join(written))])] if written else []
@@ -110,9 +110,9 @@ def button_parts(page: Page, clickable: Sequence[Button] = (), value: str = "") 
         ButtonElement(action_id=action, text=word, value=value) for action, word in clickable
     ]
     elements += [
-        ButtonElement(action_id=f"open_{name}", text=word, url=page["links"][name])
+        ButtonElement(action_id=f"open_{name}", text=word, url=url)
         for name, word in _LINKS
-        if page["links"].get(name) and len(page["links"][name]) <= _URL_LIMIT
+        if (url := getattr(page.links, name)) and len(url) <= _URL_LIMIT
     ]
     return [ActionsBlock(elements=elements)] if elements else []
 
@@ -125,7 +125,7 @@ def slack_time(at: datetime, today: datetime) -> str:
 
 
 def _line(page: Page, line: Line) -> tuple[int, str]:
-    parts = [] if line.at is None else [slack_time(line.at, evaluated(page))]
+    parts = [] if line.at is None else [slack_time(line.at, page.times.evaluated_at)]
     if line.text:
         parts.append(harmless(line.text))
     return line.weight, f"*{line.label}* {': '.join(parts)}"
@@ -167,8 +167,6 @@ USEFUL, NOT_USEFUL = "useful", "not_useful"
 _FIRING: tuple[Button, ...] = ((ACKNOWLEDGE, "Acknowledge"), (SILENCE, "Silence 2 h"))
 _WHILE_TAKEN: tuple[Button, ...] = ((SILENCE, "Silence 2 h"),)
 _OVER: tuple[Button, ...] = ((USEFUL, "Useful"), (NOT_USEFUL, "Not useful"))
-# what a page has when it is sent again
-_OF_ONE_MESSAGE = ("acknowledgement", "changed", "repeat")
 _LINE_LIMIT, _NAME_LIMIT = 120, 40
 
 
@@ -178,33 +176,32 @@ def standing(page: Page, *, clicks: bool, value: str, is_first: bool = False) ->
     ``clicks``: buttons act (else commands to copy); ``value``: what a click brings back;
     ``is_first``: it says why it comes.
     """
-    if page["event"] == "resolved":
+    if page.event == "resolved":
         over = _OVER if clicks else ()
-        line = marked(page, page["summary"])
+        line = marked(page, page.summary)
         return message_of_line(line, [*body_parts(page), *button_parts(page, over, value)])
-    taken = page.get("acknowledgement")
-    now = page if is_first and page["event"] == "firing" else firing_page(page)
-    acts = (_FIRING if taken is None else _WHILE_TAKEN) if clicks and not page["test"] else ()
-    line = marked(now, now["summary"]) if taken is None else taken_line(now, taken)
+    taken = page.acknowledgement
+    now = page if is_first and page.event == "firing" else firing_page(page)
+    acts = (_FIRING if taken is None else _WHILE_TAKEN) if clicks and not page.test else ()
+    line = marked(now, now.summary) if taken is None else taken_line(now, taken)
     parts = [*body_parts(now), *([] if clicks else command_parts(now))]
     return message_of_line(line, [*parts, *button_parts(now, acts, value)])
 
 
 def firing_page(page: Page) -> Page:
     """The page as of an incident that fires, whatever news it brought."""
-    if page["event"] == "firing" and not page.get("repeat"):
+    if page.event == "firing" and not page.repeat and page.acknowledgement is None:
         return page
-    now = {name: page[name] for name in page if name not in _OF_ONE_MESSAGE} | {"event": "firing"}
-    return {**now, "summary": headline(now)}
+    first = {"acknowledgement": None, "changed": None, "repeat": 0, "event": "firing"}
+    return rendered(page.model_copy(update=first))
 
 
-def taken_line(page: Page, taken: Mapping[str, Any]) -> str:
+def taken_line(page: Page, taken: Acknowledgement) -> str:
     """``🟠 ACKNOWLEDGED by Ana 03:01 UTC · rag-8b, 8 of 8: 99 % of requests miss …``."""
-    at = moment(datetime.fromisoformat(taken["at"]), evaluated(page).date())
-    rest = page["summary"].partition(" ")[2]
-    return cut(
-        f"🟠 ACKNOWLEDGED by {cut(clean(taken['by']), _NAME_LIMIT)} {at} · {rest}", _LINE_LIMIT
-    )
+    at = moment(taken.at, page.times.evaluated_at.date())
+    rest = page.summary.partition(" ")[2]
+    who = cut(clean(taken.by), _NAME_LIMIT)
+    return cut(f"🟠 ACKNOWLEDGED by {who} {at} · {rest}", _LINE_LIMIT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,17 +214,16 @@ class Note:
 
 def note_of(about: Message) -> Note | None:
     """What the thread says of a message that is not the first: what changes a decision."""
-    page = about.payload
-    today = evaluated(page)
+    page = about.page
+    today = page.times.evaluated_at
     at = slack_time(today, today)
-    if about.event == "verified":
-        return Note(harmless(outcome_line(page["verification"], today.date())))
+    if about.event == "verified" and page.verification is not None:
+        return Note(harmless(outcome_line(page.verification, today.date())))
     if about.event == "updated":
-        changed = f": {harmless(clean(page['changed']))}" if page.get("changed") else ""
-        return Note(f"*Changed* {at}{changed}\n{harmless(page['summary'])}")
+        changed = f": {harmless(clean(page.changed))}" if page.changed else ""
+        return Note(f"*Changed* {at}{changed}\n{harmless(page.summary)}")
     if about.event == "firing":
-        began = instant(page, "started_at") or today
-        lasted = duration(max(0.0, (today - began).total_seconds()))
+        lasted = duration(max(0.0, (today - page.times.started_at).total_seconds()))
         return Note(
             f"*Still firing* {at}: for {lasted}, and nobody has acknowledged it", broadcast=True
         )

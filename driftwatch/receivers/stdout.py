@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TextIO
+from typing import TextIO
 
 import orjson
 
 from driftwatch.errors import DeliveryError
-from driftwatch.notify.page_values import public
+from driftwatch.notify.page import Page
 from driftwatch.notify.terminal import render
 from driftwatch.receivers.sender import Message
 from driftwatch.settings.receivers import StdoutReceiver
@@ -27,19 +27,19 @@ class StdoutSender:
     mark: bool = False  # put Slack's state mark before line 1 (``demo`` shows it as the phone does)
     stored: bool = True  # a database holds the incidents; False for pages of history
     # of a page, instead of its ``explain`` command; terminal's form only
-    next_command: Callable[[Mapping[str, Any]], str | None] | None = None
+    next_command: Callable[[Page], str | None] | None = None
 
     def send(self, message: Message) -> None:
         """Write the page and flush.
 
         Raises DeliveryError: the output is closed or full.
         """
-        page = message.payload
         stream = sys.stdout if self.stream is None else self.stream
         try:
             if self.json:
-                text = orjson.dumps(public(page)).decode()
+                text = orjson.dumps(message.document).decode()
             else:
+                page = message.page
                 text = render(
                     page,
                     colour=wants_colour(stream),

@@ -11,7 +11,6 @@ from datetime import datetime
 import orjson
 
 from driftwatch.clock import SystemClock
-from driftwatch.notify.page_values import public
 from driftwatch.receivers.http import JSON, LIMITS, Limits, post
 from driftwatch.receivers.sender import Message
 from driftwatch.settings.receivers import WebhookReceiver
@@ -38,7 +37,7 @@ class WebhookSender:
 
         Raises DeliveryError: it was not taken.
         """
-        body, key = orjson.dumps(public(message.payload)), ""
+        body, key = orjson.dumps(message.document), ""
         headers = {**JSON, IDEMPOTENCY_HEADER: message.idempotency_key}
         if self.secret is not None:
             at = str(int(self.now().timestamp()))

@@ -13,7 +13,15 @@ from driftwatch.model import TargetKey
 from driftwatch.notify.advice import imperatives, setting_change
 from driftwatch.numbers import clean, count, cut, duration, knob, utc_text
 from driftwatch.report.drift import standing
-from driftwatch.report.incidents import family_of, is_open, namer, of_week, short_names, targets_of
+from driftwatch.report.incidents import (
+    advised_knob,
+    family_of,
+    is_open,
+    namer,
+    of_week,
+    short_names,
+    targets_of,
+)
 from driftwatch.report.material import AdviceGiven, Material
 
 _KINDS = ("retune", "page", "ticket", "advice", "verification", "setting", "baseline")
@@ -49,10 +57,11 @@ def _open(material: Material) -> Iterator[dict[str, Any]]:
             continue
         since = one.started_at  # as its page and the drift table count
         page = one.page
-        advised = (page or {}).get("recommendation") or {}
-        if one.severity == "ticket" and advised.get("action") == "no_action":
+        advised = None if page is None else page.advice
+        action = None if advised is None else advised.action
+        if one.severity == "ticket" and action == "no_action":
             continue  # its ticket says that there is nothing to do
-        if family_of(one) == "retune" and advised.get("action") == "change":
+        if family_of(one) == "retune" and advised is not None and action == "change":
             text = f"re-tune {setting_change(advised)}, {_age(since, material)}"
             yield _decision("retune", name(one), text, since)
             continue
@@ -71,7 +80,7 @@ def _todo(texts: list[str]) -> str:
 def _advice(material: Material) -> Iterator[dict[str, Any]]:
     """Changes that were advised in the week, whose knob nobody was seen to change since."""
     pages = {
-        (one.target.get("pool"), ((one.page or {}).get("recommendation") or {}).get("knob"))
+        (one.target.get("pool"), advised_knob(one))
         for one in of_week(material)
         if is_open(one, material.until) and one.severity != "notice"
     }

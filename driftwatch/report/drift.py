@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,8 +11,6 @@ import polars as pl
 
 from driftwatch.incidents.incident import Incident
 from driftwatch.knobs import COLUMN_KNOBS, KNOBS
-from driftwatch.notify.headline import complaints
-from driftwatch.notify.page_values import value
 from driftwatch.notify.phrases.traffic import length_ratio
 from driftwatch.notify.verification_line import from_to
 from driftwatch.numbers import (
@@ -113,7 +110,7 @@ def effect_text(effect: Effect | None) -> str:
     if effect is None:
         return ""
     name = "" if effect.name == "in_target_ratio" else f"{effect_name(effect.name)} "
-    return f"{name}{from_to(asdict(effect))}"
+    return f"{name}{from_to(effect)}"
 
 
 def effect_name(column: str) -> str:
@@ -173,16 +170,16 @@ def _figure(family: str, episodes: Sequence[Incident], cells: pl.DataFrame) -> s
         if moved:
             stem, ratio = max(moved, key=lambda pair: max(pair[1], 1 / pair[1]))
             return f"{stem}s {times(ratio)}"
-        binds = (_LIMITS.get(str(value(p, "binding_limit"))) for p in pages)
+        binds = (_LIMITS.get(str(p.value("binding_limit"))) for p in pages)
         return next((text for text in binds if text), "waits")
     if family == "speed":
         slow, lost = (float(cells[c].sum()) for c in ("slow_seconds", "lost_seconds"))
-        speeds = [value(p, "speed_at_equal_load_ratio") for p in pages]
+        speeds = [p.value("speed_at_equal_load_ratio") for p in pages]
         loss = lost / slow if slow and lost else 1 - min((r for r in speeds if r), default=1.0)
         return f"{100 * loss:.0f} % slower" if loss > 0 else "slower"
     if stuck := float(cells["stuck_seconds"].sum()):
         return f"no token for {duration(stuck)}"
-    texts = [complaints(p)[-1] for p in pages]
+    texts = [p.phrases.problem[-1] for p in pages]
     return clean(texts[0]) if texts else clean(episodes[0].alert)
 
 
@@ -336,10 +333,10 @@ def _done(material: Material, cause: Cause, changed: Sequence[Any]) -> str:
         return done_text(changed)
     if restarted := _restarted(material, cause):
         return "restarted" if restarted == 1 else f"{restarted} restarted"
-    reasons = [(one.page or {}).get("resolved_reason") for one in episodes]
+    reasons = [None if one.page is None else one.page.resolved_reason for one in episodes]
     ends = [reason for reason in reasons if reason]
     if ends:
-        return clean(str(ends[-1]).split(" (")[0])
+        return clean(ends[-1].split(" (")[0])
     acked = sorted({one.acknowledged_by for one in episodes if one.acknowledged_by})
     return f"acknowledged by {clean(acked[0])}" if acked else "no change found"
 

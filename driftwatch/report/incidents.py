@@ -13,7 +13,6 @@ import polars as pl
 
 from driftwatch.incidents.incident import Incident
 from driftwatch.model import TargetKey
-from driftwatch.notify.page_values import form_of
 from driftwatch.numbers import clean, utc_text
 from driftwatch.report.material import Material
 
@@ -83,7 +82,13 @@ def drifts(incident: Incident) -> bool:
 
 def family_of(incident: Incident) -> str:
     """Which kind of drift its rule calls it; the alert's name where the rule does not say."""
-    return str(form_of(incident.page or {})["family"] or incident.alert)
+    return (incident.page and incident.page.family) or incident.alert
+
+
+def advised_knob(incident: Incident) -> str | None:
+    """The setting that its page advises to change; None: it advises none."""
+    advice = None if incident.page is None else incident.page.advice
+    return None if advice is None else advice.knob
 
 
 def ground(material: Material, incidents: Sequence[Incident]) -> pl.DataFrame:
@@ -118,9 +123,9 @@ def incident_rows(material: Material) -> list[dict[str, Any]]:
     rows = []
     for one in incidents:
         still = is_open(one, material.until)
-        page = one.page or {}
+        page = one.page
         ended = None if still or one.resolved_at is None else one.resolved_at
-        advised = page.get("recommendation") or {}
+        advice = None if page is None else page.advice
         mark = material.marks.get(one.id)
         rows.append(
             {
@@ -135,9 +140,9 @@ def incident_rows(material: Material) -> list[dict[str, Any]]:
                 "resolved_at": None if ended is None else utc_text(ended),
                 "open": still,
                 "true_seconds": one.true_seconds,
-                "leaf": (page.get("diagnosis") or {}).get("leaf"),
-                "action": advised.get("action"),
-                "summary": page.get("summary"),
+                "leaf": None if page is None else page.leaf,
+                "action": None if advice is None else advice.action,
+                "summary": None if page is None else page.summary,
                 "acknowledged_by": one.acknowledged_by,
                 "silenced": one.silenced_by is not None,
                 "useful": None if mark is None else mark.useful,

@@ -70,7 +70,7 @@ def compared(
     differences += _diagnosed(one, subject, at, timeline, coverage)
     if one.line_1 is not None:
         newest = next(timeline.pages(subject, at), None)
-        differences += _differing("line_1", one.line_1, newest and newest["summary"])
+        differences += _differing("line_1", one.line_1, newest and newest.summary)
     seconds = (at - timeline.start).total_seconds()
     return Failure(line, subject.text, seconds, tuple(differences)) if differences else None
 
@@ -130,10 +130,8 @@ def _walk(one: Expectation, subject: Subject, at: datetime, timeline: Timeline) 
         diagnosis = None if name is None else timeline.diagnosis(subject.text, at, name)
         return None if diagnosis is None else _of_diagnosis(diagnosis)
     for page in timeline.pages(subject, at):
-        if (document := page.get("diagnosis")) is not None:
-            answers = {step["node"]: step["answer"] for step in document["path"]}
-            missing = tuple(document["missing"])
-            return _Walk(document["tree"], document["leaf"], answers, missing)
+        if page.diagnosis is not None:
+            return _of_diagnosis(page.diagnosis)
     return None
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
 
 import polars as pl
 
 from driftwatch.diagnose.tree import walk
 from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.model import Diagnosis, TargetKey
+from driftwatch.notify.page import Page
 from driftwatch.rulebook.book import Rulebook
 
 
@@ -95,7 +95,7 @@ class Timeline:
             name for name in here.columns if here[name].eq(False).all(ignore_nulls=False)
         )
 
-    def pages(self, subject: Subject, at: datetime) -> Iterator[Mapping[str, Any]]:
+    def pages(self, subject: Subject, at: datetime) -> Iterator[Page]:
         """Pages that were sent by then, the newest first."""
         for transition in reversed(list(self._until(subject, at))):
             if transition.incident.page is not None:

@@ -18,8 +18,8 @@ import structlog
 
 from driftwatch.clock import Clock
 from driftwatch.errors import DeliveryError, StoreError
-from driftwatch.incidents.delivery import Acknowledgement, AttemptResult, Delivery
-from driftwatch.incidents.follow_up import acknowledgement_json
+from driftwatch.incidents.delivery import AttemptResult, Delivery, acknowledgement_of
+from driftwatch.notify.page import Page
 from driftwatch.numbers import clean, cut
 from driftwatch.receivers.registry import FreshSender
 from driftwatch.receivers.sender import (
@@ -167,7 +167,7 @@ class ReceiverQueue(threading.Thread):
             self._store.write_result(result._replace(error=error, conversation=None))
         self._unwritten = None
         one, failed = result.delivery, "retried" if result.next_attempt_at else "dead"
-        rule = str((one.payload or {}).get("rule", ""))
+        rule = one.payload.rule if isinstance(one.payload, Page) else ""
         what: Any = "sent" if result.error is None else failed
         return Attempt(one.receiver, what, result.error or "", one.subject, one.event, rule)
 
@@ -199,18 +199,17 @@ class ReceiverQueue(threading.Thread):
                 log.info("alertmanager answers again", receiver=self.receiver, host=host)
             self._refused[host] = why
 
-    def _firing(self) -> dict[str, dict[str, Any]]:
+    def _firing(self) -> dict[str, Page]:
         """Incident id → page, with who has it, of what fires and was planned for the receiver."""
-        planned, pages = self._store.notified(or_given_up=True), dict[str, dict[str, Any]]()
+        planned, pages = self._store.notified(or_given_up=True), dict[str, Page]()
         for one in self._store.open_incidents().values():
             if (
                 one.state == "firing"
                 and one.page is not None
                 and (one.id, self.receiver) in planned
             ):
-                taken = Acknowledgement.of_incident(one)
-                by = {} if taken is None else {"acknowledgement": acknowledgement_json(taken)}
-                pages[one.id] = {**one.page, **by}
+                by = {"acknowledgement": acknowledgement_of(one)}
+                pages[one.id] = one.page.model_copy(update=by)
         return pages
 
 

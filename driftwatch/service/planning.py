@@ -9,7 +9,7 @@ from typing import Any
 
 import structlog
 
-from driftwatch.incidents.follow_up import rendered
+from driftwatch.incidents.follow_up import sent_page
 from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.incidents.planner import MessageAbout, plan_deliveries
 from driftwatch.incidents.planner import Plan as DeliveryPlan
@@ -96,7 +96,7 @@ def _planned(
 def _render(incident: Incident, about: MessageAbout) -> Any:
     """What is sent. A page that cannot be made goes out as it was first made: it delays nothing."""
     try:
-        return rendered(incident, about)
+        return sent_page(incident, about)
     except Exception as error:  # noqa: BLE001 - see above
         structlog.get_logger().error(
             "page sent as first made",

@@ -124,7 +124,7 @@ class TickNotes:
             self._log.error("verification failed", why=traceback)
         for transition in happened:
             incident = transition.incident
-            summary = (incident.page or {}).get("summary")
+            summary = None if incident.page is None else incident.page.summary
             self._log.info(transition.event, id=incident.id, rule=incident.rule, summary=summary)
 
     def unrouted(

@@ -96,7 +96,7 @@ class AdviceHistory(Database):
                     subject=week,
                     event="report",
                     receiver=name,
-                    payload=document,
+                    payload=dict(document),
                     planned_at=at,
                     kind="report",
                 )

@@ -26,6 +26,7 @@ from driftwatch.documents import to_json
 from driftwatch.incidents.delivery import AttemptResult, Backlog, Delivery
 from driftwatch.incidents.planner import OutboxRecord
 from driftwatch.store.database import Database, chunks, repeated_after_conflict
+from driftwatch.store.incidents import stored_page
 from driftwatch.store.planned import withdraw
 from driftwatch.store.tables import conversations, deliveries, incidents, payloads
 
@@ -313,5 +314,7 @@ def _write_conversation(
 
 
 def _delivery(row: Mapping[Any, Any]) -> Delivery:
-    payload = row["payload"]
-    return Delivery(**{**row, "payload": None if payload is None else orjson.loads(payload)})
+    text, payload = row["payload"], None
+    if text is not None:
+        payload = stored_page(text) if row["kind"] == "incident" else orjson.loads(text)
+    return Delivery(**{**row, "payload": payload})

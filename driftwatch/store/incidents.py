@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -28,8 +27,9 @@ from sqlalchemy import (
 )
 
 from driftwatch.documents import to_json
-from driftwatch.errors import UsageError
+from driftwatch.errors import DocumentError, UsageError
 from driftwatch.incidents.incident import Incident, Transition
+from driftwatch.notify.page import Page
 from driftwatch.store.database import Database, chunks
 from driftwatch.store.tables import deliveries, incidents, marks
 
@@ -39,7 +39,7 @@ ACKNOWLEDGEMENT = ("acknowledged_at", "acknowledged_by", "acknowledged_comment")
 # what a tick writes of one that is there, besides its page
 _WRITTEN = tuple(n for n in INCIDENT_COLUMNS if n not in {"id", "page", *ACKNOWLEDGEMENT})
 # event of a follow-up → the field of the page that it is about
-_NEWS = {"updated": "recommendation", "verified": "verification"}
+_NEWS = {"updated": "advice", "verified": "verification"}
 
 USEFUL, NOT_USEFUL = "useful", "not useful"
 LONGEST_BECAUSE = 500
@@ -180,6 +180,14 @@ def one_incident(connection: Connection, id_prefix: str, *, lock: bool = False) 
     )
 
 
+def stored_page(text: str | bytes) -> Page | None:
+    """A page of its text; None of one that an earlier version wrote in another form."""
+    try:
+        return Page.read(text)
+    except DocumentError:
+        return None
+
+
 def stored_incident(row: Mapping[Any, Any]) -> Incident:
     """An incident of its row; without a column of the page it has none."""
     page = row.get("page")
@@ -187,14 +195,14 @@ def stored_incident(row: Mapping[Any, Any]) -> Incident:
         **{
             **{name: row[name] for name in INCIDENT_COLUMNS if name in row},
             "target": orjson.loads(row["target"]),
-            "page": None if page is None else orjson.loads(page),
+            "page": None if page is None else stored_page(page),
         }
     )
 
 
 def incident_row(incident: Incident) -> dict[str, Any]:
     """An incident as the columns of its row."""
-    page = None if incident.page is None else to_json(incident.page)
+    page = None if incident.page is None else incident.page.text()
     row = {name: getattr(incident, name) for name in INCIDENT_COLUMNS}
     return {**row, "target": to_json(dict(incident.target)), "page": page}
 
@@ -281,5 +289,7 @@ def _note_news(connection: Connection, follow_ups: Iterable[Transition]) -> None
         if document is None or transition.incident.page is None:
             continue
         name = _NEWS[transition.event]
-        page = {**json.loads(document), name: transition.incident.page.get(name)}
-        connection.execute(update(incidents).where(of_incident).values(page=to_json(page)))
+        if (page := stored_page(document)) is None:
+            continue
+        page = page.model_copy(update={name: getattr(transition.incident.page, name)})
+        connection.execute(update(incidents).where(of_incident).values(page=page.text()))

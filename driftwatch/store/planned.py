@@ -9,6 +9,7 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, or_, select,
 
 from driftwatch.documents import to_json
 from driftwatch.incidents.delivery import PlannedDelivery
+from driftwatch.notify.page import Page
 from driftwatch.store.database import chunks
 from driftwatch.store.tables import deliveries, incidents, payloads
 
@@ -124,7 +125,10 @@ def withdraw(connection: Connection, numbers: Sequence[int], why: str) -> None:
 def _write_payloads(connection: Connection, planned: Sequence[PlannedDelivery]) -> list[int]:
     """The id of each one's payload: the same for the receivers of the same."""
     documents = {id(one.payload): one.payload for one in planned}
-    texts = {number: to_json(dict(document)) for number, document in documents.items()}
+    texts = {
+        number: one.text() if isinstance(one, Page) else to_json(one)
+        for number, one in documents.items()
+    }
     new = sorted(set(texts.values()))
     if not new:
         return []

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-import orjson
 import polars as pl
 from sqlalchemy import ColumnElement, Select, and_, case, event, func, or_, select
 
@@ -20,6 +19,7 @@ from driftwatch.detect.baselines import Baseline
 from driftwatch.errors import StoreError
 from driftwatch.incidents.incident import Incident
 from driftwatch.model import TargetKey
+from driftwatch.notify.page import Page
 from driftwatch.store.baselines import baseline_of, in_force
 from driftwatch.store.database import (
     chunks,
@@ -30,7 +30,7 @@ from driftwatch.store.database import (
     require_place,
 )
 from driftwatch.store.frames import Schema, decode
-from driftwatch.store.incidents import stored_incident
+from driftwatch.store.incidents import stored_incident, stored_page
 from driftwatch.store.migrate import check_revision, schema_revision, written_by
 from driftwatch.store.minutes import MINUTE
 from driftwatch.store.store import Store
@@ -129,11 +129,11 @@ class WebStore(Store):
     def with_pages(self, some: Sequence[Incident]) -> list[Incident]:
         """The same incidents with their pages, where they have one."""
         query = select(_COLUMN.id, _COLUMN.page)
-        pages: dict[str, Any] = {}
+        pages: dict[str, Page | None] = {}
         with self._reading() as connection:
             for ids in chunks([one.id for one in some]):
                 own = query.where(_COLUMN.id.in_(ids), _COLUMN.page.is_not(None))
-                pages |= {id_: orjson.loads(page) for id_, page in connection.execute(own)}
+                pages |= {id_: stored_page(page) for id_, page in connection.execute(own)}
         return [replace(one, page=pages.get(one.id)) for one in some]
 
     def open_incident(self, key: str) -> Incident | None:

@@ -93,7 +93,7 @@ def _concerned(incident: Incident, by_text: Mapping[str, TargetKey]) -> Iterator
     if instance is not None:
         yield TargetKey(instance, incident.target.get("engine", "0"))
         return
-    named = ((incident.page or {}).get("concerned") or {}).get("first") or ()
+    named = () if incident.page is None else incident.page.servers.first
     yield from (by_text[text] for text in named if text in by_text)
 
 

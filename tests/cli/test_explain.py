@@ -15,18 +15,15 @@ from driftwatch.collect.pages.parser import PageParser
 from driftwatch.collect.schema import Collected
 from driftwatch.incidents.incident import Incident
 from driftwatch.model import Target, TargetKey
-from driftwatch.notify.page_values import FORM
 from driftwatch.pipeline.state import State
 from driftwatch.pipeline.stored_state import memory_of
 from driftwatch.pipeline.tick import evaluate
-from driftwatch.rulebook.book import load_rulebook
 from driftwatch.service.configuration import plan_of_rules
 from driftwatch.store import Store, TickRecord
 from driftwatch.store.minute_columns import stored_rows
 
 Run = Callable[..., tuple[int, str, str]]
 NOW = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
-FORMS = {rule.alert: {"advice": rule.page.advice} for rule in load_rulebook().rules}
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +43,7 @@ def _incident(alert: str, page: str, target: dict[str, str]) -> Incident:
         started_at=NOW - timedelta(minutes=6),
         last_true_at=NOW,
         firing_at=NOW - timedelta(minutes=5),
-        page=CASES[page].page() | {FORM: FORMS[alert]},
+        page=CASES[page].page(),
     )
 
 

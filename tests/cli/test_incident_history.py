@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from incident_cases import START, incident
 from outbox import planned
+from small_page import small_page
 
 from driftwatch.clock import ManualClock
 from driftwatch.incidents.silence import parse_matchers
@@ -20,7 +21,7 @@ Run = Callable[..., tuple[int, str, str]]
 FIRED = START + timedelta(minutes=10)
 MINUTE = timedelta(minutes=1)
 NIGHT = datetime(2026, 3, 1, 4, 0, tzinfo=UTC)
-PAGE = {"event": "firing", "rule": "CapBinds"}
+PAGE = small_page()
 
 
 @pytest.fixture

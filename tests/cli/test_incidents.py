@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from incident_cases import START, incident
+from small_page import small_page
 
 from driftwatch.clock import ManualClock
 
@@ -71,7 +72,7 @@ def test_nothing_open_is_said_on_stderr(run: Run, fill: Callable[..., Path]) -> 
 
 
 def test_json(run: Run, fill: Callable[..., Path]) -> None:
-    fill(incident("a", page={"event": "firing"}), incident("b", "resolved"))
+    fill(incident("a", page=small_page()), incident("b", "resolved"))
     code, out, _ = run("incidents", "--all", "--json")
     told = json.loads(out)
     assert (code, told["schema_version"], told["more"]) == (0, 1, False)
@@ -80,7 +81,7 @@ def test_json(run: Run, fill: Callable[..., Path]) -> None:
     assert one["started_at"] == "2026-03-01T02:45:00Z"
     assert one["resolved_at"] is None
     assert one["target"] == {"instance": "gpu-a:8000", "engine": "0"}
-    assert one["page"] == {"event": "firing"}
+    assert one["page"] == small_page().document()
     assert other["resolved_at"] == "2026-03-01T03:56:00Z"
 
 

@@ -87,4 +87,4 @@ def test_two_hours_asleep(tell: Tell) -> None:
     assert story.open_alerts() == []
     events = [(page["event"], page["alert"]) for page in story.inbox.pages]
     assert events == [FIRING, RESOLVED]
-    assert len({page["incident"]["id"] for page in story.inbox.pages}) == 1
+    assert len({page["incident"] for page in story.inbox.pages}) == 1

@@ -101,9 +101,9 @@ def lives(story: Story) -> dict[str, list[tuple[str, str]]]:
     told: dict[str, list[tuple[str, str]]] = {}
     ids: dict[tuple[str, str], set[str]] = {}
     for page in story.inbox.pages:
-        whose = page["target"].get("instance") or page["target"]["pool"]
+        whose = page["labels"].get("instance") or page["labels"]["pool"]
         told.setdefault(whose, []).append((page["event"], page["alert"]))
-        ids.setdefault((whose, page["alert"]), set()).add(page["incident"]["id"])
+        ids.setdefault((whose, page["alert"]), set()).add(page["incident"])
     assert all(len(set(pages)) == len(pages) for pages in told.values())
     assert all(len(one) == 1 for one in ids.values())
     return told
@@ -123,7 +123,7 @@ def test_each_incident_stays_one(tell: Tell) -> None:
     story.until(END)
     told = lives(story)
     losses = {
-        page["target"]["pool"].partition("/")[0]: (page["summary"], why_missing(page))
+        page["labels"]["pool"].partition("/")[0]: (page["summary"], why_missing(page))
         for page in story.inbox.pages
         if (page["event"], page["alert"]) == LOST
     }

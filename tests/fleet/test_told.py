@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from small_page import small_page
 
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.truth import Fired, compared, fired_incident
+from driftwatch.model import Diagnosis, Reason, Recommendation
 
 
 def scenario(**effect: Any) -> Scenario:
@@ -102,17 +105,11 @@ def test_nothing_injected_nothing_said_is_quiet_and_one_word_is_not() -> None:
     assert (word, text) == ("EXTRA", "page BatchLimitBinding at Mon 08:30 UTC, chat-8b-0:8000")
 
 
-def test_a_page_is_read_as_its_schema_has_it() -> None:
-    page = {
-        "alert": "LengthDrift",
-        "severity": "notice",
-        "times": {"evaluated_at": "2026-11-16T09:00:00Z"},
-        "target": {"instance": "a:1"},
-        "diagnosis": None,
-        "recommendation": {"action": "none", "knob": "max_num_seqs"},
-    }
+def test_what_a_page_tells() -> None:
+    none = Recommendation("none", Reason("x", "y"), knob="max_num_seqs")
+    page = small_page(labels={"instance": "a:1"}, advice=none)
     assert fired_incident(page).knob is None and fired_incident(page).leaf is None
-    page["recommendation"] = {"action": "change", "knob": "max_num_seqs"}
-    page["diagnosis"] = {"leaf": "healthy"}
-    found = fired_incident(page)
+    healthy = Diagnosis("batch-size-drift", "healthy", ())
+    change = replace(none, action="change")
+    found = fired_incident(page.model_copy(update={"advice": change, "diagnosis": healthy}))
     assert (found.knob, found.leaf, found.instance) == ("max_num_seqs", "healthy", "a:1")

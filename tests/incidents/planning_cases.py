@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
+from small_page import small_page
+
 from driftwatch.incidents.delivery import Action, ActionName, PlannedDelivery
 from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.incidents.planner import OutboxRecord, Plan, Routes, Subscription, plan_deliveries
@@ -33,7 +35,7 @@ def firing(
         started_at=NOW - HOUR,
         last_true_at=NOW,
         firing_at=NOW,
-        page={"event": "firing", "instance": name},
+        page=small_page(labels={"instance": name}),
     )
 
 

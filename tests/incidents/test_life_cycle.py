@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from life_cycle_steps import advance
+from small_page import small_page
 
 from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.incidents.life_cycle import (
@@ -238,13 +239,13 @@ def test_acknowledgement_and_page_survive_every_step() -> None:
         incidents[KEY],
         acknowledged_at=minute(2),
         acknowledged_by="Ana",
-        page={"rule": "CapBinds"},
+        page=small_page(),
         silenced_by="abc",
     )
     _, happened = run([T, F, F], state={KEY: taken}, first_end=minute(3))
     resolved = happened[-1].incident
     assert (resolved.acknowledged_by, resolved.silenced_by) == ("Ana", "abc")
-    assert resolved.page == {"rule": "CapBinds"}
+    assert resolved.page == small_page()
 
 
 def test_transitions_are_ordered_by_key_whatever_the_order_of_observations() -> None:

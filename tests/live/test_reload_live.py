@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -17,6 +16,8 @@ from fakes.exposition_server import read_pages
 from fakes.prometheus_server import PrometheusServer, backfill
 from fakes.webhook_server import WebhookServer
 
+from driftwatch.notify.page import Page
+
 ROOT = Path(__file__).resolve().parents[2]
 # minutes into run_cap: requests have queued for four minutes, and still do
 QUEUED = 12.5
@@ -30,7 +31,7 @@ RULE = """\
 
 @pytest.fixture
 def webhook() -> Iterator[WebhookServer]:
-    with WebhookServer(json.loads((ROOT / "docs/page.schema.json").read_text())) as server:
+    with WebhookServer(Page.model_json_schema()) as server:
         yield server
 
 

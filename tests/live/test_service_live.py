@@ -6,7 +6,6 @@ long enough is now: Prometheus holds that past, the process finds it at its firs
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -22,6 +21,8 @@ from fakes.exposition_server import Page, ReplayedExposition, read_pages
 from fakes.prometheus_server import PrometheusServer, backfill, scrape_config
 from fakes.slack_server import SlackServer
 from fakes.webhook_server import WebhookServer
+
+from driftwatch.notify.page import Page as IncidentPage
 
 ROOT = Path(__file__).resolve().parents[2]
 # minutes into run_cap: heavy since 3, the page fires at 11.8, traffic goes back at 12
@@ -42,7 +43,7 @@ def slack() -> Iterator[SlackServer]:
 
 @pytest.fixture
 def webhook() -> Iterator[WebhookServer]:
-    schema = json.loads((ROOT / "docs/page.schema.json").read_text())
+    schema = IncidentPage.model_json_schema()
     with WebhookServer(schema) as server:
         yield server
 

@@ -22,6 +22,8 @@ from fakes.webhook_server import WebhookServer
 from process_cases import Process, until
 from scheduler_cases import RULES, Cut, arrivals
 
+from driftwatch.notify.page import Page
+
 pytestmark = [
     pytest.mark.kill,
     pytest.mark.skipif(not postgres_server.installed(), reason=postgres_server.NOT_INSTALLED),
@@ -46,7 +48,7 @@ def database(postgres: PostgresServer) -> str:
 
 @pytest.fixture
 def webhook() -> Iterator[WebhookServer]:
-    with WebhookServer(json.loads((ROOT / "docs/page.schema.json").read_text())) as server:
+    with WebhookServer(Page.model_json_schema()) as server:
         yield server
 
 

@@ -39,10 +39,10 @@ WEDGED = {
 
 def who_what_when(page: Mapping[str, Any]) -> tuple[object, ...]:
     """Without values: a Prometheus keeps times in ms and values on a grid of its own."""
-    change = page["recommendation"] or {}
+    change = page["advice"] or {}
     return (
         *(page[name] for name in ("event", "severity", "rule")),
-        page["target"].get("instance", page["target"].get("pool")),
+        page["labels"].get("instance", page["labels"].get("pool")),
         iso(seconds_of(page["times"]["evaluated_at"])),
         (page["diagnosis"] or {}).get("leaf"),
         *(change.get(name) for name in ("knob", "from", "to")),

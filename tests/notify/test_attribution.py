@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_page import small_page
 
 from driftwatch.notify.attribution import (
     attribution,
@@ -16,6 +17,7 @@ from driftwatch.notify.attribution import (
     speed_text,
     throughput_table,
 )
+from driftwatch.notify.page import Amount, Servers
 from driftwatch.notify.phrases.speed import peers
 from driftwatch.notify.shares import shares, shares_table
 
@@ -58,11 +60,12 @@ def test_the_lines_of_explain_read_as_recorded(golden: Callable[[str, str], None
 
 
 def test_a_pool_that_is_slow_as_a_whole_has_no_others() -> None:
-    page = {"evidence": {"pool_speed_at_equal_load_ratio": {"value": 0.82}}}
+    median = Amount(value=0.82, unit="1")
+    page = small_page(evidence={"pool_speed_at_equal_load_ratio": median})
     assert peers(page) == "the others run at 82 % of their usual speed"
-    assert peers(page | {"concerned": {"targets": 3, "of_targets": 3}}) is None
+    assert peers(page.model_copy(update={"servers": Servers(concerned=3, of=3, first=())})) is None
     all_slow = {"slower": 3, "of_targets": 3, "speed_low_ratio": 0.8, "speed_high_ratio": 0.9}
-    assert peers(page | {"peers": all_slow}) == "3 of 3 replicas"
+    assert peers(page.model_copy(update={"peers": all_slow})) == "3 of 3 replicas"
 
 
 def test_more_gpus_are_a_factor_of_their_own() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import timedelta
 
 from page_cases import CAP
 
@@ -15,16 +16,18 @@ REPLICAS = ("+3 replicas: forecast 97 % in target",)
 def test_an_update_says_of_when_line_1_is() -> None:
     """It said 43 % ten minutes later, when nearly all missed their target."""
     page = CAP.page()
-    made = datetime.fromisoformat(page["times"]["evaluated_at"])
+    made = page.times.evaluated_at
     sent = follow_up(page, "updated", made + timedelta(minutes=10), "the advice: one → other")
     told = f"the advice: one → other; how bad it is (line 1): as of {made:%H:%M} UTC"
-    assert sent["changed"] == told
-    assert follow_up(page, "updated", made, "the advice: one → other")["changed"].endswith("other")
+    assert sent.changed == told
+    assert follow_up(page, "updated", made, "the advice: one → other").changed.endswith("other")
 
 
 def test_a_measured_answer_after_a_replayed_one_is_not_the_same_advice() -> None:
     """Line 1 had changed from "No knob helps: +2 replicas" to "add replicas"."""
-    replayed = {"action": "none", "basis": "simulation", "instead": REPLICAS}
+    replayed = Recommendation(
+        "none", Reason("other", "it completes 2.5"), instead=REPLICAS, basis="simulation"
+    )
     measured = Recommendation(
         "none", Reason("other", "it completes 2.5"), instead=REPLICAS, basis="measured"
     )
@@ -39,5 +42,5 @@ def test_a_measured_answer_after_a_replayed_one_is_not_the_same_advice() -> None
         "change", Reason("other", "best"), "max_num_seqs", 8.0, "inferred", 40.0
     )
     assert not says_less(replayed, change)
-    again = what_changed({**replayed, "basis": "measured"}, measured)
+    again = what_changed(replace(replayed, basis="measured"), measured)
     assert again == "nothing: a second try gives the same advice"

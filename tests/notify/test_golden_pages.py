@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from page_cases import CASES
 
-from driftwatch.notify.page_values import public
 from driftwatch.notify.terminal import render
 from driftwatch.receivers.slack_blocks import blocks
 
@@ -25,7 +24,7 @@ def test_pages_read_as_recorded(golden: Golden) -> None:
 
 def test_what_receivers_are_sent(golden: Golden) -> None:
     page, over = CASES["cap"].page(), CASES["cap"].resolved()
-    golden("notify/cap.page.json", _json(public(page)))
+    golden("notify/cap.page.json", _json(page.document()))
     golden("notify/cap.slack.json", _json([blocks(page), blocks(over)]))
 
 

@@ -6,16 +6,20 @@ import doctest
 import importlib
 import re
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from page_cases import (
+    AT,
+    BEGAN,
     BUDGET,
     CAP,
     CASES,
     COVERAGE_UNLISTED,
+    FORMS,
     GPU_LOST_NAMED,
     STUCK,
     Case,
@@ -24,7 +28,9 @@ from page_cases import (
 
 from driftwatch.model import Diagnosis, Reason, Recommendation, Slo
 from driftwatch.notify.headline import HEADLINE_LIMIT, headline, lines, marked
+from driftwatch.notify.page import Page
 from driftwatch.notify.terminal import render
+from driftwatch.pipeline.build_page import build_page
 from driftwatch.receivers.slack_blocks import blocks
 
 MODULES = (
@@ -41,7 +47,7 @@ MODULES = (
 )
 
 
-def _lines(page: dict[str, Any]) -> dict[str, str]:
+def _lines(page: Page) -> dict[str, str]:
     return {line.label: line.text for line in lines(page)}
 
 
@@ -58,27 +64,26 @@ def test_examples_in_docstrings(module: str) -> None:
 
 def test_an_answer_that_time_may_bring_names_its_time() -> None:
     page = CAP.page()
-    few = {**page["recommendation"], "action": "insufficient", "basis": None, "instead": []}
-    few |= {"reason": "8 busy minutes (gate 10)", "reason_code": "busy_windows"}
-    page = {**page, "recommendation": few}
+    few = Recommendation("insufficient", Reason("busy_windows", "8 busy minutes (gate 10)"))
+    page = page.model_copy(update={"advice": few})
     assert headline(page).endswith("No advice: 8 busy minutes (gate 10)")
-    again = {**page, "asked_again_at": "2026-11-18T03:10:00Z"}
+    again = page.model_copy(update={"asked_again_at": AT.replace(hour=3, minute=10)})
     assert headline(again).endswith("Advice at 03:10 UTC (8 busy minutes (gate 10))")
 
 
 def test_a_resolved_incident_that_never_sent_a_page() -> None:
     bare = replace(CAP, incident=replace(CAP.incident, page=None))
-    page = bare.resolved()
-    page |= {"evidence": {}, "diagnosis": None}
+    ended = replace(bare.incident, state="resolved", resolved_at=BEGAN + timedelta(minutes=71))
+    page = build_page(None, ended, "resolved", AT, form=FORMS["BatchLimitBinding"])
     assert headline(page).endswith("(02:45–03:56 UTC): requests no longer queue for long")
-    assert _lines(page) == {"Was": "BatchLimitBinding is true"}
+    assert _lines(page) == {"Began": "BatchLimitBinding is true"}
 
 
 def test_a_target_that_is_met_is_not_called_missed() -> None:
     evidence = {**BUDGET.finding.evidence, "tpot_in_target_10m_ratio": 0.4}
     evidence["ttft_in_target_10m_ratio"] = 0.97
     page = replace(BUDGET, finding=replace(BUDGET.finding, evidence=evidence)).page()
-    assert "60 % of requests miss TPOT 50 ms" in page["summary"]
+    assert "60 % of requests miss TPOT 50 ms" in page.summary
 
 
 @pytest.mark.parametrize(
@@ -87,14 +92,14 @@ def test_a_target_that_is_met_is_not_called_missed() -> None:
 def test_a_pool_that_nobody_named_is_not_printed(pool: str) -> None:
     target = {**BUDGET.incident.target, "pool": pool}
     page = replace(BUDGET, incident=replace(BUDGET.incident, target=target)).page()
-    assert page["summary"].startswith("FIRING host:8000: ")
+    assert page.summary.startswith("FIRING host:8000: ")
 
 
 def test_a_long_name_never_costs_the_imperative() -> None:
     page = _long("vllm-rag-8b-6f7c9d5b4-x2x9p.inference.svc.cluster.local:8000", "rag" * 20).page()
-    assert len(page["summary"]) <= HEADLINE_LIMIT
-    assert page["summary"].endswith("Set max_num_batched_tokens 512 → 2048")
-    assert "local:8000" in page["summary"]
+    assert len(page.summary) <= HEADLINE_LIMIT
+    assert page.summary.endswith("Set max_num_batched_tokens 512 → 2048")
+    assert "local:8000" in page.summary
 
 
 def test_missing_evidence_is_said_with_its_reason() -> None:
@@ -108,19 +113,19 @@ def test_missing_evidence_is_said_with_its_reason() -> None:
         ),
     )
     page = case_without.page()
-    assert "No advice: kv_cache_usage_ratio unknown" in page["summary"]
+    assert "No advice: kv_cache_usage_ratio unknown" in page.summary
     assert "kv_cache_usage_ratio is unknown (not on the page)" in render(page)
-    assert page["evidence"]["running_requests"]["value"] is None
-    assert page["evidence"]["running_requests"]["reason"]
+    assert page.evidence["running_requests"].value is None
+    assert page.evidence["running_requests"].reason
 
 
 def test_slo_given_by_the_caller_wins_over_the_row() -> None:
     evidence = {**BUDGET.finding.evidence, "slo_ttft_seconds": 5.0, "slo_share": 0.5}
     page = replace(BUDGET, finding=replace(BUDGET.finding, evidence=evidence)).page()
-    assert page["slo"] == {"ttft_seconds": 1.0, "tpot_seconds": 0.05, "share": 0.95}
+    assert page.slo == Slo(1.0, 0.05, 0.95)
     row = replace(BUDGET, finding=replace(BUDGET.finding, evidence=evidence), slo=None).page()
-    assert row["slo"] == {"ttft_seconds": 5.0, "tpot_seconds": None, "share": 0.5}
-    assert replace(BUDGET, slo=Slo()).page()["slo"] is None
+    assert row.slo == Slo(5.0, None, 0.5)
+    assert replace(BUDGET, slo=Slo()).page().slo is None
 
 
 def test_a_rule_of_a_user_speaks_in_its_own_words() -> None:
@@ -131,7 +136,7 @@ def test_a_rule_of_a_user_speaks_in_its_own_words() -> None:
         annotations={"summary": "the queue is long"},
         recommendation=Recommendation("none", reason=Reason("other", "the rule advises nothing")),
     )
-    assert own.page()["summary"] == "TICKET host:8000: the queue is long. Do not change a knob"
+    assert own.page().summary == "TICKET host:8000: the queue is long. Do not change a knob"
 
 
 def test_a_notice_never_carries_an_order() -> None:
@@ -143,20 +148,20 @@ def test_a_notice_never_carries_an_order() -> None:
     incident = replace(CAP.incident, alert="LengthDrift", severity="notice")
     told = replace(CAP, finding=replace(finding, evidence=evidence), incident=incident)
     page = told.page()
-    assert page["recommendation"]["action"] == "none"
-    assert page["recommendation"]["reason"]
-    assert page["diagnosis"]["path"]
+    assert page.advice.action == "none"
+    assert page.advice.reason.text
+    assert page.diagnosis.path
     for shown in (render(page), str(blocks(page)), render(told.resolved())):
         assert not re.search(r"Set max|→ 40|Change|Why|Cost|Undo|path|Do not", shown)
-    assert "Nothing to do" not in page["summary"]  # a limit is full here: a page may be out
+    assert "Nothing to do" not in page.summary  # a limit is full here: a page may be out
 
 
 def test_a_resolve_says_what_fired_and_that_nobody_saw_it_good() -> None:
     page = GPU_LOST_NAMED.resolved()
     told = _lines(page)
-    assert told["Was"] == "1 of 8 GPUs lost"
-    assert page["summary"].startswith("CLOSED rag-8b host:8000: the server is gone")
-    assert page["summary"].endswith("driftwatch did not see it recover")
+    assert told["Began"] == "1 of 8 GPUs lost"
+    assert page.summary.startswith("CLOSED rag-8b host:8000: the server is gone")
+    assert page.summary.endswith("driftwatch did not see it recover")
     assert marked(page, "").strip() != "✅"
     assert marked(STUCK.resolved(), "").strip() == "✅"
 
@@ -166,8 +171,8 @@ def test_a_pool_of_which_nothing_is_seen_says_why_and_no_names() -> None:
         COVERAGE_UNLISTED.finding, reasons={"coverage_missing_inputs": "connection refused"}
     )
     page = replace(COVERAGE_UNLISTED, finding=found).page()
-    assert "no metrics for 16 min (connection refused). Check" in page["summary"]
-    assert "queue_seconds" not in page["summary"]
+    assert "no metrics for 16 min (connection refused). Check" in page.summary
+    assert "queue_seconds" not in page.summary
 
 
 texts = st.text(max_size=300)
@@ -208,8 +213,8 @@ def test_any_label_and_number_makes_a_page(
         finding = replace(finding, diagnosis=replace(finding.diagnosis, advice=advice or None))
     target = {"instance": instance, "engine": "0", "pool": pool}
     page = replace(chosen, finding=finding, incident=replace(chosen.incident, target=target)).page()
-    assert 0 < len(page["summary"]) <= HEADLINE_LIMIT
-    assert page["summary"].isprintable()
+    assert 0 < len(page.summary) <= HEADLINE_LIMIT
+    assert page.summary.isprintable()
     shown = render(page)
     assert all(len(line) <= 80 or "driftwatch " in line for line in shown.splitlines())
     body = [b for b in blocks(page)["blocks"][1:] if b["type"] != "actions"]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
 
 from page_cases import CASES
 
 from driftwatch.model import Diagnosis, Finding, Reason, Recommendation, Target, TargetKey
 from driftwatch.notify.explanation import todo
+from driftwatch.notify.page import Page
 from driftwatch.rulebook.book import load_rulebook
 
 FORMS = {rule.alert: rule.page for rule in load_rulebook().rules}
@@ -31,8 +31,8 @@ def _finding(leaf: str, *missing: str, advice: Recommendation | None = None) -> 
     return Finding("explain", target, AT, {}, diagnosis=diagnosis, recommendation=advice)
 
 
-def _open(alert: str, page: str, **changes: object) -> dict[str, Any]:
-    return CASES[page].page() | {"alert": alert} | changes
+def _open(alert: str, page: str) -> Page:
+    return CASES[page].page().model_copy(update={"alert": alert})
 
 
 LOST = _open("GpuLost", "gpu_lost")

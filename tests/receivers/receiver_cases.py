@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,10 +10,10 @@ import pytest
 from page_cases import AT, CAP
 
 from driftwatch.errors import DeliveryError
-from driftwatch.incidents.delivery import Acknowledgement
-from driftwatch.incidents.follow_up import rendered
+from driftwatch.incidents.follow_up import sent_page
 from driftwatch.incidents.incident import Event
 from driftwatch.incidents.planner import MessageAbout
+from driftwatch.notify.page import Acknowledgement, Page
 from driftwatch.receivers.sender import Conversation, Message, Sender, message_of
 from driftwatch.report.document import week_document
 from driftwatch.report.material import Material
@@ -23,41 +22,41 @@ from driftwatch.report.week import week_named
 INCIDENT = "3f9c1a7be204"
 
 
-def message(page: Mapping[str, Any], conversation: Conversation | None = None) -> Message:
+def message(page: Page, conversation: Conversation | None = None) -> Message:
     """The first message of a page."""
     return replace(message_of(page), conversation=conversation)
 
 
 def sent(
     event: Event,
-    page: Mapping[str, Any],
+    page: Page,
     number: int = 0,
     taken: Acknowledgement | None = None,
     changed: str | None = None,
 ) -> Message:
     """A message as the planner and the texts after it make it."""
     incident = replace(CAP.incident, page=page)
-    payload = rendered(incident, MessageAbout(event, AT, number, taken, changed))
+    payload = sent_page(incident, MessageAbout(event, AT, number, taken, changed))
     return Message("incident", INCIDENT, event, number, payload)
 
 
-def repeat(page: Mapping[str, Any], number: int = 1) -> Message:
+def repeat(page: Page, number: int = 1) -> Message:
     return sent("firing", page, number)
 
 
 TAKEN = Acknowledgement(by="ana", at=AT, comment="restarting <b>it</b>", via="command line")
 
 
-def updated(page: Mapping[str, Any]) -> Message:
-    return sent("updated", {**page, "event": "updated"})
+def updated(page: Page) -> Message:
+    return sent("updated", page.model_copy(update={"event": "updated"}))
 
 
-def acknowledged(page: Mapping[str, Any] | None = None) -> Message:
+def acknowledged(page: Page | None = None) -> Message:
     page = CAP.page() if page is None else page
     return sent("updated", page, 0, TAKEN, "acknowledged, by ana: restarting <b>it</b>")
 
 
-def unacknowledged(page: Mapping[str, Any] | None = None) -> Message:
+def unacknowledged(page: Page | None = None) -> Message:
     page = CAP.page() if page is None else page
     return sent("updated", page, 1, None, "not acknowledged any more, by ana")
 

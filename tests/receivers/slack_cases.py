@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from datetime import datetime
 
 from fakes.slack_workspace import BOT_TOKEN, SlackWorkspace
 from page_cases import AT
 
 from driftwatch.incidents.delivery import MessageEvent
+from driftwatch.notify.page import Acknowledgement, Page
 from driftwatch.receivers.http import Limits
 from driftwatch.receivers.sender import Message
 from driftwatch.receivers.slack import LIMITS, SlackApi, SlackAppSender
@@ -33,24 +34,25 @@ def sender(
 
 
 def told(
-    page: Mapping[str, Any],
+    page: Page,
     conversation: Mapping[str, str] | None = None,
     *,
     event: MessageEvent | None = None,
     number: int = 0,
 ) -> Message:
     """A message about the page's incident."""
-    event = event or page["event"]
-    page = {**page, "event": event}
-    return Message("incident", page["incident"]["id"], event, number, page, conversation)
+    event = event or page.event
+    page = page.model_copy(update={"event": event})
+    return Message("incident", page.incident, event, number, page, conversation)
 
 
-def acknowledged(page: Mapping[str, Any], by: str = "Ana", **rest: Any) -> dict[str, Any]:
+def acknowledged(page: Page, by: str = "Ana", comment: str = "") -> Page:
     """The page with who took it."""
     at = replace_minutes(5)
-    return {**page, "acknowledgement": {"by": by, "at": at, "until": None, "comment": "", **rest}}
+    one = Acknowledgement(by=by, at=at, comment=comment)
+    return page.model_copy(update={"acknowledgement": one})
 
 
-def replace_minutes(minutes: int) -> str:
-    """ISO time so many minutes after the page."""
-    return AT.replace(minute=AT.minute - 56 + minutes, hour=3).isoformat()
+def replace_minutes(minutes: int) -> datetime:
+    """A time so many minutes after the page."""
+    return AT.replace(minute=AT.minute - 56 + minutes, hour=3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,6 +16,7 @@ from fakes.loopback import Answer, LoopbackServer, Request
 from page_cases import CAP, CASES, Case
 from receiver_cases import acknowledged, message, refused
 
+from driftwatch.notify.page import Page
 from driftwatch.receivers.alertmanager import AlertmanagerSender, labels_of
 from driftwatch.receivers.sender import Message
 
@@ -49,10 +50,16 @@ def recent(case: Case) -> Case:
     return replace(case, incident=incident, finding=replace(case.finding, since=began))
 
 
-def resolved(page: Mapping[str, Any]) -> dict[str, Any]:
+def many_pages() -> list[Page]:
+    page = CAP.page()
+    labels = [{"instance": f"host-{n}:8000"} for n in range(1_000)]
+    return [page.model_copy(update={"labels": each}) for each in labels]
+
+
+def resolved(page: Page) -> Page:
     """The resolve of a page, a moment ago."""
-    at = datetime.now(UTC).isoformat(timespec="seconds")
-    return CAP.resolved() | {"times": page["times"] | {"resolved_at": at}}
+    times = page.times.model_copy(update={"resolved_at": datetime.now(UTC)})
+    return CAP.resolved().model_copy(update={"times": times})
 
 
 @needs_alertmanager
@@ -104,7 +111,7 @@ def test_labels_of_any_form_are_taken(alertmanager: Alertmanager) -> None:
         "long": "é" * 100_000,
         "alertname": "mine",
     }
-    page = recent(CAP).page() | {"target": hostile}
+    page = recent(CAP).page().model_copy(update={"labels": hostile})
     sender(alertmanager.url, labels={"team": "inference", "instance": "x"}).send(message(page))
     (held,) = alertmanager.alerts()
     labels = held["labels"]
@@ -151,10 +158,11 @@ def test_one_of_a_cluster_that_is_down_is_no_failure_of_the_others(
     assert refused(sender(down)).permanent is False
 
 
-def moved(page: Mapping[str, Any], conversation: Any, event: str = "updated") -> Message:
+def moved(page: Page, conversation: Any, event: str = "updated") -> Message:
     """What follows once the page of one server has become that of its pool."""
-    changed = {**(resolved(page) if event == "resolved" else page), "event": event}
-    return message(changed | {"target": {"pool": "rag"}}, conversation)
+    page = resolved(page) if event == "resolved" else page
+    changed = {"event": event, "labels": {"pool": "rag"}}
+    return message(page.model_copy(update=changed), conversation)
 
 
 @needs_alertmanager
@@ -212,7 +220,7 @@ def test_what_an_answer_means(status: int, body: str, permanent: bool) -> None:
 
 def test_one_that_does_not_answer_is_asked_for_one_part_alone() -> None:
     """Else a storm's alerts would end at the others while it is waited for part by part."""
-    pages = [CAP.page() | {"target": {"instance": f"host-{n}:8000"}} for n in range(1_000)]
+    pages = many_pages()
     with Faulty() as ill, Faulty() as refusing, Faulty() as well:
         for _ in range(5):
             ill.fail_next(503)
@@ -224,15 +232,15 @@ def test_one_that_does_not_answer_is_asked_for_one_part_alone() -> None:
 
 def test_rules_of_one_alert_name_are_alerts_of_their_own() -> None:
     page = CAP.page()
-    rules = [f'{page["alert"]}{{team="{team}"}}' for team in "ab"]
-    assert len({json.dumps(labels_of(page | {"rule": rule})) for rule in rules}) == 2
+    rules = [f'{page.alert}{{team="{team}"}}' for team in "ab"]
+    pages = [page.model_copy(update={"rule": rule}) for rule in rules]
+    assert len({json.dumps(labels_of(one)) for one in pages}) == 2
     assert "rule" not in labels_of(page)
 
 
 def test_a_storm_goes_out_in_parts() -> None:
     with Faulty() as server:
-        page = CAP.page()
-        pages = [page | {"target": {"instance": f"host-{n}:8000"}} for n in range(1_000)]
+        pages = many_pages()
         sender(server.address).keep(pages)
         counts = [len(json.loads(request.body)) for request in server.requests]
     assert counts == [200] * 5

@@ -29,7 +29,7 @@ def test_a_page_and_its_resolve_arrive(ntfy: NtfyServer) -> None:
     to.send(message(CAP.resolved()))
     fired, resolved = ntfy.messages
     assert fired["topic"] == TOPIC
-    assert fired["title"] == CAP.page()["summary"].translate({ord("~"): "∼"})
+    assert fired["title"] == CAP.page().summary.translate({ord("~"): "∼"})
     assert fired["message"].startswith("Since: 2026-11-18 02:45 UTC")
     assert resolved["title"].startswith("RESOLVED host:8000")
 

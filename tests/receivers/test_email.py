@@ -171,7 +171,8 @@ def test_a_label_is_neither_header_nor_html(event: str) -> None:
     case = replace(CAP, incident=incident, annotations={"summary": HOSTILE})
     page = case.page() if event == "firing" else case.resolved()
     with SmtpServer() as relay:
-        sender(relay.port).send(message(page | {"summary": HOSTILE, "alert": HOSTILE}))
+        page = page.model_copy(update={"summary": HOSTILE, "alert": HOSTILE})
+        sender(relay.port).send(message(page))
         (mail,), (envelope,) = relay.mails, relay.envelopes
     assert envelope[1] == TO
     assert mail["Bcc"] is None
@@ -251,7 +252,7 @@ def test_nobody_there_and_a_refused_address() -> None:
 def test_every_page_is_a_letter() -> None:
     for case in CASES.values():
         for page in (case.page(), case.resolved()):
-            assert letter_of(message(page)).text.startswith(page["summary"])
+            assert letter_of(message(page)).text.startswith(page.summary)
 
 
 @pytest.mark.parametrize(
@@ -274,7 +275,7 @@ def test_settings_that_are_wrong(wrong: dict[str, Any], why: str) -> None:
 
 def test_seven_bits_and_whole_ids_whatever_the_relay_offers() -> None:
     """A relay need not offer 8BITMIME, nor a program decode the id of the mail it is answered."""
-    arrow = CAP.page() | {"annotations": {"note": "512 → 1024 " + "é" * 2000}}
+    arrow = CAP.page().model_copy(update={"annotations": {"note": "512 → 1024 " + "é" * 2000}})
     long = f"driftwatch@{'production.' * 6}example.org"
     first = mail_of(message(arrow), long, TO, AT)
     then = mail_of(acknowledged(arrow), long, TO, AT)

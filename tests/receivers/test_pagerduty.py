@@ -13,7 +13,7 @@ from page_cases import CAP, CASES
 from receiver_cases import acknowledged, message, refused, repeat, unacknowledged
 
 from driftwatch.errors import ConfigError
-from driftwatch.notify.page_values import public
+from driftwatch.notify.page import Amount
 from driftwatch.receivers.pagerduty import BODY_LIMIT, PagerdutySender, dedup_key, sender_of
 from driftwatch.settings.receivers import PagerdutyReceiver
 
@@ -42,7 +42,7 @@ def test_a_trigger_whole(
     sender.send(message(page))
     (event,) = sent(pagerduty)
     assert event.pop("routing_key") == ROUTING_KEY
-    assert event["payload"].pop("custom_details") == public(page)
+    assert event["payload"].pop("custom_details") == page.document()
     golden("receivers/pagerduty.json", json.dumps(event, indent=1, ensure_ascii=False))
 
 
@@ -74,7 +74,7 @@ def test_a_late_resolve_does_not_close_the_next_incident(
 @pytest.mark.parametrize("length", [10, 230, 260, 5000])
 def test_a_key_is_at_most_255_characters_and_still_its_own(length: int) -> None:
     def key(of: str) -> str:
-        return dedup_key({"incident": {"key": of, "id": "3f9c1a7be204"}, "test": False})
+        return dedup_key(CAP.page().model_copy(update={"key": of}))
 
     one, other = key("x" * length + "1"), key("x" * length + "2")
     assert one != other
@@ -83,7 +83,8 @@ def test_a_key_is_at_most_255_characters_and_still_its_own(length: int) -> None:
 
 def test_no_value_is_in_the_key(sender: PagerdutySender, pagerduty: PagerdutyServer) -> None:
     page = CAP.page()
-    worse = {**page, "evidence": {**page["evidence"], "requests_per_second": {"value": 99.0}}}
+    amount = Amount(value=99.0, unit="1/s")
+    worse = page.model_copy(update={"evidence": {"requests_per_second": amount}})
     sender.send(message(page))
     sender.send(message(worse))
     assert len({event["dedup_key"] for event in sent(pagerduty)}) == 1
@@ -92,10 +93,10 @@ def test_no_value_is_in_the_key(sender: PagerdutySender, pagerduty: PagerdutySer
 def test_a_page_that_is_too_large_is_left_out(
     pagerduty: PagerdutyServer, sender: PagerdutySender
 ) -> None:
-    huge = {"value": 1.0, "unit": "1", "reason": "x" * 700_000}
+    huge = Amount(value=1.0, unit="1", reason="x" * 700_000)
     page = CAP.page()
-    sender.send(message({**page, "evidence": {**page["evidence"], "huge": huge}}))
-    sender.send(message({**page, "target": page["target"] | {"label": "x" * 700_000}}))
+    sender.send(message(page.model_copy(update={"evidence": {"huge": huge}})))
+    sender.send(message(page.model_copy(update={"labels": {"label": "x" * 700_000}})))
     for one in sent(pagerduty):
         assert "driftwatch incidents" in one["payload"]["custom_details"]["left_out"]
     assert max(len(request.body) for request in pagerduty.requests) <= BODY_LIMIT

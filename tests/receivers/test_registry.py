@@ -16,13 +16,13 @@ from page_cases import AT, CAP
 
 from driftwatch.cli.main import cli
 from driftwatch.errors import ConfigError, DeliveryError, UsageError
-from driftwatch.notify.page_values import public
+from driftwatch.notify.page import Page
 from driftwatch.receivers.registry import build_senders, sample_pages
 from driftwatch.receivers.sender import message_of
 from driftwatch.receivers.stdout import StdoutSender
 from driftwatch.settings import load_settings
 
-SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "page.schema.json").read_text("utf-8"))
+SCHEMA = Page.model_json_schema()
 
 
 @pytest.fixture
@@ -60,8 +60,8 @@ def test_a_sender_for_each_receiver(
     for one in senders.values():
         one.send(message_of(CAP.page()))
     assert len(slack.accepted) == 1
-    assert hook.accepted == [public(CAP.page())]
-    assert json.loads(capsys.readouterr().out) == public(CAP.page())
+    assert hook.accepted == [CAP.page().document()]
+    assert json.loads(capsys.readouterr().out) == CAP.page().document()
     assert "canary" not in repr(senders)
 
 

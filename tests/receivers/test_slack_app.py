@@ -69,14 +69,17 @@ def test_advice_after_a_take_keeps_the_taker(slack: SlackWorkspace) -> None:
     of, page = sender(slack), CAP.page()
     where = of.send(told(page))
     where = of.send(told(acknowledged(page), where, event="updated"))
-    news = {**acknowledged(page), "changed": "the advice: none yet → add 2 replicas"}
+    news = acknowledged(page).model_copy(
+        update={"changed": "the advice: none yet → add 2 replicas"}
+    )
     where = of.send(told(news, where, event="updated"))
     (message,) = slack.top(CHANNEL)
     assert line(message).startswith("🟠 ACKNOWLEDGED by Ana 03:05 UTC · ")
     _, note = slack.thread(message)
     assert line(note).startswith("*Changed* <!date^")
     assert "the advice: none yet → add 2 replicas" in line(note)
-    of.send(told({**page, "changed": "not acknowledged any more, by Ben"}, where, event="updated"))
+    freed = page.model_copy(update={"changed": "not acknowledged any more, by Ben"})
+    of.send(told(freed, where, event="updated"))
     assert line(message).startswith("🔴 FIRING ")
 
 

@@ -61,7 +61,7 @@ def test_slack_takes_every_page(slack: SlackServer, name: str) -> None:
     for page in (CASES[name].page(), CASES[name].resolved()):
         sender(slack).send(message_of(page))
         taken = slack.accepted[-1]
-        assert taken.payload["text"] == marked(page, page["summary"])
+        assert taken.payload["text"] == marked(page, page.summary)
         assert taken.mentions == ()
         assert len(body_texts(dict(taken.payload))[0]) <= BODY_LIMIT
     assert len(slack.requests) == 2
@@ -72,9 +72,9 @@ def test_the_mark_is_slacks_alone_and_fits_a_phone() -> None:
         for page in (CASES[name].page(), CASES[name].resolved()):
             text = blocks(page)["text"]
             assert len(text) <= 120
-            assert not re.search("[🔴🟠✅⚪]", page["summary"])
+            assert not re.search("[🔴🟠✅⚪]", page.summary)
             marks = {"FIRING": "🔴", "RESOLVED": "✅", "CLOSED": "⚪"}
-            wanted = marks.get(page["summary"].split()[0], "")
+            wanted = marks.get(page.summary.split()[0], "")
             assert re.findall("[🔴🟠✅⚪]", text) == [*wanted]
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from small_page import small_page
 
 from driftwatch.collect.recordings import open_recording
 from driftwatch.collect.schema import Recording
@@ -15,6 +16,8 @@ from driftwatch.fleet.generate import generate_compact
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.incidents.incident import Incident
 from driftwatch.model import Slo
+from driftwatch.notify.page import Page, Phrases
+from driftwatch.notify.phrases.fill import fill
 from driftwatch.report.cells import CELL_SCHEMA, REASONS
 from driftwatch.report.week import Week
 from driftwatch.rulebook.book import load_rulebook
@@ -103,24 +106,13 @@ def incident(**values: Any) -> Incident:
     return Incident(**said)
 
 
-def page(**values: Any) -> dict[str, Any]:
+def page(**values: Any) -> Page:
     """What a report reads of a page."""
-    form = FORMS.get(values.get("alert", "BatchDrift"), PageForm())
-    return {
-        "form": {"family": form.family, "says": list(form.says)},
-        "test": False,
-        "event": "firing",
-        "severity": "page",
-        "alert": "BatchDrift",
-        "target": {"pool": "p"},
-        "annotations": {},
-        "evidence": {},
-        "diagnosis": None,
-        "recommendation": None,
-        "reference": None,
-        "slo": None,
-        **values,
-    }
+    made = small_page(**{"alert": "BatchDrift", "labels": {"pool": "p"}, **values})
+    form = FORMS.get(made.alert, PageForm())
+    problem = tuple(fill(made, form.says)) or (f"{made.alert} is true",)
+    update = {"family": form.family, "phrases": Phrases(problem=problem)}
+    return made.model_copy(update=update)
 
 
 def verification(**values: Any) -> Verification:

@@ -8,7 +8,8 @@ from typing import Any
 
 from report_cases import WEEK, cell, cells, incident, page
 
-from driftwatch.model import Slo
+from driftwatch.model import Reason, Recommendation, Slo
+from driftwatch.notify.page import Amount
 from driftwatch.report.document import week_document
 from driftwatch.report.forms import as_html
 from driftwatch.report.material import Material
@@ -48,7 +49,7 @@ HUNG = [
 
 
 def test_what_waits_after_a_hang_is_a_row_of_its_own() -> None:
-    ratio = {"prompt_tokens_mean_ratio": {"value": 1.6, "unit": "1"}}
+    ratio = {"prompt_tokens_mean_ratio": Amount(value=1.6, unit="1")}
     began = ENDED + timedelta(minutes=3)
     times = dict.fromkeys(("last_true_at", "resolved_at"), began + timedelta(minutes=9))
     waits = incident(
@@ -82,7 +83,7 @@ def test_a_ticket_that_asks_for_nothing_is_no_decision() -> None:
         page=page(
             severity="ticket",
             alert="RetuneAdvised",
-            recommendation={"action": "no_action", "reason": "all in target"},
+            advice=Recommendation("no_action", Reason("x", "all in target")),
         ),
     )
     assert week_document(material(incidents=[stale]))["for_you"] == []

@@ -12,7 +12,8 @@ import pytest
 from report_cases import WEEK, cell, cells, incident, page, verification
 
 from driftwatch.errors import UsageError
-from driftwatch.model import Slo, TargetKey
+from driftwatch.model import Reason, Recommendation, Slo, TargetKey
+from driftwatch.notify.page import Amount
 from driftwatch.report.cells import cells_of
 from driftwatch.report.document import week_document
 from driftwatch.report.forms import as_html
@@ -119,7 +120,7 @@ def _material(**values: Any) -> Material:
 
 def test_drift_cost_done_result_of_one_incident() -> None:
     began = incident().started_at
-    ratio = {"prompt_tokens_mean_ratio": {"value": 2.34, "unit": "1"}}
+    ratio = {"prompt_tokens_mean_ratio": Amount(value=2.34, unit="1")}
     over = cells(
         cell(end=began + timedelta(minutes=10), ttft_over_low=300.0, ttft_over_high=400.0),
         cell(end=began - timedelta(hours=3), ttft_over_low=9.0, ttft_over_high=9.0),
@@ -228,13 +229,14 @@ def test_a_pools_own_page_takes_the_place_of_its_servers_rows() -> None:
 
 
 def test_open_decisions_come_first_by_kind_and_age() -> None:
-    change = {
-        "action": "change",
-        "knob": "max_num_seqs",
-        "from": 64.0,
-        "to": 128.0,
-        "from_provenance": "config",
-    }
+    change = Recommendation(
+        "change",
+        Reason("x", "y"),
+        knob="max_num_seqs",
+        from_value=64.0,
+        from_provenance="config",
+        to_value=128.0,
+    )
     firing = WEEK.end - timedelta(days=4, hours=2)
     stale = incident(
         alert="RetuneAdvised",
@@ -243,7 +245,7 @@ def test_open_decisions_come_first_by_kind_and_age() -> None:
         firing_at=firing,
         started_at=firing,
         resolved_at=None,
-        page=page(severity="ticket", alert="RetuneAdvised", recommendation=change),
+        page=page(severity="ticket", alert="RetuneAdvised", advice=change),
     )
     advised = {"action": "change", "knob": "max_num_batched_tokens", "from_value": 512.0}
     given = AdviceGiven(
@@ -283,11 +285,10 @@ def test_what_an_open_page_asks_for_is_said_whole_and_since_its_beginning() -> N
         resolved_at=None,
         page=page(
             alert="EngineStuck",
-            recommendation={
-                "action": "none",
-                "reason_code": "leaf",
-                "reason": "do not change a knob; drain it, keep its logs, restart it",
-            },
+            advice=Recommendation(
+                "none",
+                Reason("leaf", "do not change a knob; drain it, keep its logs, restart it"),
+            ),
             diagnosis=None,
         ),
     )

@@ -90,14 +90,14 @@ def test_two_files_make_a_page_a_report_line_and_a_runbook(tmp_path: Path) -> No
         rule.id, Target(TargetKey("host:8000", "0"), labels), AT, ROW, diagnosis=diagnosis
     )
     page = build_page(finding, incident, "firing", AT, annotations=rule.annotations, form=rule.page)
-    assert page["summary"] == (
+    assert page.summary == (
         "FIRING host:8000: 12 requests wait for an adapter, 20 requests running or waiting. "
         "Raise max_loras or route by adapter"
     )
     body = {line.label: line.text for line in lines(page)}
     assert body["Cause"] == "the server swaps adapters"
     assert body["Also"] == "KV cache 40 %"
-    assert page["links"]["runbook"] == "https://wiki.example.net/adapters"
+    assert page.links.runbook == "https://wiki.example.net/adapters"
     paged = replace(incident, page=page, resolved_at=AT + timedelta(hours=1))
     assert drifts(paged) and family_of(paged) == "traffic"
 

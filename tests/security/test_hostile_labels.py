@@ -22,7 +22,6 @@ from page_cases import CAP, DRIFT
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from driftwatch.notify.page_values import public
 from driftwatch.notify.terminal import render
 from driftwatch.receivers.apprise import job_of
 from driftwatch.receivers.email import mail_of
@@ -124,7 +123,7 @@ def held_by_mail(page: dict[str, Any]) -> None:
 
 def held_by_apprise(page: dict[str, Any]) -> None:
     job = job_of(message_of(page))
-    links = [text for text in page["links"].values() if text and text.startswith("http")]
+    links = [text for text in page.links.document().values() if text and text.startswith("http")]
     body = job["body"]
     for link in links:
         body = body.replace(link, "")
@@ -139,7 +138,7 @@ def held_by_terminal(page: dict[str, Any]) -> None:
 
 
 def held_by_json(page: dict[str, Any]) -> None:
-    document = public(page)
+    document = page.document()
     line = orjson.dumps(document)
     assert b"\n" not in line and b"\x1b" not in line
     assert orjson.loads(line).keys() == document.keys()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 import outbox
+from small_page import small_page
 
 from driftwatch.clock import ManualClock
 from driftwatch.errors import DeliveryError
@@ -32,13 +33,13 @@ def incident(number: int, **rest: object) -> Incident:
         started_at=NOW,
         firing_at=NOW,
         last_true_at=NOW,
-        page={"rule": f"Rule{number}", "severity": "page"},
+        page=small_page(rule=f"Rule{number}"),
     )
     return replace(fired, **rest)
 
 
 def planned(number: int, event: Event = "firing", receiver: str = "desk") -> PlannedDelivery:
-    page = {"event": event, "rule": f"Rule{number}"}
+    page = small_page(event=event, rule=f"Rule{number}")
     return outbox.planned(f"{number:012x}", page, NOW, receiver, event)
 
 
@@ -82,7 +83,7 @@ class Desk:
     def send(self, message: Message) -> Conversation | None:
         self.messages.append(message)
         conversation = self.answer(message)
-        self.taken.append((message.payload["rule"], message.event))
+        self.taken.append((message.page.rule, message.event))
         return conversation
 
 
@@ -93,7 +94,7 @@ def refusing(
     chosen = set(rules)
 
     def answer(message: Message) -> None:
-        if not chosen or message.payload["rule"] in chosen:
+        if not chosen or message.page.rule in chosen:
             raise DeliveryError(text, permanent=permanent, retry_after_seconds=after)
 
     return answer

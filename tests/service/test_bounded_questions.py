@@ -63,8 +63,8 @@ def test_a_firing_page_is_committed_without_an_answer_that_does_not_come(
         service.stop()
     assert pages and slowest < 20
     (page, *_) = pages
-    assert page["recommendation"]["reason"] == "the simulations of this tick took over 0.5 s"
-    assert page["asked_again_at"]
+    assert page.advice.reason.text == "the simulations of this tick took over 0.5 s"
+    assert page.asked_again_at
 
 
 def test_while_one_is_simulated_others_have_no_answer(leave: threading.Event) -> None:

@@ -139,8 +139,8 @@ def test_an_incident_of_who_was_let_go_resolves_with_the_reason() -> None:
     assert resolved.reason == NOT_LISTED
     page = resolved.incident.page
     assert page is not None
-    assert page["resolved_reason"] == NOT_LISTED
-    assert page["times"]["resolved_at"] is not None
+    assert page.resolved_reason == NOT_LISTED
+    assert page.times.resolved_at is not None
     assert state.incidents == {}
 
 

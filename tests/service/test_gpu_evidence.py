@@ -112,20 +112,20 @@ def test_tokens_per_second_are_divided_by_the_gpus_that_were_found(server: GpuSo
 def test_a_lost_gpu_pages_once_and_says_what_is_left(server: GpuSource) -> None:
     first, last = server.span
     pages = [
-        dict(t.incident.page or {})
+        t.incident.page
         for outcome in replay([server], (first, last), plan(2.0))
         for t in outcome.transitions
     ]
-    (page,) = [p for p in pages if p["alert"] == "GpuLost"]
-    assert "1 of 2 GPUs lost. Do not change a knob; take it out of rotation" in page["summary"]
-    assert page["evidence"]["gpus_lost"]["names"] == "node-1, GPU-b"
-    at = datetime.fromisoformat(page["times"]["evaluated_at"])
+    (page,) = [p for p in pages if p is not None and p.alert == "GpuLost"]
+    assert "1 of 2 GPUs lost. Do not change a knob; take it out of rotation" in page.summary
+    assert page.evidence["gpus_lost"].names == "node-1, GPU-b"
+    at = page.times.evaluated_at
     assert timedelta(minutes=6) <= at - first <= timedelta(minutes=8)
-    evidence = page["evidence"]
-    assert evidence["gpus_lost"]["value"] == 1
-    assert evidence["gpu_count"]["source"] == "declared, DCGM agrees"
-    assert evidence["gpu_clock_event_reasons"]["value"] is None
-    assert evidence["gpu_clock_event_reasons"]["reason"]
+    evidence = page.evidence
+    assert evidence["gpus_lost"].value == 1
+    assert evidence["gpu_count"].source == "declared, DCGM agrees"
+    assert evidence["gpu_clock_event_reasons"].value is None
+    assert evidence["gpu_clock_event_reasons"].reason
 
 
 def test_explain_and_a_baseline_know_the_gpus(server: GpuSource) -> None:

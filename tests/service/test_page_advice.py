@@ -15,6 +15,7 @@ from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.diagnose.tree import Leaf
 from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.model import Diagnosis, Finding, Limit, Reason, Recommendation, Target, TargetKey
+from driftwatch.notify.page import Page
 from driftwatch.pipeline.advice import advised, own_advice
 from driftwatch.pipeline.evaluation import Evaluation
 from driftwatch.pipeline.minutes import PastMinutes
@@ -75,8 +76,8 @@ def evaluated(
     )
 
 
-def pages(outcomes: Sequence[Outcome]) -> list[dict[str, object]]:
-    return [dict(t.incident.page or {}) for o in outcomes for t in o.transitions]
+def pages(outcomes: Sequence[Outcome]) -> list[Page]:
+    return [t.incident.page for o in outcomes for t in o.transitions]
 
 
 def test_the_page_is_that_of_the_replay_however_minutes_are_split_and_wherever_they_are_kept(
@@ -84,22 +85,21 @@ def test_the_page_is_that_of_the_replay_however_minutes_are_split_and_wherever_t
 ) -> None:
     at_once = told(cap)
     (page,) = pages(at_once)
-    advice = page["recommendation"]
-    assert isinstance(advice, dict)
-    assert (advice["action"], advice["knob"], advice["basis"]) == (
+    advice = page.advice
+    assert (advice.action, advice.knob, advice.basis) == (
         "change",
         "max_num_seqs",
         "simulation",
     )
-    assert 16 <= advice["to"] <= 64
-    assert advice["effect"]
-    assert advice["forecast"]["today"]
+    assert 16 <= advice.to_value <= 64
+    assert advice.effect
+    assert advice.forecast["today"]
     with Store.open(tmp_path / "kept.db") as store:
         assert pages(told(cap, (4, 9, 10), store)) == [page]
         first, last = _span(cap)
         (kept,) = store.advices(first, last + timedelta(minutes=1))
-        assert kept.incident_id == page["incident"]["id"]  # type: ignore[index]
-        assert kept.document["recommendation"]["to_value"] == advice["to"]
+        assert kept.incident_id == page.incident
+        assert kept.document["recommendation"]["to_value"] == advice.to_value
         assert kept.document["step_time"]["coefficients"]
 
 
@@ -113,16 +113,15 @@ def test_a_page_never_waits_for_an_answer_that_does_not_come(
     monkeypatch.setattr(advising, "advise", broken)
     outcomes = told(cap, simulations=simulations)
     (page,) = pages(outcomes)
-    advice = page["recommendation"]
-    assert isinstance(advice, dict)
-    assert advice["action"] == "insufficient"
-    assert "Advice at " in str(page["summary"]) or "No advice" in str(page["summary"])
+    advice = page.advice
+    assert advice.action == "insufficient"
+    assert "Advice at " in page.summary or "No advice" in page.summary
     answers = [answer for o in outcomes for answer in o.advices]
     if simulations:
-        assert "ZeroDivisionError: no requests" in advice["reason"]
+        assert "ZeroDivisionError: no requests" in advice.reason.text
         assert "ZeroDivisionError" in (answers[0].failed or "")
     else:
-        assert advice["reason"].endswith("; run driftwatch recommend host:8000")
+        assert advice.reason.text.endswith("; run driftwatch recommend host:8000")
         assert answers == []
 
 

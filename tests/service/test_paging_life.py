@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from service_cases import shipped_plan
 from driftwatch.clock import ManualClock
 from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.incidents.silence import parse_matchers
+from driftwatch.notify.page import Page
 from driftwatch.notify.terminal import render
 from driftwatch.receivers.sender import Message
 from driftwatch.service.planning import commit_planned
@@ -24,19 +24,19 @@ from driftwatch.service.run import Receiver, Service
 from driftwatch.store.store import Store, TickRecord
 from tests.outbox import due_deliveries, mark_failed, mark_sent
 
-SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "page.schema.json").read_text("utf-8"))
+SCHEMA = Page.model_json_schema()
 PAGE = CAP.page()
-FIRED = datetime.fromisoformat(PAGE["times"]["evaluated_at"])
+FIRED = PAGE.times.evaluated_at
 PLAN = shipped_plan()
 INCIDENT = Incident(
-    id=PAGE["incident"]["id"],
-    key=PAGE["incident"]["key"],
-    rule=PAGE["rule"],
-    alert=PAGE["alert"],
-    severity=PAGE["severity"],
-    target=PAGE["target"],
+    id=PAGE.incident,
+    key=PAGE.key,
+    rule=PAGE.rule,
+    alert=PAGE.alert,
+    severity=PAGE.severity,
+    target=PAGE.labels,
     state="firing",
-    started_at=datetime.fromisoformat(PAGE["times"]["started_at"]),
+    started_at=PAGE.times.started_at,
     last_true_at=FIRED,
     firing_at=FIRED,
     page=PAGE,
@@ -147,7 +147,7 @@ def test_what_receivers_are_sent_of_one_night(
     screens = []
     for one in (one for one in sent if one["to"] == "oncall"):
         page = one["page"]
-        jsonschema.validate(page, SCHEMA)
+        jsonschema.validate(page.document(), SCHEMA)
         if one["event"] != "resolved":
             screens.append(render(page, mark=True))
     golden("notify/life.txt", "\n\n".join(screens) + "\n")

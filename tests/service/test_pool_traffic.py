@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import polars as pl
 import pytest
+from small_page import small_page
 
 from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.model import Finding, KnobMove, Reason, Recommendation, Target, TargetKey
-from driftwatch.notify.page import recommendation_json
+from driftwatch.notify.page import Servers, Times
 from driftwatch.pipeline.advice import answer_of_pool
 from driftwatch.pipeline.question import Moment, peers_of, pooled, question_for
 from driftwatch.service.configuration import plan_of_rules
@@ -85,10 +85,9 @@ def test_servers_of_another_pool_are_no_twins() -> None:
 
 
 def _page(key: TargetKey, at: datetime, said: Recommendation | None) -> Incident:
-    page: dict[str, Any] = {
-        "times": {"evaluated_at": at.isoformat()},
-        "recommendation": None if said is None else recommendation_json(said),
-    }
+    times = Times(started_at=at, evaluated_at=at, measured_at=at)
+    servers = Servers(concerned=1, of=1, first=(key.text,))
+    page = small_page(times=times, servers=servers, advice=said)
     return Incident(
         id="x",
         key="x",

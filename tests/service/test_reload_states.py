@@ -56,7 +56,7 @@ def test_removed_and_switched_off_rules_end_their_incidents_with_the_reason(star
     # who waited is dropped, nobody was told of it; who is new begins anew
     assert edited.open() == {"Stays": "firing", "New": "pending"}
     page = edited.outcome.transitions[0].incident.page
-    assert page is not None and "the rule was removed" in page["summary"]
+    assert page is not None and "the rule was removed" in page.summary
     assert edited.minutes(FIRST + 3) == [(FIRST + 3, "New", "firing", None)]
 
 

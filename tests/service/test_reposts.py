@@ -137,13 +137,13 @@ def test_what_resolves_while_it_is_posted_stays_resolved(
         one = receiver(running.url)
         keeping, _ = outbox(store, one)
         keeping.queues["am"].repost()
-        page = store.incident.page or {}
+        page = store.incident.page
+        assert page is not None
 
         def resolve() -> None:
             store.resolve()
-            at = datetime.now(UTC).isoformat(timespec="milliseconds")
-            times = page["times"] | {"resolved_at": at}
-            one.sender.send(message_of(CAP.resolved() | {"times": times}))
+            times = page.times.model_copy(update={"resolved_at": datetime.now(UTC)})
+            one.sender.send(message_of(CAP.resolved().model_copy(update={"times": times})))
 
         store.after_reading = resolve  # the keeper has read, and posts what it has read
         keeping.queues["am"].repost()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+
+from small_page import small_page
 
 from driftwatch.incidents.incident import Incident
 from driftwatch.model import Finding, Reason, Recommendation, Target, TargetKey
 from driftwatch.notify.headline import lines
+from driftwatch.notify.page import Page, Servers, Times
 from driftwatch.pipeline.advice import answer_stands, configured_alike
 from driftwatch.pipeline.build_page import build_page
 
@@ -28,7 +30,7 @@ CHANGE = Recommendation(
 
 def paged(minutes_ago: float) -> Incident:
     at = AT - timedelta(minutes=minutes_ago)
-    page: dict[str, Any] = {"times": {"evaluated_at": at.isoformat()}}
+    page = small_page(times=Times(started_at=at, evaluated_at=at, measured_at=at))
     labels = {"instance": A.instance, "engine": A.engine, "pool": "p"}
     return Incident("x", "x", "r", "BatchDrift", "page", labels, "firing", at, at, page=page)
 
@@ -39,7 +41,7 @@ def test_an_answer_stands_for_the_hour_that_it_was_computed_of() -> None:
     assert not answer_stands(replace(paged(1), page=None), AT)
 
 
-def page_of(concerned: tuple[TargetKey, ...], alike: tuple[TargetKey, ...]) -> dict[str, Any]:
+def page_of(concerned: tuple[TargetKey, ...], alike: tuple[TargetKey, ...]) -> Page:
     finding = Finding(
         "BatchLimitBinding",
         Target(A, {"model_name": "m"}, pool="p"),
@@ -56,7 +58,7 @@ def page_of(concerned: tuple[TargetKey, ...], alike: tuple[TargetKey, ...]) -> d
 
 def test_a_page_of_servers_with_different_settings_names_whose_answer_it_gives() -> None:
     page = page_of((A, B, C, D), (A, B))
-    assert page["summary"].endswith("Set max_num_batched_tokens 512 → 1024 on 2 of 4")
+    assert page.summary.endswith("Set max_num_batched_tokens 512 → 1024 on 2 of 4")
     (line,) = [one.text for one in lines(page) if one.label == "Settings"]
     assert line == (
         "the advice is for a:8000 and b:8000; c:8000 and d:8000 have other settings: "
@@ -68,10 +70,6 @@ def test_a_page_of_servers_with_different_settings_names_whose_answer_it_gives()
 
 def test_a_page_of_servers_with_one_setting_says_nothing_of_it() -> None:
     page = page_of((A, B), (A, B))
-    assert page["concerned"] == {
-        "targets": 2,
-        "of_targets": 6,
-        "first": ["a:8000", "b:8000"],
-    }
-    assert page["summary"].endswith("512 → 1024")
+    assert page.servers == Servers(concerned=2, of=6, first=("a:8000", "b:8000"))
+    assert page.summary.endswith("512 → 1024")
     assert "Settings" not in [one.label for one in lines(page)]

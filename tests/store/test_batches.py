@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 from outbox import planned
 from polars.testing import assert_frame_equal
+from small_page import small_page
 from store_cases import NOW, pending, readings
 
 from driftwatch.collect.gpus import GPU_SCHEMA
@@ -81,7 +82,8 @@ def test_prune_drops_old_incidents_where_nothing_is_to_be_sent(
     store: Store, commit: Commit
 ) -> None:
     fired = {
-        digit: replace(pending(digit), state="firing", firing_at=NOW, page={}) for digit in "abc"
+        digit: replace(pending(digit), state="firing", firing_at=NOW, page=small_page())
+        for digit in "abc"
     }
     pages = [planned(fired[digit].id, {}, NOW) for digit in "ab"]
     commit(*fired.values(), deliveries=tuple(pages))

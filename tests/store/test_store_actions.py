@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from small_page import small_page
 from store_cases import NOW, pending
 
 from driftwatch.errors import UsageError
@@ -15,7 +16,7 @@ from tests.outbox import latest_actions
 
 Commit = Callable[..., None]
 HOUR = timedelta(hours=1)
-FIRING = replace(pending(), state="firing", firing_at=NOW, page={"n": 1})
+FIRING = replace(pending(), state="firing", firing_at=NOW, page=small_page())
 
 
 def test_who_took_it_with_which_words(store: Store, commit: Commit) -> None:

@@ -9,6 +9,7 @@ from datetime import timedelta, timezone
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_page import small_page
 from sqlalchemy.exc import IntegrityError
 from store_cases import NOW, committer, pending
 
@@ -25,7 +26,7 @@ def firing(incident: Incident | None = None) -> Incident:
         incident or pending(),
         state="firing",
         firing_at=NOW + timedelta(minutes=2),
-        page={"event": "firing", "target": {"a": "×"}, "n": 1.5, "unknown": None},
+        page=small_page(labels={"a": "×"}),
     )
 
 
@@ -34,7 +35,7 @@ def resolved(incident: Incident | None = None) -> Incident:
         incident or firing(),
         state="resolved",
         resolved_at=NOW + timedelta(minutes=9),
-        page={"event": "resolved"},
+        page=small_page(event="resolved"),
     )
 
 

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import outbox
 import pytest
+from small_page import small_page
 from sqlalchemy import select
 from store_cases import NOW, pending
 
@@ -16,20 +17,24 @@ from driftwatch.incidents.delivery import AttemptResult, PlannedDelivery
 from driftwatch.incidents.incident import Event, Incident, Transition
 from driftwatch.incidents.planner import Routes, Subscription, plan_deliveries
 from driftwatch.incidents.silence import parse_matchers
+from driftwatch.model import Reason, Recommendation
 from driftwatch.store import Store, TickRecord
 from driftwatch.store.deliveries import CLAIM
 from driftwatch.store.tables import payloads
+from driftwatch.verify.verification import Change, Verification
 from tests.outbox import due_deliveries, mark_failed, mark_sent, undelivered_count
 
 Commit = Callable[..., None]
 SOON = NOW + timedelta(minutes=1)
 LATE = NOW + timedelta(minutes=15)
-FIRING = replace(pending(), state="firing", firing_at=NOW, page={"n": 1})
+SET = Recommendation("change", Reason("x", "y"), knob="max_num_seqs", to_value=40.0)
+VERDICT = Verification("v" * 12, "a:8000", "0", "p", Change("knobs", NOW, {}), NOW)
+FIRING = replace(pending(), state="firing", firing_at=NOW, page=small_page())
 RESOLVED = replace(FIRING, state="resolved", resolved_at=SOON)
 
 
 def planned(event: Event = "firing", receiver: str = "oncall", **rest: object) -> PlannedDelivery:
-    one = outbox.planned("a" * 12, {"event": event, "x": "×"}, NOW, receiver, event)
+    one = outbox.planned("a" * 12, small_page(event=event), NOW, receiver, event)
     return one.model_copy(update=rest)
 
 
@@ -37,7 +42,7 @@ def test_a_planned_delivery_is_due_and_comes_back_as_it_was(store: Store, commit
     commit(FIRING, deliveries=(planned(),))
     (due,) = due_deliveries(store, NOW)
     assert (due.incident_id, due.event, due.receiver) == ("a" * 12, "firing", "oncall")
-    assert (due.payload, due.planned_at) == ({"event": "firing", "x": "×"}, NOW)
+    assert (due.payload, due.planned_at) == (small_page(), NOW)
     assert (due.status, due.attempts, due.last_error, due.sent_at) == ("pending", 0, None, None)
     assert due_deliveries(store, NOW - timedelta(seconds=1)) == []
     assert undelivered_count(store) == 1
@@ -210,7 +215,7 @@ def test_a_resolve_that_waits_goes_before_the_page_of_what_fires_again(
 def test_advice_that_came_later_waits_for_the_page_and_never_comes_after_the_end(
     store: Store, commit: Commit
 ) -> None:
-    told = Transition(replace(FIRING, page={"recommendation": {"to": 40}}), "updated", SOON)
+    told = Transition(replace(FIRING, page=small_page(advice=SET)), "updated", SOON)
     commit(FIRING, deliveries=(planned(),))
     for _ in range(2):
         commit(FIRING, happened=(told,), deliveries=(planned("updated"),))
@@ -219,7 +224,7 @@ def test_advice_that_came_later_waits_for_the_page_and_never_comes_after_the_end
     mark_sent(store, due, SOON)
     (late,) = due_deliveries(store, SOON)
     assert late.event == "updated"
-    assert store.incident("a").page == {"n": 1, "recommendation": {"to": 40}}
+    assert store.incident("a").page == small_page(advice=SET)
     mark_failed(store, late, SOON, "503", SOON)
     over = (Transition(RESOLVED, "resolved", SOON),)
     commit(happened=over, deliveries=(planned("resolved"), planned("updated")))
@@ -241,8 +246,9 @@ def test_a_verdict_is_told_to_who_had_the_page_also_after_the_end(
     assert store.outbox_records() == []
     sent = {one.receiver: one.is_dead for one in store.outbox_records({"a" * 12})}
     assert sent == {"oncall": False, "dead": True}
-    verdict = {"verification": {"verdict": "PASS"}}
-    told = Transition(replace(RESOLVED, page={**verdict, "event": "verified"}), "verified", SOON)
+    told = Transition(
+        replace(RESOLVED, page=small_page(event="verified", verification=VERDICT)), "verified", SOON
+    )
     plan = plan_deliveries(
         [told],
         Routes((Subscription("oncall", ()), Subscription("dead"))),
@@ -254,7 +260,7 @@ def test_a_verdict_is_told_to_who_had_the_page_also_after_the_end(
     commit(happened=plan.transitions, deliveries=plan.deliveries)
     assert [(d.event, d.receiver) for d in store.deliveries("a" * 12)][-1] == ("verified", "oncall")
     # the page of an incident that is over gets it as well, and stays the page of its end
-    assert store.incident("a").page == {"n": 1, **verdict}
+    assert store.incident("a").page == small_page(verification=VERDICT)
     assert store.incident("a").state == "resolved"
 
 

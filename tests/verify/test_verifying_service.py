@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
-import orjson
 import pytest
 from click.testing import CliRunner
 from verify_cases import DATA, verifications_of
@@ -20,6 +19,7 @@ from driftwatch.cli.main import cli
 from driftwatch.clock import ManualClock
 from driftwatch.collect.recordings import open_recording
 from driftwatch.model import Reason, Recommendation
+from driftwatch.notify.page import Page
 from driftwatch.notify.terminal import render
 from driftwatch.pipeline import verifications as verifying
 from driftwatch.receivers.sender import Message
@@ -29,7 +29,6 @@ from driftwatch.service.configuration import plan_of_rules
 from driftwatch.service.run import Receiver, Service
 from driftwatch.store.store import Store
 
-SCHEMA = Path(__file__).parents[2] / "docs" / "page.schema.json"
 TICK = timedelta(minutes=4)
 
 
@@ -87,20 +86,20 @@ def test_the_verdict_follows_the_page(life: tuple[Path, Store, list[Any]]) -> No
     (kept,), (incident,) = verifications_of(store), store.incidents()
     assert (kept.verdict, kept.incident_id) == ("PASS", incident.id)
     assert kept.effects[0].forecast == 0.03
-    by_event = {page["event"]: page for page in pages}
+    by_event = {page.event: page for page in pages}
     assert len(by_event) == len(pages)
     verified = by_event["verified"]
-    jsonschema.validate(verified, orjson.loads(SCHEMA.read_bytes()))
-    assert verified["verification"]["verdict"] == "PASS"
-    assert verified["incident"] == by_event["firing"]["incident"]
-    line = verified["summary"]
+    jsonschema.validate(verified.document(), Page.model_json_schema())
+    assert verified.verification.verdict == "PASS"
+    assert verified.incident == by_event["firing"].incident
+    line = verified.summary
     assert line.startswith("VERIFIED host:8000: PASS 08:4")
     assert "matched traffic: TTFT mean" in line
     text = render(verified)
     assert "max_num_seqs 8 (inferred) → at least" in text
     assert "(forecast 0.03)" in text
     assert incident.page is not None
-    assert (incident.page["event"], incident.page["verification"]["verdict"]) == (
+    assert (incident.page.event, incident.page.verification.verdict) == (
         "resolved",
         "PASS",
     )
@@ -135,8 +134,8 @@ def test_a_comparison_that_fails_costs_no_tick(
     monkeypatch.setattr(verifying, "verified", broken)
     with lived(tmp_path / "driftwatch.db", monkeypatch) as (store, pages):
         assert store.open_verifications() == []
-    by_event = {page["event"]: page for page in pages}
+    by_event = {page.event: page for page in pages}
     assert {"firing", "resolved"} < by_event.keys()
-    verdict = by_event["verified"]["verification"]
-    assert verdict["verdict"] == "INCONCLUSIVE"
-    assert verdict["reason"] == "the comparison failed (ZeroDivisionError: no minute)"
+    verdict = by_event["verified"].verification
+    assert verdict.verdict == "INCONCLUSIVE"
+    assert verdict.reason == "the comparison failed (ZeroDivisionError: no minute)"

@@ -10,6 +10,7 @@ from conftest import Recorded
 from web_cases import browser, view_of, web_at
 from web_fleet_cases import END, fired, fleet_database
 
+from driftwatch.notify.page import Servers
 from driftwatch.pipeline.plan import Pool
 from driftwatch.service.configuration import plan_of_rules
 from driftwatch.web.app import Web
@@ -40,8 +41,10 @@ def test_an_incident_of_other_servers_of_its_pool_is_not_its_answer(tmp_path: Pa
     """The pool's incident names one server of three; the fleet and each page agree on whose."""
     pool = {"pool": "p"}
     one = operation_cases.fired(END, "a", key="pool", extent=1)
-    named = {"targets": 1, "first": ["a:8000"], "of_targets": 3}
-    speaker = replace(one, target=pool, page={**(one.page or {}), "concerned": named})
+    assert one.page is not None
+    named = Servers(concerned=1, of=3, first=("a:8000",))
+    page = one.page.model_copy(update={"servers": named, "labels": pool})
+    speaker = replace(one, target=pool, page=page)
     member = fired("b", "b:8000", state="pending", firing_at=None, part_of="pool")
     rows = [{"instance": name} for name in ("a:8000", "b:8000", "c:8000")]
     fleet_database(tmp_path / "pool.db", rows, [speaker, member])

@@ -7,10 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from driftwatch.evidence import BY_NAME
 from driftwatch.notify.columns import evidence_value
-from driftwatch.notify.page_values import (
-    Page,
-    value,
-)
+from driftwatch.notify.page import Page
 from driftwatch.notify.phrases.limits import (
     full,
     given_up,
@@ -60,7 +57,7 @@ def fill(page: Page, templates: Iterable[str]) -> Iterator[str]:
 def _text(page: Page, name: str) -> str | None:
     if name in PHRASES:
         return PHRASES[name](page)
-    amount = value(page, name) if name in BY_NAME else None
+    amount = page.value(name) if name in BY_NAME else None
     return None if amount is None else evidence_value(name, amount)
 
 

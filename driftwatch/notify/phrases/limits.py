@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from driftwatch.diagnose.limits import CAP_BAND_RATIO, KV_PRESSED_RATIO
 from driftwatch.knobs import COLUMN_KNOBS, KNOBS
-from driftwatch.notify.page_values import Page, many, value, verb
+from driftwatch.model import Limit
+from driftwatch.notify.page import Page
 from driftwatch.numbers import (
     count,
     duration,
@@ -33,48 +33,52 @@ _WORDS = ("", "", "two", "three", "four", "five", "six", "seven", "eight", "nine
 
 def missed(page: Page) -> str | None:
     """``99 % of requests miss TTFT 1 s``: a range where the target lies inside a bucket."""
-    if value(page, "slo_missed") is not True:
+    if page.value("slo_missed") is not True:
         return None
-    slo, targets = page["slo"] or {}, []
-    miss = verb(page, "miss", "missed")
+    targets: list[tuple[float, str]] = []
     for stem in ("ttft", "tpot"):
         column = f"{stem}_in_target_10m_ratio"
-        least, target = value(page, column), slo.get(f"{stem}_seconds")
-        if least is None or target is None:
+        target = None if page.slo is None else getattr(page.slo, f"{stem}_seconds")
+        least = page.value(column)
+        if page.slo is None or least is None or target is None:
             continue
-        most = page["evidence"][column].get("upper", least)
-        if most < slo["share"]:
+        upper = page.evidence[column].upper
+        most = least if upper is None else upper
+        if most < page.slo.share:
             share = percent_range(1 - most, 1 - least)
             aim = f"{target:g} s" if stem == "ttft" else milliseconds(target)
-            targets.append((most, f"{share} of requests {miss} {stem.upper()} {aim}"))
-    return min(targets)[1] if targets else f"requests {miss} the latency target"
+            targets.append((most, f"{share} of requests miss {stem.upper()} {aim}"))
+    return min(targets)[1] if targets else "requests miss the latency target"
 
 
 def queueing(page: Page) -> str | None:
     """``first token takes 2.5 s, all of it queueing``."""
-    wait = value(page, "batch_assembly_wait_10m_seconds")
-    queue = verb(page, "queue", "queued")
-    queued = value(page, "queue_wait_estimate_10m_seconds")
+    wait = page.value("batch_assembly_wait_10m_seconds")
+    queued = page.value("queue_wait_estimate_10m_seconds")
     if queued is not None and queued >= 1 and (wait is None or queued > 2 * wait):
         # what has finished waited little; what queues now is in no histogram yet
-        return f"requests {queue} for {queue_wait(queued)}"
+        return f"requests queue for {queue_wait(queued)}"
     if wait is None or wait < 0.1:
         return None
-    ttft = value(page, "ttft_10m_seconds")
+    ttft = page.value("ttft_10m_seconds")
     if not ttft:
-        return f"requests {queue} for {seconds(wait)}"
+        return f"requests queue for {seconds(wait)}"
     part = "all" if wait / ttft >= _ALL_OF_IT else percent(wait / ttft)
-    return f"first token {verb(page, 'takes', 'took')} {seconds(ttft)}, {part} of it queueing"
+    return f"first token takes {seconds(ttft)}, {part} of it queueing"
 
 
 def _full_limits(page: Page) -> list[str]:
-    limits = (page["diagnosis"] or {}).get("limits", ())
-    return [x["name"] for x in limits if x["binds"] and x["name"] in LIMIT_WORDS]
+    return [one.name for one in limits_of(page) if one.binds and one.name in LIMIT_WORDS]
+
+
+def limits_of(page: Page) -> tuple[Limit, ...]:
+    """The limits of the page's window; empty without a diagnosis."""
+    return () if page.diagnosis is None else page.diagnosis.limits
 
 
 def _is_full(page: Page, name: str) -> str:
     subject = name if name == "max_num_seqs" else f"the {LIMIT_WORDS[name]}"
-    return f"{subject} {verb(page, 'is', 'was')} full"
+    return f"{subject} is full"
 
 
 def full(page: Page) -> str | None:
@@ -93,13 +97,13 @@ def limit(page: Page) -> str | None:
     names = _full_limits(page)
     if not names:
         return None
-    running, waiting = value(page, "binding_running_requests"), waiting_requests(page)
-    share, scrapes = value(page, "limit_binding_share_10m_ratio"), value(page, "scrapes_10m")
+    running, waiting = page.value("binding_running_requests"), waiting_requests(page)
+    share, scrapes = page.value("limit_binding_share_10m_ratio"), page.value("scrapes_10m")
     numbers = [text for name in names if (text := _use(page, name, own=True))]
-    if running is not None and names == ["kv_cache"] and value(page, "max_num_seqs") is None:
+    if running is not None and names == ["kv_cache"] and page.value("max_num_seqs") is None:
         numbers.append(f"{plural(running, 'request')} run")
     if waiting is not None:
-        where = " per replica" if many(page) else ""
+        where = " per replica" if page.is_of_many else ""
         numbers.append(
             f"{plural(waiting, 'request')} {'queues' if waiting == 1 else 'queue'}{where}"
         )
@@ -107,7 +111,7 @@ def limit(page: Page) -> str | None:
     if share is not None and share < _ALWAYS_FULL:
         sentence += f" in {percent(share)}" + (f" of {count(scrapes)} scrapes" if scrapes else "")
     others = [text for name in LIMIT_WORDS if name not in names and (text := _use(page, name))]
-    preempted = value(page, "preemptions_per_second")
+    preempted = page.value("preemptions_per_second")
     if preempted is not None:
         others.append(preemptions(preempted))
     beside = ", ".join(others)
@@ -118,17 +122,17 @@ def limit(page: Page) -> str | None:
 def _use(page: Page, name: str, *, own: bool = False) -> str | None:
     """How full a limit is; ``own``: as it was in the scrapes in which it was full."""
     if name == "kv_cache":
-        used = value(page, "binding_kv_cache_usage_ratio") if own else None
-        used = value(page, "kv_cache_usage_ratio") if used is None else used
+        used = page.value("binding_kv_cache_usage_ratio") if own else None
+        used = page.value("kv_cache_usage_ratio") if used is None else used
         if used is None:
             return None
         if not own:
             return f"KV cache {percent(used)}"
-        fits = used >= KV_PRESSED_RATIO or value(page, "preemptions_per_second")
+        fits = used >= KV_PRESSED_RATIO or page.value("preemptions_per_second")
         return f"{percent(used)} in use" + ("" if fits else ", no room for the next prompt")
-    cap = value(page, name)
+    cap = page.value(name)
     if name == "max_num_batched_tokens":
-        used = value(page, "tokens_per_forward_pass")
+        used = page.value("tokens_per_forward_pass")
         if cap is None or used is None:
             return None
         part = f"{count(used)} of {knob(cap)} tokens"
@@ -136,11 +140,11 @@ def _use(page: Page, name: str, *, own: bool = False) -> str | None:
             # a mean over all steps says nothing of the full ones among them
             return f"{part} in every step" if used >= CAP_BAND_RATIO * cap else None
         return f"token budget {part} a step"
-    running = value(page, "binding_running_requests")
-    running = value(page, "running_requests") if running is None else running
+    running = page.value("binding_running_requests")
+    running = page.value("running_requests") if running is None else running
     if cap is None or running is None:
         return None
-    inferred = " (inferred)" if page["evidence"][name].get("source") else ""
+    inferred = " (inferred)" if page.evidence[name].source else ""
     part = f"{count(running)} of {knob(cap)}{inferred}"
     if not own:
         return f"sequences {part}"
@@ -159,14 +163,14 @@ def preemptions(rate: float) -> str:
 
 def waiting_requests(page: Page) -> float | None:
     """How many requests wait: while the limit was full where that is known, else the mean."""
-    bound = value(page, "binding_waiting_requests")
-    waiting = value(page, "waiting_requests") if bound is None else bound
+    bound = page.value("binding_waiting_requests")
+    waiting = page.value("waiting_requests") if bound is None else bound
     return None if waiting is None else float(waiting)
 
 
 def present(page: Page) -> str | None:
     """``12 requests running or waiting``."""
-    requests = (value(page, "running_requests") or 0) + (value(page, "waiting_requests") or 0)
+    requests = (page.value("running_requests") or 0) + (page.value("waiting_requests") or 0)
     return f"{plural(requests, 'request')} running or waiting" if requests else None
 
 
@@ -175,7 +179,7 @@ MANY_GAVE_UP = 0.05  # of those that began, as in rules/queue.yaml
 
 def given_up(page: Page) -> str | None:
     """``about 451 requests gave up in 10 min (49 % or more)``."""
-    requests, low = value(page, "given_up_requests_10m"), value(page, "given_up_10m_low_ratio")
+    requests, low = page.value("given_up_requests_10m"), page.value("given_up_10m_low_ratio")
     if requests is None or low is None or low < MANY_GAVE_UP:
         return None
     return f"about {plural(requests, 'request')} gave up in 10 min ({percent(low)} or more)"
@@ -183,7 +187,7 @@ def given_up(page: Page) -> str | None:
 
 def room(page: Page) -> str | None:
     """``The other seven have room: 52 → 60 % of capacity``, once this one is drained."""
-    peers: Mapping[str, Any] | None = page.get("peers")
+    peers = page.peers
     if not peers or peers.get("utilization_ratio") is None:
         return None
     others = round(peers["of_targets"]) - 1
@@ -199,7 +203,7 @@ def room(page: Page) -> str | None:
 
 def target_kept(page: Page) -> str | None:
     """Whether the latency targets are kept."""
-    is_missed = value(page, "slo_missed")
+    is_missed = page.value("slo_missed")
     if is_missed is None:
         return None
     return "a latency target is missed" if is_missed else "all requests in target"
@@ -207,17 +211,15 @@ def target_kept(page: Page) -> str | None:
 
 def in_target(page: Page) -> str | None:
     """Of a page that resolved: ``all in target for 10 min``; None where that is unknown."""
-    return (
-        f"all in target for {duration(_COLUMNS_SECONDS)}" if page.get("ended_in_target") else None
-    )
+    return f"all in target for {duration(_COLUMNS_SECONDS)}" if page.ended_in_target else None
 
 
 def nothing_to_do(page: Page) -> str | None:
     """``Nothing to do: no limit is full, all requests in target``; None where one is full."""
-    limits = (page["diagnosis"] or {}).get("limits", ())
-    if any(x["binds"] for x in limits) or value(page, "slo_missed"):
+    limits = limits_of(page)
+    if any(one.binds for one in limits) or page.value("slo_missed"):
         return None
-    is_measured = any(x["binds"] is False for x in limits) or value(page, "binding_limit") == "none"
+    is_measured = any(one.binds is False for one in limits) or page.value("binding_limit") == "none"
     facts = ["no limit is full"] if is_measured else []
     facts += [text for text in [target_kept(page)] if text]
     return f"Nothing to do: {', '.join(facts)}" if facts else "Nothing to do"

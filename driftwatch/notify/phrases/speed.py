@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from driftwatch.collect.registry import BY_COLUMN
 from driftwatch.notify.engine_words import gpus_of_page
-from driftwatch.notify.page_values import Page, many, reference_values, value
+from driftwatch.notify.page import Page
 from driftwatch.numbers import (
     brief,
     clean,
@@ -25,15 +24,15 @@ _NAMED_METRICS = 2
 
 def slower(page: Page) -> str:
     """``19 % slower at equal load``."""
-    ratio = value(page, "speed_at_equal_load_ratio")
+    ratio = page.value("speed_at_equal_load_ratio")
     if ratio is not None and ratio < 1:
-        return f"{'up to ' if many(page) else ''}{percent(1 - ratio)} slower at equal load"
+        return f"{'up to ' if page.is_of_many else ''}{percent(1 - ratio)} slower at equal load"
     return "slower at equal load"
 
 
 def slower_than_peers(page: Page) -> str:
     """``19 % slower than its peers at equal load``."""
-    ratio, own = value(page, "speed_against_pool_ratio"), value(page, "speed_at_equal_load_ratio")
+    ratio, own = page.value("speed_against_pool_ratio"), page.value("speed_at_equal_load_ratio")
     if ratio is not None and ratio < 1:
         return f"{percent(1 - ratio)} slower than its peers at equal load"
     if own is not None and own < 1:
@@ -43,24 +42,24 @@ def slower_than_peers(page: Page) -> str:
 
 def step_time(page: Page) -> str | None:
     """The step now and expected, and the batch that hides it in the throughput."""
-    itl, ratio = value(page, "itl_seconds_mean"), value(page, "speed_at_equal_load_ratio")
+    itl, ratio = page.value("itl_seconds_mean"), page.value("speed_at_equal_load_ratio")
     if ratio is None:
-        against = value(page, "speed_against_pool_ratio")
+        against = page.value("speed_against_pool_ratio")
         if against is None:
             return None
-        runs = "they run" if many(page) else "it runs"
+        runs = "they run" if page.is_of_many else "it runs"
         return f"{runs} at {percent(against)} of the speed of its peers in the same minutes"
     if itl is None:
         return None
     text = f"a step takes {figure(itl * 1000)} ms where this load used to take "
     text += f"{figure(itl * ratio * 1000)} ms"
-    before = reference_values(page)
-    batch, was_batch = value(page, "effective_batch_size"), before.get("effective_batch_size")
+    before = page.baseline_values
+    batch, was_batch = page.value("effective_batch_size"), before.get("effective_batch_size")
     for column, unit in (
         ("tokens_per_second_per_gpu", "tokens/s/GPU"),
         ("generation_tokens_per_second", "tokens/s"),
     ):
-        now, was = value(page, column), before.get(column)
+        now, was = page.value(column), before.get(column)
         if not (now and was and batch and was_batch) or not is_as_before(now / was):
             continue
         if batch / was_batch > 1 and not is_as_before(batch / was_batch):
@@ -71,15 +70,14 @@ def step_time(page: Page) -> str | None:
 
 def peers(page: Page) -> str | None:
     """``1 of 8 replicas, the others run at 99 to 101 % of their usual speed``."""
-    speeds: Mapping[str, Any] | None = page.get("peers")
-    concerned = page.get("concerned")
-    if concerned is not None and concerned["targets"] >= concerned["of_targets"]:
-        return None  # there are no others, and line 1 counts the targets
+    speeds, concerned = page.peers, page.servers.concerned
+    if 1 < page.servers.of <= concerned:
+        return None  # there are no others, and line 1 counts the servers
     if not speeds:
-        median = value(page, "pool_speed_at_equal_load_ratio")
+        median = page.value("pool_speed_at_equal_load_ratio")
         return median and f"the others run at {percent(median)} of their usual speed"
-    slow = speeds["slower"] if concerned is None else concerned["targets"]
-    text = f"{slow} of {speeds['of_targets']} replicas"
+    slow = max(concerned, round(speeds["slower"]))
+    text = f"{slow} of {round(speeds['of_targets'])} replicas"
     if slow >= speeds["of_targets"]:
         return text
     low, high = (f"{speeds[f'speed_{end}_ratio'] * 100:.0f}" for end in ("low", "high"))
@@ -89,7 +87,7 @@ def peers(page: Page) -> str | None:
 
 def drift_14d(page: Page) -> str | None:
     """``4.2 % slower at equal load over 14 days``; None where it may as well be none."""
-    slope, least = value(page, "speed_slope_14d_ratio"), least_drift_14d(page)
+    slope, least = page.value("speed_slope_14d_ratio"), least_drift_14d(page)
     if slope is None or least is None:
         return None
     return f"{tenth_percent(slope).lstrip('+-')} slower at equal load over 14 days"
@@ -97,7 +95,7 @@ def drift_14d(page: Page) -> str | None:
 
 def least_drift_14d(page: Page) -> str | None:
     """``2.5 %``, the lower end of the same."""
-    least = value(page, "speed_slope_14d_upper_ratio")
+    least = page.value("speed_slope_14d_upper_ratio")
     return None if least is None or least >= 0 else tenth_percent(least).lstrip("+-")
 
 
@@ -106,15 +104,15 @@ def missing_reason(page: Page) -> str | None:
 
     A reason stands beside the names of the missing inputs only where those are all there were.
     """
-    entry = page["evidence"].get("coverage_missing_inputs") or {}
-    if not entry.get("value") or not entry.get("reason"):
+    entry = page.evidence.get("coverage_missing_inputs")
+    if entry is None or not entry.value or not entry.reason:
         return None
     # the name of a source counts them as the configuration does
-    return re.sub(r"\bprometheus (\d+)", r"Prometheus sources[\1]", clean(entry["reason"]))
+    return re.sub(r"\bprometheus (\d+)", r"Prometheus sources[\1]", clean(entry.reason))
 
 
 def _missing(page: Page) -> list[str]:
-    names = filter(None, clean(value(page, "coverage_missing_inputs") or "").split(", "))
+    names = filter(None, clean(page.value("coverage_missing_inputs") or "").split(", "))
     return [BY_COLUMN[name].wire_name if name in BY_COLUMN else name for name in names]
 
 
@@ -134,20 +132,22 @@ def missing_metrics(page: Page) -> str | None:
 
 def gpus(page: Page) -> str | None:
     """What the target's GPUs did."""
-    now = {column: entry["value"] for column, entry in page["evidence"].items()}
-    now["gpu_count_source"] = page["evidence"].get("gpu_count", {}).get("source")
-    text = gpus_of_page(now, reference_values(page))
+    now: dict[str, Any] = {column: entry.value for column, entry in page.evidence.items()}
+    counted = page.evidence.get("gpu_count")
+    now["gpu_count_source"] = None if counted is None else counted.source
+    text = gpus_of_page(now, page.baseline_values)
     if text is None:
         return None
     if lost := now.get("gpus_lost"):
-        of = page["evidence"]["gpus_lost"].get("of")
+        of = page.evidence["gpus_lost"].of
         return None if of is not None and of <= lost else f"its other GPUs, on average: {text}"
-    return f"{clean(page['concerned']['first'][0])}: {text}" if many(page) else text
+    return f"{clean(page.servers.first[0])}: {text}" if page.is_of_many else text
 
 
 def gpu_names(page: Page) -> str | None:
     """``GPU 2 on node-1 (UUID GPU-6f1c)``: what the person who drains the server looks for."""
-    names = (page["evidence"].get("gpus_lost") or {}).get("names")
+    entry = page.evidence.get("gpus_lost")
+    names = None if entry is None else entry.names
     parts = [name.partition(", ") for name in clean(names or "").split("; ") if name]
     gpus = [f"GPU {name}" + (f" (UUID {uuid})" if uuid else "") for name, _, uuid in parts]
     return " and ".join(gpus) or None
@@ -155,8 +155,8 @@ def gpu_names(page: Page) -> str | None:
 
 def gpus_of_server(page: Page) -> str | None:
     """``1 of 8 GPUs``."""
-    lost = value(page, "gpus_lost")
-    of = page["evidence"]["gpus_lost"].get("of") if lost else None
+    lost = page.value("gpus_lost")
+    of = page.evidence["gpus_lost"].of if lost else None
     if of is not None and of > 1:
         return f"{count(lost)} of {count(of)} GPUs"
     return plural(lost, "GPU") if lost else None
@@ -164,5 +164,5 @@ def gpus_of_server(page: Page) -> str | None:
 
 def meaning(page: Page) -> str | None:
     """What the leaf means."""
-    text = (page["diagnosis"] or {}).get("meaning")
+    text = None if page.diagnosis is None else page.diagnosis.meaning
     return clean(text) if text else None

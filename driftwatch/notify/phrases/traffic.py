@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 
-from driftwatch.notify.page_values import (
-    Page,
-    evaluated,
-    form_of,
-    instant,
-    is_over,
-    reference_values,
-    value,
-    verb,
-)
+from driftwatch.notify.page import Page
 from driftwatch.numbers import is_as_before, moment, percent, plural, times, tokens
 
 _STEMS = ("prompt", "generation")
@@ -21,13 +12,13 @@ _STEMS = ("prompt", "generation")
 
 def length_ratio(page: Page, stem: str) -> float | None:
     """A mean length over the one that the rule compares with."""
-    ratio = value(page, f"{stem}_tokens_{form_of(page)['lengths']}_ratio")
+    ratio = page.value(f"{stem}_tokens_{page.lengths}_ratio")
     return None if ratio is None else float(ratio)
 
 
 def _ratios(page: Page) -> dict[str, float]:
     """Each length that is compared, the one that the rule is about first."""
-    signal = page["target"].get("signal", "")
+    signal = page.labels.get("signal", "")
     stems = sorted(_STEMS, key=lambda stem: not signal.startswith(stem))
     return {stem: ratio for stem in stems if (ratio := length_ratio(page, stem)) is not None}
 
@@ -37,7 +28,7 @@ def _moved(page: Page) -> dict[str, float]:
 
 
 def _rate(page: Page) -> str | None:
-    ratio = value(page, "requests_per_second_ratio")
+    ratio = page.value("requests_per_second_ratio")
     if ratio is None or is_as_before(ratio):
         return None
     return (
@@ -48,7 +39,7 @@ def _rate(page: Page) -> str | None:
 def moved(page: Page) -> str | None:
     """``prompts are ×2.3 longer``; the rate where no length moved."""
     parts = [
-        f"{stem}s {verb(page, 'are', 'were')} {times(ratio)} {'longer' if ratio > 1 else 'as long'}"
+        f"{stem}s are {times(ratio)} {'longer' if ratio > 1 else 'as long'}"
         for stem, ratio in _moved(page).items()
     ]
     return " and ".join(parts) or _rate(page)
@@ -63,7 +54,7 @@ def unchanged(page: Page) -> str | None:
 def means(page: Page) -> str | None:
     """``211 → 338 tokens``, of the first length that moved."""
     for stem, ratio in _moved(page).items():
-        if (before := reference_values(page).get(f"{stem}_tokens_mean")) is not None:
+        if (before := page.baseline_values.get(f"{stem}_tokens_mean")) is not None:
             return f"{tokens(before)} → {tokens(before * ratio)} tokens"
     return None
 
@@ -72,8 +63,8 @@ def lengths(page: Page) -> str | None:
     """``prompts grew ×2.3 (mean 512 → 1,200 tokens in 87,000 requests)``; the rate if it moved."""
     parts: list[str] = []
     for stem, ratio in _moved(page).items():
-        before = reference_values(page).get(f"{stem}_tokens_mean")
-        now, n = value(page, f"{stem}_tokens_mean"), value(page, "finished_requests")
+        before = page.baseline_values.get(f"{stem}_tokens_mean")
+        now, n = page.value(f"{stem}_tokens_mean"), page.value("finished_requests")
         detail = []
         if now is not None:
             was = "" if before is None else f"{tokens(before)} → "
@@ -87,17 +78,16 @@ def lengths(page: Page) -> str | None:
 
 def baseline(page: Page) -> str | None:
     """The day of the baseline."""
-    since = (page["reference"] or {}).get("from")
-    return None if since is None else f"{datetime.fromisoformat(since):%Y-%m-%d}"
+    since = None if page.baseline is None else page.baseline.since
+    return None if since is None else f"{since:%Y-%m-%d}"
 
 
 def began(page: Page) -> str | None:
-    """When it began; None once it is over, when line 1 says it."""
-    at = instant(page, "started_at")
-    return None if at is None or is_over(page) else moment(at, evaluated(page).date())
+    """When it began."""
+    return moment(page.times.started_at, page.times.evaluated_at.date())
 
 
 def began_14d(page: Page) -> str:
     """The day 14 days ago, ``4 Nov``."""
-    day = evaluated(page) - timedelta(days=14)
+    day = page.times.evaluated_at - timedelta(days=14)
     return f"{day.day} {day:%b}"

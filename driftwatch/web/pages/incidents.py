@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -12,11 +12,10 @@ from driftwatch.errors import UsageError
 from driftwatch.incidents.delivery import status_text
 from driftwatch.incidents.incident import Incident
 from driftwatch.incidents.silence import labels_of, matches, silencing
-from driftwatch.model import KnobMove, Step, TargetKey
+from driftwatch.model import Diagnosis, TargetKey
 from driftwatch.notify.change_text import helm_values_diff, vllm_arguments
 from driftwatch.notify.headline import opening
-from driftwatch.notify.page import http_url
-from driftwatch.notify.page_values import reference_values
+from driftwatch.notify.page import Page as IncidentPage
 from driftwatch.notify.path import path_rows
 from driftwatch.notify.phrases.limits import LIMIT_WORDS
 from driftwatch.numbers import clean, cut
@@ -62,10 +61,10 @@ def load(visit: Visit) -> View:
     """
     store = visit.store
     incident = incident_named(store, visit.path["incident_id"])
-    page: Mapping[str, Any] = incident.page or {}
+    page = incident.page
     summary, lines, commands = page_texts(incident)
-    diagnosis = page.get("diagnosis") or {}
-    path = path_steps(diagnosis, reference_values(page) if page.get("reference") else {})
+    diagnosis = None if page is None else page.diagnosis
+    path = path_steps(diagnosis, {} if page is None else page.baseline_values)
     headline = without_state(summary, page)
     holding = list(_holding(visit, incident))
     return View.of(
@@ -77,24 +76,26 @@ def load(visit: Visit) -> View:
         headline=headline,
         lines=lines,
         commands=commands,
-        runbook=http_url((page.get("links") or {}).get("runbook")),
+        runbook=None if page is None else page.links.runbook,
         holding=holding,
         part_of=_speaker(visit, incident),
         members=_members(visit, incident),
         path=path,
-        leaf=diagnosis.get("leaf"),
-        meaning=diagnosis.get("meaning"),
+        leaf=None if diagnosis is None else diagnosis.leaf,
+        meaning=None if diagnosis is None else diagnosis.meaning,
         limits=[
-            {**one, "name": LIMIT_WORDS.get(one["name"], one["name"])}
-            for one in diagnosis.get("limits") or ()
+            {**asdict(one), "name": LIMIT_WORDS.get(one.name, one.name)}
+            for one in (() if diagnosis is None else diagnosis.limits)
         ],
-        evidence=page.get("evidence"),
+        evidence=None
+        if page is None
+        else {name: one.document() for name, one in page.evidence.items()},
         deliveries=[
             {
                 "at": one.planned_at,
                 "event": one.event,
                 "receiver": one.receiver,
-                "changed": (one.payload or {}).get("changed"),
+                "changed": getattr(one.payload, "changed", None),
                 "status": one.status,
                 "status_text": status_text(one, visit.now.date()),
             }
@@ -174,9 +175,9 @@ def page_texts(incident: Incident) -> tuple[str, list[Line], Sequence[str]]:
     return letter.title, [Line(label, text) for label, text in letter.lines], letter.commands
 
 
-def without_state(summary: str, page: Mapping[str, Any]) -> str:
+def without_state(summary: str, page: IncidentPage | None) -> str:
     """Line 1 less the state of when it was sent: the page has the one of now."""
-    lead = clean(opening(page)) if page else ""
+    lead = "" if page is None else clean(opening(page))
     return summary.removeprefix(lead).lstrip() if lead else summary
 
 
@@ -209,36 +210,27 @@ def _members(visit: Visit, incident: Incident) -> tuple[Link, ...]:
     return tuple(map(incident_link, visit.store.open_members(incident.key, _MOST_MEMBERS)))
 
 
-def path_steps(diagnosis: Mapping[str, Any], reference: Mapping[str, Any]) -> list[dict[str, Any]]:
+def path_steps(diagnosis: Diagnosis | None, reference: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The walk of a page's diagnosis; ``reference``: column → value of the baseline."""
-    steps = [
-        Step(one["node"], one["question"], one["answer"], one["evidence"], one.get("reason"))
-        for one in diagnosis.get("path") or ()
-    ]
+    steps = () if diagnosis is None else diagnosis.path
     return [row._asdict() for row in path_rows(steps, reference)]
 
 
-def _verification(page: Mapping[str, Any], visit: Visit) -> str | None:
+def _verification(page: IncidentPage | None, visit: Visit) -> str | None:
     from driftwatch.notify.verification_line import outcome_line
 
-    document = page.get("verification")
-    return None if document is None else outcome_line(document, visit.now.date())
+    one = None if page is None else page.verification
+    return None if one is None else outcome_line(one, visit.now.date())
 
 
-def _change(page: Mapping[str, Any]) -> dict[str, Any] | None:
+def _change(page: IncidentPage | None) -> dict[str, Any] | None:
     """The change that a page recommends in two forms to copy; None: it changes no setting."""
-    answer = page.get("recommendation") or {}
-    if answer.get("action") != "change" or answer.get("knob") is None:
+    if page is None or page.advice is None or not (moves := page.advice.moves):
         return None
-    moves = [
-        KnobMove(one["knob"], one["from"], one["to"], one.get("from_provenance"))
-        for one in (answer, *(answer.get("also") or ()))
-    ]
-    target = page.get("target") or {}
     return {
         "vllm_arguments": " ".join(vllm_arguments(moves)),
-        "helm_values_diff": "\n".join(helm_values_diff(moves, target.get("model_name"))),
-        "undo": answer.get("undo"),
+        "helm_values_diff": "\n".join(helm_values_diff(moves, page.labels.get("model_name"))),
+        "undo": page.advice.undo,
     }
 
 
@@ -316,11 +308,11 @@ def _waits(incident: Incident) -> str:
     return "has not fired yet" if told is None else f"held back while {clean(told)} fires"
 
 
-def _headline(page: Mapping[str, Any] | None) -> str | None:
+def _headline(page: IncidentPage | None) -> str | None:
     """Line 1 without the state of when it was sent."""
     if page is None:
         return None
-    return cut(clean(page["summary"].removeprefix(opening(page)).lstrip()), _LONGEST)
+    return cut(clean(page.summary.removeprefix(opening(page)).lstrip()), _LONGEST)
 
 
 LIST = Page(

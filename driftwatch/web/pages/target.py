@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field
 from driftwatch.errors import UsageError
 from driftwatch.incidents.incident import Incident
 from driftwatch.model import Target
-from driftwatch.notify.page import diagnosis_json
+from driftwatch.notify.facts import with_reasons
 from driftwatch.numbers import clean, cut, moment
 from driftwatch.web.answers import (
     TargetAnswer,
@@ -213,7 +213,7 @@ def _path(answer: TargetAnswer) -> list[dict[str, Any]]:
     if finding is None or finding.diagnosis is None:
         return []
     before = finding.reference["values"] if finding.reference else {}
-    return path_steps(diagnosis_json(finding.diagnosis, finding.reasons), before)
+    return path_steps(with_reasons(finding.diagnosis, finding.reasons), before)
 
 
 def _signals(

@@ -1,0 +1,97 @@
+"""What a finding measured, as a page and ``explain`` carry it. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from driftwatch.evidence import BY_NAME, COLUMNS
+from driftwatch.model import Diagnosis, Finding, Step
+from driftwatch.notify.columns import page_columns
+from driftwatch.notify.page import Amount, Baseline
+from driftwatch.numbers import utc_text
+
+_NO_INPUT = "not in the scrapes of the window"
+_INSIDE_BUCKET = "a lower bound: the target lies inside a bucket, see upper"
+_NOT_FINITE = "not a finite number"
+
+
+def baseline_of(finding: Finding) -> Baseline | None:
+    """What the finding's "before" means; None without one."""
+    if (reference := finding.reference) is None:
+        return None
+    return Baseline(
+        kind=str(reference.get("kind", "pin")),
+        since=reference.get("from"),
+        until=reference.get("to"),
+        values=plain(reference.get("values", {})),
+    )
+
+
+def amounts(finding: Finding, columns: Sequence[str] = ()) -> dict[str, Amount]:
+    """Column → value, unit and reason: the columns of the form and of the path, schema order."""
+    path = finding.diagnosis.path if finding.diagnosis is not None else ()
+    wanted = page_columns(columns).union(*(step.evidence for step in path))
+    if finding.diagnosis is not None:
+        wanted |= set(finding.diagnosis.missing)
+    return {
+        column.name: _amount(column.name, finding) for column in COLUMNS if column.name in wanted
+    }
+
+
+def _amount(column: str, finding: Finding) -> Amount:
+    raw, unit = finding.evidence.get(column), BY_NAME[column].unit
+    value, reason, more = plain(raw), finding.reasons.get(column), dict[str, Any]()
+    # buckets bound a share whose target lies inside one of them
+    most = plain(finding.evidence.get(column.replace("_10m_ratio", "_10m_upper_ratio")))
+    if column.endswith("in_target_10m_ratio") and None not in (value, most) and most > value:
+        more["upper"] = most
+        reason = reason or _INSIDE_BUCKET
+    if column == "gpus_lost" and value:
+        more |= _which_gpus(finding.evidence)
+    if column == "gpu_count":
+        more["source"] = finding.evidence.get("gpu_count_source") or None
+    if column == "max_num_seqs" and finding.evidence.get("max_num_seqs_inferred"):
+        more["source"] = "inferred"
+    if value is None and not reason:
+        reason = _NOT_FINITE if raw is not None else BY_NAME[column].disabled_by or _NO_INPUT
+    return Amount(value=value, unit=unit, reason=reason or None, **more)
+
+
+def _which_gpus(evidence: Mapping[str, Any]) -> dict[str, Any]:
+    """Which GPUs are lost, and of how many of the server, where that is known."""
+    names, of = evidence.get("gpus_lost_names"), plain(evidence.get("gpus_of_server"))
+    # shares of a GPU are no count, and a number below what is lost is none either
+    counted = of is not None and of == int(of) and of >= evidence["gpus_lost"]
+    return ({"names": names} if names else {}) | ({"of": of} if counted else {})
+
+
+def with_reasons(diagnosis: Diagnosis, reasons: Mapping[str, str]) -> Diagnosis:
+    """The diagnosis; an unknown step has its reason from the row where the tree gives none."""
+    return replace(diagnosis, path=tuple(_with_reason(step, reasons) for step in diagnosis.path))
+
+
+def _with_reason(step: Step, reasons: Mapping[str, str]) -> Step:
+    evidence = {name: plain(amount) for name, amount in step.evidence.items()}
+    if step.reason or step.answer not in ("unknown", "not asked"):
+        return replace(step, evidence=evidence)
+    unknown = [name for name, amount in evidence.items() if amount is None]
+    texts = [reasons[name] for name in unknown if name in reasons]
+    why = "; ".join(dict.fromkeys(texts)) or f"{', '.join(unknown) or 'its inputs'} unknown"
+    return replace(step, evidence=evidence, reason=why)
+
+
+def plain(raw: Any) -> Any:
+    """A value as JSON holds it: times as UTC text, no NaN, whole floats of counts stay floats."""
+    if isinstance(raw, datetime):
+        return utc_text(raw)
+    if isinstance(raw, float):
+        return float(raw) if math.isfinite(raw) else None  # NumPy's are floats, not JSON's
+    if isinstance(raw, Mapping):
+        return {str(key): plain(raw[key]) for key in raw}
+    if isinstance(raw, list | tuple):
+        return [plain(item) for item in raw]
+    return raw if raw is None or isinstance(raw, bool | int | str) else str(raw)
