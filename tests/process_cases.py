@@ -32,7 +32,7 @@ _SHORT_MINUTES = """\
 from functools import partial
 from driftwatch.service import fleet
 crons = {"minute": "* * * * * */2", "sweep": "* * * * * */1"}
-fleet.Fleet = partial(fleet.Fleet, crons=crons)
+fleet.Fleet = partial(fleet.Fleet, crons=crons, heartbeat_seconds=1.0)
 """
 
 

@@ -170,7 +170,7 @@ def _settings(
     if urls:
         sources.append(PagesSource.model_construct(pages=tuple(urls), labels={}))
     if sources:
-        return Settings.model_validate({"sources": sources})
+        return Settings.model_validate({}).model_copy(update={"sources": tuple(sources)})
     if configured is None or config is None:
         raise UsageError(
             "there is no ./driftwatch.yaml, and no URL, --recording or --config is given",

@@ -94,7 +94,6 @@ def _serve(config: Path, settings: Settings, hangups: Hangups, queues: Sequence[
     from driftwatch.service.reload import Reload
     from driftwatch.store.store import Store
 
-    _refuse_recordings(config, settings)
     plan, receivers = plan_of_settings(settings), receivers_of(settings)
     if settings.heartbeat is not None:
         ping_of(settings.heartbeat)  # its URL can be read
@@ -135,16 +134,6 @@ def _serve(config: Path, settings: Settings, hangups: Hangups, queues: Sequence[
             endpoint.close()
     log.info("stopped")
     return 0
-
-
-def _refuse_recordings(config: Path, settings: Settings) -> None:
-    from driftwatch.settings import RecordingSource
-
-    if any(isinstance(source, RecordingSource) for source in settings.sources):
-        raise UsageError(
-            "a recording is history, there is nothing to wait for in it",
-            help_text=f"driftwatch replay RECORDING -c {config}",
-        )
 
 
 def _require_procrastinate(settings: Settings) -> None:
@@ -204,13 +193,12 @@ def _service(
                 "no baseline is in force; this looks for one in the past", command=words
             )
     if settings.heartbeat is not None:
-        service.beat(ping_of(settings.heartbeat), settings.heartbeat.every)
+        service.beat(ping_of(settings.heartbeat))
     if not isinstance(place, PostgresPlace):
         return service, service
     assert isinstance(clock, DatabaseClock)  # noqa: S101 - see above
     fleet = Fleet(
         *(service, store, place, clock),
-        heartbeat_seconds=settings.worker_heartbeat,
         queues=tuple(queues) or QUEUES,
     )
     return service, fleet

@@ -88,8 +88,8 @@ def counting(key: TargetKey, row: Row, configured: float | None) -> Iterator[Tar
             "no process_start_time_seconds and no _created: several API servers, each of which "
             "counts every engine step, or a relabelling rule that drops them",
             ("requests_per_forward_pass and tokens_per_forward_pass may be too low",),
-            "serving.api_server_count: 1 if there is one; else their number",
-            ("serving", "api_server_count"),
+            "serving.arguments: --api-server-count 1 if there is one; else their number",
+            ("serving", "arguments"),
         )
 
 

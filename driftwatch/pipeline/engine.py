@@ -81,7 +81,7 @@ def server_of(
         model=model or pool.model or _known_model(*names),
         gpu=gpu or pool.gpu or _no_file(ran.identity.get("gpu")),
         gpus=count or pool.gpus_per_replica,
-        tensor_parallel=_tensor_parallel(pool.tensor_parallel, ran, count or pool.gpus_per_replica),
+        tensor_parallel=_tensor_parallel(ran, count or pool.gpus_per_replica),
         weight_bytes=_weight_bytes(ran),
         kv_cache_dtype=cache.get("cache_dtype") or ran.knobs.get("kv_cache_dtype"),
         num_gpu_blocks=blocks,
@@ -185,11 +185,11 @@ def _blocks(serving: Serving, cache: Mapping[str, str]) -> tuple[int | None, int
     return None if count is None else int(count), block
 
 
-def _tensor_parallel(configured: int | None, ran: Fingerprint, gpus: float | None) -> int | None:
-    """As configured or reported; else all GPUs of the engine, if known."""
+def _tensor_parallel(ran: Fingerprint, gpus: float | None) -> int | None:
+    """As reported; else all GPUs of the engine, if known."""
     reported = _number(ran.identity.get("tensor_parallel_size"))
-    if configured is not None or reported is not None:
-        return configured if configured is not None else int(reported or 1)
+    if reported is not None:
+        return int(reported)
     stages = _number(ran.identity.get("pipeline_parallel_size")) or 1.0
     whole = None if gpus is None else gpus / stages
     return int(whole) if whole is not None and whole >= 1 and whole == int(whole) else None

@@ -45,7 +45,6 @@ class Pool:
     reported: Fingerprint = field(default_factory=Fingerprint)
     model: str | None = None  # model, where its served name says nothing; None = as reported
     gpu: str | None = None  # GPU, where no source reads it; None = as read
-    tensor_parallel: int | None = None  # GPUs that share each layer; None = as reported
     receivers: tuple[str, ...] = ()  # receivers of its pages; empty = by severity
 
     def holds(self, target: Target) -> bool:
@@ -91,7 +90,6 @@ class Plan:
     # service never does
     accepts_proposals: bool = False
     # the budget that the report holds pages against
-    false_episodes_per_server_month: float = 0.25
     # instance → what runs there, by the server or its start-up log
     reported: Mapping[str, Fingerprint] = field(default_factory=dict)
     simulations: int = 3  # pages of one minute whose advice is simulated; 0 = none

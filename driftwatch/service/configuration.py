@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from driftwatch import settings as kinds
     from driftwatch.settings import PoolSettings, ServingSettings, Settings
 
-_SETTINGS_OF_VLLM = (*KNOBS, "max_model_len", "kv_cache_tokens", "api_server_count")
+_SETTINGS_OF_VLLM = (*KNOBS, "max_model_len")
 
 
 def plan_of_rules(paths: Sequence[Path]) -> Plan:
@@ -63,7 +63,6 @@ def plan_of_settings(settings: Settings) -> Plan:
         pool_by=settings.pool_by,
         own_hosts=_own_hosts(settings),
         external_url=settings.external_url,
-        false_episodes_per_server_month=settings.detection.false_episodes_per_server_month,
     )
 
 
@@ -99,7 +98,6 @@ def _pool(pool: PoolSettings) -> Pool:
         reported=_fingerprint(pool.serving),
         model=serving.model,
         gpu=pool.serving.gpu,
-        tensor_parallel=pool.serving.tensor_parallel,
         receivers=pool.receivers or (),
     )
 
@@ -211,7 +209,6 @@ def api_of(source: kinds.PrometheusSource) -> dict[str, Any]:
         "timeout_seconds": source.query_timeout,
         "headers": {} if source.tenant is None else {"X-Scope-OrgID": source.tenant},
         "verify": True if source.ca_file is None else str(source.ca_file),
-        "params": source.params,
         # said at the start if it cannot be read; then read anew for each query, as tokens rotate
         "bearer_token": partial(source.read, "bearer_token")
         if source.read("bearer_token")
@@ -247,7 +244,6 @@ def _prometheus(source: kinds.PrometheusSource, names: Container[str]) -> list[S
         sources.append(
             DcgmPrometheusSource(
                 PrometheusAsker(source.prometheus, **api),
-                selector=source.dcgm_match,
                 budget_seconds=source.budget,
                 name=f"{name} dcgm",
             )

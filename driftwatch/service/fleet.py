@@ -59,7 +59,7 @@ class Fleet:
         place: PostgresPlace,
         clock: DatabaseClock,
         *,
-        heartbeat_seconds: float,
+        heartbeat_seconds: float = 10.0,
         queues: Sequence[Queue] = QUEUES,
         crons: Mapping[str, str | None] | None = None,
     ) -> None:

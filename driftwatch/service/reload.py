@@ -23,7 +23,7 @@ from driftwatch.settings import Settings, load_settings
 AT_START = (
     "sources", "interval", "database",
     "database_password_file", "listen", "report",
-    "heartbeat", "worker_heartbeat",
+    "heartbeat",
 )  # fmt: skip
 Adopt = Callable[[Plan, Sequence[Receiver]], None]
 

@@ -128,7 +128,6 @@ def gather(store: Store, plan: Plan, week: Week, *, until: datetime | None = Non
         marks=_marks(store, incidents),
         slos=slos,
         derived=frozenset(derived),
-        false_episodes_per_server_month=plan.false_episodes_per_server_month,
     )
     return replace(material, baseline_cells=_baseline_cells(store, material))
 
@@ -283,10 +282,10 @@ def rules_of(plan: Plan) -> str:
     return hashlib.sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
-WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 # minutes are kept 35 days: of an older week little is left to tell
 MOST_MISSED = 4
 # The last minutes of a week come late, and its last day is written down by the next prune.
+_DUE_HOUR = 7  # UTC, of the Monday after the week
 SETTLED_MINUTE = 10
 SETTLED = timedelta(minutes=SETTLED_MINUTE)
 # Without any report yet, only one that is due now: nobody asked for those before the first start.
@@ -295,16 +294,14 @@ FIRST_WITHIN = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """When reports are made and who gets them."""
+    """Who gets reports."""
 
-    weekday: str = "monday"  # of :data:`WEEKDAYS`
-    hour: int = 7  # 0 to 23, UTC
     receivers: tuple[str, ...] = ()
     external_url: str | None = None
 
     def due_at(self, week: Week) -> datetime:
-        """When the report of a week is due: the first such day and hour after it, and settled."""
-        return week.end + timedelta(days=WEEKDAYS.index(self.weekday), hours=self.hour) + SETTLED
+        """When the report of a week is due: on Monday at 07:00 UTC, and settled."""
+        return week.end + timedelta(hours=_DUE_HOUR) + SETTLED
 
 
 def schedule_of(settings: Settings) -> Schedule | None:
@@ -313,8 +310,6 @@ def schedule_of(settings: Settings) -> Schedule | None:
     if report is None:
         return None
     return Schedule(
-        weekday=report.weekday,
-        hour=report.hour,
         receivers=tuple(
             one.name
             for one in settings.receivers

@@ -135,7 +135,7 @@ class Service:
         # it waits for what is on its way, and no tick waits for it
         self._slack_actions.adopt(receivers)
 
-    def beat(self, ping: Ping, every_seconds: float) -> None:
+    def beat(self, ping: Ping, every_seconds: float = 60.0) -> None:
         """Send it after each complete tick from now on, at most each so many seconds."""
         counts, at = self.metrics.heartbeats, self.metrics.heartbeat_at
         self._heartbeat = Heartbeat(ping, every_seconds, self._clock, counts, at)

@@ -20,7 +20,7 @@ from pydantic import (
 
 from driftwatch.database_place import Place, SqliteFile, place_of
 from driftwatch.errors import ConfigError, Problem, StoreError
-from driftwatch.settings.pools import DetectionSettings, PoolSettings
+from driftwatch.settings.pools import PoolSettings
 from driftwatch.settings.problems import checked_receivers, without_secrets
 from driftwatch.settings.receivers import ReceiverSettings, takes
 from driftwatch.settings.rules import RuleSettings, with_rule_files
@@ -62,10 +62,6 @@ class Settings(Part):
         min_length=1,
         description="labels that make a pool where none of pools matches",
     )
-    detection: DetectionSettings = Field(
-        default_factory=lambda: DetectionSettings.model_validate({}),
-        description="budget of false episodes, holidays",
-    )
     receivers: tuple[ReceiverSettings, ...] = Field((), description="who gets pages")
     rules: RuleSettings = Field(
         default_factory=lambda: RuleSettings.model_validate({}),
@@ -78,9 +74,6 @@ class Settings(Part):
     )
     database_password_file: File | None = Field(
         None, description="file with the password of a PostgreSQL database"
-    )
-    worker_heartbeat: Seconds = Field(
-        10.0, description="time between two signs of life of a worker; it may miss two"
     )
     listen: Listen = Field("127.0.0.1:9095", description="address of its own /metrics")
     external_url: Url | None = Field(

@@ -1,4 +1,4 @@
-"""What is known of the targets, and what a person decides about detection."""
+"""What is known of the targets."""
 
 from __future__ import annotations
 
@@ -43,13 +43,10 @@ class ServingSettings(Part):
         None, description=KNOBS["max_num_active_seqs"].meaning
     )
     max_model_len: Count | None = Field(None, description="longest context in tokens")
-    kv_cache_tokens: Count | None = Field(None, description="size of the KV cache in tokens")
-    api_server_count: Count | None = Field(None, description="API server processes")
     model: Named | None = Field(
         None, description="the model or its config.json, where the served name says nothing"
     )
     gpu: Named | None = Field(None, description="the kind of GPU, where neither DCGM nor NVML is")
-    tensor_parallel: Count | None = Field(None, description="GPUs that share each layer")
     startup_log: File | None = Field(None, description="vLLM startup log to read the rest from")
     arguments: str | tuple[str, ...] | None = Field(
         None, description="vLLM command line to read the rest from"
@@ -132,15 +129,3 @@ class PoolSettings(Part):
     def _check_names(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
         each_once(names or ())
         return names
-
-
-class DetectionSettings(Part):
-    """What a person decides about detection."""
-
-    false_episodes_per_server_month: float = Field(
-        0.25,
-        gt=0,
-        le=100,
-        strict=True,
-        description="false episodes per server and month that thresholds may cost",
-    )

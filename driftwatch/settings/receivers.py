@@ -15,7 +15,6 @@ from driftwatch.settings.values import (
     File,
     Labels,
     Name,
-    Secret,
     SecretUrl,
     Url,
     WithSecrets,
@@ -76,13 +75,7 @@ class AlertmanagerReceiver(WithSecrets):
 class AppriseReceiver(WithSecrets):
     """One of the services that Apprise knows (Teams, Telegram, ntfy, ...): best effort."""
 
-    address: Secret | None = Field(None, description="Apprise's URL of it; better in a file")
-    address_file: File | None = Field(None, description="file that holds Apprise's URL of it")
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        one_of(self, "address", "address_file")
-        return self
+    address_file: File = Field(description="file that holds Apprise's URL of it")
 
 
 _PORTS = {"starttls": 587, "tls": 465, "none": 25}
@@ -114,14 +107,12 @@ class EmailReceiver(WithSecrets):
     sender: Address = Field(alias="from", description="whom mail is from")
     to: tuple[Address, ...] = Field(min_length=1, max_length=50, description="who gets it")
     user: str | None = Field(None, min_length=1, max_length=254, description="user of the relay")
-    password: Secret | None = Field(None, description="its password; better in a file")
     password_file: File | None = Field(None, description="file that holds the password")
     ca_file: File | None = Field(None, description="authorities in PEM that check its certificate")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        one_of(self, "password", "password_file", required=False)
-        has_password = self.password is not None or self.password_file is not None
+        has_password = self.password_file is not None
         if has_password != (self.user is not None):
             raise ValueError("give user and password_file together, or neither")
         if has_password and self.tls == "none":
@@ -134,26 +125,19 @@ class EmailReceiver(WithSecrets):
         return self.port or _PORTS[self.tls]
 
 
-_BASE = {"us": "https://events.pagerduty.com", "eu": "https://events.eu.pagerduty.com"}
-
-
 class PagerdutyReceiver(WithSecrets):
     """A PagerDuty service, through the Events API v2."""
 
-    routing_key: Secret | None = Field(None, description="integration key; better in a file")
-    routing_key_file: File | None = Field(None, description="file that holds the integration key")
-    region: Literal["us", "eu"] = Field("us", description="where the account is: us or eu")
-    url: Url | None = Field(None, description="base URL in place of the region's, e.g. a relay")
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        one_of(self, "routing_key", "routing_key_file")
-        return self
+    routing_key_file: File = Field(description="file that holds the integration key")
+    url: Url = Field(
+        "https://events.pagerduty.com",
+        description="base URL; of an account in the EU https://events.eu.pagerduty.com",
+    )
 
     @property
     def base_url(self) -> str:
         """Where events are posted, without the path."""
-        return (self.url or _BASE[self.region]).rstrip("/")
+        return self.url.rstrip("/")
 
 
 def _id(first: str, what: str) -> AfterValidator:
@@ -177,7 +161,6 @@ _OF_AN_APP = ("app_token_file", "channel", "users")
 class SlackReceiver(WithSecrets):
     """A Slack incoming webhook, or an app that posts with a bot token."""
 
-    webhook_url: SecretUrl | None = Field(None, description="the URL; better in a file")
     webhook_url_file: File | None = Field(None, description="file that holds the URL")
     bot_token_file: File | None = Field(None, description="file with the app's bot token, xoxb-")
     app_token_file: File | None = Field(
@@ -193,7 +176,7 @@ class SlackReceiver(WithSecrets):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        one_of(self, "webhook_url", "webhook_url_file", "bot_token_file")
+        one_of(self, "webhook_url_file", "bot_token_file")
         if self.bot_token_file is None:
             for name in _OF_AN_APP:
                 if getattr(self, name):
@@ -219,13 +202,11 @@ class WebhookReceiver(WithSecrets):
 
     url: SecretUrl | None = Field(None, description="where pages are posted; may hold a token")
     url_file: File | None = Field(None, description="file that holds the URL")
-    secret: Secret | None = Field(None, description="key of the HMAC signature; better in a file")
-    secret_file: File | None = Field(None, description="file that holds the key")
+    secret_file: File | None = Field(None, description="file with the key of the HMAC signature")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         one_of(self, "url", "url_file")
-        one_of(self, "secret", "secret_file", required=False)
         return self
 
 

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 
 from driftwatch.settings.values import (
     File,
     Name,
-    Seconds,
     SecretUrl,
     WithSecrets,
+    each_once,
     one_of,
 )
 from driftwatch.yaml_models import Part
 
-Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
-
 
 class ReportSettings(Part):
-    """When the weekly report is made, and who gets it."""
+    """Who gets the weekly report, which is made on Mondays at 07:00 UTC."""
 
-    weekday: Weekday = Field("monday", description="the day on which it is made")
-    hour: int = Field(7, ge=0, le=23, strict=True, description="the hour, UTC")
     receivers: tuple[Name, ...] = Field(
         (), description="names of the receivers that get it; without any all of them"
     )
@@ -31,18 +27,15 @@ class ReportSettings(Part):
     @field_validator("receivers")
     @classmethod
     def _check_receivers(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"named twice: {', '.join(twice)}")
+        each_once(names)
         return names
 
 
 class HeartbeatSettings(WithSecrets):
-    """Which URL hears heartbeats, and how often."""
+    """Which URL hears a heartbeat every minute."""
 
     url: SecretUrl | None = Field(None, description="URL that is pinged; may hold a token")
     url_file: File | None = Field(None, description="file that holds the URL")
-    every: Seconds = Field(60.0, ge=1.0, description="time between two heartbeats")
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -1,4 +1,4 @@
-"""Where scrapes come from: a Prometheus's API, pages, DCGM, NVML, recordings."""
+"""Where scrapes come from: a Prometheus's API, pages, DCGM, NVML."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from driftwatch.settings.values import (
     HeaderText,
     Labels,
     Seconds,
-    Secret,
     Url,
     WithSecrets,
     one_of,
@@ -24,13 +23,7 @@ class BasicAuth(WithSecrets):
     """HTTP basic authentication."""
 
     username: str = Field(description="user name")
-    password: Secret | None = Field(None, description="password; better in a file")
-    password_file: File | None = Field(None, description="file that holds the password")
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        one_of(self, "password", "password_file")
-        return self
+    password_file: File = Field(description="file that holds the password")
 
 
 class PrometheusSource(WithSecrets):
@@ -38,26 +31,26 @@ class PrometheusSource(WithSecrets):
 
     prometheus: Url = Field(description="base URL of the API")
     match: Labels = Field(default_factory=dict, description="labels that a vLLM series must carry")
-    params: dict[str, str] = Field(
-        default_factory=dict, description="parameters in the URL of each question"
-    )
     bearer_token_file: File | None = Field(None, description="file that holds a bearer token")
     basic_auth: BasicAuth | None = Field(None, description="user and password")
     tenant: HeaderText | None = Field(
         None, min_length=1, description="sent as X-Scope-OrgID (Mimir, Cortex, Thanos, Loki)"
     )
     ca_file: File | None = Field(None, description="authorities in PEM that check its certificate")
-    query_timeout: Seconds = Field(15.0, description="longest time of one query")
-    budget: Seconds = Field(60.0, description="longest time of all queries of a tick")
-    dcgm: bool = Field(True, description="read DCGM_* series as well")
-    dcgm_match: Labels = Field(
-        default_factory=dict, description="labels that a DCGM series must carry"
+    query_timeout: Seconds = Field(
+        15.0, description="longest time of one query; all of a tick have four times as much"
     )
+    dcgm: bool = Field(True, description="read DCGM_* series as well")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         one_of(self, "bearer_token_file", "basic_auth", required=False)
         return self
+
+    @property
+    def budget(self) -> float:
+        """Longest time of all queries of a tick, in seconds."""
+        return 4 * self.query_timeout
 
 
 class PagesSource(Part):
@@ -81,10 +74,10 @@ class NvmlSource(Part):
 
 
 class RecordingSource(Part):
-    """Recorded scrapes."""
+    """Recorded scrapes, of a command line; no configuration names any."""
 
-    recording: File = Field(description="scrapes.jsonl.gz, or the folder of a recording")
-    labels: Labels = Field(default_factory=dict, description="labels its targets get")
+    recording: File
+    labels: Labels = Field(default_factory=dict)
 
 
 def _kind_of_source(value: object) -> str | None:
@@ -101,7 +94,6 @@ def _kind_of_source(value: object) -> str | None:
 _KINDS: Mapping[str, type[Part]] = {
     "prometheus": PrometheusSource,
     "pages": PagesSource,
-    "recording": RecordingSource,
     "dcgm": DcgmSource,
     "nvml": NvmlSource,
 }
@@ -110,12 +102,11 @@ _KINDS: Mapping[str, type[Part]] = {
 SourceSettings = Annotated[
     Annotated[PrometheusSource, Tag("(prometheus)")]
     | Annotated[PagesSource, Tag("(pages)")]
-    | Annotated[RecordingSource, Tag("(recording)")]
     | Annotated[DcgmSource, Tag("(dcgm)")]
     | Annotated[NvmlSource, Tag("(nvml)")],
     Discriminator(
         _kind_of_source,
         custom_error_type="source_kind",
-        custom_error_message="a source has exactly one of prometheus, pages, recording, dcgm, nvml",
+        custom_error_message="a source has exactly one of prometheus, pages, dcgm, nvml",
     ),
 ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Sequence
-from datetime import date, datetime
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -12,11 +11,9 @@ from urllib.parse import urlsplit
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     Field,
     SecretStr,
     ValidationInfo,
-    WithJsonSchema,
 )
 
 from driftwatch.errors import ConfigError, Problem
@@ -69,16 +66,6 @@ def below(path: Path, info: ValidationInfo) -> Path:
     return expanded if base is None else base / expanded
 
 
-def _day(value: object) -> date:
-    if isinstance(value, date) and not isinstance(value, datetime):
-        return value
-    try:
-        return date.fromisoformat(str(value))
-    except ValueError:
-        raise ValueError("a day is written 2026-12-25") from None
-
-
-Day = Annotated[date, BeforeValidator(_day), WithJsonSchema({"type": "string", "format": "date"})]
 Seconds = Annotated[Duration, Field(gt=0)]
 Url = Annotated[str, AfterValidator(http_url)]
 SecretUrl = Annotated[Secret, AfterValidator(_secret_http)]

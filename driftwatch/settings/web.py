@@ -59,9 +59,6 @@ class WebSettings(Part):
     """The pages of ``driftwatch web``."""
 
     listen: Listen = Field("127.0.0.1:9096", description="address of the pages")
-    hosts: tuple[HostName, ...] = Field(
-        (), description="names that it answers to, besides those of external_url and listen"
-    )
     token_file: File | None = Field(
         None, description="file with the token of those who may act; without it nobody signs in"
     )

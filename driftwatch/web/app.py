@@ -99,14 +99,14 @@ class Web:
 
     @property
     def hosts(self) -> frozenset[str]:
-        """The names that it answers to: of its address, of its URL, and the configured ones.
+        """The names that it answers to: of its address and of its URL.
 
         An address that stands for every interface gives no name.
         """
         host = listen_address(self.settings.listen)[0].lower()
         own = () if host in ("0.0.0.0", "::", "*") else (host,)  # noqa: S104 - to leave them out
         external = urlsplit(self.external_url or "").hostname or "localhost"
-        return frozenset((*_LOOPBACK, *own, external.lower(), *self.settings.hosts))
+        return frozenset((*_LOOPBACK, *own, external.lower()))
 
 
 def application(web: Web) -> Starlette:
@@ -165,7 +165,7 @@ class Guard:
 
         named = [text.decode("latin-1") for name, text in scope["headers"] if name == b"host"]
         if len(named) != 1 or host_of(named[0]) not in self._hosts:
-            text = "driftwatch does not answer to this host name. help: name it in web.hosts, or "
+            text = "driftwatch does not answer to this host name. help: name it "
             refused = PlainTextResponse(f"{text}in external_url\n", 421)
             await refused(scope, receive, with_headers)
             return

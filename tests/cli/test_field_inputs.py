@@ -60,12 +60,12 @@ def test_37b_several_api_servers_are_a_guess_that_a_setting_settles(
     replayed(fleet, pools % "", tmp_path)
     guess = "perhaps several API servers"
     said = explained(tmp_path, pools % "")
-    assert guess in said and "set api_server_count" in said
+    assert guess in said and "name --api-server-count in serving.arguments" in said
     assert "max_num_seqs 32 2." in said
     settled = tmp_path / "settled"
     settled.mkdir()
-    replayed(fleet, pools % ", api_server_count: 1", settled)
-    assert "API server" not in explained(settled, pools % ", api_server_count: 1")
+    replayed(fleet, pools % ", arguments: '--api-server-count 1'", settled)
+    assert "API server" not in explained(settled, pools % ", arguments: '--api-server-count 1'")
 
 
 def test_21_readings_of_gpus(vsim: ModuleType, tmp_path: Path) -> None:

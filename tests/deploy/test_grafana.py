@@ -20,8 +20,9 @@ from fakes.prometheus_server import PrometheusServer, backfill
 from prometheus_client.exposition import generate_latest
 
 from driftwatch.clock import ManualClock
+from driftwatch.collect.recordings import open_recording
 from driftwatch.receivers.stdout import StdoutSender
-from driftwatch.service.configuration import plan_of_settings, sources_of
+from driftwatch.service.configuration import plan_of_settings
 from driftwatch.service.run import Receiver, Service
 from driftwatch.service.target_metrics import TARGET_COLUMNS
 from driftwatch.settings import load_settings
@@ -76,7 +77,7 @@ def test_gauges_of_targets_are_those_that_are_served(dashboard: dict[str, Any]) 
 # -- its queries ---------------------------------------------------------------------------------
 
 CONFIG = """
-sources: [{{recording: {recording}, labels: {{namespace: prod, pod: rag-0}}}}]
+sources: [{{nvml: true}}]
 pools:
   - name: rag-8b
     serving: {{max_num_seqs: 8, max_num_batched_tokens: 1024}}
@@ -105,13 +106,14 @@ def _recording(folder: Path, servers: list[Page], gpus: list[Page]) -> Path:
 def _own_pages(folder: Path, recording: Path, begin: float) -> list[Page]:
     """What the service's own /metrics says while it watches the recording, minute by minute."""
     config = folder / "driftwatch.yaml"
-    config.write_text(CONFIG.format(recording=recording))
+    config.write_text(CONFIG.format())
     settings = load_settings(config, environ={})
+    labels = {"namespace": "prod", "pod": "rag-0"}
     clock = ManualClock(datetime.fromtimestamp(begin, UTC))
     pages: list[Page] = []
     with Store.open(folder / "driftwatch.db") as store, (folder / "pages.jsonl").open("w") as out:
         service = Service(
-            sources_of(settings, clock),
+            [open_recording(recording, labels=labels)],
             plan_of_settings(settings),
             store,
             [

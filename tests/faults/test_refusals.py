@@ -101,21 +101,27 @@ def _alertmanager(stack: ExitStack, _: Path) -> Kind:
     return _http(server, lambda url: {"alertmanager": {"urls": [url]}}, key)
 
 
-def _pagerduty(stack: ExitStack, _: Path) -> Kind:
+def _pagerduty(stack: ExitStack, folder: Path) -> Kind:
+    (folder / "key").write_text(ROUTING_KEY)
     server = stack.enter_context(PagerdutyServer())
     return _http(
         server,
-        lambda url: {"pagerduty": {"routing_key": ROUTING_KEY, "url": url}},
+        lambda url: {"pagerduty": {"routing_key_file": folder / "key", "url": url}},
         lambda request: str(json.loads(request.body)["dedup_key"]),
         lambda: len(server.alerts),
     )
 
 
-def _slack_webhook(stack: ExitStack, _: Path) -> Kind:
+def _slack_webhook(stack: ExitStack, folder: Path) -> Kind:
     server = stack.enter_context(SlackServer())
+
+    def settings(url: str) -> dict[str, Any]:
+        (folder / "slack.url").write_text(url + TOKEN_PATH)
+        return {"slack": {"webhook_url_file": folder / "slack.url"}}
+
     return _http(
         server,
-        lambda url: {"slack": {"webhook_url": url + TOKEN_PATH}},
+        settings,
         lambda request: str(json.loads(request.body)["blocks"]),
         lambda: len(server.accepted),
     )

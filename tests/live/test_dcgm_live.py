@@ -150,11 +150,7 @@ def test_a_server_and_its_gpus_from_one_history(shared_data: Path, tmp_path: Pat
     first = datetime.fromtimestamp(pages[0][0], UTC)
     last = datetime.fromtimestamp(pages[-1][0], UTC)
     with PrometheusServer(blocks=tmp_path / "blocks") as server:
-        said = {
-            "sources": [
-                {"prometheus": server.url, "match": {"job": "vllm"}, "dcgm_match": {"job": "dcgm"}}
-            ]
-        }
+        said = {"sources": [{"prometheus": server.url, "match": {"job": "vllm"}}]}
         servers, gpus = sources_of(Settings.model_validate(said), ManualClock(last))
         found, readings = servers.collect(first, last), gpus.collect(first, last)
         servers.close()

@@ -67,7 +67,6 @@ def folder(
         (tmp_path / "driftwatch.yaml").write_text(
             f"sources: [{{prometheus: '{server.url}', match: {{job: vllm}}}}]\n"
             "interval: 2s\nlisten: 127.0.0.1:0\nrules: [own.yaml]\n"
-            "worker_heartbeat: 1s\n"
             f"receivers: [{{name: hook, webhook: {{url: '{webhook.url}'}}}}]\n"
         )
         yield tmp_path

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -83,9 +84,12 @@ def test_every_page_has_room() -> None:
     assert max(len(job_of(message(case.page()))["body"]) for case in CASES.values()) <= BODY_LIMIT
 
 
-def test_without_the_extra_it_is_a_configuration_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_it_is_a_configuration_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    settings = AppriseReceiver.model_validate({"address": "ntfy://canary"})
+    (tmp_path / "address").write_text("ntfy://canary")
+    settings = AppriseReceiver.model_validate({"address_file": tmp_path / "address"})
     with pytest.raises(ConfigError) as caught:
         sender_of("phone", settings)
     (problem,) = caught.value.problems

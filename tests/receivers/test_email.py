@@ -262,7 +262,7 @@ def test_every_page_is_a_letter() -> None:
         ({"to": ["a@b.example\nBcc: c@d.example"]}, "an address is wanted here"),
         ({"from": "nobody"}, "an address is wanted here"),
         ({"user": "x"}, "give user and password_file together"),
-        ({"user": "x", "password": "canary", "tls": "none"}, "a password needs tls"),
+        ({"user": "x", "password_file": "canary", "tls": "none"}, "a password needs tls"),
     ],
 )
 def test_settings_that_are_wrong(wrong: dict[str, Any], why: str) -> None:

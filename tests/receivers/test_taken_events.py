@@ -36,8 +36,9 @@ def pagerduty() -> Iterator[PagerdutyServer]:
         yield server
 
 
-def _settings(pagerduty: PagerdutyServer) -> dict[str, Any]:
-    key = {"routing_key": ROUTING_KEY, "url": pagerduty.address}
+def _settings(pagerduty: PagerdutyServer, folder: Path) -> dict[str, Any]:
+    (folder / "key").write_text(ROUTING_KEY)
+    key = {"routing_key_file": folder / "key", "url": pagerduty.address}
     return {"name": "one", "pagerduty": key}
 
 
@@ -63,8 +64,8 @@ def test_what_is_ignored_is_not_sent(kind: str, ignored: set[str]) -> None:
     assert sent == MESSAGES.keys() - ignored
 
 
-def test_pagerduty_gets_no_report(pagerduty: PagerdutyServer) -> None:
-    sender = build_senders([ReceiverSettings.model_validate(_settings(pagerduty))])["one"]
+def test_pagerduty_gets_no_report(pagerduty: PagerdutyServer, tmp_path: Path) -> None:
+    sender = build_senders([ReceiverSettings.model_validate(_settings(pagerduty, tmp_path))])["one"]
     sender.send(MESSAGES["report"])
     assert pagerduty.requests == []
     sender.send(MESSAGES["acknowledged"])
@@ -75,7 +76,9 @@ def test_pagerduty_gets_no_report(pagerduty: PagerdutyServer) -> None:
 def test_notify_test(pagerduty: PagerdutyServer, tmp_path: Path, resolve: bool) -> None:
     """Without its resolve PagerDuty keeps it open."""
     file = tmp_path / "driftwatch.yaml"
-    file.write_text(json.dumps({"receivers": [_settings(pagerduty)]}), encoding="utf-8")
+    file.write_text(
+        json.dumps({"receivers": [_settings(pagerduty, tmp_path)]}, default=str), encoding="utf-8"
+    )
     words = ["doctor", "--send-test", "one", "-c", str(file), *["--resolve"] * resolve]
     done = CliRunner().invoke(cli, words, standalone_mode=False)
     assert done.return_value == 0, done.output

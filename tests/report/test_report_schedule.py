@@ -45,9 +45,6 @@ def test_due_once_a_week_at_its_day_and_hour() -> None:
     assert due_weeks(SCHEDULE, made, AT_SEVEN - timedelta(minutes=1)) == []
     assert due_weeks(SCHEDULE, made, AT_SEVEN) == [FLEET_WEEK]
     assert due_weeks(SCHEDULE, [FLEET_WEEK.name], AT_SEVEN + timedelta(days=6)) == []
-    friday = Schedule(weekday="friday", hour=16)
-    assert due_weeks(friday, made, AT_SEVEN) == []
-    assert due_weeks(friday, made, MONDAY + timedelta(days=4, hours=16, minutes=10)) == [FLEET_WEEK]
 
 
 def test_what_was_missed_is_made_up_for_oldest_first() -> None:
@@ -69,7 +66,6 @@ def test_the_first_start_makes_no_report_of_long_ago() -> None:
     [
         ("{}", ("desk", "out")),
         ("{receivers: [out]}", ("out",)),
-        ("{weekday: friday}", ("desk", "out")),
     ],
 )
 def test_without_names_every_receiver_gets_it(

@@ -69,7 +69,7 @@ def test_a_wrong_tree_is_caught() -> None:
         "pools: [{name: a, slo: {share: 95}}]",
         "pools: [{name: a, serving: {max_num_seq: 256}}]",
         "receivers: [{name: a, severities: [critical]}]",
-        "report: {weekday: Monday}",
+        "report: {receivers: desk}",
         "recievers: []",
         "rules: {files: r.yaml}",
         "rules: {overrides: [{when: scrapes > 1}]}",

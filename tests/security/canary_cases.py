@@ -84,28 +84,28 @@ def configuration(one: Canaries, url: str, relay: int, rest: dict[str, Any]) -> 
     app = {"channel": "C024BE91L", "users": ["U024BE7LH"], "api_url": f"{url}/slack/api/"}
     receivers: dict[str, dict[str, Any]] = {
         "hook": {"webhook": one.of(f"{at}.webhook.url", url + "/hook/{}")
-                 | one.of(f"{at}.webhook.secret")},
-        "slack": {"slack": one.of(f"{at}.slack.webhook_url", url + "/slack/{}")},
+                 | one.of(f"{at}.webhook.secret_file")},
+        "slack": {"slack": one.of(f"{at}.slack.webhook_url_file", url + "/slack/{}")},
         "app": {"slack": {**app, **one.of(f"{at}.slack.bot_token_file", "xoxb-{}"),
                           **one.of(f"{at}.slack.app_token_file", "xapp-{}")}},
-        "pager": {"pagerduty": {"url": f"{url}/pager", **one.of(f"{at}.pagerduty.routing_key",
+        "pager": {"pagerduty": {"url": f"{url}/pager", **one.of(f"{at}.pagerduty.routing_key_file",
                                                                 "{}" + "0" * 19)}},
         "am": {"alertmanager": {"urls": [f"{url}/am"], "interval": "5s", "basic_auth":
-               {**auth, **one.of(f"{at}.alertmanager.basic_auth.password")}}},
+               {**auth, **one.of(f"{at}.alertmanager.basic_auth.password_file")}}},
         "am2": {"alertmanager": {"urls": [f"{url}/am2"],
                                  **one.of(f"{at}.alertmanager.bearer_token_file")}},
-        "mail": {"email": {**mail, "user": "watch", **one.of(f"{at}.email.password")}},
-        "phone": {"apprise": one.of(f"{at}.apprise.address", ntfy.replace("user:", "user:{}@")
+        "mail": {"email": {**mail, "user": "watch", **one.of(f"{at}.email.password_file")}},
+        "phone": {"apprise": one.of(f"{at}.apprise.address_file", ntfy.replace("user:", "user:{}@")
                                     + "/topic")},
     }  # fmt: skip
     return {
         "sources": [
             {"prometheus": f"{url}/p1",
-             "basic_auth": {**auth, **one.of("sources.basic_auth.password")}},
+             "basic_auth": {**auth, **one.of("sources.basic_auth.password_file")}},
             {"prometheus": f"{url}/p2", **one.of("sources.bearer_token_file")},
             {"pages": [f"{url}/metrics"]},
         ],
-        "heartbeat": one.of("heartbeat.url", url + "/beat/{}") | {"every": "1s"},
+        "heartbeat": one.of("heartbeat.url", url + "/beat/{}"),
         "web": one.of("web.token_file"),
         "interval": "1s",
         "receivers": [{"name": name, **kind} for name, kind in receivers.items()],

@@ -16,7 +16,7 @@ Leaf = tuple[str, str]  # dotted path, and what it is: secret, file, url or host
 
 
 def fields() -> set[Leaf]:
-    """Every such field, e.g. ``("receivers.slack.webhook_url", "secret")``."""
+    """Every such field, e.g. ``("receivers.webhook.url", "secret")``."""
     return set(_of_model(Settings, ""))
 
 

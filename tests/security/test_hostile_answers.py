@@ -62,10 +62,11 @@ def hostile() -> Iterator[Hostile]:
 def settings_of(form: str, url: str, folder: Path) -> ReceiverSettings:
     token = folder / "bot.token"
     token.write_text(BOT_TOKEN)
+    (folder / "key").write_text(ROUTING_KEY)
     app = {"bot_token_file": token, "channel": "C0000ONCALL", "api_url": f"{url}/api/"}
     kinds: dict[str, dict[str, Any]] = {
         "slack, app": {"slack": app},
-        "pagerduty": {"pagerduty": {"routing_key": ROUTING_KEY, "url": url}},
+        "pagerduty": {"pagerduty": {"routing_key_file": folder / "key", "url": url}},
         "alertmanager": {"alertmanager": {"urls": [url]}},
         "webhook": {"webhook": {"url": url}},
     }

@@ -53,6 +53,11 @@ def heartbeat(**settings: Any) -> None:
     ping_of(whole.heartbeat).send()
 
 
+def written(file: Path, text: str) -> Path:
+    file.write_text(text)
+    return file
+
+
 def source(**settings: Any) -> None:
     now = datetime.now(UTC)
     whole = Settings.model_validate({"sources": [settings]})
@@ -70,11 +75,10 @@ WAYS: dict[str, Callable[[str, Path], Any]] = {
         "alertmanager", urls=[f"http://{host}"]
     ),
     "receivers.email.host": lambda host, _: receiver("email", host=host, **MAIL),
-    "receivers.pagerduty.url": lambda host, _: receiver(
-        "pagerduty", routing_key="0" * 32, url=f"http://{host}"
+    "receivers.pagerduty.url": lambda host, folder: receiver(
+        "pagerduty", routing_key_file=written(folder / "key", "0" * 32), url=f"http://{host}"
     ),
     "receivers.slack.api_url": lambda host, folder: app(folder, f"http://{host}"),
-    "receivers.slack.webhook_url": lambda host, _: receiver("slack", webhook_url=f"http://{host}/"),
     "receivers.webhook.url": lambda host, _: receiver("webhook", url=f"http://{host}/x"),
     "sources.dcgm": lambda host, _: source(dcgm=[f"http://{host}/metrics"]),
     "sources.pages": lambda host, _: source(pages=[f"http://{host}/metrics"]),
@@ -84,6 +88,9 @@ WAYS: dict[str, Callable[[str, Path], Any]] = {
 NEVER_ASKED = {"external_url", "web.grafana"}
 # addresses that no field holds
 OTHERS: dict[str, Callable[[str, Path], Any]] = {
+    "a webhook's file": lambda host, folder: receiver(
+        "slack", webhook_url_file=written(folder / "url", f"http://{host}/")
+    ),
     "what Slack names": lambda host, _: SlackApi("ops", "xoxb-1", f"http://{host}/api/").outside(
         f"http://{host}/actions", {}
     ),
@@ -178,7 +185,6 @@ def test_no_other_scheme_is_a_url(scheme: str) -> None:
         {"sources": [{"pages": [f"{scheme}://host/x"]}]},
         {"heartbeat": {"url": f"{scheme}://host/x"}},
         {"receivers": [{"name": "a", "webhook": {"url": f"{scheme}://host/x"}}]},
-        {"receivers": [{"name": "a", "slack": {"webhook_url": f"{scheme}://host/x"}}]},
         {"external_url": f"{scheme}://host/x"},
     ):
         with pytest.raises(ValueError, match="only http:// and https://"):

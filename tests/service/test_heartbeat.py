@@ -229,4 +229,4 @@ def test_settings_name_who_hears_it(tmp_path: Path) -> None:
     assert ping.read_url() == "https://hc.example/canary-uuid"
     assert "canary" not in repr(ping) + repr(settings)
     with pytest.raises(ValueError, match="url_file"):
-        HeartbeatSettings.model_validate({"every": "30s"})
+        HeartbeatSettings.model_validate({})

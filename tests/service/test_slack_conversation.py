@@ -41,9 +41,12 @@ def receivers_of(slack: SlackWorkspace, desk: SlackServer, folder: Path) -> list
     (folder / "app").write_text(APP_TOKEN)
     app = {"bot_token_file": folder / "bot", "app_token_file": folder / "app"}
     app |= {"channel": CHANNEL, "api_url": slack.api_url}
+    (folder / "url").write_text(desk.url)
     settings = [
         ReceiverSettings.model_validate({"name": "oncall", "slack": app}),
-        ReceiverSettings.model_validate({"name": "desk", "slack": {"webhook_url": desk.url}}),
+        ReceiverSettings.model_validate(
+            {"name": "desk", "slack": {"webhook_url_file": folder / "url"}}
+        ),
     ]
     senders = build_senders(settings)
     return [

@@ -1,17 +1,20 @@
+"""A configuration as read, whole and with changes: settings, or a named problem at its place."""
+
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from file_changes import changed_lines, changed_values
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from driftwatch.errors import ConfigError, Problem
-from driftwatch.settings import (
-    PagesSource,
-    PrometheusSource,
-    RecordingSource,
-    Settings,
-    load_settings,
-)
+from driftwatch.errors import ConfigError, Problem, UsageError
+from driftwatch.service.configuration import plan_of
+from driftwatch.service.needs import configured_argument_problems, unmet
+from driftwatch.settings import PagesSource, PrometheusSource, Settings, load_settings
+from driftwatch.yaml_positions import LINE_BREAK, parse_yaml, plain
 
 SMALLEST = """\
 sources: [{prometheus: http://prometheus:9090}]
@@ -29,7 +32,6 @@ sources:
     basic_auth: {username: watch, password_file: password}
   - {prometheus: "http://p2:9090", bearer_token_file: /etc/token}
   - {pages: ["http://a:8000/metrics", "http://b:8000/metrics"], labels: {pool: x}}
-  - {recording: scrapes.jsonl.gz}
 interval: 10s
 pools:
   - name: chat
@@ -40,8 +42,8 @@ pools:
       max_num_batched_tokens: 8192
       max_num_active_seqs: 300
       max_model_len: 8192
-      kv_cache_tokens: 432000
-      api_server_count: 2
+      model: Qwen/Qwen2.5-32B
+      gpu: NVIDIA H100 80GB HBM3
       startup_log: logs/start.log
       arguments: [vllm, serve, --max-num-seqs, "256"]
     slo: {tpot_seconds: 0.05}
@@ -50,8 +52,8 @@ pool_by: [cluster]
 receivers:
   - {name: log, stdout: }
   - {name: hook, webhook: {url_file: hook.url, secret_file: hook.key}, severities: [ticket]}
-  - {name: inline, slack: {webhook_url: "https://hooks/CANARY1"}}
-  - {name: signed, webhook: {url: "https://host/CANARY2", secret: CANARY3}}
+  - {name: inline, webhook: {url: "https://host/CANARY"}}
+report: {receivers: [log]}
 rules: [rules, "more/*.yaml", /abs/r.yaml]
 database: state/dw.db
 listen: "[::1]:9100"
@@ -77,48 +79,64 @@ def problems(folder: Path, text: str) -> list[Problem]:
 
 
 def test_the_smallest_file(tmp_path: Path) -> None:
-    settings = load(tmp_path, SMALLEST)
-    (source,) = settings.sources
+    found = load(tmp_path, SMALLEST)
+    (source,), (pool,), (receiver,) = found.sources, found.pools, found.receivers
     assert isinstance(source, PrometheusSource)
-    assert source.prometheus == "http://prometheus:9090"
-    (pool,) = settings.pools
+    assert (source.prometheus, source.budget) == ("http://prometheus:9090", 60.0)
     assert (pool.name, pool.match, pool.gpus_per_replica) == ("rag-8b", {"job": "vllm-rag"}, 1)
     assert (pool.serving.max_num_seqs, pool.serving.max_num_batched_tokens) == (256, 512)
     assert pool.slo is not None and (pool.slo.ttft_seconds, pool.slo.share) == (1.0, 0.95)
-    (receiver,) = settings.receivers
-    assert receiver.severities == ("page", "ticket")
-    assert receiver.slack is not None
+    assert receiver.slack is not None and receiver.severities == ("page", "ticket")
     assert receiver.slack.webhook_url_file == tmp_path / "slack.url"
-    assert settings.pool_by == ("namespace", "model_name")
-    assert settings.rules.files == ()
-    assert settings.database == tmp_path / "driftwatch.db"
-    assert settings.listen_address == ("127.0.0.1", 9095)
-    assert settings.interval == 15.0
+    assert found.pool_by == ("namespace", "model_name")
+    assert (found.rules.files, found.report) == ((), None)
+    assert found.database == tmp_path / "driftwatch.db"
+    assert (found.listen_address, found.interval) == (("127.0.0.1", 9095), 15.0)
+    with pytest.raises(ValueError, match="frozen"):
+        found.interval = 1.0  # type: ignore[misc]
 
 
-def test_every_setting(tmp_path: Path) -> None:
-    settings = load(tmp_path, FULL)
-    first, second, pages, recording = settings.sources
+def test_every_kind_of_setting(tmp_path: Path) -> None:
+    found = load(tmp_path, FULL)
+    first, second, pages = found.sources
     assert isinstance(first, PrometheusSource) and first.basic_auth is not None
     assert first.basic_auth.username == "watch"
     assert isinstance(second, PrometheusSource)
     assert second.bearer_token_file == Path("/etc/token")
     assert isinstance(pages, PagesSource) and len(pages.pages) == 2
     assert pages.labels == {"pool": "x"}
-    assert isinstance(recording, RecordingSource)
-    assert recording.recording == tmp_path / "scrapes.jsonl.gz"
-    (pool,) = settings.pools
+    (pool,) = found.pools
     assert pool.serving.startup_log == tmp_path / "logs" / "start.log"
     assert pool.serving.arguments == ("vllm", "serve", "--max-num-seqs", "256")
+    assert pool.serving.model == "Qwen/Qwen2.5-32B"
     assert pool.tuned_for is not None and pool.tuned_for.prompt_tokens == 512
-    assert settings.receivers[0].stdout is not None
-    assert settings.receivers[1].severities == ("ticket",)
+    assert found.receivers[0].stdout is not None
+    assert found.receivers[1].severities == ("ticket",)
+    assert found.report is not None and found.report.receivers == ("log",)
     files = (tmp_path / "rules", tmp_path / "more/*.yaml", Path("/abs/r.yaml"))
-    assert settings.rules.files == files
+    assert found.rules.files == files
     as_mapping = FULL.replace(f"rules: {LISTED}", f"rules: {{files: {LISTED}}}")
-    assert load(tmp_path, as_mapping).rules == settings.rules
-    assert settings.listen_address == ("::1", 9100)
-    assert settings.interval == 10
+    assert load(tmp_path, as_mapping).rules == found.rules
+    assert (found.listen_address, found.interval) == (("::1", 9100), 10)
+
+
+def test_a_pools_model_is_a_name_or_a_config_beside_the_file(tmp_path: Path) -> None:
+    def pool_model(text: str) -> str | None:
+        serving = f"pools: [{{name: chat, serving: {{model: {text}}}}}]\n"
+        path = write(tmp_path, "sources: [{prometheus: http://p:9090}]\n" + serving)
+        return plan_of(path).pools[0].model
+
+    config = tmp_path / "qwen.json"
+    with pytest.raises(UsageError, match=r"qwen\.json: No such file"):
+        pool_model("qwen.json")
+    config.write_text("{}")
+    with pytest.raises(UsageError, match="hidden_size is missing"):
+        pool_model("qwen.json")
+    sizes = ("num_hidden_layers", "num_attention_heads", "hidden_size", "intermediate_size")
+    config.write_text(json.dumps(dict.fromkeys((*sizes, "vocab_size", "n_positions"), 8)))
+    assert pool_model("qwen.json") == str(config)
+    with pytest.raises(ConfigError, match="the path of a file is wanted"):
+        pool_model('"-"')
 
 
 def test_all_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
@@ -135,34 +153,53 @@ def test_all_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
     ]
 
 
-def test_an_empty_file_and_none(tmp_path: Path) -> None:
-    assert [p.code for p in problems(tmp_path, "# nothing\n")] == ["empty"]
-    with pytest.raises(ConfigError) as caught:
-        load_settings(tmp_path / "none.yaml", environ={})
-    assert caught.value.problems[0].code == "unreadable"
-
-
 def test_the_environment_goes_before_the_file(tmp_path: Path) -> None:
     path = write(tmp_path, "database: a.db\nlisten: wrong\n")
     environ = {"DRIFTWATCH_DATABASE": "b.db", "DRIFTWATCH_LISTEN": "0.0.0.0:1"}
-    settings = load_settings(path, environ=environ)
-    assert settings.database == tmp_path / "b.db"
-    assert settings.listen_address == ("0.0.0.0", 1)
+    found = load_settings(path, environ=environ)
+    assert found.database == tmp_path / "b.db"
+    assert found.listen_address == ("0.0.0.0", 1)
     with pytest.raises(ConfigError) as caught:
         load_settings(path, environ={"DRIFTWATCH_LISTEN": "nowhere"})
     (problem,) = caught.value.problems
     assert (problem.path, problem.line) == ("environment DRIFTWATCH_LISTEN", None)
 
 
-def test_settings_do_not_change(tmp_path: Path) -> None:
-    settings = load(tmp_path, SMALLEST)
-    with pytest.raises(ValueError, match="frozen"):
-        settings.interval = 1.0  # type: ignore[misc]
-
-
-def test_a_file_that_is_missing_names_the_command_that_writes_one(tmp_path: Path) -> None:
+def test_a_file_that_is_missing_or_empty(tmp_path: Path) -> None:
+    assert [p.code for p in problems(tmp_path, "# nothing\n")] == ["empty"]
     with pytest.raises(ConfigError) as caught:
         load_settings(tmp_path / "none.yaml")
     (problem,) = caught.value.problems
     assert problem.message == "cannot be read: no such file or directory"
     assert problem.help_text is not None and "driftwatch init" in problem.help_text
+
+
+TEXTS = {"driftwatch.yaml": FULL, "smallest.yaml": SMALLEST}
+PLAIN = {name: plain(parse_yaml(text, name).root) for name, text in TEXTS.items()}
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(files=st.one_of(changed_lines(TEXTS), changed_values(PLAIN)))
+def test_files_with_changes(
+    files: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    ((name, text),) = files.items()
+    path = tmp_path_factory.mktemp("settings") / name
+    path.write_text(text, encoding="utf-8", newline="")
+    found: list[Problem] = []
+    try:
+        read = load_settings(path, environ={})
+    except ConfigError as error:
+        assert error.problems
+        found += error.problems
+    else:
+        found += unmet(read, path)
+        found += configured_argument_problems(read, path)
+    lines = LINE_BREAK.split(text)
+    for one in found:
+        assert one.message
+        if one.line is not None:
+            assert 1 <= one.line <= len(lines), one
+            assert one.column is not None
+            assert 1 <= one.column <= len(lines[one.line - 1]) + 1, one
+            assert "CANARY" not in one.message, one

@@ -17,7 +17,7 @@ WRONG = [
     "pools: [{match: {}}]",
     "sources: [{prometheus: 'http://h', stp: 15s}]",
     "sources: [{}]",
-    "sources: [{pages: ['http://h'], recording: x}]",
+    "sources: [{pages: ['http://h'], nvml: true}]",
     "sources: [{pages: []}]",
     "sources: [{prometheus: 'file:///etc/passwd'}]",
     "pools: [{name: a, serving: {max_num_seqs: 1024, max_num_batched_tokens: 512}}]",
@@ -44,7 +44,6 @@ WRONG = [
     "pools: [{name: a, serving: {max_num_batched_tokens: '512'}}]",
     "receivers: [{name: a, stdout: {}, severities: [pges]}]",
     "interval: 0s",
-    "worker_heartbeat: -1h",
     "listen: localhost",
     "listen: 'h:70000'",
     "pool_by: []",
@@ -54,6 +53,24 @@ WRONG = [
     "shards: 16",
     "batches: 0",
     "tasks: {run_by: workers}",
+    "detection: {false_episodes_per_server_month: 0.1}",
+    "report: {weekday: friday}",
+    "report: {receivers: [mial]}",
+    "pools: [{name: a, slo: {ttft_seconds: 5000}}]",
+    "pools: [{name: a, serving: {model: ' x'}}]",
+    "receivers: [{name: a, pagerduty: {routing_key: x}}]",
+    *(
+        f"receivers: [{{name: a, slack: {slack}}}]"
+        for slack in (
+            "{webhook_url_file: url, bot_token_file: bot, channel: C1A}",
+            "{bot_token_file: bot}",
+            "{webhook_url_file: url, channel: C024BE91L}",
+            "{bot_token_file: bot, channel: '#oncall'}",
+            "{bot_token_file: bot, channel: C1A, users: [U1A]}",
+            "{bot_token_file: bot, app_token_file: app, channel: C1A, users: ['@ana']}",
+            "{bot_token_file: bot, channel: C1A, api_url: 'ftp://slack.com/'}",
+        )
+    ),
 ]
 
 
@@ -67,6 +84,5 @@ def test_wrong_configurations(
         path.write_text(f"{text}\n", encoding="utf-8")
         with pytest.raises(ConfigError) as caught:
             load_settings(path, environ={})
-        (problem,) = caught.value.problems
-        parts.append(render_problems([problem]))
+        parts.append(render_problems(caught.value.problems))
     golden("settings/wrong.txt", "\n\n".join(parts) + "\n")

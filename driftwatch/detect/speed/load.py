@@ -45,7 +45,7 @@ WHY_NOT = (
     Unknown(
         "overcounted",
         "perhaps several API servers, which count each forward pass once each: no process start is "
-        "exported; set api_server_count",
+        "exported; name --api-server-count in serving.arguments",
     ),
     Unknown("idle", "idle: fewer than 20 generated tokens in the minute"),
     Unknown(
