@@ -52,7 +52,7 @@ def web_at(
     addresses = settings.pop("proxy_addresses", ("10.0.0.7",))
     proxy = ProxySettings.model_validate({"addresses": addresses})
     external_url = settings.pop("external_url", None)
-    own = WebSettings.model_validate({"hosts": ["testserver"], **settings})
+    own = WebSettings.model_validate({"listen": "testserver:9096", **settings})
     plan = usual_plan() if plan is None else plan
     return Web(
         settings=own,
