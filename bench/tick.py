@@ -42,8 +42,8 @@ from driftwatch.collect.schema import Collected
 from driftwatch.pipeline.question import target_advice
 from driftwatch.pipeline.roster import Sources
 from driftwatch.pipeline.state import HISTORY, Outcome
+from driftwatch.service.batches import Batch, TickContext, TickInput
 from driftwatch.service.configuration import plan_of_rules
-from driftwatch.service.watch import TickContext, TickInput, Watch
 from driftwatch.store.store import Store
 
 PER_MINUTE = 60 // SCRAPE_SECONDS
@@ -170,14 +170,14 @@ class Service:
     def __init__(self, folder: Path) -> None:
         plan = plan_of_rules(())
         self.store = Store.open(folder / "driftwatch.db")
-        self._watch = Watch(self.store, plan, START)
+        self._batch = Batch(self.store, START)
         self._context = TickContext(plan, (), target_advice)
 
     def tick(self, collected: Collected, scrapes: int) -> Outcome:
         """Evaluate and commit what was brought, up to so many scrapes after the start."""
         at = scraped_at(scrapes)
         given = TickInput([collected], {"bench": at}, at, Sources(names=("bench",)))
-        outcome = self._watch.tick(given, at, self._context).outcome
+        outcome = self._batch.tick(given, at, self._context).outcome
         return outcome
 
     def close(self) -> None:

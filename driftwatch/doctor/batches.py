@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from driftwatch.doctor.checks import Check
-from driftwatch.service.batches import unwatched
-from driftwatch.store.progress import BatchProgress
+from driftwatch.store.progress import BatchProgress, unwatched
 
 _FIX = "start more driftwatch run, or read in their logs why ticks fail"
 

@@ -1,46 +1,228 @@
-"""Batches: a fixed set of pools each, ticked by whichever process has its turn.
+"""Batches: a fixed set of pools each; a tick of one is a transaction, whichever process makes it.
 
-What a process knows of a batch is a cache of what is stored: it is dropped whenever another process
-has committed a tick meanwhile.
+A tick asks no source and sends nothing: it evaluates what was gathered, and commits what that
+decides with what is to be sent. What a process keeps of a batch is a cache of what is stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import polars as pl
-import structlog
 
-from driftwatch.collect.schema import KEY, Collected, Source
-from driftwatch.errors import StoreError
-from driftwatch.model import Target, TargetKey
+from driftwatch.collect.gpus import GPU_KEY
+from driftwatch.collect.schema import KEY, Collected
+from driftwatch.detect.references import changes_of
+from driftwatch.incidents.incident import Incident, Transition
+from driftwatch.model import Reason, Recommendation, Target, TargetKey
+from driftwatch.pipeline.evaluation import Ask
 from driftwatch.pipeline.plan import Plan
+from driftwatch.pipeline.question import Moment, TargetAdvice, target_advice
 from driftwatch.pipeline.roster import Sources
-from driftwatch.pipeline.state import SCRAPED_SCHEMA, State, nothing_scraped
-from driftwatch.service.source_threads import Collecting, Gathered
-from driftwatch.service.watch import TickContext, TickInput, TickResult, Watch
+from driftwatch.pipeline.server_reports import reports_memory
+from driftwatch.pipeline.state import SCRAPED_SCHEMA, Outcome, State, nothing_scraped, of_keys
+from driftwatch.pipeline.stored_state import advice_rows, memory_of, state_from
+from driftwatch.pipeline.tick import evaluate
+from driftwatch.pipeline.verifications import Verified, open_by_target, verify_changes
+from driftwatch.receivers.registry import Receiver
+from driftwatch.recommend.advice import Advice
+from driftwatch.service.planning import commit_planned
+from driftwatch.store.advice import AdviceRow
+from driftwatch.store.minute_columns import stored_rows
 from driftwatch.store.progress import BatchProgress, batch_of
-from driftwatch.store.store import Store
+from driftwatch.store.store import Store, TickRecord
 
-# A batch whose last tick is older than this is unwatched: two minutes, and what a tick takes.
-UNWATCHED = timedelta(seconds=150)
+# After a restart, simulate advice only for the last ten minutes: a simulation takes a second or
+# two, and a tick that takes long looks like a dead process.
+SIMULATION_LOOKBACK = timedelta(minutes=10)
 
 
-def _by_source(state: State) -> dict[str, dict[TargetKey, Target]]:
-    """Targets by the source that listed them last."""
-    found: dict[str, dict[TargetKey, Target]] = {}
-    for key, name in state.origins.items():
-        if key in state.targets:
-            found.setdefault(name, {})[key] = state.targets[key]
-    return found
+@dataclass(frozen=True, slots=True)
+class TickInput:
+    """What was gathered for a tick."""
+
+    collected: Sequence[Collected]
+    collected_until: Mapping[str, datetime]  # source name → up to where it was asked
+    complete: datetime  # everything before it has been collected, but for late sources
+    sources: Sources
+    # minutes before it stay without a verdict; None = those before the last six hours
+    since: datetime | None = None
+    incomplete: str | None = None  # why nothing is known of some source
+
+
+@dataclass(frozen=True, slots=True)
+class TickContext:
+    """What a tick decides with."""
+
+    plan: Plan
+    receivers: Sequence[Receiver]
+    ask: Ask = target_advice  # for advice
+    # how far back questions are simulated; None = all are
+    simulates: timedelta | None = SIMULATION_LOOKBACK
+
+
+@dataclass(frozen=True, slots=True)
+class TickResult:
+    """What a tick did."""
+
+    outcome: Outcome
+    happened: tuple[Transition, ...]  # what receivers are told of
+    failed: tuple[str, ...]  # tracebacks of verifications
+
+
+class Batch:
+    """One batch as it was at its last commit.
+
+    Args:
+        store: whole; the batch reads and writes its part.
+        of: how many batches there are.
+        is_replay: no other process goes on from the store.
+
+    Attributes:
+        progress: as it was at the last commit.
+        state: from which the next tick goes on.
+    """
+
+    def __init__(
+        self, store: Store, now: datetime, number: int = 0, of: int = 1, *, is_replay: bool = False
+    ) -> None:
+        self.store, self._is_replay = store.of_batch(number, of), is_replay
+        self.progress = self.store.batch_progress() or BatchProgress(number, of)
+        self._in_force = store.baselines_in_force()
+        self._plan: Plan | None = None  # of the last tick
+        self.state = state_from(self.store, now)
+
+    def is_current(self) -> bool:
+        """No other process has committed a tick of it."""
+        stored = self.store.batch_progress()
+        return stored is None or stored.is_same_commit(self.progress)
+
+    def own_pools(self, plan: Plan) -> OwnPools | None:
+        """Its pools; None where it has all."""
+        of = self.progress.of
+        return None if of == 1 else OwnPools(self.progress.number, of, plan)
+
+    def targets_by_source(self) -> dict[str, dict[TargetKey, Target]]:
+        """Its targets by the source that listed them last."""
+        found: dict[str, dict[TargetKey, Target]] = {}
+        for key, name in self.state.origins.items():
+            if key in self.state.targets:
+                found.setdefault(name, {})[key] = self.state.targets[key]
+        return found
+
+    def tick(self, given: TickInput, now: datetime, context: TickContext) -> TickResult:
+        """Evaluate what was gathered, and commit all that it decides, or nothing.
+
+        Raises StoreError: ``tick-lost`` where another tick of the batch was committed meanwhile.
+        """
+        began, plan = time.monotonic(), context.plan
+        before = self._with_current_baselines(self.state)
+        if self.store.batch is not None:
+            before = self._taken_over(before, given)
+        ready = replace(
+            before,
+            collected_until=given.collected_until,
+            simulates_after=None if context.simulates is None else now - context.simulates,
+        )
+        state, outcome = evaluate(
+            *(ready, given.collected, given.complete, plan, self.store, given.sources),
+            *(given.since, context.ask),
+        )
+        advices = advice_rows(outcome.advices)
+        verified = self._verified(state, outcome, advices, plan)
+        state = replace(
+            state,
+            verifications=verified.state,
+            incidents={key: verified.on_page(one) for key, one in state.incidents.items()},
+        )
+        happened = (*outcome.transitions, *verified.transitions)
+        learnt, gone = changes_of(before.detection.references, state.detection.references)
+        until, is_first = state.evaluated_until, self.progress.number == 0
+        gpus = outcome.gpus
+        if self._is_replay:  # for the names of GPUs
+            key = [name for name in GPU_KEY if name != "time"]
+            gpus = gpus.unique(key, keep="last", maintain_order=True)
+        progress = replace(
+            self.progress,
+            evaluated_until=None if until is None else until.astimezone(UTC),
+            ticked_at=now.astimezone(UTC),
+            targets=len(state.targets),
+            seconds=round(time.monotonic() - began, 3),
+            incomplete=given.incomplete,
+        )
+        record = TickRecord(
+            since=min(before.collected_until.values(), default=now),
+            until=now,
+            gpus=gpus if is_first else None,  # every batch is brought all of them
+            minutes=stored_rows(outcome.rows, outcome.minutes),
+            references=learnt,
+            references_gone=gone,
+            advices=advices,
+            verifications=verified.news,
+            memory=memory_of(state, self.state) | (reports_memory(plan) if is_first else {}),
+            progress=(self.progress, progress),
+        )
+        incidents = commit_planned(
+            *(self.store, plan, context.receivers, record),
+            *(before.incidents, state.incidents, happened),
+        )
+        self.state = replace(state, incidents=incidents)
+        self.progress = replace(progress, version=self.progress.version + 1)
+        return TickResult(outcome, happened, verified.failed)
+
+    def _verified(
+        self, state: State, outcome: Outcome, advices: Sequence[AdviceRow], plan: Plan
+    ) -> Verified:
+        """What the minutes of the tick say of changes."""
+        rows, before = outcome.rows, state.verifications
+        if rows.width:
+            rows = rows.hstack(outcome.minutes.select("running_requests_max"))
+        if plan is not self._plan:  # settings may be others
+            self._plan, before = plan, replace(before, said={})
+        changed = [t.incident for t in outcome.transitions if t.event in ("firing", "resolved")]
+        incidents = [*changed, *state.incidents.values()]
+        targets = outcome.targets or state.targets
+        return verify_changes(before, rows, advices, incidents, targets, plan, self.store)
+
+    def _with_current_baselines(self, state: State) -> State:
+        """The state with the baselines in force; read anew where a person changed them."""
+        in_force = self.store.baselines_in_force()
+        if in_force == self._in_force:
+            return state
+        self._in_force = in_force
+        return replace(state, baselines=self.store.baselines())
+
+    def _taken_over(self, state: State, given: TickInput) -> State:
+        """The state with what is open of targets that were another batch's, and without what is of
+        targets that are.
+        """
+        incidents, opened = state.incidents, state.verifications.opened
+        if moved := given.sources.moved.keys() & state.targets.keys():
+            incidents = {k: i for k, i in incidents.items() if _target_of(i) not in moved}
+            opened = {key: one for key, one in opened.items() if key not in moved}
+        listed = {key for one in given.collected for key in one.targets}
+        if new := listed - state.targets.keys():
+            theirs = self.store.open_elsewhere()
+            incidents = {k: i for k, i in theirs.items() if _target_of(i) in new} | dict(incidents)
+            stored = open_by_target(self.store.open_verifications())
+            opened = {**opened, **{key: one for key, one in stored.items() if key in new}}
+        verifications = replace(state.verifications, opened=opened)
+        return replace(state, incidents=incidents, verifications=verifications)
+
+
+def _target_of(incident: Incident) -> TargetKey | None:
+    instance = incident.target.get("instance")
+    return None if instance is None else TargetKey(instance, incident.target.get("engine", "0"))
 
 
 @dataclass(frozen=True, slots=True)
 class OwnPools:
-    """The pools of one batch, as a plan has pools."""
+    """The pools of one batch."""
 
     number: int
     of: int
@@ -55,74 +237,19 @@ class OwnPools:
         return {key for key, one in listed.items() if self.has_pool(self.plan.pool_of(one).name)}
 
 
-class Batches:
-    """What one process has of the batches that it ticked.
+class ListedPools:
+    """The pools of listed targets, looked up once for all batches."""
 
-    Args:
-        store: whole.
-    """
+    def __init__(self) -> None:
+        self._plan: Plan | None = None
+        self._targets: Mapping[TargetKey, Target] = {}
 
-    def __init__(self, store: Store, sources: Sequence[Source]) -> None:
-        self._store, self._sources = store, sources
-        self._watches: dict[int, Watch] = {}
-        # the pools of listed targets, looked up once while their labels and the plan stay
-        self._pools: tuple[Plan, Mapping[TargetKey, Target]] | None = None
-        self._log: Any = structlog.get_logger()
-
-    def watch(self, number: int, of: int, plan: Plan, now: datetime) -> Watch:
-        """A batch as it is stored, from the cache where nobody else has ticked it since."""
-        store = self._store.of_batch(number, of)
-        progress = store.batch_progress() or BatchProgress(number, of)
-        cached = self._watches.get(number)
-        if cached is None or not progress.is_same_commit(cached.progress):
-            cached = self._watches[number] = Watch(store, plan, now, progress)
-        return cached
-
-    def gather(
-        self, one: Watch, plan: Plan, now: datetime, wait_seconds: float, collecting: Collecting
-    ) -> Gathered:
-        """Ask the sources what a batch has not been told yet."""
-        of = one.progress.of
-        own = None if of == 1 else OwnPools(one.progress.number, of, plan)
-        return collecting.gather(
-            one.state.collected_until, now, wait_seconds, own, _by_source(one.state)
-        )
-
-    def tick(
-        self,
-        one: Watch,
-        gathered: Gathered,
-        now: datetime,
-        context: TickContext,
-        incomplete: str | None,
-    ) -> TickResult | None:
-        """Evaluate what was gathered, and commit it; None: another tick was committed meanwhile."""
-        number, of = one.progress.number, one.progress.of
-        given = TickInput(
-            gathered.collected,
-            gathered.collected_until,
-            gathered.complete,
-            Sources.of(self._sources, gathered.names, gathered.late),
-        )
-        if of > 1:
-            own = OwnPools(number, of, context.plan)
-            given = of_batch(own, given, one.state, self._pools_of(gathered, context.plan))
-        try:
-            return one.tick(given, now, context, incomplete)
-        except StoreError as error:
-            if error.code != "tick-lost":
-                raise
-            self._watches.pop(number, None)
-            self._log.warning("tick lost", batch=number, reason=error.message)
-            return None
-
-    def _pools_of(self, gathered: Gathered, plan: Plan) -> Mapping[TargetKey, Target]:
-        listed = {key: t for c in gathered.collected for key, t in c.targets.items()}
-        before = self._pools
-        same = before is not None and plan.has_pools_of(before[0])
-        pools = plan.assign(listed, before[1] if before is not None and same else None)
-        self._pools = (plan, pools)
-        return pools
+    def of(self, collected: Iterable[Collected], plan: Plan) -> Mapping[TargetKey, Target]:
+        """Every listed target, with its pool."""
+        listed = {key: target for one in collected for key, target in one.targets.items()}
+        same = self._plan is not None and plan.has_pools_of(self._plan)
+        self._plan, self._targets = plan, plan.assign(listed, self._targets if same else None)
+        return self._targets
 
 
 def of_batch(
@@ -130,60 +257,68 @@ def of_batch(
 ) -> TickInput:
     """What of the sources' answers is about the pools of one batch.
 
-    ``pools``: every target that is listed, with its pool, by the plan.
+    ``pools``: every target that is listed, with its pool.
     """
     collected: list[Collected] = []
     moved: dict[TargetKey, str] = {}
-    for brought in given.collected:
-        mine, theirs = _parted(brought, own, state, pools)
-        collected.append(mine)
+    for one in given.collected:
+        listed, theirs = {}, {}
+        for key, target in one.targets.items():
+            pool = pools[key].pool or ""
+            if own.has_pool(pool):
+                listed[key] = target
+            elif key in state.targets:
+                theirs[key] = f"the server is in pool {pool} now"
+        keys = listed.keys() | (state.targets.keys() - theirs.keys()) | state.retired
+        scrapes = one.scrapes.join(of_keys(keys), on=KEY, how="semi", maintain_order="left")
+        collected.append(replace(one, targets=listed, scrapes=scrapes))
         moved |= theirs
-    listing = replace(given.sources, moved=moved, scraped=_scraped(given))
-    return replace(given, collected=collected, sources=listing)
+    sources = replace(given.sources, moved=moved, scraped=_scraped(given))
+    return replace(given, collected=collected, sources=sources)
 
 
 def _scraped(given: TickInput) -> pl.DataFrame:
-    """The minutes in which targets of a source were scraped, whosever."""
+    """The minutes in which a source scraped a target of any batch."""
     each = (
-        pl.DataFrame({"source": name, "start": brought.looks}, schema=SCRAPED_SCHEMA)
-        if brought.looks is not None
-        else brought.scrapes.select(source=pl.lit(name), start=pl.col("time").dt.truncate("1m"))
-        for name, brought in zip(given.sources.names, given.collected, strict=True)
+        pl.DataFrame({"source": name, "start": one.looks}, schema=SCRAPED_SCHEMA)
+        if one.looks is not None
+        else one.scrapes.select(source=pl.lit(name), start=pl.col("time").dt.truncate("1m"))
+        for name, one in zip(given.sources.names, given.collected, strict=True)
     )
     return pl.concat([nothing_scraped(), *each]).unique(maintain_order=True)
 
 
-def _parted(
-    brought: Collected, own: OwnPools, state: State, pools: Mapping[TargetKey, Target]
-) -> tuple[Collected, dict[TargetKey, str]]:
-    """The part of one batch; and of its targets those that are another's by now → why."""
-    listed, theirs = {}, {}
-    for key, target in brought.targets.items():
-        pool = pools[key].pool or ""
-        if own.has_pool(pool):
-            listed[key] = target
-        elif key in state.targets:
-            theirs[key] = f"the server is in pool {pool} now"
-    every = listed.keys() | (state.targets.keys() - theirs.keys()) | state.retired
-    keys = pl.DataFrame(sorted(every), dict.fromkeys(KEY, pl.String), orient="row")
-    scrapes = brought.scrapes.join(keys, on=KEY, how="semi", maintain_order="left")
-    return replace(brought, targets=listed, scrapes=scrapes), theirs
+class BoundedQuestions:
+    """Asked as ``ask`` is, in a thread; what a tick waits for takes no longer than so many seconds.
 
+    An answer that is late is none: the page says so, and asks again. While a question is still
+    simulated, no other one is.
+    """
 
-def unwatched(progress: Collection[BatchProgress], now: datetime) -> list[int]:
-    """Batches without a tick for :data:`UNWATCHED`."""
-    return [
-        one.number for one in progress if one.ticked_at is None or now - one.ticked_at > UNWATCHED
-    ]
+    def __init__(self, seconds: float, ask: Ask = target_advice) -> None:
+        self._seconds, self._ask = seconds, ask
+        self._until = 0.0  # monotonic
+        self._thread: threading.Thread | None = None
 
+    def begin(self) -> None:
+        """A tick begins."""
+        self._until = time.monotonic() + self._seconds
 
-def merge_states(states: Sequence[State]) -> State:
-    """The states of some batches merged into one, as far as metrics and the log read it."""
-    if len(states) == 1:
-        return states[0]
-    reached = [state.evaluated_until for state in states if state.evaluated_until is not None]
-    return State(
-        evaluated_until=min(reached, default=None),
-        targets={key: t for state in states for key, t in state.targets.items()},
-        incidents={key: i for state in states for key, i in state.incidents.items()},
-    )
+    def __call__(self, moment: Moment, plan: Plan, **question: Any) -> TargetAdvice:
+        """The answer, or that there is none in time."""
+        answers: list[TargetAdvice] = []
+        remaining_seconds = self._until - time.monotonic()
+        if remaining_seconds > 0 and (self._thread is None or not self._thread.is_alive()):
+            # nothing waits for it at the end of the process
+            self._thread = threading.Thread(
+                target=lambda: answers.append(self._ask(moment, plan, **question)),
+                name="driftwatch-simulation",
+                daemon=True,
+            )
+            self._thread.start()
+            self._thread.join(remaining_seconds)
+        if answers:
+            return answers[0]
+        why = f"the simulations of this tick took over {self._seconds:g} s"
+        advice = Advice(moment.at, Recommendation("insufficient", Reason("failed", why)))
+        return TargetAdvice(moment.target, moment.at, advice, question.get("incident_id"), why)

@@ -20,9 +20,9 @@ from prometheus_client import Counter, Gauge
 from driftwatch.clock import Clock
 from driftwatch.errors import ConfigError, DeliveryError
 from driftwatch.receivers.http import post
-from driftwatch.service.batches import unwatched
 from driftwatch.service.source_threads import Gathered
 from driftwatch.settings.service import HeartbeatSettings
+from driftwatch.store.progress import unwatched
 from driftwatch.store.store import Store
 
 # A page that no receiver has taken for this long withholds the heartbeat.

@@ -1,12 +1,8 @@
-"""Reload: at SIGHUP configuration and rules are read anew, and taken whole or not at all.
-
-Nothing is taken that does not parse, and nothing while a tick is under way
-(:meth:`driftwatch.service.run.Service.adopt`).
-"""
+"""Reload at SIGHUP: read configuration and rules anew, and take all of it or nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +21,26 @@ AT_START = (
     "database_password_file", "listen", "report",
     "heartbeat",
 )  # fmt: skip
-Adopt = Callable[[Plan, Sequence[Receiver]], None]
+Checked = tuple[Settings, Plan, list[Receiver]]
+
+
+def checked(config: Path, started: Settings) -> Checked | list[Problem]:
+    """A configuration with its plan and receivers, or every problem of it and of its rules.
+
+    ``started``: of the start, whose rules are read where the configuration names none.
+    """
+    rules = started.rules.files
+    try:
+        settings = load_settings(config)
+        rules = settings.rules.files
+        return settings, plan_of_settings(settings), list(receivers_of(settings))
+    except ConfigError as error:
+        of_files = {problem.path for problem in error.problems}
+        others = (p for p in read_rulebook(rules).problems if p.path not in of_files)
+        return [one for one in (*error.problems, *others) if one.severity == "error"]
+    except Exception as error:  # noqa: BLE001 - whatever a file does, the service watches on
+        kind = "" if isinstance(error, DriftwatchError) else f"{type(error).__name__}: "
+        return [Problem(str(config), None, None, "unreadable", f"{kind}{error}")]
 
 
 class Reload:
@@ -33,7 +48,7 @@ class Reload:
 
     Args:
         settings, plan: as loaded from ``config`` at the start.
-        adopt: takes what was read.
+        adopt: takes what was read, between two ticks.
     """
 
     def __init__(
@@ -41,7 +56,7 @@ class Reload:
         config: Path,
         settings: Settings,
         plan: Plan,
-        adopt: Adopt,
+        adopt: Callable[[Plan, Sequence[Receiver]], None],
         metrics: OwnMetrics,
         clock: Clock,
         log: Any,
@@ -58,31 +73,15 @@ class Reload:
 
     def reload(self) -> None:
         """Read everything anew, and take it unless there is a problem."""
-        rules = self._started.rules.files
-        try:
-            settings = load_settings(self._config)
-            rules = settings.rules.files
-            plan, receivers = plan_of_settings(settings), receivers_of(settings)
-        except ConfigError as error:
-            # those of the configuration, and those of its rules, which were not read then
-            of_files = {problem.path for problem in error.problems}
-            others = (p for p in read_rulebook(rules).problems if p.path not in of_files)
-            self._refuse(one for one in (*error.problems, *others) if one.severity == "error")
-        except Exception as error:  # noqa: BLE001 - whatever a file does, the service watches on
-            kind = "" if isinstance(error, DriftwatchError) else f"{type(error).__name__}: "
-            self._refuse([Problem(str(self._config), None, None, "unreadable", f"{kind}{error}")])
-        else:
-            self._adopt(plan, receivers)
-            self._note(plan, settings)
-
-    def _refuse(self, problems: Iterable[Problem]) -> None:
-        errors = list(problems)
-        for problem in errors:
-            self._log.error("refused", **_words(problem))
-        self._log.error("not reloaded: what is in force stays", problems=len(errors))
-        self._metrics.reloaded(good=False, at=self._clock.now())
-
-    def _note(self, plan: Plan, settings: Settings) -> None:
+        found = checked(self._config, self._started)
+        self._metrics.reloaded(good=not isinstance(found, list), at=self._clock.now())
+        if isinstance(found, list):
+            for problem in found:
+                self._log.error("refused", **_words(problem))
+            self._log.error("not reloaded: what is in force stays", problems=len(found))
+            return
+        settings, plan, receivers = found
+        self._adopt(plan, receivers)
         before, after = ({rule.id for rule in one.rules} for one in (self._plan, plan))
         facts = {"added": _listed(after - before), "removed": _listed(before - after)}
         named = {name: text for name, text in facts.items() if text}
@@ -91,7 +90,6 @@ class Reload:
             if getattr(settings, key) != getattr(self._started, key):
                 self._log.warning("needs a restart", key=key)
         self._plan = plan
-        self._metrics.reloaded(good=True, at=self._clock.now())
 
 
 def _words(problem: Problem) -> dict[str, str]:

@@ -34,8 +34,8 @@ from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.roster import Sources
 from driftwatch.pipeline.state import Outcome, State
 from driftwatch.pipeline.tick import CATCH_UP
+from driftwatch.service.batches import Batch, TickContext, TickInput
 from driftwatch.service.report_material import rules_of
-from driftwatch.service.watch import TickContext, TickInput, Watch
 from driftwatch.signals.one_process import fail_foreign_scrapes
 from driftwatch.store.store import Store
 from driftwatch.verify.before_after import judged_at
@@ -146,20 +146,20 @@ class Ticks:
         start: datetime,
         simulates: timedelta | None = None,
     ) -> None:
-        self._sources, self._store = sources, store
+        self._sources = sources
         self._context = TickContext(plan, (), simulates=simulates)
-        self.watch = Watch(store, plan, start, goes_on=False)
+        self.batch = Batch(store, start, is_replay=True)
         until = {source.name: start for source in sources} | dict(self.state.collected_until)
         self.state = replace(self.state, collected_until=until)
 
     @property
     def state(self) -> State:
         """What the next tick goes on from."""
-        return self.watch.state
+        return self.batch.state
 
     @state.setter
     def state(self, state: State) -> None:
-        self.watch.state = state
+        self.batch.state = state
 
     def tick(self, now: datetime, since: datetime | None = None) -> Outcome:
         """Collect up to ``now``, evaluate what has become complete, commit it.
@@ -167,21 +167,17 @@ class Ticks:
         Args:
             since: minutes before it stay without a verdict; None = those before the last six hours.
         """
-        collected: list[Collected] = []
-        names: list[str] = []
         until = dict(self.state.collected_until)
+        collected: dict[str, Collected] = {}
         for source in self._sources:
-            begins = until[source.name]
             edge = now - timedelta(seconds=source.settle_seconds)
-            if edge <= begins:
-                continue
-            collected.append(source.collect(begins, edge))
-            names.append(source.name)
-            until[source.name] = edge
+            if edge > until[source.name]:
+                collected[source.name] = source.collect(until[source.name], edge)
+                until[source.name] = edge
         complete = min((until[s.name] for s in self._sources), default=now)
-        listing = Sources.of(self._sources, names)
-        given = TickInput(collected, until, complete, listing, since)
-        return self.watch.tick(given, now, self._context).outcome
+        listing = Sources.of(self._sources, tuple(collected))
+        given = TickInput(tuple(collected.values()), until, complete, listing, since)
+        return self.batch.tick(given, now, self._context).outcome
 
     def over(
         self, start: datetime, end: datetime, stride: timedelta | None = None
@@ -357,22 +353,12 @@ def _digest(path: Path) -> str:
 
 def of_plan(plan: Plan) -> dict[str, Any]:
     """What of a plan stored rows depend on, as JSON; no secret is in it."""
-    names = (field.name for field in dataclasses.fields(plan))
-    settings = {name: _plain(getattr(plan, name)) for name in names if name not in _NOT_STORED}
+    settings = {}
+    for field in dataclasses.fields(plan):
+        value = getattr(plan, field.name)
+        if field.name not in _NOT_STORED:
+            settings[field.name] = repr(sorted(value) if isinstance(value, frozenset) else value)
     return {**settings, "rules": rules_of(plan), "inputs": list(plan.inputs)}
-
-
-def _plain(value: Any) -> Any:
-    """Values of settings as JSON has them."""
-    if dataclasses.is_dataclass(value):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(_plain(key)): _plain(one) for key, one in value.items()}
-    if isinstance(value, set | frozenset):
-        return sorted(str(_plain(one)) for one in value)
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    return value if value is None or isinstance(value, bool | int | float) else str(value)
 
 
 @cache

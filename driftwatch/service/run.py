@@ -8,26 +8,32 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import structlog
-from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_MISSED, JobExecutionEvent
-from apscheduler.executors.pool import ThreadPoolExecutor
-from apscheduler.schedulers.background import BackgroundScheduler
 
 from driftwatch.clock import Clock
 from driftwatch.collect.pages.source import PagesSource
 from driftwatch.collect.schema import Source
 from driftwatch.errors import StoreError
 from driftwatch.pipeline.plan import Plan
+from driftwatch.pipeline.roster import Sources
 from driftwatch.pipeline.server_reports import with_reports
 from driftwatch.pipeline.state import HISTORY, Outcome, State, merge
 from driftwatch.pipeline.stored_state import evaluated_until
 from driftwatch.receivers.registry import Receiver
-from driftwatch.service.batches import UNWATCHED, Batches, merge_states, unwatched
+from driftwatch.service.batches import (
+    Batch,
+    BoundedQuestions,
+    ListedPools,
+    TickContext,
+    TickInput,
+    TickResult,
+    of_batch,
+)
 from driftwatch.service.heartbeat import Answering, Heartbeat, Ping, why_withheld
 from driftwatch.service.outbox import Attempt, Outbox
 from driftwatch.service.own_metrics import OwnMetrics
@@ -42,7 +48,8 @@ from driftwatch.service.source_threads import (
     held,
 )
 from driftwatch.service.tick_notes import TickNotes
-from driftwatch.service.watch import BoundedQuestions, TickContext, TickResult
+from driftwatch.service.ticker import Ticker
+from driftwatch.store.progress import UNWATCHED, unwatched
 from driftwatch.store.store import Store
 
 _ACTIONS_SECONDS = 1.0
@@ -108,8 +115,8 @@ class Service:
         self._questions = BoundedQuestions(_SIMULATING_SECONDS)
         # how many there are: those that the first process of the database dealt
         self._of = store.deal(batches)
-        self._batches = Batches(store, sources)
-        self._batches.watch(0, self._of, self._plan, clock.now())
+        self._listed = ListedPools()
+        self._batches = {0: Batch(store, clock.now(), 0, self._of)}
         # batch → when this process ticked it last, monotonic, and what came of it
         self._recent: dict[int, tuple[float, Outcome, State]] = {}
         self._attempted = time.monotonic()
@@ -118,9 +125,8 @@ class Service:
         self._answering = Answering()
         self._clock_steps = ClockSteps()
         self._heartbeat: Heartbeat | None = None
-        self._stopping = threading.Event()
         self._slack_actions = SlackActions(store, clock.now, self.metrics)
-        self._scheduler = _scheduler()
+        self._ticker = Ticker(self._failed)
 
     def adopt(self, plan: Plan, receivers: Sequence[Receiver]) -> None:
         """Decide with another plan and other receivers; waits for a tick that is under way.
@@ -154,20 +160,19 @@ class Service:
     def tick(self, number: int) -> Outcome:
         """A tick of one batch now; nothing where another process has ticked it meanwhile."""
         with self._deciding:
-            return self._tick([number] if number < self._of else [])
+            return self._tick([number])
 
-    def _tick(self, numbers: Collection[int]) -> Outcome:
+    def _tick(self, numbers: Iterable[int]) -> Outcome:
         self._attempted = began = time.monotonic()
         self._questions.begin()
-        ticked: list[TickResult] = []
+        every: list[TickResult | None] = []
         errors: list[Exception] = []
         for number in numbers:
             try:
-                one = self._tick_batch(number)
+                every.append(self._tick_batch(number))
             except Exception as error:  # noqa: BLE001 - the other batches go on
                 errors.append(error)
-            else:
-                ticked += [] if one is None else [one]
+        ticked = [one for one in every if one is not None]
         with suppress(StoreError):  # the next tick does
             self.outbox.give_up_strangers()
         self.outbox.wake()
@@ -181,30 +186,48 @@ class Service:
         return outcome
 
     def _tick_batch(self, number: int) -> TickResult | None:
-        now = self._clock.now()
-        watch = self._batches.watch(number, self._of, self._plan, now)
-        if self._clock_steps.note(watch.state.collected_until, now):
+        """None: another process has committed a tick of it meanwhile."""
+        now, batch = self._clock.now(), self._batches.get(number)
+        if batch is None or not batch.is_current():
+            batch = self._batches[number] = Batch(self._store, now, number, self._of)
+        if self._clock_steps.note(batch.state.collected_until, now):
             self._store.hasten_deliveries(now)
+        own = batch.own_pools(self._plan)
         wait = max(self._interval_seconds, SHORTEST_WAIT_SECONDS)
-        gathered = self._batches.gather(watch, self._plan, now, wait, self._collecting)
-        incomplete = self._answering.why_incomplete(gathered)
+        asked = batch.state.collected_until, now, wait, own, batch.targets_by_source()
+        gathered = self._collecting.gather(*asked)
+        given = TickInput(
+            gathered.collected,
+            gathered.collected_until,
+            gathered.complete,
+            Sources.of(self._sources, gathered.names, gathered.late),
+            incomplete=self._answering.why_incomplete(gathered),
+        )
+        if own is not None:
+            pools = self._listed.of(gathered.collected, self._plan)
+            given = of_batch(own, given, batch.state, pools)
         context = TickContext(self._plan, self._receivers, self._questions)
-        ticked = self._batches.tick(watch, gathered, now, context, incomplete)
-        if ticked is not None:
-            self._notes.sources(self._sources, gathered)
-            shown = ticked.outcome
-            if not len(shown.rows) and number in self._recent:
-                shown = self._recent[number][1]
-            self._recent[number] = time.monotonic(), shown, watch.state
+        try:
+            ticked = batch.tick(given, now, context)
+        except StoreError as error:
+            if error.code != "tick-lost":
+                raise
+            del self._batches[number]
+            self._log.warning("tick lost", batch=number, reason=error.message)
+            return None
+        self._notes.sources(self._sources, gathered)
+        shown = ticked.outcome
+        if not len(shown.rows) and number in self._recent:
+            shown = self._recent[number][1]
+        self._recent[number] = time.monotonic(), shown, batch.state
         return ticked
 
     def _note(self, ticked: Sequence[TickResult], outcome: Outcome, began: float) -> None:
-        self._completed = now = time.monotonic()
-        self._last_error = None
+        self._completed, self._last_error = (now := time.monotonic()), None
         self._ask_restarted(outcome)
         fresh = now - UNWATCHED.total_seconds()
         self._recent = {n: one for n, one in self._recent.items() if one[0] >= fresh}
-        state = merge_states([state for _, _, state in self._recent.values()])
+        state = _merged([state for _, _, state in self._recent.values()])
         shown = merge([one for _, one, _ in self._recent.values()])
         self.metrics.batches.set(len(self._recent))
         self._notes.tick(outcome, shown, state, self._plan.enabled, now - began, self._clock.now())
@@ -261,28 +284,15 @@ class Service:
 
     def start(self) -> None:
         """Tick, deliver and prune on a schedule until :meth:`stop`."""
-        add = self._scheduler.add_job
-        first = datetime.now(UTC)
-        add(
-            self.tick_once,
-            "interval",
-            seconds=self._interval_seconds,
-            id="tick",
-            next_run_time=first,
-        )
-        often = {"seconds": _ACTIONS_SECONDS, "executor": "actions"}
-        add(self.plan_actions_once, "interval", id="actions", **often)
-        hourly = {"seconds": _PRUNE_SECONDS, "executor": "slow"}
-        add(self.prune, "interval", id="prune", next_run_time=first, **hourly)
-        if self._reports is not None:  # each hour it is seen whether one is due, or was missed
-            after = first + timedelta(minutes=1)
-            settled = {"minute": SETTLED_MINUTE, "executor": "slow"}
-            add(self.make_reports, "cron", id="report", next_run_time=after, **settled)
-        self._scheduler.add_listener(self._failed, EVENT_JOB_ERROR | EVENT_JOB_MISSED)
-        self._scheduler.start()
+        add = self._ticker.every
+        add(self._interval_seconds, "tick", self.tick_once, "ticks")
+        add(_ACTIONS_SECONDS, "actions", self.plan_actions_once, "actions")
+        add(_PRUNE_SECONDS, "prune", self.prune, "slow")
+        if self._reports is not None:  # each hour: one may be due, or was missed
+            self._ticker.hourly(SETTLED_MINUTE, "report", self.make_reports, "slow")
+        self._ticker.start(lambda: self._attempted, self._interval_seconds)
         self.outbox.start()
         self.listen_to_slack()
-        threading.Thread(target=self._watch_clock, name="driftwatch-watchdog", daemon=True).start()
 
     def listen_to_slack(self) -> None:
         """Take clicks on Slack's buttons; of several processes Slack asks one."""
@@ -299,14 +309,12 @@ class Service:
 
     def stop(self) -> None:
         """Finish the tick under way with what has come, then stop."""
-        self._stopping.set()
         if self._heartbeat is not None:
             self._heartbeat.end()
         # before the scheduler waits for the tick: a source may take its whole budget to answer
         self._collecting.end()
         self._slack_actions.stop()
-        if self._scheduler.running:
-            self._scheduler.shutdown(wait=True)
+        self._ticker.stop()
         self.outbox.stop()
         for source in self._sources:
             source.close()
@@ -342,36 +350,22 @@ class Service:
             self._restarted = set()
             self._ask_servers()
 
-    def _failed(self, event: JobExecutionEvent) -> None:
-        """A job raised, or was missed: said in the log and the metrics, tried again next time."""
-        error = getattr(event, "exception", None)
-        result = "failed" if error is not None else "skipped"
-        if event.job_id == "tick":
+    def _failed(self, job: str, error: BaseException | None) -> None:
+        """A job raised, or was missed (None); it is tried again next time."""
+        result = "skipped" if error is None else "failed"
+        if job == "tick":
             self.metrics.ticks.labels(result).inc()
-            self._last_error = str(error) if error is not None else "the tick was missed"
-        self._log.error(f"{event.job_id} {result}", reason=str(error) if error else "missed")
-
-    def _watch_clock(self) -> None:
-        """Re-arm the ticker after the wall clock stepped back: APScheduler waits on it."""
-        while not self._stopping.wait(self._interval_seconds / 2):
-            if time.monotonic() - self._attempted > 2 * self._interval_seconds:
-                job = self._scheduler.get_job("tick")
-                if job is not None and job.next_run_time is not None:
-                    ahead = (job.next_run_time - datetime.now(UTC)).total_seconds()
-                    if ahead > self._interval_seconds:
-                        self._log.warning("wall clock stepped back", seconds=round(ahead))
-                        for one in self._scheduler.get_jobs():
-                            one.modify(next_run_time=datetime.now(UTC))
+            self._last_error = "the tick was missed" if error is None else str(error)
+        self._log.error(f"{job} {result}", reason="missed" if error is None else str(error))
 
 
-def _scheduler() -> BackgroundScheduler:
-    """In-process ticker only: memory job store, one instance of each job, late ones run once."""
-    return BackgroundScheduler(
-        timezone=UTC,
-        executors={
-            "default": ThreadPoolExecutor(2),
-            "actions": ThreadPoolExecutor(1),
-            "slow": ThreadPoolExecutor(1),
-        },
-        job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": 3600},
+def _merged(states: Sequence[State]) -> State:
+    """The states of some batches as one, as far as metrics and the log read it."""
+    if len(states) == 1:
+        return states[0]
+    reached = [state.evaluated_until for state in states if state.evaluated_until is not None]
+    return State(
+        evaluated_until=min(reached, default=None),
+        targets={key: target for state in states for key, target in state.targets.items()},
+        incidents={key: one for state in states for key, one in state.incidents.items()},
     )

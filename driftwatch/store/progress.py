@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Connection, func, insert, select, update
 
@@ -41,6 +42,17 @@ class BatchProgress:
         """No tick was committed between the two."""
         mine = self.of, self.version, self.evaluated_until
         return mine == (other.of, other.version, other.evaluated_until)
+
+
+# A batch whose last tick is older than this is unwatched: two minutes, and what a tick takes.
+UNWATCHED = timedelta(seconds=150)
+
+
+def unwatched(progress: Iterable[BatchProgress], now: datetime) -> list[int]:
+    """Batches without a tick for :data:`UNWATCHED`."""
+    return [
+        one.number for one in progress if one.ticked_at is None or now - one.ticked_at > UNWATCHED
+    ]
 
 
 class Progress(Database):

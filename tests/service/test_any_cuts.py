@@ -14,8 +14,8 @@ from service_cases import FrameSource, shipped_plan
 
 from driftwatch.collect.schema import Collected
 from driftwatch.model import Target, TargetKey
+from driftwatch.service.batches import Batch
 from driftwatch.service.replay import Ticks
-from driftwatch.service.watch import Watch
 from driftwatch.store import Store
 
 END = at(200 * 60)
@@ -83,7 +83,7 @@ def told(
             if now == cuts[0] or now in restarts:
                 store.pack_minutes(now)
                 ticks = Ticks([source], PLAN, store, T0)
-                ticks.watch = Watch(store, PLAN, now)
+                ticks.batch = Batch(store, now)
                 until = dict(ticks.state.collected_until) or {source.name: T0}
                 ticks.state = replace(ticks.state, collected_until=until)
             outcome = ticks.tick(now)

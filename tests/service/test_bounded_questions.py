@@ -21,8 +21,8 @@ from driftwatch.pipeline.question import Moment, TargetAdvice
 from driftwatch.recommend import advise as advising
 from driftwatch.recommend.advice import Advice, Question
 from driftwatch.service import run
+from driftwatch.service.batches import BoundedQuestions
 from driftwatch.service.run import Service
-from driftwatch.service.watch import BoundedQuestions
 from driftwatch.store import Store
 
 AT = datetime(2026, 3, 2, 8, tzinfo=UTC)

@@ -174,7 +174,7 @@ def test_a_page_whose_text_cannot_be_made_goes_out_as_it_was(
 ) -> None:
     inbox = Inbox()
 
-    def broken(planned: object) -> None:
+    def broken(*_: object) -> None:
         raise KeyError("times")
 
     monkeypatch.setattr("driftwatch.service.planning.page_of", broken)
