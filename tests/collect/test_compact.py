@@ -90,14 +90,3 @@ def test_columns_of_another_release_are_unknown_or_passed_over(
     assert older[whole.columns[-1]].is_null().all() and older["ok"].any()
     whole.with_columns(later=pl.lit(1)).write_parquet(tmp_path / "all.scrapes.parquet")
     assert source.collect(*source.span()).scrapes.equals(whole)
-
-
-@pytest.mark.parametrize("first", ['up{instance="a:1"} 1 1.5', "# TYPE up gauge", "up 1 1.5"])
-def test_openmetrics_is_no_recording_and_the_help_says_what_to_do(
-    tmp_path: Path, first: str
-) -> None:
-    (tmp_path / "fleet.om").write_text(f"{first}\n# EOF\n")
-    with pytest.raises(RecordingError) as caught:
-        open_recording(tmp_path / "fleet.om")
-    assert "the text of metrics" in str(caught.value)
-    assert "promtool tsdb create-blocks-from openmetrics" in (caught.value.help_text or "")

@@ -1,54 +1,141 @@
-"""Numbers of DCGM → rows of the GPU table."""
+"""Series of DCGM → rows of the GPU table: whose GPU it is, units, and a reason for each gap."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import polars as pl
 import pytest
-from gpu_label_cases import gpu
 
-from driftwatch.collect.dcgm.names import Gpu
+from driftwatch.collect.dcgm.names import DIVIDED, Gpu, gpu_of, own_pods
 from driftwatch.collect.dcgm.rows import SAMPLE_SCHEMA, GpuSamples
 from driftwatch.collect.gpus import GPU_FIELDS
 
 T0 = datetime(2026, 1, 2, tzinfo=UTC)
+BASE = {"gpu": "0", "UUID": "GPU-a", "modelName": "m", "Hostname": "node-1"}
+WORK = {"container": "vllm", "namespace": "prod", "pod": "vllm-0"}
+OWN = {"container": "exporter", "namespace": "gpu-operator", "pod": "nvidia-dcgm-exporter-x"}
+EXPORTED = {f"exported_{name}": value for name, value in WORK.items()}
+RELABELLED = {"kubernetes_namespace": "gpu", "kubernetes_pod_name": "exporter-x"}
 
 
-def table(*samples: tuple[Gpu, datetime, str, float], unread: str | None = None) -> pl.DataFrame:
+def named(labels: Mapping[str, str], *own: str) -> Gpu:
+    found = gpu_of({**BASE, **labels}, "node-1:9400", frozenset(own))
+    assert isinstance(found, Gpu)
+    return found
+
+
+def test_every_label() -> None:
+    labels = {"device": "nvidia3", "DCGM_FI_DRIVER_VERSION": "535.129.03", "cluster": "c", **WORK}
+    assert named(labels) == Gpu(
+        exporter="node-1:9400",
+        hostname="node-1",
+        gpu="0",
+        uuid="GPU-a",
+        gpu_model="m",
+        namespace="prod",
+        pod="vllm-0",
+        cluster="c",
+    )
+    assert named({"UUID": "", "uuid": "GPU-b"}).uuid == "GPU-b"  # of old exporters
+    assert gpu_of({"UUID": ""}, "e:9400") == ("no UUID label: it cannot be told which GPU it is of")
+    assert gpu_of({**BASE, "GPU_I_ID": "0"}, "e:9400") == DIVIDED
+
+
+@pytest.mark.parametrize(
+    ("labels", "hostname"),
+    [
+        ({"hostname": "a", "Hostname": ""}, "a"),
+        # the exporter's pod is no host; a label that relabelling added is
+        ({"Hostname": OWN["pod"], "node": "a"}, "a"),
+        ({"Hostname": OWN["pod"]}, None),
+        ({"Hostname": ""}, None),
+    ],
+)
+def test_hostname(labels: dict[str, str], hostname: str | None) -> None:
+    assert named(labels, OWN["pod"]).hostname == hostname
+
+
+@pytest.mark.parametrize(
+    ("labels", "found"),
+    [
+        (WORK, ("prod", "vllm-0")),
+        ({"pod_name": "vllm-0", "pod_namespace": "prod"}, ("prod", "vllm-0")),
+        ({"pod": "", "namespace": "", "container": ""}, (None, None)),
+        ({}, (None, None)),
+        # honorLabels false
+        ({**OWN, **EXPORTED}, ("prod", "vllm-0")),
+        (OWN, (None, None)),
+        # an empty exported label is none: the pod is still the exporter's
+        ({**OWN, "exported_pod": ""}, (None, None)),
+        # Prometheus' own example of relabelling
+        ({"kubernetes_namespace": "ml", "kubernetes_pod_name": "rag-0"}, ("ml", "rag-0")),
+        ({"kubernetes_namespace": "ml", "kubernetes_pod": "rag-0"}, ("ml", "rag-0")),
+        (RELABELLED | {"namespace": "ml", "pod": "rag-0"}, ("ml", "rag-0")),
+        (RELABELLED | {"exported_namespace": "ml", "exported_pod": "a"}, ("ml", "a")),
+        (RELABELLED, (None, None)),
+    ],
+)
+def test_whose_workload(labels: dict[str, str], found: tuple[str | None, ...]) -> None:
+    own = OWN["pod"], "exporter-x"
+    assert (named(labels, *own).namespace, named(labels, *own).pod) == found
+
+
+@pytest.mark.parametrize(
+    ("series", "up", "own"),
+    [
+        ([{**OWN, **EXPORTED}, OWN], [{"job": "dcgm"}], {OWN["pod"]}),  # beside exported ones
+        ([RELABELLED], [RELABELLED], {"exporter-x"}),
+        ([WORK, {"pod": "gpu-metrics-1"}], [{"pod": "gpu-metrics-1"}], {"gpu-metrics-1"}),
+        # a target without a pod adds none: what is there is the workload's, whatever its name
+        ([{"pod": "dcgm-exporter-load-test"}], [{"instance": "e:9400"}], set()),
+        # where no up is stored
+        ([RELABELLED | {"pod": "rag-0"}], None, {"exporter-x"}),
+        ([OWN], None, {OWN["pod"]}),
+        ([{"pod": "metrics-1", "container": "nvidia-dcgm-exporter"}], None, {"metrics-1"}),
+        ([{"pod": "metrics-1", "Hostname": "metrics-1"}], None, {"metrics-1"}),
+        ([WORK], None, set()),
+    ],
+)
+def test_pods_of_the_exporter_itself(
+    series: list[dict[str, str]], up: list[dict[str, str]] | None, own: set[str]
+) -> None:
+    assert own_pods(series, up) == own
+
+
+def table(*samples: tuple[str, float], unread: str | None = None) -> pl.DataFrame:
     held = GpuSamples()
-    rows = [(held.number(one), name, _micros(at), value) for one, at, name, value in samples]
+    number = held.number(named({}))
+    rows = [(number, name, round(T0.timestamp() * 1e6), value) for name, value in samples]
     held.add(pl.DataFrame(rows, dict(SAMPLE_SCHEMA), orient="row"))
     return held.table(unread)
 
 
-def _micros(at: datetime) -> int:
-    return round(at.timestamp() * 1e6)
+def row_of(*samples: tuple[str, float]) -> tuple[dict[str, Any], dict[str, str]]:
+    (row,) = table(*samples).to_dicts()
+    return row, json.loads(row["reasons"] or "{}")
 
 
-def one_row(name: str, value: float, **labels: str) -> tuple[dict[str, Any], dict[str, str]]:
-    (row,) = table((gpu(**labels), T0, name, value)).to_dicts()
-    return row, json.loads(row["reasons"])
-
-
-UNITS = [
-    ("DCGM_FI_DEV_GPU_UTIL", 99, "utilization_ratio", 0.99),
-    ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", 0.97, "engine_active_ratio", 0.97),
-    ("DCGM_FI_DEV_SM_CLOCK", 1980, "sm_clock_hertz", 1.98e9),
-    ("DCGM_FI_DEV_POWER_USAGE", 512.25, "power_watts", 512.25),
-    ("DCGM_FI_DEV_FB_USED", 2, "framebuffer_used_bytes", 2.0 * 1024**2),
-    ("DCGM_FI_DEV_XID_ERRORS", 31, "xid_code", 31.0),
-    ("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", 4, "clock_event_reasons", 4.0),
-    ("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", 8, "clock_event_reasons", 8.0),
-]
-
-
-@pytest.mark.parametrize(("name", "value", "column", "expected"), UNITS)
+@pytest.mark.parametrize(
+    ("name", "value", "column", "expected"),
+    [
+        ("DCGM_FI_DEV_GPU_UTIL", 99, "utilization_ratio", 0.99),
+        ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", 0.97, "engine_active_ratio", 0.97),
+        ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", 1.01, "engine_active_ratio", 1.0),
+        ("DCGM_FI_DEV_SM_CLOCK", 1980, "sm_clock_hertz", 1.98e9),
+        ("DCGM_FI_DEV_POWER_USAGE", 512.25, "power_watts", 512.25),
+        ("DCGM_FI_DEV_FB_USED", 2, "framebuffer_used_bytes", 2.0 * 1024**2),
+        ("DCGM_FI_DEV_XID_ERRORS", 31, "xid_code", 31.0),
+        ("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", 4, "clock_event_reasons", 4.0),
+        ("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", 8, "clock_event_reasons", 8.0),
+    ],
+)
 def test_each_field_in_its_unit(name: str, value: float, column: str, expected: float) -> None:
-    row, reasons = one_row(name, value)
+    row, reasons = row_of((name, value))
     assert row[column] == pytest.approx(expected, rel=1e-12)
     assert list(reasons) == [f.column for f in GPU_FIELDS if f.column != column]
     assert all(row[f.column] is None for f in GPU_FIELDS if f.column != column)
@@ -57,98 +144,45 @@ def test_each_field_in_its_unit(name: str, value: float, column: str, expected: 
 @pytest.mark.parametrize(
     ("name", "value", "column", "reason"),
     [
-        (
-            "DCGM_FI_DEV_GPU_UTIL",
-            9223372036854775794.0,
-            "utilization_ratio",
-            "not supported: DCGM_FI_DEV_GPU_UTIL is DCGM's mark for no value",
-        ),
-        (
-            "DCGM_FI_DEV_POWER_USAGE",
-            140737488355330.0,
-            "power_watts",
-            "not supported: DCGM_FI_DEV_POWER_USAGE is DCGM's mark for no value",
-        ),
-        ("DCGM_FI_DEV_FB_USED", math.nan, "framebuffer_used_bytes", "DCGM_FI_DEV_FB_USED is NaN"),
-        ("DCGM_FI_DEV_SM_CLOCK", math.inf, "sm_clock_hertz", "DCGM_FI_DEV_SM_CLOCK is infinite"),
-        ("DCGM_FI_DEV_POWER_USAGE", -1, "power_watts", "DCGM_FI_DEV_POWER_USAGE is -1: negative"),
-        (
-            "DCGM_FI_DEV_GPU_UTIL",
-            102,
-            "utilization_ratio",
-            "DCGM_FI_DEV_GPU_UTIL is 102: above 100 %",
-        ),
-        (
-            "DCGM_FI_PROF_GR_ENGINE_ACTIVE",
-            1.0100004,
-            "engine_active_ratio",
-            "DCGM_FI_PROF_GR_ENGINE_ACTIVE is 1.0100004: above 100 %",
-        ),
-        (
-            "DCGM_FI_DEV_SM_CLOCK",
-            0x7FFFFFF0,
-            "sm_clock_hertz",
-            "not supported: DCGM_FI_DEV_SM_CLOCK is DCGM's mark for no value",
-        ),
+        ("DEV_GPU_UTIL", 9223372036854775794.0, "utilization_ratio", "DCGM's mark for no value"),
+        ("DEV_POWER_USAGE", 140737488355330.0, "power_watts", "DCGM's mark for no value"),
+        ("DEV_SM_CLOCK", 0x7FFFFFF0, "sm_clock_hertz", "DCGM's mark for no value"),
+        ("DEV_FB_USED", math.nan, "framebuffer_used_bytes", "NaN"),
+        ("DEV_SM_CLOCK", math.inf, "sm_clock_hertz", "infinite"),
+        ("DEV_POWER_USAGE", -1, "power_watts", "-1: negative"),
+        ("DEV_GPU_UTIL", 102, "utilization_ratio", "102: above 100 %"),
+        ("PROF_GR_ENGINE_ACTIVE", 1.0100004, "engine_active_ratio", "1.0100004: above 100 %"),
     ],
 )
 def test_a_value_that_is_none_has_a_reason(
     name: str, value: float, column: str, reason: str
 ) -> None:
-    row, reasons = one_row(name, value)
+    row, reasons = row_of((f"DCGM_FI_{name}", value))
     assert row[column] is None
-    assert reasons[column] == reason
+    assert reasons[column].removeprefix("not supported: ") == f"DCGM_FI_{name} is {reason}"
+    other = "xid_code"
+    assert reasons[other].endswith("some exporters write it only after the first XID")
 
 
-@pytest.mark.parametrize("value", [1.000004, 1.01])
-def test_a_share_a_hair_above_the_whole_is_the_whole(value: float) -> None:
-    row, reasons = one_row("DCGM_FI_PROF_GR_ENGINE_ACTIVE", value)
-    assert row["engine_active_ratio"] == 1.0
-    assert "engine_active_ratio" not in reasons
+@pytest.mark.parametrize(
+    ("samples", "lost"),
+    [
+        ([("DCGM_FI_DEV_XID_ERRORS", 79)], True),
+        ([("DCGM_FI_DEV_XID_ERRORS", 0)], False),
+        ([("DCGM_FI_DEV_XID_ERRORS", 31)], False),
+        # dcgm-exporter#500: the gauge keeps the last XID for good
+        ([("DCGM_FI_DEV_XID_ERRORS", 79), ("DCGM_FI_DEV_SM_CLOCK", 1980)], False),
+        ([("DCGM_FI_DEV_FB_USED", 40)], None),
+        ([("DCGM_FI_DEV_XID_ERRORS", 9.223372036854776e18)], None),
+    ],
+)
+def test_the_gpu_that_fell_off_the_bus(samples: list[tuple[str, float]], lost: bool | None) -> None:
+    assert row_of(*samples)[0]["lost"] is lost
 
 
-def test_why_a_field_is_not_there() -> None:
-    _, reasons = one_row("DCGM_FI_DEV_SM_CLOCK", 40)
-    assert reasons["power_watts"] == "DCGM_FI_DEV_POWER_USAGE not exported"
-    assert reasons["clock_event_reasons"].endswith(
-        "not exported: it is off in dcgm-exporter's shipped list of counters"
-    )
-    assert reasons["engine_active_ratio"] == (
-        "DCGM_FI_PROF_GR_ENGINE_ACTIVE not exported: the GPU or its driver gives no profiling "
-        "fields, or a profiler has paused them"
-    )
-    assert "first XID" in reasons["xid_code"]
-
-
-def test_a_complete_reading_has_no_reasons() -> None:
-    found = table(*((gpu(), T0, field.dcgm_names[0], 0) for field in GPU_FIELDS))
-    assert found["reasons"].to_list() == [None]
-
-
-@pytest.mark.parametrize(("xid", "lost"), [(79, True), (0, False), (31, False)])
-def test_the_gpu_that_fell_off_the_bus(xid: float, lost: bool) -> None:
-    assert one_row("DCGM_FI_DEV_XID_ERRORS", xid)[0]["lost"] is lost
-
-
-def test_an_xid_that_stays_after_the_gpu_is_back_is_no_loss() -> None:
-    """dcgm-exporter#500: the gauge keeps the last XID for good."""
-    found = table(
-        (gpu(), T0, "DCGM_FI_DEV_XID_ERRORS", 79), (gpu(), T0, "DCGM_FI_DEV_SM_CLOCK", 1980)
-    )
-    assert found["lost"].to_list() == [False]
-
-
-def test_whether_a_gpu_is_lost_is_unknown_without_xid() -> None:
-    assert one_row("DCGM_FI_DEV_FB_USED", 40)[0]["lost"] is None
-    assert one_row("DCGM_FI_DEV_XID_ERRORS", 9.223372036854776e18)[0]["lost"] is None
-
-
-def test_the_preferred_name_counts_where_both_are_there() -> None:
+def test_the_preferred_name_and_the_first_sample_count() -> None:
     old, new = "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", "DCGM_FI_DEV_CLOCKS_EVENT_REASONS"
-    found = table((gpu(), T0, old, 8), (gpu(), T0, new, 4))
-    assert found["clock_event_reasons"].to_list() == [4.0]
-
-
-def test_of_two_samples_the_first_counts() -> None:
-    found = table(*((gpu(), T0, "DCGM_FI_DEV_POWER_USAGE", watts) for watts in (40.0, 41.0)))
-    assert found["power_watts"].to_list() == [40.0]
+    assert table((old, 8), (new, 4))["clock_event_reasons"].to_list() == [4.0]
+    power = "DCGM_FI_DEV_POWER_USAGE"
+    found = table((power, 40.0), (power, 41.0), *((f.dcgm_names[0], 0) for f in GPU_FIELDS))
+    assert (found["power_watts"].to_list(), found["reasons"].to_list()) == ([40.0], [None])

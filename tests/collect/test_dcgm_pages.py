@@ -18,7 +18,6 @@ from driftwatch.collect.gpus import gpus_once
 from driftwatch.collect.http_session import Bounds
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.schema import Collected, SourceProblem
-from driftwatch.errors import RecordingError, UsageError
 
 T0 = datetime(2026, 1, 2, tzinfo=UTC)
 LATER = T0 + timedelta(seconds=30)
@@ -93,26 +92,6 @@ def test_a_gpu_that_is_told_twice_differently() -> None:
     assert problem.reason.endswith("is on the page twice, as 300 and 301: the first is taken")
 
 
-def test_a_series_of_no_gpu_is_named_and_the_others_are_read() -> None:
-    page = dcgm_page([FakeGpu(0, "GPU-a")]) + 'DCGM_FI_DEV_XID_ERRORS{modelName="B200"} 17\n'
-    gpus, problems = read(page)
-    assert gpus["uuid"].to_list() == ["GPU-a"]
-    assert gpus["xid_code"].to_list() == [0.0]
-    assert [p.reason for p in problems] == [
-        'DCGM_FI_DEV_XID_ERRORS{modelName="B200"}: '
-        "no UUID label: it cannot be told which GPU it is of"
-    ]
-
-
-def test_a_broken_line_is_named_and_the_others_are_read() -> None:
-    page = dcgm_page([FakeGpu(0, "GPU-a")]) + "DCGM_FI_DEV_GPU_TEMP{gpu=\n"
-    gpus, problems = read(page)
-    assert gpus["power_watts"].to_list() == [512.25]
-    (problem,) = problems
-    assert "not a sample: 'DCGM_FI_DEV_GPU_TEMP{gpu='" in problem.reason
-    assert problem.reason.startswith("line ")
-
-
 @pytest.mark.parametrize(
     ("page", "reason"),
     [
@@ -175,12 +154,6 @@ def test_one_exporter_fails_and_the_other_is_read() -> None:
         source.close()
 
 
-@pytest.mark.parametrize("urls", [[], ["http://a:1/metrics", "a:1"], ["ftp://a"]])
-def test_addresses_that_are_none(urls: list[str]) -> None:
-    with pytest.raises(UsageError):
-        DcgmPagesSource(urls)
-
-
 def line(at: datetime, instance: str, body: str, status: int | str = 200) -> str:
     told = {"t": at.timestamp(), "status": status, "body": body, "instance": instance}
     return json.dumps(told) + "\n"
@@ -207,18 +180,3 @@ def test_a_recording_of_servers_and_exporters(tmp_path: Path) -> None:
         ("node-1:9400", T0, "no answer: exc")
     ]
     assert source.collect(T0, LATER).gpus.is_empty()
-
-
-def test_a_recording_of_gpus_alone(tmp_path: Path) -> None:
-    path = tmp_path / "scrapes.jsonl"
-    path.write_text(line(T0, "node-1:9400", dcgm_page([FakeGpu(0, "GPU-a")])))
-    source = RecordingSource(path)
-    assert source.span() == (T0, T0 + timedelta(microseconds=1))
-    assert source.collect(*source.span()).gpus["uuid"].to_list() == ["GPU-a"]
-
-
-def test_a_recording_of_half_a_page_is_none(tmp_path: Path) -> None:
-    path = tmp_path / "scrapes.jsonl"
-    path.write_text(line(T0, "node-1:9400", dcgm_page([FakeGpu(0, "GPU-a")])[:-9]))
-    with pytest.raises(RecordingError, match="node-1:9400: page cut off"):
-        RecordingSource(path).span()

@@ -11,13 +11,9 @@ import pytest
 from fakes.loopback import Answer, Request
 from fakes.prometheus_api import PrometheusApi, Series
 
-from driftwatch.clock import ManualClock
 from driftwatch.collect.dcgm.prometheus import DcgmPrometheusSource
-from driftwatch.collect.gpus import GPU_FIELDS
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.schema import Collected
-from driftwatch.service.configuration import sources_of
-from driftwatch.settings import Settings
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -89,28 +85,6 @@ def test_a_partial_answer_is_used_and_told(api: PrometheusApi) -> None:
     assert json.loads(found.gpus["reasons"][0])["utilization_ratio"] == "Partial: store 2 is down"
 
 
-@pytest.mark.parametrize(
-    ("answer", "reason"),
-    [
-        (Answer(503, "no store"), "Unavailable: "),
-        (Answer(401, ""), "AuthFailed: "),
-    ],
-)
-def test_an_api_that_is_down_is_asked_once(api: PrometheusApi, answer: Answer, reason: str) -> None:
-    source = source_of(api)
-    api.planned += [answer] * len(GPU_FIELDS)
-    found = source.collect(T0, T0 + MINUTE)
-    assert found.gpus.is_empty()
-    (problem,) = found.problems
-    assert problem.where == source.name
-    assert problem.reason.startswith(reason)
-    assert len(asked(api)) == 1
-    # and is read when it is back
-    api.planned.clear()
-    assert source.collect(T0 + MINUTE, T0 + 2 * MINUTE).gpus.height == 4
-    source.close()
-
-
 def test_one_gpu_told_by_two_jobs_is_one_row_whatever_the_order() -> None:
     both = [series(CLOCK, 40, job="a", pod="vllm-0"), series(CLOCK, 50, job="b", pod="vllm-0")]
     for held in (both, both[::-1]):
@@ -161,22 +135,6 @@ def test_names_in_lower_case_are_read() -> None:
     )
 
 
-def test_an_exporters_own_pod_stays_known_when_its_workload_ends() -> None:
-    # up cannot be asked, and nothing but the workload beside it told whose the pod is
-    own = {"pod": "gpu-metrics-1", "namespace": "gpu"}
-    used = series(CLOCK, 40, exported_pod="vllm-0", exported_namespace="prod", **own)
-    idle = series(CLOCK, 40, **own)
-    with PrometheusApi(
-        [Series(used.labels, used.points[:4], 15), Series(idle.labels, idle.points[4:], 15)]
-    ) as api:
-        source = source_of(api)
-        first = source.collect(T0, T0 + MINUTE)
-        second = source.collect(T0 + 2 * MINUTE, T0 + 3 * MINUTE)
-        source.close()
-    assert first.gpus["pod"].unique().to_list() == ["vllm-0"]
-    assert second.gpus["pod"].unique().to_list() == [None]
-
-
 def test_the_cluster_of_the_prometheus_that_scraped() -> None:
     found = collected(series(CLOCK, 40, cluster="a"), series(CLOCK, 50, gpu="GPU-b"))
     assert found.gpus.select("uuid", "cluster").unique(maintain_order=True).rows() == [
@@ -204,21 +162,3 @@ def test_what_could_not_be_asked_is_asked_again() -> None:
         source.close()
     assert second.problems == ()
     assert second.gpus["pod"].unique().to_list() == [None]
-
-
-def test_what_is_configured(api: PrometheusApi) -> None:
-    def names(times: int = 1, **more: object) -> list[str]:
-        said = {"sources": [{"prometheus": api.address, **more}] * times}
-        made = sources_of(Settings.model_validate(said), ManualClock(T0))
-        for source in made:
-            source.close()
-        return [source.name for source in made]
-
-    name = f"prometheus {api.address.removeprefix('http://')}"
-    assert names() == [name, f"{name} dcgm"]
-    assert names(dcgm=False) == [name]
-    assert names(3, dcgm=False) == [name, f"{name} #2", f"{name} #3"]
-    said = {"sources": [{"dcgm": ["http://node-1:9400", "http://node-2:9400"]}]}
-    (pages,) = sources_of(Settings.model_validate(said), ManualClock(T0))
-    pages.close()
-    assert pages.name == "dcgm"

@@ -6,7 +6,6 @@ import math
 from pathlib import Path
 
 import orjson
-import pytest
 from metrics_page_cases import PAGE, T0, one, only, read, real
 
 from driftwatch.collect.pages.parser import PageParser
@@ -68,21 +67,6 @@ def test_the_start_of_the_process_holds_for_every_engine(shared_data: Path) -> N
     assert [row["iteration_tokens_count"] for row in rows] == [202.0, 201.0]
 
 
-def test_several_api_servers(shared_data: Path) -> None:
-    (row,) = real(shared_data, "metrics_api2_after.txt").scrapes.to_dicts()
-    assert row["several_api_servers"] is True
-    assert row["iteration_tokens_count"] == 800.0
-    assert row["running_requests"] == 0.0
-
-
-def test_deferred_by_lora_slots(shared_data: Path) -> None:
-    (row,) = real(shared_data, "metrics_lora_during.txt").scrapes.to_dicts()
-    assert row["waiting_deferred_requests"] == 5.0
-    assert row["waiting_requests"] == (
-        row["waiting_deferred_requests"] + row["waiting_capacity_requests"]
-    )
-
-
 def test_every_real_page_parses_without_a_problem(shared_data: Path) -> None:
     pages = sorted((shared_data / "vllm-0.32").glob("metrics_*.txt"))
     assert len(pages) > 10
@@ -117,12 +101,6 @@ def test_old_names_are_read() -> None:
     assert row["tpot_seconds_count"] is None
 
 
-@pytest.mark.parametrize("turned", [False, True])
-def test_the_current_name_wins_over_the_old_one(turned: bool) -> None:
-    lines = ["vllm:gpu_cache_usage_perc 0.5\n", "vllm:kv_cache_usage_perc 0.25\n"]
-    assert one("".join(reversed(lines) if turned else lines))["kv_cache_usage_ratio"] == 0.25
-
-
 def test_escapes_timestamps_carriage_returns_and_eof() -> None:
     row = one(
         'vllm:num_requests_running{engine="0",model_name="a \\"b\\" \\\\ c\\nd} x"} '
@@ -134,10 +112,6 @@ def test_escapes_timestamps_carriage_returns_and_eof() -> None:
     )
     assert row["model_name"] == 'a "b" \\ c\nd} x'
     assert (row["running_requests"], row["waiting_requests"]) == (3.0, 4.0)
-
-
-def test_eof_needs_no_newline() -> None:
-    assert one("vllm:num_requests_running 1\n# EOF")["running_requests"] == 1.0
 
 
 def test_a_series_of_no_engine_among_several_is_named() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from driftwatch.collect.pages.parser import PageParser
-from driftwatch.collect.pages.text import PageText, read_line
+from driftwatch.collect.pages.text import PageText
 from driftwatch.collect.registry import BY_COLUMN, COUNTERS, GAUGES, HISTOGRAMS
 
 T0 = datetime(2026, 1, 2, tzinfo=UTC)
@@ -161,56 +161,6 @@ def test_any_bytes_give_a_row_and_never_an_exception(body: bytes) -> None:
     assert len(rows) >= 1
     for row in rows:
         assert row["ok"] or row["reason"]
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.text(st.sampled_from('vllm:a{}=",\\ \t#1.eE+-_nN\x0b٣'), max_size=40))
-def test_a_line_is_read_as_the_maintained_parser_reads_it(line: str) -> None:
-    try:
-        theirs = [
-            (s.name, s.labels, float(s.value))
-            for family in text_string_to_metric_families(line)
-            for s in family.samples
-        ]
-    except (ValueError, IndexError, KeyError):
-        theirs = []
-    ours = read_line(line.encode())
-    if ours is None or isinstance(ours, str):
-        assert theirs == []
-    else:
-        assert repr([(ours.labels.pop("__name__"), ours.labels, ours.value)]) == repr(theirs)
-
-
-mutations = st.lists(
-    st.tuples(
-        st.integers(0, 2000), st.sampled_from([b"", b" ", b'"', b"}", b"9", b"-", b"\n", b"_"])
-    ),
-    max_size=4,
-)
-
-
-@settings(max_examples=25, deadline=None)
-@given(pages(), st.lists(mutations, min_size=1, max_size=4))
-def test_what_was_seen_before_changes_no_answer(text: str, changes: list[Any]) -> None:
-    warm = PageParser()
-    warm.parse("h:1", T0, text.encode())
-    for change in changes:
-        body = text.encode()
-        for at, piece in change:
-            at %= len(body)
-            body = body[:at] + piece + body[at + 1 :]
-        fresh = PageParser().parse("h:1", T0, body)
-        again = warm.parse("h:1", T0, body)
-        if fresh.scrapes.to_dicts()[0]["ok"]:  # a failed page has the engines seen before it
-            assert again.problems == fresh.problems
-            assert again.scrapes.equals(fresh.scrapes)
-        else:
-            assert {row["reason"] for row in again.scrapes.to_dicts()} == {
-                fresh.scrapes.to_dicts()[0]["reason"]
-            }
-            assert [row["ok"] for row in again.scrapes.to_dicts()] == [False] * len(
-                again.scrapes.to_dicts()
-            )
 
 
 def test_what_is_remembered_is_bounded_by_entries_and_by_bytes() -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from driftwatch.collect.fingerprint import (
     GROUPS,
-    common,
     differences,
+    fingerprint_from_arguments,
     fingerprint_from_startup_log,
     fingerprint_of,
     from_version,
@@ -88,13 +88,6 @@ def test_what_counts_as_a_change(group: str, before: str, now: str, text: str | 
         assert differences(old, new, [other]) == (found if other == group else ())
 
 
-def test_a_pool_has_what_its_servers_have_alike() -> None:
-    one = Fingerprint({"model_name": "m", "gpu": "a"}, {"max_num_seqs": "8"}, {"vllm": "1"})
-    two = Fingerprint({"model_name": "m", "gpu": "b"}, {}, {"vllm": "1"})
-    assert common([one, two]) == Fingerprint({"model_name": "m"}, {}, {"vllm": "1"})
-    assert common([]) == Fingerprint()
-
-
 def test_a_real_restart_with_another_setting_is_a_change_of_knobs_only(shared_data: Path) -> None:
     """run_cap: max_num_seqs 8, then 64, which no page shows; the cache is sized alike."""
     with gzip.open(shared_data / "vllm-0.32/run_cap/scrapes.jsonl.gz", "rt") as lines:
@@ -107,3 +100,56 @@ def test_a_real_restart_with_another_setting_is_a_change_of_knobs_only(shared_da
         serving = Serving(max_num_seqs=Setting(cap, "config"))
         prints.append(fingerprint_of({"model_name": "m"}, serving, row["cache_config"]))
     assert [one.text for one in differences(*prints)] == ["max_num_seqs 8 → 64"]
+
+
+SERVE = ["vllm", "serve"]
+
+
+def test_a_whole_command_line() -> None:
+    found = fingerprint_from_arguments(
+        [
+            *SERVE,
+            "meta-llama/Llama-3.1-8B",
+            "--dtype=half",
+            "-tp",
+            "2",
+            "--pipeline_parallel_size=2",
+            "--quantization",
+            "fp8",
+            "--speculative-config",
+            '{"method": "ngram"}',
+            "--enable-lora",
+            "--no-async-scheduling",
+            "--kv-cache-dtype",
+            "fp8",
+            "--max-num-seqs",
+            "8",
+        ]
+    )
+    assert dict(found.identity) == {
+        "model": "meta-llama/Llama-3.1-8B",
+        "dtype": "float16",
+        "tensor_parallel_size": "2",
+        "pipeline_parallel_size": "2",
+        "quantization": "fp8",
+    }
+    assert dict(found.knobs) == {
+        "speculative_config": "given",
+        "enable_lora": "True",
+        "async_scheduling": "False",
+        "kv_cache_dtype": "fp8",
+    }
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [*SERVE, "$MODEL", "--dtype", "auto", "-tp", "$(TP)"],
+        [*SERVE, "--dtype", "--enforce-no-such-flag"],
+        ["sleep", "1"],
+        ["--model"],
+    ],
+)
+def test_what_only_a_shell_knows_is_unknown(words: list[str]) -> None:
+    found = fingerprint_from_arguments(words)
+    assert found.identity == {}

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
-from fakes.exposition_server import ReplayedExposition
 from fakes.prometheus_api import PrometheusApi, Series
 
-from driftwatch.cli.main import cli
 from driftwatch.collect.pages.foreign import NOT_AN_ENGINE, STATS_DISABLED, fix_of, without_vllm
 from driftwatch.collect.pages.parser import PageParser
 from driftwatch.collect.prometheus.client import PrometheusAsker
@@ -61,14 +57,6 @@ def test_names_of_nobody_known_are_shown_and_are_not_taken_for_disabled_stats() 
     assert fix_of(told) == "give the address of a vLLM server, usually port 8000"
 
 
-def test_only_the_recorded_page_of_a_server_without_stats_is_called_that(
-    shared_data: Path,
-) -> None:
-    page = (shared_data / "vllm-0.32" / "metrics_disable_log_stats.txt").read_text()
-    assert reason(page) == STATS_DISABLED
-    assert reason(page + "sglang:num_running_reqs 1\n") != STATS_DISABLED
-
-
 def _api(*names: str) -> PrometheusApi:
     points = [(T0.timestamp() + 10 * i, "1") for i in range(6)]
     return PrometheusApi(
@@ -97,10 +85,3 @@ def test_an_api_is_asked_what_a_target_without_vllm_series_is_once(
             (what,) = one.scrapes["reason"].unique()
             assert said in what
         assert sum("instance=" in asked["query"] for asked in api.queries) == 1
-
-
-def test_init_names_the_engine() -> None:
-    with ReplayedExposition([(0.0, PAGES["SGLang"])]) as server:
-        result = CliRunner().invoke(cli, ["init", f"{server.address}/metrics"])
-    assert "it looks like SGLang" in str(result.exception)
-    assert "stats" not in str(result.exception)

@@ -39,16 +39,6 @@ def test_no_two_have_one_name_nobody_is_lost_and_names_stay(listings: list[list[
 
 
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(servers(), max_size=12))
-def test_an_instance_that_is_ones_alone_is_its_name(listed: list[Identity]) -> None:
-    for one, name in names(listed, {}).items():
-        instance = dict(one).get("instance")
-        if instance and sum(dict(o).get("instance") == instance for o in set(listed)) == 1:
-            others = {n for o, n in names(listed, {}).items() if o != one}
-            assert name == instance or instance in others
-
-
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.dictionaries(servers(), st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=8),
     st.booleans(),

@@ -49,31 +49,6 @@ def test_release_and_model_are_asked_once_and_again_after_a_restart() -> None:
         source.close()
 
 
-def test_a_server_that_was_not_reached_is_asked_again() -> None:
-    broken = [True]
-
-    def behave(connection: socket.socket, path: str) -> None:
-        if not broken[0]:
-            answer(b'{"version":"0.32.0"}')(connection, path)
-
-    with serving(behave) as address:
-        source = PagesSource([address])
-        assert source.reports() == {address: NOTHING}
-        broken[0] = False
-        assert source.reports() == {address: VERSION}
-        source.close()
-
-
-@pytest.mark.parametrize(
-    "body", [b"not json", b'{"version": 3}', b'{"data": [{"root": 3, "max_model_len": 0}, "x"]}']
-)
-def test_an_answer_in_another_form_says_nothing(body: bytes) -> None:
-    with serving(answer(body)) as address:
-        source = PagesSource([address])
-        assert source.reports() == {address: NOTHING}
-        source.close()
-
-
 # --- addresses
 
 
@@ -95,14 +70,6 @@ def test_the_name_of_an_instance(url: str, instance: str) -> None:
 def test_what_is_no_address(url: str) -> None:
     with pytest.raises(UsageError):
         PagesSource([url])
-
-
-def test_messages_hold_no_secrets() -> None:
-    for url in ("ftp://u:secret@a:1/", "http://u:secret@a:99999/?token=secret"):
-        with pytest.raises(UsageError) as raised:
-            PagesSource([url])
-        assert "secret" not in raised.value.message
-        assert "…@a" in raised.value.message
 
 
 def test_two_addresses_of_one_name() -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import doctest
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from fakes.loopback import Answer
 from fakes.prometheus_api import PrometheusApi, Series
 
-from driftwatch.collect.prometheus import images as pod_images
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.model import TargetKey
@@ -54,10 +52,6 @@ def images(*held: Series, at: tuple[float, ...] = (120,)) -> list[str | None]:
             before = until
         source.close()
     return found
-
-
-def test_examples() -> None:
-    assert doctest.testmod(pod_images).failed == 0
 
 
 def test_the_image_of_its_pod() -> None:

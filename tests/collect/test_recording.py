@@ -101,29 +101,6 @@ def test_intervals_are_half_open_and_add_up(shared_data: Path) -> None:
     assert source.collect(end, end + timedelta(days=1)).scrapes.is_empty()
 
 
-def test_the_file_is_read_once(tmp_path: Path) -> None:
-    path = write(tmp_path, scrape(0), scrape(5))
-    calls: list[tuple[int, int]] = []
-    source = RecordingSource(path, progress=lambda done, size: calls.append((done, size)))
-    first, end = source.span()
-    size = path.stat().st_size
-    assert calls[-1] == (size, size)
-    seen = len(calls)
-    path.unlink()
-    assert len(source.collect(first, end).scrapes) == 2
-    assert len(calls) == seen
-    source.close()
-    with pytest.raises(RecordingError, match="No such file"):
-        source.span()
-
-
-def test_packed_or_not_by_content_whatever_the_name(tmp_path: Path) -> None:
-    text = (scrape(0) + "\n" + scrape(5) + "\n").encode()
-    for name, body in [("a.jsonl", gzip.compress(text)), ("b.gz", text)]:
-        (tmp_path / name).write_bytes(body)
-        assert running(everything(tmp_path / name)) == [1.0, 1.0]
-
-
 # --- lines
 
 
@@ -159,25 +136,6 @@ def test_a_broken_line_is_named_and_the_rest_is_kept(
     # it belongs to the time of the line before it
     assert problem.time == at(0)
     assert RecordingSource(path).collect(at(1), at(9)).problems == ()
-
-
-def test_many_broken_lines_are_counted(tmp_path: Path) -> None:
-    collected = everything(write(tmp_path, *["x"] * 50, scrape(0)))
-    assert len(collected.problems) == 21
-    assert any(p.reason == "and 30 more lines from here on" for p in collected.problems)
-
-
-def test_lines_are_sorted_by_time(tmp_path: Path) -> None:
-    path = write(tmp_path, scrape(10, 3), scrape(0, 1), scrape(5, 2))
-    assert running(everything(path)) == [1.0, 2.0, 3.0]
-    assert RecordingSource(path).span() == (at(0), at(10) + timedelta(microseconds=1))
-
-
-def test_the_same_scrape_twice_is_kept_once(tmp_path: Path) -> None:
-    path = write(tmp_path, scrape(0, 1), scrape(0, 1), scrape(0, 1, phase="x"), scrape(5, 2))
-    collected = everything(path)
-    assert running(collected) == [1.0, 2.0]
-    assert collected.problems == ()
 
 
 def test_of_two_scrapes_of_one_time_the_first_is_kept(tmp_path: Path) -> None:
@@ -216,25 +174,6 @@ def test_a_failed_scrape_is_a_row_for_each_engine(
     assert len(collected.scrapes) == 6
 
 
-def test_status_may_be_absent_or_text(tmp_path: Path) -> None:
-    line = json.dumps({"t": T, "body": page(4)})
-    assert running(everything(write(tmp_path, line, scrape(5, 3, status="200")))) == [4.0, 3.0]
-
-
-def test_a_problem_of_a_page_has_its_time(tmp_path: Path) -> None:
-    path = write(tmp_path, scrape(0), scrape(5, body=page(float("nan"))), scrape(10))
-    collected = everything(path)
-    assert running(collected) == [1.0, None, 1.0]
-    (problem,) = collected.problems
-    assert (problem.where, problem.time) == ("host:8000", at(5))
-    assert problem.reason.endswith("is NaN")
-
-
-def test_more_scrapes_than_are_held_at_once(tmp_path: Path) -> None:
-    path = write(tmp_path, *(scrape(i, i) for i in range(1100)))
-    assert running(everything(path)) == [float(i) for i in range(1100)]
-
-
 def test_a_packed_file_that_ends_early_keeps_what_is_there(
     tmp_path: Path, shared_data: Path
 ) -> None:
@@ -268,23 +207,3 @@ def test_a_file_that_is_no_recording(tmp_path: Path, body: str, why: str) -> Non
     assert raised.value.message.startswith(f"{path}{why}")
     assert raised.value.help_text == HOW_TO_RECORD
     assert "curl" in HOW_TO_RECORD
-
-
-def test_a_folder_without_a_recording_and_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(RecordingError, match=r"holds no scrapes\.jsonl\.gz or scrapes\.jsonl"):
-        RecordingSource(tmp_path).span()
-    with pytest.raises(RecordingError, match=r"none\.gz: No such file"):
-        RecordingSource(tmp_path / "none.gz").span()
-
-
-def test_a_packed_file_broken_in_the_middle_keeps_what_is_before(
-    tmp_path: Path, shared_data: Path
-) -> None:
-    body = bytearray((shared_data / "vllm-0.32" / "run_main" / "scrapes.jsonl.gz").read_bytes())
-    middle = len(body) // 2
-    body[middle : middle + 4000] = b"\x00" * 4000
-    path = tmp_path / "scrapes.jsonl.gz"
-    path.write_bytes(body)
-    collected = everything(path)
-    assert 10 < len(collected.scrapes) < 145
-    assert any("the gzip data ends or breaks here" in p.reason for p in collected.problems)

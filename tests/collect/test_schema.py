@@ -34,11 +34,3 @@ def test_rows_come_in_order_and_once(rows: list[dict[str, object]], sorted_befor
     assert in_order(frame).equals(ordered)
     once = frame.unique(KEYS, keep="first", maintain_order=True).sort(KEYS)
     assert scrapes_once(frame).equals(once)
-
-
-def test_rows_in_order_are_not_copied() -> None:
-    times = [T0, T0 + timedelta(seconds=5)]
-    frame = scrape_frame([{"instance": "a:1", "engine": "0", "time": at} for at in times])
-    assert in_order(frame) is frame
-    assert scrapes_once(frame) is frame
-    assert scrapes_once(frame.reverse()).equals(frame)

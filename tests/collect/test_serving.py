@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from driftwatch.collect.server_settings import (
     FIELDS,
@@ -16,7 +14,6 @@ from driftwatch.collect.server_settings import (
     from_cache_config,
     from_config,
     from_startup_log,
-    human_int,
     merge,
 )
 from driftwatch.errors import UsageError
@@ -63,14 +60,6 @@ def test_a_setting_of_an_earlier_start_does_not_leak_into_the_last(log: str) -> 
     assert values(from_startup_log(log + banner, path="x")) == {}
 
 
-def test_several_engines_give_the_smallest_cache(log: str) -> None:
-    more = log + "INFO [kv_cache_utils.py:1] GPU KV cache size: 131,072 tokens\n"
-    kv = from_startup_log(more, path="x").kv_cache_tokens
-    assert kv is not None
-    assert kv.value == 131072
-    assert kv.detail.endswith("the smallest of 2")
-
-
 def test_arguments_that_are_no_python_literals() -> None:
     line = (
         "non-default args: {'model': 'm', 'hf_overrides': <function f at 0x1>, "
@@ -78,34 +67,6 @@ def test_arguments_that_are_no_python_literals() -> None:
         "'title': 'max_num_seqs: 7', 'max_num_seqs': 12, 'block_size': 16}"
     )
     assert values(from_startup_log(line, path="x")) == {"max_num_seqs": 12, "kv_block_tokens": 16}
-
-
-@pytest.mark.parametrize("line", ["non-default args: {'max_num_seqs': ", "non-default args: {"])
-def test_a_cut_off_line_is_ignored(line: str) -> None:
-    assert from_startup_log(line, path="x") == Serving()
-
-
-def test_a_text_that_is_no_vllm_log() -> None:
-    with pytest.raises(UsageError, match=r"nginx.log: no start of a vLLM server"):
-        from_startup_log('127.0.0.1 - "GET /health" 200', path="nginx.log")
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.text())
-def test_no_log_crashes(text: str) -> None:
-    for candidate in (text, "non-default args: {" + text):
-        try:
-            from_startup_log(candidate, path="x")
-        except UsageError as error:
-            assert error.message.startswith("x: ")
-
-
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [("8192", 8192), ("8k", 8000), ("8K", 8192), ("1.5k", 1500), ("1m", 10**6), ("2M", 2 << 20)],
-)
-def test_human_numbers(text: str, number: int) -> None:
-    assert human_int(text) == number
 
 
 def test_arguments_in_every_spelling() -> None:
@@ -124,17 +85,6 @@ def test_arguments_in_every_spelling() -> None:
         "kv_block_tokens": 32,
     }
     assert serving.max_num_seqs == Setting(8, "arguments", "--max-num-seqs")
-
-
-def test_the_last_of_two_flags_counts() -> None:
-    assert values(from_arguments(["--max-num-seqs", "8", "--max-num-seqs=16"])) == {
-        "max_num_seqs": 16
-    }
-
-
-def test_a_shell_script_of_a_container() -> None:
-    words = ["/bin/sh", "-ec", "exec vllm serve 'a b' --max-num-seqs 24 \\\n --max-model-len 4k"]
-    assert values(from_arguments(words)) == {"max_num_seqs": 24, "max_model_len": 4000}
 
 
 @pytest.mark.parametrize("value", ["$SEQS", "$(SEQS)", "${SEQS:-8}", "auto", "-1"])
@@ -177,19 +127,6 @@ def test_cache_config_tells_max_model_len(size: str, together: str, longest: int
     labels = {"kv_cache_size_tokens": size, "kv_cache_max_concurrency": together}
     found = from_cache_config(json.dumps(labels)).max_model_len
     assert (None if found is None else found.value) == longest
-
-
-@pytest.mark.parametrize("text", ["", "[]", "null", "{", '"x"'])
-def test_cache_config_that_is_no_object(text: str) -> None:
-    with pytest.raises(UsageError, match="cache_config"):
-        from_cache_config(text)
-
-
-def test_declared_settings() -> None:
-    serving = from_config({"max_num_seqs": 8, "max_model_len": "8K", "kv_cache_tokens": None})
-    assert values(serving) == {"max_num_seqs": 8, "max_model_len": 8192}
-    line = from_config({"max_num_seqs": 8}, provenance="command line", detail="--max-num-seqs")
-    assert line.max_num_seqs == Setting(8, "command line", "--max-num-seqs")
 
 
 def test_declared_settings_that_are_wrong() -> None:

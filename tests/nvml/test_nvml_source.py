@@ -76,14 +76,6 @@ def test_what_is_not_to_be_read_is_left_out_and_said(stand_in: StandIn, source: 
     ]
 
 
-def test_a_gpu_that_is_divided_into_instances_ends(stand_in: StandIn, source: NvmlSource) -> None:
-    collect(source)
-    stand_in.values = {"mig": {0: 1}}
-    found = collect(source)
-    assert found.gpus.is_empty()
-    assert len(found.problems) == 1
-
-
 def test_a_lost_gpu_keeps_its_name_and_the_others_are_read(
     stand_in: StandIn, source: NvmlSource
 ) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import polars as pl
-from pipeline_cases import HOST, KEY, at, evidence, grid, scrapes, serving, windows
+from pipeline_cases import KEY, at, evidence, grid, scrapes, serving, windows
 
 INPUTS = ("running_requests", "itl_seconds")
 SECONDS, NAMED = "coverage_missing_seconds", "coverage_missing_inputs"
@@ -61,28 +61,6 @@ def test_time_in_which_nobody_looked_is_no_evidence() -> None:
     ]
 
 
-def test_what_was_never_seen_is_not_missing() -> None:
-    rows = [page(t, "itl_seconds_count") for t in range(0, 600, 5)]
-    assert of(rows, (540, 600)) == [(0.0, None)]
-    assert of([down(t) for t in range(0, 600, 5)], (540, 600)) == [(None, None)]
-
-
-def test_what_comes_back_is_there() -> None:
-    rows = [page(t, *(["itl_seconds_count"] if 60 <= t < 400 else [])) for t in range(0, 600, 5)]
-    assert of(rows, (300, 360), (420, 480), (540, 600)) == [
-        (300.0, "itl_seconds"),
-        (0.0, None),
-        (0.0, None),
-    ]
-
-
-def test_after_a_day_it_is_forgotten() -> None:
-    hour = 3600
-    rows = [page(0), *(down(t) for t in range(60, 25 * hour, 60))]
-    assert of(rows, (23 * hour, 23 * hour + 60))[0][1] == "running_requests, itl_seconds"
-    assert of(rows, (24 * hour + 120, 24 * hour + 180)) == [(None, None)]
-
-
 def test_the_pool_counts_those_gone_for_five_minutes() -> None:
     frames = []
     for i in range(10):
@@ -99,10 +77,3 @@ def test_the_pool_counts_those_gone_for_five_minutes() -> None:
     alone = frame.filter(pl.col("instance") != "h0:8000")
     found = coverage(alone, grid(alone)).filter(pl.col("end") == at(720))
     assert found["pool_coverage_missing_ratio"].unique().to_list() == [0.0]
-
-
-def test_a_target_without_any_scrape_is_unknown() -> None:
-    frame = scrapes([page(t) for t in range(0, 60, 5)])
-    asked = pl.concat([windows((0, 60)), windows((0, 60), instance="other:1")])
-    found = coverage(frame, asked)
-    assert found.select("instance", SECONDS).rows() == [(HOST, 0.0), ("other:1", None)]

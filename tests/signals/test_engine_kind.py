@@ -36,14 +36,6 @@ def test_an_embedding_server_that_hangs_is_stuck() -> None:
     assert stuck(rows, 540, 600) == 285.0
 
 
-def test_a_chat_engine_that_hangs_is_as_stuck_as_before() -> None:
-    rows = [
-        page(t, generation_tokens_total=min(t, 300), prompt_tokens_total=9.0 * min(t, 300))
-        for t in range(0, 600, 15)
-    ]
-    assert stuck(rows, 540, 600) == 285.0
-
-
 def asleep(t: float, awake: float | None) -> dict[str, Any]:
     return page(t, generation_tokens_total=float(min(t, 300)), engine_awake=awake)
 

@@ -64,30 +64,6 @@ def test_without_a_cluster_two_pods_of_one_name_are_no_number(
         assert "10.1.0.1:9400" in why
 
 
-def test_a_reading_without_cluster_joins_no_servers_of_two() -> None:
-    rows = seen([reading()], target(A, cluster="a"), target(B, cluster="b"))
-    assert [counted(row) for row in rows] == [(None, None)] * 2
-    assert counted(one([reading()], target(A, cluster="a"))) == (1.0, "DCGM by pod")
-    assert counted(one([reading(cluster="a")], target(A))) == (1.0, "DCGM by pod")
-    assert counted(one([reading(cluster="b")], target(A, cluster="a"))) == (None, None)
-
-
-def test_a_declared_gpu_is_the_servers_whatever_pods_share_it() -> None:
-    mine = target(namespace=None, pod=None, gpu_uuids=["GPU-a"], host="node-1")
-    row = one([reading(pod="a"), reading(pod="b")], mine)
-    assert counted(row) == (1.0, "DCGM by hostname and UUID")
-
-
-def test_one_pass_over_a_hosts_gpus_before_the_window_counts_whole() -> None:
-    rows = [
-        reading(-30 - 2 * n, uuid=f"GPU-{n}", gpu=str(n), power_watts=100.0 * n) for n in (0, 1)
-    ]
-    assert one(rows)["gpu_power_watts"] == 50.0
-    # one of the pass before does not
-    rows = [reading(-30), reading(-60, power_watts=100.0)]
-    assert one(rows)["gpu_power_watts"] == 500.0
-
-
 def test_by_namespace_and_pod() -> None:
     row = one([reading(), reading(40)])
     assert counted(row) == (1.0, "DCGM by pod")
@@ -96,16 +72,6 @@ def test_by_namespace_and_pod() -> None:
     assert row["gpu_clock_event_reasons"] == "none"
     assert row["gpus_lost"] == 0
     assert row["gpu_reasons"] is None
-
-
-def test_another_namespace_is_another_pod() -> None:
-    row = one([reading(namespace="test")])
-    assert counted(row) == (None, None)
-    assert reasons_of(row["gpu_reasons"])["gpu_count"] == (
-        "gpus_per_replica not declared; no GPU reading joins the target: none names pod "
-        "prod/rag-0, gpu_uuids not declared"
-    )
-    assert reasons_of(row["gpu_reasons"])["gpu_power_watts"].startswith("no GPU reading joins")
 
 
 def test_a_pod_without_namespace_joins_where_only_one_is_meant() -> None:
@@ -135,13 +101,6 @@ def test_by_hostname_and_declared_uuid(host: str, hostname: str, joins: bool) ->
     assert counted(other) == (None, None)
 
 
-def test_the_exporters_address_is_a_hostname_too() -> None:
-    bare: dict[str, Any] = {"namespace": None, "pod": None, "gpu_uuids": ["GPU-a"]}
-    mine = reading(exporter="10.0.0.1:9400", pod=None)
-    pool = [target(**bare), target("10.0.0.2:8000", **bare)]
-    assert [counted(row)[0] for row in seen([mine], *pool)] == [1.0, None]
-
-
 def test_two_servers_of_a_host_have_its_declared_gpus() -> None:
     bare: dict[str, Any] = {"pod": None, "host": "node-1", "gpu_uuids": ["GPU-a", "GPU-b"]}
     pool = [target("node-1:8000", **bare), target("node-1:8001", **bare)]
@@ -166,9 +125,3 @@ def test_a_lost_gpu_is_whose_it_was() -> None:
     row = one([reading(-50, **NVML), reading(**(NVML | gone))], mine)
     assert row["gpus_lost"] == 1
     assert row["gpu_power_watts"] is None
-
-
-def test_the_most_trusted_way_alone_counts() -> None:
-    mine = target(gpu_uuids=["GPU-z"], host="node-1")
-    row = one([reading(), reading(uuid="GPU-z", pod=None)], mine)
-    assert counted(row) == (1.0, "DCGM by pod")

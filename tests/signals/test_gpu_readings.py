@@ -6,11 +6,10 @@ import json
 from datetime import timedelta
 
 import pytest
-from gpu_cases import NOON, NVML, READ, counted, one, reading, seen, target, targets, windows
-from polars.testing import assert_frame_equal
+from gpu_cases import NOON, READ, counted, one, reading, seen, target, targets
 
-from driftwatch.collect.gpus import empty_gpus, gpu_frame
-from driftwatch.signals.gpus import NO_READING, gpu_columns, gpu_counts, reasons_of
+from driftwatch.collect.gpus import gpu_frame
+from driftwatch.signals.gpus import gpu_counts, reasons_of
 
 # how many
 
@@ -21,16 +20,6 @@ from driftwatch.signals.gpus import NO_READING, gpu_columns, gpu_counts, reasons
 def test_declared_wins_and_says_what_dcgm_shows(declared: float, source: str) -> None:
     readings = [reading(), reading(uuid="GPU-b")]
     assert counted(one(readings, target(gpus_declared=declared))) == (declared, source)
-
-
-def test_declared_without_readings() -> None:
-    row = one([], target(gpus_declared=2.0))
-    assert counted(row) == (2.0, "declared")
-    assert set(reasons_of(row["gpu_reasons"]).values()) == {NO_READING}
-    known = targets(target())
-    for gpus in (None, empty_gpus()):
-        assert gpu_columns(windows(known), gpus, known)["gpu_count"].to_list() == [None]
-    assert gpu_columns(windows(known), None, None)["gpu_count"].to_list() == [None]
 
 
 def test_engines_of_a_server_share_its_gpus() -> None:
@@ -46,15 +35,6 @@ def test_a_gpu_that_several_pods_have_is_a_whole_one_of_each() -> None:
     rows = seen(readings, target(), target("10.0.0.2:8000", pod="rag-1"))
     assert [counted(r) for r in rows] == [(1.0, "DCGM by pod")] * 2
     assert [r["gpu_power_watts"] for r in rows] == [300.0] * 2
-
-
-def test_a_gpu_that_two_origins_tell_counts_once() -> None:
-    narrow = {"sm_clock_hertz": None, "utilization_ratio": None, "power_watts": 480.0}
-    nvml = NVML | narrow | {"pod": "rag-0", "clock_event_reasons": 4.0}
-    full = reading(clock_event_reasons=None)
-    row = one([full, reading(12, **nvml), reading(42, **nvml)])
-    assert counted(row) == (1.0, "DCGM by pod")
-    assert row["gpu_power_watts"] == 500.0  # the fuller one's alone, not a mean of both
 
 
 def test_a_pod_reborn_on_other_gpus_has_never_both() -> None:
@@ -81,20 +61,6 @@ def test_a_mean_over_readings_then_over_gpus() -> None:
     assert one(readings)["gpu_power_watts"] == pytest.approx(400.0)
 
 
-def test_readings_of_the_window_only() -> None:
-    edges = [reading(0, power_watts=1.0), reading(60, power_watts=99.0)]
-    assert one([reading(-1, power_watts=50.0), *edges])["gpu_power_watts"] == 1.0
-
-
-@pytest.mark.parametrize(("age", "value"), [(75, 500.0), (119, 500.0), (121, None)])
-def test_gpus_read_rarely_hold_for_two_minutes(age: int, value: float | None) -> None:
-    row = one([reading(-age - 30, power_watts=7.0), reading(-age)])
-    assert row["gpu_power_watts"] == value
-    said = reasons_of(row["gpu_reasons"]).get("gpu_power_watts", "")
-    assert said.startswith("no reading of its GPUs in this window" if value is None else "")
-    assert (said == "") == (value is not None)
-
-
 def test_a_gpu_without_a_reading_is_said() -> None:
     why = json.dumps({"power_watts": "a profiler pauses it"})
     lacking = {"power_watts": None, "reasons": why}
@@ -116,13 +82,6 @@ def test_clock_events_of_all_readings_and_gpus() -> None:
     assert one(readings)["gpu_clock_event_reasons"] == "sw_power_cap, hw_thermal_slowdown"
     idle = reading(clock_event_reasons=1.0)
     assert one([idle])["gpu_clock_event_reasons"] == "none"
-
-
-def test_lost_is_what_the_newest_reading_says() -> None:
-    assert one([reading(5, lost=True), reading(35, lost=False)])["gpus_lost"] == 0
-    two = [reading(uuid="GPU-b", lost=True), reading(uuid="GPU-c", lost=True), reading()]
-    assert one(two)["gpus_lost"] == 2
-    assert one([reading(lost=None)])["gpus_lost"] is None
 
 
 def test_a_lost_gpu_is_named_as_far_as_it_is_told() -> None:
@@ -148,27 +107,6 @@ def test_unknown_is_never_zero() -> None:
 
 
 # the whole
-
-
-def test_windows_keep_their_order_and_do_not_depend_on_the_rows_order() -> None:
-    known = targets(target(), target("10.0.0.2:8000", pod="rag-1"), target("x:1", pod=None))
-    readings = gpu_frame(
-        [
-            reading(60.0 * m + s, pod=p, uuid=f"GPU-{p}{g}", power_watts=100.0 * m + s + g)
-            for m in range(5)
-            for s in (7, 37)
-            for p in ("rag-0", "rag-1")
-            for g in range(3)
-        ]
-    )
-    asked = windows(known, 3, 0, 4, 1).sample(fraction=1.0, shuffle=True, seed=3)
-    found = gpu_columns(asked, readings, known)
-    shuffled = readings.sample(fraction=1.0, shuffle=True, seed=5)
-    assert_frame_equal(found, gpu_columns(asked, shuffled, known))
-    for row, window in zip(found.to_dicts(), asked.to_dicts(), strict=True):
-        minute = (window["start"] - NOON).total_seconds() / 60
-        expected = None if window["instance"] == "x:1" else 100 * minute + 22 + 1
-        assert row["gpu_power_watts"] == (None if expected is None else pytest.approx(expected))
 
 
 def test_what_doctor_is_told() -> None:

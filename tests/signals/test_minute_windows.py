@@ -99,11 +99,3 @@ def test_a_window(
 def test_without_cut_both_sides_of_a_restart_count() -> None:
     (row,) = totals({4: RESTARTED}, (2, 6), cut=False)
     assert (row[COUNTER], row["restarted"], row["scrapes"]) == (180.0, True, 16.0)
-
-
-def test_windows_of_a_target_without_rows_are_unknown() -> None:
-    minutes = MinuteWindows(pl.DataFrame([minute(1)], schema=MINUTE_ROW_SCHEMA, orient="row"))
-    for known in (minutes, MinuteWindows(pl.DataFrame(schema=MINUTE_ROW_SCHEMA))):
-        asked = windows((0.0, 60.0), instance="other:1")
-        (row,) = known.totals(asked, known.spans(asked, cut=True)).to_dicts()
-        assert (row["scrapes"], row[COUNTER], row[BUCKETS]) == (0.0, None, None)

@@ -80,11 +80,6 @@ def test_a_name_that_moved_to_another_server_is_taken_over_after_a_gap() -> None
     assert epochs.filter(pl.col("time") == first)["step_microseconds"].item() == 0
 
 
-def test_a_target_without_a_start_time_is_left_alone() -> None:
-    frame = scrapes([row(5 * i, None, 10.0 * i) for i in range(6)])
-    assert fail_foreign_scrapes(frame) is frame
-
-
 @pytest.mark.parametrize("lacks", ["process_start_time_seconds", "created_seconds"])
 def test_a_start_that_was_not_read_once_makes_no_other_server(lacks: str) -> None:
     """The counters are made minutes after the start, while the model is loaded."""

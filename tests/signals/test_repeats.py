@@ -96,17 +96,3 @@ def test_a_frozen_engine_binds_nothing_after_a_minute_and_is_stuck_after_two() -
     )
     assert told[T0 + 2 * MINUTE] == 115
     assert told[T0 + 3 * MINUTE] == 175
-
-
-def test_a_gauge_that_moves_is_no_repetition() -> None:
-    frame = _frozen(120).with_columns(
-        waiting_requests=20.0 + pl.int_range(pl.len()).cast(pl.Float64)
-    )
-    facts = _facts(frame)
-    assert not facts["repeats"].any()
-    assert facts["stalled"].sum() == 11
-
-
-def test_an_idle_engine_is_read_as_it_stands() -> None:
-    frame = _frozen(120).with_columns(running_requests=0.0, waiting_requests=0.0)
-    assert not _facts(frame)["repeats"].any()

@@ -151,18 +151,6 @@ def test_a_rate_of_nothing_is_zero_and_of_the_unknown_unknown() -> None:
     assert row(nothing)["effective_batch_size"] == 0.0
 
 
-def test_without_a_count_of_gpus_nothing_is_known_of_one() -> None:
-    assert row(gpus_per_replica=None)["tokens_per_second_per_gpu"] is None
-
-
-def test_one_scrape_gives_gauges_but_no_rate() -> None:
-    only = base({"ok": False}, INCREASE | GAUGES).row(0, named=True)
-    assert only["running_requests"] == 4.0
-    assert only["effective_batch_size"] is None
-    assert only["requests_per_second"] is None
-    assert only["prompt_tokens_mean"] is None
-
-
 def test_several_api_servers_divide_the_steps_where_their_number_is_known() -> None:
     several = {"several_api_servers": True}
     unknown, known = row(several), row(several, api_server_count=2.0)

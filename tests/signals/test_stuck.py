@@ -33,34 +33,11 @@ def test_a_wedged_engine_with_only_waiting_requests_counts_too() -> None:
     assert seconds(rows, (120, 180)) == [145.0]
 
 
-def test_an_idle_engine_is_not_stuck() -> None:
-    rows = [page(t, 100.0, 0.0) for t in range(0, 3600, 15)]
-    assert seconds(rows, (3540, 3600)) == [0.0]
-
-
 def test_the_first_request_after_a_long_idle_is_not_stuck() -> None:
     rows = [page(t, 100.0, 0.0) for t in range(0, 3600, 15)] + [page(3600, 100.0, 1.0)]
     (found,) = seconds(rows, (3600, 3660))
     assert found is not None
     assert found <= 15.0
-
-
-def test_nobody_looking_does_not_make_a_first_request_stuck() -> None:
-    """Idle, then no scrape for four minutes, then one request that has just come."""
-    rows = [page(0, 100.0, 0.0), page(60, 100.0, 0.0), page(300, 100.0, 1.0)]
-    (found,) = seconds(rows, (300, 360))
-    assert found is not None
-    assert found < 120
-
-
-def test_stuck_through_a_gap_is_stuck() -> None:
-    rows = [page(0, 100.0, 1.0), page(15, 120.0, 2.0), page(30, 120.0, 2.0), page(200, 120.0, 2.0)]
-    assert seconds(rows, (180, 240)) == [185.0]
-
-
-def test_a_token_ends_it() -> None:
-    rows = [page(t, 100.0 if t < 200 else 101.0, 3.0) for t in range(0, 300, 10)]
-    assert seconds(rows, (120, 180), (180, 240)) == [170.0, 30.0]
 
 
 def test_a_restart_begins_anew() -> None:
@@ -136,16 +113,6 @@ def test_without_its_inputs_it_is_unknown(missing: str) -> None:
     assert seconds(rows, (240, 300)) == [None]
 
 
-def test_without_the_waiting_gauge_running_requests_are_somebody() -> None:
-    rows = [page(t, 100.0, 3.0, None) for t in range(0, 300, 10)]
-    assert seconds(rows, (240, 300)) == [290.0]
-
-
-def test_without_the_waiting_gauge_nobody_running_is_unknown() -> None:
-    rows = [page(t, 100.0, 0.0, None) for t in range(0, 300, 10)]
-    assert seconds(rows, (240, 300)) == [None]
-
-
 def test_waiting_by_reason_stands_in_for_the_gauge() -> None:
     reasons = {"waiting_capacity_requests": 1.0, "waiting_deferred_requests": 0.0}
     rows = [page(t, 100.0, 0.0, None) | reasons for t in range(0, 300, 10)]
@@ -153,26 +120,3 @@ def test_waiting_by_reason_stands_in_for_the_gauge() -> None:
     nobody = dict.fromkeys(reasons, 0.0)
     rows = [page(t, 100.0, 0.0, None) | nobody for t in range(0, 300, 10)]
     assert seconds(rows, (240, 300)) == [0.0]
-
-
-def test_without_the_waiting_gauge_the_first_request_after_a_long_idle_is_not_stuck() -> None:
-    rows = [page(t, 100.0, 2.0, None) for t in (0, 15)]
-    rows += [page(t, 101.0, 0.0, None) for t in range(30, 3600, 10)]
-    rows += [page(t, 101.0, 1.0, None) for t in (3600, 3610)]
-    assert seconds(rows, (3600, 3660)) == [10.0]
-
-
-def test_where_a_series_was_missing_the_clock_starts_anew() -> None:
-    rows = [page(t, 100.0, 3.0) for t in range(0, 600, 10)]
-    rows[20]["generation_tokens_total"] = None
-    assert seconds(rows, (240, 300), (540, 600)) == [80.0, 380.0]
-
-
-def test_a_window_without_a_scrape_is_unknown() -> None:
-    rows = [page(t, 100.0, 3.0) for t in range(0, 60, 10)]
-    assert seconds(rows, (60, 120)) == [None]
-
-
-def test_the_scrape_at_the_end_belongs_to_the_next_window() -> None:
-    rows = [page(0, 100.0, 3.0), page(55, 100.0, 3.0), page(60, 100.0, 3.0)]
-    assert seconds(rows, (0, 60)) == [55.0]

@@ -1,0 +1,302 @@
+"""An API that misbehaves: nothing hangs, nothing is invented, the other queries' columns stay."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+
+import polars as pl
+import pytest
+from api_cases import JOB, MINUTE, T0, collected, series, source_of
+from fakes.loopback import Answer
+from fakes.prometheus_api import PrometheusApi, Series, refused
+
+from driftwatch.collect.http_session import Bounds
+from driftwatch.collect.prometheus.client import PrometheusAsker, RawAsker
+from driftwatch.collect.prometheus.query import matchers, questions, select
+from driftwatch.collect.prometheus.session import PrometheusSession
+from driftwatch.collect.registry import BY_COLUMN
+from driftwatch.errors import (
+    AuthFailed,
+    BadPage,
+    BadQuery,
+    Partial,
+    SourceError,
+    TooExpensive,
+    Unavailable,
+    UsageError,
+)
+
+UP = series("up", [1] * 12)
+RUNNING = series("vllm:num_requests_running", range(12), engine="0")
+TOKENS = series("vllm:generation_tokens_total", range(100, 112), engine="0")
+CREATED = series("vllm:generation_tokens_created", [5] * 12, engine="0")
+
+
+@pytest.fixture
+def api() -> Iterator[PrometheusApi]:
+    with PrometheusApi([UP, RUNNING, TOKENS, CREATED]) as api:
+        yield api
+
+
+FAULTS = [
+    (Answer(401, "Unauthorized"), AuthFailed, "answers 401"),
+    (refused("parse error: unexpected end"), BadQuery, "answers 400: bad_data: parse error"),
+    (refused("query processing would load too many samples", 422), TooExpensive, "too many"),
+    (Answer(503, "<html>nginx</html>"), Unavailable, "answers 503"),
+    (refused("query timed out in expression evaluation", 503), TooExpensive, "timed out"),
+    (Answer(404, "404 page not found"), BadPage, "is this the address of a Prometheus API"),
+    (Answer(200, "<html><title>Sign in</title></html>"), BadPage, "it starts with '<html>"),
+    (
+        Answer(302, "", {"Location": "http://elsewhere.invalid/login"}),
+        BadPage,
+        "a redirect to http://elsewhere.invalid/login, which is not followed",
+    ),
+    (
+        Answer(200, '{"status":"success","data":{"resultType":"matrix","result":[{"metric":{"__na'),
+        BadPage,
+        "no JSON from Prometheus, or cut off",
+    ),
+    (
+        Answer(200, '{"status":"success","data":{"resultType":"vector","result":[]}}'),
+        BadPage,
+        "resultType 'vector'",
+    ),
+    (Answer(200, '{"status":"success","data":null}'), BadPage, "no data.result"),
+    (
+        Answer(
+            200,
+            '{"status":"success","data":{"resultType":"matrix","result":'
+            '[{"metric":{},"values":[[1]]}]}}',
+        ),
+        BadPage,
+        "a series of the answer is malformed",
+    ),
+]
+
+
+@pytest.mark.parametrize(("answer", "kind", "words"), FAULTS)
+def test_a_query_that_fails_loses_its_column_only(
+    api: PrometheusApi, answer: Answer, kind: type[SourceError], words: str
+) -> None:
+    api.faults = [("time_to_first_token", answer)]
+    found = collected(api)
+    rows = found.scrapes
+    assert rows["ok"].to_list() == [True] * 6
+    assert rows["running_requests"].to_list() == [0, 1, 2, 3, 4, 5]
+    assert rows["ttft_seconds_count"].null_count() == 6
+    (problem,) = found.problems
+    assert problem.where == "vllm:time_to_first_token_seconds_bucket"
+    assert problem.reason.startswith(f"{kind.__name__}: ")
+    assert words in problem.reason
+    (reason,) = rows["reason"].unique()
+    assert reason == f"ttft_seconds not read ({problem.reason})"
+
+
+@pytest.mark.parametrize(("answer", "kind", "words"), FAULTS[::4])
+@pytest.mark.parametrize("part", ["up{", "vllm:"])
+def test_without_an_answer_every_known_target_is_unknown_not_idle(
+    api: PrometheusApi, answer: Answer, kind: type[SourceError], words: str, part: str
+) -> None:
+    source = source_of(api)
+    assert source.collect(T0, T0 + MINUTE).scrapes.height == 6
+    api.faults = [(part, answer)]
+    found = source.collect(T0 + MINUTE, T0 + 2 * MINUTE)
+    source.close()
+    (row,) = found.scrapes.to_dicts()
+    assert (row["instance"], row["engine"], row["ok"]) == ("a:1", "0", False)
+    assert T0 + MINUTE <= row["time"] < T0 + 2 * MINUTE
+    assert kind.__name__ in row["reason"]
+    assert words in row["reason"]
+    assert row["running_requests"] is None
+    assert list(found.targets) == [("a:1", "0")]
+
+
+def test_warnings_make_an_answer_partial_and_keep_it(api: PrometheusApi) -> None:
+    api.warnings = ["store-1 did not answer"]
+    found = collected(api)
+    assert found.scrapes["running_requests"].to_list() == [0, 1, 2, 3, 4, 5]
+    assert len(found.problems) == sum("ms]" in one["query"] for one in api.queries)
+    assert {p.reason for p in found.problems} == {"Partial: store-1 did not answer"}
+
+
+def test_an_answer_that_never_comes_is_ended_and_the_rest_is_asked(api: PrometheusApi) -> None:
+    api.faults = [("time_to_first_token", Answer(0, hang=True))]
+    found = collected(api, timeout_seconds=0.3)
+    assert found.scrapes["running_requests"].to_list() == [0, 1, 2, 3, 4, 5]
+    (problem,) = found.problems
+    assert problem.reason == "Unavailable: no complete answer within 0.3 s"
+
+
+def test_the_budget_ends_a_collect_of_hanging_queries(api: PrometheusApi) -> None:
+    api.faults = [("vllm:", Answer(0, hang=True))]
+    found = collected(api, timeout_seconds=0.2, budget_seconds=0.4)
+    unasked = [p for p in found.problems if "not asked: the 0.4 s for all queries" in p.reason]
+    assert unasked
+    assert len(found.problems) > len(unasked)
+
+
+def test_an_answer_over_the_byte_limit_is_not_read(api: PrometheusApi) -> None:
+    session = PrometheusSession(Bounds(body_bytes=30 * 2**20 - 1))
+    url = f"{api.address}/api/v1/query_range"
+    api.planned.append(Answer(200, " " * (30 * 2**20)))
+    with pytest.raises(TooExpensive, match=f"{30 * 2**20} bytes, more than"):
+        session.request("POST", url, params={"query": "up"})
+    session.close()
+
+
+def test_what_is_too_much_at_once_is_asked_in_halves(api: PrometheusApi) -> None:
+    class Small(PrometheusApi):
+        def judge(self, request: object) -> Answer:
+            answer = api.judge(request)  # type: ignore[arg-type]
+            asked = api.queries[-1]
+            seconds = int(asked["query"].rpartition("[")[2][:-3]) / 1000
+            too_many = refused("query processing would load too many samples")
+            return answer if seconds < 25 else too_many
+
+    with Small([]) as small:
+        found = collected(small)
+    assert found.problems == ()
+    assert found.scrapes["running_requests"].to_list() == [0, 1, 2, 3, 4, 5]
+
+
+def test_what_is_sent(api: PrometheusApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    monkeypatch.delenv("no_proxy", raising=False)
+    assert collected(api).problems == ()
+    # parameters of a POST are in its body only
+    assert {r.path for r in api.requests if r.method == "POST"} == {"/api/v1/query"}
+    first = api.queries[0]
+    assert first["query"] == 'up{job="vllm"}[60000ms]'
+    assert float(first["time"]) == T0.timestamp() + 59.999
+    assert first["timeout"] == "5000ms"
+    # packing takes Prometheus longer than sending it as it is
+    assert {request.headers["accept-encoding"] for request in api.requests} == {"identity"}
+    api.posts = False
+    api.requests.clear()
+    assert collected(api).scrapes["running_requests"].to_list() == [0, 1, 2, 3, 4, 5]
+    assert [r.method for r in api.requests[:3]] == ["POST", "GET", "GET"]
+
+
+def test_no_retries_and_no_redirects(api: PrometheusApi) -> None:
+    api.faults = [("up{", Answer(503, ""))]
+    collected(api)
+    api.faults = [("up{", Answer(307, "", {"Location": f"{api.address}/elsewhere"}))]
+    collected(api)
+    assert len(api.requests) == 2
+
+
+def test_an_api_without_range_selectors_says_what_to_give(api: PrometheusApi) -> None:
+    body = '{"status":"error","errorType":"bad_data","error":"range vector is not supported"}'
+    api.faults = [("up", Answer(422, body))]
+    found = collected(api)
+    assert "range vector is not supported; samples are asked for" in (found.silent or "")
+    assert "give the address of an API that answers range selectors" in (found.silent or "")
+
+
+# --- answers of which some is missing
+
+
+def answered(*held: Series, warnings: Sequence[str] = ()) -> Answer:
+    """What the API says of these series."""
+    result = [
+        {"metric": dict(one.labels), "values": [list(pair) for pair in one.points[:6]]}
+        for one in held
+    ]
+    data = {"resultType": "matrix", "result": result}
+    return Answer(200, json.dumps({"status": "success", "data": data, "warnings": [*warnings]}))
+
+
+def on(instance: str, one: Series) -> Series:
+    return Series({**one.labels, "instance": instance}, one.points, 10)
+
+
+@pytest.fixture
+def pair() -> Iterator[PrometheusApi]:
+    with PrometheusApi([on(i, s) for i in ("a:1", "b:1") for s in (UP, RUNNING, TOKENS)]) as api:
+        yield api
+
+
+def test_what_a_partial_answer_lacks_is_unread_not_switched_off(pair: PrometheusApi) -> None:
+    warning = "store-1 did not answer"
+    pair.faults = [
+        (one.labels["__name__"], answered(one, warnings=[warning])) for one in (RUNNING, TOKENS)
+    ]
+    rows = collected(pair).scrapes
+    there, lost = (rows.filter(pl.col("instance") == one) for one in ("a:1", "b:1"))
+    assert there["running_requests"].to_list() == [0, 1, 2, 3, 4, 5]
+    assert there["ok"].all()
+    assert there["reason"].null_count() == 6
+    assert lost["ok"].to_list() == [False] * 6
+    assert set(lost["reason"]) == {f"no vllm: series was read (Partial: {warning})"}
+
+
+def test_native_histograms_are_named_and_the_rest_is_read(pair: PrometheusApi) -> None:
+    whole = {"count": "1", "sum": "1", "buckets": []}
+    native = {
+        "metric": on("b:1", RUNNING).labels,
+        "histograms": [[T0.timestamp() + 9.999, whole]],
+    }
+    answer = json.loads(answered(RUNNING).body)
+    answer["data"]["result"].append(native)
+    for separators in ((",", ":"), (", ", ": ")):
+        text = json.dumps(answer, separators=separators)
+        pair.faults = [("vllm:num_requests_running", Answer(200, text))]
+        found = collected(pair)
+        (problem,) = found.problems
+        assert problem.reason == (
+            'BadPage: vllm:num_requests_running{engine="0",instance="b:1",job="vllm"} in the form '
+            "of a native histogram: not read"
+        )
+        there, lost = (found.scrapes.filter(pl.col("instance") == o) for o in ("a:1", "b:1"))
+        assert there["running_requests"].to_list() == [0, 1, 2, 3, 4, 5]
+        assert set(lost["reason"]) == {f"no vllm: series was read ({problem.reason})"}
+
+
+# --- single questions
+
+
+def test_single_questions(api: PrometheusApi) -> None:
+    asker = PrometheusAsker(api.address, timeout_seconds=5)
+    labels = {"__name__": "up", "instance": "a:1", **JOB}
+    assert asker.instant("up", T0 + timedelta(seconds=35)) == [(labels, 1.0)]
+    assert asker.instant("up", T0 - timedelta(days=1)) == []
+    assert asker.label_values("__name__", ["up"]) == ["up"]
+    start = round(T0.timestamp() * 1000)
+    raw = RawAsker(asker, budget_seconds=5)
+    errors: list[SourceError] = []
+    name = RUNNING.labels["__name__"]
+    (found,) = raw.pieces([name], start + 10_000, start + 39_999, errors)
+    assert errors == []
+    assert found.value.tolist() == [1, 2, 3]
+    assert (found.time // 1000 - start).tolist() == [10_000, 20_000, 30_000]
+    assert [labels["instance"] for labels in found.labels] == ["a:1"]
+    api.warnings = ["store-1 did not answer"]
+    (found,) = raw.pieces([name], start, start, errors)
+    assert [type(e) for e in errors] == [Partial]
+    asker.close()
+
+
+def test_options_that_cannot_be() -> None:
+    with pytest.raises(UsageError, match="the time-out must be at least 1 ms"):
+        PrometheusAsker("http://h", timeout_seconds=0)
+    with pytest.raises(UsageError, match="not both"):
+        PrometheusAsker("http://h", bearer_token="t", basic_auth=("u", "p"))
+    with pytest.raises(UsageError, match="address"):
+        PrometheusAsker("ftp://h")
+    for name in ("", "1a", 'a="b",c', "__name__"):
+        with pytest.raises(UsageError, match="is not a label that targets can be selected by"):
+            matchers({name: "x"})
+    with pytest.raises(UsageError, match="not valid text"):
+        matchers({"a": "\ud800"})
+
+
+def test_values_are_escaped_never_pasted() -> None:
+    assert matchers({"a": 'x",job="y'}) == 'a="x\\",job=\\"y"'
+    assert matchers({"a": "back\\slash", "b": "two\nlines"}) == 'a="back\\\\slash",b="two\\nlines"'
+    assert select(("up",), "") == "up"
+    assert select(("a:b", "c"), 'job="v"') == '{__name__=~"a:b|c",job="v"}'
+    fed = [column for question in questions() for column in question.columns]
+    assert sorted(fed) == sorted(BY_COLUMN)

@@ -1,0 +1,249 @@
+"""Which servers an API shows: names, doubles, who comes and goes, and one batch's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from datetime import timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+from api_cases import JOB, MINUTE, T0, collect, minutes, names, seconds, series, server, source_of
+from fakes import prometheus_server
+from fakes.loopback import Answer
+from fakes.prometheus_api import PrometheusApi, Series
+from fakes.prometheus_server import PrometheusServer, backfill
+from polars.testing import assert_frame_equal
+
+from driftwatch.collect.prometheus.client import PrometheusAsker
+from driftwatch.collect.prometheus.query import MOST_BYTES, narrowed
+from driftwatch.collect.prometheus.source import PrometheusSource
+from driftwatch.model import Target, TargetKey
+
+
+def test_two_jobs_that_scrape_one_server() -> None:
+    def job(name: str) -> list[Series]:
+        return [
+            series("up", [1] * 6, job=name),
+            series("vllm:num_requests_running", range(6), engine="0", job=name),
+            series("vllm:generation_tokens_total", range(6), engine="0", job=name),
+        ]
+
+    found = collect(*job("a"), *job("b"), selector={})
+    assert seconds(found) == [0, 10, 20, 30, 40, 50]
+    assert found.scrapes["generation_tokens_total"].to_list() == [0, 1, 2, 3, 4, 5]
+    (problem,) = found.problems
+    assert problem.reason == (
+        'one process that is scraped more than once, as job="a" and job="b": read once'
+    )
+
+
+def test_one_process_at_two_addresses_is_one_server() -> None:
+    """A PodMonitor and an operator's own monitor, which scrapes the service (runlore#308)."""
+
+    def scraped(first: float, **labels: str) -> list[Series]:
+        own = {"engine": "0", **labels}
+        counted = [100 * i + first for i in range(6)]
+        return [
+            series("up", [1] * 6, first=first, **labels),
+            series("vllm:num_requests_running", [2] * 6, first=first, **own),
+            series("vllm:generation_tokens_created", [7.125] * 6, first=first, **own),
+            series("vllm:generation_tokens_total", counted, first=first, **own),
+        ]
+
+    twice = [*scraped(0), *scraped(4, instance="chat.models.svc:1", job="services")]
+    with PrometheusApi(twice) as api:
+        source = source_of(api, selector={})
+        for own in (None, lambda listed: listed.keys()):
+            found = source.collect(T0, T0 + MINUTE, own)
+            assert found.scrapes["instance"].unique().to_list() == ["chat.models.svc:1"]
+            assert len(found.targets) == 1
+            assert "scraped more than once" in found.problems[0].reason
+        source.close()
+
+
+def test_one_address_in_two_namespaces_is_two_servers() -> None:
+    """Managed Prometheus calls a pod POD:PORT (ai-on-gke#937)."""
+    found = collect(*server("a:1", namespace="prod"), *server("a:1", namespace="dev"))
+    assert set(found.scrapes["instance"]) == {"dev/a:1", "prod/a:1"}
+    assert {t.labels["namespace"] for t in found.targets.values()} == {"prod", "dev"}
+    assert found.problems == ()
+
+
+def test_a_selector_value_cannot_leave_its_quotes() -> None:
+    nasty = 'a "quoted" \\back\\slash\nnew line {job="x"} or vector(1) é'
+    held = [*server("a:1", pool=nasty), *server("b:1", pool="x")]
+    found = collect(*held, selector={"pool": nasty})
+    assert found.problems == ()
+    assert names(found) == {"a:1"}
+
+
+def test_one_twenty_one() -> None:
+    held = server("a:1", scrapes=18)
+    for i in range(19):
+        held += server(f"b-{i}:1", first=6)
+    found = minutes(held, 3)
+    assert [len(names(one)) for one in found] == [1, 20, 1]
+    assert [one.scrapes.height for one in found] == [6, 120, 6]
+    assert [one.silent for one in found] == [None] * 3
+    assert all(one.scrapes["ok"].all() and one.problems == () for one in found)
+
+
+def test_a_pod_reborn_under_the_same_address() -> None:
+    before, after = minutes(server("a:1", pod="old") + server("a:1", first=6, pod="new"))
+    (old,), (new,) = before.targets.values(), after.targets.values()
+    assert old.key == new.key
+    assert (old.labels["pod"], new.labels["pod"]) == ("old", "new")
+    assert after.scrapes["running_requests"].to_list() == [3] * 6
+    assert after.problems == ()
+
+
+def test_a_pod_reborn_within_one_answer_is_the_new_one() -> None:
+    """Old and new pod are both in the answer of the tick between them; `b:1` lives on."""
+    held = server("a:1", scrapes=9, pod="old", node="n") + server("b:1", scrapes=12, pod="b")
+    held += server("a:1", first=10, scrapes=8, pod="new", node="n")
+    found = minutes(held, 3)
+    pods = [{key.instance: t.labels.get("pod") for key, t in f.targets.items()} for f in found]
+    assert pods == [{"a:1": "old", "b:1": "b"}, {"a:1": "new", "b:1": "b"}, {"a:1": "new"}]
+    assert found[1].problems == ()
+
+
+@pytest.mark.parametrize("part", ["up{", "vllm:"])
+def test_where_nothing_is_answered_nothing_is_said_of_who_left(part: str) -> None:
+    with PrometheusApi(server("a:1", scrapes=12)) as api:
+        source = source_of(api)
+        assert source.collect(T0, T0 + MINUTE).silent is None
+        api.faults = [(part, Answer(503))]
+        found = source.collect(T0 + MINUTE, T0 + 2 * MINUTE)
+        source.close()
+    assert found.silent == "Unavailable: answers 503"
+    assert names(found) == {"a:1"}
+    assert not found.scrapes["ok"].any()
+
+
+def test_a_partial_answer_about_up_says_nothing_of_who_left() -> None:
+    with PrometheusApi(server("a:1", scrapes=12) + server("b:1")) as api:
+        source = source_of(api)
+        source.collect(T0, T0 + MINUTE)
+        api.warnings = ["store-1 did not answer"]
+        found = source.collect(T0 + MINUTE, T0 + 2 * MINUTE)
+        api.warnings = []
+        then = source.collect(T0 + MINUTE, T0 + 2 * MINUTE)
+        source.close()
+    assert found.silent == "Partial: store-1 did not answer"
+    assert names(found) == {"a:1", "b:1"}
+    assert found.scrapes["instance"].unique().to_list() == ["a:1"]
+    assert (names(then), then.silent) == ({"a:1"}, None)
+
+
+# --- one batch's own targets
+
+# what a regular expression, or its text in a question, could take for something else
+ODD = ("a.b:1", "axb:1", "a|b:1", 'q"uote:1', "back\\slash:1", "plus+(1)[2]{3}$^:1", "blank -:1")
+SPACES = {"a:1": "x", "b:1": "x", "c:1": "y.z", "d:1": "w"}
+
+
+def of(wanted: Callable[[Target], bool]) -> Callable[..., Collection[TargetKey]]:
+    return lambda listed: [key for key, target in listed.items() if wanted(target)]
+
+
+def asked(own: Collection[str], namespaces: Mapping[str, str]) -> list[str]:
+    up = [{"instance": name, "namespace": space, **JOB} for name, space in namespaces.items()]
+    return narrowed({"job": ["vllm"]}, own, up, up)
+
+
+@pytest.mark.parametrize(
+    ("own", "matchers"),
+    [
+        ("a:1 b:1", ['job="vllm",namespace="x"']),
+        ("a:1 b:1 c:1", ['job="vllm",namespace=~"x|y\\\\.z"']),
+        ("a:1 b:1 c:1 d:1", ['job="vllm"']),
+        ("", []),
+        # a label that others have too does not tell
+        ("a:1", ['job="vllm",instance="a:1"']),
+        ("a:1 c:1", ['job="vllm",instance=~"a:1|c:1"']),
+    ],
+)
+def test_a_label_that_tells_them_from_all_others_is_asked_for(
+    own: str, matchers: list[str]
+) -> None:
+    assert asked(own.split(), SPACES) == matchers
+
+
+def test_questions_are_short_enough_for_every_database() -> None:
+    spaces = {f"10.1.{i // 250}.{i % 250}:8000": "x" for i in range(5000)}
+    own = set(list(spaces)[::2])
+    texts = asked(own, spaces)
+    assert 3 < len(texts) < 12
+    assert max(len(text.encode()) for text in texts) < MOST_BYTES + 100
+    assert sum(text.count(":8000") for text in texts) == len(own)
+
+
+@pytest.fixture(scope="module")
+def prometheus(
+    shared_data: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PrometheusServer]:
+    """Servers with odd names in three namespaces; one of them is down for a while."""
+    if not prometheus_server.installed():
+        pytest.skip(prometheus_server.NOT_INSTALLED)
+    blocks = tmp_path_factory.mktemp("blocks")
+    page = (shared_data / "vllm-0.32/metrics_during_load.txt").read_text()
+    for number, name in enumerate(ODD):
+        labels = {**JOB, "instance": name, "namespace": f"n{number % 3}"}
+        at = [T0.timestamp() + 3 + number + 15 * scrape for scrape in range(8)]
+        down = number == 4
+        own = page.replace("1.7952248941790836e+09", f"{1_795_224_894 + number}")
+        pages = [(one, None if down and scrape > 3 else own) for scrape, one in enumerate(at)]
+        backfill(pages, labels, blocks)
+    with PrometheusServer(blocks=blocks) as running:
+        yield running
+
+
+@pytest.mark.prometheus
+@pytest.mark.parametrize("by", ["namespace", "instance"])
+def test_parts_together_are_what_is_read_at_once(prometheus: PrometheusServer, by: str) -> None:
+    parts: list[Callable[[Target], bool]] = [
+        (lambda target: target.labels["namespace"] == "n0")
+        if by == "namespace"
+        else (lambda target: target.key.instance in ODD[::2])
+    ]
+    parts.append(lambda target: not parts[0](target))
+    sources = [PrometheusSource(PrometheusAsker(prometheus.url), selector=JOB) for _ in range(3)]
+    for minute in range(2):
+        span = (T0 + minute * MINUTE, T0 + (minute + 1) * MINUTE)
+        whole = sources[0].collect(*span)
+        halves = [
+            source.collect(*span, of(part)) for source, part in zip(sources[1:], parts, strict=True)
+        ]
+        assert len(whole.scrapes) == 4 * len(ODD)
+        assert 0 < len(halves[0].scrapes) < len(whole.scrapes)
+        both = pl.concat([half.scrapes for half in halves]).sort("instance", "engine", "time")
+        assert_frame_equal(both, whole.scrapes)
+        for half in halves:
+            assert (half.targets, half.problems) == (whole.targets, whole.problems)
+            assert half.looks is not None
+            assert half.looks.to_list() == [span[0]]
+    assert whole.scrapes.filter(~pl.col("ok"))["instance"].unique().to_list() == [ODD[4]]
+    for source in sources:
+        source.close()
+
+
+def test_only_two_questions_are_about_the_whole_fleet_and_without_the_list_nobody_is_known() -> (
+    None
+):
+    with PrometheusApi([*server("a:1", scrapes=12), *server("b:1", scrapes=12)]) as api:
+        source = source_of(api)
+        own = of(lambda target: target.key.instance == "a:1")
+        found = source.collect(T0, T0 + MINUTE, own)
+        texts = [one["query"] for one in api.queries]
+        api.faults.append(("num_requests_running", Answer(503, "busy")))
+        lost = source.collect(T0 + MINUTE, T0 + timedelta(minutes=2), own)
+        source.close()
+    assert set(found.scrapes["instance"]) == {"a:1"}
+    wide = [text for text in texts if "instance=" not in text and text.endswith("ms]")]
+    assert len(wide) == 2 and wide[0] == 'up{job="vllm"}[60000ms]'
+    assert wide[1].startswith('{__name__=~"vllm:num_requests_running|')
+    assert len(texts) > 10
+    assert lost.silent is not None and "503" in lost.silent
+    assert set(lost.scrapes["instance"]) == {"a:1", "b:1"}
+    assert not lost.scrapes["ok"].any()
