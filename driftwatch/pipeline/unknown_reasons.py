@@ -31,7 +31,7 @@ def reasons(row: Mapping[str, Any]) -> dict[str, str]:
     if "tokens_per_second_per_gpu" in reason_of and row.get("gpu_count") is not None:
         reason_of["tokens_per_second_per_gpu"] = "generation_tokens_per_second unknown"
     if "slo_missed" in reason_of:
-        reason_of["slo_missed"] = _why_slo_unknown(row)
+        reason_of["slo_missed"] = why_slo_unknown(row)
     if row.get("binding_limit") is None and (row.get("waiting_capacity_requests") or 0) > 0:
         reason_of["binding_limit"] = _which_limit(row)
     if row.get("forward_passes_overcounted"):
@@ -124,7 +124,7 @@ def _which_limit(row: Mapping[str, Any]) -> str:
     return f"requests wait{level}, yet {limits} are not full: does the server run with these?"
 
 
-def _why_slo_unknown(row: Mapping[str, Any]) -> str:
+def why_slo_unknown(row: Mapping[str, Any]) -> str:
     """Why ``slo_missed`` is unknown."""
     targets = [name for name in ("ttft", "tpot") if row.get(f"slo_{name}_seconds") is not None]
     if not targets:

@@ -21,6 +21,7 @@ from driftwatch.detect.references import changes_of
 from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.model import Reason, Recommendation, Target, TargetKey
 from driftwatch.pipeline.evaluation import Ask
+from driftwatch.pipeline.latest import latest_of
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.question import Moment, TargetAdvice, target_advice
 from driftwatch.pipeline.roster import Sources
@@ -33,6 +34,7 @@ from driftwatch.receivers.registry import Receiver
 from driftwatch.recommend.advice import Advice
 from driftwatch.service.planning import commit_planned
 from driftwatch.store.advice import AdviceRow
+from driftwatch.store.latest import Latest
 from driftwatch.store.minute_columns import stored_rows
 from driftwatch.store.progress import BatchProgress, batch_of
 from driftwatch.store.store import Store, TickRecord
@@ -94,6 +96,7 @@ class Batch:
         self.store, self._is_replay = store.of_batch(number, of), is_replay
         self.progress = self.store.batch_progress() or BatchProgress(number, of)
         self._in_force = store.baselines_in_force()
+        self._traces = store.traces()
         self._plan: Plan | None = None  # of the last tick
         self.state = state_from(self.store, now)
 
@@ -164,6 +167,7 @@ class Batch:
             references_gone=gone,
             advices=advices,
             verifications=verified.news,
+            latest=(latest := self._latest(outcome, before, state, plan)),
             memory=memory_of(state, self.state) | (reports_memory(plan) if is_first else {}),
             progress=(self.progress, progress),
         )
@@ -173,6 +177,8 @@ class Batch:
         )
         self.state = replace(state, incidents=incidents)
         self.progress = replace(progress, version=self.progress.version + 1)
+        if latest is not None:
+            self._traces = {one.pool: trace for one, trace in latest.pools}
         return TickResult(outcome, happened, verified.failed)
 
     def _verified(
@@ -188,6 +194,13 @@ class Batch:
         incidents = [*changed, *state.incidents.values()]
         targets = outcome.targets or state.targets
         return verify_changes(before, rows, advices, incidents, targets, plan, self.store)
+
+    def _latest(self, outcome: Outcome, before: State, state: State, plan: Plan) -> Latest | None:
+        """Servers and pools as of the newest minute; None: the tick evaluated no minute."""
+        until = state.evaluated_until
+        if until is None or until == before.evaluated_until:
+            return None
+        return latest_of(outcome.rows, state.targets, plan, self._traces, until)
 
     def _with_current_baselines(self, state: State) -> State:
         """The state with the baselines in force; read anew where a person changed them."""

@@ -32,6 +32,7 @@ from driftwatch.store.database import (
     repeated_after_conflict,
 )
 from driftwatch.store.incidents import prune_incidents, write_incidents
+from driftwatch.store.latest import Latest, LatestRows, write_latest
 from driftwatch.store.minutes import Batches, Minutes, write_gpus, write_minutes
 from driftwatch.store.people import IncidentStore
 from driftwatch.store.planned import forget_payloads, write_deliveries
@@ -65,6 +66,8 @@ class TickRecord:
     references_gone: Collection[ReferencePlace] = ()  # of whom they forgot it
     advices: Collection[AdviceRow] = ()  # what its pages advise
     verifications: Collection[Verification] = ()  # those that it opened, fed or closed
+    # the servers and pools of its batch; None: it has no new minute
+    latest: Latest | None = None
     # name → bytes to keep for the next tick; other names stay
     memory: Mapping[str, bytes] = field(default_factory=dict)
     # the batch as the tick found it, and as it leaves it; None: it is no tick of a batch
@@ -80,6 +83,7 @@ class Store(
     StoredBaselines,
     AdviceHistory,
     Progress,
+    LatestRows,
 ):
     """One database: what people read and change, minutes, references, advice, progress."""
 
@@ -123,6 +127,8 @@ class Store(
             write_references(connection, tick.references, tick.references_gone)
             write_advices(connection, tick.advices)
             write_verifications(connection, tick.verifications)
+            if tick.latest is not None:
+                write_latest(connection, tick.latest, self.batch)
             self._write_memory(connection, tick.memory)
 
     def prune(

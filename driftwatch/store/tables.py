@@ -338,6 +338,36 @@ memory = Table(
 )
 NO_BATCH = -1
 
+# servers and pools as of their newest minute: a tick replaces the rows of its batch
+latest_servers = Table(
+    "latest_servers",
+    metadata,
+    Column("instance", Text, primary_key=True),
+    Column("engine", Text, primary_key=True),
+    Column("pool", Text, nullable=False),
+    Column("batch", Integer, nullable=False),  # whose; -1: there is one batch
+    Column("state", String(16), nullable=False),
+    Column("since", UtcTime, nullable=False),  # when that state began
+    Column("at", UtcTime, nullable=False),  # end of the minute
+    Column("why", Text),
+    Column("in_target", Float),
+    Column("in_target_at_most", Float),
+    Column("speed", Float),
+    Column("speed_why", Text),
+    Column("limit", Text),
+    Column("margin", Float),
+)
+Index("ix_latest_servers_pool", latest_servers.c.pool)
+latest_pools = Table(
+    "latest_pools",
+    metadata,
+    Column("pool", Text, primary_key=True),
+    Column("batch", Integer, nullable=False),
+    Column("at", UtcTime, nullable=False),
+    Column("document", Text, nullable=False),  # JSON
+    Column("trace", Text, nullable=False),  # JSON: its last 24 h
+)
+
 meta = Table(
     "meta",
     metadata,

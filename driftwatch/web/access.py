@@ -1,20 +1,19 @@
 """Who may act: whom the proxy names, or who signed in with the token; and the forms they send.
 
-Time is an argument.
+Starlette's SessionMiddleware keeps a session in a signed cookie. Time is an argument.
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import hmac
-from collections.abc import Iterable
+import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from ipaddress import IPv4Network, IPv6Network, ip_address
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlsplit
 
 import structlog
 from starlette.exceptions import HTTPException
@@ -26,7 +25,6 @@ from driftwatch.settings.web import ProxySettings
 
 SHORTEST_TOKEN, LONGEST_NAME = 16, 100
 SIGNED_IN_FOR = timedelta(hours=12)
-SESSION_COOKIE = "driftwatch_session"
 _MOST_FIELDS, _MOST_BODY_BYTES = 50, 65_536
 _FORM_TYPE = "application/x-www-form-urlencoded"
 
@@ -40,7 +38,7 @@ class Person:
 
 
 class People:
-    """The token, the proxy and the sessions of one web."""
+    """The token and the proxy of one web."""
 
     def __init__(self, token_file: Path | None, proxy: ProxySettings | None) -> None:
         self._token_file, self._proxy = token_file, proxy
@@ -54,6 +52,11 @@ class People:
     def may_act(self) -> bool:
         """Whether anybody may do anything here."""
         return self._token_file is not None or self._proxy is not None
+
+    @property
+    def secret(self) -> str:
+        """What signs the cookies of this process; with a token, of every process of it."""
+        return self._key("cookie") or secrets.token_hex()
 
     def require_token(self) -> None:
         """Check that the token can be read and is long enough.
@@ -73,38 +76,29 @@ class People:
         if proxy is not None and request.client is not None:
             texts = request.headers.getlist(proxy.header)
             # of two headers one may be the client's own
-            if len(texts) == 1 and _is_within(request.client.host, proxy.addresses):
+            if len(texts) == 1 and _is_of(proxy, request.client.host):
                 name = person_name(texts[0].encode("latin-1").decode(errors="replace"))
                 if name:
                     return Person(name, "proxy")
-        name = self._session_name(request.cookies.get(SESSION_COOKIE, ""), now)
-        return Person(name, "session") if name else None
+        session, key = request.session, self._key("session")
+        if key is None or not hmac.compare_digest(
+            str(session.get("key", "")).encode(), key.encode()
+        ):
+            return None
+        age = now - datetime.fromtimestamp(session["at"], UTC)
+        is_valid = timedelta(0) <= age < SIGNED_IN_FOR
+        return Person(session["name"], "session") if is_valid else None
 
-    def is_token(self, text: str) -> bool:
-        """Whether this is the token, as its file has it now."""
-        token = self._token()
-        if token is None:
+    def sign_in(self, request: Request, name: str, token: str, now: datetime) -> bool:
+        """Begin a session of somebody who has the token; False: it is not the token."""
+        own = self._token()
+        if own is None:
             structlog.get_logger().warning("no token to compare with", file=str(self._token_file))
+        if own is None or not hmac.compare_digest(token.encode(), own.encode()):
             return False
-        return hmac.compare_digest(text.encode(), token.encode())
-
-    def session(self, name: str, at: datetime) -> str:
-        """The cookie of somebody who gave the token; another token ends it."""
-        packed = base64.urlsafe_b64encode(name.encode()).decode()
-        text = f"{packed}.{int(at.timestamp())}"
-        return f"{text}.{self._signed(text)}"
-
-    def _session_name(self, cookie: str, now: datetime) -> str:
-        """Whose session this is; empty: nobody's, or it is over."""
-        text, _, signature = cookie.rpartition(".")
-        packed, _, began = text.partition(".")
-        signed = self._signed(text)
-        if signed is None or not hmac.compare_digest(signed.encode(), signature.encode()):
-            return ""
-        age = now - datetime.fromtimestamp(int(began), UTC)
-        if not timedelta(0) <= age < SIGNED_IN_FOR:
-            return ""
-        return person_name(base64.urlsafe_b64decode(packed).decode())
+        # another token ends the session
+        request.session.update(name=name, at=int(now.timestamp()), key=self._key("session"))
+        return True
 
     def _token(self) -> str | None:
         """The token; None: there is none that can be used now, so it lets nobody in."""
@@ -116,21 +110,21 @@ class People:
             return None
         return None if token is None or len(token) < SHORTEST_TOKEN else token
 
-    def _signed(self, text: str) -> str | None:
+    def _key(self, purpose: str) -> str | None:
         token = self._token()
         if token is None:
             return None
-        return hmac.new(token.encode(), f"session\n{text}".encode(), hashlib.sha256).hexdigest()
+        return hmac.new(token.encode(), purpose.encode(), hashlib.sha256).hexdigest()
 
 
-def _is_within(address: str, networks: Iterable[IPv4Network | IPv6Network]) -> bool:
-    """Whether an address lies in one of the networks; IPv4 written as IPv6 is IPv4."""
+def _is_of(proxy: ProxySettings, address: str) -> bool:
+    """Whether an address is the proxy's; IPv4 written as IPv6 is IPv4."""
     try:
         one = ip_address(address.partition("%")[0])
     except ValueError:
         return False
     ways = {one, getattr(one, "ipv4_mapped", None) or one}
-    return any(way in network for way in ways for network in networks)
+    return any(way in network for way in ways for network in proxy.addresses)
 
 
 def person_name(text: str) -> str:
@@ -145,9 +139,8 @@ async def posted(request: Request, hosts: frozenset[str]) -> list[tuple[str, str
     Every browser says which site sent a form. Raises HTTPException: 403 another site; 413 too
     long; 415, 400 no form.
     """
-    origin = request.headers.get("origin", "")
     is_same = request.headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
-    if not is_same or host_of(origin.partition("://")[2]) not in hosts:
+    if not is_same or _host(request.headers.get("origin", "")) not in hosts:
         raise HTTPException(403, "Another site sent this form.")
     kind = request.headers.get("content-type", "").partition(";")[0].strip()
     if kind != _FORM_TYPE and (kind or request.headers.get("content-length", "0") != "0"):
@@ -168,16 +161,11 @@ async def posted(request: Request, hosts: frozenset[str]) -> list[tuple[str, str
         raise HTTPException(400, "The body is no form.") from None
 
 
-def host_of(header: str) -> str:
-    """The name in a Host or Origin header, without its port.
-
-    >>> host_of("Ops.example.com:443"), host_of("[::1]:9096")
-    ('ops.example.com', '::1')
-    """
-    text = header.strip().lower()
-    if text.startswith("["):
-        return text[1:].partition("]")[0]
-    return text.partition(":")[0]
+def _host(origin: str) -> str:
+    try:
+        return urlsplit(origin).hostname or ""
+    except ValueError:
+        return ""
 
 
 def own_path(text: str) -> str:

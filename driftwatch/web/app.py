@@ -1,4 +1,4 @@
-"""The web as an ASGI application: requests → views → HTML or JSON; every error is a page, too."""
+"""The web as an ASGI application: requests → pages or JSON; every error is a page, too."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from urllib.parse import urlsplit
 
 import anyio.to_thread
 import structlog
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.sessions import SessionMiddleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -25,35 +27,36 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from driftwatch.clock import Clock
 from driftwatch.errors import DriftwatchError, NoVerdict, StoreError, UsageError
+from driftwatch.notify.phrases.limits import LIMIT_WORDS
 from driftwatch.numbers import clean, cut
 from driftwatch.pipeline.plan import Plan
 from driftwatch.settings.web import WebSettings, listen_address
-from driftwatch.web.access import (
-    SESSION_COOKIE,
-    SIGNED_IN_FOR,
-    People,
-    Person,
-    host_of,
-    own_path,
-    person_name,
-    posted,
+from driftwatch.web import fleet, incident_forms, incidents, reports, target
+from driftwatch.web.access import SIGNED_IN_FOR, People, Person, own_path, person_name, posted
+from driftwatch.web.database import WebDatabase, incident_state
+from driftwatch.web.page import (
+    Api,
+    Form,
+    Link,
+    NotFound,
+    Page,
+    Query,
+    Visit,
+    html_of,
+    style_sheet,
 )
-from driftwatch.web.database import WebDatabase
-from driftwatch.web.drawing import html_of, style_sheet
-from driftwatch.web.fleet import FleetMinutes
-from driftwatch.web.page import Form, Link, NotFound, Page, Query, View, Visit
-from driftwatch.web.pages import fleet, incident_forms, incidents, pool, report, target
 
 PAGES: tuple[Page, ...] = (
-    *(fleet.PAGE, incidents.LIST, report.LIST, report.PAGE),
-    *(incidents.PAGE, pool.PAGE, target.PAGE),
+    *(fleet.PAGE, incidents.LIST, reports.LIST, reports.PAGE),
+    *(incidents.PAGE, fleet.POOL_PAGE, target.PAGE),
 )
+APIS: tuple[Api, ...] = (fleet.API, *incidents.APIS, *reports.APIS)
 FORMS: tuple[Form, ...] = incident_forms.FORMS
 API, FIRST_PAGE, SIGN_IN = "/api/v1", "/fleet", "/sign-in"
 # as many as the pool of a PostgreSQL has connections
 _THREADS = 8
 _AT_MOST = 300  # characters of an error
-_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
 # no script at all, nothing from elsewhere, no frame around it; forms come back here
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self'; "
@@ -78,6 +81,7 @@ _NO_TOKEN = "Nobody signs in here: the configuration has no web.token_file."  # 
 _WRONG = "That is not the token of web.token_file, or the name is empty."
 BAD = "docs/sre/web.md names the parameters"
 Model = TypeVar("Model", bound=BaseModel)
+_JSON: TypeAdapter[Any] = TypeAdapter(Any)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +93,6 @@ class Web:
     database: WebDatabase
     people: People
     clock: Clock
-    fleet: FleetMinutes
     external_url: str | None = None
 
     @property
@@ -98,13 +101,18 @@ class Web:
         return "" if self.external_url is None else urlsplit(self.external_url).path.rstrip("/")
 
     @property
+    def is_secure(self) -> bool:
+        """Whether people reach it through TLS."""
+        return (self.external_url or "").lower().startswith("https://")
+
+    @property
     def hosts(self) -> frozenset[str]:
         """The names that it answers to: of its address and of its URL.
 
         An address that stands for every interface gives no name.
         """
         host = listen_address(self.settings.listen)[0].lower()
-        own = () if host in ("0.0.0.0", "::", "*") else (host,)  # noqa: S104 - to leave them out
+        own = () if host in ("0.0.0.0", "::", "*") else (host, f"[{host}]")  # noqa: S104
         external = urlsplit(self.external_url or "").hostname or "localhost"
         return frozenset((*_LOOPBACK, *own, external.lower()))
 
@@ -115,8 +123,7 @@ def application(web: Web) -> Starlette:
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         anyio.to_thread.current_default_thread_limiter().total_tokens = _THREADS
-        with web.fleet.kept_fresh(web.database.reader):
-            yield
+        yield
         web.database.close()
 
     async def refused(request: Request, error: Exception) -> Response:
@@ -127,34 +134,44 @@ def application(web: Web) -> Starlette:
         elif not isinstance(error, NotFound | DriftwatchError | HTTPException):
             log, path = structlog.get_logger(), clean(request.url.path)
             log.error("page failed", path=path, reason=repr(error)[:200], at=_place(error))
-        view = _refused(error, is_form=request.method == "POST")
-        return _answer(web, request, "refused.html", view, status=getattr(view, "status", 500))
+        parts = _refusal(error, is_form=request.method == "POST")
+        if request.url.path.startswith(f"{API}/"):
+            return _json(parts, parts["status"])
+        return _html(web, request, "refused.html", parts, parts["status"])
 
     errors = (NotFound, DriftwatchError, HTTPException, Exception)
     return Starlette(
         routes=[*_routes(web)],
-        middleware=[Middleware(Guard, hosts=web.hosts, root=web.root)],
+        middleware=[
+            Middleware(Outermost, root=web.root),
+            # a name that an attacker made point here
+            Middleware(TrustedHostMiddleware, allowed_hosts=[*web.hosts], www_redirect=False),
+            Middleware(
+                SessionMiddleware,
+                secret_key=web.people.secret,
+                session_cookie="driftwatch_session",
+                max_age=int(SIGNED_IN_FOR.total_seconds()),
+                path=web.root or "/",
+                same_site="strict",
+                https_only=web.is_secure,
+            ),
+        ],
         exception_handlers=dict.fromkeys(errors, refused),
         lifespan=lifespan,
     )
 
 
-class Guard:
-    """Refuses requests for another host (a name that an attacker made point here), and gives every
-    answer its headers.
+class Outermost:
+    """Gives every answer its headers, and takes the path below which the web is served off.
 
-    ``hosts``: names that it answers to; ``root``: path below which it is served, or empty.
-    (Starlette's TrustedHostMiddleware does not read IPv6 addresses.)
+    A proxy may take it off itself, or leave it.
     """
 
-    def __init__(self, app: ASGIApp, hosts: frozenset[str], root: str) -> None:
-        self._app, self._hosts, self._root = app, hosts, root
+    def __init__(self, app: ASGIApp, root: str) -> None:
+        self._app, self._root = app, root
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or pass the request on with its path below the root."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+        """Pass the request on."""
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -163,13 +180,7 @@ class Guard:
                     headers.setdefault(name, text)
             await send(message)
 
-        named = [text.decode("latin-1") for name, text in scope["headers"] if name == b"host"]
-        if len(named) != 1 or host_of(named[0]) not in self._hosts:
-            text = "driftwatch does not answer to this host name. help: name it "
-            refused = PlainTextResponse(f"{text}in external_url\n", 421)
-            await refused(scope, receive, with_headers)
-            return
-        path = scope["path"]
+        path = scope.get("path", "")
         if self._root and (path == self._root or path.startswith(self._root + "/")):
             scope = {**scope, "path": path[len(self._root) :] or "/"}
         await self._app(scope, receive, with_headers)
@@ -194,15 +205,23 @@ def _routes(web: Web) -> Iterator[Route]:
         yield Route(form.path, _form_endpoint(web, form), methods=["POST"])
     for page in PAGES:
         yield Route(page.path, _page_endpoint(web, page))
-        if page.api is not None:
-            yield Route(f"{API}{page.api}", _page_endpoint(web, page))
+    for api in APIS:
+        yield Route(f"{API}{api.path}", _api_endpoint(web, api))
 
 
 def _page_endpoint(web: Web, page: Page) -> Callable[[Request], Response]:
     def endpoint(request: Request) -> Response:  # Starlette runs it in a thread
         query = parsed(page.query, request.query_params.multi_items(), "parameter")
-        view = page.load(_visit(web, request, query, writes=False))
-        return _answer(web, request, page.template, view, page)
+        shown = page.load(_visit(web, request, query, writes=False))
+        return _html(web, request, page.template, shown)
+
+    return endpoint
+
+
+def _api_endpoint(web: Web, api: Api) -> Callable[[Request], Response]:
+    def endpoint(request: Request) -> Response:
+        query = parsed(api.query, request.query_params.multi_items(), "parameter")
+        return _json(api.load(_visit(web, request, query, writes=False)))
 
     return endpoint
 
@@ -233,30 +252,28 @@ def _visit(web: Web, request: Request, query: Query, *, writes: bool) -> Visit:
     return Visit(web, store, now, path, query, web.people.person(request, now))
 
 
-def _answer(
-    web: Web,
-    request: Request,
-    template: str,
-    view: View,
-    page: Page | None = None,
-    *,
-    status: int = 200,
+def _json(parts: Mapping[str, Any], status: int = 200) -> Response:
+    body = _JSON.dump_json({"schema_version": 3, **parts})
+    return Response(body, status, media_type="application/json")
+
+
+def _html(
+    web: Web, request: Request, template: str, parts: Mapping[str, Any], status: int = 200
 ) -> Response:
-    """The view as JSON below /api/v1, else drawn."""
-    if request.url.path.startswith(f"{API}/"):
-        return Response(view.model_dump_json(), status, media_type="application/json")
     now = web.clock.now()
     query = f"?{request.url.query}" if request.url.query else ""
     html = html_of(
         template,
-        view=view,
-        plots={} if page is None else page.plots(view),
+        **parts,
         root=web.root,
-        person=web.people.person(request, now),
+        # of a request that was refused before its session was read there is nobody
+        person=web.people.person(request, now) if "session" in request.scope else None,
         people=web.people,
-        path=request.url.path + query,
+        address=request.url.path + query,
         now=now,
-        old_end=web.fleet.old_end(now),
+        state_of=incident_state,
+        lines_of=incidents.line_of,
+        limit_words=LIMIT_WORDS,
         navigation=[one for one in PAGES if one.is_placed],
     )
     return Response(html, status, media_type="text/html; charset=utf-8")
@@ -268,8 +285,8 @@ def _sign_in(web: Web) -> Iterator[Route]:
     def form(request: Request, back: str, wrong: str | None, status: int = 200) -> Response:
         if not web.people.can_sign_in:
             raise HTTPException(404, _NO_TOKEN)
-        view = View.of("Sign in", back=own_path(back), wrong=wrong)
-        return _answer(web, request, "sign_in.html", view, status=status)
+        parts = {"title": "Sign in", "back": own_path(back), "wrong": wrong}
+        return _html(web, request, "sign_in.html", parts, status)
 
     def ask(request: Request) -> Response:
         return form(request, request.query_params.get("back", "/"), None)
@@ -277,38 +294,28 @@ def _sign_in(web: Web) -> Iterator[Route]:
     async def take(request: Request) -> Response:
         fields = dict(await posted(request, web.hosts))
         name, back = person_name(fields.get("name", "")), own_path(fields.get("back", "/"))
-        log = structlog.get_logger()
-        if not await run_in_threadpool(web.people.is_token, fields.get("token", "")) or not name:
+        log, token = structlog.get_logger(), fields.get("token", "")
+        if not name or not web.people.sign_in(request, name, token, web.clock.now()):
             log.warning("sign-in refused", name=clean(fields.get("name", "")[:40]))
             return form(request, back, _WRONG, 403)
         log.info("signed in", name=clean(name))
-        response = RedirectResponse(web.root + back, 303)
-        response.set_cookie(
-            SESSION_COOKIE,
-            web.people.session(name, web.clock.now()),
-            max_age=int(SIGNED_IN_FOR.total_seconds()),
-            path=web.root or "/",
-            secure=(web.external_url or "").lower().startswith("https://"),
-            httponly=True,
-            samesite="strict",
-        )
-        return response
+        return RedirectResponse(web.root + back, 303)
 
     async def leave(request: Request) -> Response:
         await posted(request, web.hosts)
-        response = RedirectResponse(web.root + "/", 303)
-        response.delete_cookie(SESSION_COOKIE, path=web.root or "/")
-        return response
+        request.session.clear()
+        return RedirectResponse(web.root + "/", 303)
 
     yield Route(SIGN_IN, ask, methods=["GET"])
     yield Route(SIGN_IN, take, methods=["POST"])
     yield Route("/sign-out", leave, methods=["POST"])
 
 
-def _refused(error: Exception, *, is_form: bool) -> View:
+def _refusal(error: Exception, *, is_form: bool) -> dict[str, Any]:
     """The page of an error: what is wrong, and what helps."""
-    help_text, near = getattr(error, "help_text", None), getattr(error, "near", ())
+    help_text = getattr(error, "help_text", None)
     message = getattr(error, "message", None) or str(error)
+    status = 500
     if isinstance(error, HTTPException):
         status, message = error.status_code, str(error.detail)
     elif isinstance(error, StoreError):
@@ -317,18 +324,15 @@ def _refused(error: Exception, *, is_form: bool) -> View:
         status = 404
     elif isinstance(error, UsageError):
         status = 409 if is_form and help_text != BAD else 400
-    elif isinstance(error, DriftwatchError):
-        status = 500
-    else:
-        status = 500
+    elif not isinstance(error, DriftwatchError):
         message = f"not expected: {type(error).__name__}; the log of driftwatch web has more"
-    return View.of(
-        _TITLES.get(status, "Not answered"),
-        status=status,
-        message=cut(clean(message), _AT_MOST),
-        help=None if help_text is None else cut(clean(help_text), _AT_MOST),
-        near=near,
-    )
+    return {
+        "title": _TITLES.get(status, "Not answered"),
+        "status": status,
+        "message": cut(clean(message), _AT_MOST),
+        "help": None if help_text is None else cut(clean(help_text), _AT_MOST),
+        "near": getattr(error, "near", ()),
+    }
 
 
 def parsed(model: type[Model], pairs: Sequence[tuple[str, str]], noun: str) -> Model:

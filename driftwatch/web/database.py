@@ -1,18 +1,18 @@
-"""What pages ask of the store, and connections of the web: reading can write nothing; what is wrong
-with the database is an error of the one request.
+"""What pages read of the database, and connections of the web: reading can write nothing; what is
+wrong with the database is an error of the one request.
 """
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-from sqlalchemy import ColumnElement, Select, and_, case, event, func, or_, select
+from sqlalchemy import ColumnElement, Select, and_, case, event, func, or_, select, tuple_
 
 from driftwatch.database_place import Place
 from driftwatch.detect.baselines import Baseline
@@ -31,36 +31,48 @@ from driftwatch.store.database import (
 )
 from driftwatch.store.frames import Schema, decode
 from driftwatch.store.incidents import stored_incident, stored_page
+from driftwatch.store.latest import MINUTE_STATES, SERVER_COLUMNS, UNKNOWN, PoolNow, ServerNow
 from driftwatch.store.migrate import check_revision, schema_revision, written_by
 from driftwatch.store.minutes import MINUTE
 from driftwatch.store.store import Store
-from driftwatch.store.tables import incidents, minute_batches, pins, reports
+from driftwatch.store.tables import (
+    incidents,
+    latest_pools,
+    latest_servers,
+    minute_batches,
+    pins,
+    reports,
+)
 
 if TYPE_CHECKING:
     from sqlite3 import Connection as SqliteConnection
 
 # who waits for a page waits no longer than this for another's transaction
 BUSY_SECONDS = 2.0
-_MOST_WEEKS = 1000
+_MOST_WEEKS, _MOST_ALERTS, _MOST_CONCERNED = 1000, 200, 300
 
-# a batch of minutes and its end: the same ones have the same rows
-Batch = tuple[int, datetime]
-
-_COLUMN = incidents.c
-# The words of :func:`driftwatch.web.fleet.incident_state`, and resolved.
+_COLUMN, _SERVER = incidents.c, latest_servers.c
+# worst first; :func:`incident_state` is the same for one incident
+STATES = ("firing", "acknowledged", "silenced", *MINUTE_STATES)
 STATE = case(
     (_COLUMN.state != "firing", _COLUMN.state),
-    (_COLUMN.severity != "page", _COLUMN.severity),
-    (_COLUMN.acknowledged_at.is_not(None), "taken"),
+    (_COLUMN.acknowledged_at.is_not(None), "acknowledged"),
     (_COLUMN.silenced_by.is_not(None), "silenced"),
     else_="firing",
 )
 _OPEN_FIRST = case(
-    {"firing": 0, "silenced": 1, "taken": 2, "ticket": 3, "notice": 4, "pending": 5},
-    value=STATE,
-    else_=6,
+    {"firing": 0, "acknowledged": 1, "silenced": 2, "pending": 3}, value=STATE, else_=4
 )
-_MOST_ALERTS = 200
+_SEVEREST_FIRST = case({"page": 0, "ticket": 1}, value=_COLUMN.severity, else_=2)
+
+
+def incident_state(incident: Incident) -> str:
+    """The word of an incident: pending, firing, acknowledged, silenced or resolved."""
+    if incident.state != "firing":
+        return incident.state
+    if incident.acknowledged_at is not None:
+        return "acknowledged"
+    return "silenced" if incident.silenced_by is not None else "firing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,33 +87,74 @@ class Wanted:
     text: str = ""  # each word stands in its id, alert or labels, whatever the case
 
 
+@dataclass(frozen=True, slots=True)
+class WantedServers:
+    """Which servers; empty = any."""
+
+    pool: str = ""
+    text: str = ""  # stands in the name of server or pool, whatever the case
+    state: str = ""  # of the minute, or unknown
+    only: Collection[TargetKey] | None = None  # None = any
+    first: Collection[TargetKey] = ()  # those that go before the others, at most 300
+
+
 class WebStore(Store):
-    """The store with what only pages ask of it: bounded lists, counts, the newest minutes."""
+    """The store with what only pages ask of it."""
 
-    def newest_minutes(
-        self, length: timedelta, schema: Schema, decoded: Mapping[Batch, pl.DataFrame]
-    ) -> dict[Batch, pl.DataFrame]:
-        """The minutes of the last ``length`` before the newest one, batch by batch.
+    def fleet_now(self) -> list[tuple[PoolNow, str]]:
+        """Every pool, and the JSON of its last 24 h."""
+        query = select(latest_pools.c.document, latest_pools.c.trace).order_by(latest_pools.c.pool)
+        return [(PoolNow.read(row["document"]), row["trace"]) for row in self._all(query)]
 
-        ``schema``: the columns wanted; ``decoded``: batches that are read already.
-        """
-        table = minute_batches.c
-        minutes = table.seconds == MINUTE
+    def pool_now(self, pool: str) -> tuple[PoolNow, str] | None:
+        """One of these; None: there is no such pool."""
+        query = select(latest_pools.c.document, latest_pools.c.trace)
+        rows = self._all(query.where(latest_pools.c.pool == pool))
+        return next(((PoolNow.read(row["document"]), row["trace"]) for row in rows), None)
+
+    def pool_names(self) -> list[str]:
+        """The names of all pools, in order."""
+        query = select(latest_pools.c.pool).order_by(latest_pools.c.pool)
+        return [row["pool"] for row in self._all(query)]
+
+    def newest_minute(self) -> datetime | None:
+        """End of the newest minute of any server."""
+        at = self._scalar(select(func.max(latest_pools.c.at)))
+        return at if isinstance(at, datetime) else None
+
+    def servers(
+        self, wanted: WantedServers, limit: int, offset: int
+    ) -> tuple[list[ServerNow], int]:
+        """One part of those that are wanted, worst first, and how many they are."""
+        where = and_(*_server_conditions(wanted))
+        rank: list[Any] = [case({s: n for n, s in enumerate(MINUTE_STATES)}, value=_SERVER.state)]
+        if wanted.first:
+            before = list(wanted.first)[:_MOST_CONCERNED]
+            rank.insert(0, case((tuple_(_SERVER.instance, _SERVER.engine).in_(before), 0), else_=1))
+        query = select(*SERVER_COLUMNS).where(where).limit(limit).offset(offset)
+        query = query.order_by(*rank, _SERVER.pool, _SERVER.instance, _SERVER.engine)
         with self._reading() as connection:
-            newest = connection.execute(select(func.max(table.until)).where(minutes)).scalar()
-            if newest is None:
-                return {}
-            since = newest.astimezone(UTC) - length
-            query = select(table.id, table.until).where(minutes, table.until > since)
-            frames = {}
-            for id_, until in connection.execute(query.order_by(table.id)).all():
-                key = id_, until.astimezone(UTC)
-                frame = decoded.get(key)
-                if frame is None:
-                    one = connection.execute(select(table.frame).where(table.id == id_))
-                    frame = decode(one.scalar_one(), schema).filter(pl.col("end") > since)
-                frames[key] = frame
-        return frames
+            number = connection.execute(
+                select(func.count()).select_from(latest_servers).where(where)
+            ).scalar_one()
+            rows = connection.execute(query).mappings().all()
+        return [ServerNow(**row) for row in rows], number
+
+    def server(self, text: str) -> ServerNow | None:
+        """The server whose key reads so; None: there is none."""
+        name, _, engine = text.rpartition("/")
+        keys = [TargetKey(text, "0"), *([TargetKey(name, engine)] if name else [])]
+        query = select(*SERVER_COLUMNS).where(tuple_(_SERVER.instance, _SERVER.engine).in_(keys))
+        return next(
+            (one for row in self._all(query) if (one := ServerNow(**row)).key.text == text), None
+        )
+
+    def server_names(self, like: str) -> list[str]:
+        """Names of at most 1,000 servers around one, in order."""
+        column = _SERVER.instance
+        before = select(column).where(column < like).order_by(column.desc()).limit(500)
+        after = select(column).where(column >= like).order_by(column).limit(500)
+        return sorted(row["instance"] for part in (before, after) for row in self._all(part))
 
     def listed_incidents(
         self, wanted: Wanted, limit: int, offset: int
@@ -110,51 +163,34 @@ class WebStore(Store):
         first, within each state the newest.
         """
         where = and_(*_conditions(wanted))
-        order = (_OPEN_FIRST, _COLUMN.started_at.desc(), _COLUMN.id)
+        order = (_OPEN_FIRST, _SEVEREST_FIRST, _COLUMN.started_at.desc(), _COLUMN.id)
         query = select(incidents).where(where).order_by(*order).limit(limit).offset(offset)
         with self._reading() as connection:
             number = connection.execute(select(func.count()).where(where)).scalar_one()
             rows = connection.execute(query).mappings().all()
         return [stored_incident(row) for row in rows], number
 
-    def open_now(self) -> list[Incident]:
-        """Open incidents by key. Of one server's, which may be many, the page is left out."""
-        is_wide = _COLUMN.target.not_like('%"instance":%')
-        columns = [one for one in _COLUMN if one is not _COLUMN.page]
-        page = case((is_wide, _COLUMN.page), else_=None).label("page")
-        query = select(*columns, page).where(_COLUMN.state != "resolved").order_by(_COLUMN.key)
-        with self._reading() as connection:
-            return [stored_incident(row) for row in connection.execute(query).mappings()]
+    def open_now(self, pool: str | None = None) -> list[Incident]:
+        """Open incidents of a pool or of all, worst first, without their pages."""
+        query = _without_page().where(_COLUMN.state != "resolved")
+        if pool is not None:
+            query = query.where(_of_pool(pool))
+        order = (_SEVEREST_FIRST, _OPEN_FIRST, _COLUMN.started_at, _COLUMN.id)
+        return [stored_incident(row) for row in self._all(query.order_by(*order))]
 
-    def with_pages(self, some: Sequence[Incident]) -> list[Incident]:
+    def with_pages(self, some: Iterable[Incident]) -> list[Incident]:
         """The same incidents with their pages, where they have one."""
-        query = select(_COLUMN.id, _COLUMN.page)
-        pages: dict[str, Page | None] = {}
-        with self._reading() as connection:
-            for ids in chunks([one.id for one in some]):
-                own = query.where(_COLUMN.id.in_(ids), _COLUMN.page.is_not(None))
-                pages |= {id_: stored_page(page) for id_, page in connection.execute(own)}
-        return [replace(one, page=pages.get(one.id)) for one in some]
-
-    def open_incident(self, key: str) -> Incident | None:
-        """The open incident of a key, without its page; None: there is none."""
-        query = _without_page().where(_COLUMN.key == key, _COLUMN.state != "resolved")
-        with self._reading() as connection:
-            row = connection.execute(query).mappings().one_or_none()
-        return None if row is None else stored_incident(row)
-
-    def open_members(self, key: str, most: int) -> list[Incident]:
-        """Open incidents that the one of a key speaks for, by key and without their pages."""
-        query = _without_page().where(_COLUMN.part_of == key, _COLUMN.state != "resolved")
-        with self._reading() as connection:
-            rows = connection.execute(query.order_by(_COLUMN.key).limit(most)).mappings().all()
-        return [stored_incident(row) for row in rows]
+        every, pages = list(some), dict[str, Page | None]()
+        query = select(_COLUMN.id, _COLUMN.page).where(_COLUMN.page.is_not(None))
+        for ids in chunks([one.id for one in every]):
+            for row in self._all(query.where(_COLUMN.id.in_(ids))):
+                pages[row["id"]] = stored_page(row["page"])
+        return [replace(one, page=pages.get(one.id)) for one in every]
 
     def alerts_of_incidents(self) -> list[str]:
         """Names of the alerts that any incident has, in order; at most 200."""
         query = select(_COLUMN.alert).distinct().order_by(_COLUMN.alert).limit(_MOST_ALERTS)
-        with self._reading() as connection:
-            return list(connection.execute(query).scalars())
+        return [row["alert"] for row in self._all(query)]
 
     def pool_baselines(self, pool: str, most: int) -> list[Baseline]:
         """Those in force of a pool and its targets: the pool's own first, then the newest."""
@@ -168,86 +204,103 @@ class WebStore(Store):
         whole = and_(pins.c.scope == "pool", pins.c.pool == pool)
         return list(map(baseline_of, self._all(in_force().where(or_(own, whole)))))
 
-    def target_rows(
+    def rows_of(
         self,
-        target: TargetKey,
+        targets: Collection[TargetKey],
         span: tuple[datetime, datetime],
         schema: Schema,
         most: int | None = None,
     ) -> pl.DataFrame:
-        """Minutes and longer rows of one target that end in (from, to], in order of time.
+        """Minutes and longer rows of targets that end in (from, to], in order of target and time.
 
         ``schema``: the columns wanted, ``end`` among them; ``most``: so many batches at most,
-        evenly over the span; None = all. Returns these columns and ``seconds``.
+        evenly over the span; None = all. Returns these, ``instance``, ``engine`` and ``seconds``.
         """
-        table, name = minute_batches.c, target.instance
-        since, until = span
-        own = (table.first_instance <= name, table.last_instance >= name)
-        query = select(table.id).where(table.until > since, table.since < until, *own)
         key = {"instance": pl.String, "engine": pl.String}
-        frames = [pl.DataFrame(schema={**schema, "seconds": pl.Float64})]
+        frames = [pl.DataFrame(schema={**key, **schema, "seconds": pl.Float64})]
+        mine = pl.DataFrame([tuple(one) for one in targets], key, orient="row")
+        for seconds, frame in self._batches(targets, span, most):
+            rows = decode(frame, {**key, **schema}).filter(
+                pl.col("end").is_between(*span, closed="right")
+            )
+            rows = rows.join(mine, on=list(key), how="semi", maintain_order="left")
+            frames.append(
+                rows.with_columns(seconds=pl.lit(float(seconds))).select(frames[0].columns)
+            )
+        rows = pl.concat(frames)
+        # a minute written again counts once; a longer row may be in two parts
+        is_minute, unit = pl.col("seconds") == MINUTE, [*key, "end"]
+        minutes = rows.filter(is_minute).unique(unit, keep="last", maintain_order=True)
+        return pl.concat([minutes, rows.filter(~is_minute)]).sort(unit)
+
+    def _batches(
+        self, targets: Collection[TargetKey], span: tuple[datetime, datetime], most: int | None
+    ) -> Iterator[tuple[int, bytes]]:
+        """Length of a row and the rows of each batch that may have some of these."""
+        if not targets:
+            return
+        table, (since, until) = minute_batches.c, span
+        names = [one.instance for one in targets]
+        own = (table.first_instance <= max(names), table.last_instance >= min(names))
+        query = select(table.id).where(table.until > since, table.since < until, *own)
         with self._reading() as connection:
             ids = connection.execute(query.order_by(table.since, table.id)).scalars().all()
             step = 1.0 if most is None else max(1.0, len(ids) / most)
             chosen = [ids[int(at * step)] for at in range(min(len(ids), most or len(ids)))]
             for part in chunks(chosen):
                 batches = select(table.seconds, table.frame).where(table.id.in_(part))
-                for seconds, frame in connection.execute(batches.order_by(table.id)):
-                    rows = decode(frame, {**key, **schema}).filter(
-                        pl.col("end").is_between(since, until, closed="right"),
-                        instance=name,
-                        engine=target.engine,
-                    )
-                    length = pl.lit(float(seconds)).alias("seconds")
-                    frames.append(rows.select(*schema, length))
-        rows = pl.concat(frames)
-        # a minute written again counts once; a longer row may be in two parts
-        is_minute = pl.col("seconds") == MINUTE
-        minutes = rows.filter(is_minute).unique("end", keep="last", maintain_order=True)
-        return pl.concat([minutes, rows.filter(~is_minute)]).sort("end")
+                for row in connection.execute(batches.order_by(table.id)):
+                    yield row[0], row[1]
 
     def incidents_between(
-        self, target: TargetKey, pool: str, span: tuple[datetime, datetime], most: int
+        self, pool: str, span: tuple[datetime, datetime], most: int
     ) -> list[Incident]:
-        """Those of a target or of its whole pool that fired and were open in a span, newest first.
-
-        Without their pages.
-        """
-        column, (since, until) = incidents.c, span
-        own = (label_text("engine", target.engine), label_text("instance", target.instance))
-        mine = and_(*(column.target.contains(one, autoescape=True) for one in own))
-        whole = and_(
-            column.target.contains(label_text("pool", pool), autoescape=True),
-            column.target.not_like('%"instance":%'),
+        """Those of a pool that fired and were open in a span, newest first, without their pages."""
+        since, until = span
+        ended = or_(_COLUMN.resolved_at.is_(None), _COLUMN.resolved_at > since)
+        query = _without_page().where(
+            _COLUMN.firing_at.is_not(None), _COLUMN.started_at < until, ended, _of_pool(pool)
         )
-        ended = or_(column.resolved_at.is_(None), column.resolved_at > since)
-        query = select(*(one for one in column if one.name != "page")).where(
-            column.firing_at.is_not(None), column.started_at < until, ended, or_(mine, whole)
-        )
-        newest = query.order_by(column.started_at.desc(), column.id).limit(most)
-        with self._reading() as connection:
-            rows = connection.execute(newest).mappings().all()
-        return [stored_incident(row) for row in rows]
+        newest = query.order_by(_COLUMN.started_at.desc(), _COLUMN.id).limit(most)
+        return [stored_incident(row) for row in self._all(newest)]
 
     def kept_reports(self) -> list[tuple[str, datetime]]:
         """(week, when its report was made), the newest week first; at most 1,000."""
         query = select(reports.c.week, reports.c.made_at).order_by(reports.c.week.desc())
-        with self._reading() as connection:
-            return [(row[0], row[1]) for row in connection.execute(query.limit(_MOST_WEEKS))]
+        return [(row["week"], row["made_at"]) for row in self._all(query.limit(_MOST_WEEKS))]
 
 
 def _without_page() -> Select[Any]:
     return select(*(one for one in _COLUMN if one is not _COLUMN.page))
 
 
+def _of_pool(pool: str) -> ColumnElement[bool]:
+    return _COLUMN.target.contains(label_text("pool", pool), autoescape=True)
+
+
+def _server_conditions(wanted: WantedServers) -> Iterator[ColumnElement[Any]]:
+    yield _SERVER.instance.is_not(None)
+    if wanted.pool:
+        yield _SERVER.pool == wanted.pool
+    if wanted.text:
+        word = wanted.text.lower()
+        names = (func.lower(one) for one in (_SERVER.instance, _SERVER.pool))
+        yield or_(*(one.contains(word, autoescape=True) for one in names))
+    if wanted.state == "unknown":
+        yield _SERVER.state.in_(UNKNOWN)
+    elif wanted.state:
+        yield _SERVER.state == wanted.state
+    if wanted.only is not None:
+        keys = list(wanted.only)[:_MOST_CONCERNED]
+        yield tuple_(_SERVER.instance, _SERVER.engine).in_(keys)
+
+
 def _conditions(wanted: Wanted) -> Sequence[ColumnElement[Any]]:
     conditions: list[ColumnElement[Any]] = [_COLUMN.id.is_not(None)]
     if wanted.state == "open":
         conditions.append(_COLUMN.state != "resolved")
-    elif wanted.state == "resolved":
-        conditions.append(_COLUMN.state == "resolved")
     elif wanted.state:
-        conditions += [_COLUMN.state != "resolved", STATE.in_([wanted.state])]
+        conditions.append(STATE.in_([wanted.state]))
     for column, value in (
         (_COLUMN.severity, wanted.severity),
         (_COLUMN.alert, wanted.alert),
@@ -256,7 +309,7 @@ def _conditions(wanted: Wanted) -> Sequence[ColumnElement[Any]]:
         if value:
             conditions.append(column == value)
     if wanted.pool:
-        conditions.append(_COLUMN.target.contains(label_text("pool", wanted.pool), autoescape=True))
+        conditions.append(_of_pool(wanted.pool))
     return [*conditions, *(_has(word) for word in wanted.text.split())]
 
 

@@ -1,319 +1,335 @@
-"""The fleet: every target's newest minute, kept in memory, and what one word says of each.
-
-A batch of minutes is decoded once, whoever looks; a thread looks for new ones.
-"""
+"""The fleet, a row a pool, and a pool, a row a server: worst first."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from functools import cached_property
-from typing import Any, NamedTuple
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Annotated, Any
 
-import polars as pl
-import structlog
+from markupsafe import Markup
+from pydantic import AfterValidator, Field
 
-from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.incidents.incident import Incident
-from driftwatch.model import Target, TargetKey
-from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.stored_state import stored_targets
-from driftwatch.signals.slo import slo_columns
-from driftwatch.store.minute_columns import LAST, STORED_SCHEMA
-from driftwatch.web.database import Batch, WebStore
-
-# Worst first: the rank of a state is its place.
-STATES = (
-    *("firing", "no data", "taken", "silenced", "target missed", "slower", "limit full"),
-    *("ticket", "pending", "not judged", "notice", "in target", "as its baseline"),
+from driftwatch.model import TargetKey
+from driftwatch.numbers import clean, cut, percent
+from driftwatch.plots.plot import Panel, Plot, Series, panels, sparkline
+from driftwatch.plots.scales import Axis
+from driftwatch.store.latest import SLOT, UNKNOWN, PoolNow, ServerNow, Trace
+from driftwatch.web.database import STATES, WantedServers, incident_state
+from driftwatch.web.incidents import line_of, servers_of
+from driftwatch.web.page import (
+    POOL,
+    Api,
+    Link,
+    NotFound,
+    Page,
+    Paged,
+    Shown,
+    Slice,
+    Visit,
+    grafana_link,
+    near,
+    part_of,
+    pool_path,
+    sliced,
 )
-RANK = {state: rank for rank, state in enumerate(STATES)}
-UNKNOWN = ("no data", "not judged")
-# What a state is made of, and a list is sorted by.
-SUMMARY = (
-    *("end", "scrapes", "coverage_missing_inputs", "slo_missed", "slower_at_equal_load"),
-    *("binding_limit", "speed_unknown_reason", "speed_at_equal_load_ratio"),
-    *("ttft_in_target_10m_ratio", "tpot_in_target_10m_ratio", "binding_margin_ratio"),
-)
-# Of these one minute says more than an incident that is milder.
-_MILD = ("ticket", "pending", "notice")
-STALE = "driftwatch run wrote no minute in the last 5 min"
-_SILENT = "nothing scraped in the last 10 min"
 
-
-class Entry(NamedTuple):
-    """A target before it is drawn."""
-
-    key: TargetKey
-    target: Target
-    state: str
-    incident: Incident | None  # whose hands it is in, None = nobody's
-    why: str | None  # why its state is unknown, None = it is not
-    row: Mapping[str, Any]  # :data:`SUMMARY` of its newest minute
-    at: int  # its place among the targets
-
-
-def incident_state(incident: Incident) -> str:
-    """The word of an open incident."""
-    if incident.state == "pending":
-        return "pending"
-    if incident.severity != "page":
-        return incident.severity
-    if incident.acknowledged_at is not None:
-        return "taken"
-    return "silenced" if incident.is_quiet else "firing"
-
-
-def worst_incidents(
-    incidents: Iterable[Incident], by_text: Mapping[str, TargetKey]
-) -> dict[TargetKey, Incident]:
-    """Target → its worst open incident, its own or that of its pool; ``by_text``: every target."""
-    every = list(incidents)
-    speakers = {one.key: one for one in every}
-    worst: dict[TargetKey, Incident] = {}
-    for one in every:
-        for key in _concerned(one, by_text):
-            # what is part of a pool's incident is in the hands of who has that
-            speaks = speakers.get(one.part_of or "", one)
-            before = worst.get(key)
-            if before is None or _order(speaks) < _order(before):
-                worst[key] = speaks
-    return worst
-
-
-def _order(incident: Incident) -> tuple[int, str, str]:
-    return RANK[incident_state(incident)], incident.started_at.isoformat(), incident.id
-
-
-def _concerned(incident: Incident, by_text: Mapping[str, TargetKey]) -> Iterator[TargetKey]:
-    instance = incident.target.get("instance")
-    if instance is not None:
-        yield TargetKey(instance, incident.target.get("engine", "0"))
-        return
-    named = () if incident.page is None else incident.page.servers.first
-    yield from (by_text[text] for text in named if text in by_text)
-
-
-def target_state(
-    row: Mapping[str, Any], incident: Incident | None, *, is_stale: bool
-) -> tuple[str, Incident | None, str | None]:
-    """The state of one target, the incident in whose hands it is, and why it is unknown.
-
-    ``row``: of :attr:`Fleet.rows`; ``is_stale``: its minute is old: what it says is not so now.
-    """
-    of_minute, reason = ("no data", STALE) if is_stale else _of_minute(row)
-    if incident is None:
-        return of_minute, None, reason
-    of_incident = incident_state(incident)
-    if of_incident in _MILD and RANK[of_minute] < RANK[of_incident]:
-        return of_minute, incident, reason
-    return of_incident, incident, None
-
-
-def _of_minute(row: Mapping[str, Any]) -> tuple[str, str | None]:
-    if row["end"] is None or not row["scrapes"]:
-        missing = row["coverage_missing_inputs"]
-        return "no data", f"gone: {missing}" if missing else _SILENT
-    if row["slo_missed"]:
-        return "target missed", None
-    if row["slower_at_equal_load"]:
-        return "slower", None
-    if row["binding_limit"] not in (None, "none"):
-        return "limit full", None
-    if row["slo_missed"] is False:
-        return "in target", None
-    if row["slower_at_equal_load"] is False:
-        return "as its baseline", None
-    return "not judged", row["speed_unknown_reason"] or "neither targets nor a baseline"
-
-
-LOOKED_BACK = timedelta(minutes=10)
-EACH_SECONDS = 5.0
+PATH = "/fleet"
 # the newest minute of a service that runs is younger
 OLD_AFTER = timedelta(minutes=5)
-_KEY = list(KEY_COLUMNS)
-_HISTOGRAMS = ("ttft_seconds", "tpot_seconds")
-_SUMMED = tuple(f"{name}_{part}" for name in _HISTOGRAMS for part in ("sum", "count"))
-_LISTS = tuple(f"{name}_{part}" for name in _HISTOGRAMS for part in ("buckets", "edges"))
-_TARGETS = ("slo_ttft_seconds", "slo_tpot_seconds", "slo_share")
-_GAUGES = (
-    *("pool", "scrapes", "restarted", "configuration_changed", "slo_missed"),
-    *("running_requests", "waiting_requests", "kv_cache_usage_ratio", "max_num_seqs"),
-    *("max_num_seqs_inferred", "max_num_batched_tokens", "gpu_count"),
-    "limit_binding_share_10m_ratio",
-)
-# Of a minute what the fleet page may show.
-SCHEMA = {
-    name: dtype
-    for name, dtype in STORED_SCHEMA.items()
-    if name in (*_KEY, "end", *_GAUGES, *_SUMMED, *_LISTS) or name in LAST
-}
+STALE = "driftwatch run wrote no minute in the last 5 min"
+_OF_INCIDENTS = ("firing", "acknowledged", "silenced")
+_BASELINES = 20
 
 
-@dataclass(frozen=True, eq=False)
-class Fleet:
-    """Every target's newest minute, and its latencies of the last ten."""
-
-    end: datetime | None = None  # of the newest minute of any target, None = there is none
-    targets: Mapping[TargetKey, Target] = field(default_factory=dict)  # in order, with their pools
-    # row for row with them: columns of a stored minute, `end` NULL where ten minutes have none,
-    # and those of :func:`driftwatch.signals.slo.slo_columns`
-    rows: pl.DataFrame = field(default_factory=pl.DataFrame)
-
-    def is_stale(self, now: datetime) -> bool:
-        """Whether its newest minute is old, or there is none: it says nothing of now."""
-        return self.end is None or now - self.end > OLD_AFTER
-
-    @cached_property
-    def by_text(self) -> Mapping[str, TargetKey]:
-        """Text of a key → the key, in order."""
-        return {key.text: key for key in self.targets}
-
-    @cached_property
-    def places(self) -> Mapping[TargetKey, int]:
-        """Target → its place among the others."""
-        return {key: at for at, key in enumerate(self.targets)}
-
-    @cached_property
-    def pools(self) -> Mapping[str, Sequence[int]]:
-        """Pool, in order → places of its targets."""
-        places: dict[str, list[int]] = {}
-        for at, target in enumerate(self.targets.values()):
-            places.setdefault(target.pool or "default", []).append(at)
-        return dict(sorted(places.items()))
-
-    @cached_property
-    def entries(self) -> Sequence[Entry]:
-        """Every target by its newest minute alone, as if there were no incident."""
-        columns = [name for name in SUMMARY if name in self.rows.columns]
-        rows: Iterable[dict[str, Any]] = [dict.fromkeys(SUMMARY)] * len(self.targets)
-        if columns:
-            rows = self.rows.select(columns).iter_rows(named=True)
-        entries = []
-        for at, ((key, target), row) in enumerate(zip(self.targets.items(), rows, strict=True)):
-            state, _, why = target_state(row, None, is_stale=False)
-            entries.append(Entry(key, target, state, None, why, row, at))
-        return entries
-
-    def warm(self) -> Fleet:
-        """The same, with what is made of it once made now: nobody who looks waits for it."""
-        _ = self.by_text, self.places, self.pools, self.entries
-        return self
+def _state(text: str) -> str:
+    if text and text not in (*STATES, "unknown"):
+        raise ValueError(f"one of: {', '.join(STATES)}; unknown: {' and '.join(UNKNOWN)}")
+    return text
 
 
-class FleetMinutes:
-    """The fleet of one database, read anew where there are new minutes."""
+class FleetQuery(Paged):
+    """Without a name or state pools are listed, else the servers that fit."""
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self._fleet = Fleet()
-        self._frames: dict[tuple[int, datetime], pl.DataFrame] = {}
-        self._reading = threading.Lock()
-        self._is_kept = threading.Event()
-
-    def old_end(self, now: datetime) -> datetime | None:
-        """End of the newest minute, where that is old; as it was read last, None = not or never."""
-        fleet = self._fleet
-        return fleet.end if fleet.is_stale(now) else None
-
-    def current(self, store: WebStore) -> Fleet:
-        """The fleet; at most :data:`EACH_SECONDS` old where a thread keeps it, else as stored."""
-        if not self._is_kept.is_set():
-            self.refresh(store)
-        return self._fleet
-
-    def refresh(self, store: WebStore) -> None:
-        """Read the minutes that are new.
-
-        Raises StoreError: the database does not serve.
-        """
-        with self._reading:
-            frames = store.newest_minutes(LOOKED_BACK, SCHEMA, self._frames)
-            if not frames or frames.keys() != self._frames.keys():
-                targets = self._plan.assign(stored_targets(store))
-                self._frames, self._fleet = frames, fleet_of(frames, targets, self._plan).warm()
-
-    @contextmanager
-    def kept_fresh(self, opened: Callable[[], WebStore]) -> Iterator[None]:
-        """Refresh in a thread while the context lasts."""
-        ending = threading.Event()
-
-        def keep_once() -> None:
-            try:
-                self.refresh(opened())
-                self._is_kept.set()
-            except Exception as error:  # noqa: BLE001 - the thread goes on, whatever it was
-                # who asks for a page reads by themselves, and is told
-                self._is_kept.clear()
-                reason = getattr(error, "message", None) or repr(error)[:200]
-                structlog.get_logger().warning("fleet not read", reason=reason)
-
-        def keep() -> None:
-            try:
-                keep_once()
-                while not ending.wait(EACH_SECONDS):
-                    keep_once()
-            finally:
-                self._is_kept.clear()
-
-        thread = threading.Thread(target=keep, name="driftwatch-fleet", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            ending.set()
-            thread.join(EACH_SECONDS)
+    q: Annotated[str, Field(max_length=200)] = ""  # part of a server's or pool's name
+    state: Annotated[str, AfterValidator(_state)] = ""  # one of the states, or unknown
 
 
-def fleet_of(
-    frames: Mapping[Batch, pl.DataFrame], targets: Mapping[TargetKey, Target], plan: Plan
-) -> Fleet:
-    """The newest minute of each target in these frames, with its latencies of ten."""
-    if not frames or not targets:
-        return Fleet(targets=targets)
-    minutes = pl.concat(frames.values()).sort([*_KEY, "end"])
-    end = minutes["end"].max()
-    assert isinstance(end, datetime)  # noqa: S101 - a frame has rows
-    minutes = minutes.filter(pl.col("end") > end - LOOKED_BACK)
-    newest = minutes.unique(_KEY, keep="last", maintain_order=True)
-    newest = newest.drop(*_SUMMED, *_LISTS)
-    keys = [tuple(key) for key in targets]
-    rows = pl.DataFrame(keys, dict.fromkeys(_KEY, pl.String), orient="row")
-    for frame in (newest, _latencies(minutes, newest)):
-        rows = rows.join(frame, on=_KEY, how="left", maintain_order="left")
-    serving = plan.serving_frame(targets.values())
-    judged = slo_columns(rows, serving)
-    rows = rows.drop(*_SUMMED, *_LISTS).with_columns(*judged, *serving.select(_TARGETS))
-    return Fleet(end.astimezone(UTC), targets, rows)
+class PoolRow:
+    """A pool with its open incidents."""
+
+    def __init__(
+        self, now: PoolNow, trace: str, incidents: Sequence[Incident], *, is_stale: bool
+    ) -> None:
+        self.now, self.incidents = now, incidents
+        self._trace, self._is_stale = trace, is_stale
+        # what was sent as a page, or would be but for a silence, says more than the minute
+        self.incident = next((one for one in incidents if one.state == "firing"), None)
+        states = Counter[str]({"no data": now.servers} if is_stale else now.states)
+        if (first := self.incident) is not None and first.severity == "page":
+            concerned = min(len(servers_of(first)) or now.servers, now.servers)
+            self.state, self.count = incident_state(first), concerned
+        else:
+            self.state = min(states, key=STATES.index, default="no data")
+            self.count = states[self.state]
+
+    @property
+    def rank(self) -> tuple[int, float, float, str]:
+        """Worst first."""
+        now = self.now
+        missed = 1.0 if now.in_target is None else now.in_target
+        return STATES.index(self.state), missed, now.speed or 1.0, now.pool
+
+    @property
+    def why(self) -> str | None:
+        """Why its state is unknown."""
+        if self.state not in UNKNOWN:
+            return None
+        return STALE if self._is_stale else self.now.why
+
+    @property
+    def in_target_line(self) -> Markup:
+        """Requests in target over the last 24 h."""
+        values = Trace.read(self._trace).in_target
+        low = min((one for one in values if one is not None), default=1.0)
+        return sparkline(
+            _alt("requests in target", values), values, min(0.8, low), 1.0, self.now.required
+        )
+
+    @property
+    def speed_line(self) -> Markup:
+        """Speed at equal load of its slowest server over the last 24 h."""
+        values = Trace.read(self._trace).speed
+        known = [one for one in values if one is not None]
+        low, high = min(0.7, *known, 1.0), max(1.1, *known, 1.0)
+        return sparkline(_alt("speed of the slowest server", values), values, low, high, 1.0)
 
 
-def _latencies(rows: pl.DataFrame, newest: pl.DataFrame) -> pl.DataFrame:
-    """Ten minutes of each target added up, cut at restarts and where bucket edges changed."""
-    changed = pl.col("restarted").fill_null(False) | pl.col("configuration_changed").fill_null(
-        False
+def _alt(what: str, values: Sequence[float | None]) -> str:
+    known = [one for one in values if one is not None]
+    if not known:
+        return f"24 h of {what}: unknown"
+    return f"24 h of {what}: {percent(min(known))} to {percent(max(known))}"
+
+
+def load(visit: Visit) -> Shown:
+    """The pools, or the servers that the query asks for."""
+    query: FleetQuery = visit.query
+    if query.q or query.state:
+        return _servers(visit)
+    incidents = visit.store.open_now()
+    of_pool: dict[str, list[Incident]] = {}
+    for one in incidents:
+        of_pool.setdefault(one.target.get("pool", ""), []).append(one)
+    pools = visit.store.fleet_now()
+    end = max((one.at for one, _ in pools), default=None)
+    is_stale = is_old(end, visit.now)
+    every = [
+        PoolRow(one, trace, of_pool.get(one.pool, ()), is_stale=is_stale) for one, trace in pools
+    ]
+    rows, part = part_of(sorted(every, key=lambda one: one.rank), query, PATH)
+    shown = visit.store.with_pages(one.incident for one in rows if one.incident is not None)
+    return {
+        "title": "Fleet",
+        "end": end,
+        "is_stale": is_stale,
+        "servers": sum(one.now.servers for one in every),
+        "states": _counts(every),
+        "unknown": _unknown(every),
+        "pools": rows,
+        "lines": {one.id: line_of(one) for one in shown},
+        "part": part,
+        "query": query,
+        "every_state": STATES,
+    }
+
+
+def is_old(end: datetime | None, now: datetime) -> bool:
+    """Whether the newest minute says nothing of now."""
+    return end is None or now - end > OLD_AFTER
+
+
+def _counts(rows: Iterable[PoolRow]) -> list[tuple[str, int]]:
+    """How many pools are in each state, worst first."""
+    counts = Counter(one.state for one in rows)
+    return [(state, counts[state]) for state in STATES if counts[state]]
+
+
+def _unknown(rows: Iterable[PoolRow]) -> list[tuple[str, int]]:
+    """Reason → servers of unknown state, the commonest first."""
+    counts: Counter[str] = Counter()
+    for one in rows:
+        if unknown := sum(one.now.states.get(state, 0) for state in UNKNOWN):
+            counts[cut(one.now.why or "unknown", 160)] += unknown
+    return counts.most_common(5)
+
+
+def _servers(visit: Visit) -> Shown:
+    end = visit.store.newest_minute()
+    rows, part, of = _listed(visit, PATH)
+    return {
+        "title": "Servers",
+        "end": end,
+        "is_stale": is_old(end, visit.now),
+        "pools": None,
+        "rows": rows,
+        "of": of,
+        "part": part,
+        "query": visit.query,
+        "every_state": STATES,
+    }
+
+
+def _listed(visit: Visit, path: str) -> tuple[list[ServerNow], Slice, Mapping[TargetKey, Incident]]:
+    """The servers that the query asks for, which part it is, and whose page they are on."""
+    query: FleetQuery = visit.query
+    of, only = incidents_of(visit.store.open_now()), None
+    if query.state in _OF_INCIDENTS:
+        only = [key for key, one in of.items() if incident_state(one) == query.state]
+    state = "" if only is not None else query.state
+    wanted = WantedServers(text=query.q, state=state, only=only, first=[*of])
+    return *server_part(visit, wanted, query, path), of
+
+
+def server_part(
+    visit: Visit, wanted: WantedServers, query: Paged, path: str
+) -> tuple[list[ServerNow], Slice]:
+    """One part of the servers, and which it is; one behind the last is the last."""
+    rows, count = visit.store.servers(wanted, query.size, (query.page - 1) * query.size)
+    part = sliced(count, query, path)
+    if part.page != query.page:
+        rows, _ = visit.store.servers(wanted, query.size, part.first)
+    return rows, part
+
+
+def incidents_of(incidents: Iterable[Incident]) -> dict[TargetKey, Incident]:
+    """Server → its worst open page; ``incidents``: worst first."""
+    of: dict[TargetKey, Incident] = {}
+    for one in incidents:
+        if one.severity == "page" and one.state == "firing":
+            for key in servers_of(one):
+                of.setdefault(key, one)
+    return of
+
+
+class PoolQuery(Paged):
+    """Which part of the servers is listed."""
+
+
+def load_pool(visit: Visit) -> Shown:
+    """The pool and a part of its servers.
+
+    Raises NotFound: no server is in a pool of that name.
+    """
+    name, store = visit.path["pool"], visit.store
+    found = store.pool_now(name)
+    if found is None:
+        raise _no_pool(name, store.pool_names())
+    now, trace = found
+    incidents, is_stale = store.open_now(name), is_old(now.at, visit.now)
+    row = PoolRow(now, trace, incidents, is_stale=is_stale)
+    of = incidents_of(incidents)
+    rows, part = server_part(
+        visit, WantedServers(pool=name, first=[*of]), visit.query, pool_path(name)
     )
-    last = pl.col("end").filter(changed).max().over(_KEY)
-    rows = rows.filter(last.is_null() | (pl.col("end") >= last))
-    out = newest.select(*_KEY)
-    for name in _HISTOGRAMS:
-        edges, buckets = f"{name}_edges", f"{name}_buckets"
-        own = rows.filter(pl.col(buckets).list.len() > 0)
-        own = own.filter(pl.col(edges) == pl.col(edges).last().over(_KEY))
-        whole = own.group_by(_KEY, maintain_order=True).agg(
-            pl.col(edges).last(), pl.col(f"{name}_sum").sum(), pl.col(f"{name}_count").sum()
-        )
-        cells = own.select(*_KEY, buckets, cell=pl.int_ranges(pl.col(buckets).list.len()))
-        added = (
-            cells.explode(buckets, "cell")
-            .group_by(*_KEY, "cell")
-            .agg(pl.col(buckets).sum())
-            .sort(*_KEY, "cell")
-            .group_by(_KEY, maintain_order=True)
-            .agg(pl.col(buckets))
-        )
-        both = whole.join(added, on=_KEY, how="left", maintain_order="left")
-        out = out.join(both, on=_KEY, how="left", maintain_order="left")
-    return out
+    day = (now.at - timedelta(days=1), now.at)
+    shown = store.with_pages([one for one in incidents if one.state == "firing"][:20])
+    return {
+        "title": f"Pool {cut(clean(name), 80)}",
+        "row": row,
+        "pool": now,
+        "end": now.at,
+        "is_stale": is_stale,
+        "plot": _day(Trace.read(trace), now, store.incidents_between(name, day, 50)),
+        "incident": next(
+            (one for one in shown if row.incident and one.id == row.incident.id), None
+        ),
+        "incidents": shown,
+        "baselines": list(_baselines(visit, name)),
+        "rows": rows,
+        "of": of,
+        "part": part,
+        "grafana": grafana_link(visit.web.settings.grafana, name, *day),
+    }
+
+
+def _no_pool(name: str, names: Sequence[str]) -> NotFound:
+    links = (Link(cut(clean(one), 80), pool_path(one)) for one in near(name, names))
+    return NotFound(f"There is no pool {cut(clean(name), 80)}.", tuple(links))
+
+
+def _day(trace: Trace, now: PoolNow, incidents: Iterable[Incident]) -> Plot:
+    """The last 24 h of a pool, from its first minute on."""
+    targets, speeds = trace.in_target, trace.speed
+    known = [
+        at for at, pair in enumerate(zip(targets, speeds, strict=True)) if pair != (None, None)
+    ]
+    start, step = trace.first.timestamp(), SLOT.total_seconds()
+    first = start + step * min(known, default=0)
+    ends = [start + step * at for at in range(len(targets))]
+    until = now.at.timestamp()
+
+    def steps(values: Sequence[float | None], name: str) -> Series:
+        percents = [None if one is None else 100 * one for one in values]
+        return Series("steps", name, [*ends, ends[-1] + step], [*percents, percents[-1]])
+
+    required = [] if now.required is None else [100 * now.required]
+    low = min([100 * one for one in targets if one is not None] + required, default=0.0)
+    return panels(
+        f"{clean(now.pool)}, 24 h: {_alt('', targets).partition(': ')[2]} of requests in target, "
+        f"slowest server at {_alt('', speeds).partition(': ')[2]} of its usual speed",
+        [
+            Panel(
+                Axis("requests in target, %", low=max(0.0, low - 5), high=100.0),
+                [
+                    Series("level", "required", y=required, colour=2),
+                    steps(targets, "each half hour"),
+                ],
+            ),
+            Panel(
+                Axis("speed of the slowest server at equal load, %"),
+                [Series("level", "", y=[100.0], colour=4), steps(speeds, "")],
+            ),
+        ],
+        Axis("", low=min(first, until - 3600), high=until, is_time=True),
+        around=[*incident_spans(incidents, first, until)],
+    )
+
+
+def incident_spans(incidents: Iterable[Incident], first: float, last: float) -> Iterator[Series]:
+    """Incidents as one hatched ground over an axis; what would touch is one."""
+    touching = 0.012 * (last - first)
+    pairs: list[list[float]] = []
+    for one in sorted(incidents, key=lambda one: one.started_at):
+        end = min(last, one.resolved_at.timestamp() if one.resolved_at else last)
+        start = max(one.started_at.timestamp(), first)
+        if pairs and start <= pairs[-1][1] + touching:
+            pairs[-1][1] = max(pairs[-1][1], end)
+        elif end > first and start < last:
+            pairs.append([start, end])
+    if pairs:
+        yield Series("hatch", "incident", [a for a, _ in pairs], [b for _, b in pairs], colour=1)
+
+
+def _baselines(visit: Visit, pool: str) -> Iterator[Mapping[str, Any]]:
+    """Baselines of the pool and of its servers; ``lacking``: why one does not judge the speed."""
+    for one in visit.store.pool_baselines(pool, _BASELINES):
+        of = None if one.instance is None else TargetKey(one.instance, one.engine or "0").text
+        yield {
+            "of": "the whole pool" if of is None else of,
+            "one": one,
+            "age_seconds": max(0.0, (visit.now - one.until).total_seconds()),
+            "lacking": None if one.load_model is not None else one.arming or "no load model",
+        }
+
+
+def targets(visit: Visit) -> Mapping[str, Any]:
+    """Servers as of their newest minute; those of open pages first."""
+    rows, part, _ = _listed(visit, "/targets")
+    return {"rows": [one.document() for one in rows], "part": part}
+
+
+PAGE = Page(PATH, "Fleet", "fleet.html", load, FleetQuery, is_placed=True)
+POOL_PAGE = Page(POOL, "Pool", "pool.html", load_pool, PoolQuery)
+API = Api("/targets", targets, FleetQuery)

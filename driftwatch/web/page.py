@@ -1,28 +1,36 @@
-"""What a page of the web is: a path, the query it takes, and the function that makes its view."""
+"""A page of the web: a path, its query, the function that reads what it shows, a template."""
 
 from __future__ import annotations
 
 import difflib
+import hashlib
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from urllib.parse import quote, urlencode
 
+from jinja2 import PackageLoader, StrictUndefined
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from starlette.convertors import PathConvertor, register_url_convertor
 
+from driftwatch import numbers
+from driftwatch.notify.page import http_url
+from driftwatch.notify.path import short_reason
 from driftwatch.numbers import clean, cut
 
 if TYPE_CHECKING:
-    from driftwatch.plots.plot import Plot
     from driftwatch.web.access import Person
     from driftwatch.web.app import Web
     from driftwatch.web.database import WebStore
 
 MOST_ROWS, MOST_PAGES = 200, 100_000
 Row = TypeVar("Row")
+Shown = dict[str, Any]  # what a template draws, by name; ``title`` is the page's
 
 
 def in_utc(at: datetime) -> datetime:
@@ -36,23 +44,6 @@ def in_utc(at: datetime) -> datetime:
 
 
 Moment = Annotated[datetime, AfterValidator(in_utc)]
-
-
-class View(BaseModel):
-    """What a page shows, as a template draws it and as the API has it.
-
-    Its other fields are the page's own: values, rows and models; what is unknown is null.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="allow")
-
-    schema_version: Literal[2] = 2
-    title: str  # what the page is about, in a few words
-
-    @classmethod
-    def of(cls, title: str, **parts: object) -> View:
-        """A view with these fields."""
-        return cls.model_validate({"title": title, **parts})
 
 
 class Query(BaseModel):
@@ -70,7 +61,7 @@ class Paged(Query):
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """One request: all that a view, or what a form does, may be made of."""
+    """One request: all that a page, or what a form does, may depend on."""
 
     web: Web
     store: WebStore  # of a page: reads only; every statement sees what is committed
@@ -90,17 +81,23 @@ class Page:
     path: str  # /incidents/{incident_id}
     title: str  # in the navigation
     template: str  # in templates/, extends base.html
-    load: Callable[[Visit], View]
+    load: Callable[[Visit], Shown]
     query: type[Query] = Query
     is_placed: bool = False  # in the navigation
-    api: str | None = None  # path of its JSON below /api/v1, None = it has none
-    # what the template draws besides, by name: plots and markup; numbers stay in the view
-    plots: Callable[[Any], Mapping[str, Plot | str]] = field(default=lambda view: {})
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """JSON below /api/v1: the stored models' own; ``load`` as of a page."""
+
+    path: str
+    load: Callable[[Visit], Mapping[str, Any]]
+    query: type[Query] = Query
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a page posts; ``act`` does it and says which page shows it.
+    """What a page posts; ``act`` does it and returns the path of the page that shows it.
 
     Raises UsageError (a 409: it cannot be done as things stand), NotFound or StoreError.
     """
@@ -138,21 +135,25 @@ class Slice:
     before: str | None
     after: str | None
 
-
-def part_of(rows: Sequence[Row], query: Paged, path: str) -> tuple[Sequence[Row], Slice]:
-    """The rows of one part, and which it is; a part behind the last is the last."""
-    piece = sliced(len(rows), query, path)
-    first = (piece.page - 1) * piece.size
-    return rows[first : first + piece.size], piece
+    @property
+    def first(self) -> int:
+        """How many rows stand before this part."""
+        return (self.page - 1) * self.size
 
 
 def sliced(count: int, query: Paged, path: str) -> Slice:
-    """Which part of ``count`` rows is wanted, with the addresses of its neighbours."""
+    """Which part of ``count`` rows is wanted; one behind the last is the last."""
     pages = max(1, -(-count // query.size))
     page = min(query.page, pages)
     before = address(path, query, page=page - 1) if page > 1 else None
     after = address(path, query, page=page + 1) if page < pages else None
     return Slice(page, pages, query.size, count, before, after)
+
+
+def part_of(rows: Sequence[Row], query: Paged, path: str) -> tuple[Sequence[Row], Slice]:
+    """The rows of one part, and which it is."""
+    piece = sliced(len(rows), query, path)
+    return rows[piece.first : piece.first + piece.size], piece
 
 
 def address(path: str, query: Query, **changes: object) -> str:
@@ -188,16 +189,6 @@ def target_path(text: str) -> str:
     return f"/targets/{quote(text, safe='/:')}"
 
 
-def pool_link(name: str) -> Link:
-    """A link that names a pool."""
-    return Link(text=cut(clean(name), 80), path=pool_path(name))
-
-
-def target_link(text: str) -> Link:
-    """A link that names a target; ``text``: of its key."""
-    return Link(text=cut(clean(text), 80), path=target_path(text))
-
-
 def near(name: str, names: Sequence[str]) -> tuple[str, ...]:
     """At most five names like one: those that hold it, then the likest.
 
@@ -221,3 +212,58 @@ def grafana_link(
     query = {"var-pool": pool} | ({} if instance is None else {"var-instance": instance})
     query |= {name: str(round(1000 * at.timestamp())) for name, at in times.items()}
     return f"{dashboard}{'&' if '?' in dashboard else '?'}{urlencode(query)}"
+
+
+# of numbers and texts, as every other screen writes them
+_FILTERS = (*("clean", "count", "cut", "duration", "percent", "plural", "squeeze", "utc_text"),)
+# of one text on a page: a label has no bound of its own
+_LONGEST_TEXT = 8_000
+
+
+@cache
+def style_sheet() -> tuple[str, bytes]:
+    """The style sheet's name, another for another content, and its bytes."""
+    css = (files("driftwatch.web") / "static" / "driftwatch.css").read_bytes()
+    css += (files("driftwatch.plots") / "plot.css").read_bytes()
+    return f"driftwatch-{hashlib.sha256(css).hexdigest()[:12]}.css", css
+
+
+@cache
+def _templates() -> ImmutableSandboxedEnvironment:
+    environment = ImmutableSandboxedEnvironment(
+        loader=PackageLoader("driftwatch.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_harmless,
+    )
+    environment.filters |= {name: getattr(numbers, name) for name in _FILTERS}
+    environment.filters |= {"web_address": http_url, "short_reason": _short}
+    environment.globals |= {"pool_path": pool_path, "target_path": target_path}
+    return environment
+
+
+def html_of(template: str, *, now: datetime, **context: Any) -> str:
+    """A template with its values; it prints times as every screen does."""
+
+    def moment(at: datetime) -> str:
+        return numbers.moment(at, now.date())
+
+    parts = {"now": now, "moment": moment, "style": style_sheet()[0], **context}
+    return _templates().get_template(template).render(parts)
+
+
+def _harmless(value: object) -> object:
+    """What a template prints, before it is escaped: bounded, control characters spelt out."""
+    if type(value) is not str:  # markup is made of texts that went through here
+        return value
+    text = cut(value, _LONGEST_TEXT)
+    if text.isprintable():
+        return text
+    return "\n".join(map(clean, text.split("\n")))
+
+
+def _short(reason: str) -> str:
+    """Why, without how to mend it and what follows from it: JSON has the whole reason."""
+    return short_reason(reason).split("; ")[0]

@@ -16,12 +16,11 @@ from driftwatch.settings.web import WebSettings, listen_address
 from driftwatch.web.access import People
 from driftwatch.web.app import Web, application
 from driftwatch.web.database import WebDatabase
-from driftwatch.web.fleet import FleetMinutes
 
 if TYPE_CHECKING:
     from uvicorn import Server
 
-_SHUTDOWN_SECONDS = 5
+_SHUTDOWN_SECONDS, _IDLE_SECONDS = 5, 20
 _MOST_CONNECTIONS, _MOST_HEADER_BYTES = 200, 16_384
 
 
@@ -45,7 +44,6 @@ def web_of(
         database=WebDatabase(place),
         people=people,
         clock=SystemClock() if clock is None else clock,
-        fleet=FleetMinutes(plan),
         external_url=None if settings is None else settings.external_url,
     )
 
@@ -85,6 +83,7 @@ def server_of(web: Web) -> Server:
         # others are told to come again
         limit_concurrency=_MOST_CONNECTIONS,
         h11_max_incomplete_event_size=_MOST_HEADER_BYTES,
+        timeout_keep_alive=_IDLE_SECONDS,
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
     )
     return uvicorn.Server(config)

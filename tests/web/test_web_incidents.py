@@ -1,107 +1,198 @@
-"""The list of incidents: which come first, what a filter leaves, what a long one costs."""
+"""Incidents: which come first, what a filter leaves, one with its picture, and what people do."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sqlite3
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from html import unescape
 from typing import Any
 
+import polars as pl
 import pytest
 from conftest import Recorded
-from operation_cases import every_state
-from web_cases import browser, view_of
+from operation_cases import commit, every_state, fired
+from web_cases import ANA, BEN, browser, send, shown
 
+from driftwatch.model import Slo
 from driftwatch.store import Store
+from driftwatch.store.minute_columns import STORED_SCHEMA
 from driftwatch.web.app import Web
-from driftwatch.web.fleet import incident_state
+from driftwatch.web.database import incident_state
+from driftwatch.web.missed import draw
+from tests.outbox import latest_actions
+from tests.web.web_fleet_cases import END, GOOD
 
 
 @pytest.fixture
 def listed(web: Web, opened: Callable[[], Store], firing: Recorded) -> Callable[..., Any]:
-    """The list as JSON, on a database with an incident of every state."""
+    """Ids of the list, on a database with an incident of every state."""
     with opened() as store:
         every_state(store, firing.now)
     client = browser(web)
 
-    def get(**query: str) -> Any:
+    def get(**query: str) -> list[str]:
         answer = client.get("/api/v1/incidents", params=query)
         assert answer.status_code == 200, answer.text
-        return answer.json()
+        return [one["id"][0] for one in answer.json()["rows"]]
 
     return get
 
 
-def test_an_incident_has_its_page_its_path_and_its_deliveries(web: Web, firing: Recorded) -> None:
-    client = browser(web)
-    page = client.get(f"/incidents/{firing.incident_id}")
-    assert page.status_code == 200
-    view = client.get(f"/api/v1/incidents/{firing.incident_id}").json()
+def test_an_incident_has_its_page_its_picture_and_its_deliveries(
+    web: Web, firing: Recorded
+) -> None:
+    client, path = browser(web), f"/incidents/{firing.incident_id}"
+    html = unescape(client.get(path).text)
+    view = shown(web, path)
     assert view["headline"].startswith("host:8000: first token takes 2.5 s")
-    assert view["headline"] in unescape(page.text)
-    assert [one["receiver"] for one in view["deliveries"]] == ["oncall"]
-    assert view["path"][0]["answer"] == "yes"
+    assert view["headline"] in html and view["path"][0].answer == "yes"
+    assert [one.receiver for one, _ in view["deliveries"]] == ["oncall"]
+    assert "driftwatch explain" in html
+    document = client.get(f"/api/v1{path}").json()
+    assert document["incident"]["id"] == firing.incident_id
+    assert document["deliveries"][0]["event"] == "firing"
     assert client.get(f"/incidents/{firing.incident_id[:6]}").status_code == 200
+    assert client.post(f"/api/v1{path}", headers=ANA).status_code == 405
+
+
+def test_the_picture_marks_the_page_the_restart_and_the_change() -> None:
+    minutes = [
+        {
+            **dict(GOOD),
+            "instance": "a:1",
+            "engine": "0",
+            "pool": "p",
+            "end": END + at * timedelta(minutes=1),
+            "ttft_seconds_buckets": [10.0, 20.0, 100.0] if at >= 30 else [90.0, 100.0, 100.0],
+            "speed_at_equal_load_ratio": 0.8 if at >= 30 else 1.0,
+            "restarted": at == 50,
+            "configuration_changed": at == 50,
+            "max_num_seqs": 256.0 if at < 50 else 512.0,
+        }
+        for at in range(1, 61)
+    ]
+    rows = pl.DataFrame(
+        [{name: one.get(name) for name in STORED_SCHEMA} for one in minutes],
+        schema=STORED_SCHEMA,
+    ).with_columns(seconds=pl.lit(60.0))
+    incident = fired(END + timedelta(minutes=60), "a", started_at=END + timedelta(minutes=30))
+    sent = [(END + timedelta(minutes=33), "page sent")]
+    plot = draw(rows, Slo(1.0, None, 0.95), 60, incident, sent)
+    assert plot is not None
+    assert plot.title == (
+        "Up to 80 % of requests missed TTFT 1 s; speed at equal load down to 80 %"
+    )
+    drawn = str(plot.svg)
+    assert "<title>page sent</title>" in drawn
+    assert "<title>restart, max_num_seqs 256 → 512</title>" in drawn
+    assert drawn.count('class="hatch"') == 2 and "requests that miss TTFT 1 s, %" in drawn
 
 
 def test_a_change_that_is_advised_can_be_copied(listed: Callable[..., Any], web: Web) -> None:
     listed()
-    change = view_of(web, "/incidents/" + "2" * 12)["change"]
-    assert change["vllm_arguments"] == "--max-num-batched-tokens=2048"
-    assert change["undo"] and "-" in change["helm_values_diff"]
-    html = browser(web).get("/incidents/" + "2" * 12).text
-    assert unescape(html).count("--max-num-batched-tokens=2048") >= 1
-
-
-def _ids(view: Any) -> list[str]:
-    return [one["incident_id"][0] for one in view["rows"]]
+    html = unescape(browser(web).get("/incidents/" + "2" * 12).text)
+    assert "--max-num-batched-tokens=2048</pre>" in html and '+      - "--max-num' in html
 
 
 def test_open_ones_come_first_and_each_filter_leaves_its_own(
-    listed: Callable[..., Any], firing: Recorded
+    listed: Callable[..., Any], opened: Callable[[], Store], firing: Recorded, web: Web
 ) -> None:
-    assert [one["state"] for one in listed()["rows"]] == [
-        *("firing", "firing", "silenced", "silenced", "taken", "ticket", "notice"),
-        *("pending", "resolved"),
-    ]
     own = firing.incident_id[0]
-    assert set(_ids(listed(pool="rag-8b"))) == set("1234567")
-    assert _ids(listed(pool='a"b')) == ["8"]
-    assert _ids(listed(severity="ticket")) == ["4"]
-    assert _ids(listed(alert="Drift")) == _ids(listed(rule='Drift{signal="a"}')) == ["5"]
-    assert set(_ids(listed(state="open"))) == {own, *"1234568"}
-    assert _ids(listed(q="GPU-3:8000")) == ["3"]
-    assert _ids(listed(q="10%_b:1/1")) == _ids(listed(q="10%_B")) == ["8"]
-    assert _ids(listed(q="gpu- drift")) == ["5"]
-    assert _ids(listed(q="6" * 8)) == ["6"]
-
-
-def test_the_database_and_the_pages_have_the_same_words_for_a_state(
-    listed: Callable[..., Any], opened: Callable[[], Store]
-) -> None:
+    every = shown(web, "/incidents")["rows"]
+    order = [f"{state} {one.severity}" for one, state, _ in every]
+    assert order[:2] == ["firing page"] * 2 and order[-1] == "resolved page"
+    assert set(listed(pool="rag-8b")) == set("1234567")
+    assert listed(pool='a"b') == listed(q="10%_b:1/1") == listed(q="10%_B") == ["8"]
+    assert listed(severity="ticket") == ["4"]
+    assert listed(alert="Drift") == listed(rule='Drift{signal="a"}') == ["5"]
+    assert set(listed(state="open")) == {own, *"1234568"}
+    assert listed(q="GPU-3:8000") == ["3"] and listed(q="6" * 8) == ["6"]
     with opened() as store:
         words = {one.id: incident_state(one) for one in store.open_incidents().values()}
     for word in set(words.values()):
-        own = {id_ for id_, one in words.items() if one == word}
-        assert {one["incident_id"] for one in listed(state=word)["rows"]} == own
+        assert set(listed(state=word)) == {id_[0] for id_, one in words.items() if one == word}
 
 
-def test_a_list_is_cut_in_parts_and_a_part_behind_the_last_is_the_last(
+def test_a_list_is_cut_in_parts_and_escapes_what_it_lists(
     listed: Callable[..., Any], web: Web
 ) -> None:
-    first = listed(size="4")
-    second = listed(size="4", page="2")
-    assert (first["part"]["pages"], first["part"]["after"]) == (3, "/incidents?page=2&size=4")
-    assert not set(_ids(first)) & set(_ids(second))
-    assert (first["part"]["before"], second["part"]["before"]) == (None, "/incidents?size=4")
-    assert listed(size="4", page="900")["part"]["page"] == 3
+    assert not set(listed(size="4")) & set(listed(size="4", page="2"))
+    part = shown(web, "/incidents", size="4", page="900")["part"]
+    assert (part.page, part.pages, part.after) == (3, 3, None)
     client = browser(web)
     for wrong in ("size=1000000000", "page=0", "state=broken", "pols=x"):
         assert client.get(f"/incidents?{wrong}").status_code == 400
+    html = client.get("/incidents?q=<script>&pool=<b>").text
+    assert "<script>" not in html and "Ana <b>" not in client.get("/incidents").text
 
 
-def test_the_page_escapes_what_it_lists(listed: Callable[..., Any], web: Web) -> None:
-    listed()
-    html = browser(web).get("/incidents?q=<script>&pool=<b>").text
-    assert "<script>" not in html
-    assert "<b>" not in html.split("<main")[1].split("</main>")[0].replace("<b>nobody</b>", "")
-    assert "Ana &lt;b&gt;" in browser(web).get("/incidents").text
+_TABLES = ("incidents", "silences", "marks", "pins", "memory", "actions")
+# every form that changes something of an incident
+FORMS = (("acknowledge", {}), ("silence", {}), ("mark", {"mark": "useful"}),
+         ("note", {"comment": "on it"}))  # fmt: skip
+
+
+def _rows(recorded: Recorded) -> dict[str, list[Any]]:
+    with sqlite3.connect(recorded.path) as connection:
+        return {
+            name: connection.execute(f"SELECT * FROM {name} ORDER BY 1").fetchall()
+            for name in _TABLES
+        }
+
+
+@pytest.mark.parametrize(("form", "fields"), FORMS)
+def test_what_cannot_be_kept_is_not_done(
+    web: Web, copied: Recorded, form: str, fields: Mapping[str, str]
+) -> None:
+    with sqlite3.connect(copied.path) as connection:
+        connection.execute(
+            "CREATE TRIGGER full BEFORE INSERT ON actions BEGIN SELECT RAISE(ABORT, 'full'); END"
+        )
+    before, page = _rows(copied), f"/incidents/{copied.incident_id}"
+    assert send(browser(web), page, form, ANA, **fields).status_code == 503
+    assert _rows(copied) == before
+    with sqlite3.connect(copied.path) as connection:
+        connection.execute("DROP TRIGGER full")
+    assert send(browser(web), page, form, ANA, **fields).status_code == 303
+    assert len(_rows(copied)["actions"]) == 1
+
+
+def test_a_silence_that_is_sent_many_times_at_once_is_one(
+    web: Web, copied: Recorded, opened: Callable[[], Store]
+) -> None:
+    page, number = f"/incidents/{copied.incident_id}", 6
+    ready = threading.Barrier(number)
+
+    def post(_: int) -> str:
+        client = browser(web)
+        ready.wait(10)
+        return str(send(client, page, "silence", ANA).headers["location"]).rpartition("=")[2]
+
+    with ThreadPoolExecutor(number) as threads:
+        done = sorted(threads.map(post, range(number)))
+    assert done == ["before"] * (number - 1) + ["silenced"]
+    with opened() as store:
+        assert (len(store.silences()), len(latest_actions(store, 20))) == (1, 1)
+
+
+def test_notes_and_marks_are_of_one_person_and_one_incident(
+    web: Web, copied: Recorded, opened: Callable[[], Store]
+) -> None:
+    with opened() as store:
+        commit(store, copied.now, fired(copied.now, "1"))
+    for incident in (copied.incident_id, "1" * 12):
+        for who in (ANA, BEN):
+            for after in ("noted", "before"):
+                answer = send(browser(web), f"/incidents/{incident}", "note", who, comment="seen")
+                assert answer.headers["location"].endswith(f"after={after}")
+    page = f"/incidents/{copied.incident_id}"
+    for person, mark in ((ANA, "useful"), (BEN, "not useful")):
+        answer = send(browser(web), page, "mark", person, mark=mark)
+        assert answer.headers["location"] == f"{page}?after=marked"
+    with opened() as store:
+        kept = store.marks([copied.incident_id])[copied.incident_id]
+        assert (kept.mark, kept.by) == ("not useful", "Ben")
+        assert len(latest_actions(store, 20)) == 6

@@ -21,11 +21,17 @@ def test_pages_and_forms_work_on_postgresql(postgres_url: str, tmp_path: Path) -
     web, page = web_at(postgres_url, END, tmp_path), f"/incidents/{one.id}"
     try:
         client = browser(web)
-        view = client.get("/api/v1/targets").json()
-        assert view["rows"][0]["incident"] == one.id and len(view["rows"]) == 3
+        rows = client.get("/api/v1/targets").json()["rows"]
+        assert rows[0]["instance"] == "gpu-1:8000" and len(rows) == 3
+        for path in ("/pools/p", "/targets/gpu-1:8000", "/fleet?state=firing", page):
+            assert client.get(path, headers=ANA).status_code == 200, path
         for listed in (listed.path for listed in PAGES if "{" not in listed.path):
             assert client.get(listed, headers=ANA).status_code == 200, listed
-        assert send(client, page, "acknowledge", ANA).headers["location"].endswith("after=taken")
+        assert (
+            send(client, page, "acknowledge", ANA)
+            .headers["location"]
+            .endswith("after=acknowledged")
+        )
         late = send(client, page, "acknowledge", BEN)
         assert late.headers["location"].endswith("after=before")
         for _ in range(2):

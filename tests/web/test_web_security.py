@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import json
 import re
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import itsdangerous
 import pytest
 from conftest import Recorded
 from starlette.testclient import TestClient
@@ -36,14 +38,19 @@ def test_every_answer_has_the_headers_of_a_page_without_script(web: Web, page: s
         assert {name: answer.headers[name] for name in HEADERS} == HEADERS, path
         assert "script-src" not in answer.headers["Content-Security-Policy"]
     answer = client.get("/fleet", headers={"Host": "evil.example"})
-    assert answer.status_code == 421
+    assert answer.status_code == 400
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
 
 
 def test_only_its_own_names_are_answered(firing: Recorded, tmp_path: Path) -> None:
     client = browser(web_at(firing.path, firing.now, tmp_path, external_url="https://ops.example"))
-    statuses = {"TESTSERVER:9096": 200, "127.0.0.1:9096": 200, "ops.example:443": 200}
-    statuses |= dict.fromkeys(("evil.example", "testserver.evil.example", ""), 421)
+    statuses = {
+        "TESTSERVER:9096": 200,
+        "127.0.0.1:9096": 200,
+        "[::1]:9096": 200,
+        "ops.example:443": 200,
+    }
+    statuses |= dict.fromkeys(("evil.example", "testserver.evil.example", ""), 400)
     for host, status in statuses.items():
         assert client.get("/sign-in", headers={"Host": host}).status_code == status, host
 
@@ -121,10 +128,11 @@ def test_a_token_that_cannot_be_used_stops_nobody_from_looking(
     file = tmp_path / "web.token"
     file.unlink() if text is None else file.write_text(text)
     stranger = browser(web, address="10.0.0.8")
-    name, key = base64.urlsafe_b64encode(b"Eve X").decode(), (text or "").encode()
-    session = f"{name}.{int(web.clock.now().timestamp())}"
-    signed = hmac.new(key, f"session\n{session}".encode(), hashlib.sha256).hexdigest()
-    stranger.cookies.set("driftwatch_session", f"{session}.{signed}")
+    key = hmac.new((text or "").encode(), b"session", hashlib.sha256).hexdigest()
+    session = {"name": "Eve X", "at": int(web.clock.now().timestamp()), "key": key}
+    packed = base64.b64encode(json.dumps(session).encode())
+    signed = itsdangerous.TimestampSigner(web.people.secret).sign(packed)
+    stranger.cookies.set("driftwatch_session", signed.decode())
     for path in ("/fleet", "/api/v1/targets", page, "/sign-in", "/nowhere"):
         answer = stranger.get(path)
         assert answer.status_code == (404 if path == "/nowhere" else 200), answer.text
@@ -142,14 +150,14 @@ def test_signing_in_and_out(web: Web, page: str, tmp_path: Path) -> None:
     right = client.post("/sign-in", data=data)
     assert (right.status_code, right.headers["location"]) == (303, page)
     cookie = right.headers["set-cookie"]
-    assert "HttpOnly" in cookie and "SameSite=strict" in cookie and TOKEN not in cookie
+    assert "httponly" in cookie and "samesite=strict" in cookie and TOKEN not in cookie
     other = browser(web, address="10.0.0.8")
     data |= {"back": "//evil.example/"}
     assert other.post("/sign-in", data=data).headers["location"] == "/"
     html = client.get(page).text
     assert "Acknowledge as Ana" in html
     done = client.post(f"{page}/acknowledge")
-    assert done.headers["location"] == f"{page}?after=taken"
+    assert done.headers["location"] == f"{page}?after=acknowledged"
     (tmp_path / "web.token").write_text("another-token-than-before")  # ends every session
     assert "Acknowledge as" not in client.get(page).text
 
@@ -201,7 +209,7 @@ def test_below_a_path_every_link_has_it(firing: Recorded, tmp_path: Path) -> Non
     data = {"name": "Ana", "token": TOKEN}
     site = {"Origin": "https://ops.example"}
     cookie = stranger.post("/drift/sign-in", data=data, headers=site).headers["set-cookie"]
-    assert "Path=/drift" in cookie and "Secure" in cookie
+    assert "path=/drift" in cookie and "; secure" in cookie
 
 
 def test_there_is_no_way_to_a_file(web: Web) -> None:
@@ -230,11 +238,11 @@ def test_the_same_form_twice_is_done_once(web: Web, page: str, opened: Callable[
 
 def test_of_two_at_once_one_has_it_and_the_other_learns_who(web: Web, page: str) -> None:
     ana, ben = browser(web), browser(web)
-    assert send(ana, page, "acknowledge", ANA).headers["location"].endswith("after=taken")
+    assert send(ana, page, "acknowledge", ANA).headers["location"].endswith("after=acknowledged")
     late = send(ben, page, "acknowledge", BEN, comment="I have it")
     seen = ben.get(late.headers["location"], headers=BEN)
-    assert "Ana has it already; nothing was changed" in seen.text
-    assert "Take it from Ana" in seen.text
+    assert "Ana has acknowledged it already; nothing was changed" in seen.text
+    assert "End the acknowledgement of Ana" in seen.text
 
 
 def test_a_form_of_before_takes_nothing_from_who_has_it_now(web: Web, page: str) -> None:
@@ -246,9 +254,9 @@ def test_a_form_of_before_takes_nothing_from_who_has_it_now(web: Web, page: str)
     for form in ("unacknowledge", "acknowledge"):
         send(ana, page, form, ANA)
     late = ben.post(f"{page}/unacknowledge", data=data, headers=BEN)
-    assert late.status_code == 409 and "Ana has it now: nothing was changed" in late.text
-    assert "Ana has it" in ben.get(page, headers=BEN).text
-    for after in ("taken", "before"):
+    assert late.status_code == 409 and "Ana has acknowledged it: nothing was changed" in late.text
+    assert "Ana acknowledged it" in ben.get(page, headers=BEN).text
+    for after in ("acknowledged", "before"):
         done = send(ben, page, "unacknowledge", BEN, holder="Ana")
         assert done.headers["location"].endswith(f"after={after}")
 

@@ -1,104 +1,87 @@
-"""A target's page: answer, lengths, signals on one axis, limits, ranges."""
+"""A target's page: answer, signals on one axis, lengths, limits, ranges."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from html import unescape
 from pathlib import Path
+from typing import Any
 
-import operation_cases
+import polars as pl
+import pytest
 from conftest import Recorded
-from web_cases import browser, view_of, web_at
-from web_fleet_cases import END, fired, fleet_database
+from web_cases import browser, shown, web_at
+from web_fleet_cases import END, fleet_database
 
-from driftwatch.notify.page import Servers
 from driftwatch.pipeline.plan import Pool
 from driftwatch.service.configuration import plan_of_rules
 from driftwatch.web.app import Web
 from driftwatch.web.page import pool_path, target_path
+from driftwatch.web.target_plots import (
+    SCHEMA,
+    changes,
+    event_ticks,
+    signal_plot,
+    spans,
+    usual,
+    width_of,
+)
 
 PATH = "/targets/host:8000"
+T0 = datetime(2026, 3, 2, 12, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
 
 
-def test_a_target_says_what_explain_says(web: Web, firing: Recorded) -> None:
-    client = browser(web)
-    html = client.get(PATH)
-    assert html.status_code == 200
-    view = view_of(web, PATH)
-    assert (view["state"], view["no_data"], view["is_newest"]) == ("firing", None, True)
-    assert view["answer"]["path"] == f"/incidents/{firing.incident_id}"
-    (cap,) = [one for one in view["limits"] if one["name"] == "max_num_seqs"]
-    assert cap["is_full"] and cap["margin"] == "0 %" and "queue" in cap["remark"]
-    assert [one["length"] for one in view["lengths"]] == ["prompt_tokens", "generation_tokens"]
-    for one in view["lengths"]:
-        assert one["baseline_share"] is None and "no baseline" in one["text"]
-        assert abs(sum(one["share"]) - 1) < 1e-9
+def test_a_target_has_the_answer_of_explain_and_four_plots(web: Web, firing: Recorded) -> None:
+    html = unescape(browser(web).get(PATH).text)
+    view = shown(web, PATH)
+    assert (view["state"], view["no_data"], view["incident"].id) == (
+        "firing", None, firing.incident_id,
+    )  # fmt: skip
+    (cap,) = [one for one in view["limits"] if one.name == "max_num_seqs"]
+    assert cap.margin == "0 %" and "queue" in cap.remark
+    assert all("no baseline to compare with" in one.title for one in view["lengths"])
     assert view["signals"]["without_usual"] == "no baseline is in force"
-    assert any(one["tokens_per_second_per_gpu"] is None for one in view["signals"]["spans"])
-    assert view["signals"]["episodes"][0]["link"]["path"] == view["answer"]["path"]
-
-
-def test_an_incident_of_other_servers_of_its_pool_is_not_its_answer(tmp_path: Path) -> None:
-    """The pool's incident names one server of three; the fleet and each page agree on whose."""
-    pool = {"pool": "p"}
-    one = operation_cases.fired(END, "a", key="pool", extent=1)
-    assert one.page is not None
-    named = Servers(concerned=1, of=3, first=("a:8000",))
-    page = one.page.model_copy(update={"servers": named, "labels": pool})
-    speaker = replace(one, target=pool, page=page)
-    member = fired("b", "b:8000", state="pending", firing_at=None, part_of="pool")
-    rows = [{"instance": name} for name in ("a:8000", "b:8000", "c:8000")]
-    fleet_database(tmp_path / "pool.db", rows, [speaker, member])
-    plan = replace(plan_of_rules(()), pools=(Pool("p"),))
-    web = web_at(tmp_path / "pool.db", END, tmp_path, plan=plan)
-    client = browser(web)
-    listed = {one["target"]: one["state"] for one in client.get("/api/v1/targets").json()["rows"]}
-    assert listed == {"a:8000": "firing", "b:8000": "firing", "c:8000": "as its baseline"}
-    waits = [one["waits"] for one in client.get("/api/v1/incidents").json()["rows"]]
-    assert waits[-1] == "in the incident of its pool"
-    for target, state in listed.items():
-        view = view_of(web, f"/targets/{target}")
-        assert view["state"] == state
-        assert (view["answer"] is not None) == (state == "firing")
-        # what is open in its pool is named either way
-        assert [one["path"] for one in view["incidents"]] == ["/incidents/" + "a" * 12]
-        assert (">firing</span>" in client.get(f"/targets/{target}").text) == (state == "firing")
+    assert [one.id for one in view["signals"]["episodes"]] == [firing.incident_id]
+    for unit in ("tokens/s", "requests a step", "wait in the queue, s", "tokens of a request"):
+        assert f'class="unit">{unit}' in html
+    # from the first data on
+    scraped = shown(web, PATH)["since"]
+    assert view["until"] - scraped < timedelta(hours=3)
 
 
 def test_a_range_is_in_the_address_and_one_without_data_says_so(web: Web) -> None:
-    client = browser(web)
-    newest = view_of(web, PATH)["until"]
-    view = view_of(web, PATH, **{"from": "2001-01-01T00:00", "to": "2001-01-01T03:00Z"})
-    assert view["no_data"].startswith(
-        "No scrape of it from 2001-01-01 00:00 UTC to 2001-01-01 03:00"
-    )
-    assert (view["signals"], view["lengths"], view["limits"]) == (None, [], [])
-    assert (view["state"], view["answer"]) == (None, None)
-    again = client.get(view["data"]["path"])
+    view = shown(web, PATH, **{"from": "2001-01-01T00:00", "to": "2001-01-01T03:00Z"})
+    text, link = view["no_data"]
+    assert text.startswith("No scrape of it from 2001-01-01 00:00 UTC to 2001-01-01 03:00 UTC")
+    assert (view["signals"], view["lengths"], view["limits"], view["state"]) == (None, [], [], None)
+    again = browser(web).get(link.path)
     assert again.status_code == 200 and "No scrape of it" not in again.text
-    assert newest[:13].replace(":", "%3A") in view["data"]["path"]
 
 
-def test_a_range_that_is_none_is_refused(web: Web) -> None:
-    client = browser(web)
-    for params in (
+@pytest.mark.parametrize(
+    "query",
+    [
         {"from": "2026-01-02", "to": "2026-01-01"},
         {"from": "2020-01-01", "to": "2026-01-01"},
         {"from": "yesterday"},
         {"since": "2026-01-01"},
-    ):
-        assert client.get(PATH, params=params).status_code == 400, params
-    answer = client.get(PATH, params={"from": "2026-01-02", "to": "2026-01-01"})
-    assert "is no range</p>" in answer.text
+    ],
+)
+def test_a_range_that_is_none_is_refused(web: Web, query: dict[str, str]) -> None:
+    assert browser(web).get(PATH, params=query).status_code == 400
 
 
 def test_a_name_with_any_character_has_a_page(tmp_path: Path) -> None:
     names = ["a\nb:8000", "a\tb/\x7f?#:8000"]
-    fleet_database(tmp_path / "names.db", [{"instance": name} for name in names])
+    rows = [{"instance": name, "pool": "new\nline"} for name in names]
+    fleet_database(tmp_path / "names.db", rows)
     plan = replace(plan_of_rules(()), pools=(Pool("new\nline"),))
     client = browser(web_at(tmp_path / "names.db", END, tmp_path, plan=plan))
-    fleet = client.get("/fleet").text
+    listed = client.get("/fleet?q=8000").text
     for name in names:
-        assert f'href="{target_path(name)}"' in fleet
+        assert f'href="{target_path(name)}"' in listed
         assert client.get(target_path(name)).status_code == 200
     assert client.get(pool_path("new\nline")).status_code == 200
 
@@ -107,3 +90,79 @@ def test_an_unknown_target_lists_names_like_it(web: Web) -> None:
     answer = browser(web).get("/targets/hots:8000")
     assert answer.status_code == 404
     assert f'<li><a href="{PATH}">host:8000</a></li>' in answer.text
+
+
+def rows(count: int, **columns: Any) -> pl.DataFrame:
+    """So many minutes after T0; a list is a column, anything else its every value."""
+    plain = dict.fromkeys(SCHEMA) | {
+        "end": [T0 + (at + 1) * MINUTE for at in range(count)],
+        "scrapes": 4.0,
+        "seconds": 60.0,
+        "duration_seconds": 60.0,
+        "gpu_count": 2.0,
+        "forward_passes": 100.0,
+        "generation_tokens_total": 6000.0,
+        "itl_seconds_count": 1900.0,
+        "ttft_seconds_count": 100.0,
+        **columns,
+    }
+    full = {n: v if isinstance(v, list) else [v] * count for n, v in plain.items()}
+    return pl.DataFrame(full, schema={**SCHEMA, "seconds": pl.Float64})
+
+
+def test_a_span_without_a_row_is_unknown_and_means_are_of_sums() -> None:
+    minutes = rows(6, forward_passes=[100.0, 300.0, 0.0, None, 100.0, 100.0])
+    minutes = minutes.filter(pl.col("end") != T0 + 6 * MINUTE)
+    table = spans(minutes, T0, T0 + 8 * MINUTE, 120).to_dicts()
+    assert [row["end"] for row in table] == [T0 + at * MINUTE for at in (2, 4, 6, 8)]
+    # 4,000 tokens in 400 steps; of the next two minutes one has no step and one is unknown
+    assert [row["requests_per_forward_pass"] for row in table] == [10.0, None, 20.0, None]
+    assert table[0]["tokens_per_second_per_gpu"] == 50.0
+    assert table[0]["prompt_tokens_mean"] is None
+
+
+@pytest.mark.parametrize(
+    ("hours", "longest", "seconds"),
+    [(3, 60.0, 60), (24, 60.0, 600), (3, 600.0, 600), (840, 60.0, 21_600)],
+)
+def test_a_range_has_at_most_240_spans_and_none_is_shorter_than_a_row(
+    hours: int, longest: float, seconds: int
+) -> None:
+    assert width_of(T0, T0 + timedelta(hours=hours), rows(1, seconds=longest)) == seconds
+
+
+def test_usual_are_nine_in_ten_of_the_ten_minute_means() -> None:
+    batches = [100.0 + at // 10 for at in range(100)]  # ten blocks of ten minutes
+    bands = usual(rows(100, itl_seconds_count=[100.0 * one - 100.0 for one in batches]))
+    assert bands["requests_per_forward_pass"] == pytest.approx((100.45, 108.55))
+    assert "batch_assembly_wait_seconds" not in bands  # nobody measured it
+    assert usual(rows(50)) == {}  # five blocks are too few
+
+
+def test_what_changed_is_named_with_its_numbers() -> None:
+    minutes = rows(
+        4,
+        restarted=[None, True, False, False],
+        configuration_changed=[False, True, False, True],
+        max_num_seqs=[256.0, 512.0, 512.0, None],
+        release_changed=[False, False, True, False],
+    )
+    assert changes(minutes) == [
+        (T0 + 2 * MINUTE, "restart, max_num_seqs 256 → 512"),
+        (T0 + 3 * MINUTE, "release changed"),
+        (T0 + 4 * MINUTE, "settings changed"),
+    ]
+
+
+def test_the_plot_of_a_busy_range_is_small_and_its_events_are_text() -> None:
+    minutes, span = rows(240), (T0, T0 + 240 * MINUTE)
+    ends = (span[0].timestamp(), span[1].timestamp())
+    events = [(T0 + at * MINUTE, "restart, <b>") for at in range(1, 240, 6)]
+    ticks = event_ticks(events, *ends, "restart or change", colour=3)
+    bands = {"requests_per_forward_pass": (90.0, 99.0)}
+    drawn = str(signal_plot("t", minutes, span, bands, ticks).svg)
+    assert len(drawn) <= 30_000 and drawn.count('class="band c4"') == 2  # and the legend's
+    assert "<b>" not in drawn and "restart, &lt;b&gt;" in drawn
+    near = [(T0, "restart"), (T0 + MINUTE, "restart"), (T0 + MINUTE, "release changed")]
+    (tick,) = event_ticks(near, *ends, "", colour=3)
+    assert tick.names == ["restart, release changed"]

@@ -23,7 +23,6 @@ from driftwatch.settings.web import ProxySettings, WebSettings
 from driftwatch.web.access import People
 from driftwatch.web.app import PAGES, Web, application
 from driftwatch.web.database import WebDatabase
-from driftwatch.web.fleet import FleetMinutes
 from driftwatch.web.page import Visit
 from driftwatch.web.server import server_of
 
@@ -60,7 +59,6 @@ def web_at(
         database=WebDatabase(place_of(database)),
         people=People(token_file, proxy),
         clock=ManualClock(now),
-        fleet=FleetMinutes(plan),
         external_url=external_url,
     )
 
@@ -98,13 +96,12 @@ def send(client: TestClient, page: str, form: str, person: Mapping[str, str], **
     return client.post(f"{page}/{form}", data=fields, headers=dict(person))
 
 
-def view_of(web: Web, path: str, **query: str) -> Any:
-    """What a page shows, as JSON; also of pages that the API does not have."""
+def shown(web: Web, path: str, **query: str) -> dict[str, Any]:
+    """What a page's template gets."""
     for page in PAGES:
         found = compile_path(page.path)[0].match(path)
         if found is not None:
             wanted = page.query.model_validate(query)
             store, now = web.database.reader(), web.clock.now()
-            view = page.load(Visit(web, store, now, found.groupdict(), wanted))
-            return view.model_dump(mode="json")
+            return page.load(Visit(web, store, now, found.groupdict(), wanted))
     raise AssertionError(f"no page {path}")

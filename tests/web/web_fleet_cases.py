@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,10 @@ import orjson
 import polars as pl
 
 from driftwatch.incidents.incident import Incident
+from driftwatch.model import Slo, Target, TargetKey
+from driftwatch.pipeline.latest import latest_of
+from driftwatch.pipeline.plan import Pool
+from driftwatch.service.configuration import plan_of_rules
 from driftwatch.store import Store, TickRecord
 from driftwatch.store.minute_columns import STORED_SCHEMA
 
@@ -28,7 +33,14 @@ GOOD: Mapping[str, Any] = {
     "ttft_seconds_edges": [0.5, 1.0, float("inf")],
     "ttft_seconds_sum": 30.0,
     "ttft_seconds_count": 100.0,
+    "ttft_in_target_10m_ratio": 1.0,
+    "ttft_in_target_10m_upper_ratio": 1.0,
 }
+_SHARES = tuple(
+    f"{name}_in_target_10m_{end}" for name in ("ttft", "tpot") for end in ("ratio", "upper_ratio")
+)
+
+EVIDENCE = STORED_SCHEMA | dict.fromkeys(_SHARES, pl.Float64)
 
 
 def fleet_database(
@@ -42,14 +54,18 @@ def fleet_database(
     with ``scrapes`` None has no minute.
     """
     targets = [
-        {"instance": row["instance"], "engine": "0", "labels": row.get("labels", {})}
+        {
+            "instance": row["instance"],
+            "engine": "0",
+            "labels": row.get("labels", {}),
+            "source": None,
+        }
         for row in rows
     ]
     document = {
         "targets": targets,
         "collected_until": {"pages": end.isoformat()},
         "evaluated_until": end.isoformat(),
-        "carried_until": None,
         "retired": [],
     }
     minutes = [
@@ -62,6 +78,18 @@ def fleet_database(
         schema=STORED_SCHEMA,
         orient="row",
     )
+    evidence = pl.DataFrame(
+        [{name: row.get(name) for name in EVIDENCE} for row in minutes],
+        schema=EVIDENCE,
+        orient="row",
+    )
+    listed = {
+        TargetKey(row["instance"], "0"): Target(
+            TargetKey(row["instance"], "0"), {}, row.get("pool", "p")
+        )
+        for row in rows
+    }
+    plan = replace(plan_of_rules(()), pools=(Pool("p", slo=Slo(1.0, None, 0.95)),))
     with Store.open(path) as store:
         store.commit_tick(
             TickRecord(
@@ -69,12 +97,13 @@ def fleet_database(
                 until=end,
                 minutes=frame,
                 incidents=incidents,
+                latest=latest_of(evidence, listed, plan, {}, end),
                 memory={"tick": orjson.dumps(document)},
             )
         )
 
 
-def fired(digit: str, instance: str, **changes: Any) -> Incident:
+def fired(digit: str, instance: str, *, pool: str = "p", **changes: Any) -> Incident:
     """A page that fires on a server."""
     values: dict[str, Any] = {
         "id": digit * 12,
@@ -82,7 +111,7 @@ def fired(digit: str, instance: str, **changes: Any) -> Incident:
         "rule": "SlowerAtEqualLoad",
         "alert": "SlowerAtEqualLoad",
         "severity": "page",
-        "target": {"instance": instance, "engine": "0", "pool": "p"},
+        "target": {"instance": instance, "engine": "0", "pool": pool},
         "state": "firing",
         "started_at": END - timedelta(minutes=30),
         "last_true_at": END,

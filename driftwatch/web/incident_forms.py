@@ -14,8 +14,8 @@ from driftwatch.incidents.delivery import WEB
 from driftwatch.incidents.silence import silencing
 from driftwatch.numbers import clean
 from driftwatch.store.incidents import LONGEST_BECAUSE
+from driftwatch.web.incidents import PATH, incident_named, incident_path
 from driftwatch.web.page import Form, Query, Visit
-from driftwatch.web.pages.incidents import PATH, incident_named, incident_path
 
 Comment = Annotated[str, Field(max_length=LONGEST_BECAUSE)]
 _AGAIN_SECONDS = 60  # the same words of one person within a minute are one form, sent twice
@@ -55,7 +55,7 @@ def acknowledge(visit: Visit) -> str:
     done = visit.store.acknowledge(
         incident.id, by, visit.now, comment=comment, via=WEB, only_free=True
     )
-    return _back(incident.id, "taken" if done.is_new else "before")
+    return _back(incident.id, "acknowledged" if done.is_new else "before")
 
 
 def unacknowledge(visit: Visit) -> str:
@@ -66,11 +66,11 @@ def unacknowledge(visit: Visit) -> str:
             return _back(incident.id, "before")
         holder, known = clean(incident.acknowledged_by or "").strip(), visit.query.holder
         if holder and known and holder != known:
-            raise UsageError(f"{holder} has it now: nothing was changed")
+            raise UsageError(f"{holder} has acknowledged it: nothing was changed")
         done = visit.store.unacknowledge(
             incident.id, _by(visit), visit.now, comment=visit.query.comment, via=WEB
         )
-    return _back(incident.id, "taken" if done.is_new else "before")
+    return _back(incident.id, "acknowledged" if done.is_new else "before")
 
 
 def silence(visit: Visit) -> str:

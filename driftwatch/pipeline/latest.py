@@ -1,0 +1,195 @@
+"""Servers and pools as of the newest minute, from a tick's evidence rows. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import polars as pl
+
+from driftwatch.collect.schema import KEY
+from driftwatch.evidence import BY_NAME
+from driftwatch.model import Slo, Target, TargetKey
+from driftwatch.numbers import clean, cut
+from driftwatch.pipeline.plan import Plan
+from driftwatch.pipeline.unknown_reasons import why_slo_unknown
+from driftwatch.store.latest import (
+    UNKNOWN,
+    Latest,
+    MinuteState,
+    PoolNow,
+    ServerNow,
+    Trace,
+    slot_of,
+)
+
+_KEY = list(KEY)
+_SHARES = tuple(
+    f"{name}_in_target_10m_{end}" for name in ("ttft", "tpot") for end in ("ratio", "upper_ratio")
+)
+_COLUMNS = (
+    *("end", "scrapes", "coverage_missing_inputs", "slo_missed", "slower_at_equal_load"),
+    *("binding_limit", "binding_margin_ratio", "speed_at_equal_load_ratio"),
+    *("speed_unknown_reason", "ttft_seconds_count", *_SHARES),
+)
+_LONGEST = 200
+SILENT = "nothing scraped in the last minute"
+NOTHING_TO_JUDGE_BY = "no latency targets and no baseline to judge by"
+
+
+def latest_of(
+    rows: pl.DataFrame,
+    targets: Mapping[TargetKey, Target],
+    plan: Plan,
+    before: Mapping[str, Trace],
+    at: datetime,
+) -> Latest:
+    """Every server and pool at ``at``, the end of the newest minute.
+
+    ``rows``: evidence rows of new minutes, those of one target in order; ``targets``: known after
+    them; ``before``: each pool's last 24 h as of the tick before.
+    """
+    at = at.astimezone(UTC)
+    known = rows.select(*_KEY, "pool", *_COLUMNS) if rows.width else _NONE
+    newest = known.filter(pl.col("end") == at)
+    of = {TargetKey(row["instance"], row["engine"]): row for row in newest.iter_rows(named=True)}
+    pool_of = {key: one.pool or "default" for key, one in targets.items()}
+    slos = {pool_of[key]: plan.slo_of(one) for key, one in targets.items()}
+    servers: dict[str, list[tuple[ServerNow, float]]] = {pool: [] for pool in sorted(slos)}
+    for key, pool in pool_of.items():
+        row = of.get(key, _SILENT_ROW)
+        servers[pool].append((_server(key, pool, row, at), row["ttft_seconds_count"] or 0.0))
+    sums = _sums(known)
+    pools = []
+    for pool, some in servers.items():
+        trace = before.get(pool) or Trace(first=slot_of(at))
+        trace = trace.with_minutes(sums.get(pool, {}), at)
+        pools.append((_pool(pool, some, at, slos[pool]), trace))
+    return Latest(at, [one for some in servers.values() for one, _ in some], pools)
+
+
+_NONE = pl.DataFrame(schema=dict.fromkeys((*_KEY, "pool", *_COLUMNS), pl.Null))
+_SILENT_ROW: Mapping[str, Any] = dict.fromkeys(_COLUMNS)
+
+
+def _server(key: TargetKey, pool: str, row: Mapping[str, Any], at: datetime) -> ServerNow:
+    state, why = state_of(row)
+    low, high = _in_target(row)
+    speed = row["speed_at_equal_load_ratio"]
+    is_silent = state == "no data"
+    return ServerNow.model_construct(
+        instance=key.instance,
+        engine=key.engine,
+        pool=pool,
+        state=state,
+        since=at,
+        at=at,
+        why=_bounded(why),
+        in_target=low,
+        in_target_at_most=high if low is not None and high is not None and high > low else None,
+        speed=speed,
+        speed_why=None if speed is not None or is_silent else _bounded(_speed_why(row)),
+        limit=row["binding_limit"],
+        margin=row["binding_margin_ratio"],
+    )
+
+
+def _bounded(text: str | None) -> str | None:
+    return None if text is None else cut(clean(text), _LONGEST)
+
+
+def _speed_why(row: Mapping[str, Any]) -> str:
+    return row["speed_unknown_reason"] or BY_NAME["speed_at_equal_load_ratio"].disabled_by or ""
+
+
+def state_of(row: Mapping[str, Any]) -> tuple[MinuteState, str | None]:
+    """The state of a server in one minute, and why it is unknown."""
+    if row["end"] is None or not row["scrapes"]:
+        missing = row["coverage_missing_inputs"]
+        return "no data", f"gone: {missing}" if missing else SILENT
+    if row["slo_missed"]:
+        return "target missed", None
+    if row["slower_at_equal_load"]:
+        return "slower", None
+    if row["binding_limit"] not in (None, "none"):
+        return "limit full", None
+    if row["slo_missed"] is False:
+        return "in target", None
+    if row["slower_at_equal_load"] is False:
+        return "as its baseline", None
+    return "not judged", row["speed_unknown_reason"] or NOTHING_TO_JUDGE_BY
+
+
+def _in_target(row: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """Share of requests in target, of the worse latency: at least, at most."""
+    both = [(row[f"{n}_in_target_10m_ratio"], row[f"{n}_in_target_10m_upper_ratio"])
+            for n in ("ttft", "tpot")]  # fmt: skip
+    return min((one for one in both if one[0] is not None), default=(None, None))
+
+
+def _pool(
+    pool: str,
+    servers: Sequence[tuple[ServerNow, float]],
+    at: datetime,
+    slo: Slo | None,
+) -> PoolNow:
+    every = [one for one, _ in servers]
+    judged = [(one.in_target, n) for one, n in servers if one.in_target is not None]
+    weight = sum(n for _, n in judged)
+    in_target = None
+    if judged:
+        in_target = sum(share * n for share, n in judged) / weight if weight else judged[0][0]
+    full = Counter(one.limit for one in every if one.limit not in (None, "none"))
+    limit, full_on = full.most_common(1)[0] if full else (None, 0)
+    if limit is None and any(one.limit == "none" for one in every):
+        limit = "none"
+    speeds = [one.speed for one in every if one.speed is not None]
+    return PoolNow(
+        pool=pool,
+        at=at,
+        states=dict(Counter(one.state for one in every)),
+        why=_commonest(one.why for one in every if one.state in UNKNOWN),
+        in_target=in_target,
+        in_target_why=None if judged else _no_share(slo),
+        required=None if slo is None else slo.share,
+        speed=min(speeds, default=None),
+        speed_why=None if speeds else _commonest(one.speed_why or one.why for one in every),
+        limit=limit,
+        full_on=full_on,
+        margin=min((one.margin for one in every if one.margin is not None), default=None),
+    )
+
+
+def _no_share(slo: Slo | None) -> str:
+    targets = {} if slo is None else {"slo_ttft_seconds": slo.ttft_seconds}
+    targets |= {} if slo is None else {"slo_tpot_seconds": slo.tpot_seconds}
+    return why_slo_unknown(targets)
+
+
+def _commonest(texts: Iterable[str | None]) -> str | None:
+    counts = Counter(text for text in texts if text)
+    return counts.most_common(1)[0][0] if counts else None
+
+
+def _sums(rows: pl.DataFrame) -> dict[str, dict[datetime, tuple[float, float, float, float]]]:
+    """Pool → start of a half hour → what :class:`Trace` adds to it."""
+    if not len(rows):
+        return {}
+    share = pl.min_horizontal("ttft_in_target_10m_ratio", "tpot_in_target_10m_ratio")
+    n = pl.when(share.is_not_null()).then(pl.col("ttft_seconds_count").fill_null(0.0))
+    minutes = rows.group_by("pool", "end").agg(
+        requests=n.sum(),
+        hits=(n * share).sum(),
+        speed=pl.col("speed_at_equal_load_ratio").min(),
+    )
+    sums: dict[str, dict[datetime, tuple[float, float, float, float]]] = {}
+    for row in minutes.iter_rows(named=True):
+        speed = row["speed"]
+        slots = sums.setdefault(row["pool"] or "default", {})
+        slot = slot_of(row["end"])
+        old = slots.get(slot, (0.0, 0.0, 0.0, 0.0))
+        new = (row["requests"], row["hits"], float(speed is not None), speed or 0.0)
+        slots[slot] = tuple(a + b for a, b in zip(old, new, strict=True))
+    return sums

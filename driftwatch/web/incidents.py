@@ -1,0 +1,257 @@
+"""The incidents, open ones first, and one: its page, what was missed, deliveries, actions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from driftwatch.errors import UsageError
+from driftwatch.incidents.delivery import status_text
+from driftwatch.incidents.incident import Incident
+from driftwatch.incidents.silence import labels_of, matches, silencing
+from driftwatch.model import TargetKey
+from driftwatch.notify.change_text import helm_values_diff, vllm_arguments
+from driftwatch.notify.headline import opening
+from driftwatch.notify.page import Page as IncidentPage
+from driftwatch.notify.path import path_rows
+from driftwatch.notify.verification_line import outcome_line
+from driftwatch.numbers import clean, cut
+from driftwatch.receivers.letter import letter_of
+from driftwatch.receivers.sender import message_of
+from driftwatch.web.access import Person
+from driftwatch.web.database import Wanted, WebStore, incident_state
+from driftwatch.web.missed import missed_plot
+from driftwatch.web.page import Api, Link, NotFound, Page, Paged, Query, Shown, Visit, sliced
+
+PATH = "/incidents/{incident_id}"
+_NEAR = 5
+
+
+class IncidentQuery(Query):
+    """What a form that was just sent came to."""
+
+    after: Literal["acknowledged", "silenced", "marked", "noted", "before", ""] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a page."""
+
+    label: str
+    text: str
+
+
+def incident_path(incident_id: str) -> str:
+    """Where an incident's page is."""
+    return PATH.format(incident_id=incident_id)
+
+
+def servers_of(incident: Incident) -> list[TargetKey]:
+    """The servers that an incident is about; none where it names none."""
+    if "instance" in incident.target:
+        return [TargetKey(incident.target["instance"], incident.target.get("engine", "0"))]
+    named = () if incident.page is None else incident.page.servers.first
+    keys = (one.rpartition("/") for one in named)
+    return [TargetKey(name or rest, rest if name else "0") for name, _, rest in keys]
+
+
+def line_of(incident: Incident) -> str:
+    """Line 1 without the state of when it was sent: the web shows the one of now."""
+    page = incident.page
+    if page is None:
+        return f"{clean(incident.alert)} {target_text(incident)}: has not fired yet"
+    return cut(clean(page.summary.removeprefix(opening(page)).lstrip()), 200)
+
+
+def page_lines(incident: Incident) -> list[Line]:
+    """The lines of its page after the first; none before it fired."""
+    if incident.page is None:
+        return []
+    return [Line(*one) for one in letter_of(message_of(incident.page)).lines]
+
+
+def load(visit: Visit) -> Shown:
+    """The incident, whose id may be its first digits.
+
+    Raises NotFound: there is none, or more than one.
+    """
+    store, today = visit.store, visit.now.date()
+    incident = incident_named(store, visit.path["incident_id"])
+    page, state, headline = incident.page, incident_state(incident), line_of(incident)
+    diagnosis = None if page is None else page.diagnosis
+    holding = [*_holding(visit, incident)]
+    verified = None if page is None else page.verification
+    return {
+        "title": f"{state} {headline}",
+        "incident": incident,
+        "page": page,
+        "state": state,
+        "headline": headline,
+        "lines": page_lines(incident),
+        "commands": [] if page is None else _commands(page),
+        "plot": missed_plot(visit, incident, servers_of(incident)),
+        "holding": holding,
+        "path": ()
+        if page is None or diagnosis is None
+        else path_rows(diagnosis.path, page.baseline_values),
+        "diagnosis": diagnosis,
+        "deliveries": [(one, status_text(one, today)) for one in store.deliveries(incident.id)],
+        "actions": store.actions(incident.id),
+        "mark": store.marks([incident.id]).get(incident.id),
+        "verification": None if verified is None else outcome_line(verified, today),
+        "change": None if page is None else _change(page),
+        "silencing": " ".join(matcher.text for matcher in silencing(incident)),
+        "news": _news(visit.query.after, incident, visit.person, is_held=bool(holding)),
+    }
+
+
+def _commands(page: IncidentPage) -> list[str]:
+    """What to run: ready to copy."""
+    return [one for one in (page.links.explain, page.links.ack, page.links.silence) if one]
+
+
+def document(visit: Visit) -> Mapping[str, Any]:
+    """The incident as it is stored, with what was sent and what people did."""
+    incident = incident_named(visit.store, visit.path["incident_id"])
+    return {
+        "incident": incident,
+        "deliveries": visit.store.deliveries(incident.id),
+        "actions": visit.store.actions(incident.id),
+        "mark": visit.store.marks([incident.id]).get(incident.id),
+    }
+
+
+def incident_named(store: WebStore, id_prefix: str) -> Incident:
+    """The incident whose id begins so.
+
+    Raises NotFound: none does, or more than one, with those of a name like it.
+    """
+    try:
+        return store.incident(id_prefix)
+    except UsageError as error:
+        raise NotFound(error.message, _near(store, id_prefix)) from None
+
+
+def _news(after: str, incident: Incident, person: Person | None, *, is_held: bool) -> str | None:
+    """What came of a form, as things stand now."""
+    by = incident.acknowledged_by
+    if after == "before" and by is not None and (person is None or by != person.name):
+        return f"{clean(by)} has acknowledged it already; nothing was changed"
+    words = {
+        "acknowledged": "not acknowledged" if by is None else f"{clean(by)} has acknowledged it",
+        "silenced": "silenced: see Held back" if is_held else "no silence holds it now",
+        "marked": "marked",
+        "noted": "noted",
+        "before": "nothing was changed: that was done before",
+    }
+    return words.get(after)
+
+
+def _near(store: WebStore, text: str) -> tuple[Link, ...]:
+    """Incidents whose id begins alike, or whose target or alert holds the text; else the newest."""
+    recent: Sequence[Incident] = store.incidents(limit=500, pages=False)
+    words = text.strip().lower()
+    begins = [one for one in recent if one.id.startswith(words[:4] or "-")]
+    named = [one for one in recent if words and words in f"{one.alert} {target_text(one)}".lower()]
+    chosen = {one.id: one for one in [*begins, *named, *recent[:_NEAR]]}
+    return tuple(incident_link(one) for one in list(chosen.values())[:_NEAR])
+
+
+def incident_link(incident: Incident) -> Link:
+    """A link that names an incident: id, state, alert, target."""
+    state, target = incident_state(incident), target_text(incident)
+    text = f"{incident.id[:8]} {state} {clean(incident.alert)} {target}"
+    return Link(text=cut(text, 120), path=incident_path(incident.id))
+
+
+def target_text(incident: Incident) -> str:
+    """What the incident is about: a target, a pool, else its labels."""
+    target = incident.target
+    if "instance" in target:
+        return clean(TargetKey(target["instance"], target.get("engine", "0")).text)
+    return clean(target.get("pool") or ",".join(f"{k}={v}" for k, v in sorted(target.items())))
+
+
+def _holding(visit: Visit, incident: Incident) -> Iterator[str]:
+    """What holds its messages back, or did."""
+    end = incident.resolved_at or visit.now
+    for one in visit.store.silences():
+        if one.starts_at <= end and one.ends_at > incident.started_at:
+            if not matches(one, labels_of(incident)):
+                continue
+            verb = "silenced" if one.active(visit.now) else "was silenced"
+            start, last = (f"{at:%Y-%m-%d %H:%M} UTC" for at in (one.starts_at, one.ends_at))
+            why = f": {one.comment}" if one.comment else ""
+            yield f"{verb} {start} to {last} by {one.created_by}{why}"
+    if incident.state == "pending" and incident.inhibited_by is not None:
+        yield f"waits while {incident.inhibited_by} fires"
+
+
+def _change(page: IncidentPage) -> tuple[str, str] | None:
+    """The change that a page advises, as arguments of vLLM and as values of its Helm chart."""
+    if page.advice is None or not (moves := page.advice.moves):
+        return None
+    model = page.labels.get("model_name")
+    return " ".join(vllm_arguments(moves)), "\n".join(helm_values_diff(moves, model))
+
+
+LIST_PATH = "/incidents"
+_MOST_POOLS = 200
+State = Literal["open", "firing", "acknowledged", "silenced", "pending", "resolved", ""]
+STATES: tuple[State, ...] = State.__args__[:-1]  # type: ignore[attr-defined]
+
+
+class IncidentsQuery(Paged):
+    """Which incidents are listed."""
+
+    q: Annotated[
+        str, Field(max_length=200, description="words of the alert, target, labels or id")
+    ] = ""
+    pool: Annotated[str, Field(max_length=300)] = ""
+    alert: Annotated[str, Field(max_length=200, description="name of the rule's alert")] = ""
+    rule: Annotated[str, Field(max_length=400, description="id of a rule, its labels too")] = ""
+    severity: Literal["page", "ticket", "notice", ""] = ""
+    state: State = ""
+
+
+def _listed(visit: Visit) -> tuple[list[Incident], Any]:
+    query: IncidentsQuery = visit.query
+    wanted = Wanted(query.state, query.severity, query.alert, query.rule, query.pool, query.q)
+    first = (query.page - 1) * query.size
+    incidents, count = visit.store.listed_incidents(wanted, query.size, first)
+    part = sliced(count, query, LIST_PATH)
+    if part.page != query.page:
+        incidents, _ = visit.store.listed_incidents(wanted, query.size, part.first)
+    return incidents, part
+
+
+def load_list(visit: Visit) -> Shown:
+    """The part that the query names; one behind the last is the last."""
+    query: IncidentsQuery = visit.query
+    incidents, part = _listed(visit)
+    pools = {*visit.store.pool_names()[:_MOST_POOLS], query.pool} - {""}
+    alerts = {*visit.store.alerts_of_incidents(), query.alert} - {""}
+    return {
+        "title": "Incidents",
+        "rows": [(one, incident_state(one), line_of(one)) for one in incidents],
+        "part": part,
+        "query": query,
+        "is_narrowed": query.model_copy(update={"page": 1, "size": 50}) != IncidentsQuery(),
+        "states": STATES,
+        "alerts": sorted(alerts),
+        "pools": sorted(pools),
+    }
+
+
+def documents(visit: Visit) -> Mapping[str, Any]:
+    """The incidents as they are stored."""
+    incidents, part = _listed(visit)
+    return {"rows": incidents, "part": part}
+
+
+PAGE = Page(PATH, "Incident", "incident.html", load, IncidentQuery)
+LIST = Page(LIST_PATH, "Incidents", "incidents.html", load_list, IncidentsQuery, is_placed=True)
+APIS = (Api(LIST_PATH, documents, IncidentsQuery), Api(PATH, document))

@@ -1,0 +1,79 @@
+"""The weekly reports that the service wrote: the list of them, and one as it was written then."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+from markupsafe import Markup
+
+from driftwatch.errors import UsageError
+from driftwatch.numbers import clean
+from driftwatch.report.document import SCHEMA_VERSION
+from driftwatch.report.forms import as_html_body
+from driftwatch.report.week import week_named
+from driftwatch.web.page import Api, Link, NotFound, Page, Paged, Shown, Visit, part_of
+
+PATH, WEEK = "/reports", "/reports/{week}"
+_NEAR = 5
+
+
+def load_list(visit: Visit) -> Shown:
+    """The weeks of one part."""
+    weeks = visit.store.kept_reports()
+    listed, part = part_of(weeks, visit.query, PATH)
+    newest = visit.store.report(weeks[0][0]) if weeks else None
+    return {
+        "title": "Reports",
+        "rows": [(_link(name), made_at) for name, made_at in listed],
+        "part": part,
+        "newest": None if newest is None else clean(str(newest.get("summary") or "")),
+    }
+
+
+def load(visit: Visit) -> Shown:
+    """The report of the path's week; raises NotFound: there is none, with weeks near it."""
+    name, stored = visit.path["week"], document(visit)
+    weeks = sorted(week for week, _ in visit.store.kept_reports())
+    at = weeks.index(name)
+    # one that another version wrote may lack what this one draws
+    is_drawn = stored.get("schema_version") == SCHEMA_VERSION
+    return {
+        "title": _link(name).text,
+        "summary": clean(str(stored.get("summary") or "no summary")),
+        # its template escapes every text
+        "report": Markup(as_html_body(stored)) if is_drawn else None,  # noqa: S704
+        "before": _link(weeks[at - 1]) if at else None,
+        "after": _link(weeks[at + 1]) if at + 1 < len(weeks) else None,
+    }
+
+
+def documents(visit: Visit) -> Mapping[str, Any]:
+    """The weeks that have a report, and when it was made."""
+    listed, part = part_of(visit.store.kept_reports(), visit.query, PATH)
+    return {"rows": [{"week": week, "made_at": at} for week, at in listed], "part": part}
+
+
+def document(visit: Visit) -> Mapping[str, Any]:
+    """The report as it is stored."""
+    name = visit.path["week"]
+    found = visit.store.report(name)
+    if found is None:
+        weeks = sorted(week for week, _ in visit.store.kept_reports())
+        close = difflib.get_close_matches(name, weeks, n=_NEAR, cutoff=0.5) or weeks[-_NEAR:]
+        raise NotFound(f"There is no report of week {clean(name)[:40]}.", tuple(map(_link, close)))
+    return found
+
+
+def _link(week: str) -> Link:
+    try:
+        text = week_named(week).title
+    except UsageError:
+        text = clean(week)
+    return Link(text, f"{PATH}/{week}")
+
+
+LIST = Page(PATH, "Reports", "reports.html", load_list, Paged, is_placed=True)
+PAGE = Page(WEEK, "Report of a week", "report.html", load)
+APIS = (Api(PATH, documents, Paged), Api(WEEK, document))

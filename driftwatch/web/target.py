@@ -1,0 +1,289 @@
+"""A target: its answer, its signals on one time axis, lengths, limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+import polars as pl
+from pydantic import ConfigDict, Field
+
+from driftwatch.baselines.in_force import in_force
+from driftwatch.detect.baselines import Baseline, Baselines
+from driftwatch.errors import NoVerdict, UsageError
+from driftwatch.incidents.incident import Incident
+from driftwatch.model import Finding, Target
+from driftwatch.notify.explanation import fact_texts, target_text, todo, verdict_text, window_text
+from driftwatch.notify.facts import with_reasons
+from driftwatch.notify.path import limit_texts, path_rows
+from driftwatch.numbers import clean, cut, moment
+from driftwatch.pipeline.explain import Window, explain, window_ending
+from driftwatch.pipeline.stored_state import stored_targets
+from driftwatch.store.latest import ServerNow
+from driftwatch.web.database import WebStore, incident_state
+from driftwatch.web.fleet import STALE, incident_spans, is_old
+from driftwatch.web.incidents import Line, page_lines, servers_of
+from driftwatch.web.page import (
+    TARGET,
+    Link,
+    Moment,
+    NotFound,
+    Page,
+    Query,
+    Shown,
+    Visit,
+    grafana_link,
+    near,
+    target_path,
+)
+from driftwatch.web.target_plots import (
+    SCHEMA,
+    SIGNAL_SCHEMA,
+    changes,
+    event_ticks,
+    length_plots,
+    signal_plot,
+    signal_title,
+    usual,
+)
+
+LENGTH = timedelta(minutes=10)
+_USUAL_RANGE, _LONGEST, _SHORTEST = timedelta(hours=3), timedelta(days=35), timedelta(minutes=10)
+_RANGES = {"1 h": 1, "3 h": 3, "12 h": 12, "2 d": 48, "7 d": 168}
+_EPISODES, _CHANGES, _BATCHES_OF_BASELINE, _LONGEST_TEXT = 50, 40, 8, 600
+
+
+class TargetQuery(Query):
+    """The range of time; without it the last three hours that there are."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    since: Annotated[Moment | None, Field(alias="from", description="ISO 8601; UTC")] = None
+    until: Annotated[Moment | None, Field(alias="to", description="after from by 35 days")] = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Explained:
+    """Ten minutes of a target, as ``driftwatch explain`` explains them."""
+
+    finding: Finding | None  # None = no minute with a scrape lies in the window
+    window: Window
+    baseline: Baseline | None  # in force; None = there is none
+    why: str | None  # why there is no finding
+
+
+def load(visit: Visit) -> Shown:
+    """The target over the range.
+
+    Raises NotFound: there is no such target; UsageError: the range is none, or too long.
+    """
+    store = visit.store
+    now = _server(visit)
+    since, until = _range(visit.query, visit.now, now.at)
+    rows = store.rows_of([now.key], (since, until), SCHEMA)
+    scraped = rows.filter(pl.col("scrapes") > 0)
+    first, last = scraped["end"].min(), scraped["end"].max()
+    end = last if isinstance(last, datetime) else until
+    if isinstance(first, datetime):
+        # from the first data on
+        since = min(max(since, first - timedelta(minutes=1)), until - _SHORTEST)
+    explained = _explained(store, visit, now, end)
+    is_newest = until >= now.at - timedelta(minutes=1)
+    open_ones = store.with_pages(store.open_now(now.pool)) if is_newest else []
+    mine = [
+        one
+        for one in open_ones
+        if one.state == "firing" and (not servers_of(one) or now.key in servers_of(one))
+    ]
+    incident = next(iter(mine), None)
+    is_stale = is_old(now.at, visit.now)
+    span = (since, until)
+    return {
+        "title": f"Target {cut(clean(now.key.text), 80)}",
+        "server": now,
+        "state": None if visit.query.until else _state(now, incident, is_stale=is_stale),
+        "why": STALE if is_stale else now.why,
+        "end": now.at,
+        "is_stale": is_stale,
+        "incident": incident,
+        "incidents": mine,
+        "since": since,
+        "until": until,
+        "no_data": None if len(scraped) else _no_data(store, now, span),
+        "ranges": list(_ranges(now, until, visit)),
+        **_answer(explained, incident),
+        "signals": _signals(store, now, explained, rows, span) if len(scraped) else None,
+        "grafana": grafana_link(visit.web.settings.grafana, now.pool, *span, now.instance),
+    }
+
+
+def _server(visit: Visit) -> ServerNow:
+    name = visit.path["target"]
+    found = visit.store.server(name)
+    if found is None:
+        alike = near(name, visit.store.server_names(name))
+        links = tuple(Link(cut(clean(one), 80), target_path(one)) for one in alike)
+        raise NotFound(f"There is no target {cut(clean(name), 100)}.", links)
+    return found
+
+
+def _state(now: ServerNow, incident: Incident | None, *, is_stale: bool) -> str:
+    if incident is not None and incident.severity == "page":
+        return incident_state(incident)
+    return "no data" if is_stale else now.state
+
+
+def _range(query: Any, now: datetime, newest: datetime) -> tuple[datetime, datetime]:
+    until = query.until or min(now, newest)
+    since = query.since or until - _USUAL_RANGE
+    if not timedelta(0) < until - since <= _LONGEST:
+        raise UsageError(
+            f"from {moment(since, None)} to {moment(until, None)} is no range",
+            help_text="from lies before to, by 35 days at most",
+        )
+    return min(since, until - _SHORTEST), until
+
+
+def _ranges(now: ServerNow, until: datetime, visit: Visit) -> Iterator[Link]:
+    path, has_end = target_path(now.key.text), visit.query.until is not None
+    for text, hours in _RANGES.items():
+        query = {"from": _iso(until - timedelta(hours=hours))}
+        query |= {"to": _iso(until)} if has_end else {}
+        yield Link(text=text, path=f"{path}?{urlencode(query)}")
+
+
+def _iso(at: datetime) -> str:
+    return f"{at:%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _no_data(
+    store: WebStore, now: ServerNow, span: tuple[datetime, datetime]
+) -> tuple[str, Link | None]:
+    """Why a range has none, and where there is some."""
+    since, until = (moment(at, None) for at in span)
+    text = f"No scrape of it from {since} to {until} is stored"
+    reach = store.minutes_span(now.key)
+    if reach is None:
+        return f"{text}, and none of another time.", None
+    first, last = (moment(at, None) for at in reach)
+    query = {"from": _iso(max(reach[0], reach[1] - _USUAL_RANGE)), "to": _iso(reach[1])}
+    path = f"{target_path(now.key.text)}?{urlencode(query)}"
+    there = f"{text}; its minutes reach from {first} to {last}."
+    return there, Link(text=f"the minutes up to {last}", path=path)
+
+
+def _explained(store: WebStore, visit: Visit, now: ServerNow, end: datetime) -> Explained:
+    """What the ten minutes before ``end`` tell of a target, against its baseline."""
+    plan = visit.web.plan
+    target = plan.assign(stored_targets(store)).get(now.key) or Target(now.key, {}, now.pool)
+    rows = store.baselines_naming(now.key, now.pool)
+    every = in_force(Baselines(tuple(rows)), {now.key: target}, plan)
+    baseline = every.baselines.of_target(now.instance, now.engine, now.pool)
+    window = window_ending(end, LENGTH)
+    try:
+        finding, window = explain(store, target, window, plan, every.reference, today=end.date())
+    except NoVerdict as error:
+        why = f"{error.message}; {error.help_text}" if error.help_text else error.message
+        return Explained(None, window, baseline, clean(why))
+    return Explained(finding, window, baseline, None)
+
+
+def _answer(explained: Explained, incident: Incident | None) -> Shown:
+    """The answer in a sentence, what to do, and what it rests on; both the open page's where
+    there is one.
+    """
+    finding, window = explained.finding, explained.window
+    lines = [] if incident is None else page_lines(incident)
+    if finding is None:
+        nothing = explained.why or "no scrape in these ten minutes"
+        return {
+            **{"text": nothing, "lines": lines, "engine": None, "window": None, "facts": []},
+            **{"path": [], "lengths": [], "without_lengths": nothing, "limits": []},
+        }
+    lengths = list(length_plots(finding))
+    why = finding.reasons.get("prompt_tokens_mean", "no request finished in these minutes")
+    path = []
+    if finding.diagnosis is not None:
+        before = finding.reference["values"] if finding.reference else {}
+        path = path_rows(with_reasons(finding.diagnosis, finding.reasons).path, before)
+    return {
+        "text": cut(verdict_text(finding), _LONGEST_TEXT),
+        "lines": lines or [_labelled(text) for text in todo(finding)],
+        "engine": target_text(finding).partition(": ")[2],
+        "window": window_text(finding, window.start, window.end, window.end.date()),
+        "facts": [
+            Line(_headed(label), cut(clean(text), _LONGEST_TEXT))
+            for label, text in fact_texts(finding, window.end)
+            if text
+        ],
+        "path": path,
+        "lengths": lengths,
+        "without_lengths": why,
+        "limits": list(_limits(finding)),
+    }
+
+
+def _labelled(text: str) -> Line:
+    """``Do       drain it`` → its label of at most eight letters, and the rest."""
+    label = text[:8].strip()
+    if " " in label or text[8:9] != " ":
+        label, rest = "", text
+    else:
+        rest = text[8:]
+    return Line(_headed(label.rstrip(":")), cut(clean(rest.strip()), _LONGEST_TEXT))
+
+
+def _headed(label: str) -> str:
+    return "GPUs" if label == "gpus" else label[:1].upper() + label[1:]
+
+
+def _limits(finding: Finding) -> Iterator[Any]:
+    """The limits with their margins, as ``explain`` prints them."""
+    if finding.diagnosis is not None:
+        now, limits = finding.evidence, finding.diagnosis.limits
+        waiting = now.get("binding_waiting_requests")
+        yield from limit_texts(
+            limits,
+            waiting=now.get("waiting_requests") if waiting is None else waiting,
+            preempted=now.get("preemptions_per_second"),
+            full_share=now.get("limit_binding_share_10m_ratio"),
+        )
+
+
+def _signals(
+    store: WebStore,
+    now: ServerNow,
+    explained: Explained,
+    rows: pl.DataFrame,
+    span: tuple[datetime, datetime],
+) -> Shown:
+    """The plot of the signals, and its numbers in words."""
+    baseline, bands, why = explained.baseline, {}, "no baseline is in force"
+    if baseline is not None:
+        of = (baseline.since, baseline.until)
+        bands = usual(store.rows_of([now.key], of, SIGNAL_SCHEMA, _BATCHES_OF_BASELINE))
+        why = "fewer than an hour of its own minutes of the baseline's window is stored"
+    episodes = [
+        one
+        for one in store.incidents_between(now.pool, span, _EPISODES)
+        if not servers_of(one) or now.key in servers_of(one)
+    ]
+    happened = changes(rows)[-_CHANGES:]
+    ends = (span[0].timestamp(), span[1].timestamp())
+    around = [
+        *incident_spans(episodes, *ends),
+        *event_ticks(happened, *ends, "restart or change", colour=3),
+    ]
+    title = signal_title(explained.finding, bands)
+    return {
+        "plot": signal_plot(title, rows, span, bands, around),
+        "without_usual": None if bands else why,
+        "episodes": episodes,
+        "changes": happened,
+    }
+
+
+PAGE = Page(TARGET, "Target", "target.html", load, TargetQuery)
