@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from driftwatch.cli.history import History
 from driftwatch.cli.history_options import history_options
+from driftwatch.cli.printer import print_json
 from driftwatch.clock import SystemClock
 from driftwatch.errors import NoVerdict, UsageError
 
 if TYPE_CHECKING:
     from driftwatch.report.material import Material
+    from driftwatch.report.report import Report
     from driftwatch.report.week import Week
 
 # a recording that reaches further holds a time that no scrape was made at
@@ -46,14 +47,13 @@ def command(
     Prints the top screen. --html and --json print the whole report. The week is the last
     whole one with data; where none is whole, the one with most data.
     """
-    from driftwatch.report.document import week_document
+    from driftwatch.report.make import report_of
     from driftwatch.report.week import week_named
 
     if html == Path("-") and as_json:
         raise UsageError("one form on standard output: --html - or --json")
     chosen = None if week is None else week_named(week)
-    document = week_document(_material(history, chosen))
-    _write(document, html, as_json)
+    _write(report_of(_material(history, chosen)), html, as_json)
 
 
 def _material(history: History, chosen: Week | None) -> Material:
@@ -86,27 +86,22 @@ def _material(history: History, chosen: Week | None) -> Material:
         return gather(store, plan, week, until=min(now, week.end))
 
 
-def _write(document: Mapping[str, Any], html: Path | None, as_json: bool) -> None:
+def _write(report: Report, html: Path | None, as_json: bool) -> None:
     """Every form that was asked for; the top screen where standard output is free."""
-    from driftwatch.report.forms import as_html, as_json_text
+    from driftwatch.report.html import as_html
     from driftwatch.report.text import top_screen
 
     if html == Path("-"):
-        click.echo(as_html(document), nl=False)
+        click.echo(as_html(report), nl=False)
         return
     if html is not None:
-        _save(html, as_html(document))
+        try:
+            html.write_text(as_html(report), encoding="utf-8", newline="\n")
+        except OSError as error:
+            raise UsageError(f"{html}: {error.strerror or error}") from error
+        click.echo(f"{html} written", err=True)
     if as_json:
-        click.echo(as_json_text(document), nl=False)
+        print_json(report.document())
     else:
-        piped = not sys.stdout.isatty()
-        for line in top_screen(document, piped=piped):
+        for line in top_screen(report, piped=not sys.stdout.isatty()):
             click.echo(line)
-
-
-def _save(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from error
-    click.echo(f"{path} written", err=True)

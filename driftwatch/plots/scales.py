@@ -122,14 +122,17 @@ _TIME_STEPS = (60, 300, 600, 1800, 3600, 7200, 21_600, 43_200, 86_400, 172_800, 
 
 
 def _time_text(at: datetime, step: float) -> str:
-    if step < 86_400:
-        return f"{at:%H:%M}"
-    return f"{at:%a}" if step == 86_400 else f"{at.day} {at:%b}"
+    if step > 86_400:
+        return f"{at.day} {at:%b}"
+    return f"{at:%a}" if step == 86_400 or at.hour == at.minute == 0 else f"{at:%H:%M}"
 
 
 def time_ticks(low: float, high: float, pixels: float) -> list[tuple[float, str]]:
     """Labels of a time axis that is shown so wide: times of a day, days of a week, or dates."""
-    rooms = ((one, 42 if one < 86_400 else 36 if one == 86_400 else _LABEL) for one in _TIME_STEPS)
+    # of several days the days are named, not their hours
+    least = 86_400 if high - low > 2.5 * 86_400 else 0
+    allowed = (one for one in _TIME_STEPS if one >= least)
+    rooms = ((one, 42 if one < 86_400 else 36 if one == 86_400 else _LABEL) for one in allowed)
     steps = (one for one, room in rooms if (high - low) / one <= pixels / room)
     step = next(steps, (high - low) / 5)
     first, epoch = math.ceil(low / step), datetime.fromisoformat("1970-01-01T00:00:00+00:00")

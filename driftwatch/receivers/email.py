@@ -32,7 +32,8 @@ from driftwatch.errors import DeliveryError
 from driftwatch.numbers import clean, cut
 from driftwatch.receivers.letter import Letter, letter_of
 from driftwatch.receivers.sender import Conversation, Message
-from driftwatch.report.forms import as_html
+from driftwatch.report.html import as_html
+from driftwatch.report.report import Report
 from driftwatch.settings.receivers import EmailReceiver
 from driftwatch.settings.values import redact
 
@@ -257,7 +258,8 @@ def mail_of(message: Message, sender: str, to: Sequence[str], at: datetime) -> E
     mail.add_alternative(html_of(letter), subtype="html")
     if message.kind == "report":
         name = f"driftwatch-{_local(message.subject)}.html"
-        mail.add_attachment(as_html(message.report), subtype="html", filename=name)
+        report = as_html(Report.model_validate(message.report))
+        mail.add_attachment(report, subtype="html", filename=name)
     return mail
 
 

@@ -13,42 +13,39 @@ from datetime import timedelta
 import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS, TIME
-from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.model import Slo
 from driftwatch.signals.histograms import share_within
 
-CELL, CELL_LENGTH = "10m", timedelta(minutes=10)
+CELL = timedelta(minutes=10)
 HOUR_SECONDS, MINUTE_SECONDS = 3600.0, 60.0
-# why a minute has no verdict on the engine's speed, in the order in which they are printed
-REASONS = (
-    "idle", "out of tuned range", "arming", "too few minutes", "warming up",
-    "inputs missing", "no data",
-)  # fmt: skip
-# speed_unknown_code → which of the above; every other one is a missing input
+# speed_unknown_code → why a minute has no verdict on the engine's speed, in the report's words;
+# every other code is a missing input
 _OF_CODES: Mapping[str, str] = {
     "idle": "idle",
-    "out_of_range": "out of tuned range",
-    "learning": "arming",
-    "no_baseline": "arming",
-    "other_server": "arming",
+    "out_of_range": "load outside the baseline",
+    "learning": "no baseline yet",
+    "no_baseline": "no baseline yet",
+    "other_server": "no baseline yet",
     "too_few_minutes": "too few minutes",
-    "warming_up": "warming up",
+    "warming_up": "just started",
     "gap": "too few minutes",
     "not_scraped": "no data",
 }
+REASONS = (*dict.fromkeys(_OF_CODES.values()), "inputs missing")
 SUMMED = (
-    "ttft_seconds_count", "itl_seconds_count", "queue_seconds_sum", "prompt_tokens_sum",
+    "ttft_seconds_count", "queue_seconds_sum", "prompt_tokens_sum",
     "prompt_tokens_count", "generation_tokens_sum", "generation_tokens_count",
-    "generation_tokens_total",
-    "finished_requests_total", "preemptions_total", "forward_passes", "duration_seconds",
+    "generation_tokens_total", "duration_seconds",
 )  # fmt: skip
+# requests over each target, bounds by the buckets
 _OVER = tuple(f"{name}_over_{bound}" for name in ("ttft", "tpot") for bound in ("low", "high"))
+_GAUGES = ("running_requests",)
 _LAST = (
-    *COLUMN_KNOBS, "gpu_count", "prompt_tokens_usual_ratio", "generation_tokens_usual_ratio",
-    "speed_at_equal_load_ratio",
+    "max_num_seqs", "prompt_tokens_usual_ratio", "generation_tokens_usual_ratio",
 )  # fmt: skip
-_FLAGS = ("max_num_seqs_inferred", "slower_at_equal_load", "restarted")
-_LOST = ("slow_seconds", "lost_seconds", "stuck_seconds", "queued_seconds", "cap_seconds")
+_FLAGS = ("max_num_seqs_inferred", "restarted")
+# seconds in which the engine was slower at equal load or stuck, and Σ (1 - speed) · seconds of them
+_LOST = ("slow_seconds", "lost_seconds", "stuck_seconds")
 
 CELL_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "instance": pl.String,
@@ -57,20 +54,11 @@ CELL_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "end": TIME,
     "seconds": pl.Float64,  # that rows stand for, observed or not
     "verdict_seconds": pl.Float64,
-    **{f"{reason.replace(' ', '_')}_seconds": pl.Float64 for reason in REASONS},
-    **dict.fromkeys(SUMMED, pl.Float64),
-    **dict.fromkeys(_OVER, pl.Float64),  # requests over target, bounds by the buckets
-    "slow_seconds": pl.Float64,  # slower at equal load
-    "lost_seconds": pl.Float64,  # Σ (1 - r) · seconds of them
-    "lost_gpu_seconds": pl.Float64,  # Σ (1 - r) · GPUs · seconds of those with a known GPU count
-    "stuck_seconds": pl.Float64,  # requests present, no token for two minutes
-    "running_requests": pl.Float64,
-    "kv_cache_usage_ratio": pl.Float64,
-    "queued_seconds": pl.Float64,  # in rows in which somebody waited for capacity
-    "cap_seconds": pl.Float64,  # in rows in which max_num_seqs was what they waited for
-    **dict.fromkeys(_LAST, pl.Float64),
+    **dict.fromkeys(REASONS, pl.Float64),  # seconds
+    **dict.fromkeys((*SUMMED, *_OVER, *_LOST, *_GAUGES, *_LAST), pl.Float64),
+    "speed_at_equal_load_ratio": pl.Float64,
+    "lost_gpu_seconds": pl.Float64,  # lost_seconds · GPUs; NULL where nobody counted the GPUs
     **dict.fromkeys(_FLAGS, pl.Boolean),
-    "baseline_possible": pl.Boolean,
 }
 # EngineStuck: requests present, no token for two minutes
 _STUCK_SECONDS = 120.0
@@ -91,33 +79,29 @@ def cells_of(rows: pl.DataFrame, slos: Mapping[str, Slo]) -> pl.DataFrame:
     if rows.is_empty():
         return no_cells()
     judged = rows.with_columns(_over_target(rows, slos)).with_columns(
-        end=(pl.col("end") - pl.duration(microseconds=1)).dt.truncate(CELL)
-        + pl.duration(minutes=10),
+        end=(pl.col("end") - pl.duration(microseconds=1)).dt.truncate(CELL) + CELL,
         reason=_reason(),
         **_losses(),
     )
-    weight = pl.col("duration_seconds").fill_null(0.0)
+    reason, lost = pl.col("reason"), pl.col("lost_gpu_seconds")
     return (
         judged.group_by(*KEY_COLUMNS, "end", maintain_order=True)
         .agg(
             pl.col("pool").last(),
-            pl.col("seconds").sum(),
-            _seconds_of(None).alias("verdict_seconds"),
-            *[_seconds_of(r).alias(f"{r.replace(' ', '_')}_seconds") for r in REASONS],
-            *[_known_sum(name) for name in (*SUMMED, *_OVER)],
-            *[pl.col(name).sum() for name in _LOST],
+            pl.col("seconds", *_LOST).sum(),
+            pl.col("seconds").filter(reason.is_null()).sum().alias("verdict_seconds"),
+            *[pl.col("seconds").filter(reason == name).sum().alias(name) for name in REASONS],
+            *[
+                pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum()).alias(name)
+                for name in (*SUMMED, *_OVER)
+            ],
             # a loss on GPUs that nobody counted is no loss of 0
-            pl.when(pl.col("lost_gpu_seconds").is_not_null().all()).then(
-                pl.col("lost_gpu_seconds").sum()
-            ),
-            *[_mean(name, weight) for name in ("running_requests", "kv_cache_usage_ratio")],
+            pl.when(lost.is_not_null().all()).then(lost.sum()),
+            *[_mean(name, pl.lit(value=True)) for name in _GAUGES],
+            # beyond the loads of the baseline a speed is a guess
+            _mean("speed_at_equal_load_ratio", reason.is_null()),
             *[pl.col(name).drop_nulls().last() for name in _LAST],
             *[pl.col(name).any(ignore_nulls=False) for name in _FLAGS],
-            # without a baseline, and the detector could learn one
-            (pl.col("speed_unknown_code") == "no_baseline")
-            .fill_null(False)
-            .last()
-            .alias("baseline_possible"),
         )
         .select(pl.col(name).cast(dtype) for name, dtype in CELL_SCHEMA.items())
         .sort(*KEY_COLUMNS, "end")
@@ -139,23 +123,14 @@ def _reason() -> pl.Expr:
     )
 
 
-def _seconds_of(reason: str | None) -> pl.Expr:
-    same = pl.col("reason").is_null() if reason is None else pl.col("reason") == reason
-    return pl.col("seconds").filter(same).sum()
-
-
-def _known_sum(name: str) -> pl.Expr:
-    """The sum of what is known; NULL where nothing is."""
-    return pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum()).alias(name)
-
-
-def _mean(name: str, weight: pl.Expr) -> pl.Expr:
-    has_value = pl.col(name).is_not_null()
-    total = weight.filter(has_value).sum()
+def _mean(name: str, counts: pl.Expr) -> pl.Expr:
+    """Over time, where it is known and counts."""
+    known = pl.col(name).is_not_null() & counts
+    weight = pl.col("duration_seconds").fill_null(0.0).filter(known)
     return (
-        pl.when(total > 0)
-        .then((pl.col(name) * weight).filter(has_value).sum() / total)
-        .otherwise(pl.col(name).mean())
+        pl.when(weight.sum() > 0)
+        .then((pl.col(name).filter(known) * weight).sum() / weight.sum())
+        .otherwise(pl.col(name).filter(known).mean())
         .alias(name)
     )
 
@@ -178,17 +153,13 @@ def _losses() -> dict[str, pl.Expr]:
         .fill_null(0.0)
     )
     seconds = pl.col("seconds")
-    waits = (pl.col("waiting_capacity_requests") > 0).fill_null(False)
-    capped = (pl.col("binding_limit") == "max_num_seqs").fill_null(False)
     return {
         "slow_seconds": pl.when(slower).then(seconds).otherwise(0.0),
+        "stuck_seconds": pl.when(stuck).then(seconds).otherwise(0.0),
         "lost_seconds": loss * seconds,
         "lost_gpu_seconds": pl.when(loss == 0.0)
         .then(0.0)
         .otherwise(loss * seconds * pl.col("gpu_count")),
-        "stuck_seconds": pl.when(stuck).then(seconds).otherwise(0.0),
-        "queued_seconds": pl.when(waits).then(seconds).otherwise(0.0),
-        "cap_seconds": pl.when(capped).then(seconds).otherwise(0.0),
     }
 
 

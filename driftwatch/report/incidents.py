@@ -1,59 +1,58 @@
-"""The incidents of a week, as they stood at its end, by what caused them, and the ground that they
-cover.
-"""
+"""The incidents of a week, as they stood at its end. Pure; nothing else here reads a page."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
-
-import polars as pl
 
 from driftwatch.incidents.incident import Incident
-from driftwatch.model import TargetKey
-from driftwatch.numbers import clean, utc_text
+from driftwatch.knobs import COLUMN_KNOBS
+from driftwatch.model import KnobMove, TargetKey
+from driftwatch.notify.advice import imperatives
+from driftwatch.notify.phrases.traffic import length_ratio
+from driftwatch.numbers import clean, duration, is_as_before, times
 from driftwatch.report.material import Material
+from driftwatch.report.report import Told
 
-_DRIFTS = ("traffic", "speed", "stuck")
-
-
-def targets_of(material: Material) -> list[TargetKey]:
-    """Every target that has a cell in the week, in order."""
-    named = material.cells.select("instance", "engine").unique().sort("instance", "engine")
-    return [TargetKey(instance, engine) for instance, engine in named.iter_rows()]
-
-
-def namer(material: Material) -> Callable[[Incident], str]:
-    """What an incident's target or pool is called."""
-    keys = set(targets_of(material))
-    for incident in material.incidents:
-        if incident.target.get("instance"):
-            keys.add(key_of(incident))
-    names = short_names(keys)
-
-    def name(incident: Incident) -> str:
-        if incident.target.get("instance"):
-            return names[key_of(incident)]
-        return clean(incident.target.get("pool") or incident.key)
-
-    return name
+_LIMITS: Mapping[str, str] = {
+    **{name: f"{name} full" for name in COLUMN_KNOBS},
+    "max_num_batched_tokens": "token budget full",
+    "kv_cache": "KV cache full",
+    "deferred": "requests held back",
+}
+_TODO_LIMIT = 120
 
 
-def key_of(incident: Incident) -> TargetKey:
-    """The target of a target's incident."""
-    return TargetKey(incident.target["instance"], incident.target.get("engine", "0"))
+def keys_of(incident: Incident) -> tuple[TargetKey, ...]:
+    """The servers that an incident names; none: it is about its whole pool."""
+    target = incident.target
+    if not target.get("instance"):
+        return ()
+    return (TargetKey(target["instance"], target.get("engine", "0")),)
 
 
-def fired_in(material: Material, since: datetime, until: datetime) -> list[Incident]:
-    """Incidents that fired in a stretch, in order of time."""
-    fired = [one for one in material.incidents if one.firing_at and since <= one.firing_at < until]
-    return sorted(fired, key=lambda one: (one.firing_at or one.started_at, one.key))
+def pool_of(incident: Incident) -> str:
+    """The pool of an incident."""
+    return incident.target.get("pool") or ""
+
+
+def subject_of(incident: Incident) -> str:
+    """What a person calls it: its one server, else its pool."""
+    keys = keys_of(incident)
+    return clean(keys[0].text if len(keys) == 1 else pool_of(incident) or incident.key)
+
+
+def fired_in(material: Material, start: datetime, end: datetime) -> list[Incident]:
+    """Incidents that fired in a stretch and that somebody was sent, or a silence held back."""
+    return [
+        one
+        for one in material.incidents
+        if one.firing_at and start <= one.firing_at < end and one.part_of is None
+    ]
 
 
 def of_week(material: Material) -> list[Incident]:
-    """Incidents that fired before the week's end and were open in some of it."""
+    """Incidents that fired before the week's end and were open in some of it, by start."""
     incidents = [
         one
         for one in material.incidents
@@ -64,20 +63,10 @@ def of_week(material: Material) -> list[Incident]:
     return sorted(incidents, key=lambda one: (one.started_at, one.key))
 
 
-def is_open(incident: Incident, at: datetime) -> bool:
-    """Whether it fired then and was not over."""
-    return (
-        incident.firing_at is not None
-        and incident.firing_at < at
-        and (incident.resolved_at is None or incident.resolved_at >= at)
-    )
-
-
-def drifts(incident: Incident) -> bool:
-    """Whether it is a row of the drift table."""
-    return incident.severity == "page" or (
-        incident.severity == "ticket" and family_of(incident) in _DRIFTS
-    )
+def end_of(incident: Incident, material: Material) -> datetime | None:
+    """When it was over; None where it was open at the report's end."""
+    ended = incident.resolved_at
+    return None if ended is None or ended >= material.until else ended
 
 
 def family_of(incident: Incident) -> str:
@@ -85,137 +74,70 @@ def family_of(incident: Incident) -> str:
     return (incident.page and incident.page.family) or incident.alert
 
 
-def advised_knob(incident: Incident) -> str | None:
-    """The setting that its page advises to change; None: it advises none."""
+def asks_nothing(incident: Incident) -> bool:
+    """Whether it is a ticket whose page says that there is nothing to do."""
     advice = None if incident.page is None else incident.page.advice
-    return None if advice is None else advice.knob
+    return incident.severity == "ticket" and advice is not None and advice.action == "no_action"
 
 
-def ground(material: Material, incidents: Sequence[Incident]) -> pl.DataFrame:
-    """The cells that incidents cover, each once: their targets, while they were true.
+def advised_moves(incident: Incident) -> tuple[KnobMove, ...]:
+    """The settings that its page advises to change."""
+    advice = None if incident.page is None else incident.page.advice
+    return () if advice is None else advice.moves
 
-    A pool's incident covers its whole pool: which of its targets came and went is not kept.
+
+def todo(incident: Incident) -> str:
+    """What its page asks for: the longest text that fits; empty without a page."""
+    texts = [] if incident.page is None else imperatives(incident.page)
+    text = next((t for t in texts if len(t) <= _TODO_LIMIT), texts[-1] if texts else "")
+    return text[:1].lower() + text[1:]
+
+
+def ended_because(incidents: Sequence[Incident]) -> str | None:
+    """Why the last of them ended, where that was no good minute."""
+    pages = [one.page for one in incidents if one.page is not None]
+    ends = [page.resolved_reason for page in pages if page.resolved_reason]
+    return clean(ends[-1].split(" (")[0]) if ends else None
+
+
+def what_moved(
+    family: str, incidents: Sequence[Incident], loss: float | None, stuck_seconds: float
+) -> str:
+    """What moved, in a few words: ``prompts ×2.3``, ``19 % slower``, ``token budget full``.
+
+    ``loss``: share of its speed that the engine lost; None = unknown; ``stuck_seconds``: without a
+    token.
     """
-    touched = [pl.lit(False)]
-    for one in incidents:
-        began = max(one.started_at, material.since)
-        ended = material.until
-        if one.resolved_at is not None and one.resolved_at < ended:
-            # what keeps an incident firing is not its cost
-            ended = min(one.last_true_at, one.resolved_at)
-        inside = (pl.col("end") > began) & (
-            pl.col("end").dt.offset_by("-10m") < max(ended, began.replace(microsecond=1))
-        )
-        if one.target.get("instance"):
-            key = key_of(one)
-            mine = (pl.col("instance") == key.instance) & (pl.col("engine") == key.engine)
-        else:
-            mine = pl.col("pool") == one.target.get("pool", "")
-        touched.append(mine & inside)
-    return material.cells.filter(pl.any_horizontal(touched))
+    pages = [one.page for one in incidents if one.page is not None]
+    if family == "traffic":
+        ratios = [(s, length_ratio(p, s)) for p in pages for s in ("prompt", "generation")]
+        moved = [(stem, r) for stem, r in ratios if r and not is_as_before(r)]
+        if moved:
+            stem, ratio = max(moved, key=lambda pair: max(pair[1], 1 / pair[1]))
+            return f"{stem}s {times(ratio)}"
+        full = (_LIMITS.get(str(p.value("binding_limit"))) for p in pages)
+        return next((text for text in full if text), "requests wait")
+    if family == "speed":
+        return f"{100 * loss:.0f} % slower" if loss else "slower"
+    if family == "stuck" and stuck_seconds:
+        return f"no token for {duration(stuck_seconds)}"
+    texts = [p.phrases.problem[-1] for p in pages if p.phrases.problem]
+    return clean(texts[0]) if texts else clean(incidents[0].alert)
 
 
-def incident_rows(material: Material) -> list[dict[str, Any]]:
-    """The incidents of the week as JSON values, pages and tickets first."""
-    name = namer(material)
-    rank = {"page": 0, "ticket": 1, "notice": 2}
-    incidents = sorted(of_week(material), key=lambda i: (rank[i.severity], i.started_at, i.key))
-    rows = []
-    for one in incidents:
-        still = is_open(one, material.until)
-        page = one.page
-        ended = None if still or one.resolved_at is None else one.resolved_at
-        advice = None if page is None else page.advice
-        mark = material.marks.get(one.id)
-        rows.append(
-            {
-                "id": one.id,
-                "severity": one.severity,
-                "alert": one.alert,
-                "rule": one.rule,
-                "subject": name(one),
-                "pool": one.target.get("pool"),
-                "started_at": utc_text(one.started_at),
-                "firing_at": None if one.firing_at is None else utc_text(one.firing_at),
-                "resolved_at": None if ended is None else utc_text(ended),
-                "open": still,
-                "true_seconds": one.true_seconds,
-                "leaf": None if page is None else page.leaf,
-                "action": None if advice is None else advice.action,
-                "summary": None if page is None else page.summary,
-                "acknowledged_by": one.acknowledged_by,
-                "silenced": one.silenced_by is not None,
-                "useful": None if mark is None else mark.useful,
-                "useful_reason": "nobody marked it" if mark is None else None,
-                "marked_by": None if mark is None else mark.by,
-                "marked_because": None if mark is None else mark.because or None,
-            }
-        )
-    return rows
-
-
-def notice_counts(material: Material) -> list[dict[str, Any]]:
-    """Notices of the week as JSON values: a row an alert and pool, the most frequent first."""
-    counted: dict[tuple[str, str], list[Incident]] = {}
-    for one in of_week(material):
-        if one.severity == "notice":
-            counted.setdefault((one.alert, one.target.get("pool", "")), []).append(one)
-    rows = [
-        {
-            "alert": alert,
-            "pool": pool,
-            "notices": len(notices),
-            "servers": len({key_of(one) for one in notices if one.target.get("instance")}) or None,
-            "first": utc_text(notices[0].started_at),
-            "last": utc_text(notices[-1].started_at),
-        }
-        for (alert, pool), notices in counted.items()
-    ]
-    return sorted(rows, key=lambda row: (-row["notices"], row["alert"], row["pool"]))
-
-
-def short_names(keys: Iterable[TargetKey]) -> dict[TargetKey, str]:
-    """Target → its name: without the port where every server has the same one.
-
-    >>> names = short_names([TargetKey("chat-8b-5:8000", "0"), TargetKey("chat-8b-6:8000", "1")])
-    >>> list(names.values())
-    ['chat-8b-5', 'chat-8b-6/1']
-    """
-    distinct = sorted(set(keys))
-    hosts = {key: key.instance.rpartition(":") for key in distinct}
-    ports = {port for _, _, port in hosts.values()}
-    named = {host for host, colon, _ in hosts.values() if colon and host}
-    instances = {key.instance for key in distinct}
-    alike = len(ports) == 1 and len(named) == len(instances) and len(instances) > 1
-    names = {}
-    for key in distinct:
-        instance = hosts[key][0] if alike else key.instance
-        names[key] = clean(instance if key.engine == "0" else f"{instance}/{key.engine}")
-    return names
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Cause:
-    """One thing that went wrong."""
-
-    family: str
-    incidents: tuple[Incident, ...]  # by start
-    cells: pl.DataFrame  # :data:`driftwatch.report.cells.CELL_SCHEMA`, what they cover
-
-
-def causes(material: Material) -> list[Cause]:
-    """Pages and tickets of the week by cause, in order of their first start.
-
-    What a pool's own page says is of its targets too, who were paged before or after it.
-    """
-    episodes = [one for one in of_week(material) if drifts(one)]
-    pooled = {(family_of(o), o.target.get("pool")) for o in episodes if "instance" not in o.target}
-    groups: dict[tuple[str | None, ...], list[Incident]] = {}
-    for one in episodes:
-        group: tuple[str | None, ...] = (family_of(one), one.target.get("pool"))
-        if group[0] != "traffic" and group not in pooled:
-            group += (one.target["instance"], one.target.get("engine", "0"))
-        groups.setdefault(group, []).append(one)
-    return [
-        Cause(str(group[0]), tuple(own), ground(material, own)) for group, own in groups.items()
-    ]
+def told(one: Incident, material: Material) -> Told:
+    """An incident as the report has it."""
+    mark = material.marks.get(one.id)
+    return Told(
+        id=one.id,
+        alert=one.alert,
+        severity=one.severity,
+        subject=subject_of(one),
+        start=one.started_at,
+        end=end_of(one, material),
+        is_silenced=one.silenced_by is not None,
+        acknowledged_by=one.acknowledged_by,
+        useful=None if mark is None else mark.useful,
+        marked_by=None if mark is None else mark.by,
+        because=None if mark is None else mark.because or None,
+    )

@@ -5,27 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 import polars as pl
 
 from driftwatch.incidents.incident import Incident
-from driftwatch.model import Slo, TargetKey
+from driftwatch.model import KnobMove, Slo, TargetKey
 from driftwatch.report.cells import no_cells
 from driftwatch.report.week import Week
 from driftwatch.verify.verification import Verification
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class Usual:
     """What a pool was tuned for."""
 
-    pool: str
-    instance: str | None  # of a target's own baseline; None = of the pool
-    said_by: str  # "baseline of 2026-11-10 (48 h)" or "tuned_for"
+    source: str  # "baseline of 2026-11-10, 48 h" or "tuned_for"
     values: Mapping[str, float]  # column → value
-    since: datetime | None = None  # of the window; None = declared
-    until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +30,7 @@ class AdviceGiven:
     target: TargetKey
     pool: str
     at: datetime  # end of its window
-    recommendation: Mapping[str, Any]  # :class:`driftwatch.model.Recommendation` as JSON
-    incident_id: str | None = None  # whose page carries it; None = nobody's
+    moves: tuple[KnobMove, ...]  # what it advises to change
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +38,7 @@ class Proposed:
     """A baseline that was proposed and that nobody accepted."""
 
     id: str
-    name: str  # of whom
+    name: str  # server or pool
     since: datetime
     until: datetime
 
@@ -66,17 +60,14 @@ class Material:
     until: datetime  # the report ends before it: the week's end, or now where the week is not over
     cells: pl.DataFrame = field(default_factory=no_cells)  # CELL_SCHEMA, of the week
     span: tuple[datetime, datetime] | None = None  # start of its first row, end of its last
-    # of the windows of baselines, as far as their minutes are kept; of drawn pools
-    baseline_cells: pl.DataFrame = field(default_factory=no_cells)
     incidents: Sequence[Incident] = ()  # open in the week or in the week before it; resolved too
     verifications: Sequence[Verification] = ()  # open in some of the eight weeks before ``until``
-    advice: Sequence[AdviceGiven] = ()  # of those eight weeks
-    references: Sequence[Reference] = ()  # baselines in force and declared lengths
+    advice: Sequence[AdviceGiven] = ()  # of the week
+    usual: Mapping[str, Usual] = field(default_factory=dict)  # pool → what it was tuned for
     proposed: Sequence[Proposed] = ()
     marks: Mapping[str, Marked] = field(default_factory=dict)  # incident's id → mark
     slos: Mapping[str, Slo] = field(default_factory=dict)  # pool → targets; only pools with one
-    derived: frozenset[str] = frozenset()  # pools whose targets are twice their baseline's p95
-    false_episodes_per_server_month: float = 0.25  # the noise budget
+    external_url: str | None = None  # of the web
 
     @property
     def since(self) -> datetime:

@@ -8,7 +8,7 @@ minutes are kept.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,24 +16,14 @@ from typing import Any
 import orjson
 import polars as pl
 
-from driftwatch.detect.baselines import Baseline
 from driftwatch.errors import NoVerdict
 from driftwatch.incidents.incident import Incident
-from driftwatch.model import Slo, TargetKey
-from driftwatch.notify.page import web_address
+from driftwatch.model import KnobMove, TargetKey
 from driftwatch.pipeline.plan import Plan
-from driftwatch.recommend.advice import DERIVED_TIMES
 from driftwatch.report.cells import cells_of, no_cells
-from driftwatch.report.document import week_document
-from driftwatch.report.material import (
-    AdviceGiven,
-    Marked,
-    Material,
-    Proposed,
-    Reference,
-)
+from driftwatch.report.make import report_of
+from driftwatch.report.material import AdviceGiven, Marked, Material, Proposed, Usual
 from driftwatch.report.tallies import TRACK_WEEKS
-from driftwatch.report.timeline import drawn_pools
 from driftwatch.report.week import Week, last_whole, week_named
 from driftwatch.rulebook.rules import Rule
 from driftwatch.settings import Settings
@@ -48,185 +38,134 @@ _DAY = timedelta(days=1)
 MOST_INCIDENTS = 10_000
 # Minutes of 200 targets' day: more do not fit into memory at a time.
 _ROWS_AT_ONCE = 200 * 1440
-# A band of a longer window says no more.
-_BASELINE_REACH = timedelta(days=2)
 
 
-def _folded(rows: Iterable[pl.DataFrame], slos: Mapping[str, Slo]) -> pl.DataFrame:
-    """Rows of whole cells, some at a time → their cells, by instance, engine and end."""
-    cells = [no_cells(), *(cells_of(some, slos) for some in rows if len(some))]
-    return pl.concat(cells).sort("instance", "engine", "end")
+def gather(
+    store: Store,
+    plan: Plan,
+    week: Week,
+    *,
+    until: datetime | None = None,
+    external_url: str | None = None,
+) -> Material:
+    """Everything of one week in the store.
 
+    ``until``: the report ends there; None = at the week's end; ``external_url``: of the web.
 
-def slos_of(plan: Plan) -> dict[str, Slo]:
-    """Pool → its latency targets; those without any are not among them."""
-    return {
+    Raises NoVerdict: not a minute of the week is stored; StoreError: the store does not serve, or
+    one of its documents cannot be read.
+    """
+    end = week.end if until is None else min(until, week.end)
+    slos = {
         pool.name: pool.slo
         for pool in plan.pools
         if pool.slo.ttft_seconds is not None or pool.slo.tpot_seconds is not None
     }
-
-
-def _derived(references: Iterable[Reference], configured: Mapping[str, Slo]) -> dict[str, Slo]:
-    """Pool → twice the p95 of its baseline (the mean of its targets'), where nobody set targets.
-
-    As recommendations are judged (:func:`driftwatch.recommend.advice.targets_of`).
-    """
-    slos: dict[str, Slo] = {}
-    by_pool: dict[str, list[Reference]] = {}
-    for one in references:
-        if one.pool not in configured:
-            by_pool.setdefault(one.pool, []).append(one)
-    for pool, several in by_pool.items():
-        whole = [one for one in several if one.instance is None] or several
-        means = []
-        for name in ("ttft_seconds_p95", "tpot_seconds_p95"):
-            values = [value for one in whole if (value := one.values.get(name))]
-            means.append(DERIVED_TIMES * sum(values) / len(values) if values else None)
-        if any(means):
-            slos[pool] = Slo(ttft_seconds=means[0], tpot_seconds=means[1])
-    return slos
-
-
-def gather(store: Store, plan: Plan, week: Week, *, until: datetime | None = None) -> Material:
-    """Everything of one week in the store.
-
-    Args:
-        until: up to when it is told; None = its end.
-
-    Raises:
-        NoVerdict: not a minute of the week is stored.
-        StoreError: the store does not serve, or one of its documents cannot be read.
-    """
-    end = week.end if until is None else min(until, week.end)
-    references = [*_of_baselines(store, end), *_declared(plan)]
-    configured = slos_of(plan)
-    derived = _derived(references, configured)
-    slos = {**derived, **configured}
     spans: list[tuple[datetime, datetime]] = []
-    cells = _folded(_rows(store, week.start, end, spans), slos)
+    cells = [no_cells()]
+    for rows in _rows(store, week.start, end):
+        begins = pl.col("end") - pl.duration(seconds="seconds")
+        spans.append(rows.select(begins.min(), last=pl.col("end").max()).row(0))
+        cells.append(cells_of(rows, slos))
     if not spans:
         raise NoVerdict(
             f"not a minute of {week.name} ({week.title}) is stored",
             help_text="minutes are kept 35 days; driftwatch report --week names another week",
         )
     reach = min(first for first, _ in spans), max(last for _, last in spans)
-    # not by whose clock it is told, but by what is known: the last minute's end belongs to it
+    # the clock may be ahead of what is stored: the last minute's end belongs to the report
     end = end if end == week.end else min(end, reach[1] + timedelta(microseconds=1))
     incidents = store.incidents(since=week.before.start, limit=MOST_INCIDENTS)
-    first = end - timedelta(weeks=TRACK_WEEKS)
-    material = Material(
+    marks = store.marks([one.id for one in incidents])
+    return Material(
         week=week,
         until=end,
-        cells=cells,
+        cells=pl.concat(cells).sort("instance", "engine", "end"),
         span=reach,
-        incidents=_incidents_until(incidents, end),
-        verifications=store.verifications(first, end),
-        advice=_advice(store, first, end),
-        references=references,
+        incidents=[_until(one, end) for one in incidents if one.started_at < end],
+        verifications=store.verifications(end - timedelta(weeks=TRACK_WEEKS), end),
+        advice=[
+            AdviceGiven(
+                TargetKey(one.instance, one.engine),
+                one.pool,
+                one.at,
+                _moves(one.document.get("recommendation") or {}),
+            )
+            for one in store.advices(week.start, end)
+        ],
+        usual=_usual(store, plan, end),
         proposed=list(_proposed(store, end)),
-        marks=_marks(store, incidents),
+        # whenever they were made: a page is judged after it, often on Monday
+        marks={name: Marked(m.mark == USEFUL, m.by, m.because) for name, m in marks.items()},
         slos=slos,
-        derived=frozenset(derived),
+        external_url=external_url,
     )
-    return replace(material, baseline_cells=_baseline_cells(store, material))
 
 
-def _baseline_cells(store: Store, material: Material) -> pl.DataFrame:
-    """Cells of the newest baseline of each drawn pool, the pool's own before its servers'."""
-    rows = []
-    targets = material.cells.select("pool", "instance", "engine").unique()
-    for pool in drawn_pools(material):
-        windows = [
-            (one.instance is None, one.until, one.since)
-            for one in material.references
-            if one.pool == pool and one.since is not None and one.until is not None
-        ]
-        if windows:
-            _, until, since = max(windows)
-            keys = targets.filter(pl.col("pool") == pool).select("instance", "engine").iter_rows()
-            since = max(since, until - _BASELINE_REACH)
-            rows.append(store.past(since, until, sorted(TargetKey(*key) for key in keys)))
-    return _folded(rows, material.slos)
+def _moves(advice: Mapping[str, Any]) -> tuple[KnobMove, ...]:
+    """What a stored recommendation changes."""
+    if advice.get("action") != "change":
+        return ()
+    names = ("knob", "from_value", "to_value")
+    return tuple(KnobMove(*(one[n] for n in names)) for one in (advice, *advice.get("also", ())))
 
 
-def _advice(store: Store, since: datetime, until: datetime) -> list[AdviceGiven]:
-    return [
-        AdviceGiven(
-            TargetKey(one.instance, one.engine),
-            one.pool,
-            one.at,
-            one.document.get("recommendation") or {},
-            one.incident_id,
-        )
-        for one in store.advices(since, until)
-    ]
-
-
-def _rows(
-    store: Store, since: datetime, until: datetime, spans: list[tuple[datetime, datetime]]
-) -> Iterator[pl.DataFrame]:
-    """Stored rows, a day and some targets at a time; ``spans``: gets start and end of each part."""
+def _rows(store: Store, since: datetime, until: datetime) -> Iterator[pl.DataFrame]:
+    """Stored rows, a day and some targets at a time."""
     while since < until:
         day = since, min(since + _DAY, until)
-        for rows in store.past_in_parts(*day, STORED_SCHEMA, _ROWS_AT_ONCE):
-            if len(rows):
-                begins = pl.col("end") - pl.duration(seconds="seconds")
-                spans.append(rows.select(begins.min(), last=pl.col("end").max()).row(0))
-                yield rows
+        yield from (r for r in store.past_in_parts(*day, STORED_SCHEMA, _ROWS_AT_ONCE) if len(r))
         since += _DAY
 
 
-def _incidents_until(incidents: Iterable[Incident], until: datetime) -> list[Incident]:
-    """Incidents that had begun by a time, with the acknowledgements of that time."""
-    return [
-        one
-        if one.acknowledged_at is None or one.acknowledged_at < until
-        else replace(one, acknowledged_at=None, acknowledged_by=None)
-        for one in incidents
-        if one.started_at < until
-    ]
+def _until(one: Incident, end: datetime) -> Incident:
+    """An incident with the acknowledgement of that time."""
+    if one.acknowledged_at is None or one.acknowledged_at < end:
+        return one
+    return replace(one, acknowledged_at=None, acknowledged_by=None)
 
 
-def _marks(store: Store, incidents: Iterable[Incident]) -> dict[str, Marked]:
-    """Whenever they were made: a page is judged after it, often on Monday."""
-    mark_of = store.marks([one.id for one in incidents])
-    return {id_: Marked(m.mark == USEFUL, m.by, m.because) for id_, m in mark_of.items()}
+def _usual(store: Store, plan: Plan, at: datetime) -> dict[str, Usual]:
+    """What each pool was tuned for: its newest baseline, else its servers', else what it declares.
 
-
-def _of_baselines(store: Store, at: datetime) -> Iterator[Reference]:
-    for one, retired_at in store.baselines_ever():
-        if one.accepted_at <= at and (retired_at is None or retired_at > at):
-            yield reference_of_baseline(one)
-
-
-def reference_of_baseline(baseline: Baseline) -> Reference:
-    """What a baseline says was good."""
-    hours = (baseline.until - baseline.since).total_seconds() / 3600
-    text = f"baseline {baseline.since:%Y-%m-%d} {hours:.0f} h"
-    values = {
-        name.removeprefix("reference_"): float(value)
-        for name, value in (baseline.reference or {}).items()
-        if isinstance(value, int | float)
-    }
-    window = baseline.since, baseline.until
-    return Reference(baseline.pool, baseline.instance, text, values, *window)
-
-
-def _declared(plan: Plan) -> Iterator[Reference]:
-    """Lengths that pools declare; where a pool has a baseline, that comes first."""
+    Of several servers' baselines each column's mean.
+    """
+    usual = {}
     for pool in plan.pools:
         tuned = pool.tuned_for
-        values = {
+        lengths = {
             f"{name}_mean": value
-            for name, value in (
-                ("prompt_tokens", tuned.prompt_tokens),
-                ("generation_tokens", tuned.generation_tokens),
-            )
-            if value is not None
+            for name in ("prompt_tokens", "generation_tokens")
+            if (value := getattr(tuned, name)) is not None
         }
-        if values:
-            yield Reference(pool.name, "", "tuned_for", values)
+        if lengths:
+            usual[pool.name] = Usual("tuned_for", lengths)
+    found: dict[str, dict[str | None, Usual]] = {}
+    for one, retired_at in store.baselines_ever():
+        if one.accepted_at > at or (retired_at is not None and retired_at <= at):
+            continue
+        hours = (one.until - one.since).total_seconds() / 3600
+        values = {
+            name.removeprefix("reference_"): float(value)
+            for name, value in (one.reference or {}).items()
+            if isinstance(value, int | float)
+        }
+        source = f"baseline of {one.since:%Y-%m-%d}, {hours:.0f} h"
+        found.setdefault(one.pool, {})[one.instance] = Usual(source, values)
+    for name, several in found.items():
+        usual[name] = several.get(None) or _mean(list(several.values()))
+    return usual
+
+
+def _mean(several: Sequence[Usual]) -> Usual:
+    if len(several) == 1:
+        return several[0]
+    values = {
+        name: sum(known) / len(known)
+        for name in sorted({name for one in several for name in one.values})
+        if (known := [one.values[name] for one in several if name in one.values])
+    }
+    return Usual(f"{len(several)} baselines of its servers", values)
 
 
 def _proposed(store: Store, until: datetime) -> Iterator[Proposed]:
@@ -344,18 +283,10 @@ def make_due(store: Store, plan: Plan, schedule: Schedule, now: datetime) -> lis
     made = []
     for week in due_weeks(schedule, store.report_weeks(), now):
         try:
-            material = gather(store, plan, week)
+            material = gather(store, plan, week, external_url=schedule.external_url)
         except NoVerdict:
             continue
-        document = week_document(material)
-        linked = {**document, "links": _links(schedule, week)}
-        if store.write_report(week.name, linked, schedule.receivers, now):
+        document = report_of(material).document()
+        if store.write_report(week.name, document, schedule.receivers, now):
             made.append(week)
     return made
-
-
-def _links(schedule: Schedule, week: Week) -> dict[str, str | None]:
-    return {
-        "driftwatch": web_address(schedule.external_url, f"/reports/{week.name}"),
-        "command": f"driftwatch report --week {week.name}",
-    }

@@ -6,12 +6,10 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
-from markupsafe import Markup
-
 from driftwatch.errors import UsageError
 from driftwatch.numbers import clean
-from driftwatch.report.document import SCHEMA_VERSION
-from driftwatch.report.forms import as_html_body
+from driftwatch.report.html import as_html_body
+from driftwatch.report.report import Report
 from driftwatch.report.week import week_named
 from driftwatch.web.page import Api, Link, NotFound, Page, Paged, Shown, Visit, part_of
 
@@ -38,12 +36,12 @@ def load(visit: Visit) -> Shown:
     weeks = sorted(week for week, _ in visit.store.kept_reports())
     at = weeks.index(name)
     # one that another version wrote may lack what this one draws
-    is_drawn = stored.get("schema_version") == SCHEMA_VERSION
+    is_drawn = stored.get("schema_version") == Report.model_fields["schema_version"].default
     return {
         "title": _link(name).text,
         "summary": clean(str(stored.get("summary") or "no summary")),
         # its template escapes every text
-        "report": Markup(as_html_body(stored)) if is_drawn else None,  # noqa: S704
+        "report": as_html_body(Report.model_validate(stored)) if is_drawn else None,
         "before": _link(weeks[at - 1]) if at else None,
         "after": _link(weeks[at + 1]) if at + 1 < len(weeks) else None,
     }

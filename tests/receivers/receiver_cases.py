@@ -15,7 +15,7 @@ from driftwatch.incidents.incident import Event
 from driftwatch.incidents.planner import MessageAbout
 from driftwatch.notify.page import Acknowledgement, Page
 from driftwatch.receivers.sender import Conversation, Message, Sender, message_of
-from driftwatch.report.document import week_document
+from driftwatch.report.make import report_of
 from driftwatch.report.material import Material
 from driftwatch.report.week import week_named
 
@@ -75,6 +75,4 @@ def refused(sender: Sender, what: Message | None = None) -> DeliveryError:
 def report() -> dict[str, Any]:
     """The report of a week without a minute of data."""
     week = week_named("2026-W47")
-    material = Material(week, week.end)
-    links = {"driftwatch": None, "command": "driftwatch report --week 2026-W47"}
-    return week_document(material) | {"links": links}
+    return report_of(Material(week, week.end)).document()

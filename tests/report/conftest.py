@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from filled import fill
-from report_cases import SLO, fleet_recording, fleet_span
+from report_cases import SLO, fleet_recording
 
 from driftwatch.pipeline.plan import Plan, Pool
 from driftwatch.service.configuration import plan_of_rules
@@ -27,7 +27,7 @@ def fleet_database(tmp_path_factory: pytest.TempPathFactory, fleet_plan: Plan) -
     folder = tmp_path_factory.mktemp("report")
     source = fleet_recording(folder / "fleet")
     with Store.open(folder / "fleet.db") as store:
-        fill(store, [source], fleet_span(source), fleet_plan)
+        fill(store, [source], source.span(), fleet_plan)
     source.close()
     return folder / "fleet.db"
 

@@ -19,6 +19,10 @@ from driftwatch.model import Slo
 from driftwatch.notify.page import Page, Phrases
 from driftwatch.notify.phrases.fill import fill
 from driftwatch.report.cells import CELL_SCHEMA, REASONS
+from driftwatch.report.make import report_of
+from driftwatch.report.material import Material
+from driftwatch.report.report import Report
+from driftwatch.report.text import top_screen
 from driftwatch.report.week import Week
 from driftwatch.rulebook.book import load_rulebook
 from driftwatch.rulebook.page_form import PageForm
@@ -28,11 +32,10 @@ FORMS = {rule.alert: rule.page for rule in load_rulebook().rules}
 WEEK = Week(2026, 47)
 FLEET_WEEK = Week(2026, 10)  # of the recording
 SLO = Slo(ttft_seconds=0.1, tpot_seconds=0.01, share=0.95)
-SLOW_FROM, SLOW_TO = 7.0, 9.0  # hours: one of two servers, a quarter slower
 SCENARIO = {
     "name": "report-day",
-    "title": "an evening and a night, one of two servers slower for two hours",
-    "duration": "12h",
+    "title": "three hours of two servers",
+    "duration": "3h",
     "start": "2026-03-02T14:00:00Z",
     "scrape": {"interval": "30s"},
     "pool": {
@@ -40,9 +43,8 @@ SCENARIO = {
         "replicas": 2,
         "slo": {"ttft_seconds": 0.1, "tpot_seconds": 0.01},
     },
-    # few requests cost little, and a second of their tokens is enough to tell the speed by
     "traffic": {"requests_per_second": 2.5},
-    "faults": [{"kind": "slowdown", "at": "7h", "until": "9h", "replicas": [1], "factor": 1.3333}],
+    "faults": [{"kind": "wedge", "at": "90m", "until": "2h", "replicas": [1]}],
     "truth": {"effects": []},
 }
 
@@ -52,30 +54,25 @@ def fleet_recording(folder: Path) -> Recording:
     return open_recording(folder)
 
 
-def fleet_span(source: Recording) -> tuple[datetime, datetime]:
-    first, last = source.span()
-    return first, last
+_ZERO = (*REASONS, "slow_seconds", "lost_seconds", "lost_gpu_seconds", "stuck_seconds")
 
 
-_PARTS = (
-    *(f"{reason.replace(' ', '_')}_seconds" for reason in REASONS),
-    *("slow_seconds", "lost_seconds", "lost_gpu_seconds", "stuck_seconds"),
-    *("queued_seconds", "cap_seconds"),
-)
-
-
-def cell(**values: Any) -> dict[str, Any]:
-    """A cell of ten minutes with a verdict and nothing wrong."""
+def cell(minutes: float = 10, **values: Any) -> dict[str, Any]:
+    """Ten minutes that end so long after Wednesday 02:40, with a verdict and nothing wrong."""
     return {
         "instance": "s0:8000",
         "engine": "0",
         "pool": "p",
-        "end": WEEK.start + timedelta(minutes=10),
+        "end": BEGAN.replace(minute=40) + timedelta(minutes=minutes),
         "seconds": 600.0,
-        **dict.fromkeys(_PARTS, 0.0),
+        "duration_seconds": 600.0,
+        **dict.fromkeys(_ZERO, 0.0),
         "verdict_seconds": 600.0,
         **values,
     }
+
+
+BEGAN = datetime(2026, 11, 18, 2, 45, tzinfo=UTC)
 
 
 def cells(*rows: Mapping[str, Any]) -> pl.DataFrame:
@@ -85,7 +82,6 @@ def cells(*rows: Mapping[str, Any]) -> pl.DataFrame:
 
 def incident(**values: Any) -> Incident:
     """A page of a server, four hours on Wednesday."""
-    began = datetime(2026, 11, 18, 2, 45, tzinfo=UTC)
     said: dict[str, Any] = {
         "id": "abcdef012345",
         "key": "k",
@@ -94,10 +90,10 @@ def incident(**values: Any) -> Incident:
         "severity": "page",
         "target": {"pool": "p", "instance": "s0:8000", "engine": "0"},
         "state": "resolved",
-        "started_at": began,
-        "last_true_at": began + timedelta(hours=4),
-        "firing_at": began,
-        "resolved_at": began + timedelta(hours=4),
+        "started_at": BEGAN,
+        "last_true_at": BEGAN + timedelta(hours=4),
+        "firing_at": BEGAN,
+        "resolved_at": BEGAN + timedelta(hours=4),
         **values,
     }
     said.setdefault("page", page(alert=said["alert"], severity=said["severity"]))
@@ -135,3 +131,14 @@ def verification(**values: Any) -> Verification:
         **values,
     }
     return Verification(**said)
+
+
+def reported(**values: Any) -> Report:
+    """The report of a week: a cell of a pool ``p`` with targets, and what is given."""
+    usual = {"until": WEEK.end, "cells": cells(cell()), "slos": {"p": Slo(1.0, 0.05)}}
+    return report_of(Material(week=WEEK, **{**usual, **values}))
+
+
+def flat(report: Report) -> str:
+    """The top screen as one line: where it is wrapped does not matter."""
+    return " ".join(" ".join(top_screen(report)).split())

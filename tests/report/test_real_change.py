@@ -19,21 +19,18 @@ def test_what_drifted_what_was_done_and_that_it_worked(
     ran = CliRunner().invoke(cli, ["report", "--recording", str(folder), "--json"])
     assert ran.exit_code == 0, ran.output
     told = json.loads(ran.stdout)
-    (row,) = told["drift"]
-    assert row["figure"] == "seqs full"
-    # the number of ``driftwatch verify`` (tests/e2e/test_verify_command.py), and no cap of 8 now
+    (row,) = told["moved"]
+    assert row["what"] == "max_num_seqs full"
+    # the number of ``driftwatch verify`` (tests/e2e/test_verify_command.py)
     assert row["done"] == "seqs at least 41"
-    caps = told["pools"][0]["caps"]
-    assert (caps["max_num_seqs"], caps["max_num_seqs_since"]) == ([8], "at least 41")
-    assert 1 < told["pools"][0]["requests_per_forward_pass"]["mean"] < 41
     # the figure that decided
     assert row["result"].startswith("worked, TTFT ")
     assert told["advice"]["verdicts"] == {"PASS": 1, "FAIL": 0, "INCONCLUSIVE": 0}
     assert told["advice"]["forecast_errors"]["itl_seconds_mean"]["n"] == 1
     assert told["for_you"] == []
     sent = 2 * 6661  # the same requests twice (shared/data/README.md)
-    assert told["pools"][0]["prompt_tokens"]["n"] == pytest.approx(sent, rel=0.01)
+    assert told["pools"][0]["prompts"]["n"] == pytest.approx(sent, rel=0.01)
     # nobody said a target or counted GPUs, and no baseline tells the speed: none of it is 0
-    assert row["cost"]["requests_over_target_reason"] == "no SLO"
-    assert row["cost"]["gpu_hours_lost"] is None
-    assert row["cost"]["waited_hours"] > 1
+    assert row["missed"]["reason"] == "no latency target (slo)"
+    assert row["gpu_hours_lost"]["low"] is None
+    assert row["waited_hours"] > 1

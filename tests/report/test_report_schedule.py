@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import io
 import json
-from datetime import timedelta
+import shutil
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +20,28 @@ from report_cases import FLEET_WEEK
 
 from driftwatch.cli.main import cli
 from driftwatch.clock import ManualClock
+from driftwatch.errors import NoVerdict
 from driftwatch.pipeline.plan import Plan
 from driftwatch.receivers.http import Limits
 from driftwatch.receivers.slack import SlackSender
 from driftwatch.receivers.stdout import StdoutSender
 from driftwatch.receivers.webhook import WebhookSender
+from driftwatch.report.make import report_of
+from driftwatch.report.report import Report
 from driftwatch.report.week import Week
 from driftwatch.service.outbox import Attempt, Outbox
 from driftwatch.service.own_metrics import OwnMetrics
 from driftwatch.service.report_material import (
     Schedule,
     due_weeks,
+    gather,
     make_due,
+    rules_of,
     schedule_of,
 )
 from driftwatch.service.run import Receiver, Service
 from driftwatch.settings import load_settings
+from driftwatch.store.baselines import PROPOSALS
 from driftwatch.store.store import Store
 from tests.outbox import undelivered_count
 
@@ -40,25 +50,40 @@ AT_SEVEN = MONDAY + timedelta(hours=7, minutes=10)
 SCHEDULE = Schedule(receivers=("desk", "hook", "out"))
 
 
-def test_due_once_a_week_at_its_day_and_hour() -> None:
-    made = [FLEET_WEEK.before.name]
-    assert due_weeks(SCHEDULE, made, AT_SEVEN - timedelta(minutes=1)) == []
-    assert due_weeks(SCHEDULE, made, AT_SEVEN) == [FLEET_WEEK]
-    assert due_weeks(SCHEDULE, [FLEET_WEEK.name], AT_SEVEN + timedelta(days=6)) == []
+@pytest.mark.parametrize(
+    ("schedule", "made", "now", "due"),
+    [
+        (SCHEDULE, [FLEET_WEEK.before], AT_SEVEN - timedelta(minutes=1), []),
+        (SCHEDULE, [FLEET_WEEK.before], AT_SEVEN, [FLEET_WEEK]),
+        (SCHEDULE, [FLEET_WEEK], AT_SEVEN + timedelta(days=6), []),
+        # what was missed is made up for, the oldest first
+        (
+            SCHEDULE,
+            [FLEET_WEEK.before],
+            AT_SEVEN + timedelta(weeks=1, days=3),
+            [FLEET_WEEK, FLEET_WEEK.after],
+        ),
+        # the first start makes no report of long ago
+        (SCHEDULE, [], AT_SEVEN + timedelta(hours=2), [FLEET_WEEK]),
+        (SCHEDULE, [], AT_SEVEN + timedelta(days=3), []),
+        # names sort over the year
+        (
+            SCHEDULE,
+            [Week(2026, 9), Week(2026, 53)],
+            Week(2027, 1).end + timedelta(hours=8),
+            [Week(2027, 1)],
+        ),
+    ],
+)
+def test_due_once_a_week_at_its_day_and_hour(
+    schedule: Schedule, made: list[Week], now: datetime, due: list[Week]
+) -> None:
+    assert due_weeks(schedule, [week.name for week in made], now) == due
 
 
-def test_what_was_missed_is_made_up_for_oldest_first() -> None:
+def test_of_weeks_whose_minutes_are_gone_nothing_is_made() -> None:
     made = [FLEET_WEEK.before.name]
-    later = AT_SEVEN + timedelta(weeks=2, days=3)
-    weeks = [FLEET_WEEK, FLEET_WEEK.after, FLEET_WEEK.after.after]
-    assert due_weeks(SCHEDULE, made, later) == weeks
-    # of weeks whose minutes are gone nothing can be told
     assert len(due_weeks(SCHEDULE, made, AT_SEVEN + timedelta(weeks=30))) == 4
-
-
-def test_the_first_start_makes_no_report_of_long_ago() -> None:
-    assert due_weeks(SCHEDULE, [], AT_SEVEN + timedelta(hours=2)) == [FLEET_WEEK]
-    assert due_weeks(SCHEDULE, [], AT_SEVEN + timedelta(days=3)) == []
 
 
 @pytest.mark.parametrize(
@@ -82,13 +107,6 @@ def test_without_names_every_receiver_gets_it(
     assert schedule.receivers == receivers
     path.write_text("sources: [{pages: [http://h:8000/metrics]}]\n")
     assert schedule_of(load_settings(path, environ={})) is None
-
-
-def test_names_sort_over_the_year() -> None:
-    schedule = Schedule()
-    first = Week(2027, 1)
-    made = [Week(2026, 9).name, Week(2026, 53).name]
-    assert due_weeks(schedule, made, first.end + timedelta(hours=8)) == [first]
 
 
 def _deliver(store: Store, senders: dict[str, Any], at: Any) -> list[Attempt]:
@@ -122,7 +140,7 @@ def test_every_receiver_gets_it_once(fleet_store: Store, fleet_plan: Plan) -> No
     assert message.mentions == ()
     assert message.payload["text"].startswith(f"Report {FLEET_WEEK.name}: ")
     body = message.payload["blocks"][1]["text"]["text"]
-    assert "*MOVED* chat-8b-1: 2" in body and "*BLIND*" in body
+    assert "*MOVED* chat-8b-1:8000: no token for" in body and "*BLIND*" in body
     told = json.loads(said.getvalue())
     assert told == dict(posted)
     assert told["links"]["driftwatch"] == f"https://ops.example/reports/{FLEET_WEEK.name}"
@@ -170,12 +188,70 @@ def test_the_command_line(
     assert html.exit_code == 0, html.output
     assert html.stdout.startswith("<!DOCTYPE html>")
     kept = report("--html", "week.html")
-    assert kept.stdout.startswith("Week 10, Mon 2 – Sun 8 Mar 2026 UTC")
+    assert kept.stdout.startswith("Week 10, Mon 2 – Sun 8 Mar 2026 UTC. 1 pool, 2 servers\n")
+    assert "data from Mon 2 Mar 14:00 to Mon 2 Mar 16:59 UTC only" in kept.stdout
     assert (tmp_path / "week.html").read_text() == html.stdout
+    printed = report("--json")
+    assert Report.model_validate_json(printed.stdout).document() == json.loads(printed.stdout)
     two = report("--html", "-", "--json")
     assert two.exit_code != 0 and "one form on standard output" in str(two.exception)
     empty = report("--week", "2020-W07")
     assert "not a minute of 2020-W07" in str(empty.exception)
+
+
+def test_a_time_of_another_millennium_ends_with_what_to_do(
+    fleet_database: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy.db"
+    shutil.copy(fleet_database, copy)
+    with closing(sqlite3.connect(copy)) as database, database:
+        database.execute(
+            "UPDATE minute_batches SET until = '5195' || substr(until, 5) "
+            "WHERE id = (SELECT max(id) FROM minute_batches)"
+        )
+    ran = CliRunner().invoke(cli, ["report", "--db", str(copy)])
+    assert isinstance(ran.exception, NoVerdict)
+    assert ran.exception.message.startswith("the minutes reach from 2026-03-02 to 5195-03-0")
+    assert "--week 2026-W47" in (ran.exception.help_text or "")
+
+
+def test_packed_and_rolled_up_minutes_tell_the_same_week(
+    fleet_store: Store, fleet_plan: Plan
+) -> None:
+    first = report_of(gather(fleet_store, fleet_plan, FLEET_WEEK))
+    rows = fleet_store.past(FLEET_WEEK.start, FLEET_WEEK.end)
+    fleet_store.pack_minutes(FLEET_WEEK.end)
+    again = report_of(gather(fleet_store, fleet_plan, FLEET_WEEK))
+    (pool,), (packed,) = first.pools, again.pools
+    assert pool.prompts.n == packed.prompts.n == rows["prompt_tokens_count"].sum()
+    assert packed.missed.low == pytest.approx(pool.missed.low)
+    assert first.moved[0].what == "no token for 28 min" == again.moved[0].what.replace("30", "28")
+
+
+def test_a_proposal_that_cannot_be_accepted_waits_for_nobody(
+    fleet_store: Store, fleet_plan: Plan
+) -> None:
+    def waiting() -> list[str]:
+        report = report_of(gather(fleet_store, fleet_plan, FLEET_WEEK))
+        return [one.what for one in report.for_you if "accept 3c1f9a02" in one.what]
+
+    proposal = {"id": "3c1f9a02", "name": "chat-8b-0:8000"}
+    since, until = FLEET_WEEK.start.isoformat(), FLEET_WEEK.end.isoformat()
+    proposal |= {"since": since, "until": until}
+    fleet_store.remember({PROPOSALS: json.dumps([proposal]).encode()})
+    assert len(waiting()) == 1
+    refused = {**proposal, "lacking": "3 of 20 minutes of data"}
+    fleet_store.remember({PROPOSALS: json.dumps([refused]).encode()})
+    assert waiting() == []
+
+
+def test_the_hash_changes_with_a_rule_and_not_with_its_file(fleet_plan: Plan) -> None:
+    first = rules_of(fleet_plan)
+    moved = tuple(replace(r, path="/elsewhere.yaml", line=9) for r in fleet_plan.rules)
+    assert rules_of(replace(fleet_plan, rules=moved)) == first
+    rule = fleet_plan.rules[0]
+    longer = replace(rule, for_seconds=rule.for_seconds + 60)
+    assert rules_of(replace(fleet_plan, rules=(longer, *fleet_plan.rules[1:]))) != first
 
 
 def test_the_service_makes_it_and_sends_it_once_over_a_restart(

@@ -13,7 +13,7 @@ from driftwatch.clock import ManualClock
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.receivers.registry import Receiver
 from driftwatch.receivers.stdout import StdoutSender
-from driftwatch.report.document import week_document
+from driftwatch.report.make import report_of
 from driftwatch.report.week import week_of
 from driftwatch.service.batches import BoundedQuestions
 from driftwatch.service.configuration import plan_of_rules
@@ -55,7 +55,7 @@ def record_firing(folder: Path, *, advised: bool = False) -> Recorded:
             service.stop()
             week = week_of(clock.now())
             material = gather(store, plan_of_rules(()), week, until=clock.now())
-            store.write_report(week.name, week_document(material), (), clock.now())
+            store.write_report(week.name, report_of(material).document(), (), clock.now())
     assert pages, "the demo's recording fires a page"
     with sqlite3.connect(folder / "service.db") as connection:
         connection.execute(f"VACUUM INTO '{folder / 'firing.db'}'")

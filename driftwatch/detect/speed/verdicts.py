@@ -255,7 +255,8 @@ def _held(
                 fell = max(was - float(level[row, minute]), LEAST_LOSS)
                 ended = start + minute + 1 - WINDOW
                 past = r[row, max(ended - BEFORE, 0) : max(ended, 0)]
-                past = past[np.isfinite(past)]
+                # a loss that took long to be found is no minute before it; unknown is none either
+                past = past[past > was - fell / 2]
                 wander = float(np.median(past)) if len(past) >= BEFORE_KNOWN else 0.0
                 wander = min(max(wander, -MOST_WANDER), MOST_WANDER)
                 now = Loss(before=was, loss=fell, own=wander, compared_with=ids[row])

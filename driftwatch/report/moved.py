@@ -1,0 +1,233 @@
+"""WHAT MOVED: each cause with its cost, what was done, and whether that worked. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+import polars as pl
+
+from driftwatch.incidents.incident import Incident
+from driftwatch.knobs import KNOBS
+from driftwatch.model import TargetKey
+from driftwatch.notify.verification_line import from_to
+from driftwatch.numbers import clean, cut, duration
+from driftwatch.report.cells import CELL, HOUR_SECONDS
+from driftwatch.report.costs import (
+    between,
+    gpu_hours_lost,
+    in_target,
+    loss,
+    missed,
+    missing_stretch,
+    of_pool,
+    total,
+)
+from driftwatch.report.incidents import (
+    end_of,
+    ended_because,
+    family_of,
+    keys_of,
+    of_week,
+    pool_of,
+    subject_of,
+    told,
+    what_moved,
+)
+from driftwatch.report.material import Material
+from driftwatch.report.report import Moved, Range
+from driftwatch.verify.figures import WORDS
+from driftwatch.verify.verification import Verification
+
+# verdict → what the report calls it, what a person looks for first in front
+_WORDS: Mapping[str, str] = {
+    "FAIL": "did not work",
+    "INCONCLUSIVE": "not proven",
+    "open": "not verified yet",
+    "PASS": "worked",
+}
+# an engine that is slow or hangs costs GPU time; anything else costs requests
+BY_SPEED = ("speed", "stuck")
+_BESIDE = timedelta(hours=2)
+_RECOVERED = 0.95  # of the usual speed
+_LAST_CELLS = 36  # six hours: a speed of ten minutes wanders
+_AFTER = timedelta(hours=1)  # a restart so long after an incident is what somebody did about it
+_MOMENT = timedelta(microseconds=1)
+
+
+def moved_rows(material: Material) -> tuple[Moved, ...]:
+    """A row a cause, the costliest first."""
+    rows = [_row(material, family, own) for family, own in _causes(material)]
+    return tuple(sorted(rows, key=lambda row: (-_weight(row), row.start, row.subject)))
+
+
+def _weight(row: Moved) -> float:
+    """Which of two costs comes first; GPU-hours and requests are only roughly comparable."""
+    return (row.missed.high or 0.0) + HOUR_SECONDS * (row.gpu_hours_lost.high or 0.0)
+
+
+def _causes(material: Material) -> list[tuple[str, list[Incident]]]:
+    """Pages and tickets of the week by cause, with its family, in order of their first start.
+
+    What a pool's own page says is of its servers too, who were paged before or after it.
+    """
+    episodes = [one for one in of_week(material) if one.severity != "notice"]
+    pooled = {(family_of(one), pool_of(one)) for one in episodes if not keys_of(one)}
+    groups: dict[tuple[object, ...], list[Incident]] = {}
+    for one in episodes:
+        group: tuple[object, ...] = (family_of(one), pool_of(one))
+        if group[0] != "traffic" and group not in pooled:
+            group += keys_of(one)
+        groups.setdefault(group, []).append(one)
+    return [(str(group[0]), own) for group, own in groups.items()]
+
+
+def _row(material: Material, family: str, episodes: Sequence[Incident]) -> Moved:
+    pool, cells = pool_of(episodes[0]), _ground(material, family, episodes)
+    lost = loss(material, cells) if family == "speed" else Range(reason="not about speed")
+    known = lost.low is not None and lost.high is not None
+    ends = [end_of(one, material) for one in episodes]
+    end = None if None in ends else max(one for one in ends if one is not None)
+    start = min(one.started_at for one in episodes)
+    changed, waited = _verifications(material, episodes), total(cells, "queue_seconds_sum")
+    stuck = float(cells["stuck_seconds"].sum())
+    subjects = {subject_of(one) for one in episodes}
+    around = of_pool(material, pool)
+    # from the first of its ten minutes to the last
+    every = sorted({*cells["end"]}) or [start]
+    first, last = every[0] - CELL, every[-1]
+    return Moved(
+        subject=subjects.pop() if len(subjects) == 1 else clean(pool),
+        pool=pool,
+        family=family,
+        what=what_moved(family, episodes, sum(_ends(lost)) / 2 if known else None, stuck),
+        start=start,
+        end=end,
+        counted_from=first,
+        counted_to=last,
+        missed=missed(material, cells),
+        gpu_hours_lost=gpu_hours_lost(material, cells),
+        waited_hours=None if waited is None else waited / HOUR_SECONDS,
+        speed=Range(low=1 - _ends(lost)[1], high=1 - _ends(lost)[0]) if known else lost,
+        before=in_target(material, between(around, first - _BESIDE, first)),
+        during=in_target(material, between(around, first, last)),
+        after=in_target(material, between(around, last, last + _BESIDE)),
+        done=_done(material, episodes, changed),
+        result=_verdict(changed, material.until) or _standing(material, family, episodes),
+        incidents=tuple(told(one, material) for one in episodes),
+        verifications=tuple(one.id for one in changed),
+    )
+
+
+def _ends(known: Range) -> tuple[float, float]:
+    return known.low or 0.0, known.high or 0.0
+
+
+def _ground(material: Material, family: str, episodes: Sequence[Incident]) -> pl.DataFrame:
+    """The cells that incidents cover, each once.
+
+    Of a slow server its own while it was slow; of anything else the pool's, while it missed its
+    targets around it too.
+    """
+    parts = [material.cells.clear()]
+    for one in episodes:
+        start, end = max(one.started_at, material.since), end_of(one, material)
+        # what keeps an incident open is not its cost
+        stop = material.until if end is None else min(one.last_true_at, end)
+        if family not in BY_SPEED:
+            start, stop = missing_stretch(material, pool_of(one), start, stop)
+        mine = of_pool(material, pool_of(one), keys_of(one))
+        parts.append(between(mine, start, max(stop, start + _MOMENT)))
+    return pl.concat(parts).unique(["instance", "engine", "end"], maintain_order=True)
+
+
+def _verifications(material: Material, incidents: Sequence[Incident]) -> list[Verification]:
+    """Verifications of changes that came after incidents began, on their servers or pools."""
+    keys = {key for one in incidents for key in keys_of(one)}
+    pools = {pool_of(one) for one in incidents if not keys_of(one)}
+    ids, began = {one.id for one in incidents}, min(one.started_at for one in incidents)
+    return [
+        one
+        for one in material.verifications
+        if one.change.at < material.until
+        and (
+            one.incident_id in ids
+            or (
+                (TargetKey(one.instance, one.engine) in keys or one.pool in pools)
+                and one.change.at >= began
+            )
+        )
+    ]
+
+
+def done_text(verifications: Iterable[Verification]) -> str:
+    """What was changed: ``budget 2048``, ``release 0.11.0``."""
+    words: dict[str, None] = {}
+    for one in verifications:
+        for name, (_, after) in sorted(one.change.what.items()):
+            what = KNOBS[name].short if name in KNOBS else clean(name)
+            words[f"{what} {cut(clean(after), 24)}"] = None
+    return ", ".join(words)
+
+
+def standing(one: Verification, until: datetime) -> str:
+    """Its verdict as it stood at a time."""
+    return "open" if one.closed_at is None or one.closed_at >= until else one.verdict
+
+
+def _verdict(verifications: Sequence[Verification], until: datetime) -> str | None:
+    """Did it work: ``worked, 1 → 100 %``, or of several ``7 worked``; None without any."""
+    verdicts = Counter(standing(one, until) for one in verifications)
+    if not verdicts:
+        return None
+    if len(verdicts) > 1:
+        return ", ".join(f"{verdicts[v]} {word}" for v, word in _WORDS.items() if verdicts[v])
+    (verdict,), effects = verdicts, verifications[-1].effects
+    if verdict == "open" or not effects:
+        return _WORDS[verdict]
+    # requests in target say most; else the first figure, which decided the verdict
+    first = next((one for one in effects if one.name == "in_target_ratio"), effects[0])
+    name = "" if first.name == "in_target_ratio" else f"{effect_name(first.name)} "
+    return f"{_WORDS[verdict]}, {name}{from_to(first)}"
+
+
+def effect_name(column: str) -> str:
+    """``TTFT`` of ttft_seconds_mean; other columns as ``driftwatch verify`` calls them."""
+    stem = next((s for s in ("ttft", "itl", "tpot", "e2e") if column.startswith(f"{s}_")), None)
+    return stem.upper() if stem else WORDS.get(column) or clean(column)
+
+
+def _done(material: Material, episodes: Sequence[Incident], changed: Sequence[Verification]) -> str:
+    if changed:
+        return done_text(changed)
+    mine = of_pool(material, pool_of(episodes[0]), keys_of(episodes[0]))
+    ends = [end_of(one, material) or material.until for one in episodes]
+    after = between(mine, min(one.started_at for one in episodes), max(ends) + _AFTER)
+    restarted = after.filter(pl.col("restarted").fill_null(False))
+    if count := restarted.n_unique(["instance", "engine"]):
+        return "restarted" if count == 1 else f"{count} restarted"
+    if (reason := ended_because(episodes)) is not None:
+        return reason
+    acknowledged = sorted({one.acknowledged_by for one in episodes if one.acknowledged_by})
+    return f"acknowledged by {clean(acknowledged[0])}" if acknowledged else "no change found"
+
+
+def _standing(material: Material, family: str, episodes: Sequence[Incident]) -> str:
+    """Without a verification: how long it lasted, or how fast the engine is since it ended."""
+    still = [one.started_at for one in episodes if end_of(one, material) is None]
+    if still:
+        return f"open {duration((material.until - min(still)).total_seconds())}"
+    ended, keys = max(one.resolved_at or material.until for one in episodes), keys_of(episodes[-1])
+    if family == "speed" and keys:
+        mine = of_pool(material, pool_of(episodes[-1]), keys).filter(pl.col("end") > ended)
+        speeds = mine["speed_at_equal_load_ratio"].drop_nulls().tail(_LAST_CELLS)
+        if len(speeds):
+            ratio = float(speeds.to_numpy().mean())
+            return f"speed {100 * ratio:.0f} %{' again' if ratio >= _RECOVERED else ''}"
+    covered, last = timedelta(0), material.since - _BESIDE
+    for one in episodes:  # what overlaps counts once
+        end = one.resolved_at or material.until
+        covered += max(end - max(one.started_at, last), timedelta(0))
+        last = max(last, end)
+    return f"over after {duration(covered.total_seconds())}"

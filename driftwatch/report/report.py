@@ -1,0 +1,205 @@
+"""The report of a week: the one model that is stored, printed by ``--json`` and drawn."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from driftwatch.documents import Document
+
+Floats = tuple[float | None, ...]
+DecisionKind = Literal[
+    "retune", "page", "ticket", "question", "advice", "verification", "setting", "baseline"
+]
+
+
+class Range(Document):
+    """A figure with the bounds that the data leave; None beside a reason."""
+
+    low: float | None = None
+    high: float | None = None
+    reason: str | None = None  # why it is unknown
+
+
+class Span(Document):
+    """The week, and which part of it has data."""
+
+    name: str  # 2026-W47
+    title: str  # Week 47, Mon 16 – Sun 22 Nov 2026 UTC
+    start: datetime
+    end: datetime
+    data_from: datetime  # start of the first stored row
+    data_to: datetime  # end of the last one, or of the report
+
+
+class Decision(Document):
+    """What waits for a person."""
+
+    kind: DecisionKind
+    subject: str  # server or pool
+    what: str  # to decide, in a sentence
+    since: datetime
+
+
+class Told(Document):
+    """An incident as it stood at the week's end."""
+
+    id: str
+    alert: str
+    severity: str  # page or ticket
+    subject: str  # server or pool
+    start: datetime
+    end: datetime | None  # None = open
+    is_silenced: bool
+    acknowledged_by: str | None
+    useful: bool | None  # what somebody marked; None = nobody
+    marked_by: str | None
+    because: str | None
+
+
+class Moved(Document):
+    """One cause: what moved, what it cost, what was done, whether that worked."""
+
+    subject: str  # the server, or the pool
+    pool: str
+    family: str  # of its rule: traffic, speed, stuck …
+    what: str  # prompts ×2.3; 19 % slower; token budget full
+    start: datetime  # when the first of its incidents began
+    end: datetime | None  # when the last was over; None = open
+    counted_from: datetime  # what it cost is counted in ten minutes from here
+    counted_to: datetime
+    missed: Range  # requests over a target
+    gpu_hours_lost: Range  # Σ (1 - speed) · GPUs · hours
+    waited_hours: float | None  # requests' wait for their first step, added up
+    speed: Range  # at equal load while it was slower, over the baseline's
+    before: Range  # requests of the pool in target in the two hours before that
+    during: Range
+    after: Range  # in the two hours after
+    done: str
+    result: str
+    incidents: tuple[Told, ...]  # by start
+    verifications: tuple[str, ...]  # ids
+
+
+class Pages(Document):
+    """How loud the week was."""
+
+    pages: int
+    pages_last_week: int
+    silenced: int
+    marked_not_useful: int | None  # None = nobody marked a page
+    budget: float  # false pages a week that the configuration allows
+    notices: dict[str, int]  # "alert, pool" → how many
+
+
+class ForecastError(Document):
+    """How far forecasts of one figure were off: measured / forecast - 1, of a share the points."""
+
+    median: float  # of the absolute errors
+    n: int
+
+
+class Record(Document):
+    """What came of advice in eight weeks."""
+
+    weeks: int
+    verdicts: dict[str, int]  # PASS, FAIL, INCONCLUSIVE → how many advised changes
+    open: int
+    forecast_errors: dict[str, ForecastError]
+
+
+class Blind(Document):
+    """Where driftwatch could not judge."""
+
+    server_minutes: float
+    not_judged_ratio: float | None  # of them, without a verdict on speed
+    by_reason: dict[str, float]  # reason → share of the server-minutes
+    longest_gap_hours: float  # in which nobody watched
+    doubled_lengths_unseen: tuple[str, ...]  # servers on which a doubling would not show
+
+
+class Event(Document):
+    """A change or restart."""
+
+    at: datetime
+    what: str  # and whose
+
+
+class Hours(Document):
+    """A pool by hours of the week: lists with one entry an hour, None is unknown."""
+
+    requests: Floats  # first tokens
+    missed_low: Floats  # of them, over a target
+    missed_high: Floats
+    speed: Floats  # at equal load, of the median server
+    slowest: Floats  # of the slowest
+    prompts: Floats  # mean length over the usual one; over the week's where none is known
+    generations: Floats
+    events: tuple[Event, ...]
+
+
+class Stretch(Document):
+    """The stretch in which lengths were farthest from the usual ones."""
+
+    start: datetime
+    end: datetime
+    ratio: float  # of the two means
+    mean: float  # tokens
+
+
+class Lengths(Document):
+    """Lengths of a pool over the week."""
+
+    mean: float | None  # tokens; None = no finished request
+    n: float | None  # requests
+    usual: float | None  # what the pool was tuned for, tokens
+    stretch: Stretch | None  # None = no hour was farther off than a quarter
+
+
+class PoolWeek(Document):
+    """A pool's week."""
+
+    pool: str
+    servers: int
+    ttft_seconds: float | None  # targets
+    tpot_seconds: float | None
+    share: float  # of requests that must meet them
+    requests: float | None  # first tokens
+    missed: Range  # of them, over a target
+    tuned_for: str | None  # where the usual lengths come from
+    prompts: Lengths
+    generations: Lengths
+    hours: Hours | None  # None = one of many pools, not drawn
+
+
+class Links(Document):
+    """Where to read on."""
+
+    driftwatch: str | None
+    command: str
+
+
+class Report(Document):
+    """A week: open decisions first. ``event`` and ``rule``: it goes the way of a page."""
+
+    schema_version: Literal[4] = 4
+    event: Literal["report"] = "report"
+    rule: Literal["weekly report"] = "weekly report"
+    summary: str = ""  # one line, for a phone
+    # the top screen as {label, text}, for receivers that know no columns
+    lines: tuple[dict[str, str], ...] = ()
+    links: Links
+    week: Span
+    servers: int
+    for_you: tuple[Decision, ...]
+    moved: tuple[Moved, ...]  # the costliest first
+    pages: Pages
+    advice: Record
+    blind: Blind
+    gpu_hours_lost: Range  # of the whole week and fleet
+    pools: tuple[PoolWeek, ...]
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the top screen says all."""
+        return not (self.for_you or self.moved or self.pages.silenced)

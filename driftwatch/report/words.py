@@ -1,0 +1,244 @@
+"""The report's figures in words: the same ones in every drawing. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from driftwatch.numbers import clean, duration, figure, percent, percent_range, times, tokens
+from driftwatch.report.moved import BY_SPEED, effect_name
+from driftwatch.report.report import Blind, Lengths, Moved, Pages, Range, Record, Report, Told
+
+MOVED = "MOVED"  # the label of the table of what moved
+HEADER = ("WHAT MOVED", "COST", "DONE", "RESULT")
+# so many decisions and causes stand on the top screen; the rest stands below it
+MOST_DECISIONS, MOST_MOVED = 5, 8
+_MOST_NAMED = 3  # servers on the top screen; more are counted
+# a week whose data begins later than that is only a part
+_WHOLE_WITHIN = timedelta(hours=1)
+_FEW_FORECASTS = 5  # of fewer the median is printed with their number
+_SHOWN_RATIO = 0.0005
+_ALIKE = 0.005  # shares so close together are one
+
+
+def many(number: int, word: str) -> str:
+    """``1 pool``, ``3 pools``."""
+    return f"{number:,} {word}" + ("" if number == 1 else "s")
+
+
+def day_time(at: datetime) -> str:
+    """``Wed 11:00``."""
+    return f"{at:%a %H:%M}"
+
+
+def stretch_text(start: datetime, end: datetime | None) -> str:
+    """``Wed 09:00–15:00 UTC``, ``Sat 23:10 – Sun 01:00 UTC``, ``since Sun 22:00 UTC``."""
+    if end is None:
+        return f"since {day_time(start)} UTC"
+    if start.date() == end.date():
+        return f"{day_time(start)}–{end:%H:%M} UTC"
+    return f"{day_time(start)} – {day_time(end)} UTC"
+
+
+def compact(value: float) -> str:
+    """A count for a narrow column.
+
+    >>> compact(414_200), compact(87), compact(1_250_000)
+    ('414k', '87', '1.25M')
+    """
+    if value < 10_000:
+        return f"{round(value):,}"
+    return f"{figure(value / 1e6)}M" if value >= 999_500 else f"{figure(value / 1e3)}k"
+
+
+def hours_text(hours: float) -> str:
+    """Hours with two or three digits."""
+    return "0" if hours == 0 else f"{hours:.2f}" if hours < 1 else figure(hours)
+
+
+def missed_text(missed: Range) -> str:
+    """``414k requests missed``, ``300–400 requests missed``; else why it is unknown."""
+    if missed.low is None or missed.high is None:
+        return f"requests missed unknown: {missed.reason}"
+    low, high = compact(missed.low), compact(missed.high)
+    return f"{low if low == high else f'{low}–{high}'} requests missed"
+
+
+def share_text(share: Range) -> str:
+    """``84 %``, ``81–88 %``; else why it is unknown."""
+    if share.low is None or share.high is None:
+        return f"unknown ({share.reason})"
+    if share.high - share.low < _ALIKE:
+        return percent(share.low)
+    return percent_range(share.low, share.high)
+
+
+def lost_text(lost: Range) -> str:
+    """``0.30 GPU-hours lost``: the middle of its range; else why it is unknown."""
+    if lost.low is None or lost.high is None:
+        return f"GPU time lost unknown: {lost.reason}"
+    return f"{hours_text((lost.low + lost.high) / 2)} GPU-hours lost"
+
+
+def cost_text(row: Moved) -> str:
+    """What a cause cost, in a cell of the table."""
+    if row.family in BY_SPEED:
+        more = f", {missed_text(row.missed)}" if row.missed.low else ""
+        return lost_text(row.gpu_hours_lost) + more
+    if row.missed.low is not None or row.waited_hours is None:
+        return missed_text(row.missed)
+    return f"requests waited {hours_text(row.waited_hours)} h; {row.missed.reason}"
+
+
+def moved_cells(report: Report) -> list[tuple[str, str, str, str]]:
+    """The rows of the table of what moved."""
+    return [
+        (f"{row.subject}: {row.what}", cost_text(row), row.done, row.result)
+        for row in report.moved[:MOST_MOVED]
+    ]
+
+
+def head(report: Report) -> list[str]:
+    """Which week, and how much of it has data."""
+    week = report.week
+    size = f"{many(len(report.pools), 'pool')}, {many(report.servers, 'server')}"
+    if max(week.data_from - week.start, week.end - week.data_to) < _WHOLE_WITHIN:
+        return [f"{week.title}. {size}"]
+    reach = (f"{at:%a} {at.day} {at:%b %H:%M}" for at in (week.data_from, week.data_to))
+    return [f"{week.title}. {size}", f"data from {' to '.join(reach)} UTC only"]
+
+
+def sections(report: Report) -> Iterator[tuple[str, list[str]]]:
+    """Label and lines of the top screen, in order; of the table only what does not stand in it."""
+    decided = [f"{one.subject}: {one.what}" for one in report.for_you[:MOST_DECISIONS]]
+    more = len(report.for_you) - len(decided)
+    yield "FOR YOU", [*decided, *([f"{more} more below"] if more else [])] or ["nothing"]
+    more = len(report.moved) - MOST_MOVED
+    rest = [f"{more} more below"] if more > 0 else []
+    yield MOVED, rest if report.moved else ["nothing"]
+    yield "PAGES", [pages_text(report.pages)]
+    yield "ADVICE", [advice_text(report.advice)]
+    yield "BLIND", [blind_text(report.blind)]
+
+
+def pages_text(pages: Pages) -> str:
+    """Pages against last week; false ones beside what the configuration allows."""
+    parts = []
+    if pages.marked_not_useful is not None:
+        allowed = f"{figure(pages.budget, 2)} a week"
+        if 0 < pages.budget < 1:
+            allowed = f"one in {round(1 / pages.budget)} weeks"
+        parts.append(f"{pages.marked_not_useful} marked not useful, budget {allowed}")
+    elif pages.pages:
+        parts.append("nobody marked one as useful or not")
+    parts += [f"{pages.silenced} silenced"] if pages.silenced else []
+    return "; ".join([f"{pages.pages} (last week {pages.pages_last_week})", *parts])
+
+
+def advice_text(record: Record) -> str:
+    """The track record of advice, and how far its forecasts were off."""
+    verdicts = [f"{n} {name}" for name, n in record.verdicts.items() if n]
+    text = f"{record.weeks} weeks: " + (", ".join(verdicts) or "no advised change verified")
+    errors = record.forecast_errors
+    # what people ask about first, else what was forecast most often
+    first = min(errors, key=lambda n: (not n.startswith("ttft"), -errors[n].n, n), default=None)
+    if first is not None:
+        name, off = effect_name(first), percent(errors[first].median)
+        if first.endswith("in_target_ratio"):
+            name, off = "in target", off.replace("%", "points")
+        text += f"; {name} forecast off {off} median"
+        text += f" (n {errors[first].n})" if errors[first].n < _FEW_FORECASTS else ""
+    return text + (f"; {record.open} open" if record.open else "")
+
+
+def blind_text(blind: Blind) -> str:
+    """Where speed was not judged, the largest reason first, and where lengths would not show."""
+    if blind.not_judged_ratio is None:
+        return "no minute of the week is stored"
+    reasons = sorted(blind.by_reason.items(), key=lambda pair: -pair[1])
+    shown = [f"{reason} {_tenths(share)}" for reason, share in reasons if share >= _SHOWN_RATIO]
+    text = f"speed not judged in {_tenths(blind.not_judged_ratio)} % of server-minutes"
+    if shown:
+        text += f": {reasons[0][0] if len(shown) == 1 else ', '.join(shown)}"
+    unseen = blind.doubled_lengths_unseen
+    if not unseen:
+        return text
+    named = f" ({', '.join(unseen)})" if len(unseen) <= _MOST_NAMED else ""
+    return f"{text}; on {many(len(unseen), 'server')}{named} length ×2 would be missed"
+
+
+def _tenths(ratio: float) -> str:
+    """A share in tenths of a percent, without its sign.
+
+    >>> _tenths(0.0694), _tenths(1.0), _tenths(0.0003), _tenths(0.0)
+    ('6.9', '100', '<0.1', '0')
+    """
+    if ratio < _SHOWN_RATIO:
+        return "<0.1" if ratio else "0"
+    return "100" if ratio == 1 else f"{100 * ratio:.1f}"
+
+
+def summary(report: Report) -> str:
+    """``Report 2026-W47: 1 for you, no drift, 4 pages (last week 6)``, for a phone."""
+    moved = many(len(report.moved), "drift") if report.moved else "no drift"
+    pages = report.pages
+    return (
+        f"Report {report.week.name}: {len(report.for_you) or 'nothing'} for you, {moved}, "
+        f"{many(pages.pages, 'page')} (last week {pages.pages_last_week})"
+    )
+
+
+def message_lines(report: Report) -> Iterator[tuple[str, str]]:
+    """The top screen as (label, text), for receivers that know no columns."""
+    for label, texts in sections(report):
+        if label == MOVED and report.moved:
+            texts = ["; ".join(row) for row in moved_cells(report)] + texts
+        yield from ((label if at == 0 else "", text) for at, text in enumerate(texts))
+
+
+def cause_text(row: Moved) -> str:
+    """When it was, what it cost in full, and the share in target around it, in sentences."""
+    lasted = "" if row.end is None else f" ({duration((row.end - row.start).total_seconds())})"
+    parts = [f"{stretch_text(row.start, row.end)}{lasted}"]
+    if row.during.low is not None:
+        counted = stretch_text(row.counted_from, row.counted_to)
+        parts.append(f"{missed_text(row.missed)}, {counted}")
+        parts.append(
+            f"The pool's requests in target: {share_text(row.before)} in the two hours before, "
+            f"{share_text(row.during)} meanwhile, {share_text(row.after)} in the two hours after"
+        )
+    if row.family not in BY_SPEED:
+        waited = row.waited_hours
+        parts += [f"Requests waited {hours_text(waited)} h in all"] if waited else []
+    elif row.gpu_hours_lost.low is not None and row.gpu_hours_lost.high is not None:
+        low, high = hours_text(row.gpu_hours_lost.low), hours_text(row.gpu_hours_lost.high)
+        parts.append(f"{low} to {high} GPU-hours lost")
+    if row.speed.low is not None:
+        parts.append(f"Speed at equal load: {share_text(row.speed)} of the baseline's")
+    return ". ".join(parts) + "."
+
+
+def incident_text(one: Told) -> str:
+    """``page BatchDrift, Wed 02:45–06:45 UTC, acknowledged by Ana, marked useful by Ana``."""
+    parts = [f"{one.severity} {one.alert} {one.subject}", stretch_text(one.start, one.end)]
+    parts += ["silenced"] if one.is_silenced else []
+    parts += [f"acknowledged by {one.acknowledged_by}"] if one.acknowledged_by else []
+    if one.useful is not None:
+        why = f": {one.because}" if one.because else ""
+        parts.append(f"marked {'useful' if one.useful else 'not useful'} by {one.marked_by}{why}")
+    return clean(", ".join(parts))
+
+
+def lengths_text(lengths: Lengths) -> str:
+    """``×2.3 Wed 09:00–15:00 UTC (1,180 tokens); week ×1.2 (615 tokens, tuned for 512)``."""
+    if lengths.mean is None:
+        return "no finished request"
+    week = f"{tokens(lengths.mean)} tokens"
+    if not lengths.usual:
+        return f"{week}; no baseline and no tuned_for to compare with"
+    week = f"{times(lengths.mean / lengths.usual)} ({week}, tuned for {tokens(lengths.usual)})"
+    far = lengths.stretch
+    if far is None:
+        return week
+    when = stretch_text(far.start, far.end)
+    return f"{times(far.ratio)} {when} ({tokens(far.mean)} tokens); week {week}"

@@ -1,0 +1,281 @@
+"""Causes, what they cost, the lengths of a pool, and the page that shows them."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from html.parser import HTMLParser
+from typing import Any
+
+import polars as pl
+import pytest
+from report_cases import BEGAN, WEEK, cell, cells, incident, page, reported, verification
+
+from driftwatch.model import Slo
+from driftwatch.notify.page import Amount
+from driftwatch.report import words
+from driftwatch.report.cells import cells_of
+from driftwatch.report.html import as_html
+from driftwatch.report.material import Usual
+from driftwatch.report.report import Report
+from driftwatch.store.minute_columns import STORED_SCHEMA
+
+ENDED = BEGAN + timedelta(minutes=61)
+RATIO = {"prompt_tokens_mean_ratio": Amount(value=2.34, unit="1")}
+HUNG = [
+    cell(10 * n, stuck_seconds=600.0, lost_seconds=600.0, lost_gpu_seconds=600.0)
+    for n in range(1, 7)
+]
+
+
+def _late(minutes: float, low: float, high: float | None = None) -> dict[str, Any]:
+    over = {"ttft_over_low": low, "ttft_over_high": low if high is None else high}
+    return cell(minutes, ttft_seconds_count=1000.0, **over)
+
+
+def _hang(**values: Any) -> Any:
+    times = {"last_true_at": ENDED, "resolved_at": ENDED}
+    return incident(id="a" * 12, key="hang", alert="EngineStuck", **{**times, **values})
+
+
+def test_cost_done_and_result_of_one_incident() -> None:
+    rows = [_late(10, 300, 400), _late(20, 300, 400), _late(-180, 9), _late(0, 20)]
+    sent = page(evidence=RATIO)
+    times = dict.fromkeys(("last_true_at", "resolved_at"), BEGAN + timedelta(minutes=10))
+    report = reported(
+        cells=cells(*rows),
+        incidents=[incident(page=sent, **times)],
+        verifications=[verification()],
+    )
+    (row,) = report.moved
+    assert (row.subject, row.what) == ("s0:8000", "prompts ×2.3")
+    # a bucket leaves a range; the ten minutes before in which few missed are not its cost
+    assert (row.missed.low, row.missed.high) == (600.0, 800.0)
+    assert (row.counted_from, row.counted_to) == (
+        BEGAN.replace(minute=40),
+        BEGAN.replace(hour=3, minute=0),
+    )
+    assert (row.done, row.result) == ("budget 2048", "worked, 1.3 → 100 %")
+    assert report.pools[0].missed.low == 629.0
+    assert report.advice.verdicts["PASS"] == 1
+    assert report.advice.forecast_errors["ttft_seconds_mean"].median == pytest.approx(0.25)
+
+
+def test_the_cost_begins_where_the_target_was_first_missed() -> None:
+    """A rule becomes true after users have begun to wait, and false before the queue is served."""
+    rows = [_late(-10, 10), *(_late(10 * n, 500) for n in range(5)), _late(50, 10)]
+    times = dict.fromkeys(("last_true_at", "resolved_at"), BEGAN + timedelta(minutes=18))
+    late = {"started_at": BEGAN + timedelta(minutes=12), "firing_at": BEGAN, **times}
+    (row,) = reported(cells=cells(*rows), incidents=[incident(**late)]).moved
+    assert row.missed.low == 2500.0
+    assert row.before.low == pytest.approx(0.99) and row.during.low == pytest.approx(0.5)
+    assert row.after.low == pytest.approx(0.99)
+
+
+@pytest.mark.parametrize(
+    ("alert", "values", "cost"),
+    [
+        ("BatchDrift", {}, "requests missed unknown: no latency target (slo)"),
+        (
+            "BatchDrift",
+            {"queue_seconds_sum": 7200.0},
+            "requests waited 2.00 h; no latency target (slo)",
+        ),
+        (
+            "SlowerAtEqualLoad",
+            {"verdict_seconds": 0.0, "no baseline yet": 600.0},
+            "GPU time lost unknown: no verdict on speed",
+        ),
+        (
+            "SlowerAtEqualLoad",
+            {"slow_seconds": 600.0, "lost_seconds": 120.0, "lost_gpu_seconds": None},
+            "GPU time lost unknown: GPU count unknown (gpus_per_replica)",
+        ),
+    ],
+)
+def test_unknown_is_said_and_never_zero(alert: str, values: dict[str, Any], cost: str) -> None:
+    said = incident(alert=alert, rule=alert)
+    report = reported(cells=cells(cell(10, **values)), slos={}, incidents=[said])
+    assert words.cost_text(report.moved[0]) == cost
+
+
+def test_gpu_hours_lost_are_a_range_as_wide_as_the_speed_wanders() -> None:
+    slow = [
+        cell(10 * n, slow_seconds=600.0, lost_seconds=120.0, lost_gpu_seconds=240.0)
+        for n in range(1, 13)
+    ]
+    usual = [cell(10 * n, speed_at_equal_load_ratio=1.0 + 0.02 * (-1) ** n) for n in range(20, 40)]
+    times = dict.fromkeys(("last_true_at", "resolved_at"), BEGAN + timedelta(minutes=110))
+    said = incident(alert="SlowerAtEqualLoad", **times)
+    (row,) = reported(cells=cells(*slow, *usual), incidents=[said]).moved
+    assert row.what == "20 % slower" and row.result == "speed 100 % again"
+    low, high = row.gpu_hours_lost.low, row.gpu_hours_lost.high
+    assert low is not None and high is not None
+    assert low < 2 * 0.2 * 2 < high  # GPUs · loss · hours
+    assert row.speed.low == pytest.approx(0.76, abs=0.01)
+
+
+def test_what_waits_after_a_hang_is_a_row_of_its_own() -> None:
+    began = ENDED + timedelta(minutes=3)
+    times = dict.fromkeys(("last_true_at", "resolved_at"), began + timedelta(minutes=9))
+    waits = incident(
+        key="backlog", started_at=began, firing_at=began, page=page(evidence=RATIO), **times
+    )
+    report = reported(cells=cells(*HUNG, _late(70, 80)), incidents=[_hang(), waits])
+    by_family = {row.family: row for row in report.moved}
+    assert {name: row.incidents[0].id for name, row in by_family.items()} == {
+        "stuck": _hang().id,
+        "traffic": waits.id,
+    }
+    assert by_family["stuck"].what == "no token for 60 min"
+    assert by_family["stuck"].done == "no change found"
+
+
+def test_a_restart_within_an_hour_is_what_was_done() -> None:
+    (row,) = reported(cells=cells(*HUNG, cell(70, restarted=True)), incidents=[_hang()]).moved
+    assert row.done == "restarted"
+
+
+def test_a_pools_own_page_takes_the_place_of_its_servers_rows() -> None:
+    two = [
+        incident(id=f"{n}" * 12, key=f"k{n}", alert="SlowerAtEqualLoad", target=target)
+        for n, target in enumerate(
+            {"pool": "p", "instance": f"s{n}:8000", "engine": "0"} for n in range(2)
+        )
+    ]
+    whole = incident(id="9" * 12, key="k9", alert="SlowerAtEqualLoad", target={"pool": "p"})
+    assert [row.subject for row in reported(incidents=two).moved] == ["s0:8000", "s1:8000"]
+    (together,) = reported(incidents=[*two, whole]).moved
+    assert (together.subject, len(together.incidents)) == ("p", 3)
+
+
+def test_notices_are_counted_by_alert_and_pool() -> None:
+    many = [
+        incident(id=f"{n:012d}", key=f"k{n}", alert="LengthDrift", severity="notice")
+        for n in range(80)
+    ]
+    report = reported(incidents=many)
+    assert (report.pages.notices, report.moved) == ({"LengthDrift, p": 80}, ())
+
+
+def test_lengths_of_six_hours_are_told_with_their_period() -> None:
+    """Over the week they are ×1.06, which nobody asked about."""
+    rows = [
+        cell(
+            10 * n,
+            prompt_tokens_count=100.0,
+            prompt_tokens_sum=100.0 * (1178 if 100 <= n < 136 else 512),
+        )
+        for n in range(800)
+    ]
+    usual = {"p": Usual("tuned_for", {"prompt_tokens_mean": 512.0})}
+    (pool,) = reported(cells=cells(*rows), usual=usual).pools
+    assert words.lengths_text(pool.prompts) == (
+        "×2.3 Wed 19:10 – Thu 01:10 UTC (1,178 tokens); week ×1.1 (542 tokens, tuned for 512)"
+    )
+    (plain,) = reported(cells=cells(*rows)).pools
+    assert words.lengths_text(plain.prompts).endswith(
+        "no baseline and no tuned_for to compare with"
+    )
+
+
+def test_a_loss_on_gpus_that_nobody_counted_is_unknown_in_a_cell_with_fast_minutes_too() -> None:
+    minutes = [
+        {
+            "instance": "s0:8000",
+            "engine": "0",
+            "pool": "p",
+            "end": WEEK.start + timedelta(minutes=1 + at),
+            "seconds": 60.0,
+            "scrapes": 6,
+            "slower_at_equal_load": at == 0,
+            "speed_at_equal_load_ratio": 0.75 if at == 0 else 1.0,
+        }
+        for at in range(2)
+    ]
+    schema = {**STORED_SCHEMA, "seconds": pl.Float64}
+    (found,) = cells_of(pl.DataFrame(minutes, schema=schema), {}).iter_rows(named=True)
+    assert found["lost_seconds"] == pytest.approx(15.0)
+    assert found["lost_gpu_seconds"] is None
+    counted = pl.DataFrame([{**row, "gpu_count": 2.0} for row in minutes], schema=schema)
+    assert cells_of(counted, {})["lost_gpu_seconds"].to_list() == [pytest.approx(30.0)]
+
+
+NASTY = "<script>alert(1)</script>|`*\"'&$x_y$"
+
+
+def _nasty(pools: int = 1) -> Report:
+    rows = [
+        cell(
+            60 * at,
+            pool=NASTY if number == 0 else f"{NASTY}{number}",
+            instance=f"s{number}:8000",
+            generation_tokens_total=6000.0,
+            ttft_seconds_count=100.0 + at,
+            speed_at_equal_load_ratio=1.0 - at / 1000,
+            prompt_tokens_sum=1e5,
+            prompt_tokens_count=100.0,
+        )
+        for number in range(pools)
+        for at in range(-50, 110)
+    ]
+    firing = incident(
+        target={"pool": NASTY, "instance": "s0:8000", "engine": "0"},
+        alert="Custom",
+        page=page(alert="Custom", annotations={"summary": NASTY}, summary=NASTY),
+        acknowledged_by=NASTY,
+    )
+    return reported(cells=cells(*rows), incidents=[firing], slos={NASTY: Slo(1.0)})
+
+
+class _Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+
+
+def test_names_are_only_ever_text_and_nothing_is_loaded() -> None:
+    html, found = as_html(_nasty()), _Tags()
+    found.feed(html)
+    assert "script" not in found.tags
+    assert "svg" in found.tags and "table" in found.tags
+    assert not {name for name, _ in found.attributes} & {"src", "href", "xlink:href", "action"}
+    assert "&lt;script&gt;" in html and NASTY not in html
+    assert re.search(r"default-src 'none'", html)
+    ids = [value for name, value in found.attributes if name == "id"]
+    assert len(ids) == len(set(ids))
+
+
+def test_a_page_of_many_pools_stays_under_60_kb_and_names_its_days() -> None:
+    html = as_html(_nasty(pools=60))
+    assert 20_000 < len(html.encode()) <= 60_000
+    assert "56 pools not drawn" in html
+    assert all(f">{day}</text>" in html for day in ("Mon", "Wed", "Sun"))
+
+
+def test_a_quiet_week_is_the_top_screen_alone() -> None:
+    report = reported()
+    assert report.is_quiet and report.pools, "the JSON holds everything all the same"
+    assert "<h2" not in as_html(report)
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_text_and_lines_stand_out_by_day_and_at_night() -> None:
+    html = as_html(_nasty())
+    for scheme in re.findall(r":root\{(.*?)\}", html):
+        colours = dict(re.findall(r"--([a-z0-9]+):(#[0-9a-f]+)", scheme))
+        ground = colours.pop("ground").ljust(7, "f")
+        colours.pop("faint")
+        for name, colour in colours.items():
+            light, dark = sorted((_luminance(ground), _luminance(colour)), reverse=True)
+            assert (light + 0.05) / (dark + 0.05) >= 4.5, (scheme, name)
