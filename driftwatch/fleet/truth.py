@@ -81,7 +81,8 @@ def configuration_of_pool(scenario: Scenario) -> dict[str, Any]:
         ]
     if pool.slo is not None:
         settings["slo"] = pool.slo.model_dump(exclude_none=True)
-    return {"sources": [{"recording": "."}], "pools": [settings]}
+    pages = [f"http://{instance_of(scenario, n)}/metrics" for n in range(scenario.servers)]
+    return {"sources": [{"pages": pages}], "pools": [settings]}
 
 
 def write_truth(scenario: Scenario, seed: int, folder: Path) -> None:

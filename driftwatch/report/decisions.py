@@ -80,7 +80,7 @@ def _question(material: Material, pool: str, moves: Sequence[KnobMove], at: date
     was = "what the configuration says" if first.from_value is None else knob(first.from_value)
     return (
         f"{many(len(last), 'restart')} {day_time(last[0])}: is {first.knob} still {was}? "
-        f"{_steps(moves)} was advised {day_time(at)}"
+        f"{_steps(moves).removeprefix(f'{first.knob} ')} was advised {day_time(at)}"
     )
 
 
