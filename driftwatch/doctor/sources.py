@@ -13,7 +13,7 @@ from driftwatch.clock import Clock
 from driftwatch.collect.dcgm.prometheus import DcgmPrometheusSource as GpusOfApi
 from driftwatch.collect.doubles import read_once
 from driftwatch.collect.gpus import empty_gpus
-from driftwatch.collect.prometheus.discover import scraped
+from driftwatch.collect.prometheus.names import scraped
 from driftwatch.collect.prometheus.source import PrometheusSource as ServersOfApi
 from driftwatch.collect.schema import Collected, Source, SourceProblem, empty_scrapes
 from driftwatch.doctor.scrapes import SourceAnswer

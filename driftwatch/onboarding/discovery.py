@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from driftwatch.collect.prometheus.discover import Inventory, Server
+from driftwatch.collect.inventory import Inventory, Server
 from driftwatch.collect.server_settings import from_cache_config
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.plan import Plan

@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import StrictUndefined
 from jinja2.sandbox import SandboxedEnvironment
 
-from driftwatch.collect.prometheus.discover import Inventory, Server
+from driftwatch.collect.inventory import Inventory, Server
 from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.numbers import plural
 from driftwatch.onboarding.discovery import FoundPool

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-import orjson
 import polars as pl
 from pydantic import ValidationError
 
@@ -14,10 +13,9 @@ from driftwatch.clock import SystemClock
 from driftwatch.collect.gpus import empty_gpus
 from driftwatch.collect.http import Endpoint
 from driftwatch.collect.http_session import Bounds
+from driftwatch.collect.inventory import Inventory, inventory_of
 from driftwatch.collect.pages.source import PagesSource
 from driftwatch.collect.prometheus.client import PrometheusAsker
-from driftwatch.collect.prometheus.discover import Inventory, Server, SilentServer
-from driftwatch.collect.registry import BY_COLUMN
 from driftwatch.collect.schema import SourceProblem
 from driftwatch.errors import UsageError
 from driftwatch.service.configuration import api_of, sources_of
@@ -81,31 +79,7 @@ def found_at_pages(urls: Sequence[str]) -> tuple[Inventory, dict[str, str]]:
         collected = source.collect(at, at)
     finally:
         source.close()
-    servers: list[Server] = []
-    silent: list[SilentServer] = []
-    present: set[str] = set()
-    for (instance,), rows in collected.scrapes.sort("instance", "engine").group_by(
-        "instance", maintain_order=True
-    ):
-        good = rows.filter("ok")
-        if good.is_empty():
-            silent.append(SilentServer(instance, {}, rows["reason"][0] or "not read"))
-            continue
-        present |= {
-            metric.wire_name
-            for metric in BY_COLUMN.values()
-            if metric.type in ("counter", "gauge") and good[metric.column].is_not_null().any()
-        }
-        model = good["model_name"].drop_nulls()
-        labels = {"instance": str(instance)}
-        if len(model):
-            labels["model_name"] = model[0]
-        caches = [dict(orjson.loads(text)) for text in good["cache_config"].drop_nulls()]
-        servers.append(Server(str(instance), labels, tuple(good["engine"]), tuple(caches)))
-    inventory = Inventory(
-        tuple(servers), tuple(silent), frozenset(present), problems=collected.problems
-    )
-    return inventory, addresses
+    return inventory_of(collected), addresses
 
 
 def gpus_of(

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from driftwatch.collect.gpus import gpu_frame
-from driftwatch.collect.prometheus.discover import Inventory, Server, SilentServer
+from driftwatch.collect.inventory import Inventory, Server, SilentServer
 from driftwatch.onboarding.discovery import FoundPool, found_pools
 from driftwatch.onboarding.text import Api, quoted, written
 from driftwatch.settings import load_settings

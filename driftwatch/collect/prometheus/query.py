@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from driftwatch.collect.cells import Labels, written_as
+from driftwatch.collect.cells import written_as
 from driftwatch.collect.registry import REGISTRY, Metric
 from driftwatch.errors import UsageError
 
@@ -73,35 +73,8 @@ def select(names: Sequence[str], matching: str, any_case: bool = False) -> str:
 MOST_BYTES = 12_000
 
 
-def narrowed(
-    selector: Selector, instances: Collection[str], up: Sequence[Labels], listed: Sequence[Labels]
-) -> list[str]:
-    """Label matchers of the questions that together ask for these instances.
-
-    That is one about a label that tells them from all others, where there is one that is short;
-    else some about ``instance``.
-
-    Args:
-        instances: the wanted ones.
-        up: labels of every ``up`` series.
-        listed: labels of every target, as its own series carry them.
-    """
-    if not instances:
-        return []
-    every = [*up, *listed]
-    own = [labels for labels in every if labels.get("instance") in instances]
-    if len(own) == len(every):
-        return [matchers(selector)]
-    others = [labels for labels in every if labels.get("instance") not in instances]
-    names = set[str]().union(*up) - {"__name__", "instance"}
-    texts = []
-    for name in sorted(name for name in names if name.isascii() and name.isidentifier()):
-        values = {labels.get(name) or "" for labels in own}
-        if "" not in values and values.isdisjoint(labels.get(name) or "" for labels in others):
-            texts.append(matchers({**selector, name: sorted(values)}))
-    shortest = min(texts, key=len, default=None)
-    if shortest is not None and len(shortest.encode()) <= MOST_BYTES:
-        return [shortest]
+def narrowed(selector: Selector, instances: Iterable[str]) -> list[str]:
+    """Label matchers of the questions that together ask for these instances."""
     return [matchers({**selector, "instance": part}) for part in _parts(sorted(instances))]
 
 

@@ -12,8 +12,8 @@ from driftwatch.collect.cells import VLLM, Labels, short_name
 from driftwatch.collect.pages.foreign import STATS_DISABLED
 from driftwatch.collect.prometheus.answer import RawSamples, Reader, attempts_of
 from driftwatch.collect.prometheus.client import PrometheusAsker, RawAsker, error_text
-from driftwatch.collect.prometheus.discover import look_for_prefixes, what_they_are
 from driftwatch.collect.prometheus.images import PodImages
+from driftwatch.collect.prometheus.names import look_for_prefixes, what_they_are
 from driftwatch.collect.prometheus.query import (
     Question,
     Selector,
@@ -39,10 +39,16 @@ from driftwatch.model import Target, TargetKey
 
 _DAY = timedelta(days=1)
 
-# each engine has one series of it: who is there, and with which labels
 _ENGINES = "vllm:num_requests_running"
-# by which a process is known that is scraped twice
-_OF_THE_PROCESS = ("vllm:generation_tokens_created", "vllm:generation_tokens_total")
+# Who is there, and with which labels: each engine has one series of the first, the next two say
+# which process is scraped twice, the last one how it was started.
+_LISTING = Question(
+    (
+        *(_ENGINES, "vllm:generation_tokens_created", "vllm:generation_tokens_total"),
+        "vllm:cache_config_info",
+    ),
+    (),
+)
 _LABELLED = ("num_requests_running", "num_requests_waiting", "generation_tokens_total")
 _LOOK_MS = 600_000  # how often it is looked for names with another prefix
 # a query and its errors → the one of them because of which there is no answer
@@ -112,6 +118,15 @@ class PrometheusSource:
         at all, every known target has a row with ``ok`` False and the reason, just before
         ``until``, and ``silent`` says why. ``targets`` are those that this answer knows of.
         """
+        return self._collect(since, until, own, tuple(questions()))
+
+    def listing(self, since: datetime, until: datetime) -> Collected:
+        """Who is there: scrapes of which only running requests and the configuration are read."""
+        return self._collect(since, until, None, (_LISTING,))
+
+    def _collect(
+        self, since: datetime, until: datetime, own: Own | None, asked: Sequence[Question]
+    ) -> Collected:
         first, last = unix_ms(since), unix_ms(until) - 1
         if last < first:
             nothing = "nothing was asked"
@@ -133,16 +148,14 @@ class PrometheusSource:
         asking = _Asking(first, last, failed)
         attempts = [attempt for up in ups for attempt in attempts_of(up)]
         self._look_for_prefixes(first, last)
-        if own is None:
-            collected = self._scrapes(asking, [self._matching], attempts)
-        else:
-            collected = self._list(asking, attempts)
+        first_asked = asked if own is None else (_LISTING,)
+        collected = self._scrapes(asking, first_asked, [self._matching], attempts)
         if isinstance(collected, str):
             return self._lost(collected, at, problems)
-        doubt = doubt or collected.silent
+        if own is not None:
+            doubt = doubt or collected.silent
         nobody = doubt or self._behind(until)
-        looks = collected.scrapes if collected.looks is None else collected.looks
-        if looks.is_empty() and nobody is not None:
+        if collected.scrapes.is_empty() and nobody is not None:
             return self._lost(nobody, at, problems)
         # an answer about `up` of which some is missing does not say who left
         there = dict(collected.targets) if doubt is None else {**self._targets, **collected.targets}
@@ -155,16 +168,23 @@ class PrometheusSource:
                 return []
 
         self._targets = self._images.added(there, last, labels_of)
+        scrapes, looks = collected.scrapes, None
         if own is not None:
-            brought = self._read_own(asking, own(self._targets), ups, attempts)
+            looks = scrapes["time"].dt.truncate("1m").unique().sort()
+            brought = self._read_own(asking, asked, own(self._targets), ups, attempts)
             if isinstance(brought, str):
                 return self._lost(brought, at, problems)
             problems += [problem for problem in brought.problems if problem.lost]
-            collected = replace(brought, problems=collected.problems, looks=collected.looks)
+            scrapes = brought.scrapes
         problems += collected.problems
-        scrapes = self._with_what_they_are(collected.scrapes)
+        scrapes = self._with_what_they_are(scrapes)
         targets = {**collected.targets, **self._targets}
-        return Collected(scrapes, targets, folded(problems), silent=doubt, looks=collected.looks)
+        return Collected(scrapes, targets, folded(problems), silent=doubt, looks=looks)
+
+    @property
+    def prefixes(self) -> frozenset[str]:
+        """What stands before vLLM's names there, beside ``vllm:``."""
+        return self._prefixes - {VLLM}
 
     def _look_for_prefixes(self, first_ms: int, last_ms: int) -> None:
         """What stands before vLLM's names there: relabelling, Ray and KServe write others."""
@@ -177,23 +197,10 @@ class PrometheusSource:
             return  # asked again; what is asked for next says what is wrong
         self._looked_ms = last_ms
 
-    def _list(self, asking: _Asking, attempts: Sequence[Attempt]) -> Collected | str:
-        """Every target, without a row; or why none can be told."""
-        question = Question((_ENGINES, *_OF_THE_PROCESS), ())
-        reader = self._reader
-        reader.begin(self._prefixes)
-        failure = self._read(reader, asking, question, [self._matching])
-        if failure is not None and reader.samples.is_empty:
-            return failure
-        any_server = bool(self._selector)
-        listed = scrape_rows(reader.samples, attempts, self._known, any_server=any_server)
-        looks = listed.scrapes["time"].dt.truncate("1m").unique().sort()
-        problems = (*_nameless(reader), *listed.problems)
-        return Collected(empty_scrapes(), listed.targets, problems, silent=failure, looks=looks)
-
     def _read_own(
         self,
         asking: _Asking,
+        asked: Sequence[Question],
         own: Collection[TargetKey],
         ups: Sequence[RawSamples],
         attempts: Sequence[Attempt],
@@ -205,10 +212,14 @@ class PrometheusSource:
         }
         if not instances:
             return Collected(empty_scrapes(), {})
-        listed = [target.labels for target in self._targets.values()]
-        matching = narrowed(self._selector, instances, [o for up in ups for o in up.labels], listed)
+        others = [
+            *(o for up in ups for o in up.labels),
+            *(t.labels for t in self._targets.values()),
+        ]
+        is_all = all(labels.get("instance") in instances for labels in others)
+        matching = [self._matching] if is_all else narrowed(self._selector, instances)
         tried = [one for one in attempts if dict(one.server).get("instance") in instances]
-        brought = self._scrapes(asking, matching, tried)
+        brought = self._scrapes(asking, asked, matching, tried)
         if isinstance(brought, str):
             return brought
         return replace(brought, scrapes=brought.scrapes.filter(pl.col("instance").is_in(names)))
@@ -216,6 +227,7 @@ class PrometheusSource:
     def _scrapes(
         self,
         asking: _Asking,
+        asked: Sequence[Question],
         matching: Sequence[str],
         attempts: Sequence[Attempt],
     ) -> Collected | str:
@@ -223,7 +235,7 @@ class PrometheusSource:
         reader = self._reader
         reader.begin(self._prefixes)
         failures = []
-        for question in questions():
+        for question in asked:
             failure = self._read(reader, asking, question, matching)
             if question.names[0].startswith("vllm:"):
                 failures.append(failure)
@@ -238,7 +250,8 @@ class PrometheusSource:
             silent=silent,
             any_server=bool(self._selector),
         )
-        return replace(collected, problems=(*_nameless(reader), *collected.problems))
+        problems = (*_nameless(reader), *collected.problems)
+        return replace(collected, problems=problems, silent=failures[0])
 
     def _read(
         self, reader: Reader, asking: _Asking, question: Question, matching: Sequence[str]
