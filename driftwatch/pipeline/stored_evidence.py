@@ -45,21 +45,6 @@ def minute_windows(rows: pl.DataFrame) -> pl.DataFrame:
     return minutes.select(*KEY, start.alias("start"), "end")
 
 
-def by_clock(rows: pl.DataFrame, length: timedelta) -> pl.DataFrame:
-    """Windows of such a length on the clock, cut to their rows; ``minutes``: of how many."""
-    begins = pl.col("end") - pl.duration(seconds=pl.col("seconds"))
-    window = (pl.col("end") - pl.duration(microseconds=1)).dt.truncate(length)
-    return (
-        rows.group_by(*KEY, window=window, maintain_order=True)
-        .agg(
-            start=begins.min().cast(TIME),
-            end=pl.col("end").max().cast(TIME),
-            minutes=pl.col("seconds").sum() / MINUTE,
-        )
-        .drop("window")
-    )
-
-
 def in_window(rows: pl.DataFrame, start: datetime, end: datetime) -> pl.DataFrame:
     """Stored rows that lie in (start, end] by half at least; else the one that contains ``end``."""
     length = pl.duration(seconds=pl.col("seconds"))

@@ -2,108 +2,82 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import polars as pl
 import pytest
-from click.testing import CliRunner
-from service_cases import FrameSource, shipped_plan
+from filled import filled
+from service_cases import shipped_plan
 
-from driftwatch.cli.main import cli
-from driftwatch.clock import ManualClock
-from driftwatch.collect.recordings.text import RecordingSource
-from driftwatch.collect.schema import Collected
 from driftwatch.detect.reference import no_reference
 from driftwatch.diagnose.evidence_table import WINDOW_SCHEMA
 from driftwatch.errors import NoVerdict
 from driftwatch.model import Target
 from driftwatch.pipeline.explain import Window, explain
-from driftwatch.pipeline.state import State
 from driftwatch.pipeline.stored_evidence import stored_evidence
-from driftwatch.pipeline.tick import evaluate
-from driftwatch.service.run import Service
+from driftwatch.pipeline.stored_state import stored_targets
 from driftwatch.store import Store
-from driftwatch.store.minute_columns import rolled_up, stored_rows
+from driftwatch.store.minute_columns import STORED_SCHEMA, rolled_up
 
 PLAN = shipped_plan()
 TEN = timedelta(minutes=10)
 
 
 @pytest.fixture(scope="module")
-def watched(shared_data: Path) -> tuple[Collected, State, pl.DataFrame]:
-    source = RecordingSource(shared_data / "vllm-0.32" / "run_cap")
-    since, until = source.span()
-    collected = source.collect(since, until)
-    state, outcome = evaluate(State(), [collected], until, PLAN, Store.in_memory())
-    return collected, state, stored_rows(outcome.rows, outcome.minutes)
+def store(shared_data: Path) -> Iterator[Store]:
+    with filled(shared_data / "vllm-0.32" / "run_cap", PLAN) as one:
+        yield one
 
 
-def until(rows: pl.DataFrame, minutes: int) -> datetime:
-    first = rows["end"].min()
-    assert isinstance(first, datetime)
-    return first + timedelta(minutes=minutes)
+def minutes_of(store: Store) -> pl.DataFrame:
+    reach = store.minutes_reach()
+    assert reach is not None
+    return store.past(*reach)
 
 
-def _row(stored: pl.DataFrame, target: Target) -> pl.DataFrame:
+def target_of(store: Store) -> Target:
+    (target,) = PLAN.assign(stored_targets(store)).values()
+    return target
+
+
+def row_of(stored: pl.DataFrame, target: Target) -> dict[str, object]:
     first = stored["end"][0] - timedelta(seconds=stored["seconds"][0])
     window = pl.DataFrame(
         [(*target.key, first, stored["end"][-1])], schema=WINDOW_SCHEMA, orient="row"
     )
-    return stored_evidence(stored, window, {target.key: target}, PLAN, no_reference())
+    found = stored_evidence(stored, window, {target.key: target}, PLAN, no_reference())
+    return found.row(0, named=True)
 
 
-def test_what_came_before_a_restart_is_not_in_it(
-    watched: tuple[Collected, State, pl.DataFrame],
-) -> None:
-    _, state, rows = watched
-    (target,) = state.targets.values()
-    stored = rows.with_columns(seconds=pl.lit(60.0))
+def test_what_came_before_a_restart_is_not_in_it(store: Store) -> None:
+    stored = minutes_of(store)
     restart = stored.filter("restarted")["end"][0]
-    inside = (pl.col("end") > restart - TEN / 2) & (pl.col("end") <= restart + TEN / 2)
-    row = _row(stored.filter(inside), target).row(0, named=True)
-    after = stored.filter((pl.col("end") > restart) & (pl.col("end") <= restart + TEN / 2))
+    end = pl.col("end")
+    inside = stored.filter((end > restart - TEN / 2) & (end <= restart + TEN / 2))
+    row, after = row_of(inside, target_of(store)), inside.filter(end > restart)
     assert row["restarted"]
     assert row["duration_seconds"] == pytest.approx(after["duration_seconds"].sum())
     assert row["finished_requests"] == after["prompt_tokens_count"].sum()
 
 
-def test_explain_answers_from_minutes(
-    watched: tuple[Collected, State, pl.DataFrame], tmp_path: Path
-) -> None:
-    collected, state, rows = watched
-    (known,) = state.targets
-    path, end = tmp_path / "d.db", until(rows, 11)
-    source = FrameSource(collected.scrapes, {known: Target(known, {"instance": known.instance})})
-    first = collected.scrapes["time"].min()
-    assert isinstance(first, datetime)
-    with Store.open(path) as store:
-        clock = ManualClock(first)
-        service = Service([source], PLAN, store, [], clock)
-        for _ in range(6):
-            clock.advance(TEN / 2)
-            service.tick_once()
-        service.stop()
-    asked = ["explain", known.text, "--db", str(path), "--json", "--at", end.isoformat()]
-    result = CliRunner().invoke(cli, asked)
-    assert result.exit_code == 0, result.output
-    told = json.loads(result.stdout)
-    assert told["diagnosis"]["leaf"] == "concurrency_cap_binding"
-    assert told["evidence"]["binding_limit"]["value"] == "max_num_seqs"
-    with Store.open(path) as store, pytest.raises(NoVerdict) as caught:
+def test_explain_answers_from_minutes(store: Store) -> None:
+    first: datetime = minutes_of(store)["end"][0]
+    window = Window(first + TEN / 10, first + TEN / 10 * 11)
+    finding, found = explain(store, target_of(store), window, PLAN, no_reference())
+    assert found == window
+    assert finding.diagnosis is not None
+    assert finding.diagnosis.leaf == "concurrency_cap_binding"
+    assert finding.evidence["binding_limit"] == "max_num_seqs"
+    with pytest.raises(NoVerdict) as caught:
         before = Window(first - 9 * TEN, first - 8 * TEN)
-        explain(store, Target(known, {}), before, PLAN, no_reference())
+        explain(store, target_of(store), before, PLAN, no_reference())
     assert "its minutes reach from" in (caught.value.help_text or "")
 
 
-def test_ten_minute_rows_say_what_they_cannot(
-    watched: tuple[Collected, State, pl.DataFrame], tmp_path: Path
-) -> None:
-    _, state, rows = watched
-    (target,) = state.targets.values()
-    ten = rolled_up(rows, 600).with_columns(seconds=pl.lit(600.0))
-    row = _row(ten.head(2).tail(1), target).row(0, named=True)
+def test_ten_minute_rows_say_what_they_cannot(store: Store) -> None:
+    ten = rolled_up(minutes_of(store).select(*STORED_SCHEMA), 600).with_columns(seconds=600.0)
+    row = row_of(ten.slice(1, 1), target_of(store))
     assert row["finished_requests"] == ten["prompt_tokens_count"][1]
     assert row["prompt_tokens_mean_ratio"] is None  # without a reference
-    assert row["end"] - row["start"] == TEN

@@ -1,23 +1,37 @@
-"""Which files are taken anew, when, and what the log and the metrics have of it."""
+"""A reload: which files are read anew, what stays of incidents, and who is sent their pages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import timedelta
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
+from threading import Event, Thread
 
+import polars as pl
 import pytest
-from reload_cases import CONFIG, Edited, recorded, rule
+from fakes.loopback import Answer, LoopbackServer, Request
+from polars.testing import assert_frame_equal
+from reload_cases import CONFIG, FIRST, LAST, Edited, recorded, rule
+
+from driftwatch.collect.schema import Collected
+from driftwatch.incidents.silence import parse_matchers
+from tests.outbox import undelivered_count
 
 HOUR = timedelta(hours=1)
 GOOD = "config_last_reload_successful"
 AT = "config_last_reload_success_timestamp_seconds"
+Start = Callable[..., Edited]
 
 
 @pytest.fixture
-def edited(shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Edited:
+def start(shared_data: Path, tmp_path: Path) -> Start:
+    return lambda *rules, **config: Edited(tmp_path, recorded(shared_data), *rules, **config)
+
+
+@pytest.fixture
+def edited(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Edited:
     monkeypatch.chdir(tmp_path)
-    return Edited(tmp_path, recorded(shared_data), rule("Waiting"))
+    return start(rule("Waiting"))
 
 
 def rules_of(edited: Edited) -> list[str]:
@@ -77,3 +91,245 @@ def test_what_needs_a_restart_is_named(edited: Edited) -> None:
     assert [line.get("key") for line in log] == [None, "sources", "interval"]
     edited.config.write_text(CONFIG)
     assert len(edited.look()) == 1
+
+
+# --- what a reload keeps of incidents, and how those of changed rules end
+
+SLOW, SLOWER = {"for": "3m"}, {"for": "5m"}
+LONG = {"for": "30m"}
+GONE = "the rule was removed"
+HIGH = "waiting_requests >= 500"
+Happened = list[tuple[int, str, str, str | None]]
+
+
+# rules before and after, at FIRST + 1, until when → what happened since; what is open then
+@pytest.mark.parametrize(
+    ("before", "after", "until", "happened", "open_then"),
+    [
+        # minutes towards `for` count on
+        (
+            [rule("Waiting", **{"for": "4m"})],
+            [rule("Waiting", **{"for": "4m"}), rule("Other", when="scrapes > 99")],
+            FIRST + 3,
+            [(FIRST + 3, "Waiting", "firing", None)],
+            {"Waiting": "firing"},
+        ),
+        # a longer `for` keeps what fires and holds back what does not yet
+        (
+            [rule("Fires"), rule("Waits", **SLOW)],
+            [rule("Fires", **LONG), rule("Waits", **SLOWER)],
+            LAST + 1,
+            [
+                (FIRST + 4, "Waits", "firing", None),
+                (LAST + 1, "Fires", "resolved", None),
+                (LAST + 1, "Waits", "resolved", None),
+            ],
+            {},
+        ),
+        # who waited is dropped, nobody was told of it; who is new begins anew
+        (
+            [rule("Stays"), rule("Waits", **LONG), rule("Fires"), rule("Loud")],
+            [
+                rule("Stays"),
+                rule("Loud", enabled="false", reason="too loud"),
+                rule("New", **{"for": "2m"}),
+            ],
+            FIRST + 2,
+            [
+                (FIRST + 2, "Fires", "resolved", GONE),
+                (FIRST + 2, "Loud", "resolved", "the rule was switched off: too loud"),
+            ],
+            {"Stays": "firing", "New": "pending"},
+        ),
+        # another condition ends an incident as that says
+        (
+            [rule("Waiting")],
+            [rule("Waiting", when=HIGH, keep_firing_for="2m")],
+            FIRST + 3,
+            [(FIRST + 3, "Waiting", "resolved", None)],
+            {},
+        ),
+    ],
+)
+def test_rules_that_change(
+    start: Start,
+    before: list[str],
+    after: list[str],
+    until: int,
+    happened: Happened,
+    open_then: dict[str, str],
+) -> None:
+    edited = start(*before)
+    edited.minutes(FIRST + 1)
+    edited.edit(*after)
+    assert edited.minutes(until) == happened
+    assert edited.open() == open_then
+    for t in edited.outcome.transitions:
+        if t.reason is not None:
+            assert t.incident.page is not None and t.reason in t.incident.page.summary
+
+
+def test_an_open_incident_keeps_its_severity_and_the_next_has_the_new_one(start: Start) -> None:
+    edited = start(rule("Waiting"))
+    found = []
+    for minute, when in ((1, None), (2, None), (3, HIGH), (4, None)):
+        edited.minutes(FIRST + minute)
+        found += [(one.id, one.severity) for one in edited.store.open_incidents().values()]
+        edited.edit(rule("Waiting", severity="page", **({} if when is None else {"when": when})))
+    edited.minutes(FIRST + 5)
+    (after,) = edited.store.open_incidents().values()
+    assert {severity for _, severity in found} == {"ticket"}
+    assert after.severity == "page"
+    assert after.id not in dict(found)
+
+
+def test_acknowledgement_and_silence_stay(start: Start) -> None:
+    edited = start(rule("Waiting"), rule("Silenced", severity="page"))
+    now = edited.clock.now()
+    matchers = parse_matchers(["rule=Silenced"])
+    until = now + timedelta(hours=1)
+    edited.store.add_silence(matchers, until=until, by="ana", at=now, comment="work on it")
+    edited.minutes(FIRST + 1)
+    (waiting,) = (i for i in edited.store.open_incidents().values() if i.rule == "Waiting")
+    edited.store.acknowledge(waiting.id, "ana", edited.clock.now())
+    edited.edit(rule("Waiting"), rule("Silenced", severity="page"), rule("Third"))
+    edited.minutes(FIRST + 2)
+    after = {one.rule: one for one in edited.store.open_incidents().values()}
+    assert after["Waiting"].acknowledged_by == "ana"
+    assert after["Silenced"].silenced_by is not None
+    assert after["Third"].state == "firing"
+
+
+def test_a_pool_with_another_name_ends_the_pools_incident_with_that_name(start: Start) -> None:
+    edited = start(rule("Waiting", per="pool"))
+    edited.minutes(FIRST + 1)
+    edited.config.write_text(edited.config.read_text().replace("chat", "rag"))
+    edited.look()
+    why = "the pool is gone: its targets are in pool rag now"
+    assert edited.minutes(FIRST + 2) == [
+        (FIRST + 2, "Waiting", "resolved", why),
+        (FIRST + 2, "Waiting", "firing", None),
+    ]
+    (incident,) = edited.store.open_incidents().values()
+    assert incident.target["pool"] == "rag"
+
+
+def watched(edited: Edited, reload_at: range, restart_at: int | None) -> pl.DataFrame:
+    """Evidence of every minute; in some, the same rules and another comment."""
+    rows = []
+    for minute in range(1, 19):
+        edited.minutes(minute)
+        rows.append(edited.outcome.rows)
+        if minute in reload_at:
+            edited.edit(rule("Waiting", **{"for": "2m"}), f"      # {minute}")
+        if minute == restart_at:
+            edited.service.stop()
+            edited.start()
+    return pl.concat([r for r in rows if len(r)])
+
+
+@pytest.mark.slow
+def test_reloads_and_a_restart_change_no_column(shared_data: Path, tmp_path: Path) -> None:
+    """The memory of the detectors goes on, and a later restart finds it again."""
+    found = []
+    for name, reload_at, restart_at in (("one", range(0), None), ("other", range(3, 12), 13)):
+        (tmp_path / name).mkdir()
+        of_two_minutes = rule("Waiting", **{"for": "2m"})
+        edited = Edited(tmp_path / name, recorded(shared_data), of_two_minutes, begin=0)
+        found.append(watched(edited, reload_at, restart_at))
+    assert_frame_equal(*found)
+
+
+def test_a_service_has_the_old_plan_until_its_tick_is_over(start: Start) -> None:
+    """A reload that comes while a tick is under way waits for it."""
+    edited = start(rule("Old"))
+    edited.minutes(FIRST)
+    under_way, go_on = Event(), Event()
+    collect = edited.source.collect
+
+    def slow(since: datetime, until: datetime) -> Collected:
+        under_way.set()
+        assert go_on.wait(30)
+        return collect(since, until)
+
+    edited.source.collect = slow  # type: ignore[method-assign]
+    tick = Thread(target=edited.minutes, args=[FIRST + 1])
+    tick.start()
+    assert under_way.wait(30)
+    reload = Thread(target=edited.edit, args=[rule("New")])
+    reload.start()
+    reload.join(0.5)
+    assert reload.is_alive()
+    go_on.set()
+    tick.join(30)
+    reload.join(30)
+    assert edited.outcome.verdicts.columns == ["Old"]
+    assert edited.minutes(FIRST + 2)[0] == (FIRST + 2, "Old", "resolved", GONE)
+
+
+# --- a receiver that a reload renames or takes away while a page waits for it
+
+HOOKED = """\
+sources: [{{pages: ["http://replica-1:8000/metrics"]}}]
+pools: [{{name: chat}}]
+rules: [rules]
+receivers: [{receivers}]
+"""
+
+
+class Hook(LoopbackServer):
+    """Takes pages at ``/desk``; every other address of it is out of order."""
+
+    def judge(self, request: Request) -> Answer:
+        return Answer(204 if request.path == "/desk" else 503)
+
+    def config(self, *names: str, more: str = "") -> str:
+        each = (f"{{name: {name}, webhook: {{url: '{self.address}/{name}'}}}}" for name in names)
+        return HOOKED.format(receivers=", ".join(each)) + more
+
+    def taken(self) -> list[str]:
+        key = "idempotency-key"
+        return [r.headers[key].rpartition("-")[2] for r in self.requests if r.path == "/desk"]
+
+
+@pytest.fixture
+def hook() -> Iterator[Hook]:
+    with Hook() as server:
+        yield server
+
+
+@pytest.fixture
+def waiting(start: Start, hook: Hook) -> Iterator[Edited]:
+    """A page waits for ``old``, which refuses it."""
+    one = start(rule("Waiting", severity="page", keep_firing_for="5m"), config=hook.config("old"))
+    assert one.minutes(FIRST + 1)[0][2] == "firing"
+    assert [attempt.result for attempt in one.service.deliver_once()] == ["retried"]
+    yield one
+    one.service.stop()
+    one.store.close()
+
+
+def reload(edited: Edited, config: str) -> None:
+    edited.config.write_text(config)
+    assert [line["event"] for line in edited.look()] == ["reloaded"]
+    edited.minutes(FIRST + 2)
+    edited.service.deliver_once()
+
+
+def test_a_renamed_one_is_sent_the_page_and_the_resolve(waiting: Edited, hook: Hook) -> None:
+    reload(waiting, hook.config("desk"))
+    assert hook.taken() == ["firing"]
+    waiting.minutes(LAST + 8)
+    waiting.service.deliver_once()
+    assert hook.taken() == ["firing", "resolved"]
+
+
+def test_the_last_one_gone_is_visible(waiting: Edited, hook: Hook) -> None:
+    reload(waiting, HOOKED.format(receivers=""))
+    assert hook.taken() == []
+    assert waiting.gauge("unrouted_incidents") == 1
+    assert undelivered_count(waiting.store) == 1
+    reload(waiting, hook.config("desk"))
+    waiting.minutes(FIRST + 3)
+    waiting.service.deliver_once()
+    assert hook.taken() == ["firing"]
