@@ -20,14 +20,14 @@ from driftwatch.cli.watch import hosts_with_own_gpus
 from driftwatch.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from datetime import datetime
 
     from driftwatch.doctor.checks import Check, Checkup
-    from driftwatch.doctor.scrapes import SourceAnswer
+    from driftwatch.doctor.sources import SourceAnswer
     from driftwatch.model import TargetKey
     from driftwatch.pipeline.plan import Plan
     from driftwatch.settings import Settings
-    from driftwatch.store.progress import BatchProgress
 
 _EXAMPLE = "driftwatch doctor http://host:8000/metrics"
 _ORDER = ("MISSING", "WRONG", "WARNING", "LEARNING", "OFF", "ok")
@@ -69,7 +69,6 @@ def command(
     import polars as pl
 
     from driftwatch.clock import SystemClock
-    from driftwatch.doctor.batches import batch_checks
     from driftwatch.doctor.checkup import Inputs, checkup
     from driftwatch.doctor.sources import read_sources
     from driftwatch.service.configuration import serving_said
@@ -87,7 +86,7 @@ def command(
     reading = read_sources(settings, clock, progress)
     progress.close()
     pools = settings.pools if of_config else ()
-    waits, batches = _stored(history, plan) if of_config else (None, ())
+    waits, stored = _stored(history, clock.now()) if of_config else (None, ())
     result = checkup(
         pl.concat(reading.scrapes),
         plan.assign(reading.targets),
@@ -97,14 +96,13 @@ def command(
             now=None if history.recordings else clock.now(),
             sources=reading.sources,
             gpus=pl.concat(reading.gpus),
-            interval_seconds=settings.interval,
             places={pool.name: serving_said(pool.serving) for pool in pools},
             waits=waits,
         ),
     )
     if configured is not None:
-        told = (*_told(configured, plan), *batch_checks(batches, clock.now()))
-        result = replace(result, checks=(*result.checks, *told))
+        of_paging = (*_paging(configured, plan), *stored)
+        result = replace(result, checks=(*result.checks, *of_paging))
     place = _places(config, settings) if of_config and config is not None else None
     if as_json:
         _print_json(result, reading.sources, place)
@@ -114,23 +112,17 @@ def command(
     click.get_current_context().exit(code if result.targets else EXIT_NO_VERDICT)
 
 
-def _told(configured: Settings, plan: Plan) -> list[Check]:
+def _paging(configured: Settings, plan: Plan) -> Iterator[Check]:
     """Whether receivers can be used, and whether pages reach one."""
-    from driftwatch.doctor.checkup import (
-        receiver_checks,
-        route_checks,
-        secret_file_checks,
-    )
+    from driftwatch.doctor.receivers import receiver_checks, route_checks, secret_file_checks
     from driftwatch.receivers.registry import subscriptions_of
     from driftwatch.service.needs import receiver_files
     from driftwatch.settings.secret_files import secret_files
 
-    checks = receiver_checks(receiver_files(configured))
-    checks += secret_file_checks(secret_files(configured))
-    subscriptions = subscriptions_of(configured)
-    if subscriptions:
-        checks += route_checks(plan.routes_to(subscriptions), plan.enabled)
-    return checks
+    yield from receiver_checks(receiver_files(configured))
+    yield from secret_file_checks(secret_files(configured))
+    if subscriptions := subscriptions_of(configured):
+        yield from route_checks(plan.routes_to(subscriptions), plan.enabled)
 
 
 def _send_test(receiver: str | None, history: History, *, resolve: bool) -> int:
@@ -201,17 +193,17 @@ def _with_own_gpus(hosts: frozenset[str], plan: Plan, settings: Settings) -> tup
 
 
 def _stored(
-    history: History, plan: Plan
-) -> tuple[Mapping[TargetKey, str] | None, Sequence[BatchProgress]]:
-    """Target → what its baseline lacks, and how far each batch is, from the service's database;
-    None and nothing where there is none.
+    history: History, now: datetime
+) -> tuple[Mapping[TargetKey, str] | None, Sequence[Check]]:
+    """What the service's database says of the speed of each target, and of itself; None and nothing
+    where there is none.
     """
-    from driftwatch.doctor.waits import baseline_waits
+    from driftwatch.doctor.database import database_checks, speed_waits
     from driftwatch.errors import DriftwatchError
 
     try:
         with history.store() as store:
-            return baseline_waits(store, plan), store.batches()
+            return speed_waits(store), tuple(database_checks(store, now))
     except DriftwatchError:
         return None, ()
 

@@ -1,7 +1,8 @@
-"""A check of doctor, and the like troubles of many targets as one."""
+"""What doctor found: a check each, the like troubles of many targets as one."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -9,6 +10,7 @@ from typing import Literal
 from driftwatch.model import Target, TargetKey
 
 Status = Literal["MISSING", "WRONG", "WARNING", "LEARNING", "OFF", "ok"]
+Setting = tuple[str | int, ...]
 
 _NAMED = 3  # targets of a pool that are named; the rest is counted
 
@@ -25,12 +27,10 @@ class Check:
     what: str  # its result
     disables: tuple[str, ...] = ()  # rules or answers that this costs
     fix: str | None = None  # the setting that mends it, below its pool where ``pool`` is one
-    # name of the pool that the setting belongs to, None where it is no pool's
-    pool: str | None = None
+    pool: str | None = None  # whose the setting is; None = no pool's
     flags: str | None = None  # what mends it on the command line, where that can
-    # where in the configuration that is: keys and positions from its root, or from the pool where
-    # there is one
-    setting: tuple[str | int, ...] = ()
+    # where in the configuration that is: keys and positions from its root, or from the pool
+    setting: Setting = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +56,8 @@ class Checkup:
 
 @dataclass(frozen=True, slots=True)
 class TargetCheck:
-    """A check of one target.
-
-    ``key``: the target; ``status``, ``what``, ``disables``, ``fix``: as of :class:`Check`;
-    ``setting``: as of a check, from the root unless it is a pool's; ``kind``: what is printed
-    together, where two of one kind may differ in their numbers; ``weight``: of one kind, the check
-    with the largest is quoted.
+    """A check of one target: as a :class:`Check`, whose ``setting`` is its pool's unless it begins
+    at a source.
     """
 
     key: TargetKey
@@ -69,9 +65,9 @@ class TargetCheck:
     what: str
     disables: tuple[str, ...] = ()
     fix: str | None = None
-    setting: tuple[str | int, ...] = ()
-    kind: str = ""
-    weight: float = 0.0
+    setting: Setting = ()
+    kind: str = ""  # checks of one kind are printed together, though their numbers differ
+    weight: float = 0.0  # of one kind the check with the largest is quoted
 
 
 def by_pool(checks: Iterable[TargetCheck], targets: Mapping[TargetKey, Target]) -> list[Check]:
@@ -79,9 +75,7 @@ def by_pool(checks: Iterable[TargetCheck], targets: Mapping[TargetKey, Target]) 
 
     A pool of one target is called by the target, the first few of several are named.
     """
-    sizes: dict[str, int] = {}
-    for target in targets.values():
-        sizes[target.pool or ""] = sizes.get(target.pool or "", 0) + 1
+    sizes = Counter(target.pool or "" for target in targets.values())
     groups: dict[tuple[str, str, str, str | None], list[TargetCheck]] = {}
     for one in checks:
         pool = targets[one.key].pool or ""
@@ -102,14 +96,13 @@ def _of_pool(pool: str, size: int, group: Sequence[TargetCheck]) -> Check:
         differ = len({one.what for one in group}) > 1
         at = f", at worst {worst.key.text}" if differ else ""
         what = f"{len(group)} of {size} ({named}{more}): {what}{at}"
-    disables = tuple(sorted({name for one in group for name in one.disables}))
     own = bool(worst.setting) and worst.setting[0] not in ("sources", "interval", "pools")
     return Check(
-        worst.status,
-        where,
-        what,
-        disables,
-        worst.fix,
+        status=worst.status,
+        where=where,
+        what=what,
+        disables=tuple(sorted({name for one in group for name in one.disables})),
+        fix=worst.fix,
         pool=pool if own else None,
         setting=worst.setting,
     )

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -17,14 +15,11 @@ from driftwatch.collect.fingerprint import release_text
 from driftwatch.doctor import targets as target_checks
 from driftwatch.doctor.checks import Check, Checkup, TargetCheck, by_pool
 from driftwatch.doctor.gpus import gpu_inputs
-from driftwatch.doctor.needs import Costs, TargetFacts, unused, waiting
-from driftwatch.doctor.pools import PoolScrapes, can_recommend, pool_settings
-from driftwatch.doctor.scrapes import SourceAnswer, answers, departed, fresh, often
-from driftwatch.incidents.planner import Routes
-from driftwatch.model import Serving, Severity, Target, TargetKey
+from driftwatch.doctor.pools import PoolScrapes, pool_settings
+from driftwatch.doctor.rules import Costs, TargetFacts, unused, waiting
+from driftwatch.doctor.sources import SourceAnswer, departed, in_time, source_checks
+from driftwatch.model import Serving, Target, TargetKey
 from driftwatch.pipeline.plan import Plan
-from driftwatch.rulebook.rules import Rule, pool_pattern
-from driftwatch.settings.secret_files import others_can_read
 from driftwatch.signals.gpus import gpu_counts
 
 
@@ -36,10 +31,9 @@ class Inputs:
     now: datetime | None = None  # aware; None for a recording, whose scrapes need not be fresh
     sources: Sequence[SourceAnswer] = ()  # how they answered
     gpus: pl.DataFrame | None = None  # GPU table; None = GPUs were not looked for
-    interval_seconds: float = 15.0  # between two ticks
     # pool → what each place of the configuration says of its serving settings
     places: Mapping[str, Sequence[Serving]] = field(default_factory=dict)
-    # target → what its baseline lacks, "" where one is in force; None = not known
+    # target → what its speed waits for, "" where it is judged; None = nobody looked
     waits: Mapping[TargetKey, str] | None = None
 
 
@@ -72,10 +66,10 @@ def checkup(
     of_targets = [one for key, one in absent.items() if key in targets]
     of_targets += _pages(scrapes, here, plan, rows, costs)
     if now is not None:
-        of_targets += _in_time({key: last[key] for key in here if key in last}, inputs.sources, now)
+        of_targets += in_time({key: last[key] for key in here if key in last}, inputs.sources, now)
     of_targets += [one for one in of_gpus if isinstance(one, TargetCheck)]
 
-    checks = list(answers(inputs.sources, inputs.interval_seconds))
+    checks = list(source_checks(inputs.sources))
     if not targets:
         checks.append(
             Check("MISSING", "sources", "no target answered", ("every rule",), _NO_TARGET)
@@ -88,8 +82,6 @@ def checkup(
         for rule in plan.rules
         if not rule.is_evaluated
     ]
-    pools = {pool.name for pool in map(plan.pool_of, targets.values())}
-    checks += _overridden(plan.enabled, sorted(pools)) if pools else ()
     # without a page there is nothing to wait for
     later = waiting(plan.enabled, here, inputs.waits) if has_page else []
     later += unused(plan.enabled, costs.facts)
@@ -100,22 +92,6 @@ def checkup(
     )
     able |= dict.fromkeys(learning | off, False)
     return Checkup((*checks, *later), able, len(targets), learning, off - learning)
-
-
-def _overridden(rules: Iterable[Rule], pools: Sequence[str]) -> Iterator[Check]:
-    """In which pools a rule is another one than in general, and the overrides of no pool."""
-    for rule in rules:
-        for pool in pools:
-            here = rule.in_pool(pool)
-            if not here.enabled:
-                yield Check("OFF", pool, f"{rule.id}: {here.reason or 'switched off'}")
-            elif here is not rule:
-                yield Check("ok", pool, f"{rule.id} as its override has it")
-        for one in rule.overrides:
-            for name in one.pools:
-                if not any(re.search(pool_pattern([name]), pool) for pool in pools):
-                    what = f"{rule.id} has an override for {name}, and no pool is called so"
-                    yield Check("WARNING", one.place, what)
 
 
 def _target_facts(
@@ -165,17 +141,6 @@ def _pages(
     yield from (one for one in target_checks.counters(scrapes) if one.key in targets)
 
 
-def _in_time(
-    last: Mapping[TargetKey, datetime], sources: Sequence[SourceAnswer], now: datetime
-) -> Iterator[TargetCheck]:
-    """Whether each target is scraped still, and often enough."""
-    of = {instance: source for source in sources for instance in source.instances}
-    for key, at in sorted(last.items()):
-        if (source := of.get(key.instance)) is not None:
-            yield fresh(key, at, source, now)
-            yield from often(key, source)
-
-
 def _able(
     plan: Plan, targets: Mapping[TargetKey, Target], costs: Costs, checks: Iterable[TargetCheck]
 ) -> dict[str, bool]:
@@ -205,10 +170,9 @@ def _pools(
         pools[pool.name].targets[key] = target
     for name, of in sorted(pools.items()):
         # what a server that never answered belongs to, nobody knows
-        if not of.answering and name not in configured:
+        if not of.answers and name not in configured:
             continue
         yield from pool_settings(of, costs)
-        yield from can_recommend(of, plan, inputs.gpus)
         if configured and name not in configured:
             members = sorted(of.targets)
             first = ", ".join(key.text for key in members[:3]) + (", …" if len(members) > 3 else "")
@@ -231,50 +195,3 @@ def _pools(
                 pool.name,
                 setting=("match",),
             )
-
-
-def receiver_checks(receivers: Iterable[tuple[str, str | None]]) -> list[Check]:
-    """Whether somebody gets the pages: receiver name and why a secret of it cannot be read."""
-    checks = [
-        Check("ok", name, "receiver: its secrets can be read")
-        if reason is None
-        else Check("MISSING", name, f"receiver: {reason}", ("pages to this receiver",))
-        for name, reason in receivers
-    ]
-    none = Check(
-        "WARNING",
-        "receivers",
-        "none configured: pages reach nobody",
-        fix="receivers: [{name: oncall, slack: {webhook_url_file: slack.url}}]",
-    )
-    return checks or [none]
-
-
-def secret_file_checks(files: Iterable[Path]) -> list[Check]:
-    """Secret files that every user of the machine can read."""
-    return [
-        Check("WARNING", str(file), "other users can read this secret", fix=f"chmod 0400 {file}")
-        for file in files
-        if others_can_read(file)
-    ]
-
-
-def route_checks(routes: Routes, rules: Iterable[Rule]) -> list[Check]:
-    """Whether pages and tickets reach somebody, whatever their labels."""
-    checks = []
-    severities: tuple[Severity, ...] = ("page", "ticket")
-    for severity in severities:
-        ids = [rule.id for rule in rules if any(one.severity == severity for one in rule.variants)]
-        rest = routes.of_severity(severity)
-        if ids and rest.reaches_nobody:
-            where = " that no rule or pool routes" if _are_routed(routes) else ""
-            what = f"{severity}s{where} reach nobody: {rest.why}"
-            fix = "put the severity among a receiver's severities"
-            checks.append(Check("WARNING", "routes", what, tuple(ids), fix, setting=("receivers",)))
-        elif ids:
-            checks.append(Check("ok", "routes", f"{severity}s reach a receiver: {rest.why}"))
-    return checks
-
-
-def _are_routed(routes: Routes) -> bool:
-    return any((*routes.of_rules.values(), *routes.of_pools.values()))

@@ -1,4 +1,4 @@
-"""What DCGM and NVML say of each target's GPUs, beside what is declared."""
+"""Are the GPUs read, and are they as many as declared?"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import polars as pl
 
 from driftwatch.collect.gpus import GPU_FIELDS, NVML_COLUMNS, GpuField
 from driftwatch.doctor.checks import Check, TargetCheck
-from driftwatch.doctor.needs import Cost, Costs
+from driftwatch.doctor.rules import Cost, Costs
 from driftwatch.model import TargetKey
 from driftwatch.signals.gpus import reasons_of
 
@@ -28,21 +28,21 @@ def gpu_inputs(
         for key, row in rows.items():
             cost = costs.of((key,), "gpu_reading", "gpu_count")
             yield from _count(key, row, cost, costs)
-            yield from _notes(key, row)
+            yield from _lost(key, row)
         yield from _unread(gpus)
         return
     cost = costs.of(rows, "gpu_reading", "gpu_count")
     undeclared = any(row["gpus_declared"] is None for row in rows.values())
     yield Check(
-        "MISSING" if cost.lost else "WARNING",
-        "gpus",
-        "no DCGM or NVML reading",
-        (
+        status=cost.severity,
+        where="gpus",
+        what="no DCGM or NVML reading",
+        disables=(
             *cost.disables,
             "the GPU line of a page",
             *(("tokens/s/GPU where gpus_per_replica is not declared",) if undeclared else ()),
         ),
-        "scrape dcgm-exporter with the Prometheus of a source; or add sources: [{dcgm: "
+        fix="scrape dcgm-exporter with the Prometheus of a source; or add sources: [{dcgm: "
         "[http://host:9400/metrics]}]; or on the GPUs' own host, sources: [{nvml: true}]"
         + _or_off(costs, cost.lost),
     )
@@ -82,7 +82,7 @@ def _count(
         why = reasons.get("gpu_count") or reasons.get("gpus_lost") or "no reading joins it"
         yield TargetCheck(
             key,
-            "MISSING" if cost.lost else "WARNING",
+            cost.severity,
             f"no GPU readings: {why}",
             (*cost.disables, *(("tokens/s/GPU",) if declared is None else ())),
             "gpu_uuids on bare metal; on Kubernetes, namespace and pod labels on both sides"
@@ -94,14 +94,14 @@ def _count(
         why = "; ".join(sorted({f"{c}: {reasons[c]}" for c in reasons if row.get(c) is None}))
         yield TargetCheck(
             key,
-            "MISSING" if cost.lost else "WARNING",
+            cost.severity,
             f"GPU inputs of rules are not read: {why}",
             cost.disables,
             kind="blind",
         )
 
 
-def _notes(key: TargetKey, row: Mapping[str, Any]) -> Iterator[TargetCheck]:
+def _lost(key: TargetKey, row: Mapping[str, Any]) -> Iterator[TargetCheck]:
     if row["gpus_lost"]:
         yield TargetCheck(
             key,
@@ -111,11 +111,6 @@ def _notes(key: TargetKey, row: Mapping[str, Any]) -> Iterator[TargetCheck]:
             "drain it and reset or replace the GPU",
             kind="lost",
         )
-    if row["gpus_found"]:
-        for column, why in sorted(reasons_of(row["gpu_reasons"]).items()):
-            # what is not exported is a check of the exporter, with the line that mends it
-            if column != "gpu_count" and " not exported" not in why:
-                yield TargetCheck(key, "OFF", f"{column}: {why}")
 
 
 def _unread(gpus: pl.DataFrame) -> Iterator[Check]:
@@ -144,11 +139,12 @@ def _unread(gpus: pl.DataFrame) -> Iterator[Check]:
             unit = count == rows.height and any(f.why_most in reason for f, _ in fields)
             fix = f"dcgm-exporter's counters file (-f): {lines}" if exported else None
             yield Check(
-                "WRONG" if unit else "WARNING",
-                str(origin),
-                f"{', '.join(names)}: {reason} ({count} of {rows.height} GPUs)",
-                (", ".join(field.column for field, _ in fields) + " of GPUs",),
-                _UNIT if unit else fix,
+                status="WRONG" if unit else "WARNING",
+                where=str(origin),
+                what=f"{', '.join(names)}: {reason} ({count} of {rows.height} GPUs)",
+                disables=(", ".join(field.column for field, _ in fields) + " of GPUs",),
+                fix=_UNIT if unit else fix,
             )
         if not unread:
-            yield Check("ok", str(origin), f"every field is read on {rows.height} GPUs")
+            what = f"every field is read on {rows.height} GPUs"
+            yield Check(status="ok", where=str(origin), what=what)

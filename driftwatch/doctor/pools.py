@@ -1,22 +1,17 @@
-"""A pool's settings: what no metric shows, what contradicts it, what ``recommend`` lacks."""
+"""Does each pool say what no metric shows, and does anything contradict it?"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-
-import polars as pl
 
 from driftwatch.collect.server_settings import contradictions, from_cache_config
 from driftwatch.doctor.checks import Check, Status
-from driftwatch.doctor.needs import Cost, Costs
+from driftwatch.doctor.rules import Cost, Costs
 from driftwatch.evidence import BY_NAME
 from driftwatch.model import Serving, Target, TargetKey
-from driftwatch.pipeline.engine import server_of
-from driftwatch.pipeline.plan import Plan, Pool
-from driftwatch.signals.minutes import no_minutes
-from driftwatch.simulate.hardware import shipped_hardware
+from driftwatch.pipeline.plan import Pool
 
 _LENGTHS = ("prompt_tokens_reference", "generation_tokens_reference", "lengths_reference")
 _SLOS = ("slo", "slo_ttft", "slo_tpot")
@@ -48,9 +43,9 @@ class PoolScrapes:
     places: Sequence[Serving] = ()
 
     @property
-    def answering(self) -> list[TargetKey]:
-        """Targets with a page, in order."""
-        return [key for key in sorted(self.targets) if self.rows.get(key, {}).get("ok")]
+    def answers(self) -> bool:
+        """Whether any target has a page."""
+        return any(self.rows.get(key, {}).get("ok") for key in self.targets)
 
     def edges(self, key: TargetKey, name: str) -> list[float]:
         """Finite bucket edges of a latency on a page; none where the page has not got them."""
@@ -61,79 +56,68 @@ class PoolScrapes:
 
 def pool_settings(of: PoolScrapes, costs: Costs) -> list[Check]:
     """Every setting of a pool that a rule or an answer needs."""
-    checks = [_max_num_seqs(of.pool, costs), _max_num_batched_tokens(of, costs)]
-    checks += _reference(of, costs)
+    checks = [*_limits(of, costs), *_reference(of, costs)]
     for cause, what, fix in _NO_SETTING:
         cost = costs.of(of.targets, cause)
         if cost.disables:
-            checks.append(Check(_severity(cost), of.pool.name, what, cost.disables, fix))
+            checks.append(Check(cost.severity, of.pool.name, what, cost.disables, fix))
     checks += [*_slo(of, costs.of(of.targets, *_SLOS)), *_contradicted(of)]
     return [replace(check, pool=of.pool.name) for check in checks]
 
 
-def _severity(cost: Cost) -> Status:
-    """Of something that is missing, by whether a rule cannot fire at all."""
-    return "MISSING" if cost.lost else "WARNING"
-
-
-def _max_num_seqs(pool: Pool, costs: Costs) -> Check:
-    setting = pool.serving.max_num_seqs
-    if setting is not None:
-        return Check("ok", pool.name, f"max_num_seqs {setting.value:.0f} ({setting.provenance})")
-    waiting = [
-        rule.id
+def _limits(of: PoolScrapes, costs: Costs) -> Iterator[Check]:
+    """The two settings that make a batch full."""
+    pool, serving = of.pool.name, of.pool.serving
+    inferred = [
+        f"{rule.id} until inferred"
         for rule in costs.rules
         if any("max_num_seqs" in BY_NAME[column].needs for column in rule.columns)
     ]
-    return Check(
-        "WARNING",
-        pool.name,
-        "max_num_seqs: not configured, not in /metrics",
-        (
-            *(f"{rule} until inferred" for rule in waiting),
-            "limit margins until inferred",
-            "recommend until inferred",
-        ),
-        "serving.max_num_seqs, or serving.startup_log",
-        flags="--max-num-seqs N, or --startup-log FILE",
-        setting=("serving", "max_num_seqs"),
-    )
-
-
-def _max_num_batched_tokens(of: PoolScrapes, costs: Costs) -> Check:
-    setting = of.pool.serving.max_num_batched_tokens
-    if setting is not None:
-        what = f"max_num_batched_tokens {setting.value:.0f} ({setting.provenance})"
-        return Check("ok", of.pool.name, what)
     cost = costs.of(of.targets, "max_num_batched_tokens")
-    return Check(
-        _severity(cost),
-        of.pool.name,
-        "max_num_batched_tokens: not configured, not in /metrics, cannot be inferred",
-        (*cost.disables, "the cause 'token budget full'", "advice on max_num_batched_tokens"),
-        "serving.max_num_batched_tokens, or serving.startup_log",
-        flags="--max-num-batched-tokens N, or --startup-log FILE",
-        setting=("serving", "max_num_batched_tokens"),
-    )
+    lacking: Mapping[str, tuple[Status, str, Sequence[str]]] = {
+        "max_num_seqs": (
+            "WARNING",
+            "",
+            (*inferred, "limit margins until inferred", "recommend until inferred"),
+        ),
+        "max_num_batched_tokens": (
+            cost.severity,
+            ", cannot be inferred",
+            (*cost.disables, "the cause 'token budget full'", "advice on max_num_batched_tokens"),
+        ),
+    }
+    for name, (status, more, disables) in lacking.items():
+        known = getattr(serving, name)
+        if known is not None:
+            yield Check("ok", pool, f"{name} {known.value:.0f} ({known.provenance})")
+            continue
+        yield Check(
+            status,
+            pool,
+            f"{name}: not configured, not in /metrics{more}",
+            tuple(disables),
+            f"serving.{name}, or serving.startup_log",
+            flags=f"--{name.replace('_', '-')} N, or --startup-log FILE",
+            setting=("serving", name),
+        )
 
 
-def _reference(of: PoolScrapes, costs: Costs) -> list[Check]:
+def _reference(of: PoolScrapes, costs: Costs) -> Iterator[Check]:
     """What lengths are compared with, where a rule asks for it."""
     cost = costs.of(of.targets, *_LENGTHS)
-    if cost.disables:
-        return [
-            Check(
-                _severity(cost),
-                of.pool.name,
-                "no reference for the lengths",
-                cost.disables,
-                "tuned_for: {prompt_tokens: N, generation_tokens: N}",
-                flags="--baseline FROM..TO, or driftwatch baseline accept",
-                setting=("tuned_for",),
-            )
-        ]
     needs = {need for rule in costs.rules for c in rule.columns for need in BY_NAME[c].needs}
-    return [Check("ok", of.pool.name, "lengths have a reference")] if needs & {*_LENGTHS} else []
+    if cost.disables:
+        yield Check(
+            cost.severity,
+            of.pool.name,
+            "no reference for the lengths",
+            cost.disables,
+            "tuned_for: {prompt_tokens: N, generation_tokens: N}",
+            flags="--baseline FROM..TO, or driftwatch baseline accept",
+            setting=("tuned_for",),
+        )
+    elif needs & {*_LENGTHS}:
+        yield Check("ok", of.pool.name, "lengths have a reference")
 
 
 def _slo(of: PoolScrapes, cost: Cost) -> list[Check]:
@@ -150,7 +134,7 @@ def _slo(of: PoolScrapes, cost: Cost) -> list[Check]:
         what = f"no {lacking}"
     checks = []
     if what:
-        severity = _severity(cost)
+        severity = cost.severity
         checks = [Check(severity, of.pool.name, what, disables, _SLO_FIX, setting=("slo",))]
     for name, target in wanted.items():
         edges = {key: of.edges(key, name) for key in sorted(of.targets)}
@@ -206,54 +190,3 @@ def _contradicted(of: PoolScrapes) -> list[Check]:
         )
         for name, sentence in sentences
     ]
-
-
-def can_recommend(of: PoolScrapes, plan: Plan, gpus: pl.DataFrame | None) -> list[Check]:
-    """Whether ``driftwatch recommend`` can answer on a pool, by its first target that answers.
-
-    That max_num_seqs and max_num_batched_tokens are unknown is said by their own checks.
-
-    ``of``: the pool; ``plan``: pools, and what the servers say of themselves; ``gpus``: GPU
-    readings, for their names; None = GPUs were not looked for.
-    """
-    if not of.answering:
-        return []
-    key, name = of.answering[0], of.pool.name
-    server = server_of(of.targets[key], plan, no_minutes(), row=of.rows[key], gpus=gpus)
-    checks = [
-        Check(
-            "WARNING",
-            name,
-            f"runs {what}, which is not simulated",
-            ("recommend",),
-            pool=name,
-        )
-        for what in server.unsupported
-    ]
-    tables = shipped_hardware()
-    model, no_model = tables.find_model(server.model)
-    gpu, no_gpu = tables.find_gpu(server.gpu)
-    if model is None:
-        checks.append(_no_datasheet(name, "model", server.model, no_model))
-    if gpu is None and (gpus is not None or server.gpu is not None):
-        checks.append(_no_datasheet(name, "gpu", server.gpu, no_gpu))
-    if model is not None and gpu is not None:
-        known = f"recommend knows the datasheets: {model.name} on {gpu.name}"
-        what = "; ".join((known, *model.notes))
-        checks.append(Check("ok", name, what))
-    return checks
-
-
-def _no_datasheet(pool: str, setting: str, name: str | None, why: str) -> Check:
-    """A model or GPU that is not known, or not in the tables."""
-    what = f"{setting} unknown" if name is None else why.split("; ")[0]
-    return Check(
-        "OFF",  # it answers without: wider, and not on KV blocks
-        pool,
-        f"recommend says nothing of KV blocks under other settings: no datasheet, {what}",
-        (),
-        f"serving.{setting}: its name in driftwatch's tables",
-        pool,
-        f"driftwatch recommend --{setting} NAME or FILE",
-        ("serving", setting),
-    )

@@ -1,11 +1,10 @@
-"""Every source of a configuration read once, with how it answered."""
+"""Do the sources answer, and are their scrapes fresh and often enough?"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import polars as pl
 
@@ -14,11 +13,11 @@ from driftwatch.collect.dcgm.prometheus import DcgmPrometheusSource as GpusOfApi
 from driftwatch.collect.doubles import read_once
 from driftwatch.collect.gpus import empty_gpus
 from driftwatch.collect.prometheus.names import scraped
-from driftwatch.collect.prometheus.source import PrometheusSource as ServersOfApi
 from driftwatch.collect.schema import Collected, Source, SourceProblem, empty_scrapes
-from driftwatch.doctor.scrapes import SourceAnswer
+from driftwatch.doctor.checks import Check, Setting, TargetCheck
 from driftwatch.errors import SourceError
 from driftwatch.model import Target, TargetKey
+from driftwatch.numbers import duration
 from driftwatch.service.configuration import sources_of
 from driftwatch.service.probes import asker_of
 from driftwatch.settings import (
@@ -32,7 +31,8 @@ from driftwatch.settings import (
 )
 
 _BACK = timedelta(minutes=5)
-_WHERE_CHARACTERS = 100
+_WHERE_CHARACTERS, _CHARACTERS = 100, 300
+_SHOWN_PROBLEMS = 3  # of a source; the rest is counted
 _KINDS: Mapping[type, str] = {
     PrometheusSource: "prometheus",
     PagesSource: "pages",
@@ -40,6 +40,40 @@ _KINDS: Mapping[type, str] = {
     DcgmSource: "dcgm",
     NvmlSource: "nvml",
 }
+_COARSE_SECONDS = 30.0  # 20 scrapes in the ten minutes of a share
+_USUAL_SECONDS = 15.0  # between two scrapes of a target whose interval is not known
+_BLIND_SECONDS = 60.0  # a minute without two scrapes has no rates
+_MINUTES_FROM = 600.0  # seconds; a shorter age is printed in seconds
+_FUTURE_SECONDS = 2.0  # a clock's rounding
+# of a process that is read by another way: nothing of it is missing
+_TWICE = "read once"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceAnswer:
+    """How one source answered."""
+
+    name: str  # the source's
+    kind: str  # prometheus, pages, dcgm, nvml or recording
+    setting: Setting = ()  # its place in the configuration; empty where there is none
+    instances: frozenset[str] = frozenset()  # whom it brought
+    settle_seconds: float = 0.0  # how old a scrape is before the source has it
+    every_seconds: float | None = None  # how often it scrapes, where it does that itself
+    # instance → true time between two scrapes, where the source can tell
+    intervals: Mapping[str, float] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()  # what it could not read, in words
+    # instances that it lists now, well or not; None = it does not say
+    listed: frozenset[str] | None = None
+    gpus: int = 0  # GPU readings it brought
+
+    def every(self, key: TargetKey) -> float | None:
+        """Seconds between two scrapes of a target; None = not known."""
+        return self.intervals.get(key.instance, self.every_seconds)
+
+    def is_stale(self, key: TargetKey, age: float) -> bool:
+        """Whether there should have been another scrape by now."""
+        usual = _USUAL_SECONDS if self.kind == "prometheus" else _BLIND_SECONDS
+        return age > self.settle_seconds + 3 * (self.every(key) or usual)
 
 
 @dataclass(slots=True)
@@ -57,8 +91,7 @@ def read_sources(
 ) -> Answers:
     """Ask every source of a configuration for its last five minutes.
 
-    ``settings``: whose sources; ``clock``: ours; ``progress``: told how many sources of how many
-    are done.
+    ``progress``: told how many sources of how many are done.
 
     Raises ConfigError: a secret file cannot be read; UsageError: a source that cannot be, or none.
     """
@@ -71,7 +104,7 @@ def read_sources(
             progress(number, len(settings.sources))
         for source in sources_of(settings.model_copy(update={"sources": (setting,)}), clock):
             try:
-                answer, collected = _answer_of(source, settings, clock)
+                answer, collected = _answer_of(source, clock)
             finally:
                 source.close()
             brought.append(collected)
@@ -92,26 +125,16 @@ def read_sources(
     return answers
 
 
-def _answer_of(source: Source, settings: Settings, clock: Clock) -> tuple[SourceAnswer, Collected]:
-    """One source asked for five minutes, then for what a tick asks."""
-    span = getattr(source, "span", None)
-    until = clock.now()
-    began = time.monotonic()
+def _answer_of(source: Source, clock: Clock) -> tuple[SourceAnswer, Collected]:
+    """One source asked for five minutes; a recording for all it has."""
+    span, until = getattr(source, "span", None), clock.now()
     collected = source.collect(*(span() if span is not None else (until - _BACK, until)))
-    seconds: float | None = time.monotonic() - began
-    if isinstance(source, ServersOfApi | GpusOfApi):
-        began = time.monotonic()
-        source.collect(until - timedelta(seconds=settings.interval), until)
-        seconds = time.monotonic() - began
-    elif span is not None:
-        seconds = None  # a file is not asked again and again
     answer = SourceAnswer(
         source.name,
         "dcgm" if isinstance(source, GpusOfApi) else "",
         instances=frozenset(key.instance for key in collected.targets)
         | frozenset(collected.scrapes["instance"].unique()),
         settle_seconds=source.settle_seconds,
-        asked_seconds=seconds,
         problems=tuple(_in_words(problem, source.name) for problem in collected.problems),
         gpus=collected.gpus.height,
     )
@@ -120,9 +143,9 @@ def _answer_of(source: Source, settings: Settings, clock: Clock) -> tuple[Source
 
 def _in_words(problem: SourceProblem, source: str) -> str:
     """The reason first: where may be a long query."""
-    if problem.where == source:
-        return problem.reason
     where = problem.where
+    if where == source:
+        return problem.reason
     cut = where if len(where) <= _WHERE_CHARACTERS else f"{where[:_WHERE_CHARACTERS]}…"
     return f"{problem.reason} ({cut})"
 
@@ -131,31 +154,21 @@ def _named(
     answer: SourceAnswer, source: SourceSettings, number: int, settings: Settings, clock: Clock
 ) -> SourceAnswer:
     """With its own name, and what can be known of how often it is scraped."""
-    name = f"{_KINDS[type(source)]} {number}"
+    kind = _KINDS[type(source)]
     if isinstance(source, PrometheusSource):
-        answer = replace(answer, budget_seconds=source.budget)
-        if answer.kind == "dcgm":
-            return answer
-        answer = replace(answer, kind="prometheus")
-        intervals, listed, problem = _intervals(source, clock)
-        problems = answer.problems if problem is None else (*answer.problems, problem)
-        if problems:
-            listed = None  # an answer of which some is missing does not say who left
-        return replace(answer, intervals=intervals, problems=problems, listed=listed)
-    if isinstance(source, PagesSource):
-        return replace(answer, name=name, kind="pages", every_seconds=settings.interval)
-    return replace(answer, name=name, kind=_KINDS[type(source)])
+        return answer if answer.kind == "dcgm" else _timed(answer, source, clock)
+    every = settings.interval if isinstance(source, PagesSource) else None
+    return replace(answer, name=f"{kind} {number}", kind=kind, every_seconds=every)
 
 
-def _intervals(
-    source: PrometheusSource, clock: Clock
-) -> tuple[dict[str, float], frozenset[str] | None, str | None]:
-    """Instance → true scrape interval, the instances listed now, and why they are not known."""
+def _timed(answer: SourceAnswer, source: PrometheusSource, clock: Clock) -> SourceAnswer:
+    """With true scrape intervals and the instances that are listed now, or why neither is known."""
     asker = asker_of(source)
     try:
         targets = scraped(asker, source.match, clock.now())
     except SourceError as error:
-        return {}, None, f"scrape intervals: {error.message}"
+        problems = (*answer.problems, f"scrape intervals: {error.message}")
+        return replace(answer, kind="prometheus", problems=problems)
     finally:
         asker.close()
     intervals = {
@@ -164,4 +177,125 @@ def _intervals(
         if target.interval_seconds is not None and target.labels.get("instance")
     }
     listed = frozenset(target.labels.get("instance", "") for target in targets)
-    return intervals, listed, None
+    # an answer of which some is missing does not say who left
+    kept = None if answer.problems else listed
+    return replace(answer, kind="prometheus", intervals=intervals, listed=kept)
+
+
+def source_checks(sources: Iterable[SourceAnswer]) -> Iterator[Check]:
+    """One check per source, and one for each of its first problems."""
+    for source in sources:
+        is_gpu = source.kind in ("dcgm", "nvml")
+        brings = "GPU readings" if is_gpu else "scrapes"
+        empty = not source.instances and not source.gpus
+        problems = source.problems
+        if problems and empty:
+            yield Check(
+                status="WARNING" if is_gpu else "MISSING",
+                where=source.name,
+                what=f"no {brings}: {problems[0][:_CHARACTERS]}",
+                disables=() if is_gpu else ("every rule",),
+                setting=source.setting,
+            )
+            problems = problems[1:]
+        elif empty and not is_gpu:
+            yield Check(
+                status="MISSING",
+                where=source.name,
+                what="answers, but has no vLLM server with the labels of match",
+                disables=("every rule",),
+                fix="match: {}",
+                setting=(*source.setting, "match"),
+            )
+        elif not problems:
+            what = "answers" if empty else f"brings {brings}"
+            yield Check(status="ok", where=source.name, what=what)
+        twice = [problem for problem in problems if _TWICE in problem]
+        if twice:
+            more = f"; {len(twice) - 1} more such (--json)" if len(twice) > 1 else ""
+            what = f"{twice[0][:_CHARACTERS]}{more}"
+            fix = "take one of the two scrapes or sources out"
+            yield Check(status="WARNING", where=source.name, what=what, fix=fix)
+        rest = [problem[:_CHARACTERS] for problem in problems if _TWICE not in problem]
+        shown = rest[:_SHOWN_PROBLEMS]
+        if len(rest) > len(shown):
+            shown.append(f"{len(rest) - len(shown)} more (--json)")
+        for problem in shown:
+            yield Check(status="WARNING", where=source.name, what=f"not read: {problem}")
+
+
+def departed(
+    newest: Mapping[TargetKey, datetime], sources: Iterable[SourceAnswer], now: datetime
+) -> dict[TargetKey, TargetCheck]:
+    """Stale targets whose source lists them no more, while it lists others that it brought.
+
+    Nobody can tell a scale-down from lost service discovery here, so it is a warning. Where a
+    source lists none of its servers, it is no scale-down that may pass: they stay stale.
+    """
+    of = {instance: source for source in sources for instance in source.instances}
+    checks: dict[TargetKey, TargetCheck] = {}
+    for key, at in sorted(newest.items()):
+        source = of.get(key.instance)
+        if source is None or source.listed is None or key.instance in source.listed:
+            continue
+        age = (now - at).total_seconds()
+        if source.listed & source.instances and source.is_stale(key, age):
+            what = f"not listed by {source.name} for {age:,.0f} s"
+            fix = "scaled down: nothing to do; else service discovery"
+            checks[key] = TargetCheck(key, "WARNING", what, (), fix, kind="left", weight=age)
+    return checks
+
+
+def in_time(
+    newest: Mapping[TargetKey, datetime], sources: Iterable[SourceAnswer], now: datetime
+) -> Iterator[TargetCheck]:
+    """Whether each target is scraped still, and often enough.
+
+    ``newest``: target → time of its newest scrape.
+    """
+    of = {instance: source for source in sources for instance in source.instances}
+    for key, at in sorted(newest.items()):
+        if (source := of.get(key.instance)) is not None:
+            yield _fresh(key, (now - at).total_seconds(), source)
+            yield from _often(key, source)
+
+
+def _fresh(key: TargetKey, age: float, source: SourceAnswer) -> TargetCheck:
+    """Age of the newest scrape against how often there should be one."""
+    every = source.every(key)
+    if age < -_FUTURE_SECONDS:
+        return TargetCheck(
+            key,
+            "WRONG",
+            f"its newest scrape is {-age:,.0f} s in the future",
+            ("every rule: its minutes are not yet over",),
+            "set the clocks (NTP) of this machine and of the one that scrapes",
+            kind="future",
+            weight=-age,
+        )
+    if not source.is_stale(key, age):
+        often = f", one every {every:g} s" if every else ""
+        return TargetCheck(key, "ok", f"newest scrape is fresh{often}")
+    ago = f"{age:.0f} s" if age < _MINUTES_FROM else duration(age)
+    usual = f", though there is one every {every:g} s" if every else ""
+    none, fix = "", "look at the scraper's targets page: it lists the server but no scrape arrives"
+    if source.listed is not None and key.instance not in source.listed:
+        none = f"; {source.name} lists none of its servers now"
+        fix = "look at the scraper and its service discovery"
+    what = f"no scrape for {ago}{usual}{none}"
+    return TargetCheck(key, "MISSING", what, ("every rule",), fix, kind="stale", weight=age)
+
+
+def _often(key: TargetKey, source: SourceAnswer) -> Iterator[TargetCheck]:
+    """Whether there are scrapes enough for minutes and for shares of ten minutes."""
+    every = source.every(key) or 0.0
+    fix, setting = "scrape_interval: 15s of its job", source.setting
+    if source.every_seconds is not None:
+        fix, setting = "interval: 15s", ("interval",)
+    if every > _BLIND_SECONDS:
+        what = f"a scrape every {every:g} s: most minutes have no two of them, and no rates"
+        yield TargetCheck(key, "MISSING", what, ("every rule",), fix, setting, "blind", every)
+    elif every > _COARSE_SECONDS:
+        what = f"a scrape every {every:g} s: shares of 10 min stand on {600 / every:.0f} scrapes"
+        costs = ("the ten-minute shares are coarse: a limit that is full shortly is missed",)
+        yield TargetCheck(key, "WARNING", what, costs, fix, setting, "coarse", every)

@@ -1,4 +1,4 @@
-"""What each target shows: its page, the inputs of the rules, whether the numbers can be true."""
+"""Does each target show a page, the inputs of the rules, and numbers that can be true?"""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import polars as pl
 from driftwatch.collect.pages.foreign import fix_of
 from driftwatch.collect.registry import BY_COLUMN, HISTOGRAMS
 from driftwatch.doctor.checks import TargetCheck
-from driftwatch.doctor.needs import Costs, can_be_true
+from driftwatch.doctor.rules import Costs, can_be_true
 from driftwatch.evidence import BY_NAME, COLUMNS
 from driftwatch.minutes.continuity import NEVER_ZERO
 from driftwatch.minutes.engine import KIND_COLUMNS, kind_of_scrape
@@ -95,7 +95,7 @@ def counting(key: TargetKey, row: Row, configured: float | None) -> Iterator[Tar
 
 def units(key: TargetKey, row: Row) -> Iterator[TargetCheck]:
     """Whether the newest numbers can be what their names say."""
-    wrong = [*_percentages(key, row), *_parts(key, row), *_milliseconds(key, row)]
+    wrong = [*_percentages(key, row), *_milliseconds(key, row)]
     yield from wrong or [TargetCheck(key, "ok", "ratios and seconds are plausible")]
 
 
@@ -112,24 +112,6 @@ def _percentages(key: TargetKey, row: Row) -> Iterator[TargetCheck]:
             kind="kv percent",
             weight=usage,
         )
-
-
-def _parts(key: TargetKey, row: Row) -> Iterator[TargetCheck]:
-    """Parts that are larger than what they are of."""
-    for part, whole, hits in (
-        ("prefix_cache_hits_total", "prefix_cache_queries_total", "prefix_cache_hit_ratio"),
-        (
-            "spec_decode_accepted_tokens_total",
-            "spec_decode_draft_tokens_total",
-            "spec_decode_acceptance_ratio",
-        ),
-    ):
-        some, every = row[part], row[whole]
-        if isinstance(some, float) and isinstance(every, float) and some > every:
-            names = BY_COLUMN[part].wire_name, BY_COLUMN[whole].wire_name
-            what = f"{names[0]} {some:,.0f} of {names[1]} {every:,.0f}: more than all"
-            fix = "ask the engine's release notes; until then it is unknown"
-            yield TargetCheck(key, "WRONG", what, (hits,), fix, kind=part)
 
 
 def _milliseconds(key: TargetKey, row: Row) -> Iterator[TargetCheck]:

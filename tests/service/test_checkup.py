@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
+from checkup_cases import COMPLETE, page_text, plan_with, scrapes_of, targets_of
+from filled import filled
 from service_cases import shipped_plan
 
-from driftwatch.collect.pages.parser import PageParser
+from driftwatch.clock import ManualClock
 from driftwatch.doctor.checks import Check, Checkup
-from driftwatch.doctor.checkup import Inputs, checkup, receiver_checks
-from driftwatch.model import Serving, Setting, Slo, Target, TargetKey
-from driftwatch.pipeline.plan import Plan, Pool, TunedFor
+from driftwatch.doctor.checkup import Inputs, checkup
+from driftwatch.doctor.database import database_checks, speed_waits
+from driftwatch.doctor.receivers import receiver_checks
+from driftwatch.errors import DeliveryError
+from driftwatch.model import Serving, Slo, TargetKey
+from driftwatch.pipeline.plan import Pool, TunedFor
+from driftwatch.receivers.sender import Message
+from driftwatch.report.make import report_of
+from driftwatch.report.material import Material
+from driftwatch.report.week import Week
+from driftwatch.service.outbox import Outbox
+from driftwatch.service.own_metrics import OwnMetrics
+from driftwatch.store.store import Store
 
 KEY = TargetKey("host:8000", "0")
-COMPLETE = Pool(
-    "chat",
-    serving=Serving(
-        max_num_seqs=Setting(64, "config"), max_num_batched_tokens=Setting(1024, "config")
-    ),
-    slo=Slo(ttft_seconds=1.0, tpot_seconds=0.05),
-    tuned_for=TunedFor(128, 64),
-)
 
 
 LENGTH_DRIFT = tuple(
@@ -36,17 +40,12 @@ LENGTH_DRIFT = tuple(
 
 
 def _page(shared_data: Path, change: str = "", by: str = "") -> pl.DataFrame:
-    text = (shared_data / "vllm-0.32/metrics_during_load.txt").read_text()
-    if change:
-        assert re.search(change, text, flags=re.M)
-        text = re.sub(change, by, text, flags=re.M)
-    return PageParser().parse("host:8000", datetime(2026, 1, 5, tzinfo=UTC), text.encode()).scrapes
+    return scrapes_of({"host:8000": page_text(shared_data, change, by)})
 
 
-def _checked(frame: pl.DataFrame, pool: Pool = COMPLETE, baseline: bool = False) -> Checkup:
-    plan: Plan = replace(shipped_plan(), pools=(pool,))
-    targets = plan.assign({KEY: Target(KEY, {"model_name": "m"})})
-    return checkup(frame, targets, plan, Inputs(has_baseline=baseline))
+def _checked(frame: pl.DataFrame, pool: Pool = COMPLETE, **inputs: Any) -> Checkup:
+    plan = plan_with(pool)
+    return checkup(frame, targets_of(plan, "host:8000"), plan, Inputs(**inputs))
 
 
 def _trouble(found: Checkup) -> list[Check]:
@@ -67,22 +66,18 @@ def test_a_complete_configuration_is_ready(shared_data: Path) -> None:
 
 
 def test_what_waits_says_for_what(shared_data: Path) -> None:
-    frame, plan = _page(shared_data), replace(shipped_plan(), pools=(COMPLETE,))
-    targets = plan.assign({KEY: Target(KEY, {"model_name": "m"})})
-    told = "15 of 20 minutes, load spread 2.1x of 3x, not before 11:34 UTC"
-    found = checkup(frame, targets, plan, Inputs(waits={KEY: told}))
+    """With declared lengths LengthDrift and BatchDrift can fire, as README and init say."""
+    told = "15 of 20 minutes, load spread 2.1x of 3x"
+    found = _checked(_page(shared_data), waits={KEY: told})
     later = {(c.status, c.what): c.disables for c in found.checks}
-    assert later["LEARNING", told] == (
-        *OF_BASELINES,
-        "SlowerAtEqualLoad",
-    )
+    assert later["LEARNING", told] == (*OF_BASELINES, "SlowerAtEqualLoad")
     drafts = "drafts no tokens (speculative decoding)"
     assert later["OFF", drafts] == ("AcceptanceFell",)
     assert later["OFF", "has 1 server, a comparison needs 3"] == ("ReplicaSlow",)
     assert later["LEARNING", "needs 7 days of history"] == ("LatencyCreep",)
-    armed = checkup(frame, targets, plan, Inputs(waits={KEY: ""}))
-    assert "SlowerAtEqualLoad" not in armed.learning
-    assert armed.rules["SlowerAtEqualLoad"]
+    assert all(found.rules[rule] for rule in (*LENGTH_DRIFT, "BatchDrift"))
+    judged = _checked(_page(shared_data), waits={KEY: ""})
+    assert judged.rules["SlowerAtEqualLoad"]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +121,7 @@ def test_no_reference_disables_length_drift_and_a_baseline_enables_it(shared_dat
         *LENGTH_DRIFT,
         *PHASE_MIX,
     ]
-    assert _checked(_page(shared_data), pool, baseline=True).ready
+    assert _checked(_page(shared_data), pool, has_baseline=True).ready
 
 
 def test_unknown_settings_are_warned_of(shared_data: Path) -> None:
@@ -160,25 +155,50 @@ def test_receivers() -> None:
 
 
 def test_stats_disabled_is_the_reason_and_the_fix(shared_data: Path) -> None:
-    text = (shared_data / "vllm-0.32/metrics_disable_log_stats.txt").read_bytes()
-    frame = PageParser().parse("host:8000", datetime(2026, 1, 5, tzinfo=UTC), text).scrapes
-    found = _checked(frame)
+    text = (shared_data / "vllm-0.32/metrics_disable_log_stats.txt").read_text()
+    found = _checked(scrapes_of({"host:8000": text}))
     assert not any(found.rules.values())
     missing = next(c for c in found.checks if c.status == "MISSING")
     assert "stats disabled" in missing.what
     assert missing.fix is not None
     assert missing.fix.startswith("start vLLM without --disable-log-stats")
-    assert "if another program answers there" in missing.fix
 
 
 def test_several_api_servers_are_warned_of(shared_data: Path) -> None:
-    text = (shared_data / "vllm-0.32/metrics_api2_after.txt").read_bytes()
-    frame = PageParser().parse("host:8000", datetime(2026, 1, 5, tzinfo=UTC), text).scrapes
-    assert any("several API servers" in c.what for c in _trouble(_checked(frame)))
+    text = (shared_data / "vllm-0.32/metrics_api2_after.txt").read_text()
+    found = _checked(scrapes_of({"host:8000": text}))
+    assert any("several API servers" in c.what for c in _trouble(found))
 
 
 def test_rules_that_are_off_are_listed_with_their_reason(shared_data: Path) -> None:
     off = [c for c in _checked(_page(shared_data)).checks if c.status == "OFF" and not c.disables]
-    off = [c for c in off if not c.what.startswith("recommend says")]  # a datasheet is no rule
     assert [c.where for c in off] == ["ThroughputDown"]
     assert "server-month" in off[0].what
+
+
+class _Refusing:
+    def send(self, message: Message) -> None:
+        raise DeliveryError("401: no such webhook", permanent=True)
+
+
+def test_deliveries_that_were_given_up_have_a_line() -> None:
+    at = datetime(2026, 11, 23, 7, 10, tzinfo=UTC)
+    document = report_of(Material(Week(2026, 47), Week(2026, 47).end)).document()
+    with Store.in_memory() as store:
+        store.write_report("2026-W47", document, ["desk"], at)
+        outbox = Outbox(store, ManualClock(at), OwnMetrics())
+        outbox.adopt({"desk": _Refusing()})
+        outbox.deliver_once()
+        (check,) = database_checks(store, at)
+    assert (check.status, check.where) == ("WARNING", "desk")
+    assert check.what == "1 message given up in 7 days"
+    assert check.fix is not None and "--send-test desk" in check.fix
+
+
+def test_what_speed_waits_for_is_what_the_newest_minute_says(shared_data: Path) -> None:
+    """So doctor, explain and the web give one answer."""
+    with filled(shared_data / "vllm-0.32/run_cap", shipped_plan()) as store:
+        (row,) = store.past(*(store.minutes_reach() or (None, None))).tail(1).iter_rows(named=True)
+        (waits,) = speed_waits(store).values()
+    assert row["speed_unknown_code"] == "learning"
+    assert waits == row["speed_unknown_reason"] and waits.startswith("no baseline in use yet: ")

@@ -102,13 +102,6 @@ def test_fields_that_are_not_read_name_the_line_that_turns_them_on(shared_data: 
     assert "DCGM_FI_PROF_GR_ENGINE_ACTIVE, gauge, " in check.fix
 
 
-def test_what_a_gpu_cannot_measure_is_off_and_not_ok(shared_data: Path) -> None:
-    gpus = _gpus(1, DCGM_FI_DEV_POWER_USAGE="9223372036854775794")
-    found = _checked(shared_data, dcgm_page(gpus), namespace="ml", pod="p")
-    assert [c.status for c in found.checks if c.what.startswith("gpu_power_watts: ")] == ["OFF"]
-    assert not [c for c in found.checks if c.status == "ok" and "not supported" in c.what]
-
-
 def test_a_lost_gpu_is_wrong(shared_data: Path) -> None:
     dark = dict.fromkeys(
         ("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_SM_CLOCK", "DCGM_FI_PROF_GR_ENGINE_ACTIVE")

@@ -20,7 +20,7 @@ from driftwatch.collect.schema import Collected
 from driftwatch.condition import parse_condition
 from driftwatch.doctor.checks import Check, Checkup
 from driftwatch.doctor.checkup import Inputs, checkup
-from driftwatch.doctor.needs import can_be_true
+from driftwatch.doctor.rules import can_be_true
 from driftwatch.evidence import BY_NAME, DETECTED
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.plan import Plan, Pool, TunedFor

@@ -10,7 +10,7 @@ from checkup_cases import NOW, ago, page_text, plan_with, scrapes_of, targets_of
 
 from driftwatch.doctor.checks import Check, Checkup
 from driftwatch.doctor.checkup import Inputs, checkup
-from driftwatch.doctor.scrapes import SourceAnswer
+from driftwatch.doctor.sources import SourceAnswer
 
 
 def _source(**more: object) -> SourceAnswer:
@@ -38,7 +38,7 @@ def _only(found: Checkup) -> Check:
 
 
 def test_a_steady_pool_is_ready(shared_data: Path) -> None:
-    found = _checked(shared_data, _source(asked_seconds=0.2))
+    found = _checked(shared_data, _source())
     assert trouble(found) == []
     assert found.ready
 
@@ -108,14 +108,6 @@ def test_pages_are_asked_at_the_interval_of_the_configuration(shared_data: Path)
     seen = _source(kind="pages", intervals={}, every_seconds=90.0)
     check = _only(_checked(shared_data, seen))
     assert (check.status, check.setting, check.fix) == ("MISSING", ("interval",), "interval: 15s")
-
-
-@pytest.mark.parametrize(("seconds", "status"), [(1.0, None), (9.0, "WARNING"), (20.0, "WRONG")])
-def test_what_a_tick_asks_fits_between_two(
-    shared_data: Path, seconds: float, status: str | None
-) -> None:
-    found = trouble(_checked(shared_data, _source(asked_seconds=seconds)))
-    assert [c.status for c in found] == ([status] if status else [])
 
 
 def test_a_process_that_is_read_once_is_named_however_many_problems_there_are(

@@ -1,4 +1,4 @@
-"""Which columns are never known on a target, why, and which rules that costs, now or for long."""
+"""Which rules can fire? One cannot where a column that its condition wants is never known."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import polars as pl
 
 from driftwatch.collect.registry import BY_COLUMN
 from driftwatch.condition import Condition
-from driftwatch.doctor.checks import Check
+from driftwatch.doctor.checks import Check, Status
 from driftwatch.evidence import BY_NAME, COLUMNS, Column, Need
 from driftwatch.model import Serving, Target, TargetKey
 from driftwatch.numbers import plural
@@ -131,6 +131,11 @@ class Cost:
     partly: tuple[str, ...] = ()  # ids of rules that can fire on what is left of their condition
 
     @property
+    def severity(self) -> Status:
+        """Of a check of it: whether a rule cannot fire at all."""
+        return "MISSING" if self.lost else "WARNING"
+
+    @property
     def disables(self) -> tuple[str, ...]:
         """For ``disables`` of a check."""
         return (*self.lost, *(f"a part of {rule}" for rule in self.partly))
@@ -219,7 +224,7 @@ def waiting(
     """Per pool the rules that wait for a baseline or history, and those that lack peers.
 
     ``rules``: the enabled ones; ``targets``: those that answer, with their pools; ``waits``: target
-    → what its baseline lacks, "" where one is in force; None = nobody looked.
+    → what its speed waits for, "" where it is judged; None = nobody looked.
     """
     members: dict[str, list[TargetKey]] = {}
     for key, target in sorted(targets.items()):
