@@ -60,7 +60,9 @@ def latest_of(
     servers: dict[str, list[tuple[ServerNow, float]]] = {pool: [] for pool in sorted(slos)}
     for key, pool in pool_of.items():
         row = of.get(key, _SILENT_ROW)
-        servers[pool].append((_server(key, pool, row, at), row["ttft_seconds_count"] or 0.0))
+        servers[pool].append(
+            (_server(targets[key], pool, row, at), row["ttft_seconds_count"] or 0.0)
+        )
     sums = _sums(known)
     pools = []
     for pool, some in servers.items():
@@ -74,15 +76,16 @@ _NONE = pl.DataFrame(schema=dict.fromkeys((*_KEY, "pool", *_COLUMNS), pl.Null))
 _SILENT_ROW: Mapping[str, Any] = dict.fromkeys(_COLUMNS)
 
 
-def _server(key: TargetKey, pool: str, row: Mapping[str, Any], at: datetime) -> ServerNow:
+def _server(target: Target, pool: str, row: Mapping[str, Any], at: datetime) -> ServerNow:
     state, why = state_of(row)
     low, high = _in_target(row)
     speed = row["speed_at_equal_load_ratio"]
     is_silent = state == "no data"
     return ServerNow.model_construct(
-        instance=key.instance,
-        engine=key.engine,
+        instance=target.key.instance,
+        engine=target.key.engine,
         pool=pool,
+        labels=target.labels,
         state=state,
         since=at,
         at=at,

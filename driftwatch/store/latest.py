@@ -5,17 +5,18 @@ The tick writes a row of each with everything else that it decides.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 from sqlalchemy import Connection, Table, case, delete, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from driftwatch.documents import Document
-from driftwatch.model import TargetKey
+from driftwatch.documents import Document, to_json
+from driftwatch.model import Target, TargetKey
 from driftwatch.store.database import Database
 from driftwatch.store.tables import NO_BATCH, latest_pools, latest_servers
 
@@ -34,6 +35,7 @@ class ServerNow(Document):
     instance: str
     engine: str
     pool: str
+    labels: Mapping[str, str] = {}
     state: MinuteState  # by this minute alone: an incident may say more
     since: datetime  # when that state began
     at: datetime  # end of the minute
@@ -45,9 +47,19 @@ class ServerNow(Document):
     limit: str | None = None  # the full one; "none": no limit is full
     margin: float | None = None  # share of room left under the nearest limit
 
+    @field_validator("labels", mode="before")
+    @classmethod
+    def _as_stored(cls, labels: Any) -> Any:
+        return json.loads(labels) if isinstance(labels, str) else labels
+
+    @property
+    def target(self) -> Target:
+        """The target that it is."""
+        return Target(self.key, self.labels, self.pool)
+
     @property
     def key(self) -> TargetKey:
-        """Which target it is."""
+        """Of the target."""
         return TargetKey(self.instance, self.engine)
 
 
@@ -149,7 +161,7 @@ SERVER_COLUMNS = tuple(latest_servers.c[name] for name in ServerNow.model_fields
 def write_latest(connection: Connection, latest: Latest, batch: int | None) -> None:
     """The rows of a batch, and none of what it has no more."""
     of = NO_BATCH if batch is None else batch
-    servers = [{**dict(one), "batch": of} for one in latest.servers]
+    servers = [{**dict(one), "labels": to_json(one.labels), "batch": of} for one in latest.servers]
     pools = [
         {
             "pool": one.pool,

@@ -345,6 +345,7 @@ latest_servers = Table(
     Column("instance", Text, primary_key=True),
     Column("engine", Text, primary_key=True),
     Column("pool", Text, nullable=False),
+    Column("labels", Text, nullable=False),  # JSON
     Column("batch", Integer, nullable=False),  # whose; -1: there is one batch
     Column("state", String(16), nullable=False),
     Column("since", UtcTime, nullable=False),  # when that state began

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 # who waits for a page waits no longer than this for another's transaction
 BUSY_SECONDS = 2.0
-_MOST_WEEKS, _MOST_ALERTS, _MOST_CONCERNED = 1000, 200, 300
+_MOST_WEEKS, _MOST_CONCERNED = 1000, 300
 
 _COLUMN, _SERVER = incidents.c, latest_servers.c
 # worst first; :func:`incident_state` is the same for one incident
@@ -81,8 +81,6 @@ class Wanted:
 
     state: str = ""  # a word of STATE, or open
     severity: str = ""
-    alert: str = ""
-    rule: str = ""
     pool: str = ""
     text: str = ""  # each word stands in its id, alert or labels, whatever the case
 
@@ -186,11 +184,6 @@ class WebStore(Store):
             for row in self._all(query.where(_COLUMN.id.in_(ids))):
                 pages[row["id"]] = stored_page(row["page"])
         return [replace(one, page=pages.get(one.id)) for one in every]
-
-    def alerts_of_incidents(self) -> list[str]:
-        """Names of the alerts that any incident has, in order; at most 200."""
-        query = select(_COLUMN.alert).distinct().order_by(_COLUMN.alert).limit(_MOST_ALERTS)
-        return [row["alert"] for row in self._all(query)]
 
     def pool_baselines(self, pool: str, most: int) -> list[Baseline]:
         """Those in force of a pool and its targets: the pool's own first, then the newest."""
@@ -301,13 +294,8 @@ def _conditions(wanted: Wanted) -> Sequence[ColumnElement[Any]]:
         conditions.append(_COLUMN.state != "resolved")
     elif wanted.state:
         conditions.append(STATE.in_([wanted.state]))
-    for column, value in (
-        (_COLUMN.severity, wanted.severity),
-        (_COLUMN.alert, wanted.alert),
-        (_COLUMN.rule, wanted.rule),
-    ):
-        if value:
-            conditions.append(column == value)
+    if wanted.severity:
+        conditions.append(_COLUMN.severity == wanted.severity)
     if wanted.pool:
         conditions.append(_of_pool(wanted.pool))
     return [*conditions, *(_has(word) for word in wanted.text.split())]

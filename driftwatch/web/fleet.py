@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from markupsafe import Markup
 from pydantic import AfterValidator, Field
 
+from driftwatch.detect.baselines import Baseline
 from driftwatch.incidents.incident import Incident
 from driftwatch.model import TargetKey
 from driftwatch.numbers import clean, cut, percent
@@ -40,7 +41,7 @@ PATH = "/fleet"
 OLD_AFTER = timedelta(minutes=5)
 STALE = "driftwatch run wrote no minute in the last 5 min"
 _OF_INCIDENTS = ("firing", "acknowledged", "silenced")
-_BASELINES = 20
+_BASELINES = 200
 
 
 def _state(text: str) -> str:
@@ -246,7 +247,7 @@ def load_pool(visit: Visit) -> Shown:
             (one for one in shown if row.incident and one.id == row.incident.id), None
         ),
         "incidents": shown,
-        "baselines": list(_baselines(visit, name)),
+        "baselines": _baselines(visit, name),
         "rows": rows,
         "of": of,
         "part": part,
@@ -312,16 +313,16 @@ def incident_spans(incidents: Iterable[Incident], first: float, last: float) -> 
         yield Series("hatch", "incident", [a for a, _ in pairs], [b for _, b in pairs], colour=1)
 
 
-def _baselines(visit: Visit, pool: str) -> Iterator[Mapping[str, Any]]:
-    """Baselines of the pool and of its servers; ``lacking``: why one does not judge the speed."""
+def _baselines(visit: Visit, pool: str) -> list[tuple[Baseline, str | None, int]]:
+    """The baselines of the pool and of its servers: one of each kind, why it does not judge the
+    speed, and how many they are.
+    """
+    kinds: dict[tuple[Any, ...], list[Baseline]] = {}
     for one in visit.store.pool_baselines(pool, _BASELINES):
-        of = None if one.instance is None else TargetKey(one.instance, one.engine or "0").text
-        yield {
-            "of": "the whole pool" if of is None else of,
-            "one": one,
-            "age_seconds": max(0.0, (visit.now - one.until).total_seconds()),
-            "lacking": None if one.load_model is not None else one.arming or "no load model",
-        }
+        lacking = None if one.load_model is not None else one.arming or "no load model"
+        kind = (one.since, one.until, one.accepted_by, one.instance is None, lacking)
+        kinds.setdefault(kind, []).append(one)
+    return [(some[0], kind[-1], len(some)) for kind, some in kinds.items()]
 
 
 def targets(visit: Visit) -> Mapping[str, Any]:

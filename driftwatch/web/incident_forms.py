@@ -1,4 +1,4 @@
-"""What people do with an incident: take it, give it back, silence it, mark its page, note."""
+"""What people do with an incident: acknowledge it, or end that; silence it, mark its page, note."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pydantic import Field
 
 from driftwatch.errors import UsageError
 from driftwatch.incidents.delivery import WEB
+from driftwatch.incidents.incident import Incident
 from driftwatch.incidents.silence import silencing
 from driftwatch.numbers import clean
 from driftwatch.store.incidents import LONGEST_BECAUSE
@@ -22,9 +23,9 @@ _AGAIN_SECONDS = 60  # the same words of one person within a minute are one form
 
 
 class Acknowledgement(Query):
-    """Take the incident, or give it back."""
+    """Acknowledge the incident, or end an acknowledgement."""
 
-    holder: str = ""  # who has it, as far as the sender knows
+    holder: str = ""  # who has acknowledged it, as far as the sender knows
     comment: Comment = ""
 
 
@@ -49,81 +50,86 @@ class Note(Query):
 
 
 def acknowledge(visit: Visit) -> str:
-    """Take it; where somebody has, they keep it."""
-    incident, by = incident_named(visit.store, visit.path["incident_id"]), _by(visit)
-    comment = visit.query.comment
+    """Acknowledge it; an acknowledgement that is there stays."""
+    incident, comment = _incident(visit), visit.query.comment
     done = visit.store.acknowledge(
-        incident.id, by, visit.now, comment=comment, via=WEB, only_free=True
+        incident.id, _by(visit), visit.now, comment=comment, via=WEB, only_free=True
     )
-    return _back(incident.id, "acknowledged" if done.is_new else "before")
+    return _back(incident, "acknowledged" if done.is_new else "before")
 
 
 def unacknowledge(visit: Visit) -> str:
-    """Give it back, unless somebody else has taken it since the form was drawn."""
+    """End the acknowledgement, unless it is another one than when the form was drawn."""
     with visit.store.one_transaction():
-        incident = incident_named(visit.store, visit.path["incident_id"])
-        if incident.state == "firing" and incident.acknowledged_at is None:
-            return _back(incident.id, "before")
+        incident = _incident(visit)
         holder, known = clean(incident.acknowledged_by or "").strip(), visit.query.holder
+        if not holder and incident.state == "firing":
+            return _back(incident, "before")
         if holder and known and holder != known:
             raise UsageError(f"{holder} has acknowledged it: nothing was changed")
         done = visit.store.unacknowledge(
             incident.id, _by(visit), visit.now, comment=visit.query.comment, via=WEB
         )
-    return _back(incident.id, "acknowledged" if done.is_new else "before")
+    return _back(incident, "acknowledged" if done.is_new else "before")
 
 
 def silence(visit: Visit) -> str:
     """Silence the alert on its target."""
     store, now, fields, by = visit.store, visit.now, visit.query, _by(visit)
-    incident = incident_named(store, visit.path["incident_id"])
+    incident = _incident(visit)
     if incident.state == "resolved":
         raise UsageError(f"incident {incident.id} is already resolved: there is nothing to silence")
-    until, request_id = now + timedelta(hours=fields.hours), _request_id(visit, incident.id)
+    until, once = now + timedelta(hours=fields.hours), _once(visit, incident)
     with store.one_transaction():
-        if store.is_request_done(request_id):
-            return _back(incident.id, "before")
+        if store.is_request_done(once):
+            return _back(incident, "before")
         one = store.add_silence(
             silencing(incident), until=until, by=by, at=now, comment=fields.comment
         )
-        store.note_action(
-            *("silence", by, now),
-            incident_id=incident.id,
-            subject=one.id,
-            comment=fields.comment,
-            via=WEB,
-            request_id=request_id,
-        )
-    return _back(incident.id, "silenced")
+        _keep(visit, incident, "silence", one.id, fields.comment, once)
+    return _back(incident, "silenced")
 
 
 def mark(visit: Visit) -> str:
     """Say whether its page was of use; the last mark counts."""
-    store, now, fields, by = visit.store, visit.now, visit.query, _by(visit)
-    incident = incident_named(store, visit.path["incident_id"])
-    with store.one_transaction():
-        store.mark(incident.id, fields.mark, by=by, at=now, because=fields.because)
-        store.note_action(
-            *("mark", by, now),
-            incident_id=incident.id,
-            subject=fields.mark,
-            comment=fields.because,
-            via=WEB,
+    fields, incident = visit.query, _incident(visit)
+    with visit.store.one_transaction():
+        visit.store.mark(
+            incident.id, fields.mark, by=_by(visit), at=visit.now, because=fields.because
         )
-    return _back(incident.id, "marked")
+        _keep(visit, incident, "mark", fields.mark, fields.because)
+    return _back(incident, "marked")
 
 
 def note(visit: Visit) -> str:
     """Write something down beside it."""
-    incident = incident_named(visit.store, visit.path["incident_id"])
-    is_new = visit.store.note_action(
-        *("note", _by(visit), visit.now),
+    incident = _incident(visit)
+    once = _once(visit, incident)
+    is_new = _keep(visit, incident, "note", None, visit.query.comment, once)
+    return _back(incident, "noted" if is_new else "before")
+
+
+def _incident(visit: Visit) -> Incident:
+    return incident_named(visit.store, visit.path["incident_id"])
+
+
+def _keep(
+    visit: Visit,
+    incident: Incident,
+    action: Literal["silence", "mark", "note"],
+    subject: str | None,
+    comment: str,
+    once: str | None = None,
+) -> bool:
+    """Keep what was done; False: it was done before."""
+    return visit.store.note_action(
+        *(action, _by(visit), visit.now),
         incident_id=incident.id,
-        comment=visit.query.comment,
+        subject=subject,
+        comment=comment,
         via=WEB,
-        request_id=_request_id(visit, incident.id),
+        request_id=once,
     )
-    return _back(incident.id, "noted" if is_new else "before")
 
 
 def _by(visit: Visit) -> str:
@@ -131,14 +137,14 @@ def _by(visit: Visit) -> str:
     return visit.person.name
 
 
-def _request_id(visit: Visit, incident_id: str) -> str:
+def _once(visit: Visit, incident: Incident) -> str:
     kind, minute = type(visit.query).__name__, int(visit.now.timestamp()) // _AGAIN_SECONDS
-    parts = (kind, incident_id, _by(visit), visit.query.model_dump(), minute)
+    parts = (kind, incident.id, _by(visit), visit.query.model_dump(), minute)
     return f"web {kind} {hashlib.sha256(orjson.dumps(parts)).hexdigest()[:32]}"
 
 
-def _back(incident_id: str, after: str) -> str:
-    return f"{incident_path(incident_id)}?after={after}"
+def _back(incident: Incident, after: str) -> str:
+    return f"{incident_path(incident.id)}?after={after}"
 
 
 FORMS = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -36,14 +35,6 @@ class IncidentQuery(Query):
     after: Literal["acknowledged", "silenced", "marked", "noted", "before", ""] = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A line of a page."""
-
-    label: str
-    text: str
-
-
 def incident_path(incident_id: str) -> str:
     """Where an incident's page is."""
     return PATH.format(incident_id=incident_id)
@@ -66,11 +57,9 @@ def line_of(incident: Incident) -> str:
     return cut(clean(page.summary.removeprefix(opening(page)).lstrip()), 200)
 
 
-def page_lines(incident: Incident) -> list[Line]:
-    """The lines of its page after the first; none before it fired."""
-    if incident.page is None:
-        return []
-    return [Line(*one) for one in letter_of(message_of(incident.page)).lines]
+def page_lines(incident: Incident) -> tuple[tuple[str, str], ...]:
+    """(label, text) of the lines of its page after the first; none before it fired."""
+    return () if incident.page is None else letter_of(message_of(incident.page)).lines
 
 
 def load(visit: Visit) -> Shown:
@@ -211,15 +200,13 @@ class IncidentsQuery(Paged):
         str, Field(max_length=200, description="words of the alert, target, labels or id")
     ] = ""
     pool: Annotated[str, Field(max_length=300)] = ""
-    alert: Annotated[str, Field(max_length=200, description="name of the rule's alert")] = ""
-    rule: Annotated[str, Field(max_length=400, description="id of a rule, its labels too")] = ""
     severity: Literal["page", "ticket", "notice", ""] = ""
     state: State = ""
 
 
 def _listed(visit: Visit) -> tuple[list[Incident], Any]:
     query: IncidentsQuery = visit.query
-    wanted = Wanted(query.state, query.severity, query.alert, query.rule, query.pool, query.q)
+    wanted = Wanted(query.state, query.severity, query.pool, query.q)
     first = (query.page - 1) * query.size
     incidents, count = visit.store.listed_incidents(wanted, query.size, first)
     part = sliced(count, query, LIST_PATH)
@@ -233,7 +220,6 @@ def load_list(visit: Visit) -> Shown:
     query: IncidentsQuery = visit.query
     incidents, part = _listed(visit)
     pools = {*visit.store.pool_names()[:_MOST_POOLS], query.pool} - {""}
-    alerts = {*visit.store.alerts_of_incidents(), query.alert} - {""}
     return {
         "title": "Incidents",
         "rows": [(one, incident_state(one), line_of(one)) for one in incidents],
@@ -241,7 +227,6 @@ def load_list(visit: Visit) -> Shown:
         "query": query,
         "is_narrowed": query.model_copy(update={"page": 1, "size": 50}) != IncidentsQuery(),
         "states": STATES,
-        "alerts": sorted(alerts),
         "pools": sorted(pools),
     }
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import urlencode
 
 import polars as pl
@@ -15,17 +14,14 @@ from driftwatch.baselines.in_force import in_force
 from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.errors import NoVerdict, UsageError
 from driftwatch.incidents.incident import Incident
-from driftwatch.model import Finding, Target
-from driftwatch.notify.explanation import fact_texts, target_text, todo, verdict_text, window_text
-from driftwatch.notify.facts import with_reasons
-from driftwatch.notify.path import limit_texts, path_rows
+from driftwatch.model import Finding
+from driftwatch.notify.explanation import todo, verdict_text
 from driftwatch.numbers import clean, cut, moment
-from driftwatch.pipeline.explain import Window, explain, window_ending
-from driftwatch.pipeline.stored_state import stored_targets
+from driftwatch.pipeline.explain import explain, window_ending
 from driftwatch.store.latest import ServerNow
 from driftwatch.web.database import WebStore, incident_state
 from driftwatch.web.fleet import STALE, incident_spans, is_old
-from driftwatch.web.incidents import Line, page_lines, servers_of
+from driftwatch.web.incidents import page_lines, servers_of
 from driftwatch.web.page import (
     TARGET,
     Link,
@@ -65,12 +61,10 @@ class TargetQuery(Query):
     until: Annotated[Moment | None, Field(alias="to", description="after from by 35 days")] = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Explained:
+class Explained(NamedTuple):
     """Ten minutes of a target, as ``driftwatch explain`` explains them."""
 
     finding: Finding | None  # None = no minute with a scrape lies in the window
-    window: Window
     baseline: Baseline | None  # in force; None = there is none
     why: str | None  # why there is no finding
 
@@ -90,7 +84,7 @@ def load(visit: Visit) -> Shown:
     if isinstance(first, datetime):
         # from the first data on
         since = min(max(since, first - timedelta(minutes=1)), until - _SHORTEST)
-    explained = _explained(store, visit, now, end)
+    explained = _explained(visit, now, end)
     is_newest = until >= now.at - timedelta(minutes=1)
     open_ones = store.with_pages(store.open_now(now.pool)) if is_newest else []
     mine = [
@@ -159,98 +153,45 @@ def _iso(at: datetime) -> str:
     return f"{at:%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _no_data(
-    store: WebStore, now: ServerNow, span: tuple[datetime, datetime]
-) -> tuple[str, Link | None]:
+def _no_data(store: WebStore, now: ServerNow, span: tuple[datetime, datetime]) -> str:
     """Why a range has none, and where there is some."""
     since, until = (moment(at, None) for at in span)
     text = f"No scrape of it from {since} to {until} is stored"
-    reach = store.minutes_span(now.key)
-    if reach is None:
-        return f"{text}, and none of another time.", None
+    if (reach := store.minutes_span(now.key)) is None:
+        return f"{text}, and none of another time."
     first, last = (moment(at, None) for at in reach)
-    query = {"from": _iso(max(reach[0], reach[1] - _USUAL_RANGE)), "to": _iso(reach[1])}
-    path = f"{target_path(now.key.text)}?{urlencode(query)}"
-    there = f"{text}; its minutes reach from {first} to {last}."
-    return there, Link(text=f"the minutes up to {last}", path=path)
+    return f"{text}; its minutes reach from {first} to {last}."
 
 
-def _explained(store: WebStore, visit: Visit, now: ServerNow, end: datetime) -> Explained:
+def _explained(visit: Visit, now: ServerNow, end: datetime) -> Explained:
     """What the ten minutes before ``end`` tell of a target, against its baseline."""
-    plan = visit.web.plan
-    target = plan.assign(stored_targets(store)).get(now.key) or Target(now.key, {}, now.pool)
-    rows = store.baselines_naming(now.key, now.pool)
-    every = in_force(Baselines(tuple(rows)), {now.key: target}, plan)
+    plan, store = visit.web.plan, visit.store
+    of = Baselines(tuple(store.baselines_naming(now.key, now.pool)))
+    every = in_force(of, {now.key: now.target}, plan)
     baseline = every.baselines.of_target(now.instance, now.engine, now.pool)
     window = window_ending(end, LENGTH)
     try:
-        finding, window = explain(store, target, window, plan, every.reference, today=end.date())
+        finding, _ = explain(store, now.target, window, plan, every.reference, today=end.date())
     except NoVerdict as error:
         why = f"{error.message}; {error.help_text}" if error.help_text else error.message
-        return Explained(None, window, baseline, clean(why))
-    return Explained(finding, window, baseline, None)
+        return Explained(None, baseline, clean(why))
+    return Explained(finding, baseline, None)
 
 
 def _answer(explained: Explained, incident: Incident | None) -> Shown:
-    """The answer in a sentence, what to do, and what it rests on; both the open page's where
-    there is one.
-    """
-    finding, window = explained.finding, explained.window
+    """The answer in a sentence and what to do: the open page's, else that of ``explain``."""
+    finding = explained.finding
     lines = [] if incident is None else page_lines(incident)
     if finding is None:
         nothing = explained.why or "no scrape in these ten minutes"
-        return {
-            **{"text": nothing, "lines": lines, "engine": None, "window": None, "facts": []},
-            **{"path": [], "lengths": [], "without_lengths": nothing, "limits": []},
-        }
-    lengths = list(length_plots(finding))
+        return {"text": nothing, "lines": lines, "lengths": [], "without_lengths": nothing}
     why = finding.reasons.get("prompt_tokens_mean", "no request finished in these minutes")
-    path = []
-    if finding.diagnosis is not None:
-        before = finding.reference["values"] if finding.reference else {}
-        path = path_rows(with_reasons(finding.diagnosis, finding.reasons).path, before)
     return {
         "text": cut(verdict_text(finding), _LONGEST_TEXT),
-        "lines": lines or [_labelled(text) for text in todo(finding)],
-        "engine": target_text(finding).partition(": ")[2],
-        "window": window_text(finding, window.start, window.end, window.end.date()),
-        "facts": [
-            Line(_headed(label), cut(clean(text), _LONGEST_TEXT))
-            for label, text in fact_texts(finding, window.end)
-            if text
-        ],
-        "path": path,
-        "lengths": lengths,
+        "lines": lines or [(one[:8].strip(), clean(one[9:])) for one in todo(finding)],
+        "lengths": list(length_plots(finding)),
         "without_lengths": why,
-        "limits": list(_limits(finding)),
     }
-
-
-def _labelled(text: str) -> Line:
-    """``Do       drain it`` → its label of at most eight letters, and the rest."""
-    label = text[:8].strip()
-    if " " in label or text[8:9] != " ":
-        label, rest = "", text
-    else:
-        rest = text[8:]
-    return Line(_headed(label.rstrip(":")), cut(clean(rest.strip()), _LONGEST_TEXT))
-
-
-def _headed(label: str) -> str:
-    return "GPUs" if label == "gpus" else label[:1].upper() + label[1:]
-
-
-def _limits(finding: Finding) -> Iterator[Any]:
-    """The limits with their margins, as ``explain`` prints them."""
-    if finding.diagnosis is not None:
-        now, limits = finding.evidence, finding.diagnosis.limits
-        waiting = now.get("binding_waiting_requests")
-        yield from limit_texts(
-            limits,
-            waiting=now.get("waiting_requests") if waiting is None else waiting,
-            preempted=now.get("preemptions_per_second"),
-            full_share=now.get("limit_binding_share_10m_ratio"),
-        )
 
 
 def _signals(

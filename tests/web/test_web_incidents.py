@@ -107,7 +107,7 @@ def test_open_ones_come_first_and_each_filter_leaves_its_own(
     assert set(listed(pool="rag-8b")) == set("1234567")
     assert listed(pool='a"b') == listed(q="10%_b:1/1") == listed(q="10%_B") == ["8"]
     assert listed(severity="ticket") == ["4"]
-    assert listed(alert="Drift") == listed(rule='Drift{signal="a"}') == ["5"]
+    assert listed(q="gpu- drift") == ["5"]
     assert set(listed(state="open")) == {own, *"1234568"}
     assert listed(q="GPU-3:8000") == ["3"] and listed(q="6" * 8) == ["6"]
     with opened() as store:
