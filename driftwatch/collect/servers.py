@@ -193,6 +193,8 @@ class Servers:
         """Whether each sample is of a server that is read: not of a double, while the other one
         of the same process has samples.
         """
+        if not self._spans_of:
+            return np.ones(len(unit), np.bool_)
         spans = [self._spans_of.get(one.server, (0, -1)) for one in self.units]
         first, last = np.array(spans, np.int64).reshape(-1, 2).T
         read: Bools = (time < first[unit]) | (time > last[unit])

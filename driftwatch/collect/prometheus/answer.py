@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import re
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -26,26 +25,42 @@ class Cut:
     are those of the last answer.
     """
 
-    heads: list[bytes]  # labels of each series, a JSON object without its braces
-    values: list[bytes]  # samples of each: ``0,"1"],[15,"2"``
+    heads: pl.Series  # labels of each series, a JSON object without its braces
+    values: pl.Series  # samples of each: ``,"values":[[0,"1"],[15,"2"]]``
 
 
-_FIRST, _NEXT, _LAST = b'"result":[{"metric":{', b']]},{"metric":{', b"]]}]"
-_VALUES, _BETWEEN = b'},"values":[[', b"],["
+_FIRST, _LAST = b'"result":[{"metric":{', b"]]}]"
+_METRIC, _VALUES, _BETWEEN = '"metric":', ',"values":[[', "],["
 
 
 def cut(body: bytes) -> tuple[bytes, Cut] | None:
     """What stands around the series of a matrix, and these; None where it is written in any other
-    way than Prometheus does. (No text in a JSON string has a quote without a backslash before it.)
+    way than Prometheus does, or has braces in a label.
     """
-    before, first, rest = body.partition(_FIRST)
-    inside, last, after = rest.rpartition(_LAST)
-    if not first or not last or b',"histograms":[[' in body:
+    start, end = body.find(_FIRST), body.rfind(_LAST)
+    if start < 0 or end < 0:
         return None
-    pieces = inside.replace(_NEXT, _VALUES).split(_VALUES)
-    if len(pieces) % 2:
+    try:
+        # a line to each opening brace, a column to each closing one
+        table = pl.read_csv(
+            body[start + len(_FIRST) : end + 2],
+            has_header=False,
+            separator="}",
+            eol_char="{",
+            quote_char=None,
+            truncate_ragged_lines=True,
+            columns=[0, 1],
+            infer_schema=False,
+        )
+    except pl.exceptions.PolarsError:
         return None
-    return b'%b"result":[]%b' % (before, after), Cut(pieces[::2], pieces[1::2])
+    heads, values = table.gather_every(2).get_columns()
+    between = table.gather_every(2, 1).to_series()
+    is_whole = len(between) == len(heads) - 1 and bool((between == _METRIC).all())
+    if not is_whole or heads.null_count() or not values.str.starts_with(_VALUES).all():
+        return None
+    around = b'%b"result":[]%b' % (body[:start], body[end + len(_LAST) :])
+    return around, Cut(heads, values)
 
 
 def parsed(body: bytes) -> Any:
@@ -69,7 +84,7 @@ def parsed(body: bytes) -> Any:
 class RawSamples:
     """Series and their samples, series after series."""
 
-    heads: list[bytes]  # labels of each series, with ``__name__``, as JSON without braces
+    heads: pl.Series  # labels of each series, with ``__name__``, as JSON without braces
     series: npt.NDArray[np.int32]  # of each sample
     time: npt.NDArray[np.int64]  # unix microseconds
     value: npt.NDArray[np.float64]  # NaN where it is no number
@@ -81,9 +96,9 @@ class RawSamples:
         return list(map(labels_of, self.heads))
 
 
-def labels_of(head: bytes) -> dict[str, str]:
+def labels_of(head: str) -> dict[str, str]:
     """The labels of a series."""
-    labels: dict[str, str] = orjson.loads(b"{%b}" % head)
+    labels: dict[str, str] = orjson.loads(f"{{{head}}}")
     return labels
 
 
@@ -95,12 +110,13 @@ def raw_samples(result: Cut | Sequence[Any], first_ms: int) -> RawSamples:
     native: list[Labels] = []
     try:
         if isinstance(result, Cut):
-            heads, lines = result.heads, b"\n".join(result.values).replace(_BETWEEN, b"\n")
-            counts = [values.count(_BETWEEN) + 1 for values in result.values]
+            heads, lines = result.heads, result.values.str.join("\n").item().encode()
+            counts = result.values.str.count_matches(_BETWEEN, literal=True).to_numpy() + 1
         else:
-            heads = [orjson.dumps({**one["metric"]})[1:-1] for one in result]
+            texts = [orjson.dumps({**one["metric"]})[1:-1].decode() for one in result]
+            heads = pl.Series(texts, dtype=pl.String)
             lists = [one.get("values") or () for one in result]
-            counts = list(map(len, lists))
+            counts = np.array(list(map(len, lists)), np.int64)
             lines = "\n".join(f"{at},{text}" for values in lists for at, text in values).encode()
             native = [one["metric"] for one in result if one.get("histograms")]
         table = _pairs(lines)
@@ -118,10 +134,12 @@ def raw_samples(result: Cut | Sequence[Any], first_ms: int) -> RawSamples:
 def _pairs(lines: bytes) -> pl.DataFrame:
     """``seconds,value`` a line → two columns; NULL where there is no number."""
     schema = {"seconds": pl.Float64, "value": pl.Float64}
+    for written, wanted in ((_VALUES, b""), (_BETWEEN, b"\n")):
+        lines = lines.replace(written.encode(), wanted)
+    lines = lines.translate(None, b'[]"')
     if not lines:
         return pl.DataFrame(schema=schema)
-    text = lines.translate(None, b'"')
-    return pl.read_csv(text, has_header=False, quote_char=None, schema=schema, ignore_errors=True)
+    return pl.read_csv(lines, has_header=False, quote_char=None, schema=schema, ignore_errors=True)
 
 
 # in place of a slot's number: the labels of the series are its value, of which this is the first
@@ -167,9 +185,9 @@ class Reader:
 
         ``names``: what these end with.
         """
-        heads = [head for answer in answers for head in answer.heads]
-        named = re.compile(f'(?:{"|".join(names)})"'.encode())
-        series = [labels_of(head) for head in heads if named.search(head)]
+        heads = pl.concat([pl.Series(dtype=pl.String), *(answer.heads for answer in answers)])
+        named = heads.filter(heads.str.contains_any([f'{name}"' for name in names]))
+        series = list(map(labels_of, named))
         self._labelled |= frozenset[str]().union(*series) - OWN_LABELS
         telling = self._labelled
         if not telling:
@@ -195,9 +213,9 @@ class Reader:
         joined = pl.DataFrame(samples).join(found.filter(pl.col("slot") >= 0), on="series")
         self.samples.add(joined.select("unit", "slot", "time", "value"))
 
-    def _found(self, heads: list[bytes], question: str) -> pl.DataFrame:
+    def _found(self, heads: pl.Series, question: str) -> pl.DataFrame:
         """Number (``series``), unit and slot of each series, several times if it has several."""
-        hashes = pl.DataFrame({"hash": pl.Series(heads, dtype=pl.Binary).hash(self._seed)})
+        hashes = pl.DataFrame({"hash": heads.hash(self._seed)})
         hashes = hashes.with_row_index("series").cast({"series": pl.Int32})
         known = self._known.get(question, pl.DataFrame(schema=_KNOWN))
         found = hashes.join(known, on="hash", how="left", maintain_order="left")

@@ -7,8 +7,8 @@ each container with its namespace, pod, container and image; whose it is follows
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from driftwatch.collect.cells import Labels
 from driftwatch.collect.identity import IMAGE_LABEL
@@ -16,15 +16,14 @@ from driftwatch.collect.prometheus.query import matchers
 from driftwatch.model import Target, TargetKey
 
 METRIC = "kube_pod_container_info"
-# Of several containers in a pod, the one that runs vLLM where the target's labels do not say.
-_VLLM = "vllm"
+_VLLM = "vllm"  # in the name or image of the container that runs it, where its labels do not say
 _EVERY_MS = 60_000  # an image changes with a pod, and a pod takes longer than that to come
 
 Ask = Callable[[str], Sequence[Labels]]
 Pod = tuple[str, str]  # namespace, pod
+Images = Mapping[str, set[str]]  # container of a pod → its images
 
 
-@dataclass(slots=True)
 class PodImages:
     """Images by pod, asked for at most once a minute.
 
@@ -32,9 +31,11 @@ class PodImages:
     replaced.
     """
 
-    _image_of: dict[tuple[str, str, str], str] = field(default_factory=dict)  # pod, own container
-    _pods: frozenset[Pod] = frozenset()
-    _asked_ms: int | None = None
+    def __init__(self) -> None:
+        # namespace, pod, own container → image
+        self._image_of: dict[tuple[str | None, str | None, str], str] = {}
+        self._pods: frozenset[Pod] = frozenset()
+        self._asked_ms: int | None = None
 
     def added(
         self, targets: Mapping[TargetKey, Target], at_ms: int, ask: Ask
@@ -43,63 +44,44 @@ class PodImages:
 
         ``at_ms``: unix ms of the moment; ``ask``: labels of the series that a query brings.
         """
-        pods = frozenset(pod for one in targets.values() if (pod := _pod(one.labels)) is not None)
+        places = {
+            (space, pod, one.labels.get("container") or "")
+            for one in targets.values()
+            if (space := one.labels.get("namespace")) and (pod := one.labels.get("pod"))
+        }
+        pods = frozenset((space, pod) for space, pod, _ in places)
         due = self._asked_ms is None or not 0 <= at_ms - self._asked_ms < _EVERY_MS
         if pods and (due or not pods <= self._pods):
             self._asked_ms, self._pods = at_ms, pods
-            self._learn(targets.values(), ask(_query(pods)))
+            # one query for every namespace; a pod's name is compared here, for it may name many
+            spaces = matchers({"namespace": sorted({space for space, _ in pods})})
+            found: dict[tuple[str | None, str | None], dict[str, set[str]]] = {}
+            for labels in ask(f"{METRIC}{{{spaces}}}"):
+                of_pod = found.setdefault((labels.get("namespace"), labels.get("pod")), {})
+                if (container := labels.get("container")) and (image := labels.get("image")):
+                    of_pod.setdefault(container, set()).add(image)
+            for space, name, own in places:
+                images = _own_images(found.get((space, name), {}), own)
+                if len(images) == 1:  # of a pod that is just being replaced both are there
+                    self._image_of[space, name, own] = next(iter(images))
         return {key: self._with_image(one) for key, one in targets.items()}
 
-    def _learn(self, targets: Iterable[Target], series: Iterable[Labels]) -> None:
-        of: dict[Pod, dict[str, set[str]]] = {}
-        for labels in series:
-            pod = (labels.get("namespace", ""), labels.get("pod", ""))
-            container, image = labels.get("container", ""), labels.get("image", "")
-            if all(pod) and container and image:
-                of.setdefault(pod, {}).setdefault(container, set()).add(image)
-        for target in targets:
-            pod_of_it = _pod(target.labels)
-            if pod_of_it is None:
-                continue
-            images = _images(of.get(pod_of_it, {}), target.labels.get("container"))
-            if len(images) == 1:  # of a pod that is just being replaced both are there
-                self._image_of[_place(target, pod_of_it)] = next(iter(images))
-
     def _with_image(self, target: Target) -> Target:
-        pod = _pod(target.labels)
-        image = None if pod is None else self._image_of.get(_place(target, pod))
+        labels = target.labels
+        place = (labels.get("namespace"), labels.get("pod"), labels.get("container") or "")
+        image = self._image_of.get(place)
         if image is None or target.labels.get(IMAGE_LABEL) == image:
             return target
         return replace(target, labels={**target.labels, IMAGE_LABEL: image})
 
 
-def _pod(labels: Labels) -> Pod | None:
-    namespace, pod = labels.get("namespace"), labels.get("pod")
-    return (namespace, pod) if namespace and pod else None
-
-
-def _place(target: Target, pod: Pod) -> tuple[str, str, str]:
-    return (*pod, target.labels.get("container") or "")
-
-
-def _images(containers: Mapping[str, set[str]], own: str | None) -> set[str]:
+def _own_images(containers: Images, own: str) -> set[str]:
     """Images of the container that the server runs in; none where that is not known."""
-    if own is not None and own in containers:
-        return containers[own]
-    if own is not None or len(containers) <= 1:
-        return next(iter(containers.values()), set()) if own is None else set()
+    if own or len(containers) <= 1:
+        return containers.get(own, set()) if own else next(iter(containers.values()), set())
     named = [
         images
         for name, images in containers.items()
         if _VLLM in name.lower() or any(_VLLM in image.lower() for image in images)
     ]
     return named[0] if len(named) == 1 else set()
-
-
-def _query(pods: Iterable[Pod]) -> str:
-    r"""One query for every namespace; a pod's name is compared here, for the answer may name many.
-
-    >>> _query([("b.c", "x"), ("a", "y")])
-    'kube_pod_container_info{namespace=~"a|b\\\\.c"}'
-    """
-    return f"{METRIC}{{{matchers({'namespace': sorted({space for space, _ in pods})})}}}"
