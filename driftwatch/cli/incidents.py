@@ -227,9 +227,9 @@ def _held_back(incident: Incident, silences: Sequence[Silence], now: datetime) -
 
 
 def _delivery_row(one: Any, now: datetime) -> tuple[str, ...]:
-    page = one.payload or {}
     again = f"repeat {one.number}" if one.event == "firing" and one.number else ""
-    return (one.event, one.receiver, page.get("changed") or again, status_text(one, now.date()))
+    changed = getattr(one.payload, "changed", None) or again
+    return (one.event, one.receiver, changed, status_text(one, now.date()))
 
 
 def _action_row(one: Any) -> tuple[str, ...]:
