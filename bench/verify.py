@@ -101,7 +101,9 @@ def asked(sample: Sample, minutes_after: int) -> Verification:
     at = sample.at + timedelta(minutes=minutes_after)
     before, after = around_change(sample.minutes, sample.at, at)
     change = Change("knobs", sample.at, dict.fromkeys(sample.setting, ("?", "?")))
-    opened = Verification("v", "h:8000", "0", "p", change, sample.at)
+    opened = Verification(
+        id="v", instance="h:8000", engine="0", pool="p", change=change, opened_at=sample.at
+    )
     return verified(opened, before, after, at, slo=sample.slo)
 
 

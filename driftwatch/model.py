@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
+from driftwatch.documents import Document
+
 Severity = Literal["page", "ticket", "notice"]
 Answer = Literal["yes", "no", "unknown", "not asked"]
 Action = Literal["change", "none", "no_action", "insufficient"]
@@ -145,7 +147,7 @@ class KnobMove:
     from_provenance: Provenance | None = None  # where the value of now was read; None = unknown
 
 
-# code of a recommendation's reason → what its sentence begins with
+# code of an advice's reason → what its sentence begins with
 LEADS: Mapping[str, str] = {
     "engine": "do not change a knob",
     "gpus_lost": "do not change a knob",
@@ -158,26 +160,20 @@ LEADS: Mapping[str, str] = {
 
 
 def with_lead(reason: Reason) -> str:
-    """A recommendation's reason as a sentence of its own: ``no knob helps: …``."""
+    """An advice's reason as a sentence of its own: ``no knob helps: …``."""
     lead = LEADS.get(reason.code)
     return f"{lead}: {reason.text}" if lead else reason.text
 
 
-@dataclass(frozen=True, slots=True)
-class Recommendation:
-    """One change, of one knob or of two at once, or one of three reasons to change none."""
+class Advice(Document):
+    """One change, of one setting or of two at once, or one of three reasons to change none."""
 
-    # ``change``; ``none`` (no knob helps: ``instead`` says what does); ``no_action`` (drift inside
-    # the targets with margin); ``insufficient`` (no verdict: the reason names the gate and the
-    # number)
+    # ``change``; ``none`` (no setting helps: ``instead`` says what does); ``no_action`` (drift
+    # inside the targets with margin); ``insufficient`` (no verdict: the reason names the gate and
+    # the number)
     action: Action
     reason: Reason  # why this, or why nothing, without the lead that :attr:`why` has
-    knob: str | None = None  # vLLM argument in snake case
-    from_value: float | None = None  # what it is now
-    from_provenance: Provenance | None = None  # where that was read ("inferred" is printed)
-    to_value: float | None = None  # what to set
-    # what the same change sets besides; effect and forecast are of all of it together
-    also: tuple[KnobMove, ...] = ()
+    moves: tuple[KnobMove, ...] = ()  # all that the change sets; empty where it changes nothing
     price: tuple[str, ...] = ()  # named costs, in words with units
     undo: str | None = None  # how to go back
     wrong_if: str | None = None  # what would falsify it
@@ -185,7 +181,7 @@ class Recommendation:
     not_cured: tuple[str, ...] = ()  # what stays lost, in words with numbers
     # why this value and not the next larger one, in a sentence; None where there is none
     value_reason: str | None = None
-    # what helps where no knob does: "+2 replicas", "50 % prefix hits: 27.0 req/s"
+    # what helps where no setting does: "+2 replicas", "50 % prefix hits: 27.0 req/s"
     instead: tuple[str, ...] = ()
     # the numbers behind ``effect``, by name with units, for the track record; None without a replay
     forecast: Mapping[str, Any] | None = None
@@ -196,14 +192,6 @@ class Recommendation:
     def why(self) -> str:
         """The reason with its lead."""
         return with_lead(self.reason)
-
-    @property
-    def moves(self) -> tuple[KnobMove, ...]:
-        """All that the change sets, its first knob first; empty where it changes nothing."""
-        if self.action != "change" or self.knob is None or self.to_value is None:
-            return ()
-        first = KnobMove(self.knob, self.from_value, self.to_value, self.from_provenance)
-        return (first, *self.also)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +219,7 @@ class Finding:
     # column → why it is unknown or doubtful
     reasons: Mapping[str, str] = field(default_factory=dict)
     diagnosis: Diagnosis | None = None  # None where the rule asks for none
-    recommendation: Recommendation | None = None  # None where the rule asks for none
+    advice: Advice | None = None  # None where the rule asks for none
     # what "before" means: kind, from, to, values; None without one
     reference: Mapping[str, Any] | None = None
     # when it began, where that is earlier than ``minute`` (a 10-min window)

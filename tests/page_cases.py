@@ -19,10 +19,11 @@ from driftwatch.diagnose.tree import walk
 from driftwatch.evidence import COLUMNS, TEXTS
 from driftwatch.incidents.incident import Incident
 from driftwatch.model import (
+    Advice,
     Diagnosis,
     Finding,
+    KnobMove,
     Reason,
-    Recommendation,
     Severity,
     Slo,
     Target,
@@ -145,21 +146,16 @@ def _merged(cases: Mapping[str, Any], name: str) -> dict[str, Any]:
     return base | own | both
 
 
-def _recommendation(written: Mapping[str, Any]) -> Recommendation:
+def _recommendation(written: Mapping[str, Any]) -> Advice:
     given = dict(written)
     reason = Reason(given.pop("code"), given.pop("reason"))
     lists = {
         name: tuple(given.pop(name, ())) for name in ("effect", "price", "not_cured", "instead")
     }
-    return Recommendation(
-        given.pop("action"),
-        reason,
-        from_value=given.pop("from", None),
-        from_provenance=given.pop("provenance", None),
-        to_value=given.pop("to", None),
-        **lists,
-        **given,
-    )
+    before, after = given.pop("from", None), given.pop("to", None)
+    knob, provenance = given.pop("knob", None), given.pop("provenance", None)
+    moves = () if knob is None else (KnobMove(knob, before, after, provenance),)
+    return Advice(action=given.pop("action"), reason=reason, moves=moves, **lists, **given)
 
 
 def _key(text: str) -> TargetKey:
@@ -194,7 +190,7 @@ def _read(name: str, written: Mapping[str, Any], calm: Mapping[str, Any]) -> Cas
         reasons=written.get("reasons") or {},
         reference=written.get("reference"),
         diagnosis=diagnosis,
-        recommendation=advised,
+        advice=advised,
         peers=written.get("peers"),
         concerned=tuple(map(_key, written.get("concerned", ()))),
         of_targets=written.get("of_targets"),

@@ -96,7 +96,7 @@ def result_of(
     except Exception as error:  # noqa: BLE001 that it breaks is a figure
         crash = f"{type(error).__name__}: {error}"
     seconds = time.process_time() - started
-    moves = answer.recommendation.moves if answer else ()
+    moves = answer.advice.moves if answer else ()
     advised = {
         "driftwatch": {move.knob: move.to_value for move in moves},
         **others,
@@ -128,8 +128,8 @@ def result_of(
         json.loads(best) if shares[best] > today else {},
         answers,
         (truth.share({}, MORE_DEMAND) or 0.0) if idle else None,
-        answer.recommendation.action if answer else CRASHED,
-        answer.recommendation.why if answer else crash,
+        answer.advice.action if answer else CRASHED,
+        answer.advice.why if answer else crash,
         failed[0] if failed else None,
         None if gain is None else (gain.mean, gain.low, gain.high),
         seconds,

@@ -45,7 +45,7 @@ def _answers(lines: Iterator[str]) -> Iterator[Mapping[str, float]]:
         except Exception:  # noqa: BLE001 that it breaks is no advice
             yield {}
             continue
-        yield {move.knob: move.to_value for move in advice.recommendation.moves}
+        yield {move.knob: move.to_value for move in advice.advice.moves}
 
 
 if __name__ == "__main__":

@@ -192,7 +192,7 @@ def _recommendation(found: Mapping[str, Any]) -> list[str]:
     ]
     answers = ", ".join(f"{count} {answer}" for answer, count in found["answers"].items())
     return [
-        "### Recommendation",
+        "### Advice",
         "",
         f"{found['episodes']} episodes replayed with and without each change; in "
         f"{found['some_knob_helps']} some knob helps. `driftwatch recommend` answered: "

@@ -21,7 +21,6 @@ from driftwatch.notify.layout import wrap
 from driftwatch.notify.verification_line import difference_text, effect_text, value_text
 from driftwatch.numbers import moment
 from driftwatch.verify.figures import WORDS
-from driftwatch.verify.verification import VERIFICATION
 
 if TYPE_CHECKING:
     from driftwatch.model import Slo, Target
@@ -151,7 +150,7 @@ def command(
         _print_list(verifications, as_json)
     else:
         last = verifications[-1]
-        _print(VERIFICATION.document(last), one_in_full(last, SystemClock().now()), as_json)
+        _print(last.document(), one_in_full(last, SystemClock().now()), as_json)
         click.get_current_context().exit(_EXIT.get(last.verdict, EXIT_NO_VERDICT))
 
 
@@ -216,7 +215,7 @@ def _print(document: Mapping[str, Any], lines: Iterable[str], as_json: bool) -> 
 
 
 def _print_list(verifications: Sequence[Verification], as_json: bool) -> None:
-    documents = [VERIFICATION.document(one) for one in verifications]
+    documents = [one.document() for one in verifications]
     lines = listed(verifications, SystemClock().now())
     _print({"schema_version": 1, "verifications": documents}, lines, as_json)
     if not verifications and not as_json:

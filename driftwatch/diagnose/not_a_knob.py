@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from driftwatch.model import Reason, Recommendation
+from driftwatch.model import Advice, Reason
 
 # leaf of the shipped trees → what the engine or its surroundings lost
 _LEAVES = {
@@ -32,18 +32,18 @@ STUCK_SECONDS = 120.0  # as rules/engine-stuck.yaml has it
 _DEFERRED_SHARE = 0.5  # of the scrapes of 10 minutes, as the tree asks
 
 
-def not_a_knob(evidence: Mapping[str, Any], leaf: str | None) -> Recommendation | None:
+def not_a_knob(evidence: Mapping[str, Any], leaf: str | None) -> Advice | None:
     """A verdict without a simulation where a knob cannot be the answer; None where it may be."""
     why = no_knob_because(evidence, leaf)
     if why is not None:
-        return Recommendation("none", Reason("engine", why))
+        return Advice(action="none", reason=Reason("engine", why))
     kind = _NOT_SIMULATED.get(evidence.get("engine_kind") or "")
     if kind is not None:
         text = (
             f"not applicable: {kind}; the simulation knows engines that compute their prompts and "
             "generate"
         )
-        return Recommendation("insufficient", Reason("engine_kind", text))
+        return Advice(action="insufficient", reason=Reason("engine_kind", text))
     return None
 
 

@@ -144,7 +144,7 @@ def fired_incident(page: Page) -> Fired:
         severity=page.severity,
         instance=page.labels.get("instance"),
         leaf=page.leaf,
-        knob=None if page.advice is None or page.advice.action != "change" else page.advice.knob,
+        knob=next((move.knob for move in page.advice.moves), None) if page.advice else None,
     )
 
 

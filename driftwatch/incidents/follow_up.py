@@ -13,7 +13,7 @@ from typing import Any, Literal
 from driftwatch.incidents.incident import Incident
 from driftwatch.incidents.planner import MessageAbout
 from driftwatch.incidents.silence import Silence
-from driftwatch.model import Finding, Recommendation
+from driftwatch.model import Advice, Finding
 from driftwatch.notify.advice import setting_change
 from driftwatch.notify.headline import rendered, target_name
 from driftwatch.notify.page import Page, next_time
@@ -24,7 +24,7 @@ def with_answer(page: Page, finding: Finding, at: datetime) -> Page:
 
     What fired and where the diagnosis ended stay; the advice is that of ``at``.
     """
-    advised = finding.recommendation
+    advised = finding.advice
     before = None if page.advice is None else page.advice.action
     update: dict[str, Any] = {"advice": advised, "answered_by": finding.answered_by}
     if before == "none" and advised is not None and advised.action != "none":
@@ -38,11 +38,11 @@ def later(page: Page, at: datetime | None) -> Page:
     return rendered(page.model_copy(update={"asked_again_at": at}))
 
 
-def what_changed(before: Recommendation | None, now: Recommendation | None) -> str:
+def what_changed(before: Advice | None, now: Advice | None) -> str:
     """What the answer of a second try changes, or that it changes nothing.
 
     >>> why = Reason("no_knob_helps", "every limit has room")
-    >>> none = Recommendation("none", why, instead=("add 2 replicas: all in target",))
+    >>> none = Advice("none", why, instead=("add 2 replicas: all in target",))
     >>> what_changed(None, none)
     'the advice: none yet → add 2 replicas'
     """
@@ -73,7 +73,7 @@ def _who(page: Page, *, with_noun: bool = True) -> str:
     return f"{page.servers.concerned} of {page.servers.of}{noun}"
 
 
-def says_less(before: Recommendation | None, now: Recommendation | None) -> bool:
+def says_less(before: Advice | None, now: Advice | None) -> bool:
     """No verdict, or an answer without a replay, where people have "no knob helps" of one."""
     if before is None or before.action != "none":
         return False
@@ -82,7 +82,7 @@ def says_less(before: Recommendation | None, now: Recommendation | None) -> bool
     return now.action == "none" and before.basis == "simulation" != now.basis
 
 
-def _advice(advice: Recommendation | None) -> str:
+def _advice(advice: Advice | None) -> str:
     """An answer in a few words."""
     if advice is None or advice.action == "insufficient":
         return "none yet"

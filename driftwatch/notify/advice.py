@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from driftwatch.knobs import COLUMN_KNOBS
-from driftwatch.model import LEADS, Recommendation
+from driftwatch.model import LEADS, Advice
 from driftwatch.notify.page import Line, Page
 from driftwatch.notify.phrases.limits import room
 from driftwatch.numbers import clean, knob, moment, setting
@@ -109,7 +109,7 @@ def full_advice(page: Page) -> str | None:
     return None if not text else clean(_capital(text)).rstrip(".")
 
 
-def setting_change(advised: Recommendation) -> str:
+def setting_change(advised: Advice) -> str:
     """``max_num_seqs 8 (inferred) → 40``, and every other setting of the same change."""
     return ", ".join(
         setting(one.knob, one.from_value, one.to_value, one.from_provenance)
@@ -167,7 +167,7 @@ def settings_line(page: Page) -> str | None:
     )
 
 
-def _change_lines(advised: Recommendation) -> Iterator[Line]:
+def _change_lines(advised: Advice) -> Iterator[Line]:
     brings = ", ".join(map(clean, advised.effect)) or clean(advised.why)
     text = f"{setting_change(advised)}, with a restart. {_capital(brings)}"
     yield Line("Change", text, weight=8)
@@ -178,14 +178,15 @@ def _change_lines(advised: Recommendation) -> Iterator[Line]:
         yield Line("Undo", f"{_way_back(advised)} if {wrong}", weight=6)
 
 
-def _way_back(advised: Recommendation) -> str:
+def _way_back(advised: Advice) -> str:
     """``go back to 512``; of several settings, or of an unknown one, the arguments."""
-    if advised.from_value is None or advised.also:
+    (first, *others) = advised.moves
+    if first.from_value is None or others:
         return f"go back to {clean(advised.undo or '')}"
-    return f"go back to {knob(advised.from_value)}"
+    return f"go back to {knob(first.from_value)}"
 
 
-def _do_lines(page: Page, advised: Recommendation | None) -> Iterator[Line]:
+def _do_lines(page: Page, advised: Advice | None) -> Iterator[Line]:
     advice, free = full_advice(page) or "", room(page)
     do = advice.removeprefix(f"{_KEEP_SETTINGS}; ")  # line 1 says it
     if do != advice or free or advice not in page.summary:

@@ -11,7 +11,7 @@ import orjson
 
 from driftwatch.evidence import COLUMNS
 from driftwatch.knobs import COLUMN_KNOBS
-from driftwatch.model import Finding, Recommendation
+from driftwatch.model import Advice, Finding
 from driftwatch.notify.advice import advice_lines, imperatives, no_verdict
 from driftwatch.notify.attribution import (
     attribution,
@@ -52,7 +52,7 @@ def todo(finding: Finding, pages: Sequence[Page] = (), where: str = "") -> list[
     """
     pages = _advising(finding, pages)
     out = [f"Do       {imperatives(page)[0]} ({clean(page.alert)})" for page in pages]
-    advice = finding.recommendation
+    advice = finding.advice
     # a page that forbids a change is not contradicted
     if any(page.family in _NO_SETTING for page in pages):
         advice = None
@@ -78,7 +78,7 @@ def todo(finding: Finding, pages: Sequence[Page] = (), where: str = "") -> list[
     return out
 
 
-def _own(finding: Finding, advice: Recommendation) -> Iterator[str]:
+def _own(finding: Finding, advice: Advice) -> Iterator[str]:
     """What the finding's own recommendation says, in the lines of a page."""
     diagnosis = finding.diagnosis
     if advice.reason.code == "leaf" and (diagnosis is None or diagnosis.advice is None):
@@ -105,7 +105,7 @@ def _own(finding: Finding, advice: Recommendation) -> Iterator[str]:
         yield f"Also     {'; '.join(advice.not_cured)}"
 
 
-def change_text(advice: Recommendation) -> str:
+def change_text(advice: Advice) -> str:
     """Every setting of a change: ``max_num_seqs 128 → 64, max_num_batched_tokens 8192 → 512``."""
     return ", ".join(
         setting(one.knob, one.from_value, one.to_value, one.from_provenance) for one in advice.moves
@@ -164,7 +164,7 @@ def explained_json(finding: Finding, start: datetime, end: datetime) -> str:
         "diagnosis": None
         if finding.diagnosis is None
         else asdict(with_reasons(finding.diagnosis, finding.reasons)),
-        "advice": None if finding.recommendation is None else plain(asdict(finding.recommendation)),
+        "advice": None if finding.advice is None else plain(asdict(finding.advice)),
     }
     return orjson.dumps(document, option=orjson.OPT_INDENT_2).decode()
 

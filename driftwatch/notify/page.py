@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from driftwatch.documents import Document
-from driftwatch.model import Diagnosis, Reason, Recommendation, Severity, Slo
+from driftwatch.model import Advice, Diagnosis, Reason, Severity, Slo
 from driftwatch.verify.verification import Verification
 
 # the grid of the clock on which an answer that time may bring is asked for again
@@ -134,7 +134,7 @@ class Page(Document):
     evidence: Mapping[str, Amount] = {}
     slo: Slo | None = None
     diagnosis: Diagnosis | None = None
-    advice: Recommendation | None = None
+    advice: Advice | None = None
     baseline: Baseline | None = None
     # servers of the pool, how many are slower, and the speed of the others; None where unknown
     peers: Mapping[str, float] | None = None

@@ -13,7 +13,7 @@ import polars as pl
 from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.diagnose.tree import Leaf
 from driftwatch.incidents.incident import Incident, Transition
-from driftwatch.model import Diagnosis, Finding, Reason, Recommendation, Target, TargetKey
+from driftwatch.model import Advice, Diagnosis, Finding, Reason, Target, TargetKey
 from driftwatch.notify.page import NOTICE_ADVISES_NOTHING
 from driftwatch.numbers import count, duration, percent
 from driftwatch.pipeline.evaluation import Evaluation
@@ -27,7 +27,7 @@ from driftwatch.pipeline.question import (
     peer_minutes,
     target_advice,
 )
-from driftwatch.recommend.advice import Advice
+from driftwatch.recommend.advice import Answer
 from driftwatch.recommend.words import aims
 from driftwatch.rulebook.rules import Rule
 
@@ -46,21 +46,21 @@ _SETTLED = timedelta(minutes=10)
 
 def own_advice(
     leaf: Leaf | None, diagnosis: Diagnosis, evidence: Mapping[str, Any]
-) -> Recommendation | None:
+) -> Advice | None:
     """The advice of a diagnosis alone; None where it needs a simulation."""
     lost = evidence.get("gpus_lost")
     if lost and (leaf is None or leaf.kind == "change"):
         many = "1 GPU is" if lost == 1 else f"{count(lost)} GPUs are"
-        return Recommendation("none", Reason("gpus_lost", f"{many} lost"))
+        return Advice(action="none", reason=Reason("gpus_lost", f"{many} lost"))
     if leaf is None:  # an unknown input may be why the limit binds
         named = ", ".join(diagnosis.missing) or "its inputs"
-        return Recommendation("none", Reason("undetermined", f"{named} unknown"))
+        return Advice(action="none", reason=Reason("undetermined", f"{named} unknown"))
     if leaf.kind == "change" or leaf.name == KV_PRESSURE:
         return None
-    return Recommendation("none", Reason("leaf", leaf.advice or leaf.meaning))
+    return Advice(action="none", reason=Reason("leaf", leaf.advice or leaf.meaning))
 
 
-def _own_advice(finding: Finding, row: Mapping[str, Any], plan: Plan) -> Recommendation | None:
+def _own_advice(finding: Finding, row: Mapping[str, Any], plan: Plan) -> Advice | None:
     diagnosis = finding.diagnosis
     if diagnosis is None:
         return None
@@ -68,9 +68,9 @@ def _own_advice(finding: Finding, row: Mapping[str, Any], plan: Plan) -> Recomme
     return own_advice(leaf, diagnosis, row)
 
 
-def _not_simulated(target: Target, why: str) -> Recommendation:
+def _not_simulated(target: Target, why: str) -> Advice:
     text = f"{why}; run driftwatch recommend {target.key.text}"
-    return Recommendation("insufficient", Reason("not_asked", text))
+    return Advice(action="insufficient", reason=Reason("not_asked", text))
 
 
 def advised(
@@ -103,7 +103,7 @@ def advised(
         has_turn = not caught_up and questions[at] < plan.simulations
         asks, own = _asks(finding, row, plan, rules[incident.rule], incident)
         if not asks:
-            findings_of[incident.id] = replace(finding, recommendation=own)
+            findings_of[incident.id] = replace(finding, advice=own)
             if not again and has_turn and (room := _peer_load(evaluation, finding, at)) is not None:
                 questions[at] += 1
                 findings_of[incident.id] = replace(findings_of[incident.id], peers=room)
@@ -115,12 +115,12 @@ def advised(
         if same is not None:
             standing, by = same
             named = (by.id, by.alert)
-            findings_of[incident.id] = replace(finding, recommendation=standing, answered_by=named)
+            findings_of[incident.id] = replace(finding, advice=standing, answered_by=named)
             continue
         if not has_turn:
             left_out = _left_out(finding.target, plan, caught_up=caught_up)
             findings_of[incident.id] = replace(
-                finding, recommendation=left_out, asked_again=plan.simulations > 0
+                finding, advice=left_out, asked_again=plan.simulations > 0
             )
             continue
         questions[at] += 1
@@ -134,17 +134,17 @@ def advised(
 
 def _asks(
     finding: Finding, row: Mapping[str, Any], plan: Plan, rule: Rule, incident: Incident
-) -> tuple[bool, Recommendation | None]:
+) -> tuple[bool, Advice | None]:
     """Whether a finding needs a simulation, and its advice if not."""
     if finding.diagnosis is None:
         return STALE in rule.columns, None
     own = _own_advice(finding, row, plan)
     if own is None and incident.severity == "notice":
-        own = Recommendation("none", NOTICE_ADVISES_NOTHING)
+        own = Advice(action="none", reason=NOTICE_ADVISES_NOTHING)
     return own is None, own
 
 
-def _left_out(target: Target, plan: Plan, *, caught_up: bool) -> Recommendation:
+def _left_out(target: Target, plan: Plan, *, caught_up: bool) -> Advice:
     if caught_up:
         return _not_simulated(target, "driftwatch caught up with this minute after a stop")
     if not plan.simulations:
@@ -197,7 +197,7 @@ def _peer_load(evaluation: Evaluation, finding: Finding, at: datetime) -> dict[s
         return None
     minutes = evaluation.past.minutes(busiest.key, at - WINDOW, at)
     moment = Moment(busiest, at, minutes, row, replicas=others.height + 1)
-    used = evaluation.ask(moment, evaluation.plan, ask="assess").advice.utilization_ratio
+    used = evaluation.ask(moment, evaluation.plan, ask="assess").answer.utilization_ratio
     return dict(finding.peers) if used is None else {**finding.peers, "utilization_ratio": used}
 
 
@@ -208,7 +208,7 @@ def answer_of_pool(
     firing: Sequence[Transition],
     before: Iterable[Incident],
     settings: Mapping[str, Any],
-) -> tuple[Recommendation, Incident] | None:
+) -> tuple[Advice, Incident] | None:
     """The answer on another page of the pool, with its incident; None without one.
 
     Servers that are configured alike get one answer while an incident that carries it fires: a
@@ -224,8 +224,8 @@ def answer_of_pool(
         finding = findings.get(one.incident.id)
         if finding is None or finding.target.key not in pool or one.at != at:
             continue
-        if finding.recommendation is not None and _is_current(finding.recommendation, settings):
-            return finding.recommendation, one.incident
+        if finding.advice is not None and _is_current(finding.advice, settings):
+            return finding.advice, one.incident
     names = {key.text for key in pool}
     for incident in sorted(before, key=lambda i: (i.severity != "page", i.firing_at or at, i.key)):
         page = incident.page
@@ -252,7 +252,7 @@ def configured_alike(
     return (like, unlike) if unlike else ((), ())
 
 
-def _is_current(answer: Recommendation, settings: Mapping[str, Any]) -> bool:
+def _is_current(answer: Advice, settings: Mapping[str, Any]) -> bool:
     """Whether an answer was computed, and its changes start from today's settings."""
     if answer.basis is None:
         return False
@@ -264,16 +264,16 @@ def with_advice(finding: Finding, answer: TargetAdvice) -> Finding:
     """The finding with the answer of a simulation."""
     return replace(
         finding,
-        recommendation=answer.advice.recommendation,
+        advice=answer.answer.advice,
         asked_again=_may_change(answer),
-        simulated_for=_simulated_for(answer.advice),
+        simulated_for=_simulated_for(answer.answer),
     )
 
 
 _SLO_SOURCES = {"configuration": "the slo of its pool", "command line": "--slo"}
 
 
-def _simulated_for(advice: Advice) -> str | None:
+def _simulated_for(advice: Answer) -> str | None:
     """``TTFT 1 s and TPOT 50 ms for 95 % of requests (...), from 10,900 requests of 11 min``."""
     if not advice.requests:
         return None
@@ -287,11 +287,11 @@ def _simulated_for(advice: Advice) -> str | None:
 
 def _may_change(answer: TargetAdvice) -> bool:
     """Whether a later window may give an answer, or another one."""
-    advice = answer.advice
-    if advice.recommendation.action == "none":
+    advice = answer.answer
+    if advice.advice.action == "none":
         seconds = advice.window_seconds
         return seconds is not None and seconds < _SETTLED.total_seconds()
-    if advice.recommendation.action != "insufficient":
+    if advice.advice.action != "insufficient":
         return False
     failed = {gate.name for gate in advice.gates if not gate.passed}
     return answer.failed is not None or (bool(failed) and failed <= _TRANSIENT_GATES)
@@ -310,5 +310,5 @@ def explained(
     if own is None and (moment is None or moment.minutes.is_empty() or not plan.simulations):
         own = _not_simulated(finding.target, "not simulated here")
     if own is not None or moment is None:
-        return replace(finding, recommendation=own)
+        return replace(finding, advice=own)
     return with_advice(finding, target_advice(moment, plan, leaf=finding.diagnosis.leaf))

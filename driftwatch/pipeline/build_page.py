@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from driftwatch.incidents.incident import Incident
 from driftwatch.model import (
+    Advice,
     Finding,
-    Recommendation,
     Slo,
     TargetKey,
 )
@@ -110,7 +110,7 @@ def _with_content(
             "evidence": amounts(finding, form.columns),
             "slo": _slo(slo, finding.evidence),
             "diagnosis": None if diagnosis is None else with_reasons(diagnosis, finding.reasons),
-            "advice": _advice(finding.recommendation, incident),
+            "advice": _advice(finding.advice, incident),
             "baseline": baseline_of(finding),
             "peers": plain(finding.peers),
             "lengths": form.lengths,
@@ -162,9 +162,9 @@ def _named(keys: Sequence[TargetKey]) -> tuple[str, ...]:
     return tuple(key.text for key in keys[:NAMED_SERVERS])
 
 
-def _advice(advice: Recommendation | None, incident: Incident) -> Recommendation | None:
+def _advice(advice: Advice | None, incident: Incident) -> Advice | None:
     if advice is not None and incident.severity == "notice":
-        return Recommendation("none", NOTICE_ADVISES_NOTHING)
+        return Advice(action="none", reason=NOTICE_ADVISES_NOTHING)
     return advice
 
 

@@ -133,7 +133,7 @@ def _updated(page: Page, finding: Finding | None, at: datetime) -> tuple[Page, s
     Receivers get only one more answer. So an answer that more minutes may change is held back:
     "no knob helps" from the first minutes of a drift would use it up.
     """
-    advice = None if finding is None else finding.recommendation
+    advice = None if finding is None else finding.advice
     stays = advice is not None and advice.action not in ("insufficient", "none")
     if finding is None or (finding.asked_again and not stays):
         return later(page, next_time(at)), None
@@ -148,7 +148,7 @@ def _grown(old: Page, new: Page, finding: Finding | None) -> tuple[Page, str]:
 
     The old page's answer stays if the new page has none.
     """
-    before, advice = old.advice, None if finding is None else finding.recommendation
+    before, advice = old.advice, None if finding is None else finding.advice
     changed = who_changed(old, new)
     has_answer = before is not None and before.action != "insufficient"
     lacks_one = advice is None or advice.action == "insufficient" or says_less(before, advice)

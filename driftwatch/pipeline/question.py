@@ -16,13 +16,12 @@ from typing import Any, Literal
 import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS
-from driftwatch.documents import to_json
 from driftwatch.errors import DriftwatchError, NoVerdict
-from driftwatch.model import Reason, Recommendation, Slo, Target, TargetKey
+from driftwatch.model import Advice, Reason, Slo, Target, TargetKey
 from driftwatch.pipeline.engine import server_of
 from driftwatch.pipeline.minutes import WINDOW, PastMinutes, since_slow
 from driftwatch.pipeline.plan import Plan
-from driftwatch.recommend.advice import Advice, Question, SloSource
+from driftwatch.recommend.advice import Answer, Question, SloSource
 from driftwatch.signals.minutes import MINUTE_SCHEMA
 from driftwatch.simulate.requests import Requests
 
@@ -125,7 +124,7 @@ class TargetAdvice:
 
     target: Target
     at: datetime
-    advice: Advice
+    answer: Answer
     incident_id: str | None = None  # whose page carries it; None = nobody's
     failed: str | None = None  # the traceback of an unexpected error
 
@@ -142,25 +141,25 @@ def target_advice(
     verdict, for a page must go out.
     """
     from driftwatch.recommend import advise  # loads the simulator
-    from driftwatch.recommend.advice import advice_document
 
     at, failed = moment.at, None
     try:
         question = question_for(moment, plan, leaf)
         if ask == "advise":
-            advice = advise.advise(question, table=False)
+            answer = advise.advise(question, table=False)
         else:
-            advice = advise.assess(question)
-        to_json(advice_document(advice))  # fails here rather than in the commit of the tick
+            answer = advise.assess(question)
+        answer.text()  # fails here rather than in the commit of the tick
     except DriftwatchError as error:
-        advice = Advice(
-            at, Recommendation("insufficient", Reason("error", _one_line(error.message)))
+        answer = Answer(
+            at=at,
+            advice=Advice(action="insufficient", reason=Reason("error", _one_line(error.message))),
         )
     except Exception as error:  # noqa: BLE001 - the page goes out and names the error
         failed = traceback.format_exc()
         text = f"the simulation failed ({type(error).__name__}: {_one_line(str(error))})"
-        advice = Advice(at, Recommendation("insufficient", Reason("failed", text)))
-    return TargetAdvice(moment.target, at, advice, incident_id, failed)
+        answer = Answer(at=at, advice=Advice(action="insufficient", reason=Reason("failed", text)))
+    return TargetAdvice(moment.target, at, answer, incident_id, failed)
 
 
 def _one_line(text: str) -> str:

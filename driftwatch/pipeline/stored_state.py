@@ -173,8 +173,6 @@ def advice_rows(answers: Sequence[TargetAdvice]) -> list[AdviceRow]:
     """Answers as rows of the store."""
     if not answers:
         return []
-    from driftwatch.recommend.advice import advice_document
-
     return [
         AdviceRow(
             id=advice_id(answer.target.key, answer.at, answer.incident_id),
@@ -182,7 +180,7 @@ def advice_rows(answers: Sequence[TargetAdvice]) -> list[AdviceRow]:
             engine=answer.target.key.engine,
             pool=answer.target.pool or "default",
             at=answer.at,
-            document=advice_document(answer.advice),
+            answer=answer.answer,
             incident_id=answer.incident_id,
         )
         for answer in answers

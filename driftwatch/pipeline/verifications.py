@@ -9,7 +9,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -24,6 +24,7 @@ from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.model import Fingerprint, Slo, Target, TargetKey
 from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.plan import Plan
+from driftwatch.recommend.advice import Answer
 from driftwatch.signals.minutes import minutes
 from driftwatch.store.advice import AdviceRow
 from driftwatch.store.store import Store
@@ -155,30 +156,38 @@ def _opened(
     key, pool = target.key, target.pool or "default"
     if one is None:
         id_ = verification_id(key, change)
-        one = Verification(id_, key.instance, key.engine, pool, change, opened_at=end)
+        one = Verification(
+            id=id_,
+            instance=key.instance,
+            engine=key.engine,
+            pool=pool,
+            change=change,
+            opened_at=end,
+        )
     advices = [
         advice
         for advice in around.advice(change.at - ADVICE_HOLDS, change.at)
         if ((advice.instance, advice.engine) == key or advice.pool == pool)
-        and advised_by(change, advice.document.get("recommendation"))
+        and advised_by(change, advice.answer.advice)
     ]
     own = [advice for advice in advices if (advice.instance, advice.engine) == key]
     newest = max(own or advices, key=lambda advice: advice.at, default=None)
-    return replace(
-        one,
-        change=change,
-        forecast=None if newest is None else _forecast(newest.document),
-        incident_id=None if newest is None else newest.incident_id,
+    return one.model_copy(
+        update={
+            "change": change,
+            "forecast": None if newest is None else _forecast(newest.answer),
+            "incident_id": None if newest is None else newest.incident_id,
+        }
     )
 
 
-def _forecast(advice: Mapping[str, Any]) -> dict[str, Any]:
+def _forecast(answer: Answer) -> dict[str, Any]:
     """The forecast of an answer, with the targets and the load that it was made for."""
-    forecast = dict((advice.get("recommendation") or {}).get("forecast") or {})
-    if not forecast:
-        return forecast
-    load = "offered_requests_per_second"
-    return {**forecast, "slo": advice.get("slo"), load: advice.get(load)}
+    if not answer.advice.forecast:
+        return {}
+    load, slo = "offered_requests_per_second", answer.slo
+    beside = {"slo": None if slo is None else asdict(slo), load: getattr(answer, load)}
+    return {**answer.advice.forecast, **beside}
 
 
 def _is_due(one: Verification, end: datetime) -> bool:
@@ -209,7 +218,7 @@ def _looked_at(
     is_sure = judged.verdict != "INCONCLUSIVE" and len(after) >= FEWEST_UNPROMISED
     if promised_pass or is_sure or end - at >= LONGEST:
         return judged
-    return replace(judged, verdict="open", closed_at=None)
+    return judged.model_copy(update={"verdict": "open", "closed_at": None})
 
 
 def _superseded(one: Verification, at: datetime) -> Verification:
@@ -219,7 +228,8 @@ def _superseded(one: Verification, at: datetime) -> Verification:
 
 
 def _inconclusive(one: Verification, at: datetime, reason: str) -> Verification:
-    return replace(one, verdict="INCONCLUSIVE", closed_at=at, reason=reason)
+    closed = {"verdict": "INCONCLUSIVE", "closed_at": at, "reason": reason}
+    return one.model_copy(update=closed)
 
 
 _RUNS, RUNS_MEMORY = TypeAdapter(list[tuple[TargetKey, Run]]), "tick.runs"

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import polars as pl
 
-from driftwatch.documents import Codec
-from driftwatch.model import Recommendation, Slo
+from driftwatch.documents import Document
+from driftwatch.model import Advice, Slo
 from driftwatch.recommend.check import ModelCheck
 from driftwatch.recommend.server import Server
 from driftwatch.simulate.requests import Requests
@@ -102,8 +102,7 @@ class GainRange:
     chance_of_harm: float  # to lose 2 points or more
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
+class Answer(Document):
     """The whole answer; None = not known, or the answer did not come so far.
 
     ``candidates`` were swept, in the table's order, today among them; ``what_ifs`` what was asked
@@ -113,7 +112,7 @@ class Advice:
     """
 
     at: datetime
-    recommendation: Recommendation
+    advice: Advice
     gates: tuple[Gate, ...] = ()
     slo: Slo | None = None
     slo_source: SloSource = "unknown"
@@ -145,22 +144,6 @@ class Advice:
         now = self.today.capacity_requests_per_second if self.today else None
         offered = self.offered_requests_per_second
         return None if not now or offered is None else offered / now
-
-
-advice_codec = Codec(Advice)
-
-
-def advice_document(advice: Advice) -> dict[str, Any]:
-    """What the store keeps and ``recommend --json`` prints: the attributes, and what follows."""
-    recommendation = advice.recommendation
-    document = advice_codec.document(
-        advice, capacity_ratio=advice.capacity_ratio, utilization_ratio=advice.utilization_ratio
-    )
-    document["recommendation"] |= {
-        "reason": recommendation.why,
-        "reason_code": recommendation.reason.code,
-    }
-    return document
 
 
 # Derived targets: so many times the baseline's 95th percentiles. A user who has lived with it is

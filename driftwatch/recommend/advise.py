@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from driftwatch.diagnose.not_a_knob import not_a_knob
 from driftwatch.knobs import KNOBS
-from driftwatch.model import Reason, Recommendation, Slo
+from driftwatch.model import Advice, Reason, Slo
 from driftwatch.numbers import brief, change, milliseconds, percent
 from driftwatch.recommend.advice import (
-    Advice,
+    Answer,
     Candidate,
     GainRange,
     Gate,
@@ -54,7 +54,7 @@ _OVERSEEN = 0.1  # of the requests: where so many more miss than simulated, some
 _LOADED = 0.9  # of the capacity: above it today's settings do not suffice for long
 
 
-def advise(question: Question, *, hardware: Hardware | None = None, table: bool = True) -> Advice:
+def advise(question: Question, *, hardware: Hardware | None = None, table: bool = True) -> Answer:
     """Everything that can be said of a server's knobs.
 
     ``hardware``: GPUs and models by name; None = the shipped tables; ``table``: with the other
@@ -62,58 +62,66 @@ def advise(question: Question, *, hardware: Hardware | None = None, table: bool 
     WorkloadError: the request log contradicts the metrics.
     """
     slo, source = targets_of(question)
-    advice = Advice(question.at, _insufficient("none", "no verdict"), slo=slo, slo_source=source)
+    answer = Answer(
+        at=question.at, advice=_insufficient("none", "no verdict"), slo=slo, slo_source=source
+    )
     engine = not_a_knob(question.evidence, question.leaf)
     if engine is not None:
-        return replace(advice, recommendation=engine)
+        return answer.model_copy(update={"advice": engine})
     try:
         situation = situation_of(question, hardware)
     except Insufficient as error:
-        return _without_situation(advice, question, error)
-    advice = _described(advice, situation)
+        return _without_situation(answer, question, error)
+    answer = _described(answer, situation)
     check = model_check(situation.outlook.draws, situation.now)
     worst = sorted(check.compared, key=lambda name: -abs(check.compared[name].off_ratio))
-    advice = replace(advice, check=check, gates=tuple(_check_gate(name, check) for name in worst))
+    answer = answer.model_copy(
+        update={"check": check, "gates": tuple(_check_gate(name, check) for name in worst)}
+    )
     if check.refused:
-        return _not_reproduced(advice, situation)
-    return _simulated(advice, situation, table=table)
+        return _not_reproduced(answer, situation)
+    return _simulated(answer, situation, table=table)
 
 
-def assess(question: Question) -> Advice:
+def assess(question: Question) -> Answer:
     """Today alone: its simulation and its capacity; no sweep.
 
     The recommendation is ``insufficient`` as :func:`advise` has it, else ``no_action`` without a
     verdict on knobs. Raises WorkloadError: the request log contradicts the metrics.
     """
     slo, source = targets_of(question)
-    advice = Advice(question.at, _insufficient("none", "no verdict"), slo=slo, slo_source=source)
+    answer = Answer(
+        at=question.at, advice=_insufficient("none", "no verdict"), slo=slo, slo_source=source
+    )
     try:
         situation = situation_of(question)
     except Insufficient as error:
-        return replace(advice, recommendation=_insufficient(error.gate, error.message))
-    asked = Recommendation(
-        "no_action", Reason("capacity", "capacity alone was asked"), basis="simulation"
+        return answer.model_copy(update={"advice": _insufficient(error.gate, error.message)})
+    asked = Advice(
+        action="no_action",
+        reason=Reason("capacity", "capacity alone was asked"),
+        basis="simulation",
     )
     today = row_of(situation, {})
-    return replace(_described(advice, situation), recommendation=asked, today=today)
+    return _described(answer, situation).model_copy(update={"advice": asked, "today": today})
 
 
-def _insufficient(gate: str, text: str) -> Recommendation:
-    return Recommendation("insufficient", Reason(gate, text))
+def _insufficient(gate: str, text: str) -> Advice:
+    return Advice(action="insufficient", reason=Reason(gate, text))
 
 
-def _without_situation(advice: Advice, question: Question, error: Insufficient) -> Advice:
+def _without_situation(answer: Answer, question: Question, error: Insufficient) -> Answer:
     """Where nothing can be simulated: what minutes and evidence say alone."""
     gates = (Gate(error.gate, False, error.message),)
     kv = kv_binds(question.evidence, question.leaf, error.message)
     recommendation = kv or _insufficient(error.gate, error.message)
-    if kv is None and nobody_waited(question.minutes, advice.slo):
+    if kv is None and nobody_waited(question.minutes, answer.slo):
         reason = Reason("no_queue", "no request waited: no limit binds, and no knob can help")
-        recommendation = Recommendation("no_action", reason)
-    return replace(advice, recommendation=recommendation, gates=gates)
+        recommendation = Advice(action="no_action", reason=reason)
+    return answer.model_copy(update={"advice": recommendation, "gates": gates})
 
 
-def _described(advice: Advice, situation: Situation) -> Advice:
+def _described(answer: Answer, situation: Situation) -> Answer:
     """With what the answer is made from."""
     fit, demand = situation.step_times, situation.demand
     settings, question = situation.settings.configurations, situation.question
@@ -131,17 +139,18 @@ def _described(advice: Advice, situation: Situation) -> Advice:
         )
     if question.beside:
         notes.append(f"judged by the traffic of {1 + len(question.beside)} servers of the pool")
-    return replace(
-        advice,
-        step_time=StepTimeFit(
-            describe(fit.likeliest), fit.source, fit.is_known, fit.minutes, fit.misfit_ratio
-        ),
-        settings=today,
-        window_seconds=situation.now.seconds,
-        offered_requests_per_second=situation.offered,
-        source="metrics" if question.log is None else "request log",
-        requests=round(demand.requests_per_second * situation.now.seconds),
-        notes=tuple(notes),
+    return answer.model_copy(
+        update={
+            "step_time": StepTimeFit(
+                describe(fit.likeliest), fit.source, fit.is_known, fit.minutes, fit.misfit_ratio
+            ),
+            "settings": today,
+            "window_seconds": situation.now.seconds,
+            "offered_requests_per_second": situation.offered,
+            "source": "metrics" if question.log is None else "request log",
+            "requests": round(demand.requests_per_second * situation.now.seconds),
+            "notes": tuple(notes),
+        }
     )
 
 
@@ -158,12 +167,12 @@ def _check_gate(name: str, check: ModelCheck) -> Gate:
     return Gate(f"fit_{name.partition('_')[0]}", one.passed, said)
 
 
-def _not_reproduced(advice: Advice, situation: Situation) -> Advice:
-    """The simulation misses today: a limit that is plainly full, else no advice."""
-    question, why = situation.question, advice.gates[0].said
+def _not_reproduced(answer: Answer, situation: Situation) -> Answer:
+    """The simulation misses today: a limit that is plainly full, else no answer."""
+    question, why = situation.question, answer.gates[0].said
     kv = kv_binds(question.evidence, question.leaf, why)
     if kv is not None:
-        return replace(advice, recommendation=kv)
+        return answer.model_copy(update={"advice": kv})
     found = closed_form(
         question.evidence,
         question.server,
@@ -174,17 +183,17 @@ def _not_reproduced(advice: Advice, situation: Situation) -> Advice:
     )
     if found is not None:
         recommendation = by_closed_form(found, question.server.serving, situation.slo, why)
-        return replace(advice, recommendation=recommendation)
+        return answer.model_copy(update={"advice": recommendation})
     measured = by_measured_capacity(situation, why)
     told = f"the simulation does not reproduce today: {why}"
-    recommendation = measured or _insufficient(advice.gates[0].name, told)
-    return replace(advice, recommendation=recommendation)
+    recommendation = measured or _insufficient(answer.gates[0].name, told)
+    return answer.model_copy(update={"advice": recommendation})
 
 
-def _simulated(advice: Advice, situation: Situation, *, table: bool) -> Advice:
+def _simulated(answer: Answer, situation: Situation, *, table: bool) -> Answer:
     today = row_of(situation, {})
     if today.refused is not None:
-        return replace(advice, recommendation=_insufficient("settings", today.refused))
+        return answer.model_copy(update={"advice": _insufficient("settings", today.refused)})
     configurations = situation.settings.configurations
     gains = finalists(situation.sweep, situation.outlook, configurations, _FINALISTS)
     share = situation.slo.share if situation.slo else Slo().share
@@ -199,14 +208,15 @@ def _simulated(advice: Advice, situation: Situation, *, table: bool) -> Advice:
     if choice is None:
         options, choice = _for_capacity(case, gains)
     what_ifs = asked_for(situation, today)
-    advice = replace(
-        advice,
-        today=today,
-        capacity_reference_requests_per_second=reference,
-        candidates=(today, *(one.row for one in options)) if table else (),
+    answer = answer.model_copy(
+        update={
+            "today": today,
+            "capacity_reference_requests_per_second": reference,
+            "candidates": (today, *(one.row for one in options)) if table else (),
+        }
     )
     if choice is not None:
-        return _changed(advice, case, choice, what_ifs, table=table)
+        return _changed(answer, case, choice, what_ifs, table=table)
     used, met = case.utilization, share_met(situation.now, situation.slo)
     simulated = today.in_target_ratio or 0.0
     if met is not None and simulated >= share and met < share - _OVERSEEN:
@@ -214,13 +224,15 @@ def _simulated(advice: Advice, situation: Situation, *, table: bool) -> Advice:
         said = f"{found}, simulated {percent(simulated)}"
         told = f"the simulation does not reproduce today: {said}"
         recommendation = _insufficient("fit_in_target", told)
-        advice = replace(advice, gates=(Gate("fit_in_target", False, said), *advice.gates))
+        answer = answer.model_copy(
+            update={"gates": (Gate("fit_in_target", False, said), *answer.gates)}
+        )
     elif is_in_target and (used is None or used < _LOADED):
         recommendation = no_action(case)
     else:
         what_ifs += alternatives(situation, today)
         recommendation = no_knob(case, gains, what_ifs, _widest(case, options))
-    return replace(advice, recommendation=recommendation, what_ifs=tuple(what_ifs))
+    return answer.model_copy(update={"advice": recommendation, "what_ifs": tuple(what_ifs)})
 
 
 def _options(case: Case, gains: Sequence[Gain]) -> list[Option]:
@@ -248,22 +260,23 @@ def _widest(case: Case, options: Sequence[Option]) -> Candidate | None:
 
 
 def _changed(
-    advice: Advice, case: Case, choice: Option, what_ifs: Sequence[Candidate], *, table: bool
-) -> Advice:
+    answer: Answer, case: Case, choice: Option, what_ifs: Sequence[Candidate], *, table: bool
+) -> Answer:
     gain, then = choice.gain, choice.row
     larger = _next_larger(case, then)
     low, high = gain.range
-    rows = list(advice.candidates)
+    rows = list(answer.candidates)
     known = [case.now(then.knobs), *(row.knobs for row in rows)]
     if table and larger is not None and larger.knobs not in known:
         rows.append(larger)
-    return replace(
-        advice,
-        recommendation=changed(case, then, gain, larger),
-        advised=then,
-        gain=GainRange(gain.mean, low, high, gain.chance_of_harm),
-        candidates=tuple(rows),
-        what_ifs=tuple(what_ifs),
+    return answer.model_copy(
+        update={
+            "advice": changed(case, then, gain, larger),
+            "advised": then,
+            "gain": GainRange(gain.mean, low, high, gain.chance_of_harm),
+            "candidates": tuple(rows),
+            "what_ifs": tuple(what_ifs),
+        }
     )
 
 

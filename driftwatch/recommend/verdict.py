@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from driftwatch.knobs import flag_of
-from driftwatch.model import KnobMove, Provenance, Reason, Recommendation, Slo
+from driftwatch.model import Advice, KnobMove, Provenance, Reason, Slo
 from driftwatch.numbers import change, figure, milliseconds, percent, rate
 from driftwatch.recommend.advice import Candidate
 from driftwatch.recommend.alternatives import (
@@ -79,7 +79,7 @@ class Case:
         return {name: setting_of(today, name) for name in knobs}
 
 
-def changed(case: Case, then: Candidate, gain: Gain, larger: Candidate | None) -> Recommendation:
+def changed(case: Case, then: Candidate, gain: Gain, larger: Candidate | None) -> Advice:
     """The change, with what it brings, what it costs and what would show it wrong.
 
     ``larger``: the next larger value of its first knob.
@@ -100,14 +100,13 @@ def changed(case: Case, then: Candidate, gain: Gain, larger: Candidate | None) -
     effect = [brings, *([more] if more else [])]
     if gain.mean < MEAN_GAIN:  # chosen for its capacity
         effect.reverse()
-    return Recommendation(
-        "change",
-        Reason("forecast", effect[0]),
-        knob=knob,
-        from_value=now[knob],
-        from_provenance=provenance(knob),
-        to_value=knobs[knob],
-        also=tuple(KnobMove(name, now[name], knobs[name], provenance(name)) for name in others),
+    return Advice(
+        action="change",
+        reason=Reason("forecast", effect[0]),
+        moves=(
+            KnobMove(knob, now[knob], knobs[knob], provenance(knob)),
+            *tuple(KnobMove(name, now[name], knobs[name], provenance(name)) for name in others),
+        ),
         price=_price(case, then),
         undo=" ".join(
             f"{flag_of(name)} {value:.0f}" if value is not None else f"without {flag_of(name)}"
@@ -219,7 +218,7 @@ def _not_larger(case: Case, then: Candidate, larger: Candidate, knob: str) -> st
 
 def no_knob(
     case: Case, gains: Sequence[Gain], what_ifs: Sequence[Candidate], wider: Candidate | None
-) -> Recommendation:
+) -> Advice:
     """No knob helps, or none is sure to: what does.
 
     ``wider``: the settings of the largest capacity, where it is worth saying.
@@ -239,7 +238,7 @@ def no_knob(
         more = capacity_gain(limit, wider.capacity_requests_per_second)
         moves = moves_text(wider.knobs, case.now(wider.knobs))
         instead = (*instead, f"{moves}: {more}, and most requests still miss")
-    return Recommendation("none", reason, instead=instead, basis="simulation")
+    return Advice(action="none", reason=reason, instead=instead, basis="simulation")
 
 
 def _none_helps(case: Case, gains: Sequence[Gain]) -> Reason:
@@ -287,13 +286,15 @@ def _instead_of(case: Case, what_ifs: Sequence[Candidate]) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def no_action(case: Case) -> Recommendation:
+def no_action(case: Case) -> Advice:
     """Inside the targets with margin: nothing is asked of anybody."""
     limit = case.today.capacity_requests_per_second
     load = f", load {percent(case.utilization)} of capacity" if case.utilization else ""
     room = f" ({figure(case.situation.offered)} of {figure(limit)} req/s)" if limit else ""
-    return Recommendation(
-        "no_action", Reason("in_target", f"{_suffices(case)}{load}{room}"), basis="simulation"
+    return Advice(
+        action="no_action",
+        reason=Reason("in_target", f"{_suffices(case)}{load}{room}"),
+        basis="simulation",
     )
 
 
@@ -302,26 +303,21 @@ def _suffices(case: Case) -> str:
     return f"today's settings suffice by simulation ({aims(case.situation.slo)})"
 
 
-def by_closed_form(
-    found: ClosedForm, serving: Any, slo: Slo | None, not_simulated: str
-) -> Recommendation:
+def by_closed_form(found: ClosedForm, serving: Any, slo: Slo | None, not_simulated: str) -> Advice:
     """A larger value of a limit that is plainly full, where no simulation can be trusted."""
     setting = serving.setting(found.knob)
     low, high = change(1 + found.gain_low), change(1 + found.gain_high)
     more = low if low == high else f"{low.removesuffix(' %')} to {high}"
     missed = "" if slo is None else f"misses {aims(slo, ' or ')}"
     worse = missed or f"queues longer than {WAIT_SECONDS:g} s"
-    return Recommendation(
-        "change",
-        Reason(
+    return Advice(
+        action="change",
+        reason=Reason(
             "closed_form",
             f"{figure(found.waiting_requests)} requests wait with {found.knob} full and the KV "
             f"cache at {percent(found.kv_use_ratio)}; not simulated: {not_simulated}",
         ),
-        knob=found.knob,
-        from_value=found.today,
-        from_provenance=setting.provenance,
-        to_value=found.value,
+        moves=(KnobMove(found.knob, found.today, found.value, setting.provenance),),
         price=(
             f"inter-token latency rises, to at most {found.times:.3g} times today's",
             f"KV cache {percent(found.kv_use_ratio)} → at most "
@@ -339,7 +335,7 @@ _FEWEST_FINISHED = 100  # a rate known to ±20 % (Poisson, two standard deviatio
 _FALLS_SHORT = 1.2  # times what it completes: as far as such a rate may be off
 
 
-def by_measured_capacity(situation: Situation, why: str) -> Recommendation | None:
+def by_measured_capacity(situation: Situation, why: str) -> Advice | None:
     """What a server with a lasting queue completes is its capacity: how many replicas serve all."""
     now, offered = situation.now, situation.offered
     finished = now.total("generation_tokens_count")
@@ -351,9 +347,9 @@ def by_measured_capacity(situation: Situation, why: str) -> Recommendation | Non
     if offered < _FALLS_SHORT * completed or more < 1:
         return None
     served = f"{figure(offered)} req/s arrive, one completes {figure(completed)}"
-    return Recommendation(
-        "none",
-        Reason(
+    return Advice(
+        action="none",
+        reason=Reason(
             "measured",
             f"it completes {figure(completed)} of the {figure(offered)} req/s that arrive, its "
             f"queue is never empty; whether a knob helps is unknown: {why}",
@@ -363,14 +359,14 @@ def by_measured_capacity(situation: Situation, why: str) -> Recommendation | Non
     )
 
 
-def kv_binds(evidence: Mapping[str, Any], leaf: str | None, why: str) -> Recommendation | None:
+def kv_binds(evidence: Mapping[str, Any], leaf: str | None, why: str) -> Advice | None:
     """Where the evidence shows that KV binds, a refused simulation is no reason to say nothing."""
     binds = leaf == "kv_pressure" or evidence.get("binding_limit") == "kv_cache"
     if not (binds and (evidence.get("preemptions_per_second") or 0.0) > 0.0):
         return None
-    return Recommendation(
-        "none",
-        Reason(
+    return Advice(
+        action="none",
+        reason=Reason(
             "kv_binds",
             "the KV cache is full and requests are preempted; never raise max_num_seqs. "
             f"Not simulated: {why}",

@@ -19,7 +19,7 @@ from driftwatch.collect.gpus import GPU_KEY
 from driftwatch.collect.schema import KEY, Collected
 from driftwatch.detect.references import changes_of
 from driftwatch.incidents.incident import Incident, Transition
-from driftwatch.model import Reason, Recommendation, Target, TargetKey
+from driftwatch.model import Advice, Reason, Target, TargetKey
 from driftwatch.pipeline.evaluation import Ask
 from driftwatch.pipeline.latest import latest_of
 from driftwatch.pipeline.plan import Plan
@@ -31,7 +31,7 @@ from driftwatch.pipeline.stored_state import advice_rows, memory_of, state_from
 from driftwatch.pipeline.tick import evaluate
 from driftwatch.pipeline.verifications import Verified, open_by_target, verify_changes
 from driftwatch.receivers.registry import Receiver
-from driftwatch.recommend.advice import Advice
+from driftwatch.recommend.advice import Answer
 from driftwatch.service.planning import commit_planned
 from driftwatch.store.advice import AdviceRow
 from driftwatch.store.latest import Latest
@@ -333,5 +333,7 @@ class BoundedQuestions:
         if answers:
             return answers[0]
         why = f"the simulations of this tick took over {self._seconds:g} s"
-        advice = Advice(moment.at, Recommendation("insufficient", Reason("failed", why)))
+        advice = Answer(
+            at=moment.at, advice=Advice(action="insufficient", reason=Reason("failed", why))
+        )
         return TargetAdvice(moment.target, moment.at, advice, question.get("incident_id"), why)

@@ -8,7 +8,7 @@ minutes are kept.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,7 +18,7 @@ import polars as pl
 
 from driftwatch.errors import NoVerdict
 from driftwatch.incidents.incident import Incident
-from driftwatch.model import KnobMove, TargetKey
+from driftwatch.model import TargetKey
 from driftwatch.pipeline.plan import Plan
 from driftwatch.report.cells import cells_of, no_cells
 from driftwatch.report.make import report_of
@@ -89,7 +89,7 @@ def gather(
                 TargetKey(one.instance, one.engine),
                 one.pool,
                 one.at,
-                _moves(one.document.get("recommendation") or {}),
+                one.answer.advice.moves,
             )
             for one in store.advices(week.start, end)
         ],
@@ -100,14 +100,6 @@ def gather(
         slos=slos,
         external_url=external_url,
     )
-
-
-def _moves(advice: Mapping[str, Any]) -> tuple[KnobMove, ...]:
-    """What a stored recommendation changes."""
-    if advice.get("action") != "change":
-        return ()
-    names = ("knob", "from_value", "to_value")
-    return tuple(KnobMove(*(one[n] for n in names)) for one in (advice, *advice.get("also", ())))
 
 
 def _rows(store: Store, since: datetime, until: datetime) -> Iterator[pl.DataFrame]:

@@ -4,33 +4,38 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Table, delete, insert, or_, select
 from sqlalchemy.sql import Select
 
-from driftwatch.documents import to_json
+from driftwatch.documents import Document, to_json
+from driftwatch.errors import DocumentError
 from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.model import TargetKey
 from driftwatch.store.database import Database, chunks
 from driftwatch.store.planned import write_deliveries
 from driftwatch.store.tables import advice, deliveries, reports, verifications
-from driftwatch.verify.verification import VERIFICATION, Verification
+from driftwatch.verify.verification import Verification
+
+if TYPE_CHECKING:
+    from driftwatch.recommend.advice import Answer
 
 
 @dataclass(frozen=True, slots=True)
 class AdviceRow:
-    """One whole answer."""
+    """One whole answer to a question about a server."""
 
     id: str  # :func:`advice_id`
     instance: str  # of the target
     engine: str  # of it
     pool: str  # of it
     at: datetime  # end of the window
-    document: Mapping[str, Any]  # the advice as JSON
+    answer: Answer
     incident_id: str | None = None  # whose page carries it; None = nobody's
 
 
@@ -46,10 +51,20 @@ class AdviceHistory(Database):
     def advices(
         self, since: datetime, until: datetime, key: TargetKey | None = None
     ) -> list[AdviceRow]:
-        """Answers given in [since, until), in order of time; only of one target where ``key``."""
+        """Answers given in [since, until), in order of time; only of one target where ``key``.
+
+        Answers in the form of an earlier version are left out.
+        """
+        from driftwatch.recommend.advice import Answer  # loads what simulates
+
         query = _of(advice, key).where(advice.c.at >= since, advice.c.at < until)
         rows = self._all(query.order_by(advice.c.at, advice.c.id))
-        return [AdviceRow(**{**row, "document": json.loads(row["document"])}) for row in rows]
+        found = []
+        for row in rows:
+            about = {name: value for name, value in row.items() if name != "document"}
+            with suppress(DocumentError):
+                found.append(AdviceRow(**about, answer=Answer.read(row["document"])))
+        return found
 
     def verifications(
         self, since: datetime, until: datetime, key: TargetKey | None = None
@@ -73,7 +88,7 @@ class AdviceHistory(Database):
 
     def _verifications(self, query: Select[Any]) -> list[Verification]:
         rows = self._all(query.order_by(verifications.c.opened_at, verifications.c.id))
-        return [VERIFICATION.value(json.loads(row["document"])) for row in rows]
+        return [Verification.read(row["document"]) for row in rows]
 
     def write_report(
         self, week: str, document: Mapping[str, Any], receivers: Iterable[str], at: datetime
@@ -117,20 +132,14 @@ class AdviceHistory(Database):
 
 def write_advices(connection: Connection, rows: Iterable[AdviceRow]) -> None:
     """Answers, each in the place of the one with its id."""
-    _put(connection, advice, ({**asdict(row), "document": dict(row.document)} for row in rows))
+    names = [column.name for column in advice.c if column.name != "document"]
+    _put(connection, advice, names, ((row, row.answer) for row in rows))
 
 
 def write_verifications(connection: Connection, every: Iterable[Verification]) -> None:
     """Verifications, each in the place of the one with its id."""
     names = [column.name for column in verifications.c if column.name != "document"]
-    _put(
-        connection,
-        verifications,
-        (
-            {**{name: getattr(one, name) for name in names}, "document": VERIFICATION.document(one)}
-            for one in every
-        ),
-    )
+    _put(connection, verifications, names, ((one, one) for one in every))
 
 
 def prune_advice(connection: Connection, before: datetime) -> None:
@@ -148,8 +157,17 @@ def prune_reports(connection: Connection, before: datetime) -> None:
     connection.execute(delete(reports).where(reports.c.made_at < before))
 
 
-def _put(connection: Connection, table: Table, rows: Iterable[dict[str, Any]]) -> None:
-    last = {row["id"]: {**row, "document": to_json(row["document"])} for row in rows}
+def _put(
+    connection: Connection,
+    table: Table,
+    names: Sequence[str],
+    pairs: Iterable[tuple[Any, Document]],
+) -> None:
+    """``pairs``: what has the columns of ``names``, and its document."""
+    last = {
+        one.id: {**{name: getattr(one, name) for name in names}, "document": document.text()}
+        for one, document in pairs
+    }
     for ids in chunks(sorted(last)):
         connection.execute(delete(table).where(table.c.id.in_(ids)))
     if last:

@@ -12,7 +12,7 @@ from typing import Any
 
 from driftwatch.collect.fingerprint import differences, fingerprint_of, merged
 from driftwatch.knobs import COLUMN_KNOBS
-from driftwatch.model import Fingerprint, Serving, TargetKey
+from driftwatch.model import Advice, Fingerprint, KnobMove, Serving, TargetKey
 from driftwatch.verify.verification import Change, Kind
 
 
@@ -117,25 +117,19 @@ def moved(change: Change, knob: str) -> float | None:
     return None if one is None or other is None else other - one
 
 
-def advised_by(change: Change, recommendation: Mapping[str, Any] | None) -> bool:
-    """Whether a recommendation asked for this change: the same knobs in the same directions.
+def advised_by(change: Change, advice: Advice) -> bool:
+    """Whether an advice asked for this change: the same knobs in the same directions.
 
     A change of one knob of a pair is not what was advised: its forecast is for both.
-    ``recommendation``: as pages have it (``action``, ``knob``, ``from``, ``to``, ``also``).
     """
-    if recommendation is None or recommendation.get("action") != "change":
-        return False
-    moves = (recommendation, *(recommendation.get("also") or ()))
-    return all(_moved_as(change, one) for one in moves)
+    return bool(advice.moves) and all(_moved_as(change, move) for move in advice.moves)
 
 
-def _moved_as(change: Change, move: Mapping[str, Any]) -> bool:
-    one = move.get("from", move.get("from_value"))
-    other = move.get("to", move.get("to_value"))
-    by = moved(change, str(move.get("knob")))
-    if by is None or one is None or other is None:
+def _moved_as(change: Change, move: KnobMove) -> bool:
+    by = moved(change, move.knob)
+    if by is None or move.from_value is None:
         return False
-    return by * (float(other) - float(one)) > 0
+    return by * (move.to_value - move.from_value) > 0
 
 
 def verification_id(target: TargetKey, change: Change) -> str:

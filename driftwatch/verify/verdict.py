@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -82,15 +81,16 @@ def verified(
             f"{100 * confidence:.4g} % intervals, the usual wander of the engine's speed included"
         )
     primary, verdict, reason, more = _judge(effects, opened.change.kind, forecast, pairs.minutes)
-    return replace(
-        opened,
-        closed_at=at,
-        verdict=verdict,
-        reason=reason,
-        effects=tuple(effects[n][0] for n in sorted(effects, key=lambda n: n != primary)),
-        matched_minutes=pairs.minutes,
-        more_minutes=more,
-        notes=tuple(notes),
+    return opened.model_copy(
+        update={
+            "closed_at": at,
+            "verdict": verdict,
+            "reason": reason,
+            "effects": tuple(effects[n][0] for n in sorted(effects, key=lambda n: n != primary)),
+            "matched_minutes": pairs.minutes,
+            "more_minutes": more,
+            "notes": tuple(notes),
+        }
     )
 
 

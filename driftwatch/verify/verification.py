@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from driftwatch.documents import Codec
+from driftwatch.documents import Document
 
 Verdict = Literal["open", "PASS", "FAIL", "INCONCLUSIVE"]
 Kind = Literal["knobs", "release"]
@@ -36,8 +36,7 @@ class Effect:
     unit: str  # base unit, "1" for ratios
 
 
-@dataclass(frozen=True, slots=True)
-class Verification:
+class Verification(Document):
     """A change with its verdict."""
 
     id: str
@@ -57,6 +56,3 @@ class Verification:
     forecast: Mapping[str, Any] | None = None
     incident_id: str | None = None  # whose page had advised it; None = none
     notes: tuple[str, ...] = ()
-
-
-VERIFICATION = Codec(Verification)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from driftwatch.model import Reason, Recommendation, Slo
-from driftwatch.recommend.advice import Advice, Candidate, GainRange, Gate, StepTimeFit
+from driftwatch.model import Advice, KnobMove, Reason, Slo
+from driftwatch.recommend.advice import Answer, Candidate, GainRange, Gate, StepTimeFit
 from driftwatch.recommend.check import Compared, ModelCheck
 from driftwatch.recommend.rows import NEAR
 
@@ -44,22 +44,19 @@ def budget(value: float | None, share: float, ttft: float, itl: float, rate: flo
     )
 
 
-def story() -> Advice:
+def story() -> Answer:
     """rag-8b: the token budget binds; 512 → 2048."""
     near = {"ttft_p95_seconds": NEAR}
     today = replace(budget(None, 0.013, 2.45, 0.024, 15.0), ttft_p95_seconds=None, reasons=near)
     advised = budget(2048, 0.994, 0.19, 0.054, 19.0)
-    return Advice(
-        AT,
-        Recommendation(
-            "change",
-            Reason(
+    return Answer(
+        at=AT,
+        advice=Advice(
+            action="change",
+            reason=Reason(
                 "forecast", "forecast: 99 % of requests in target, +98 points, between +86 and +99"
             ),
-            knob="max_num_batched_tokens",
-            from_value=512.0,
-            from_provenance="config",
-            to_value=2048.0,
+            moves=(KnobMove("max_num_batched_tokens", 512.0, 2048.0, "config"),),
             price=(
                 "inter-token latency p99 24 → 54 ms (TPOT p95 becomes 27 ms, its target is 50 ms)",
                 "restart",
@@ -104,11 +101,11 @@ def story() -> Advice:
     )
 
 
-def refused() -> Advice:
+def refused() -> Answer:
     """The same without the log: the simulation of today misses what was observed."""
-    return Advice(
-        AT,
-        Recommendation("insufficient", Reason("fit_running", NOT_RUNNING)),
+    return Answer(
+        at=AT,
+        advice=Advice(action="insufficient", reason=Reason("fit_running", NOT_RUNNING)),
         gates=(Gate("fit_running", False, NOT_RUNNING), Gate("fit_itl", True, "ITL 0 %")),
         slo=Slo(1.0, None, 0.95),
         slo_source="command line",
@@ -123,7 +120,7 @@ def refused() -> Advice:
     )
 
 
-def no_knob() -> Advice:
+def no_knob() -> Answer:
     """KV binds: no knob, two more replicas; TTFT not to be told near capacity."""
     near = {"ttft_p95_seconds": NEAR}
     today = replace(budget(None, 0.4, 1, 0.03, 10.0), ttft_p95_seconds=None, reasons=near)
@@ -131,9 +128,9 @@ def no_knob() -> Advice:
     wider = replace(today, knobs={"max_num_seqs": 512.0})
     return replace(
         story(),
-        recommendation=Recommendation(
-            "none",
-            Reason(
+        advice=Advice(
+            action="none",
+            reason=Reason(
                 "no_knob_helps",
                 "no other max_num_seqs or max_num_batched_tokens brings more requests within "
                 "TTFT 1 s and TPOT 50 ms",

@@ -156,7 +156,7 @@ def test_a_past_is_explained_and_advised_as_its_recording(
         if verb == "explain":
             assert of_api["diagnosis"]["leaf"] == of_recording["diagnosis"]["leaf"]
         else:
-            assert of_api["recommendation"]["action"] == of_recording["recommendation"]["action"]
+            assert of_api["advice"]["action"] == of_recording["advice"]["action"]
 
 
 @pytest.mark.prometheus

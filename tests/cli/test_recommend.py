@@ -55,17 +55,18 @@ def answer(run: Run) -> dict[str, Any]:
 
 
 def test_the_bound_server_is_told_to_raise_its_cap(answer: dict[str, Any]) -> None:
-    said = answer["recommendation"]
-    assert (said["action"], said["knob"]) == ("change", "max_num_seqs")
-    assert (said["from_value"], said["from_provenance"]) == (8, "inferred")
+    said = answer["advice"]
+    (move,) = said["moves"]
+    assert (said["action"], move["knob"]) == ("change", "max_num_seqs")
+    assert (move["from_value"], move["from_provenance"]) == (8, "inferred")
     # 64, which somebody set afterwards, cleared the queue; 10 requests a second need 12 at least
-    assert 16 <= said["to_value"] <= 64
+    assert 16 <= move["to_value"] <= 64
     assert said["basis"] == "simulation"
     (argument,) = answer["change"]["vllm_arguments"]
     read = from_arguments(["vllm", "serve", "m", argument]).max_num_seqs
     assert read is not None
-    assert read.value == said["to_value"]
-    assert answer["advised"]["knobs"] == {"max_num_seqs": said["to_value"]}
+    assert read.value == move["to_value"]
+    assert answer["advised"]["knobs"] == {"max_num_seqs": move["to_value"]}
     assert {"max_num_seqs": 24.0} in [one["knobs"] for one in answer["what_ifs"]]
     assert said["value_reason"].startswith("not ")
     gain = answer["gain"]
@@ -95,7 +96,7 @@ def test_a_service_says_the_same_of_minutes_whose_scrapes_are_gone(
         service.stop()
     asked = ("recommend", TARGET, "--db", str(path), "--at", BOUND.isoformat())
     recorded = answer
-    value = recorded["recommendation"]["to_value"]
+    value = recorded["advice"]["moves"][0]["to_value"]
     code, out, err = run(*asked, "--what-if", "max_num_seqs=24")
     assert code == 0, err
     assert out.startswith(f"host:8000: set max_num_seqs 8 (inferred) → {value:.0f}. Forecast: ")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,7 +18,6 @@ from driftwatch.notify.change_text import (
     pod_args_diff,
     vllm_arguments,
 )
-from driftwatch.recommend.advice import advice_document
 
 SEQS = KnobMove("max_num_seqs", 64.0, 128.0, "config")
 BUDGET = KnobMove("max_num_batched_tokens", 512.0, 2048.0, "config")
@@ -95,17 +93,15 @@ def test_a_name_with_what_no_terminal_may_be_sent_reads_back_as_it_is() -> None:
 def test_both_knobs_of_a_pair_stand_in_line_1_in_json_and_in_the_printed_change() -> None:
     """A forecast is never for more than what line 1 says."""
     one = story()
-    pair = replace(one, recommendation=replace(one.recommendation, also=(SEQS,)))
+    both = one.advice.model_copy(update={"moves": (*one.advice.moves, SEQS)})
+    pair = one.model_copy(update={"advice": both})
     text = rendered(pair, AdviceContext("rag-8b", "m"))
     assert "max_num_batched_tokens 512 → 2048, max_num_seqs 64 → 128" in text
     for line in ('+- "--max-num-seqs=128"', '+- "--max-num-batched-tokens=2048"'):
         assert line.replace("+- ", "- ") in text
-    assert (
-        setting_change(pair.recommendation)
-        == "max_num_batched_tokens 512 → 2048, max_num_seqs 64 → 128"
-    )
-    assert advice_document(pair)["recommendation"]["also"][0]["to_value"] == 128.0
-    assert vllm_arguments(pair.recommendation.moves, undo=True) == (
+    assert setting_change(pair.advice) == "max_num_batched_tokens 512 → 2048, max_num_seqs 64 → 128"
+    assert pair.document()["advice"]["moves"][1]["to_value"] == 128.0
+    assert vllm_arguments(pair.advice.moves, undo=True) == (
         "--max-num-batched-tokens=512",
         "--max-num-seqs=64",
     )

@@ -36,8 +36,8 @@ def test_06_without_advice_pages_say_where_to_ask_for_it(run: Any, field: Path) 
     assert [(p["alert"], p["diagnosis"]["leaf"]) for p in told] == [
         ("BatchLimitBinding", "kv_pressure")
     ]
-    assert told[0]["recommendation"]["action"] == "insufficient"
-    assert "nothing is simulated here; run driftwatch recommend" in str(told[0]["recommendation"])
+    assert told[0]["advice"]["action"] == "insufficient"
+    assert "nothing is simulated here; run driftwatch recommend" in str(told[0]["advice"])
 
 
 def test_10_who_gives_up_is_counted(run: Any, field: Path) -> None:

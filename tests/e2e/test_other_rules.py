@@ -53,7 +53,7 @@ def test_deferred_admission_is_a_ticket(run: Any, raw: Path, tmp_path: Path) -> 
         ("DeferredAdmission", "ticket", "firing")
     ]
     assert told[0]["diagnosis"]["leaf"] == "deferred_admission"
-    assert told[0]["recommendation"]["action"] == "none"
+    assert told[0]["advice"]["action"] == "none"
     assert "5 requests deferred" in told[0]["summary"]
 
 
@@ -80,7 +80,7 @@ def test_a_wedged_engine_is_stuck_after_two_minutes(
     fired = datetime.fromisoformat(stuck[0]["times"]["firing_at"]).timestamp() - START - 300
     assert 120 <= fired <= 190
     assert stuck[0]["diagnosis"]["leaf"] == ("engine_stuck" if more_wait else "engine_silent")
-    assert stuck[0]["recommendation"]["action"] == "none"
+    assert stuck[0]["advice"]["action"] == "none"
     assert not [p for p in told if "Set max_num_seqs" in p["summary"]]
 
 
@@ -207,6 +207,6 @@ def test_a_stale_configured_cap_is_no_silence(run: Any, raw: Path, tmp_path: Pat
     told = pages(result)
     assert [p["alert"] for p in told] == ["BatchLimitBinding"]
     assert told[0]["diagnosis"]["leaf"] == "undetermined"
-    assert told[0]["recommendation"]["action"] == "none"
+    assert told[0]["advice"]["action"] == "none"
     assert "no configured limit is full" in told[0]["summary"]
     assert "does the server run with these?" in told[0]["evidence"]["binding_limit"]["reason"]

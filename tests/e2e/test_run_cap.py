@@ -64,7 +64,7 @@ def test_one_page_with_nothing_configured(told: list[dict[str, Any]], recording:
     assert firing["incident"]["id"] == resolved["incident"]["id"]
     assert firing["severity"] == "page"
     assert firing["diagnosis"]["leaf"] == "concurrency_cap_binding"
-    advice = firing["recommendation"]
+    advice = firing["advice"]
     assert advice["action"] == "change"
     assert advice["knob"] == "max_num_seqs"
     assert advice["from"] == 8
@@ -87,7 +87,7 @@ def test_a_known_cap_is_not_called_inferred(run: Any, recording: Path) -> None:
     told = pages(
         run("replay", recording, "--json", "--max-num-seqs", 8, "--max-num-batched-tokens", 1024)
     )
-    assert told[0]["recommendation"]["from_provenance"] == "command line"
+    assert told[0]["advice"]["moves"][0]["from_provenance"] == "command line"
     assert "inferred" not in told[0]["summary"]
     limits = {limit["name"]: limit for limit in told[0]["diagnosis"]["limits"]}
     assert limits["max_num_seqs"]["binds"] is True
@@ -122,7 +122,7 @@ def test_phase_times_and_model_name_do_not_matter(
     assert len(again) == len(told)
     for one, other in zip(told, again, strict=True):
         assert one["diagnosis"] == other["diagnosis"]
-        assert one["recommendation"] == other["recommendation"]
+        assert one["advice"] == other["advice"]
         assert one["event"] == other["event"]
         moved = _time(other["times"]["evaluated_at"]) - _time(one["times"]["evaluated_at"])
         assert moved == timedelta(seconds=year)

@@ -60,7 +60,7 @@ def test_each_drift_is_named_with_its_factor(
     for name, entry in found["moved"].items():
         if name != signal:
             assert 0.67 < entry["ratio"] < 1.5, name
-    assert found["recommendation"]["action"] == "none"
+    assert found["advice"]["action"] == "none"
     # two and a half minutes say nothing of how far lengths go by themselves
     unknown = found["evidence"]["prompt_tokens_usual_ratio"]
     assert unknown["value"] is None
@@ -88,7 +88,7 @@ def test_without_a_reference_nothing_is_claimed(run: Any, recording: Path) -> No
     found = json.loads(result.stdout)
     assert found["diagnosis"]["leaf"] == "undetermined"
     assert "prompt_tokens_mean_ratio" in found["diagnosis"]["missing"]
-    assert found["recommendation"]["action"] == "none"
+    assert found["advice"]["action"] == "none"
 
 
 def test_tuned_for_is_a_reference_without_swings(run: Any, recording: Path, tmp_path: Path) -> None:

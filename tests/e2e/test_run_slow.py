@@ -31,7 +31,7 @@ def test_one_page_while_it_is_slow(run: Any, recording: Path, accepted: bool) ->
     ratio = fired["evidence"]["speed_at_equal_load_ratio"]["value"]
     assert abs((1 - ratio) - 0.25) <= 0.05
     assert "slower at equal load. Do not change a knob" in fired["summary"]
-    assert fired["recommendation"]["action"] == "none"
+    assert fired["advice"]["action"] == "none"
     begun = _iso(fired["times"]["started_at"])
     assert iso(slow["start"] - 120) < begun < iso(slow["start"] + 120)
 

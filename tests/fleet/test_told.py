@@ -11,7 +11,7 @@ from small_page import small_page
 
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.truth import Fired, compared, fired_incident
-from driftwatch.model import Diagnosis, Reason, Recommendation
+from driftwatch.model import Advice, Diagnosis, Reason
 
 
 def scenario(**effect: Any) -> Scenario:
@@ -106,7 +106,7 @@ def test_nothing_injected_nothing_said_is_quiet_and_one_word_is_not() -> None:
 
 
 def test_what_a_page_tells() -> None:
-    none = Recommendation("none", Reason("x", "y"), knob="max_num_seqs")
+    none = Advice(action="none", reason=Reason("x", "y"))
     page = small_page(labels={"instance": "a:1"}, advice=none)
     assert fired_incident(page).knob is None and fired_incident(page).leaf is None
     healthy = Diagnosis("batch-size-drift", "healthy", ())

@@ -88,7 +88,7 @@ def test_a_page_from_the_past_that_prometheus_holds(
     assert [(p["event"], p["alert"]) for p in pages] == [("firing", "BatchLimitBinding")]
     assert pages[0]["target"]["instance"] == "gpu-7:8000"
     assert pages[0]["diagnosis"]["leaf"] == "concurrency_cap_binding"
-    assert pages[0]["recommendation"]["from"] == 8
+    assert pages[0]["advice"]["moves"][0]["from_value"] == 8
     assert [m.payload["text"] for m in slack.accepted] == [f"🔴 {pages[0]['summary']}"]
     assert slack.accepted[0].mentions == ()
     listed = subprocess.run(

@@ -8,7 +8,7 @@ from datetime import timedelta
 from page_cases import CAP
 
 from driftwatch.incidents.follow_up import follow_up, says_less, what_changed
-from driftwatch.model import Reason, Recommendation
+from driftwatch.model import Advice, KnobMove, Reason
 
 REPLICAS = ("+3 replicas: forecast 97 % in target",)
 
@@ -25,21 +25,29 @@ def test_an_update_says_of_when_line_1_is() -> None:
 
 def test_a_measured_answer_after_a_replayed_one_is_not_the_same_advice() -> None:
     """Line 1 had changed from "No knob helps: +2 replicas" to "add replicas"."""
-    replayed = Recommendation(
-        "none", Reason("other", "it completes 2.5"), instead=REPLICAS, basis="simulation"
+    replayed = Advice(
+        action="none",
+        reason=Reason("other", "it completes 2.5"),
+        instead=REPLICAS,
+        basis="simulation",
     )
-    measured = Recommendation(
-        "none", Reason("other", "it completes 2.5"), instead=REPLICAS, basis="measured"
+    measured = Advice(
+        action="none",
+        reason=Reason("other", "it completes 2.5"),
+        instead=REPLICAS,
+        basis="measured",
     )
     said = what_changed(replayed, measured)
     assert said == "nothing: the advice stands, +3 replicas; a second try gives none"
     assert says_less(replayed, measured)
-    evidence = Recommendation(
-        "none", Reason("other", "the KV cache binds"), instead=("add replicas",)
+    evidence = Advice(
+        action="none", reason=Reason("other", "the KV cache binds"), instead=("add replicas",)
     )
     assert says_less(replayed, evidence) and not says_less(None, evidence)
-    change = Recommendation(
-        "change", Reason("other", "best"), "max_num_seqs", 8.0, "inferred", 40.0
+    change = Advice(
+        action="change",
+        reason=Reason("other", "best"),
+        moves=(KnobMove("max_num_seqs", 8.0, 40.0, "inferred"),),
     )
     assert not says_less(replayed, change)
     again = what_changed(replace(replayed, basis="measured"), measured)

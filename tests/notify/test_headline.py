@@ -26,7 +26,7 @@ from page_cases import (
     case,
 )
 
-from driftwatch.model import Diagnosis, Reason, Recommendation, Slo
+from driftwatch.model import Advice, Diagnosis, Reason, Slo
 from driftwatch.notify.headline import HEADLINE_LIMIT, headline, lines, marked
 from driftwatch.notify.page import Page
 from driftwatch.notify.terminal import render
@@ -64,7 +64,7 @@ def test_examples_in_docstrings(module: str) -> None:
 
 def test_an_answer_that_time_may_bring_names_its_time() -> None:
     page = CAP.page()
-    few = Recommendation("insufficient", Reason("busy_windows", "8 busy minutes (gate 10)"))
+    few = Advice(action="insufficient", reason=Reason("busy_windows", "8 busy minutes (gate 10)"))
     page = page.model_copy(update={"advice": few})
     assert headline(page).endswith("No advice: 8 busy minutes (gate 10)")
     again = page.model_copy(update={"asked_again_at": AT.replace(hour=3, minute=10)})
@@ -134,7 +134,7 @@ def test_a_rule_of_a_user_speaks_in_its_own_words() -> None:
         "ticket",
         {"waiting_requests": 40.0},
         annotations={"summary": "the queue is long"},
-        recommendation=Recommendation("none", reason=Reason("other", "the rule advises nothing")),
+        advice=Advice(action="none", reason=Reason("other", "the rule advises nothing")),
     )
     assert own.page().summary == "TICKET host:8000: the queue is long. Do not change a knob"
 

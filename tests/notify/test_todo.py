@@ -6,29 +6,27 @@ from datetime import UTC, datetime
 
 from page_cases import CASES
 
-from driftwatch.model import Diagnosis, Finding, Reason, Recommendation, Target, TargetKey
+from driftwatch.model import Advice, Diagnosis, Finding, KnobMove, Reason, Target, TargetKey
 from driftwatch.notify.explanation import todo
 from driftwatch.notify.page import Page
 from driftwatch.rulebook.book import load_rulebook
 
 FORMS = {rule.alert: rule.page for rule in load_rulebook().rules}
 AT = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
-SET = Recommendation(
-    "change",
-    Reason("other", "the cap binds"),
-    knob="max_num_seqs",
-    from_value=8.0,
-    to_value=40.0,
+SET = Advice(
+    action="change",
+    reason=Reason("other", "the cap binds"),
+    moves=(KnobMove("max_num_seqs", 8.0, 40.0),),
     price=("ITL",),
     undo="set it back",
     wrong_if="waiting stays",
 )
 
 
-def _finding(leaf: str, *missing: str, advice: Recommendation | None = None) -> Finding:
+def _finding(leaf: str, *missing: str, advice: Advice | None = None) -> Finding:
     diagnosis = Diagnosis("batch-size-drift", leaf, (), missing=missing)
     target = Target(TargetKey("a:1", "0"), {})
-    return Finding("explain", target, AT, {}, diagnosis=diagnosis, recommendation=advice)
+    return Finding("explain", target, AT, {}, diagnosis=diagnosis, advice=advice)
 
 
 def _open(alert: str, page: str) -> Page:
@@ -70,7 +68,7 @@ def test_a_page_without_a_verdict_advises_nothing() -> None:
 def test_a_tree_of_now_goes_before_the_page_of_then() -> None:
     cap = _open("BatchLimitBinding", "cap")
     fine = _finding(
-        "nothing binds", advice=Recommendation("none", Reason("other", "nothing binds"))
+        "nothing binds", advice=Advice(action="none", reason=Reason("other", "nothing binds"))
     )
     assert todo(fine, [cap]) == todo(fine)
     told = todo(_finding("undetermined", "waiting_requests"), [cap])
@@ -80,16 +78,16 @@ def test_a_tree_of_now_goes_before_the_page_of_then() -> None:
 
 def test_a_pending_incident_has_no_page_yet() -> None:
     fine = _finding(
-        "nothing binds", advice=Recommendation("none", Reason("other", "nothing binds"))
+        "nothing binds", advice=Advice(action="none", reason=Reason("other", "nothing binds"))
     )
     assert todo(fine)[:2] == ["Do       Do not change a knob", "Why      nothing binds"]
 
 
 def test_what_is_measured_says_what_helps_as_its_page_does() -> None:
     """The page said +3 replicas, explain of the same minute "nothing to set" alone."""
-    overrun = Recommendation(
-        "none",
-        Reason("other", "it completes 2.5 of the 5.75 req/s that arrive"),
+    overrun = Advice(
+        action="none",
+        reason=Reason("other", "it completes 2.5 of the 5.75 req/s that arrive"),
         instead=("+3 replicas: 5.75 req/s arrive, one completes 2.5",),
         basis="measured",
     )

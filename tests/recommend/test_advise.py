@@ -16,7 +16,7 @@ from recorded_questions import question_at
 
 from driftwatch.errors import WorkloadError
 from driftwatch.model import Serving, Setting, Slo
-from driftwatch.recommend.advice import Advice, Question, advice_document, targets_of
+from driftwatch.recommend.advice import Answer, Question, targets_of
 from driftwatch.recommend.advise import advise, assess
 from driftwatch.recommend.rows import NEAR
 from driftwatch.recommend.server import Server
@@ -36,7 +36,7 @@ def capped() -> Question:
 
 
 @cache
-def answer() -> Advice:
+def answer() -> Answer:
     return advise(capped())
 
 
@@ -52,12 +52,16 @@ def share_of(settings: SchedulerConfiguration, seed: int) -> float:
 
 
 def test_a_cap_that_binds_is_raised_and_the_forecast_holds() -> None:
-    said, then, gain = answer().recommendation, answer().advised, answer().gain
-    assert (said.action, said.knob, said.from_value) == ("change", "max_num_seqs", 32.0)
-    assert said.basis == "simulation" and said.from_provenance == "config"
-    assert 64 <= (said.to_value or 0) <= 256
+    said, then, gain = answer().advice, answer().advised, answer().gain
+    assert (said.action, said.moves[0].knob, said.moves[0].from_value) == (
+        "change",
+        "max_num_seqs",
+        32.0,
+    )
+    assert said.basis == "simulation" and said.moves[0].from_provenance == "config"
+    assert 64 <= said.moves[0].to_value <= 256
     assert then is not None and gain is not None
-    raised = replace(CAP, max_num_seqs=round(said.to_value or 0))
+    raised = replace(CAP, max_num_seqs=round(said.moves[0].to_value)
     truth = np.mean([share_of(raised, seed) for seed in (7, 8)])
     assert truth == pytest.approx(then.in_target_ratio, abs=0.03)
     assert share_of(CAP, 7) + 0.04 < truth
@@ -67,12 +71,12 @@ def test_a_cap_that_binds_is_raised_and_the_forecast_holds() -> None:
 
 
 def test_why_not_the_next_larger_value_stands_in_text_and_json() -> None:
-    said = answer().recommendation
+    said = answer().advice
     assert said.value_reason is not None and said.value_reason.startswith("not ")
-    document = advice_document(answer())["recommendation"]
+    document = answer().document()["advice"]
     assert document["value_reason"] == said.value_reason
     larger = float(said.value_reason.split(":")[0].removeprefix("not "))
-    assert larger > (said.to_value or 0)
+    assert larger > said.moves[0].to_value
     assert larger in [row.knobs.get("max_num_seqs") for row in answer().candidates]
 
 
@@ -86,7 +90,7 @@ def test_minutes_know_the_pools_targets_and_not_those_of_the_command_line(
     asked = question_of(requests_of(3.0, 400.0, 300.0), CAP, slo=Slo(5.0, 0.5), replicas=1)
     rows = asked.minutes.with_columns(slo_missed=pl.lit(True))
     found = advise(replace(asked, minutes=rows, slo_source=source))
-    assert found.recommendation.action == action
+    assert found.advice.action == action
 
 
 def test_the_simulation_of_today_is_that_engine() -> None:
@@ -98,7 +102,7 @@ def test_the_simulation_of_today_is_that_engine() -> None:
     assert today is not None and today.capacity_requests_per_second == pytest.approx(10.9, rel=0.05)
     assert today.ttft_p95_seconds is None and today.reasons["ttft_p95_seconds"] == NEAR
     only = assess(capped())
-    assert only.recommendation.action == "no_action"
+    assert only.advice.action == "no_action"
     assert only.today is not None
     assert only.today.capacity_requests_per_second == today.capacity_requests_per_second
 
@@ -106,9 +110,13 @@ def test_the_simulation_of_today_is_that_engine() -> None:
 def test_a_request_log_of_the_same_traffic_says_the_same() -> None:
     log = replace(CAPPED, arrival_seconds=CAPPED.arrival_seconds + START.timestamp())
     told = advise(replace(capped(), log=log), table=False)
-    said, before = told.recommendation, answer().recommendation
+    said, before = told.advice, answer().advice
     assert told.source == "request log"
-    assert (said.action, said.knob, said.to_value) == ("change", before.knob, before.to_value)
+    assert (said.action, said.moves[0].knob, said.moves[0].to_value) == (
+        "change",
+        before.moves[0].knob,
+        before.moves[0].to_value,
+    )
     assert told.advised is not None and answer().advised is not None
     assert told.advised.in_target_ratio == pytest.approx(
         answer().advised.in_target_ratio,
@@ -135,9 +143,9 @@ def test_where_kv_binds_no_cap_is_raised_and_each_alternative_is_priced() -> Non
         question_of(requests_of(6.0, 400.0, 450.0), tight, slo=Slo(2.0, 0.05), replicas=2),
         table=False,
     )
-    said = found.recommendation
+    said = found.advice
     assert found.today is not None and (found.today.preemptions or 0.0) > 0
-    assert said.action == "none" and said.knob is None
+    assert said.action == "none" and said.moves[0].knob is None
     replicas, *others = said.instead
     assert "replica" in replicas and "forecast" in replicas
     assert any("fp8 KV cache: capacity" in words and "req/s" in words for words in others)
@@ -163,18 +171,18 @@ def test_what_changes_nothing_is_told_as_today() -> None:
 def test_a_cap_that_no_target_shows_is_raised_for_its_capacity() -> None:
     """Of a time per token alone every request is in target, however long the queue grows."""
     found = advise(replace(capped(), slo=Slo(None, 0.05)), table=False)
-    said = found.recommendation
+    said = found.advice
     assert found.utilization_ratio is not None and found.utilization_ratio > 0.9
-    assert (said.action, said.knob) == ("change", "max_num_seqs")
-    assert (said.to_value or 0) > 32 and said.effect[0].startswith("capacity")
+    assert (said.action, said.moves[0].knob) == ("change", "max_num_seqs")
+    assert said.moves[0].to_value > 32 and said.effect[0].startswith("capacity")
 
 
 def test_a_change_that_leaves_an_overload_says_so() -> None:
     """Fewer at once keep the time per token, and serve no more."""
     wide = SchedulerConfiguration(256, 2048, BLOCKS)
     overload = question_of(requests_of(30.0, 1000.0, 200.0), wide, slo=Slo(None, 0.05), replicas=2)
-    said = advise(overload, table=False).recommendation
-    assert said.action == "change" and (said.to_value or 256) < 256
+    said = advise(overload, table=False).advice
+    assert said.action == "change" and said.moves[0].to_value < 256
     assert any("then serves" in text and "in all)" in text for text in said.not_cured)
 
 
@@ -182,9 +190,9 @@ def test_deep_overload_is_answered_with_replicas() -> None:
     """Twice of what the GPU computes."""
     wide = SchedulerConfiguration(256, 2048, BLOCKS)
     found = advise(question_of(requests_of(40.0, 1200.0, 200.0), wide, slo=SLO, replicas=2))
-    assert found.recommendation.action == "none"
+    assert found.advice.action == "none"
     assert found.utilization_ratio is not None and found.utilization_ratio > 1.7
-    first = found.recommendation.instead[0]
+    first = found.advice.instead[0]
     assert first.startswith("add ") and "in all" in first
     added = int(first.split()[1])
     # at a fifth more than today four would miss the target share
@@ -210,10 +218,10 @@ def test_where_no_knob_is_the_answer(
     rate: float, prompt: float, settings: SchedulerConfiguration, slo: Slo, action: str, said: str
 ) -> None:
     found = advise(question_of(requests_of(rate, prompt, 120.0), settings, slo=slo), table=False)
-    assert (found.recommendation.action, found.recommendation.knob) == (action, None)
-    assert said in found.recommendation.why
+    assert (found.advice.action, found.advice.moves) == (action, ())
+    assert said in found.advice.why
     if said == "alone":
-        assert not any("replica" in words for words in found.recommendation.instead)
+        assert not any("replica" in words for words in found.advice.instead)
 
 
 def without_cap(question: Question) -> Question:
@@ -287,13 +295,13 @@ def test_without_a_simulation_the_answer_names_why(
     changed: Callable[[Question], Question], action: str, said: str
 ) -> None:
     found = advise(changed(capped()))
-    assert (found.recommendation.action, found.recommendation.knob) == (action, None)
-    assert said in found.recommendation.why
+    assert (found.advice.action, found.advice.moves) == (action, ())
+    assert said in found.advice.why
 
 
 def test_a_kv_bound_server_gets_no_cap_even_where_nothing_can_be_simulated() -> None:
     evidence = {"binding_limit": "kv_cache", "preemptions_per_second": 0.4}
-    found = advise(replace(without_cap(capped()), evidence=evidence)).recommendation
+    found = advise(replace(without_cap(capped()), evidence=evidence)).advice
     assert found.action == "none" and "never raise max_num_seqs" in found.why
     assert "add replicas" in found.instead
 
@@ -322,14 +330,14 @@ def test_what_the_simulation_does_not_reproduce(
         pl.col("running_requests") * 0.5, kv_cache_usage_ratio=pl.lit(0.2)
     )
     found = advise(replace(asked, minutes=rows, evidence=evidence))
-    said = found.recommendation
+    said = found.advice
     assert found.check is not None and tuple(found.check.failed) == ("running_requests",)
     assert found.gates[0].name == "fit_running" and not found.gates[0].passed
     assert "running requests" in said.why and "limit 10 %" in said.why
     assert (said.action, said.basis) == (action, basis)
     assert found.advised is None and found.gain is None
     if action == "change":
-        assert (said.knob, said.to_value) == ("max_num_seqs", 128.0)
+        assert (said.moves[0].knob, said.moves[0].to_value) == ("max_num_seqs", 128.0)
         assert "capacity +" in said.effect[0] and " to +" in said.effect[0]
     if basis == "measured":
         assert said.instead[0].startswith("add at least ") and "arrive" in said.instead[0]
@@ -377,14 +385,18 @@ def test_a_recorded_server_gets_one_answer_at_any_minute(shared_data: Path) -> N
     values = set()
     for minute in range(6, 15):
         found = advise(recorded(shared_data, minute), table=False)
-        said, then = found.recommendation, found.advised
-        assert (said.action, said.knob, said.from_value) == ("change", "max_num_seqs", 8.0)
-        assert said.from_provenance == "inferred" and said.basis == "simulation"
+        said, then = found.advice, found.advised
+        assert (said.action, said.moves[0].knob, said.moves[0].from_value) == (
+            "change",
+            "max_num_seqs",
+            8.0,
+        )
+        assert said.moves[0].from_provenance == "inferred" and said.basis == "simulation"
         assert found.today is not None and then is not None
         assert (then.capacity_requests_per_second or 0) > 1.2 * (
             found.today.capacity_requests_per_second or 0
         )
-        values.add(said.to_value)
+        values.add(said.moves[0].to_value)
     assert len(values) == 1 and values <= {16.0, 32.0, 64.0}
 
 
@@ -394,4 +406,4 @@ def test_a_model_and_a_gpu_that_no_table_knows_are_named(shared_data: Path) -> N
     found = advise(replace(asked, server=server), table=False)
     assert found.step_time is not None and not found.step_time.is_known
     assert "acme/own-7b" in found.step_time.source or "Acme X1" in found.step_time.source
-    assert found.recommendation.action in ("change", "insufficient")
+    assert found.advice.action in ("change", "insufficient")

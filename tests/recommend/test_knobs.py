@@ -15,7 +15,7 @@ from driftwatch.collect.server_settings import (
 )
 from driftwatch.errors import UsageError
 from driftwatch.knobs import KNOBS, flag_of
-from driftwatch.model import KnobMove, Reason, Recommendation
+from driftwatch.model import Advice, KnobMove, Reason
 from driftwatch.notify.change_text import helm_values_diff, pod_args_diff, vllm_arguments
 from driftwatch.notify.explanation import change_text
 from driftwatch.recommend.alternatives import WHAT_IFS
@@ -51,7 +51,11 @@ def test_an_entry_alone_gives_the_words_and_the_change_as_typed(name: str) -> No
     helm = "\n".join(helm_values_diff([move], "m"))
     assert f"+      {knob.helm_key}: 128" in helm or f'+      - "{knob.flag}=128"' in helm
     assert f'+  - "{knob.flag}=128"' in "\n".join(pod_args_diff([move]))
-    advice = Recommendation("change", Reason("forecast", "more"), name, 64.0, "arguments", 128.0)
+    advice = Advice(
+        action="change",
+        reason=Reason("forecast", "more"),
+        moves=(KnobMove(name, 64.0, 128.0, "arguments"),),
+    )
     assert change_text(advice) == f"{name} 64 → 128"
     assert name in WHAT_IFS
 

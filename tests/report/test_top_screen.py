@@ -10,7 +10,7 @@ import pytest
 from report_cases import WEEK, cell, cells, flat, incident, page, reported, verification
 
 from driftwatch.errors import UsageError
-from driftwatch.model import KnobMove, Reason, Recommendation, TargetKey
+from driftwatch.model import Advice, KnobMove, Reason, TargetKey
 from driftwatch.report.material import AdviceGiven, Marked, Proposed
 from driftwatch.report.report import (
     Blind,
@@ -112,14 +112,14 @@ def test_long_cells_go_on_below_themselves_and_nothing_is_lost() -> None:
     assert "".join(told.split()) == "max_num_seqs128,max_num_batched_tokens2048"
 
 
-CHANGE = Recommendation(
-    "change", Reason("x", "y"), knob="max_num_seqs", from_value=64.0, to_value=128.0
+CHANGE = Advice(
+    action="change", reason=Reason("x", "y"), moves=(KnobMove("max_num_seqs", 64.0, 128.0),)
 )
-DRAIN = Recommendation("none", Reason("leaf", "do not change a knob; drain it"))
+DRAIN = Advice(action="none", reason=Reason("leaf", "do not change a knob; drain it"))
 OPEN = WEEK.end - timedelta(days=4, hours=2)
 
 
-def _opened(alert: str, advice: Recommendation, **values: Any) -> Any:
+def _opened(alert: str, advice: Advice, **values: Any) -> Any:
     times = {"started_at": OPEN, "firing_at": OPEN, "last_true_at": WEEK.end, "resolved_at": None}
     sent = page(alert=alert, severity=values.get("severity", "page"), advice=advice)
     return incident(alert=alert, page=sent, **times, **values)
@@ -197,7 +197,7 @@ def test_what_waits_for_a_person(material: dict[str, Any], kind: str, what: str 
     assert what is None or decision.what == what
 
 
-NOTHING = Recommendation("no_action", Reason("x", "all in target"))
+NOTHING = Advice(action="no_action", reason=Reason("x", "all in target"))
 
 
 @pytest.mark.parametrize(

@@ -15,14 +15,14 @@ from service_cases import FrameSource, shipped_plan
 
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.incidents.incident import Transition
-from driftwatch.model import Finding, Reason, Recommendation, Target, TargetKey
+from driftwatch.model import Advice, Finding, KnobMove, Reason, Target, TargetKey
 from driftwatch.notify.headline import lines
 from driftwatch.pipeline.page_updates import OpenPages
 from driftwatch.pipeline.question import TargetAdvice
 from driftwatch.pipeline.state import Outcome, State
 from driftwatch.receivers.slack_blocks import blocks
 from driftwatch.recommend import advise as advising
-from driftwatch.recommend.advice import Advice, Gate, Question
+from driftwatch.recommend.advice import Answer, Gate, Question
 from driftwatch.service.replay import Ticks
 from driftwatch.store.store import Store
 
@@ -48,24 +48,21 @@ class Engine:
         self.gates = gates
         self.asked: list[datetime] = []
 
-    def __call__(self, question: Question, **_: Any) -> Advice:
+    def __call__(self, question: Question, **_: Any) -> Answer:
         self.asked.append(question.at)
         if self.until is None or question.at < self.until:
             if not self.gates:
                 raise ZeroDivisionError("no requests")
-            said = Recommendation("insufficient", reason=Reason("other", self.gates[0].said))
-            return Advice(question.at, said, gates=self.gates)
-        change = Recommendation(
-            "change",
-            Reason("other", "best"),
-            "max_num_seqs",
-            8.0,
-            "inferred",
-            40.0,
+            said = Advice(action="insufficient", reason=Reason("other", self.gates[0].said))
+            return Answer(at=question.at, advice=said, gates=self.gates)
+        change = Advice(
+            action="change",
+            reason=Reason("other", "best"),
+            moves=(KnobMove("max_num_seqs", 8.0, 40.0, "inferred"),),
             effect=("more",),
             basis="simulation",
         )
-        return Advice(question.at, change)
+        return Answer(at=question.at, advice=change)
 
 
 def told(
@@ -138,15 +135,17 @@ def test_that_no_knob_helps_by_the_first_minutes_is_asked_again(
     asked: list[datetime] = []
     change = Engine(datetime.min.replace(tzinfo=UTC))
 
-    def engine(question: Question, **_: Any) -> Advice:
+    def engine(question: Question, **_: Any) -> Answer:
         asked.append(question.at)
         if len(asked) > 1 and later == "change":
             return change(question)
-        none = Recommendation(
-            "none", reason=Reason("no_knob_helps", "every limit has room"), instead=("+2 replicas",)
+        none = Advice(
+            action="none",
+            reason=Reason("no_knob_helps", "every limit has room"),
+            instead=("+2 replicas",),
         )
         seconds = 240.0 if len(asked) == 1 else 600.0
-        return Advice(question.at, none, window_seconds=seconds)
+        return Answer(at=question.at, advice=none, window_seconds=seconds)
 
     monkeypatch.setattr(advising, "advise", engine)
     happened, _, _ = told(cap)
@@ -171,21 +170,25 @@ def test_that_no_knob_helps_by_the_first_minutes_is_asked_again(
     assert last.asked_again_at is None
 
 
-FEWER = Recommendation("insufficient", reason=Reason("other", FEW.said))
-NONE = Recommendation(
-    "none", reason=Reason("no_knob_helps", "every limit has room"), instead=("+2 replicas",)
+FEWER = Advice(action="insufficient", reason=Reason("other", FEW.said))
+NONE = Advice(
+    action="none", reason=Reason("no_knob_helps", "every limit has room"), instead=("+2 replicas",)
 )
-CHANGE = Recommendation("change", Reason("other", "best"), "max_num_seqs", 8.0, "inferred", 40.0)
+CHANGE = Advice(
+    action="change",
+    reason=Reason("other", "best"),
+    moves=(KnobMove("max_num_seqs", 8.0, 40.0, "inferred"),),
+)
 
 
 @pytest.fixture(scope="module")
-def fired_with(cap: FrameSource) -> Callable[[Recommendation], Transition]:
+def fired_with(cap: FrameSource) -> Callable[[Advice], Transition]:
     """The page with this answer."""
 
     @cache
-    def of(answer: Recommendation) -> Transition:
-        def advise(question: Question, **_: Any) -> Advice:
-            return Advice(question.at, answer, gates=(FEW,), window_seconds=240.0)
+    def of(answer: Advice) -> Transition:
+        def advise(question: Question, **_: Any) -> Answer:
+            return Answer(at=question.at, advice=answer, gates=(FEW,), window_seconds=240.0)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(advising, "advise", advise)
@@ -205,9 +208,9 @@ def fired_with(cap: FrameSource) -> Callable[[Recommendation], Transition]:
     ],
 )
 def test_an_answer_that_is_not_the_last_does_not_use_up_the_one_update(
-    fired_with: Callable[[Recommendation], Transition],
-    first: Recommendation,
-    then: Sequence[tuple[Recommendation, bool]],
+    fired_with: Callable[[Advice], Transition],
+    first: Advice,
+    then: Sequence[tuple[Advice, bool]],
     told_of: Sequence[str],
     at_last: str,
 ) -> None:
@@ -222,9 +225,9 @@ def test_an_answer_that_is_not_the_last_does_not_use_up_the_one_update(
         at = fired.at + timedelta(minutes=minute)
         for asking in pages.waiting(at):
             said, again = next(answers)
-            finding = Finding(incident.rule, target, at, {}, recommendation=said)
+            finding = Finding(incident.rule, target, at, {}, advice=said)
             found = {incident.id: replace(finding, asked_again=again)}
-            answer = TargetAdvice(target, at, Advice(at, said), incident.id)
+            answer = TargetAdvice(target, at, Answer(at=at, advice=said), incident.id)
             sent += pages.asked_again([asking], at, found, [answer])
     assert [t.incident.page.advice.action for t in sent] == told_of
     page = pages.latest[incident.id]

@@ -15,11 +15,11 @@ from service_cases import shipped_plan
 
 from driftwatch.clock import ManualClock
 from driftwatch.collect.recordings.text import RecordingSource
-from driftwatch.model import Reason, Recommendation, Target, TargetKey
+from driftwatch.model import Advice, Reason, Target, TargetKey
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.question import Moment, TargetAdvice
 from driftwatch.recommend import advise as advising
-from driftwatch.recommend.advice import Advice, Question
+from driftwatch.recommend.advice import Answer, Question
 from driftwatch.service import run
 from driftwatch.service.batches import BoundedQuestions
 from driftwatch.service.run import Service
@@ -41,7 +41,7 @@ def leave() -> Iterator[threading.Event]:
 def test_a_firing_page_is_committed_without_an_answer_that_does_not_come(
     shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leave: threading.Event
 ) -> None:
-    def hangs(question: Question, **_: Any) -> Advice:
+    def hangs(question: Question, **_: Any) -> Answer:
         leave.wait(60)
         raise ZeroDivisionError
 
@@ -73,7 +73,7 @@ def test_while_one_is_simulated_others_have_no_answer(leave: threading.Event) ->
     def slow(moment: Moment, plan: Plan, *, incident_id: str | None = None) -> TargetAdvice:
         asked.append(incident_id)
         leave.wait(30)
-        advice = Advice(moment.at, Recommendation("none", Reason("other", "fine")))
+        advice = Answer(at=moment.at, advice=Advice(action="none", reason=Reason("other", "fine")))
         return TargetAdvice(moment.target, moment.at, advice, incident_id)
 
     questions = BoundedQuestions(0.2, slow)
@@ -83,7 +83,7 @@ def test_while_one_is_simulated_others_have_no_answer(leave: threading.Event) ->
     assert time.monotonic() - began < 5
     questions.begin()
     late.append(questions(MOMENT, PLAN, incident_id="c"))
-    assert {one.advice.recommendation.why for one in late} == {
+    assert {one.advice.advice.why for one in late} == {
         "the simulations of this tick took over 0.2 s"
     }
     assert [one.incident_id for one in late] == ["a", "b", "c"]
@@ -93,5 +93,5 @@ def test_while_one_is_simulated_others_have_no_answer(leave: threading.Event) ->
     time.sleep(0.1)
     questions.begin()
     answer = questions(MOMENT, PLAN, incident_id="d")
-    assert (answer.failed, answer.advice.recommendation.why) == (None, "fine")
+    assert (answer.failed, answer.answer.advice.why) == (None, "fine")
     assert asked == ["a", "d"]

@@ -36,7 +36,7 @@ def test_what_was_last_known_holds_while_it_is_unknown() -> None:
     # and no knob is asked for
     said = advise(
         Question(datetime(2026, 1, 1, tzinfo=UTC), no_minutes(), Server(Serving()), evidence=row)
-    ).recommendation
+    ).advice
     assert (said.action, said.knob) == ("none", None)
     assert "slower at equal load: 31 %" in said.why
 

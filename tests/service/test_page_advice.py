@@ -14,7 +14,7 @@ from service_cases import FrameSource, shipped_plan
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.diagnose.tree import Leaf
 from driftwatch.incidents.incident import Incident, Transition
-from driftwatch.model import Diagnosis, Finding, Limit, Reason, Recommendation, Target, TargetKey
+from driftwatch.model import Advice, Diagnosis, Finding, Limit, Reason, Target, TargetKey
 from driftwatch.notify.page import Page
 from driftwatch.pipeline.advice import advised, own_advice
 from driftwatch.pipeline.evaluation import Evaluation
@@ -22,7 +22,7 @@ from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.question import TargetAdvice
 from driftwatch.pipeline.state import Outcome, State
 from driftwatch.recommend import advise as advising
-from driftwatch.recommend.advice import Advice
+from driftwatch.recommend.advice import Answer
 from driftwatch.service.replay import Ticks
 from driftwatch.signals.minutes import minutes
 from driftwatch.store import Store
@@ -86,12 +86,12 @@ def test_the_page_is_that_of_the_replay_however_minutes_are_split_and_wherever_t
     at_once = told(cap)
     (page,) = pages(at_once)
     advice = page.advice
-    assert (advice.action, advice.knob, advice.basis) == (
+    assert (advice.action, advice.moves[0].knob, advice.basis) == (
         "change",
         "max_num_seqs",
         "simulation",
     )
-    assert 16 <= advice.to_value <= 64
+    assert 16 <= advice.moves[0].to_value <= 64
     assert advice.effect
     assert advice.forecast["today"]
     with Store.open(tmp_path / "kept.db") as store:
@@ -99,8 +99,8 @@ def test_the_page_is_that_of_the_replay_however_minutes_are_split_and_wherever_t
         first, last = _span(cap)
         (kept,) = store.advices(first, last + timedelta(minutes=1))
         assert kept.incident_id == page.incident
-        assert kept.document["recommendation"]["to_value"] == advice.to_value
-        assert kept.document["step_time"]["coefficients"]
+        assert kept.answer.advice == advice
+        assert kept.answer.step_time.coefficients
 
 
 @pytest.mark.parametrize("simulations", [0, 1])
@@ -172,8 +172,8 @@ def test_a_server_to_be_drained_says_how_busy_its_busiest_twin_is(cap: FrameSour
     )
     drained = found[firing.id]
     assert answers == ()
-    assert drained.recommendation is not None
-    assert drained.recommendation.why == "Do not change a knob; drain it"
+    assert drained.advice is not None
+    assert drained.advice.why == "Do not change a knob; drain it"
     assert drained.peers is not None
     assert 0.3 < drained.peers["utilization_ratio"] < 3.0
 
@@ -187,8 +187,8 @@ def test_pages_before_tickets_long_waits_first_and_notices_never(cap: FrameSourc
 
     def replay(*_: object, incident_id: str, **__: object) -> TargetAdvice:
         asked.append(incident_id)
-        said = Recommendation("no_action", reason=Reason("other", "in target"))
-        return TargetAdvice(cap.targets[key], at, Advice(at, said), incident_id)
+        said = Advice(action="no_action", reason=Reason("other", "in target"))
+        return TargetAdvice(cap.targets[key], at, Answer(at=at, advice=said), incident_id)
 
     row = outcome.rows.row(-1, named=True)
     firing, found = [], {}
@@ -220,12 +220,12 @@ def test_pages_before_tickets_long_waits_first_and_notices_never(cap: FrameSourc
     said, _ = advised(evaluation, firing, found)
     assert asked == ["long", "short"]
     assert said["ticket"].asked_again
-    assert (said["ticket"].recommendation or CHANGE_NOTHING).action == "insufficient"
+    assert (said["ticket"].advice or CHANGE_NOTHING).action == "insufficient"
     assert not said["notice"].asked_again
-    assert (said["notice"].recommendation or CHANGE_NOTHING).action == "none"
+    assert (said["notice"].advice or CHANGE_NOTHING).action == "none"
 
 
-CHANGE_NOTHING = Recommendation("change", Reason("other", "nothing was said"))
+CHANGE_NOTHING = Advice(action="change", reason=Reason("other", "nothing was said"))
 
 
 def test_a_slow_engine_whose_batch_left_its_pin_is_told_no_knob(cap: FrameSource) -> None:
@@ -245,7 +245,7 @@ def test_a_slow_engine_whose_batch_left_its_pin_is_told_no_knob(cap: FrameSource
         [Transition(incident, "firing", at)],
         {incident.id: (finding, row)},
     )
-    said = found["b"].recommendation
+    said = found["b"].advice
     assert said is not None
     assert (said.action, said.knob) == ("none", None)
     assert "slower at equal load" in said.why

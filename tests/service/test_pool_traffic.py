@@ -11,7 +11,7 @@ import pytest
 from small_page import small_page
 
 from driftwatch.incidents.incident import Incident, Transition
-from driftwatch.model import Finding, KnobMove, Reason, Recommendation, Target, TargetKey
+from driftwatch.model import Advice, Finding, KnobMove, Reason, Target, TargetKey
 from driftwatch.notify.page import Servers, Times
 from driftwatch.pipeline.advice import answer_of_pool
 from driftwatch.pipeline.question import Moment, peers_of, pooled, question_for
@@ -20,13 +20,13 @@ from driftwatch.signals.minutes import MINUTE_SCHEMA, no_minutes
 
 AT = datetime(2026, 11, 18, 3, tzinfo=UTC)
 A, B, C = (TargetKey(f"{name}:8000", "0") for name in "abc")
-CHANGE = Recommendation(
-    "change",
+CHANGE = Advice(
+    action="change",
     reason=Reason("other", "1 % → 99 %"),
-    knob="max_num_batched_tokens",
-    from_value=512.0,
-    to_value=1024.0,
-    also=(KnobMove("max_num_seqs", 64.0, 128.0, "config"),),
+    moves=(
+        KnobMove("max_num_batched_tokens", 512.0, 1024.0),
+        *(KnobMove("max_num_seqs", 64.0, 128.0, "config"),),
+    ),
     effect=("in target 1 % → 99 %",),
     forecast={"in_target_ratio": 0.99},
     basis="simulation",
@@ -84,7 +84,7 @@ def test_servers_of_another_pool_are_no_twins() -> None:
     assert peers_of(fleet[C], fleet, plan) == ()
 
 
-def _page(key: TargetKey, at: datetime, said: Recommendation | None) -> Incident:
+def _page(key: TargetKey, at: datetime, said: Advice | None) -> Incident:
     times = Times(started_at=at, evaluated_at=at, measured_at=at)
     servers = Servers(concerned=1, of=1, first=(key.text,))
     page = small_page(times=times, servers=servers, advice=said)
@@ -124,14 +124,17 @@ def test_a_page_says_what_its_twins_page_said_minutes_before(
 def test_a_change_that_was_made_meanwhile_is_not_said_again() -> None:
     before = [_page(A, AT - timedelta(minutes=2), CHANGE)]
     assert CHANGE.knob is not None
-    assert answer_of_pool({A, B}, AT, {}, (), before, {CHANGE.knob: CHANGE.to_value}) is None
-    same = {CHANGE.knob: CHANGE.from_value}
+    assert (
+        answer_of_pool({A, B}, AT, {}, (), before, {CHANGE.moves[0].knob: CHANGE.moves[0].to_value})
+        is None
+    )
+    same = {CHANGE.moves[0].knob: CHANGE.moves[0].from_value}
     assert answer_of_pool({A, B}, AT, {}, (), before, same) == (CHANGE, before[0])
 
 
 def test_pages_of_one_minute_share_an_answer() -> None:
     incident = _page(A, AT, None)
-    told = {incident.id: Finding("r", _fleet(A)[A], AT, {}, recommendation=CHANGE)}
+    told = {incident.id: Finding("r", _fleet(A)[A], AT, {}, advice=CHANGE)}
     firing = [Transition(incident, "firing", AT)]
     assert answer_of_pool({A, B}, AT, told, firing, (), {}) == (CHANGE, incident)
     assert answer_of_pool((), AT, told, firing, (), {}) is None

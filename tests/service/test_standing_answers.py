@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from small_page import small_page
 
 from driftwatch.incidents.incident import Incident
-from driftwatch.model import Finding, Reason, Recommendation, Target, TargetKey
+from driftwatch.model import Advice, Finding, KnobMove, Reason, Target, TargetKey
 from driftwatch.notify.headline import lines
 from driftwatch.notify.page import Page, Servers, Times
 from driftwatch.pipeline.advice import answer_stands, configured_alike
@@ -16,12 +16,10 @@ from driftwatch.pipeline.build_page import build_page
 
 AT = datetime(2026, 11, 18, 12, tzinfo=UTC)
 A, B, C, D = (TargetKey(f"{name}:8000", "0") for name in "abcd")
-CHANGE = Recommendation(
-    "change",
+CHANGE = Advice(
+    action="change",
     reason=Reason("other", "1 % → 99 %"),
-    knob="max_num_batched_tokens",
-    from_value=512.0,
-    to_value=1024.0,
+    moves=(KnobMove("max_num_batched_tokens", 512.0, 1024.0),),
     effect=("in target 1 % → 99 %",),
     forecast={"in_target_ratio": 0.99},
     basis="simulation",
@@ -47,7 +45,7 @@ def page_of(concerned: tuple[TargetKey, ...], alike: tuple[TargetKey, ...]) -> P
         Target(A, {"model_name": "m"}, pool="p"),
         AT,
         {},
-        recommendation=CHANGE,
+        advice=CHANGE,
         concerned=concerned,
         of_targets=6,
     )

@@ -10,7 +10,8 @@ import pytest
 from store_cases import NOW
 
 from driftwatch.errors import StoreError
-from driftwatch.model import TargetKey
+from driftwatch.model import Advice, Reason, TargetKey
+from driftwatch.recommend.advice import Answer
 from driftwatch.store import Store
 from driftwatch.store.advice import (
     AdviceRow,
@@ -25,13 +26,21 @@ A, B = TargetKey("a:8000", "0"), TargetKey("b:8000", "0")
 
 def answer(key: TargetKey = A, hours: float = 0, incident_id: str | None = None) -> AdviceRow:
     at = NOW + hours * HOUR
-    document = {"action": "change", "to_value": 128.0, "notes": ["é", None]}
-    return AdviceRow(advice_id(key, at, incident_id), *key, "rag", at, document, incident_id)
+    advice = Advice(action="no_action", reason=Reason("in_target", "é"))
+    whole = Answer(at=at, advice=advice)
+    return AdviceRow(advice_id(key, at, incident_id), *key, "rag", at, whole, incident_id)
 
 
 def change(digit: str, key: TargetKey = A, hours: float = 0) -> Verification:
     at = NOW + hours * HOUR
-    return Verification(digit * 12, *key, "rag", Change("knobs", at, {}), at)
+    return Verification(
+        id=digit * 12,
+        instance=key.instance,
+        engine=key.engine,
+        pool="rag",
+        change=Change("knobs", at, {}),
+        opened_at=at,
+    )
 
 
 def test_advice_by_time_target_and_incident(store: Store) -> None:

@@ -17,7 +17,7 @@ from driftwatch.incidents.delivery import AttemptResult, PlannedDelivery
 from driftwatch.incidents.incident import Event, Incident, Transition
 from driftwatch.incidents.planner import Routes, Subscription, plan_deliveries
 from driftwatch.incidents.silence import parse_matchers
-from driftwatch.model import Reason, Recommendation
+from driftwatch.model import Advice, KnobMove, Reason
 from driftwatch.store import Store, TickRecord
 from driftwatch.store.deliveries import CLAIM
 from driftwatch.store.tables import payloads
@@ -27,8 +27,17 @@ from tests.outbox import due_deliveries, mark_failed, mark_sent, undelivered_cou
 Commit = Callable[..., None]
 SOON = NOW + timedelta(minutes=1)
 LATE = NOW + timedelta(minutes=15)
-SET = Recommendation("change", Reason("x", "y"), knob="max_num_seqs", to_value=40.0)
-VERDICT = Verification("v" * 12, "a:8000", "0", "p", Change("knobs", NOW, {}), NOW)
+SET = Advice(
+    action="change", reason=Reason("x", "y"), moves=(KnobMove("max_num_seqs", None, 40.0),)
+)
+VERDICT = Verification(
+    id="v" * 12,
+    instance="a:8000",
+    engine="0",
+    pool="p",
+    change=Change("knobs", NOW, {}),
+    opened_at=NOW,
+)
 FIRING = replace(pending(), state="firing", firing_at=NOW, page=small_page())
 RESOLVED = replace(FIRING, state="resolved", resolved_at=SOON)
 

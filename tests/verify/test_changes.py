@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 
-from driftwatch.model import Fingerprint, TargetKey
+from driftwatch.model import Action, Advice, Fingerprint, KnobMove, Reason, TargetKey
 from driftwatch.verify.changes import Running, advised_by, changed, running, verification_id
 from driftwatch.verify.verification import Change
 
@@ -78,25 +78,25 @@ def test_what_a_minute_does_not_say_is_as_before() -> None:
     assert running({**row, "max_num_seqs": None}, NOTHING, first).inferred_max_num_seqs is None
 
 
-UP = {"action": "change", "knob": "max_num_seqs", "from": 8.0, "to": 40.0}
-STORED = {"action": "change", "knob": "max_num_seqs", "from_value": 8, "to_value": 16}
+UP = KnobMove("max_num_seqs", 8.0, 40.0)
+TOKENS = KnobMove("max_num_batched_tokens", 1.0, 2.0)
 
 
 @pytest.mark.parametrize(
-    ("advice", "asked"),
+    ("moves", "asked"),
     [
-        (UP, True),
-        (STORED, True),
-        ({**UP, "to": 4.0}, False),
-        ({**UP, "knob": "max_num_batched_tokens"}, False),
-        ({**UP, "also": [{"knob": "max_num_batched_tokens", "from": 1, "to": 2}]}, False),
-        ({**UP, "action": "none"}, False),
-        (None, False),
+        ((UP,), True),
+        ((replace(UP, to_value=4.0),), False),
+        ((TOKENS,), False),
+        ((UP, TOKENS), False),
+        ((), False),
     ],
 )
 def test_advice_of_the_same_knobs_in_the_same_directions_asked_for_it(
-    advice: Any, asked: bool
+    moves: tuple[KnobMove, ...], asked: bool
 ) -> None:
+    action: Action = "change" if moves else "none"
+    advice = Advice(action=action, reason=Reason("x", "y"), moves=moves)
     change = Change("knobs", AT, {"max_num_seqs": ("8 (inferred)", "at least 53")})
     assert advised_by(change, advice) == asked
 

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from verify_cases import restart_of, run
 
-from driftwatch.model import Fingerprint, TargetKey
+from driftwatch.model import Advice, Fingerprint, KnobMove, Reason, TargetKey
 from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.stored_state import stored_targets
 from driftwatch.pipeline.verifications import (
@@ -21,6 +21,7 @@ from driftwatch.pipeline.verifications import (
     step,
     verifications_from,
 )
+from driftwatch.recommend.advice import Answer
 from driftwatch.service.configuration import plan_of_rules
 from driftwatch.signals.minutes import MINUTE_SCHEMA
 from driftwatch.store.advice import AdviceRow
@@ -41,9 +42,10 @@ def rows(shared_data: Path) -> pl.DataFrame:
 
 
 def advised(rows: pl.DataFrame, minutes_before: float, knob: str, to: float) -> AdviceRow:
-    change = {"action": "change", "knob": knob, "from": 8.0, "to": to, "forecast": {}}
+    move = KnobMove(knob, 8.0, to)
+    change = Advice(action="change", reason=Reason("x", "y"), moves=(move,), forecast={})
     at, id_ = restart_of(rows) - minutes_before * MINUTE, f"incident-{minutes_before:g}"
-    return AdviceRow(id_, *KEY, "default", at, {"recommendation": change}, id_)
+    return AdviceRow(id_, *KEY, "default", at, Answer(at=at, advice=change), id_)
 
 
 PROMISED = (4, "max_num_seqs", 40)

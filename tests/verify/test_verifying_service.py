@@ -18,13 +18,13 @@ from verify_cases import DATA, verifications_of
 from driftwatch.cli.main import cli
 from driftwatch.clock import ManualClock
 from driftwatch.collect.recordings import open_recording
-from driftwatch.model import Reason, Recommendation
+from driftwatch.model import Advice, KnobMove, Reason
 from driftwatch.notify.page import Page
 from driftwatch.notify.terminal import render
 from driftwatch.pipeline import verifications as verifying
 from driftwatch.receivers.sender import Message
 from driftwatch.recommend import advise as advising
-from driftwatch.recommend.advice import Advice, Question
+from driftwatch.recommend.advice import Answer, Question
 from driftwatch.service.configuration import plan_of_rules
 from driftwatch.service.run import Receiver, Service
 from driftwatch.store.store import Store
@@ -42,13 +42,15 @@ class Kept:
         self.pages.append(message.payload)
 
 
-def advise(question: Question, **_: Any) -> Advice:
-    change = Recommendation(
-        *("change", Reason("other", "best"), "max_num_seqs", 8.0, "inferred", 40.0),
+def advise(question: Question, **_: Any) -> Answer:
+    change = Advice(
+        action="change",
+        reason=Reason("other", "best"),
+        moves=(KnobMove("max_num_seqs", 8.0, 40.0, "inferred"),),
         forecast={"ttft_seconds": 0.03, "today": {"ttft_seconds": 2.0}},
         basis="simulation",
     )
-    return Advice(question.at, change)
+    return Answer(at=question.at, advice=change)
 
 
 @contextmanager

@@ -59,4 +59,6 @@ def restart_of(minutes: pl.DataFrame) -> datetime:
 def opened(at: datetime, **what: tuple[str, str]) -> Verification:
     """An open one."""
     change = Change("knobs", at, what or {"max_num_seqs": ("8", "64")})
-    return Verification("v", "host:8000", "0", "pool", change, at)
+    return Verification(
+        id="v", instance="host:8000", engine="0", pool="pool", change=change, opened_at=at
+    )

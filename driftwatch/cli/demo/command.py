@@ -174,9 +174,9 @@ def _show_basis(answer: TargetAdvice) -> None:
 
     context = AdviceContext(answer.target.key.text, answer.target.labels.get("model_name"))
     click.echo("What its advice rests on (driftwatch recommend):\n")
-    for line in basis(answer.advice, context):
+    for line in basis(answer.answer, context):
         click.echo(line)
-    if moves := answer.advice.recommendation.moves:
+    if moves := answer.answer.advice.moves:
         click.echo("")
         for line in change_lines(moves, context.model):
             click.echo(line)

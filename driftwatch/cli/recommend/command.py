@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from driftwatch.cli.recommend.text import AdviceContext
     from driftwatch.cli.target_window import Evaluated, TargetWindow
     from driftwatch.pipeline.plan import Plan
-    from driftwatch.recommend.advice import Advice, Question
+    from driftwatch.recommend.advice import Answer, Question
 
 _LONGEST = timedelta(hours=1)
 _EVIDENCE = timedelta(minutes=10)  # as ``explain`` looks back
@@ -71,7 +71,7 @@ def command(
         _print_json(advice, scope)
     else:
         _print(advice, scope)
-    refused = advice.recommendation.action == "insufficient"
+    refused = advice.advice.action == "insufficient"
     click.get_current_context().exit(EXIT_NO_VERDICT if refused else EXIT_ANSWERED)
 
 
@@ -93,14 +93,13 @@ def _question(
     return question_for(evaluated.moment, plan, leaf, stated)
 
 
-def _print_json(advice: Advice, scope: TargetWindow) -> None:
+def _print_json(advice: Answer, scope: TargetWindow) -> None:
     """The advice with whose it is and the change as people type it."""
     import orjson
 
     from driftwatch.notify.change_text import helm_values_diff, pod_args_diff, vllm_arguments
-    from driftwatch.recommend.advice import advice_document
 
-    moves, target = advice.recommendation.moves, scope.target
+    moves, target = advice.advice.moves, scope.target
     document = {
         "target": {
             "instance": target.key.instance,
@@ -108,7 +107,7 @@ def _print_json(advice: Advice, scope: TargetWindow) -> None:
             "pool": target.pool,
             **dict(sorted(target.labels.items())),
         },
-        **advice_document(advice),
+        **advice.document(),
         "change": None
         if not moves
         else {
@@ -121,7 +120,7 @@ def _print_json(advice: Advice, scope: TargetWindow) -> None:
     click.echo(orjson.dumps(document, option=option).decode())
 
 
-def _print(advice: Advice, window: TargetWindow) -> None:
+def _print(advice: Answer, window: TargetWindow) -> None:
     from driftwatch.cli.recommend.text import rendered
     from driftwatch.notify.layout import paint
     from driftwatch.receivers.stdout import wants_colour
@@ -131,7 +130,7 @@ def _print(advice: Advice, window: TargetWindow) -> None:
     click.echo(paint(text, wants_colour(sys.stdout)))
 
 
-def _context(advice: Advice, scope: TargetWindow) -> AdviceContext:
+def _context(advice: Answer, scope: TargetWindow) -> AdviceContext:
     from driftwatch.cli.recommend.text import AdviceContext
     from driftwatch.clock import SystemClock
 
@@ -143,9 +142,9 @@ def _model(scope: TargetWindow) -> str | None:
     return scope.target.labels.get("model_name")
 
 
-def _next(advice: Advice, scope: TargetWindow) -> str:
+def _next(advice: Answer, scope: TargetWindow) -> str:
     """What to type after it was changed, or to look closer."""
     target = scope.target.key.text
-    if advice.recommendation.action == "change":
+    if advice.advice.action == "change":
         return f"driftwatch verify {target}{repeat_options(without=_NOT_OF_VERIFY)}"
     return f"driftwatch explain {target}{repeat_options(at=scope.window.end)}"

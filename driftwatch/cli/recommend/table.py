@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from driftwatch.cli.printer import table_lines
 from driftwatch.numbers import figure
-from driftwatch.recommend.advice import Advice, Candidate
+from driftwatch.recommend.advice import Answer, Candidate
 from driftwatch.recommend.words import what_if_text
 
 _HEADER = ("settings", "in target", "TTFT p95", "ITL p99", "KV peak", "req/s")
@@ -21,7 +21,7 @@ _CELLS = {
 }
 
 
-def candidates(advice: Advice) -> Mapping[str, Candidate]:
+def candidates(advice: Answer) -> Mapping[str, Candidate]:
     """What was simulated, by what it is called: today, each setting, each what-if."""
     swept = [one for one in advice.candidates if one.knobs]
     advised = advice.advised
@@ -40,7 +40,7 @@ def candidates(advice: Advice) -> Mapping[str, Candidate]:
     return named
 
 
-def table(advice: Advice, *, piped: bool) -> Iterator[str]:
+def table(advice: Answer, *, piped: bool) -> Iterator[str]:
     """A row a candidate; nothing where nothing was simulated."""
     rows = [
         (name if piped else _short(name), *_cells(one)) for name, one in candidates(advice).items()
@@ -72,7 +72,7 @@ def _cell(value: float | None, scale: float, unit: str) -> str:
     return _UNKNOWN if value is None else f"{figure(scale * value, 2)}{unit}"
 
 
-def reasons(advice: Advice) -> Iterator[str]:
+def reasons(advice: Answer) -> Iterator[str]:
     """Why rows are refused, and cells not known: each reason once, with what it keeps back."""
     unknown: dict[str, dict[str, None]] = {}
     for name, one in candidates(advice).items():

@@ -12,7 +12,7 @@ from driftwatch.notify.change_text import helm_values_diff, pod_args_diff, vllm_
 from driftwatch.notify.explanation import change_text
 from driftwatch.notify.layout import wrap
 from driftwatch.numbers import change, clean, percent, rate, span
-from driftwatch.recommend.advice import Advice
+from driftwatch.recommend.advice import Answer
 from driftwatch.recommend.check import FIGURES, TOLERANCE
 from driftwatch.recommend.rows import NEAR_CAPACITY
 from driftwatch.recommend.words import aims
@@ -42,13 +42,13 @@ class AdviceContext:
     next_command: str | None = None  # what to type next
 
 
-def rendered(advice: Advice, context: AdviceContext, *, piped: bool = False) -> str:
+def rendered(advice: Answer, context: AdviceContext, *, piped: bool = False) -> str:
     """The whole answer, at most 80 columns; ``piped``: whole lines, and rows between tabs."""
     labelled = [f"{label:<{_LABEL}}{text}" for label, text in _details(advice)]
     out = [*_lines([_answer(advice, context.name)], "  ", piped)]
     out += [*_lines(labelled, " " * _LABEL, piped), ""]
     out += [*basis(advice, context, piped=piped), ""]
-    moves = advice.recommendation.moves
+    moves = advice.advice.moves
     if moves:
         out += [*change_lines(moves, context.model), ""]
     if context.next_command is not None:
@@ -57,7 +57,7 @@ def rendered(advice: Advice, context: AdviceContext, *, piped: bool = False) -> 
     return "\n".join(out).strip("\n")
 
 
-def basis(advice: Advice, context: AdviceContext, *, piped: bool = False) -> Iterator[str]:
+def basis(advice: Answer, context: AdviceContext, *, piped: bool = False) -> Iterator[str]:
     """What the answer rests on: the table and what it leaves out, then how far to trust it."""
     below = [
         *table(advice, piped=piped),
@@ -85,7 +85,7 @@ def change_lines(moves: Sequence[KnobMove], model: str | None) -> Iterator[str]:
     yield from pod_args_diff(moves)
 
 
-def settles(advice: Advice) -> str | None:
+def settles(advice: Answer) -> str | None:
     """What would settle the checks of a refusal; None where nothing on the command line does."""
     failed = [gate.name for gate in advice.gates if not gate.passed]
     ways = [way for name in failed for way in _SETTLES.get(name, ())]
@@ -94,8 +94,8 @@ def settles(advice: Advice) -> str | None:
     return ", or ".join(dict.fromkeys(ways)) or None
 
 
-def _answer(advice: Advice, name: str) -> str:
-    answer = advice.recommendation
+def _answer(advice: Answer, name: str) -> str:
+    answer = advice.advice
     if answer.action == "change":
         brings = answer.effect[0] if answer.effect else answer.why
         return f"{name}: set {change_text(answer)}. {brings[:1].upper()}{brings[1:]}"
@@ -106,9 +106,9 @@ def _answer(advice: Advice, name: str) -> str:
     return f"{name}: {lead}{answer.why}"
 
 
-def _details(advice: Advice) -> Iterator[tuple[str, str]]:
+def _details(advice: Answer) -> Iterator[tuple[str, str]]:
     """What a page says of it under line 1, by the labels of a page; every failed check."""
-    answer = advice.recommendation
+    answer = advice.advice
     if answer.action == "insufficient":
         texts = [gate.said for gate in advice.gates if not gate.passed]
         yield from (("Also", text) for text in texts if text and text not in answer.reason.text)
@@ -128,7 +128,7 @@ def _details(advice: Advice) -> Iterator[tuple[str, str]]:
             yield label, text
 
 
-def _capacity(advice: Advice) -> Iterator[str]:
+def _capacity(advice: Answer) -> Iterator[str]:
     """Capacity now, at the baseline's lengths, and how much of it is asked for."""
     if advice.today is None:
         return
@@ -147,7 +147,7 @@ def _capacity(advice: Advice) -> Iterator[str]:
         yield f"One replica now gets {rate(offered)}{share}{waves}."
 
 
-def _waves(advice: Advice) -> str:
+def _waves(advice: Answer) -> str:
     """Why requests wait below the capacity of a full server: a mean rate hides the peaks."""
     share = None if advice.today is None else advice.today.in_target_ratio
     if advice.slo is None and share is not None and share < Slo().share:
@@ -155,7 +155,7 @@ def _waves(advice: Advice) -> str:
     return ""
 
 
-def _check(advice: Advice) -> Iterator[str]:
+def _check(advice: Answer) -> Iterator[str]:
     """How the simulation of today's settings compares with what was observed."""
     fit, check = advice.step_time, advice.check
     if fit is None or check is None:
@@ -171,7 +171,7 @@ def _check(advice: Advice) -> Iterator[str]:
         yield f"step times fitted to the minutes alone, {fit.source}"
 
 
-def _traffic(advice: Advice, context: AdviceContext) -> str:
+def _traffic(advice: Answer, context: AdviceContext) -> str:
     if advice.window_seconds is None:
         when = f"until {advice.at:%H:%M} UTC"
     else:
@@ -184,7 +184,7 @@ def _traffic(advice: Advice, context: AdviceContext) -> str:
     return f"from {advice.requests:,} requests of {context.name}, {when}, {source}"
 
 
-def _targets(advice: Advice) -> Iterator[str]:
+def _targets(advice: Answer) -> Iterator[str]:
     slo = advice.slo
     if slo is None:
         if advice.requests:
@@ -201,6 +201,6 @@ def slo_text(slo: Slo) -> str:
     return f"{aims(slo, ', ')}, for {100 * slo.share:.4g} % of requests"
 
 
-def _notes(advice: Advice) -> Iterator[str]:
+def _notes(advice: Answer) -> Iterator[str]:
     if advice.notes:
         yield f"assumptions: {'; '.join(advice.notes)}"
