@@ -111,6 +111,7 @@ class Answer(Document):
     known and what was taken instead.
     """
 
+    schema_version: Literal[2] = 2
     at: datetime
     advice: Advice
     gates: tuple[Gate, ...] = ()

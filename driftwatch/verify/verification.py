@@ -39,6 +39,7 @@ class Effect:
 class Verification(Document):
     """A change with its verdict."""
 
+    schema_version: Literal[1] = 1
     id: str
     instance: str
     engine: str

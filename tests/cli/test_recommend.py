@@ -71,7 +71,7 @@ def test_the_bound_server_is_told_to_raise_its_cap(answer: dict[str, Any]) -> No
     assert said["value_reason"].startswith("not ")
     gain = answer["gain"]
     assert gain["low"] <= gain["mean"] <= gain["high"] and gain["mean"] >= 0.04
-    assert answer["schema_version"] == 1
+    assert answer["schema_version"] == 2
     assert answer["target"]["instance"] == TARGET
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -11,7 +10,7 @@ from small_page import small_page
 
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.truth import Fired, compared, fired_incident
-from driftwatch.model import Advice, Diagnosis, Reason
+from driftwatch.model import Advice, Diagnosis, KnobMove, Reason
 
 
 def scenario(**effect: Any) -> Scenario:
@@ -110,6 +109,7 @@ def test_what_a_page_tells() -> None:
     page = small_page(labels={"instance": "a:1"}, advice=none)
     assert fired_incident(page).knob is None and fired_incident(page).leaf is None
     healthy = Diagnosis("batch-size-drift", "healthy", ())
-    change = replace(none, action="change")
+    move = KnobMove("max_num_seqs", 8.0, 40.0)
+    change = Advice(action="change", reason=none.reason, moves=(move,))
     found = fired_incident(page.model_copy(update={"advice": change, "diagnosis": healthy}))
     assert (found.knob, found.leaf, found.instance) == ("max_num_seqs", "healthy", "a:1")

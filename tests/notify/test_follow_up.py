@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 from page_cases import CAP
@@ -50,5 +49,5 @@ def test_a_measured_answer_after_a_replayed_one_is_not_the_same_advice() -> None
         moves=(KnobMove("max_num_seqs", 8.0, 40.0, "inferred"),),
     )
     assert not says_less(replayed, change)
-    again = what_changed(replace(replayed, basis="measured"), measured)
+    again = what_changed(replayed.model_copy(update={"basis": "measured"}), measured)
     assert again == "nothing: a second try gives the same advice"

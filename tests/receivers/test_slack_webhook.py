@@ -119,13 +119,9 @@ EVIL = [
 def _named(text: str) -> Case:
     target = {"instance": text, "engine": "0", "pool": text, "model_name": text}
     made = case("BatchLimitBinding", "page", CAP.finding.evidence, labels=target)
-    evil = replace(
-        CAP.finding.advice,
-        reason=Reason("other", text),
-        undo=text,
-        wrong_if=text,
-        price=(text,),
-    )  # type: ignore[type-var]
+    assert CAP.finding.advice is not None
+    words = {"reason": Reason("other", text), "undo": text, "wrong_if": text, "price": (text,)}
+    evil = CAP.finding.advice.model_copy(update=words)
     diagnosis = replace(CAP.finding.diagnosis, advice=text, meaning=text)  # type: ignore[type-var]
     finding = replace(made.finding, advice=evil, diagnosis=diagnosis)
     return replace(made, finding=finding)

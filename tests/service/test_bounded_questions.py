@@ -83,7 +83,7 @@ def test_while_one_is_simulated_others_have_no_answer(leave: threading.Event) ->
     assert time.monotonic() - began < 5
     questions.begin()
     late.append(questions(MOMENT, PLAN, incident_id="c"))
-    assert {one.advice.advice.why for one in late} == {
+    assert {one.answer.advice.why for one in late} == {
         "the simulations of this tick took over 0.2 s"
     }
     assert [one.incident_id for one in late] == ["a", "b", "c"]

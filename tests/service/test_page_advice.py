@@ -247,5 +247,5 @@ def test_a_slow_engine_whose_batch_left_its_pin_is_told_no_knob(cap: FrameSource
     )
     said = found["b"].advice
     assert said is not None
-    assert (said.action, said.knob) == ("none", None)
+    assert (said.action, said.moves) == ("none", ())
     assert "slower at equal load" in said.why

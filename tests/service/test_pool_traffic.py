@@ -108,7 +108,7 @@ def _page(key: TargetKey, at: datetime, said: Advice | None) -> Incident:
         ([_page(A, AT - timedelta(minutes=2), CHANGE)], True),
         ([_page(C, AT - timedelta(minutes=2), CHANGE)], False),  # not of those asked about
         ([_page(A, AT - timedelta(minutes=20), CHANGE)], True),  # as long as that page is open
-        ([_page(A, AT - timedelta(minutes=2), replace(CHANGE, basis=None))], False),
+        ([_page(A, AT - timedelta(minutes=2), CHANGE.model_copy(update={"basis": None}))], False),
         ([_page(A, AT - timedelta(minutes=2), None)], False),
         ([replace(_page(A, AT - timedelta(minutes=2), CHANGE), state="pending")], False),
         ([], False),
@@ -123,7 +123,6 @@ def test_a_page_says_what_its_twins_page_said_minutes_before(
 
 def test_a_change_that_was_made_meanwhile_is_not_said_again() -> None:
     before = [_page(A, AT - timedelta(minutes=2), CHANGE)]
-    assert CHANGE.knob is not None
     assert (
         answer_of_pool({A, B}, AT, {}, (), before, {CHANGE.moves[0].knob: CHANGE.moves[0].to_value})
         is None

@@ -8,12 +8,11 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 
 from driftwatch.collect.gpus import gpu_frame
-from driftwatch.detect.references import Reference
+from driftwatch.detect.references import Place, Reference
 from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.store import Store, TickRecord
 from driftwatch.store.advice import AdviceRow
-from driftwatch.store.baselines import Place
 from driftwatch.verify.verification import Verification
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

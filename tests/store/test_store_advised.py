@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from store_cases import NOW
@@ -21,6 +22,7 @@ from driftwatch.verify.verification import Change, Verification
 from tests.outbox import write_advice
 
 HOUR = timedelta(hours=1)
+NONE = Advice(action="none", reason=Reason("leaf", "x"))
 A, B = TargetKey("a:8000", "0"), TargetKey("b:8000", "0")
 
 
@@ -43,6 +45,10 @@ def change(digit: str, key: TargetKey = A, hours: float = 0) -> Verification:
     )
 
 
+def _with(one: Verification, **fields: Any) -> Verification:
+    return one.model_copy(update=fields)
+
+
 def test_advice_by_time_target_and_incident(store: Store) -> None:
     late, early = answer(hours=2, incident_id="f" * 12), answer(hours=1)
     other = answer(B, hours=1)
@@ -52,7 +58,7 @@ def test_advice_by_time_target_and_incident(store: Store) -> None:
     at_once = sorted([early, other], key=lambda one: one.id)
     assert store.advices(NOW, NOW + 2 * HOUR) == at_once
     assert store.advices(NOW + 2 * HOUR, NOW + 3 * HOUR) == [late]
-    write_advice(store, again := replace(late, document={"action": "none"}))
+    write_advice(store, again := replace(late, answer=Answer(at=late.at, advice=NONE)))
     assert store.advices(NOW + 2 * HOUR, NOW + 3 * HOUR) == [again]
 
 
@@ -61,7 +67,7 @@ def test_a_verification_is_open_until_its_verdict(store: Store) -> None:
     store.write_verification(second)
     store.write_verification(first)
     assert store.open_verifications() == [first, second]
-    closed = replace(first, verdict="PASS", closed_at=NOW + 2 * HOUR, incident_id="f" * 12)
+    closed = _with(first, verdict="PASS", closed_at=NOW + 2 * HOUR, incident_id="f" * 12)
     store.write_verification(closed)
     assert store.open_verifications() == [second]
     assert store.verifications(NOW + 2 * HOUR, NOW + 3 * HOUR) == [closed, second]
@@ -73,7 +79,7 @@ def test_a_verification_is_open_until_its_verdict(store: Store) -> None:
 def test_a_tick_writes_them_or_nothing(store: Store, commit: Callable[..., None]) -> None:
     told = {"advices": [answer()], "verifications": [change("1")]}
     with pytest.raises(StoreError, match=r"(?i)check constraint"):
-        commit(**{**told, "verifications": [replace(change("1"), verdict="odd")]})
+        commit(**{**told, "verifications": [_with(change("1"), verdict="odd")]})
     assert store.advices(NOW, NOW + HOUR) == []
     commit(**told)
     assert store.advices(NOW, NOW + HOUR) == [answer()]
@@ -83,7 +89,7 @@ def test_a_tick_writes_them_or_nothing(store: Store, commit: Callable[..., None]
 def test_they_go_with_the_incidents_and_what_is_open_stays(store: Store) -> None:
     write_advice(store, answer())
     store.write_verification(change("1"))
-    store.write_verification(replace(change("2"), verdict="FAIL", closed_at=NOW))
+    store.write_verification(_with(change("2"), verdict="FAIL", closed_at=NOW))
     store.prune(NOW + HOUR)
     assert len(store.advices(NOW, NOW + HOUR)) == 1
     store.prune(NOW + HOUR, incidents_before=NOW)

@@ -88,7 +88,8 @@ def judged(
     """The verdict on a server that was an ordinary one before."""
     before = before or Stretch(240)
     one = opened(AT)
-    one = replace(one, change=replace(one.change, kind=kind), forecast=forecast)
+    change = replace(one.change, kind=kind)
+    one = one.model_copy(update={"change": change, "forecast": forecast})
     sides = rows(before, -before.minutes, seed), rows(after, 5, seed + 1000)
     return verified(one, *sides, AT + timedelta(minutes=5 + after.minutes), slo=slo)
 

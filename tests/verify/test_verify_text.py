@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 from driftwatch.cli.verify import listed, one_in_full
 from driftwatch.verify.verification import Change, Effect, Verification
@@ -26,16 +27,20 @@ FOUND = Verification(
 )
 
 
+def _with(one: Verification, **fields: Any) -> Verification:
+    return one.model_copy(update=fields)
+
+
 def test_limits_beyond_the_mean_before_are_explained() -> None:
     assert "too few minutes" not in "\n".join(one_in_full(FOUND, AT))
-    wide = replace(FOUND, effects=(replace(FASTER, low=-FASTER.before),))
+    wide = _with(FOUND, effects=(replace(FASTER, low=-FASTER.before),))
     assert "too few minutes to bound it closer" in "\n".join(one_in_full(wide, AT))
 
 
 def test_a_small_difference_that_is_certain_is_not_printed_as_none() -> None:
     small = Effect("ttft_seconds_mean", 0.018, 0.022, 0.0021, 0.0083, None, "seconds")
     wait = Effect("batch_assembly_wait_seconds", 0.02, 0.3, 0.0021, 0.4, None, "seconds")
-    found = replace(FOUND, effects=(small, wait), matched_minutes=(10, 11))
+    found = _with(FOUND, effects=(small, wait), matched_minutes=(10, 11))
     _, second, *_ = text = [*one_in_full(found, AT)]
     assert second == "b:8000: no known change at 05:00 UTC"
     rows = [line.split("\t") for line in text if "…" in line]
@@ -46,10 +51,10 @@ def test_the_screens(golden: Callable[[str, str], None]) -> None:
     """One in full (piped), and the list; what a person reads."""
     share = Effect("in_target_ratio", 0.42, 0.97, 0.5, 0.6, 0.95, "1")
     change = Change("knobs", AT, {"max_num_seqs": ("8 (inferred)", "at least 41")})
-    kept = replace(FOUND, change=change, effects=(share, FASTER), forecast={"x": 1})
-    failed = replace(kept, id="ba9876543210", verdict="FAIL", reason="TTFT mean rose")
+    kept = _with(FOUND, change=change, effects=(share, FASTER), forecast={"x": 1})
+    failed = _with(kept, id="ba9876543210", verdict="FAIL", reason="TTFT mean rose")
     late = [
-        replace(
+        _with(
             kept,
             notes=(
                 "differences: 95 % intervals, the usual variation of the engine's speed included",
@@ -59,5 +64,5 @@ def test_the_screens(golden: Callable[[str, str], None]) -> None:
     ]
     golden("verify/change.txt", "\n".join(one_in_full(late[0], AT)) + "\n")
     golden(
-        "verify/list.txt", "\n".join(listed([replace(FOUND, id="456789abcdef"), *late], AT)) + "\n"
+        "verify/list.txt", "\n".join(listed([_with(FOUND, id="456789abcdef"), *late], AT)) + "\n"
     )
