@@ -1,30 +1,16 @@
-"""Values as JSON documents and back: the one codec of what is stored, printed and read again.
+"""Nouns as JSON documents and back: what is stored, printed, drawn and sent.
 
-A stored value is a frozen dataclass; its fields are the document's keys, so there is nothing to
-write by hand. Name a codec beside the dataclass and use it on both sides::
-
-    VERIFICATION = Codec(Verification)
-    document = VERIFICATION.document(verification)  # {"schema_version": 1, "at": "2026-11-22T...Z"}
-    again = VERIFICATION.value(document)  # equal to the first, or a DocumentError
-
-Tuples, mappings, named tuples, literals, other dataclasses and aware times work as they are. What a
-document has beside the fields (a property, for those who read the JSON) is passed as ``beside`` and
-ignored when it is read. Fields are only added, with a default; anything else is a new
-``schema_version``.
+Fields are only added, with a default; anything else is a new ``schema_version`` of the noun.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from functools import cached_property
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from driftwatch.errors import DocumentError
-
-T = TypeVar("T")
 
 
 class Document(BaseModel):
@@ -52,42 +38,6 @@ class Document(BaseModel):
             return cls.model_validate_json(text)
         except ValidationError as error:
             name = cls.__name__.lower()
-            raise DocumentError(f"a {name} cannot be read: {problems_of(error)}") from None
-
-
-class Codec(Generic[T]):
-    """One type of document.
-
-    ``kind``: the dataclass; ``schema_version``: of its form.
-    """
-
-    def __init__(self, kind: type[T], schema_version: int = 1) -> None:
-        self.kind = kind
-        self.schema_version = schema_version
-
-    @cached_property
-    def _adapter(self) -> TypeAdapter[T]:
-        return TypeAdapter(self.kind)
-
-    def document(self, value: T, **beside: object) -> dict[str, Any]:
-        """A value as JSON values: base units, times as ISO 8601 with zone, None where unknown."""
-        fields = self._adapter.dump_python(value, mode="json")
-        return {"schema_version": self.schema_version, **fields, **beside}
-
-    def value(self, document: Mapping[str, Any]) -> T:
-        """The value of a document.
-
-        Raises DocumentError: it has another schema version, lacks a field, or one has another type.
-        """
-        version = document.get("schema_version")
-        name = self.kind.__name__.lower()
-        if version != self.schema_version:
-            raise DocumentError(
-                f"a {name} of schema version {version!r}, this version reads {self.schema_version}"
-            )
-        try:
-            return self._adapter.validate_json(json.dumps(document), strict=True)
-        except ValidationError as error:
             raise DocumentError(f"a {name} cannot be read: {problems_of(error)}") from None
 
 

@@ -86,7 +86,7 @@ def command(
         click.echo(configuration.text, nl=False)
         click.echo(f"next: driftwatch init … -o {DEFAULT_CONFIG}", err=True)
         return
-    from driftwatch.cli.rules.schema_files import modeline, write_schemas
+    from driftwatch.cli.schema import modeline, write_schemas
 
     line = modeline("schemas/config.schema.json")
     write_file(output, f"{line}\n{configuration.text}", new=not force)

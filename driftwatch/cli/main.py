@@ -43,6 +43,7 @@ VERBS: dict[str, str] = {
     "silence": "Silence pages that match, until a time.",
     "check": "Check configuration and rules; every problem at once.",
     "rules": "Test, backtest and export rules.",
+    "schema": "Print the JSON Schema of a page, an advice, a rule file, ….",
     "db": "Bring the database to this version.",
 }
 

@@ -10,8 +10,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from test_tree_files import TREE
 
-from driftwatch.cli.rules import schema_files
-from driftwatch.cli.rules.schema_files import schema_of
+from driftwatch.cli.schema import NAMES, schema_of
 from driftwatch.yaml_positions import parse_yaml, plain
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -79,7 +78,7 @@ def test_a_wrong_configuration_is_caught(text: str) -> None:
     assert problems("config", text)
 
 
-def test_a_field_without_a_description_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema_files, "DESCRIPTIONS", {})
-    with pytest.raises(ValueError, match=r"\w+\.\w+ has no description"):
-        schema_of("rules")
+@pytest.mark.parametrize("noun", NAMES)
+def test_every_noun_has_a_schema(noun: str) -> None:
+    Draft202012Validator.check_schema(schema_of(noun))
+    assert schema_of(noun)["title"] == f"driftwatch {noun}"

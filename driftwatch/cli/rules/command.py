@@ -9,7 +9,6 @@ from driftwatch.cli.lazy import LazyGroup
 SUBCOMMANDS = {
     "test": "driftwatch.cli.rules.test",
     "backtest": "driftwatch.cli.rules.backtest",
-    "schema": "driftwatch.cli.rules.schema",
     "export": "driftwatch.cli.rules.export",
 }
 
@@ -17,7 +16,6 @@ SUBCOMMANDS = {
 _HELPS = {
     "test": "Test rules and trees; prints only what differs.",
     "backtest": "List the pages that rules would have sent over a history.",
-    "schema": "Print the JSON Schema of rule, tree, test or config files.",
     "export": "Write rules as alerts for Prometheus or its operator.",
 }
 
