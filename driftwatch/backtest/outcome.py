@@ -148,7 +148,7 @@ class _RuleSet:
                 stretch.last,
                 rows,
                 verdicts,
-                PastMinutes(store=self._history.store),
+                PastMinutes(self._history.store),
             )
             happened, after, _ = with_pages(evaluation, happened, after)
         self._incidents, self._targets = after, stretch.staying

@@ -179,7 +179,7 @@ def _verifications(
     with history.store(None if windows else with_proposals(plan)) as store:
         last = last_scraped(store)
         end = min(history.at or last, last)
-        past, targets = PastMinutes(store=store), plan.assign(stored_targets(store))
+        past, targets = PastMinutes(store), plan.assign(stored_targets(store))
         target = target_named(name, targets, limit) if windows or name is not None else None
         asked, slo = slo, slo or (None if target is None else configured_slo(plan, target))
         if windows is not None and target is not None:

@@ -8,6 +8,7 @@ from datetime import datetime
 
 import polars as pl
 
+from driftwatch.collect.schema import KEY
 from driftwatch.detect.days import with_usual
 from driftwatch.detect.reference import no_reference
 from driftwatch.diagnose.evidence_table import (
@@ -17,6 +18,7 @@ from driftwatch.diagnose.evidence_table import (
     with_inherited,
 )
 from driftwatch.minutes.rows import minute_grid, minute_rows
+from driftwatch.model import TargetKey
 from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.plan import Plan, TargetFrames
 from driftwatch.pipeline.question import TargetAdvice, target_advice
@@ -54,9 +56,7 @@ def signals_of(
     new = with_unlisted(made.rows, state.scrapes.filter(inside), state, sources)
     grid = minute_grid(serving, first, last)
     on_gpus = gpu_columns(grid, state.gpus, frames.gpu_targets).select(*GPU_COLUMNS)
-    before = state.minutes.join(
-        serving, on=["instance", "engine"], how="semi", maintain_order="left"
-    )
+    before = state.minutes.join(serving, on=KEY, how="semi", maintain_order="left")
     found = with_inherited(before, new.hstack(on_gpus), serving, plan.inputs, state.inputs_seen)
     learnt = state.detection.references
     reference = with_usual(state.in_force.reference, frames.declared, learnt, last.date())
@@ -81,7 +81,8 @@ def window_rows(evaluation: Evaluation, windows: pl.DataFrame) -> pl.DataFrame:
     """The evidence rows of windows; cut at restarts and knob changes."""
     signals, since, until = evaluation.signals, windows["start"].min(), windows["end"].max()
     assert isinstance(since, datetime) and isinstance(until, datetime)  # noqa: S101 - there are some
-    rows = evaluation.past.rows(windows, since, until)
+    keys = {TargetKey(*key) for key in windows.select(KEY).iter_rows()}
+    rows = evaluation.past.rows(keys, since, until)
     return evidence_table(
         rows, windows, serving=signals.frames.serving, reference=signals.reference
     )

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import cached_property
 from typing import Any
 
 import polars as pl
 
-from driftwatch.collect.schema import KEY_COLUMNS
+from driftwatch.collect.schema import KEY
 from driftwatch.model import TargetKey
 from driftwatch.signals.minutes import MINUTE_KEY, MINUTE_SCHEMA
-from driftwatch.store.minute_columns import STORED_SCHEMA, stored_rows
+from driftwatch.store.minute_columns import STORED_SCHEMA
 from driftwatch.store.minutes import MINUTE
 from driftwatch.store.store import Store
 
@@ -24,90 +23,59 @@ _SPEED = {
     "slower_at_equal_load": "speed_at_equal_load_ratio",
     "slower_than_pool": "speed_against_pool_ratio",
 }
-SPEED_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
-    **dict.fromkeys(_SPEED, pl.Boolean),
-    **dict.fromkeys(_SPEED.values(), pl.Float64),
-}
-RECENT_SCHEMA = {**MINUTE_SCHEMA, **SPEED_SCHEMA}
+_JUDGED = (*MINUTE_SCHEMA, *_SPEED, *_SPEED.values())
 _ANOTHER_ENGINE = ("restarted", "configuration_changed", "release_changed")
 
 
 class PastMinutes:
-    """Minutes of one target at a time: evaluated ones, and older ones from a store.
+    """Minutes of targets: evaluated ones, and older ones from a store.
 
-    If both have a minute, the evaluated one counts. Stored minutes are read once.
+    If both have a minute, the evaluated one counts. Minutes of one target are read once.
 
     Args:
-        frame: :data:`driftwatch.store.minute_columns.STORED_SCHEMA`; what it lacks is unknown.
+        evaluated: frames of :data:`driftwatch.store.minute_columns.STORED_SCHEMA`.
     """
 
-    def __init__(
-        self,
-        frame: pl.DataFrame | None = None,
-        store: Store | None = None,
-        evaluated: Sequence[tuple[pl.DataFrame, pl.DataFrame]] = (),
-    ) -> None:
+    def __init__(self, store: Store | None = None, evaluated: Sequence[pl.DataFrame] = ()) -> None:
         self.store = store
-        self._given = frame
         self._evaluated = tuple(evaluated)
         self._read: dict[tuple[TargetKey, datetime, datetime], pl.DataFrame] = {}
 
-    def with_rows(self, rows: pl.DataFrame, minute_rows: pl.DataFrame) -> PastMinutes:
-        """The past with minutes under evaluation: evidence, and ROW_SCHEMA beside it."""
-        return PastMinutes(self._given, self.store, (*self._evaluated, (rows, minute_rows)))
+    def with_minutes(self, minutes: pl.DataFrame) -> PastMinutes:
+        """The past with more evaluated minutes."""
+        return PastMinutes(self.store, (*self._evaluated, minutes))
 
-    @cached_property
-    def _at_hand(self) -> pl.DataFrame:
-        given = pl.DataFrame() if self._given is None else self._given
-        there = set(given.columns)
-        schema = STORED_SCHEMA.items()
-        whole = given.select(
-            (pl.col(name) if name in there else pl.lit(None)).cast(dtype).alias(name)
-            for name, dtype in schema
-        )
-        return pl.concat([whole, *(stored_rows(*pair) for pair in self._evaluated)])
-
-    def rows(self, keys: pl.DataFrame, since: datetime, until: datetime) -> pl.DataFrame:
-        """Stored rows (STORED_SCHEMA) of some targets' minutes that end in (since, until], by
-        target and end.
-
-        ``keys``: instance, engine.
+    def rows(
+        self,
+        keys: Collection[TargetKey],
+        since: datetime,
+        until: datetime,
+        columns: Collection[str] = tuple(STORED_SCHEMA),
+    ) -> pl.DataFrame:
+        """Columns of STORED_SCHEMA of some targets' minutes that end in (since, until], by target
+        and end.
         """
-        named = [TargetKey(*key) for key in keys.select(*KEY_COLUMNS).unique().iter_rows()]
-        own = self._at_hand.filter((pl.col("end") > since) & (pl.col("end") <= until))
-        own = own.join(keys, on=KEY_COLUMNS, how="semi")
-        return self._with_stored(own, named, since, until, STORED_SCHEMA)
+        named = pl.DataFrame(sorted(set(keys)), dict.fromkeys(KEY, pl.String), orient="row")
+        inside = (pl.col("end") > since) & (pl.col("end") <= until)
+        found = [pl.DataFrame(schema=STORED_SCHEMA).select(*columns)]
+        if self.store is not None:
+            stored = self.store.past(since, until, keys, columns)
+            found.append(stored.filter(pl.col("seconds") == MINUTE).select(*columns))
+        for minutes in self._evaluated:
+            own = minutes.filter(inside).join(named, on=KEY, how="semi")
+            found.append(own.select(*columns))
+        return pl.concat(found).unique(MINUTE_KEY, keep="last").sort(*MINUTE_KEY)
 
     def minutes(self, key: TargetKey, since: datetime, until: datetime) -> pl.DataFrame:
         """:data:`MINUTE_SCHEMA` of the minutes that end in (since, until], by end."""
         return self.judged(key, since, until).select(*MINUTE_SCHEMA)
 
     def judged(self, key: TargetKey, since: datetime, until: datetime) -> pl.DataFrame:
-        """The same with the verdicts about speed: :data:`RECENT_SCHEMA`."""
+        """The same with the verdicts about speed."""
         question = (key, since, until)
         if question not in self._read:
-            own = self._at_hand.filter(
-                (pl.col("instance") == key.instance)
-                & (pl.col("engine") == key.engine)
-                & (pl.col("end") > since)
-                & (pl.col("end") <= until)
-            ).select(*RECENT_SCHEMA)
-            self._read[question] = self._with_stored(own, [key], since, until, RECENT_SCHEMA)
+            self._read[question] = self.rows([key], since, until, _JUDGED)
         return self._read[question]
-
-    def _with_stored(
-        self,
-        own: pl.DataFrame,
-        keys: Sequence[TargetKey],
-        since: datetime,
-        until: datetime,
-        columns: Mapping[str, object],
-    ) -> pl.DataFrame:
-        if self.store is None:
-            return own.sort(*MINUTE_KEY)
-        stored = self.store.past(since, until, keys, columns)
-        both = [stored.filter(pl.col("seconds") == MINUTE).select(*columns), own]
-        return pl.concat(both).unique(MINUTE_KEY, keep="last").sort(*MINUTE_KEY)
 
 
 def with_last_speed(row: Mapping[str, Any], past: pl.DataFrame) -> dict[str, Any]:

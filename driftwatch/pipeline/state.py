@@ -22,7 +22,7 @@ from driftwatch.collect.schema import (
     scrapes_once,
 )
 from driftwatch.detect.baselines import Baselines
-from driftwatch.diagnose.evidence_table import HISTORY, no_inputs_seen, no_recent, no_rows
+from driftwatch.diagnose.evidence_table import HISTORY, no_inputs_seen, no_recent
 from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.minutes.scheduler import no_samples
 from driftwatch.model import Target, TargetKey
@@ -30,6 +30,7 @@ from driftwatch.pipeline.detection import Detection
 from driftwatch.pipeline.plan import TargetFrames
 from driftwatch.pipeline.question import TargetAdvice
 from driftwatch.pipeline.verifications import Verifications
+from driftwatch.store.minute_columns import no_minutes
 
 __all__ = ["HISTORY", "Outcome", "State"]
 
@@ -102,8 +103,8 @@ class Outcome:
     # names that stand for another server now
     reborn: frozenset[TargetKey] = frozenset()
     advices: tuple[TargetAdvice, ...] = ()  # answers to the questions of its pages
-    # :data:`driftwatch.diagnose.evidence_table.ROW_SCHEMA`, beside ``rows``
-    minutes: pl.DataFrame = field(default_factory=no_rows)
+    # :data:`driftwatch.store.minute_columns.STORED_SCHEMA`, beside ``rows``
+    minutes: pl.DataFrame = field(default_factory=no_minutes)
     # those known after it, with their pools
     targets: Mapping[TargetKey, Target] = field(default_factory=dict)
     # instance whose scrapes made the evaluation fail → the traceback
@@ -123,7 +124,7 @@ def merge(outcomes: Collection[Outcome]) -> Outcome:
         retired={key: why for one in outcomes for key, why in one.retired.items()},
         reborn=frozenset[TargetKey]().union(*(one.reborn for one in outcomes)),
         advices=tuple(answer for one in outcomes for answer in one.advices),
-        minutes=pl.concat([no_rows(), *(one.minutes for one in outcomes)]),
+        minutes=pl.concat([no_minutes(), *(one.minutes for one in outcomes)]),
         targets={key: target for one in outcomes for key, target in one.targets.items()},
         not_evaluated={name: why for one in outcomes for name, why in one.not_evaluated.items()},
     )

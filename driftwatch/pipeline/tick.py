@@ -32,6 +32,7 @@ from driftwatch.pipeline.state import FIRST_LOOK, Outcome, State, merge, togethe
 from driftwatch.rulebook.rules import Rule
 from driftwatch.signals.minutes import minutes
 from driftwatch.signals.one_process import fail_foreign_scrapes
+from driftwatch.store.minute_columns import stored_rows
 from driftwatch.store.store import Store
 
 # After a stop a tick catches up this far; older minutes stay without a verdict.
@@ -101,7 +102,7 @@ def _evaluated(
     waiting = {**now.returning, **{key: now.targets[key] for key in starts}}
     if starts:
         state = replace(state, targets={k: t for k, t in state.targets.items() if k not in starts})
-    minute, last, past, pieces = first, _floor(span[1]), PastMinutes(store=store), [left]
+    minute, last, past, pieces = first, _floor(span[1]), PastMinutes(store), [left]
     while minute is not None and minute < last:
         state, joins_at = _with_joined(state, waiting, minute, now.origins, plan)
         if not state.targets:
@@ -202,10 +203,11 @@ def _piece(
     if decided is not None and decided < last:
         return _piece(state, (first, decided), past, context)
     rows, after = _detected(after, signals, span, plan, past.store)
-    past = past.with_rows(rows, minutes_here)
+    stored = stored_rows(rows, minutes_here)
+    past = past.with_minutes(stored)
 
     # verdicts, and the incidents that they make
-    rows_judged = rows.hstack(minutes_here.select("ever_seen"))
+    rows_judged = rows.hstack(stored.select("ever_seen"))
     verdicts = verdicts_of(plan.enabled, rows_judged)
     incidents, happened = advanced(
         plan.enabled, state.incidents, state.targets, rows_judged, verdicts
@@ -232,9 +234,7 @@ def _piece(
             # only these must be remembered: a source still lists them, without a scrape
             retired=state.retired | (retired.keys() - context.sources.not_listed),
         )
-    outcome = Outcome(
-        rows, verdicts, transitions, retired=retired, advices=advices, minutes=minutes_here
-    )
+    outcome = Outcome(rows, verdicts, transitions, retired=retired, advices=advices, minutes=stored)
     return without(after, retired, before=last), outcome, past
 
 

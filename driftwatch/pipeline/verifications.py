@@ -25,7 +25,6 @@ from driftwatch.model import Fingerprint, Slo, Target, TargetKey
 from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.plan import Plan
 from driftwatch.recommend.advice import Answer
-from driftwatch.signals.minutes import minutes
 from driftwatch.store.advice import AdviceRow
 from driftwatch.store.store import Store
 from driftwatch.verify.before_after import LOOK_BACK, WARM_UP, Minutes, around_change
@@ -86,7 +85,7 @@ def step(
     """Go through the minutes of a tick.
 
     Args:
-        rows: evidence or stored rows of the minute grid, any order.
+        rows: stored rows of minutes, any order.
 
     Returns:
         What is known after it, and every verification that was opened, looked at or closed.
@@ -281,7 +280,7 @@ def verify_changes(
     """The stage of a tick. What fails here delays no page.
 
     Args:
-        rows: evidence, with ``running_requests_max`` beside it.
+        rows: stored rows of the tick's minutes.
         advices: of the tick; the store has the earlier ones.
         incidents: that were open in the tick; the store has the earlier ones.
     """
@@ -289,7 +288,7 @@ def verify_changes(
         return Verified(before)
     failed: list[str] = []
     around = Surroundings(
-        PastMinutes(minutes(rows), store).minutes,
+        PastMinutes(store, [rows]).minutes,
         lambda since, until: [
             *store.advices(since, until),
             *(one for one in advices if since <= one.at < until),

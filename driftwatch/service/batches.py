@@ -35,7 +35,6 @@ from driftwatch.recommend.advice import Answer
 from driftwatch.service.planning import commit_planned
 from driftwatch.store.advice import AdviceRow
 from driftwatch.store.latest import Latest
-from driftwatch.store.minute_columns import stored_rows
 from driftwatch.store.progress import BatchProgress, batch_of
 from driftwatch.store.store import Store, TickRecord
 
@@ -162,7 +161,7 @@ class Batch:
             since=min(before.collected_until.values(), default=now),
             until=now,
             gpus=gpus if is_first else None,  # every batch is brought all of them
-            minutes=stored_rows(outcome.rows, outcome.minutes),
+            minutes=outcome.minutes,
             references=learnt,
             references_gone=gone,
             advices=advices,
@@ -185,15 +184,15 @@ class Batch:
         self, state: State, outcome: Outcome, advices: Sequence[AdviceRow], plan: Plan
     ) -> Verified:
         """What the minutes of the tick say of changes."""
-        rows, before = outcome.rows, state.verifications
-        if rows.width:
-            rows = rows.hstack(outcome.minutes.select("running_requests_max"))
+        before = state.verifications
         if plan is not self._plan:  # settings may be others
             self._plan, before = plan, replace(before, said={})
         changed = [t.incident for t in outcome.transitions if t.event in ("firing", "resolved")]
         incidents = [*changed, *state.incidents.values()]
         targets = outcome.targets or state.targets
-        return verify_changes(before, rows, advices, incidents, targets, plan, self.store)
+        return verify_changes(
+            before, outcome.minutes, advices, incidents, targets, plan, self.store
+        )
 
     def _latest(self, outcome: Outcome, before: State, state: State, plan: Plan) -> Latest | None:
         """Servers and pools as of the newest minute; None: the tick evaluated no minute."""

@@ -124,7 +124,7 @@ def _judge_open(store: Store, plan: Plan, targets: Mapping[TargetKey, Target]) -
     for opened in store.open_verifications() if reach is not None else ():
         assert reach is not None  # noqa: S101 - for mypy
         target = targets[TargetKey(opened.instance, opened.engine)]
-        past = PastMinutes(store=store)
+        past = PastMinutes(store)
         judged.append(judged_at(opened, past.minutes, reach[1], plan.slo_of(target)))
     for one in judged:
         store.write_verification(one)

@@ -52,13 +52,18 @@ _OF_LAST_MINUTES = ("limit_binding_share_10m_ratio", "seconds_since_last_token")
 AVERAGED = tuple(c for c in GAUGED if c not in (*_SETTINGS, *_OF_LAST_MINUTES))
 
 
+def no_minutes() -> pl.DataFrame:
+    """No stored minute."""
+    return _NO_ROWS.clone()
+
+
 def stored_rows(rows: pl.DataFrame, minute_rows: pl.DataFrame) -> pl.DataFrame:
     """Evidence rows of the minute grid and the minute rows beside them → what is stored of both.
 
     Both as a tick's outcome has them; without a column where no minute was evaluated.
     """
     if rows.width == 0:
-        return _NO_ROWS.clone()
+        return no_minutes()
     of_evidence = rows.select(
         (pl.col(name) if name in rows.columns else pl.lit(None)).cast(dtype).alias(name)
         for name, dtype in LAST.items()

@@ -20,7 +20,6 @@ from driftwatch.pipeline.stored_state import memory_of
 from driftwatch.pipeline.tick import evaluate
 from driftwatch.service.configuration import plan_of_rules
 from driftwatch.store import Store, TickRecord
-from driftwatch.store.minute_columns import stored_rows
 
 Run = Callable[..., tuple[int, str, str]]
 NOW = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
@@ -72,7 +71,7 @@ def _store(page: str, last: dict[str, int], *incidents: Incident, at: datetime =
         store.commit_tick(
             TickRecord(
                 incidents=incidents,
-                minutes=stored_rows(outcome.rows, outcome.minutes),
+                minutes=outcome.minutes,
                 since=at - timedelta(hours=1),
                 until=at + timedelta(seconds=1),
                 memory=memory_of(state),

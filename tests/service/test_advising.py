@@ -19,7 +19,6 @@ from driftwatch.pipeline.question import Moment, Options, question_for, referenc
 from driftwatch.pipeline.state import State
 from driftwatch.pipeline.tick import evaluate
 from driftwatch.recommend.server import settings_of
-from driftwatch.store.minute_columns import stored_rows
 from driftwatch.store.store import Store
 
 PLAN = shipped_plan()
@@ -35,7 +34,7 @@ def seen(shared_data: Path) -> tuple[Target, pl.DataFrame, pl.DataFrame]:
     return (
         next(iter(state.targets.values())),
         outcome.rows,
-        stored_rows(outcome.rows, outcome.minutes),
+        outcome.minutes,
     )
 
 

@@ -21,7 +21,6 @@ from driftwatch.pipeline.state import Outcome, State
 from driftwatch.pipeline.tick import evaluate
 from driftwatch.service.configuration import plan_of_rules
 from driftwatch.store import Store, TickRecord
-from driftwatch.store.minute_columns import stored_rows
 
 KEY = TargetKey("host:8000", "0")
 PLAN = plan_of_rules(())
@@ -70,7 +69,7 @@ def test_explain_reads_them_from_the_store(shared_data: Path) -> None:
             TickRecord(
                 since=until - timedelta(minutes=15),
                 until=until,
-                minutes=stored_rows(outcome.rows, outcome.minutes),
+                minutes=outcome.minutes,
                 references=[document(until, 0.6)],
             )
         )

@@ -26,6 +26,7 @@ from driftwatch.recommend.advice import Answer
 from driftwatch.service.replay import Ticks
 from driftwatch.signals.minutes import minutes
 from driftwatch.store import Store
+from driftwatch.store.minute_columns import STORED_SCHEMA, no_minutes
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +73,14 @@ def evaluated(
         last=rows["end"].max(),  # type: ignore[arg-type]
         rows=rows,
         verdicts=pl.DataFrame(),
-        past=PastMinutes(minutes(rows) if past is None else past),
+        past=PastMinutes(None, [_stored(minutes(rows) if past is None else past)]),
     )
+
+
+def _stored(minutes: pl.DataFrame) -> pl.DataFrame:
+    """Stored rows that know of nothing else."""
+    known = [name for name in STORED_SCHEMA if name in minutes.columns]
+    return pl.concat([no_minutes(), minutes.select(known)], how="diagonal_relaxed")
 
 
 def pages(outcomes: Sequence[Outcome]) -> list[Page]:

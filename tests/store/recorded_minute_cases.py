@@ -12,7 +12,7 @@ from driftwatch.collect.schema import Collected
 from driftwatch.pipeline.state import Outcome, State
 from driftwatch.pipeline.tick import evaluate
 from driftwatch.service.configuration import plan_of_rules
-from driftwatch.store.minute_columns import STORED_SCHEMA, stored_rows
+from driftwatch.store.minute_columns import STORED_SCHEMA
 from driftwatch.store.store import Store
 
 
@@ -29,7 +29,7 @@ def evaluated(folder: Path) -> tuple[Collected, State, Outcome]:
 def real_minutes(folder: Path) -> pl.DataFrame:
     """Minutes of a recording, from a whole hour on."""
     outcome = evaluated(folder)[2]
-    rows = stored_rows(outcome.rows, outcome.minutes)
+    rows = outcome.minutes
     return rows.with_columns(
         end=pl.col("end")
         - (pl.col("end").min() - pl.col("end").min().dt.truncate("1h"))

@@ -23,7 +23,6 @@ from driftwatch.pipeline.verifications import (
 )
 from driftwatch.recommend.advice import Answer
 from driftwatch.service.configuration import plan_of_rules
-from driftwatch.signals.minutes import MINUTE_SCHEMA
 from driftwatch.store.advice import AdviceRow
 from driftwatch.store.store import Store
 from driftwatch.verify.before_after import judged_at
@@ -52,7 +51,7 @@ PROMISED = (4, "max_num_seqs", 40)
 
 
 def around(rows: pl.DataFrame, advice: Sequence[AdviceRow] = ()) -> Surroundings:
-    past = PastMinutes(rows.select(*MINUTE_SCHEMA))
+    past = PastMinutes(None, [rows])
     targets = plan_of_rules(()).assign(stored_targets(run("run_cap")))
     return Surroundings(
         past.minutes,
@@ -92,7 +91,7 @@ def test_it_opens_when_more_run_than_the_inferred_cap_allowed(rows: pl.DataFrame
     assert (last.verdict, last.closed_at) == ("open", None)
     assert state.opened[KEY] == last
     end = rows["end"][-1]
-    asked = judged_at(last, PastMinutes(rows.select(*MINUTE_SCHEMA)).minutes, end, None)
+    asked = judged_at(last, PastMinutes(None, [rows]).minutes, end, None)
     assert (asked.verdict, asked.closed_at) == ("PASS", end)
 
 
