@@ -13,7 +13,7 @@ from pathlib import Path
 import polars as pl
 from canned_api import JOB
 
-from driftwatch.collect.pages.parser import PageParser
+from driftwatch.collect.pages import PageParser
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.registry import BUCKETED, COUNTERS, HISTOGRAMS

@@ -222,10 +222,9 @@ class History:
         selector = labels_of(self.selector)
         if self.prometheus is None:
             return []
-        from driftwatch.collect.dcgm.prometheus import DcgmPrometheusSource
+        from driftwatch.collect.dcgm_sources import DcgmPrometheusSource
         from driftwatch.collect.prometheus.client import PrometheusAsker
-        from driftwatch.collect.prometheus.source import PrometheusSource
-        from driftwatch.collect.recordings.history import RetryingSource
+        from driftwatch.collect.prometheus.source import PrometheusSource, RetryingSource
 
         servers = PrometheusSource(PrometheusAsker(self.prometheus), selector=selector)
         return [

@@ -121,8 +121,8 @@ def _of_api(
     it knows no vLLM server.
     """
     from driftwatch.clock import SystemClock
+    from driftwatch.collect.foreign import STATS_DISABLED
     from driftwatch.collect.inventory import discover
-    from driftwatch.collect.pages.foreign import STATS_DISABLED
     from driftwatch.collect.prometheus.names import vllm_servers, what_they_are
     from driftwatch.onboarding.discovery import found_pools
     from driftwatch.onboarding.text import Api, quoted, written

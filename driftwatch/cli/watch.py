@@ -65,7 +65,7 @@ def command(
     from driftwatch.cli.logs import configure_logs, until_signal
     from driftwatch.clock import SystemClock
     from driftwatch.collect.nvml import NvmlSource
-    from driftwatch.collect.pages.source import PagesSource
+    from driftwatch.collect.pages import PagesSource
     from driftwatch.receivers.registry import Receiver
     from driftwatch.receivers.stdout import StdoutSender
     from driftwatch.service.run import Service
@@ -141,8 +141,7 @@ def hosts_with_own_gpus(urls: Sequence[str]) -> frozenset[str]:
 
     A machine without a GPU is no news, and looks up no name.
     """
-    from driftwatch.collect.nvml import NvmlSource
-    from driftwatch.collect.own_host import host_of, own_hosts
+    from driftwatch.collect.nvml import NvmlSource, host_of, own_hosts
 
     source = NvmlSource()
     try:

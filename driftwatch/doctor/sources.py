@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import polars as pl
 
 from driftwatch.clock import Clock
-from driftwatch.collect.dcgm.prometheus import DcgmPrometheusSource as GpusOfApi
+from driftwatch.collect.dcgm_sources import DcgmPrometheusSource as GpusOfApi
 from driftwatch.collect.doubles import read_once
 from driftwatch.collect.gpus import empty_gpus
 from driftwatch.collect.prometheus.names import scraped

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import polars as pl
 
-from driftwatch.collect.pages.foreign import fix_of
+from driftwatch.collect.foreign import fix_of
 from driftwatch.collect.registry import BY_COLUMN, HISTOGRAMS
 from driftwatch.doctor.checks import TargetCheck
 from driftwatch.doctor.rules import Costs, can_be_true

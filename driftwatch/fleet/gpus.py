@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from driftwatch.collect.dcgm.names import Gpu as Row
-from driftwatch.collect.dcgm.rows import SAMPLE_SCHEMA, GpuSamples
+from driftwatch.collect.dcgm import SAMPLE_SCHEMA, GpuSamples
+from driftwatch.collect.dcgm import Gpu as Row
 from driftwatch.errors import UsageError
 from driftwatch.simulate.hardware import Gpu
 from driftwatch.simulate.kv_cache import bytes_per_token

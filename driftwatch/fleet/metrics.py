@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from driftwatch.collect.pages.foreign import STATS_DISABLED
+from driftwatch.collect.foreign import STATS_DISABLED
 from driftwatch.collect.registry import BY_COLUMN, REGISTRY
 from driftwatch.collect.schema import BUCKETS, SCRAPE_SCHEMA, TIME, empty_scrapes
 from driftwatch.fleet.server import READY_AFTER_SECONDS, KindColumns, Server

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from driftwatch.collect.dcgm.names import pod_of
+from driftwatch.collect.dcgm import pod_of
 from driftwatch.collect.registry import BY_COLUMN
 from driftwatch.detect.reference import declared, no_reference
 from driftwatch.diagnose.tree import Tree

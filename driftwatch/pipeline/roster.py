@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 
 import polars as pl
 
-from driftwatch.collect.pages.source import PagesSource
+from driftwatch.collect.pages import PagesSource
 from driftwatch.collect.schema import KEY, TIME, Collected, Source
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.plan import Plan

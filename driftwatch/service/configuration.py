@@ -72,7 +72,7 @@ def _own_hosts(settings: Settings) -> frozenset[str]:
 
     if not any(isinstance(source, kinds.NvmlSource) for source in settings.sources):
         return frozenset()
-    from driftwatch.collect.own_host import own_hosts
+    from driftwatch.collect.nvml import own_hosts
 
     pages = [s for s in settings.sources if isinstance(s, kinds.PagesSource)]
     return own_hosts(url for source in pages for url in source.pages)
@@ -183,11 +183,11 @@ def sources_of(settings: Settings, clock: Clock) -> list[Source]:
 
             sources.append(NvmlSource(clock))
     if pages:
-        from driftwatch.collect.pages.source import PagesSource
+        from driftwatch.collect.pages import PagesSource
 
         sources.append(PagesSource(pages, clock, verify=verify))
     if exporters:
-        from driftwatch.collect.dcgm.pages import DcgmPagesSource
+        from driftwatch.collect.dcgm_sources import DcgmPagesSource
 
         sources.append(DcgmPagesSource(exporters, clock=clock))
     if not sources:
@@ -223,7 +223,7 @@ def _prometheus(source: kinds.PrometheusSource, names: Container[str]) -> list[S
     Its name is that of its host, and not of its place in the file, which may change: a target is
     known to come from it.
     """
-    from driftwatch.collect.dcgm.prometheus import DcgmPrometheusSource
+    from driftwatch.collect.dcgm_sources import DcgmPrometheusSource
     from driftwatch.collect.prometheus.client import PrometheusAsker
     from driftwatch.collect.prometheus.source import PrometheusSource
 

@@ -14,7 +14,7 @@ from driftwatch.collect.gpus import empty_gpus
 from driftwatch.collect.http import Endpoint
 from driftwatch.collect.http_session import Bounds
 from driftwatch.collect.inventory import Inventory, inventory_of
-from driftwatch.collect.pages.source import PagesSource
+from driftwatch.collect.pages import PagesSource
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.schema import SourceProblem
 from driftwatch.errors import UsageError

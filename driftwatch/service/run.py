@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 import structlog
 
 from driftwatch.clock import Clock
-from driftwatch.collect.pages.source import PagesSource
+from driftwatch.collect.pages import PagesSource
 from driftwatch.collect.schema import Source
 from driftwatch.errors import StoreError
 from driftwatch.pipeline.plan import Plan

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from page_cases import CASES
 
-from driftwatch.collect.pages.parser import PageParser
+from driftwatch.collect.pages import PageParser
 from driftwatch.collect.schema import Collected
 from driftwatch.incidents.incident import Incident
 from driftwatch.model import Target, TargetKey

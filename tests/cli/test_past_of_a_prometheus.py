@@ -19,8 +19,7 @@ from typed_words import call
 
 from driftwatch.cli.run import proposing
 from driftwatch.collect.prometheus.client import PrometheusAsker
-from driftwatch.collect.prometheus.source import PrometheusSource
-from driftwatch.collect.recordings.history import RetryingSource
+from driftwatch.collect.prometheus.source import PrometheusSource, RetryingSource
 from driftwatch.collect.schema import Collected
 from driftwatch.errors import Unavailable
 from driftwatch.settings import load_settings
@@ -71,7 +70,7 @@ def test_replay_takes_several_matches(api: PrometheusApi) -> None:
 def test_a_database_that_disappears_is_no_servers_fault(
     api: PrometheusApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("driftwatch.collect.recordings.history.PAUSES_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr("driftwatch.collect.prometheus.source.PAUSES_SECONDS", (0.0, 0.0))
     collect, asked = PrometheusSource.collect, 0
 
     def dying(source: PrometheusSource, since: datetime, until: datetime) -> Collected:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from driftwatch.collect.pages.parser import PageParser
+from driftwatch.collect.pages import PageParser
 from driftwatch.collect.schema import Collected
 
 T0 = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

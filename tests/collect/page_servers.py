@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 from driftwatch.clock import ManualClock
 from driftwatch.collect.http_session import Bounds
-from driftwatch.collect.pages.source import PagesSource
+from driftwatch.collect.pages import PagesSource
 from driftwatch.collect.schema import Collected
 from driftwatch.model import TargetKey
 

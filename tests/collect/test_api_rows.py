@@ -14,7 +14,7 @@ from api_cases import JOB, RUNNING, T0, UP, collect, minutes, seconds, series, s
 from fakes.prometheus_api import PrometheusApi, Series, recorded
 from polars.testing import assert_frame_equal
 
-from driftwatch.collect.pages.foreign import STATS_DISABLED
+from driftwatch.collect.foreign import STATS_DISABLED
 from driftwatch.collect.schema import SCRAPE_SCHEMA, Collected
 from driftwatch.model import TargetKey
 

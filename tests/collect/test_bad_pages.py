@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from metrics_page_cases import PAGE, T0, one, only, read
 
-from driftwatch.collect.pages.foreign import STATS_DISABLED
-from driftwatch.collect.pages.parser import PageParser
+from driftwatch.collect.foreign import STATS_DISABLED
+from driftwatch.collect.pages import PageParser
 from driftwatch.collect.schema import SCRAPE_SCHEMA
 from driftwatch.model import TargetKey
 

@@ -11,8 +11,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from driftwatch.collect.dcgm.names import DIVIDED, Gpu, gpu_of, own_pods
-from driftwatch.collect.dcgm.rows import SAMPLE_SCHEMA, GpuSamples
+from driftwatch.collect.dcgm import DIVIDED, SAMPLE_SCHEMA, Gpu, GpuSamples, gpu_of, own_pods
 from driftwatch.collect.gpus import GPU_FIELDS
 
 T0 = datetime(2026, 1, 2, tzinfo=UTC)

@@ -13,7 +13,7 @@ from fakes.dcgm_pages import FakeGpu, dcgm_page, workload
 from fakes.loopback import Answer
 
 from driftwatch.clock import ManualClock
-from driftwatch.collect.dcgm.pages import NOT_DCGM, DcgmBatch, DcgmPagesSource
+from driftwatch.collect.dcgm_sources import NOT_DCGM, DcgmBatch, DcgmPagesSource
 from driftwatch.collect.gpus import gpus_once
 from driftwatch.collect.http_session import Bounds
 from driftwatch.collect.recordings.text import RecordingSource

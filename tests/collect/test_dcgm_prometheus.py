@@ -11,7 +11,7 @@ import pytest
 from fakes.loopback import Answer, Request
 from fakes.prometheus_api import PrometheusApi, Series
 
-from driftwatch.collect.dcgm.prometheus import DcgmPrometheusSource
+from driftwatch.collect.dcgm_sources import DcgmPrometheusSource
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.schema import Collected
 

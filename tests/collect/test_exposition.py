@@ -8,7 +8,7 @@ from pathlib import Path
 import orjson
 from metrics_page_cases import PAGE, T0, one, only, read, real
 
-from driftwatch.collect.pages.parser import PageParser
+from driftwatch.collect.pages import PageParser
 
 
 def test_a_plain_page() -> None:

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from driftwatch.collect.pages.parser import PageParser
-from driftwatch.collect.pages.text import PageText
+from driftwatch.collect.page_text import PageText
+from driftwatch.collect.pages import PageParser
 from driftwatch.collect.registry import BY_COLUMN, COUNTERS, GAUGES, HISTOGRAMS
 
 T0 = datetime(2026, 1, 2, tzinfo=UTC)

@@ -11,7 +11,7 @@ import pytest
 from fakes.prometheus_api import PrometheusApi, Series
 
 from driftwatch.collect.doubles import read_once
-from driftwatch.collect.pages.parser import PageParser
+from driftwatch.collect.pages import PageParser
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.schema import Collected, empty_scrapes

@@ -19,7 +19,7 @@ from driftwatch.collect.fingerprint import (
     merged,
     release_text,
 )
-from driftwatch.collect.pages.parser import PageParser
+from driftwatch.collect.pages import PageParser
 from driftwatch.model import Fingerprint, Serving, Setting
 
 IDENTITY = {

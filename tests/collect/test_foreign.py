@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from fakes.prometheus_api import PrometheusApi, Series
 
-from driftwatch.collect.pages.foreign import NOT_AN_ENGINE, STATS_DISABLED, fix_of, without_vllm
-from driftwatch.collect.pages.parser import PageParser
+from driftwatch.collect.foreign import NOT_AN_ENGINE, STATS_DISABLED, fix_of, without_vllm
+from driftwatch.collect.pages import PageParser
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 

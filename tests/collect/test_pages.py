@@ -25,7 +25,7 @@ from page_servers import (
 
 from driftwatch.clock import ManualClock
 from driftwatch.collect.http_session import Bounds
-from driftwatch.collect.pages.source import PagesSource
+from driftwatch.collect.pages import PagesSource
 from driftwatch.collect.schema import SCRAPE_SCHEMA
 from driftwatch.model import TargetKey
 

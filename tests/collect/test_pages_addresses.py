@@ -12,7 +12,7 @@ from page_servers import (
 )
 
 from driftwatch.collect.http import Endpoint
-from driftwatch.collect.pages.source import PagesSource
+from driftwatch.collect.pages import PagesSource
 from driftwatch.errors import UsageError
 from driftwatch.model import Fingerprint
 

@@ -22,7 +22,7 @@ from pipeline_cases import (
 )
 
 from driftwatch.collect.gpus import gpu_frame
-from driftwatch.collect.pages.parser import PageParser
+from driftwatch.collect.pages import PageParser
 from driftwatch.detect.reference import (
     MEASURED,
     baseline_of_minutes,

@@ -18,7 +18,7 @@ from pipeline_cases import (
     windows,
 )
 
-from driftwatch.collect.pages.parser import PageParser
+from driftwatch.collect.pages import PageParser
 from driftwatch.collect.registry import BY_COLUMN, GAUGES
 from driftwatch.detect.reference import baseline_of_minutes
 from driftwatch.evidence import COLUMNS

@@ -22,7 +22,7 @@ from fakes.postgres_server import NOT_INSTALLED, PostgresServer, installed
 from fakes.slack_server import SlackServer
 
 from driftwatch.clock import ManualClock
-from driftwatch.collect.pages.source import PagesSource
+from driftwatch.collect.pages import PagesSource
 from driftwatch.database_place import place_of
 from driftwatch.errors import StoreError
 from driftwatch.receivers.registry import Receiver

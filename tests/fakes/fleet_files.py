@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from driftwatch.collect.pages.foreign import STATS_DISABLED
+from driftwatch.collect.foreign import STATS_DISABLED
 from driftwatch.collect.registry import REGISTRY
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.server_run import Chunk

@@ -10,7 +10,7 @@ import pytest
 from fakes.dcgm_pages import FakeGpu, dcgm_page
 from polars.testing import assert_frame_equal
 
-from driftwatch.collect.dcgm.pages import DcgmBatch
+from driftwatch.collect.dcgm_sources import DcgmBatch
 from driftwatch.fleet.gpus import BOARDS, GpuLoad, board, gpu_load, gpu_rows, work_of
 from driftwatch.simulate.hardware import gpu, model
 

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from driftwatch.collect.pages.parser import PageParser
+from driftwatch.collect.pages import PageParser
 from driftwatch.errors import ImpossibleConfiguration
 from driftwatch.fleet.metrics import ServerScrapes, Tally
 from driftwatch.fleet.server import USUAL, Server

@@ -14,7 +14,7 @@ from fakes.prometheus_server import PrometheusServer, backfill
 from fakes.victoria_metrics_server import VictoriaMetricsServer
 from polars.testing import assert_frame_equal
 
-from driftwatch.collect.pages.parser import PageParser
+from driftwatch.collect.pages import PageParser
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.schema import SCRAPE_SCHEMA, Collected

@@ -15,8 +15,7 @@ from fakes.exposition_server import read_pages
 from fakes.prometheus_server import PrometheusServer, backfill
 
 from driftwatch.clock import ManualClock
-from driftwatch.collect.dcgm.pages import DcgmPagesSource
-from driftwatch.collect.dcgm.prometheus import DcgmPrometheusSource
+from driftwatch.collect.dcgm_sources import DcgmPagesSource, DcgmPrometheusSource
 from driftwatch.collect.gpus import GPU_FIELDS
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.service.configuration import sources_of

@@ -14,9 +14,8 @@ from nvml_cases import StandIn
 
 from driftwatch.cli.watch import hosts_with_own_gpus
 from driftwatch.clock import ManualClock
-from driftwatch.collect.nvml import NvmlSource
-from driftwatch.collect.own_host import own_hosts
-from driftwatch.collect.pages.source import PagesSource
+from driftwatch.collect.nvml import NvmlSource, own_hosts
+from driftwatch.collect.pages import PagesSource
 from driftwatch.pipeline.plan import Plan
 from driftwatch.service.configuration import plan_of_settings, sources_of
 from driftwatch.service.replay import Ticks

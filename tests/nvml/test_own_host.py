@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from driftwatch.collect.own_host import host_of, own_hosts
+from driftwatch.collect.nvml import host_of, own_hosts
 
 
 def resolver(**known: list[str]) -> object:

@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 from service_cases import shipped_plan
 
-from driftwatch.collect.pages.parser import PageParser
+from driftwatch.collect.pages import PageParser
 from driftwatch.doctor.checks import Check, Checkup
 from driftwatch.model import Serving, Setting, Slo, Target, TargetKey
 from driftwatch.pipeline.plan import Plan, Pool, TunedFor

@@ -10,7 +10,7 @@ from checkup_cases import COMPLETE, NOW, ago, page_text, plan_with, scrapes_of, 
 from fakes.dcgm_exporter import DcgmExporter
 from fakes.dcgm_pages import FAMILIES, FakeGpu, dcgm_page, workload
 
-from driftwatch.collect.dcgm.pages import DcgmPagesSource
+from driftwatch.collect.dcgm_sources import DcgmPagesSource
 from driftwatch.doctor.checks import Check, Checkup
 from driftwatch.doctor.checkup import Inputs, checkup
 from driftwatch.pipeline.plan import Pool

@@ -10,7 +10,7 @@ import pytest
 from fakes.exposition_server import ReplayedExposition
 
 from driftwatch.clock import SystemClock
-from driftwatch.collect.pages.source import PagesSource
+from driftwatch.collect.pages import PagesSource
 from driftwatch.service.source_threads import HeldSource, held
 
 PAGE = 'vllm:num_requests_running{engine="0",model_name="m"} 3\n'

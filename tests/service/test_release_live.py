@@ -15,7 +15,7 @@ from fakes.exposition_server import read_pages
 from service_cases import shipped_plan
 
 from driftwatch.clock import ManualClock
-from driftwatch.collect.pages.source import PagesSource
+from driftwatch.collect.pages import PagesSource
 from driftwatch.detect.baselines import Baseline
 from driftwatch.model import Fingerprint
 from driftwatch.pipeline.server_reports import stored_reports

@@ -15,7 +15,7 @@ from service_cases import shipped_plan
 from structlog.testing import capture_logs
 
 from driftwatch.clock import ManualClock
-from driftwatch.collect.pages.source import PagesSource
+from driftwatch.collect.pages import PagesSource
 from driftwatch.errors import DeliveryError
 from driftwatch.model import TargetKey
 from driftwatch.receivers.sender import Message

@@ -11,7 +11,7 @@ import pytest
 from polars.testing import assert_frame_equal
 from service_cases import shipped_plan
 
-from driftwatch.collect.pages.parser import PageParser
+from driftwatch.collect.pages import PageParser
 from driftwatch.collect.schema import Collected
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.isolation import Judge, isolated

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 import numpy as np
 
 from driftwatch.collect.cells import OWN_LABELS, SHAPE_PATTERN, VLLM, prefixes_of
+from driftwatch.collect.foreign import is_known, without_vllm
 from driftwatch.collect.identity import identity_of
-from driftwatch.collect.pages.foreign import is_known, without_vllm
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.query import matchers, select, unix_ms
 from driftwatch.errors import SourceError

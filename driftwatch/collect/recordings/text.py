@@ -21,8 +21,8 @@ from typing import IO, Any, NamedTuple
 import orjson
 import polars as pl
 
-from driftwatch.collect.dcgm.pages import DcgmBatch, is_dcgm_page
-from driftwatch.collect.pages.parser import PageParser
+from driftwatch.collect.dcgm_sources import DcgmBatch, is_dcgm_page
+from driftwatch.collect.pages import PageParser
 from driftwatch.collect.schema import Collected, SourceProblem
 from driftwatch.errors import RecordingError
 from driftwatch.model import Target

@@ -1,1 +1,0 @@
-"""dcgm-exporter, scraped directly or through a Prometheus-compatible API."""

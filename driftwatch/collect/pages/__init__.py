@@ -1,1 +1,0 @@
-"""Pages of Prometheus text, scraped directly."""
