@@ -9,7 +9,7 @@ from typing import get_args
 import polars as pl
 
 from driftwatch.model import KnobMove, TargetKey
-from driftwatch.numbers import clean, count, cut, duration, knob, utc_text
+from driftwatch.numbers import clean, count, cut, duration, knob
 from driftwatch.report.cells import CELL
 from driftwatch.report.costs import of_pool
 from driftwatch.report.incidents import (
@@ -37,11 +37,11 @@ def decisions(material: Material) -> tuple[Decision, ...]:
 
     ``question``: a setting that nobody confirmed after a restart; ``advice``: advised, and no
     server restarted since; ``verification``: no verdict, or a change that failed; ``setting``: the
-    configuration contradicts the engine; ``baseline``: one could be accepted.
+    configuration contradicts the engine.
     """
     kinds: tuple[DecisionKind, ...] = get_args(DecisionKind)
     every = [*_open(material), *_advice(material), *_verified(material)]
-    every += [*_settings(material), *_proposed(material)]
+    every += _settings(material)
     return tuple(sorted(every, key=lambda d: (kinds.index(d.kind), d.since, d.subject)))
 
 
@@ -156,12 +156,3 @@ def _settings(material: Material) -> Iterator[Decision]:
             f"{count(row['running_requests'])} requests ran at once: correct serving.max_num_seqs"
         )
         yield Decision(kind="setting", subject=clean(row["pool"]), what=text, since=row["end"])
-
-
-def _proposed(material: Material) -> Iterator[Decision]:
-    for one in material.proposed:
-        text = (
-            f"baseline {utc_text(one.since)[:16]}Z to {utc_text(one.until)[:16]}Z proposed; "
-            f"accept: driftwatch baseline accept {clean(one.id)}"
-        )
-        yield Decision(kind="baseline", subject=clean(one.name), what=text, since=one.until)

@@ -34,16 +34,6 @@ class AdviceGiven:
 
 
 @dataclass(frozen=True, slots=True)
-class Proposed:
-    """A baseline that was proposed and that nobody accepted."""
-
-    id: str
-    name: str  # server or pool
-    since: datetime
-    until: datetime
-
-
-@dataclass(frozen=True, slots=True)
 class Marked:
     """What somebody said of an incident's page."""
 
@@ -64,7 +54,6 @@ class Material:
     verifications: Sequence[Verification] = ()  # open in some of the eight weeks before ``until``
     advice: Sequence[AdviceGiven] = ()  # of the week
     usual: Mapping[str, Usual] = field(default_factory=dict)  # pool → what it was tuned for
-    proposed: Sequence[Proposed] = ()
     marks: Mapping[str, Marked] = field(default_factory=dict)  # incident's id → mark
     slos: Mapping[str, Slo] = field(default_factory=dict)  # pool → targets; only pools with one
     external_url: str | None = None  # of the web

@@ -8,9 +8,7 @@ from typing import Literal
 from driftwatch.documents import Document
 
 Floats = tuple[float | None, ...]
-DecisionKind = Literal[
-    "retune", "page", "ticket", "question", "advice", "verification", "setting", "baseline"
-]
+DecisionKind = Literal["retune", "page", "ticket", "question", "advice", "verification", "setting"]
 
 
 class Range(Document):

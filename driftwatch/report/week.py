@@ -63,11 +63,6 @@ class Week:
         """The week before it."""
         return week_of(self.start - timedelta(days=1))
 
-    @property
-    def after(self) -> Week:
-        """The week after it."""
-        return week_of(self.end)
-
 
 def week_of(at: datetime) -> Week:
     """The week that a time lies in."""
@@ -80,25 +75,20 @@ def last_whole(at: datetime) -> Week:
     return week_of(at).before
 
 
-def weeks_held(first: datetime, last: datetime) -> list[tuple[Week, float]]:
-    """The weeks that a stretch touches, in order, with the share of each that it covers."""
-    weeks, week = [], week_of(first)
-    while week.start < last:
-        covered = min(last, week.end) - max(first, week.start)
-        weeks.append((week, covered / LENGTH))
-        week = week.after
-    return weeks
-
-
 def week_held(first: datetime, last: datetime) -> Week:
     """The last whole week of a stretch; where none is whole, the one with most of it.
 
     >>> week_held(datetime(2026, 11, 16, tzinfo=UTC), datetime(2026, 11, 24, tzinfo=UTC)).name
     '2026-W47'
     """
-    weeks = weeks_held(first, last) or [(week_of(first), 0.0)]
-    whole = [week for week, share in weeks if share >= _WHOLE]
-    return whole[-1] if whole else max(reversed(weeks), key=lambda pair: pair[1])[0]
+    best, most, week = week_of(first), 0.0, week_of(last)
+    while week.end > first:
+        held = (min(last, week.end) - max(first, week.start)) / LENGTH
+        if held >= _WHOLE:
+            return week
+        best, most = (week, held) if held > most else (best, most)
+        week = week.before
+    return best
 
 
 def week_named(text: str) -> Week:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import orjson
@@ -22,13 +22,12 @@ from driftwatch.model import TargetKey
 from driftwatch.pipeline.plan import Plan
 from driftwatch.report.cells import cells_of, no_cells
 from driftwatch.report.make import report_of
-from driftwatch.report.material import AdviceGiven, Marked, Material, Proposed, Usual
+from driftwatch.report.material import AdviceGiven, Marked, Material, Usual
 from driftwatch.report.tallies import TRACK_WEEKS
-from driftwatch.report.week import Week, last_whole, week_named
+from driftwatch.report.week import Week, last_whole
 from driftwatch.rulebook.rules import Rule
 from driftwatch.settings import Settings
 from driftwatch.settings.receivers import takes
-from driftwatch.store.baselines import PROPOSALS
 from driftwatch.store.incidents import USEFUL
 from driftwatch.store.minute_columns import STORED_SCHEMA
 from driftwatch.store.store import Store
@@ -94,7 +93,6 @@ def gather(
             for one in store.advices(week.start, end)
         ],
         usual=_usual(store, plan, end),
-        proposed=list(_proposed(store, end)),
         # whenever they were made: a page is judged after it, often on Monday
         marks={name: Marked(m.mark == USEFUL, m.by, m.because) for name, m in marks.items()},
         slos=slos,
@@ -160,18 +158,6 @@ def _mean(several: Sequence[Usual]) -> Usual:
     return Usual(f"{len(several)} baselines of its servers", values)
 
 
-def _proposed(store: Store, until: datetime) -> Iterator[Proposed]:
-    """Baselines that were proposed, that can be accepted, and that no baseline was made of."""
-    proposals = store.remembered(PROPOSALS)
-    if proposals is None:
-        return
-    accepted = {(one.since, one.until) for one, _ in store.baselines_ever()}
-    for one in orjson.loads(proposals):
-        since, end = (datetime.fromisoformat(one[n]).astimezone(UTC) for n in ("since", "until"))
-        if end <= until and (since, end) not in accepted and not one.get("lacking"):
-            yield Proposed(str(one["id"]), str(one["name"]), since, end)
-
-
 def _overrides(rule: Rule) -> list[dict[str, Any]]:
     return [{"pools": list(one.pools), **_deciding(one.rule)} for one in rule.overrides]
 
@@ -213,14 +199,12 @@ def rules_of(plan: Plan) -> str:
     return hashlib.sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
-# minutes are kept 35 days: of an older week little is left to tell
-MOST_MISSED = 4
 # The last minutes of a week come late, and its last day is written down by the next prune.
-_DUE_HOUR = 7  # UTC, of the Monday after the week
 SETTLED_MINUTE = 10
-SETTLED = timedelta(minutes=SETTLED_MINUTE)
+# A week's report is due so long after the week: on Monday at 07:10 UTC.
+DUE_AFTER = timedelta(hours=7, minutes=SETTLED_MINUTE)
 # Without any report yet, only one that is due now: nobody asked for those before the first start.
-FIRST_WITHIN = timedelta(days=1)
+_FIRST_WITHIN = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,10 +213,6 @@ class Schedule:
 
     receivers: tuple[str, ...] = ()
     external_url: str | None = None
-
-    def due_at(self, week: Week) -> datetime:
-        """When the report of a week is due: on Monday at 07:00 UTC, and settled."""
-        return week.end + timedelta(hours=_DUE_HOUR) + SETTLED
 
 
 def schedule_of(settings: Settings) -> Schedule | None:
@@ -250,35 +230,24 @@ def schedule_of(settings: Settings) -> Schedule | None:
     )
 
 
-def due_weeks(schedule: Schedule, names: Sequence[str], now: datetime) -> list[Week]:
-    """Weeks whose report is due and was not made, oldest first."""
-    newest = last_whole(now)
-    if schedule.due_at(newest) > now:
-        newest = newest.before
-    starts = [week_named(name).start for name in names]
-    if not starts:
-        recent = now - schedule.due_at(newest) < FIRST_WITHIN
-        return [newest] if recent else []
-    weeks: list[Week] = []
-    while newest.start > max(starts) and len(weeks) < MOST_MISSED:
-        weeks.append(newest)
-        newest = newest.before
-    return weeks[::-1]
+def due_week(names: Sequence[str], now: datetime) -> Week | None:
+    """The newest week whose report is due and was not made; ``names``: of those that were."""
+    week = last_whole(now - DUE_AFTER)
+    is_late = now - week.end - DUE_AFTER >= _FIRST_WITHIN
+    return None if week.name in names or (not names and is_late) else week
 
 
-def make_due(store: Store, plan: Plan, schedule: Schedule, now: datetime) -> list[Week]:
-    """Make every report that is due, and say of which weeks; a week without a minute has none.
+def make_due(store: Store, plan: Plan, schedule: Schedule, now: datetime) -> Week | None:
+    """Make the report that is due, and say of which week; a week without a minute has none.
 
-    Raises:
-        StoreError: the store does not serve; what was made before is kept.
+    Raises StoreError: the store does not serve.
     """
-    made = []
-    for week in due_weeks(schedule, store.report_weeks(), now):
-        try:
-            material = gather(store, plan, week, external_url=schedule.external_url)
-        except NoVerdict:
-            continue
-        document = report_of(material).document()
-        if store.write_report(week.name, document, schedule.receivers, now):
-            made.append(week)
-    return made
+    week = due_week(store.report_weeks(), now)
+    if week is None:
+        return None
+    try:
+        report = report_of(gather(store, plan, week, external_url=schedule.external_url))
+    except NoVerdict:
+        return None
+    made = store.write_report(week.name, report.document(), schedule.receivers, now)
+    return week if made else None

@@ -264,9 +264,10 @@ class Service:
         self.outbox.adopt({one.name: one.sender for one in receivers}, every)
 
     def make_reports(self) -> None:
-        """Make the weekly reports that are due."""
+        """Make the weekly report that is due."""
         if self._reports is not None:
-            for one in make_due(self._store, self._plan, self._reports, self._clock.now()):
+            one = make_due(self._store, self._plan, self._reports, self._clock.now())
+            if one is not None:
                 self._log.info("report made", week=one.name)
 
     def prune(self) -> None:
