@@ -44,7 +44,7 @@ _ORDER = ("MISSING", "WRONG", "WARNING", "LEARNING", "OFF", "ok")
 )
 @click.option("--resolve", is_flag=True, help="With --send-test: send the page's resolve as well.")
 @json_option
-@history_options("recordings", "baseline", "serving")
+@history_options("recordings", "baseline", "pools", "serving")
 def command(
     urls: tuple[str, ...],
     show_all: bool,

@@ -63,10 +63,12 @@ _OPTIONS: dict[str, tuple[Option, ...]] = {
         _option("-c", "--config", type=_FILE, default=config_here,
                 help=f"Configuration with pools and database; default: ./{DEFAULT_CONFIG}."),
     ),
-    "serving": (
+    "pools": (
         _option("-c", "--config", type=_FILE, help="Read pools, latency targets and rules from "
                 f"this file; default: ./{DEFAULT_CONFIG}, but none with a recording, --prometheus "
                 "or a URL."),
+    ),
+    "serving": (
         *(
             _option(flag, type=_NUMBER, metavar="N", help=f"vLLM runs with this {flag}; overrides "
                     "the configuration, for every server.")
@@ -77,7 +79,7 @@ _OPTIONS: dict[str, tuple[Option, ...]] = {
     ),
 }  # fmt: skip
 # of a command that looks at one window of a target
-WINDOW_OPTIONS = ("at", "recordings", "prometheus", "span", "baseline", "db", "serving")
+WINDOW_OPTIONS = ("at", "recordings", "prometheus", "span", "baseline", "db", "pools", "serving")
 _SERVING_NAMES = (*COLUMN_KNOBS, "startup_log")
 _NAMES = (*(name for name in History.__dataclass_fields__ if name != "serving"), *_SERVING_NAMES)
 

@@ -137,7 +137,7 @@ def _report(error: DriftwatchError) -> int:
         return EXIT_USAGE
     unknown = isinstance(error, NoVerdict)
     # that nothing is known is an answer, but not one in JSON
-    aside = not unknown or not {"--json", "json", "--format=json"}.isdisjoint(sys.argv[1:])
+    aside = not unknown or "--json" in sys.argv[1:]
     messages: tuple[str, ...] = (error.message,)
     if isinstance(error, ImpossibleConfiguration | WorkloadError):
         messages = error.problems  # each on its line

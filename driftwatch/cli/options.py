@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -16,7 +17,7 @@ from driftwatch.database_place import SqliteFile, place_of
 from driftwatch.durations import parse_duration
 from driftwatch.errors import StoreError, UsageError
 from driftwatch.knobs import KNOBS, refusal
-from driftwatch.model import Serving, Setting
+from driftwatch.model import Serving, Setting, Slo
 
 if TYPE_CHECKING:
     from driftwatch.pipeline.plan import Plan
@@ -103,6 +104,48 @@ class Duration(click.ParamType[timedelta]):
         if not length:
             self.fail(f"a duration above zero is needed, not {value}", param, ctx)
         return length
+
+
+_SLO_EXAMPLE = "--slo ttft=1s,tpot=50ms,share=0.95"
+_ABOVE = {"share": 1.0, "ttft": 3600.001, "tpot": 3600.001}  # no target is that large
+
+
+class SloText(click.ParamType[Slo]):
+    """Latency targets: ``ttft=1s,tpot=50ms,share=0.95``."""
+
+    name = "targets"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Text to targets."""
+        if isinstance(value, Slo):
+            return value
+        targets: dict[str, float] = {}
+        for part in str(value).split(","):
+            name, _, amount = (piece.strip() for piece in part.partition("="))
+            if name not in _ABOVE:
+                close = difflib.get_close_matches(name, _ABOVE, n=1)
+                hint = f"; did you mean {close[0]}?" if close else ":"
+                self.fail(f"no target {name!r}{hint} write {_SLO_EXAMPLE}", param, ctx)
+            try:
+                number = float(amount) if name == "share" else _seconds(amount)
+            except ValueError as error:
+                self.fail(f"{part!r}: {error}; write {_SLO_EXAMPLE}", param, ctx)
+            if name in targets or not 0 < number < _ABOVE[name]:
+                why = "is given twice" if name in targets else "is out of range"
+                self.fail(f"{part!r} {why}: write {_SLO_EXAMPLE}", param, ctx)
+            targets[name] = number
+        if not {"ttft", "tpot"} & set(targets):
+            self.fail(f"neither ttft nor tpot: write {_SLO_EXAMPLE}", param, ctx)
+        return Slo(targets.get("ttft"), targets.get("tpot"), targets.get("share", Slo().share))
+
+
+def _seconds(text: str) -> float:
+    """``50ms``, ``1s``, ``1m30s``; ``0.25s`` too, as people write targets with fractions."""
+    for unit, length in (("ms", 0.001), ("s", 1.0)):
+        number = text.removesuffix(unit)
+        if "." in number and number.replace(".", "", 1).isdecimal():
+            return float(number) * length
+    return parse_duration(text)
 
 
 def parse_time(text: str, clock: Clock | None = None) -> datetime:

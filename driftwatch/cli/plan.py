@@ -10,8 +10,8 @@ from typing import Any
 
 from driftwatch.cli.engine_options import Numbers, engine_of, lab_command, option
 from driftwatch.cli.engine_options import mix_of as requests_of
+from driftwatch.cli.options import SloText
 from driftwatch.cli.printer import Progress, number, print_answer
-from driftwatch.cli.recommend.options import SloText
 from driftwatch.errors import UsageError
 from driftwatch.lab.plan import is_problem, mix_of, plan
 from driftwatch.lab.sweep import (

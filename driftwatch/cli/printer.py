@@ -42,6 +42,8 @@ def print_json(document: Mapping[str, Any], *, indent: int | None = None) -> Non
 def _plain(value: object) -> object:
     if isinstance(value, set | frozenset):  # whose order is another in each process
         return sorted(value)
+    if hasattr(value, "tolist"):  # NumPy's
+        return value.tolist()
     from pydantic_core import to_jsonable_python
 
     return to_jsonable_python(value, inf_nan_mode="null")

@@ -80,7 +80,7 @@ class ReplayScreen:
 
 @click.command(name="replay")
 @click.argument("recordings", nargs=-1, type=click.Path(path_type=Path), metavar="[RECORDING]...")
-@history_options("prometheus", "span", "baseline", "serving")
+@history_options("prometheus", "span", "baseline", "pools", "serving")
 @click.option(
     "--db",
     "database",

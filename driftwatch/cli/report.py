@@ -35,7 +35,7 @@ _BELIEVED = timedelta(days=3660)
     help="Write the whole report as one HTML file, - for standard output.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@history_options("recordings", "db", "serving")
+@history_options("recordings", "db", "pools")
 def command(
     week: str | None,
     html: Path | None,

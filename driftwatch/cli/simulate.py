@@ -62,11 +62,11 @@ def command(rate: float | None, concurrency: int | None, as_json: bool, **flags:
         raise UsageError(
             "--requests and --rate exclude each other", help_text="leave out one of them"
         )
+    engine = engine_of(flags)
     if file is None and rate is None and concurrency is None:
         raise UsageError(
             "which requests?", help_text="give --requests FILE, or --rate, or --concurrency"
         )
-    engine = engine_of(flags)
     requests, unused = mix_of(flags, None if file else _DRAWN)
     if len(requests) > _MOST_REQUESTS:
         raise UsageError(

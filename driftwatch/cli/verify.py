@@ -12,9 +12,8 @@ import click
 from driftwatch.cli.history import History
 from driftwatch.cli.history_options import history_options, json_option
 from driftwatch.cli.main import EXIT_NO_VERDICT
-from driftwatch.cli.options import Span
+from driftwatch.cli.options import SloText, Span
 from driftwatch.cli.printer import id_text, print_json, table_lines, time_text
-from driftwatch.cli.recommend.options import SloText
 from driftwatch.clock import SystemClock
 from driftwatch.errors import NoVerdict, UsageError
 from driftwatch.notify.layout import wrap
@@ -122,7 +121,7 @@ _EVER = timedelta(days=400)
 @click.option("--after", type=Span(), help="Window after the change; the settings need not differ.")
 @click.option("--slo", type=SloText(), help="Latency targets to judge by: ttft=1s,tpot=50ms.")
 @json_option
-@history_options("at", "recordings", "db", "serving")
+@history_options("at", "recordings", "db", "pools")
 def command(
     target: str | None,
     before: Window | None,

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 @click.option(
     "--json", "as_json", is_flag=True, help="Print pages as JSON lines, minutes on stderr."
 )
-@history_options("serving")
+@history_options("pools", "serving")
 def command(
     urls: tuple[str, ...],
     interval: timedelta,

@@ -34,7 +34,7 @@ def database(run: Run, shared_data: Path) -> Path:
 
 
 def test_marks_score_the_pages(run: Run, database: Path) -> None:
-    code, out, _ = run(*WORDS, "--format", "json")
+    code, out, _ = run(*WORDS, "--json")
     document = json.loads(out)
     assert code == 0
     assert [one["rule"] for one in document["pages"]] == ["BatchLimitBinding"]

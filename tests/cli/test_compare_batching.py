@@ -28,7 +28,7 @@ def compare(run: Run, *words: str) -> dict[str, Any]:
 def test_every_policy_at_every_rate(run: Run) -> None:
     found = compare(run, *MIX, *LAW, *SHORT)
     policies = found["policies"]
-    assert list(policies) == POLICIES
+    assert set(policies) == set(POLICIES)
     for name, one in policies.items():
         assert [p["requests_per_second"] for p in one["points"]] == [5.0, 20.0, 60.0]
         for p in one["points"]:

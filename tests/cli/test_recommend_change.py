@@ -9,7 +9,7 @@ import pytest
 import yaml
 from advice_stories import story
 
-from driftwatch.cli.recommend.text import AdviceContext, rendered
+from driftwatch.cli.recommend_text import AdviceContext, rendered
 from driftwatch.collect.server_settings import from_arguments
 from driftwatch.model import KnobMove, Provenance
 from driftwatch.notify.advice import setting_change

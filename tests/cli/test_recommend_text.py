@@ -9,8 +9,7 @@ from datetime import date
 import pytest
 from advice_stories import STORIES, no_knob, refused, story
 
-from driftwatch.cli.recommend.table import candidates
-from driftwatch.cli.recommend.text import AdviceContext, rendered, settles
+from driftwatch.cli.recommend_text import AdviceContext, candidates, rendered, settles
 
 ASKED = AdviceContext("rag-8b-3", "rag-8b", date(2026, 11, 18))
 

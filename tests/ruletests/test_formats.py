@@ -62,12 +62,12 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 
 def test_a_folder_of_rules_stands_for_its_tests(run: Run) -> None:
-    tests = [json.loads(run(name, "--format", "json")[1])["tests"] for name in FOLDERS]
+    tests = [json.loads(run(name, "--json")[1])["tests"] for name in FOLDERS]
     assert [len(one) for one in tests] == [3, 3]
 
 
 def test_json(run: Run) -> None:
-    code, text = run("--format", "json", "--coverage")
+    code, text = run("--json", "--coverage")
     document = json.loads(text)
     assert code == 2  # one could not be run
     assert (document["schema_version"], document["passed"], document["failed"]) == (1, 1, 2)

@@ -170,7 +170,7 @@ def _show_outcome(outcome: Outcome, pause: float) -> None:
 
 def _show_basis(answer: TargetAdvice) -> None:
     """What the page's advice rests on, as ``driftwatch recommend`` prints it."""
-    from driftwatch.cli.recommend.text import AdviceContext, basis, change_lines
+    from driftwatch.cli.recommend_text import AdviceContext, basis, change_lines
 
     context = AdviceContext(answer.target.key.text, answer.target.labels.get("model_name"))
     click.echo("What its advice rests on (driftwatch recommend):\n")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from driftwatch.cli.history import History
-from driftwatch.cli.history_options import history_options
+from driftwatch.cli.history_options import history_options, json_option
 from driftwatch.cli.printer import Progress, print_json, print_note
 from driftwatch.errors import NoVerdict, Unavailable
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from driftwatch.pipeline.plan import Plan
     from driftwatch.rulebook.rules import Rule
     from driftwatch.store import Store
-
-FORMATS = ("text", "json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +52,14 @@ class Wanted:
 )
 @click.option("--list", "with_list", is_flag=True, help="List every page.")
 @click.option("--notices", is_flag=True, help="Count notices too.")
-@click.option("--format", "form", type=click.Choice(FORMATS), default="text", help="Default: text.")
-@history_options("recordings", "prometheus", "span", "baseline", "db", "serving")
+@json_option
+@history_options("recordings", "prometheus", "span", "baseline", "db", "pools")
 def command(
     rules: tuple[Path, ...],
     against: Path | None,
     with_list: bool,
     notices: bool,
-    form: str,
+    as_json: bool,
     history: History,
 ) -> None:
     """Count and list the pages that rules would have sent over a history.
@@ -80,7 +78,7 @@ def command(
         severities=(*severities, "notice") if notices else severities,
     )
     report = report_of(history, wanted)
-    if form == "json":
+    if as_json:
         print_json(document(report))
     else:
         for line in text_lines(report, with_list=with_list, piped=not sys.stdout.isatty()):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from driftwatch.cli.check import SHIPPED
-from driftwatch.cli.history_options import config_option
+from driftwatch.cli.history_options import config_option, json_option
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM, EXIT_USAGE
 from driftwatch.cli.printer import Progress, print_json, print_note
 from driftwatch.errors import UsageError
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from driftwatch.ruletests.runner import Result, Runner
     from driftwatch.settings import Settings
 
-FORMATS = ("text", "json")
-
 
 @click.command("test")
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="[FILES...]")
@@ -33,7 +31,7 @@ FORMATS = ("text", "json")
 )
 @click.option("--run", "pattern", metavar="REGEX", help="Run only tests whose name matches.")
 @click.option("--verbose", is_flag=True, help="List every test with its time.")
-@click.option("--format", "form", type=click.Choice(FORMATS), default="text", help="Default: text.")
+@json_option
 @click.option("--coverage", is_flag=True, help="Print which rules, leaves and edges are tested.")
 @click.option(
     "--min-coverage",
@@ -46,7 +44,7 @@ def command(
     config: Path | None,
     pattern: str | None,
     verbose: bool,
-    form: str,
+    as_json: bool,
     coverage: bool,
     min_coverage: float | None,
 ) -> int:
@@ -81,12 +79,12 @@ def command(
         return EXIT_USAGE
     tests = _chosen(reading.tests, pattern)
     runner = Runner(time.monotonic)
-    results = _run(tests, runner, verbose=verbose and form == "text", quiet=form != "text")
+    results = _run(tests, runner, verbose=verbose and not as_json, quiet=as_json)
     tables = _tables(runner) if coverage or min_coverage is not None else None
-    _print(results, tables if coverage else None, form)
+    _print(results, tables if coverage else None, as_json=as_json)
     low = _low(tables or (), min_coverage)
     for text in low:
-        click.echo(text, err=form != "text")
+        click.echo(text, err=as_json)
     if any(result.error is not None for result in results):
         return EXIT_USAGE
     return EXIT_PROBLEM if low or not all(result.passed for result in results) else EXIT_ANSWERED
@@ -135,11 +133,11 @@ def _run(
     return results
 
 
-def _print(results: Sequence[Result], tables: Sequence[Table] | None, form: str) -> None:
+def _print(results: Sequence[Result], tables: Sequence[Table] | None, *, as_json: bool) -> None:
     from driftwatch.ruletests.documents import json_document
     from driftwatch.ruletests.text import coverage_lines, verdict
 
-    if form == "json":
+    if as_json:
         print_json(json_document(results, tables))
     else:
         for line in coverage_lines(tables) if tables is not None else ():

@@ -282,8 +282,10 @@ def _check_rows(columns: dict[str, Floats], problems: _Problems, *, any_order: b
     arrival, prompt = columns["arrival_seconds"], columns["prompt_tokens"]
     if not any_order:
         before = np.append(-np.inf, arrival[:-1])
-        text = "arrival_seconds is before that of the row above: sort the file by arrival"
-        problems.add(arrival < before, text)
+        late = arrival < before
+        more = f", as in {late.sum() - 1:,} more rows" if late.sum() > 1 else ""
+        text = f"arrival_seconds is before that of the row above{more}: sort the file by arrival"
+        problems.add(late & (late.cumsum() == 1), text)
     if (cancel := columns.get("cancel_seconds")) is not None:
         problems.add(cancel < arrival, "cancel_seconds is before arrival_seconds")
     if (cached := columns.get("cached_tokens")) is not None:

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from driftwatch.cli.history import History
-from driftwatch.cli.history_options import repeat_options
+from driftwatch.cli.history_options import (
+    WINDOW_OPTIONS,
+    history_options,
+    json_option,
+    repeat_options,
+)
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_NO_VERDICT
-from driftwatch.cli.recommend.options import parse_what_ifs, recommend_options
+from driftwatch.cli.options import Duration, SloText
+from driftwatch.cli.printer import print_json
 from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
-    from driftwatch.cli.recommend.text import AdviceContext
+    from driftwatch.cli.recommend_text import AdviceContext
     from driftwatch.cli.target_window import Evaluated, TargetWindow
     from driftwatch.pipeline.plan import Plan
     from driftwatch.recommend.advice import Answer, Question
@@ -23,12 +31,46 @@ if TYPE_CHECKING:
 _LONGEST = timedelta(hours=1)
 _EVIDENCE = timedelta(minutes=10)  # as ``explain`` looks back
 _SHORTEST = timedelta(minutes=1)
+_LARGEST = 10_000_000  # of a knob: more is a typing error
 _NOT_OF_VERIFY = ("baseline", "prometheus", "selector", "since", "until")
 
 
 @click.command(name="recommend")
 @click.argument("target", required=False)
-@recommend_options
+@click.option(
+    "--window",
+    "length",
+    type=Duration(),
+    help="Length of the window (default: since the traffic last changed, 1h at most).",
+)
+@click.option(
+    "--slo",
+    type=SloText(),
+    help="Latency targets to judge by: ttft=1s,tpot=50ms,share=0.95 (default: the pool's, else "
+    "twice the baseline's p95).",
+)
+@click.option(
+    "--what-if",
+    multiple=True,
+    metavar="KNOB=VALUE",
+    help="Ask about this value as well: max_num_seqs=512, replicas=3, prefix_hit_ratio=0.5; repeat "
+    "it: scheduler settings form one configuration, the rest are tried one by one.",
+)
+@click.option(
+    "--requests",
+    "log",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="The request log of the window (JSONL, CSV, Parquet), in any order: exact arrivals.",
+)
+@click.option(
+    "--model",
+    metavar="NAME",
+    help="The model, or its config.json (- reads it from standard input).",
+)
+@click.option("--gpu", metavar="NAME", help="The GPU, or a YAML file of it, if no metric names it.")
+@json_option
+@history_options(*WINDOW_OPTIONS)
 def command(
     target: str | None,
     length: timedelta | None,
@@ -52,13 +94,13 @@ def command(
     from driftwatch.clock import SystemClock
     from driftwatch.pipeline.explain import DEFAULT_TREE
     from driftwatch.recommend.advise import advise
-    from driftwatch.simulate.hardware import is_file, shipped_hardware
+    from driftwatch.simulate.hardware import shipped_hardware
 
     values, today = parse_what_ifs(what_if), SystemClock().now().date()
     tables = shipped_hardware()
     for name, read in ((rest["model"], tables.model), (rest["gpu"], tables.gpu)):
-        if name is not None and is_file(name):
-            read(name)  # a file that cannot be read ends it here
+        if name is not None:
+            read(name)
     if length is not None and length < _SHORTEST:
         raise UsageError(
             f"--window {length.total_seconds():g}s holds no whole minute", help_text="--window 10m"
@@ -95,8 +137,6 @@ def _question(
 
 def _print_json(advice: Answer, scope: TargetWindow) -> None:
     """The advice with whose it is and the change as people type it."""
-    import orjson
-
     from driftwatch.notify.change_text import helm_values_diff, pod_args_diff, vllm_arguments
 
     moves, target = advice.advice.moves, scope.target
@@ -116,12 +156,11 @@ def _print_json(advice: Answer, scope: TargetWindow) -> None:
             "pod_args_diff": list(pod_args_diff(moves)),
         },
     }
-    option = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY
-    click.echo(orjson.dumps(document, option=option).decode())
+    print_json(document, indent=2)
 
 
 def _print(advice: Answer, window: TargetWindow) -> None:
-    from driftwatch.cli.recommend.text import rendered
+    from driftwatch.cli.recommend_text import rendered
     from driftwatch.notify.layout import paint
     from driftwatch.receivers.stdout import wants_colour
 
@@ -131,7 +170,7 @@ def _print(advice: Answer, window: TargetWindow) -> None:
 
 
 def _context(advice: Answer, scope: TargetWindow) -> AdviceContext:
-    from driftwatch.cli.recommend.text import AdviceContext
+    from driftwatch.cli.recommend_text import AdviceContext
     from driftwatch.clock import SystemClock
 
     today = SystemClock().now().date()
@@ -148,3 +187,45 @@ def _next(advice: Answer, scope: TargetWindow) -> str:
     if advice.advice.action == "change":
         return f"driftwatch verify {target}{repeat_options(without=_NOT_OF_VERIFY)}"
     return f"driftwatch explain {target}{repeat_options(at=scope.window.end)}"
+
+
+def parse_what_ifs(texts: tuple[str, ...]) -> dict[str, float]:
+    """``--what-if`` texts as knob → value.
+
+    Raises UsageError: with every text that cannot be.
+    """
+    from driftwatch.recommend.alternatives import WHAT_IFS
+
+    targets: dict[str, float] = {}
+    wrong: list[str] = []
+    for text in texts:
+        name, equals, amount = (piece.strip() for piece in text.partition("="))
+        name = name.replace("-", "_")
+        if not equals:
+            wrong.append(f"{text!r} is no KNOB=VALUE")
+        elif name not in WHAT_IFS:
+            close = difflib.get_close_matches(name, WHAT_IFS, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            wrong.append(f"no knob {name!r}{hint}")
+        elif name in targets:
+            wrong.append(f"{name} is given twice")
+        elif (value := _knob_value(name, amount)) is None:
+            bound = "between 0 and 1" if name.endswith("_ratio") else "a whole number of 1 or more"
+            wrong.append(f"{name} is {bound}, not {amount!r}")
+        else:
+            targets[name] = value
+    if wrong:
+        raise UsageError(
+            f"--what-if: {'; '.join(wrong)}", help_text=f"knobs: {', '.join(WHAT_IFS)}"
+        )
+    return targets
+
+
+def _knob_value(name: str, amount: str) -> float | None:
+    try:
+        value = float(amount)
+    except ValueError:
+        return None
+    if name.endswith("_ratio"):
+        return value if 0 <= value < 1 else None
+    return value if 1 <= value <= _LARGEST and value == int(value) else None
