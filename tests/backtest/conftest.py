@@ -45,7 +45,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "midnight.yaml").write_text(SCENARIO)
     made = CliRunner().invoke(
         cli,
-        f"demo --scenario {folder}/midnight.yaml --write {folder}/made --jobs 1",
+        f"demo --scenario {folder}/midnight.yaml --write {folder}/made",
     )
     assert made.exit_code == 0, made.output
     source = CompactRecordingSource(folder / "made")

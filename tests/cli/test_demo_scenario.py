@@ -59,7 +59,7 @@ def test_the_list_names_every_scenario_and_what_is_expected(run: Run) -> None:
 
 
 def test_what_is_written_is_replayed_and_gives_what_the_demo_says(run: Run) -> None:
-    code, out, _ = run("demo", "--scenario", "short.yaml", "--write", "made", "--jobs", "1")
+    code, out, _ = run("demo", "--scenario", "short.yaml", "--write", "made")
     assert code == 0
     command = re.search(r"^next: driftwatch (.*)$", out, re.M)
     assert command is not None
@@ -67,10 +67,10 @@ def test_what_is_written_is_replayed_and_gives_what_the_demo_says(run: Run) -> N
     assert code == 0
     pages = [json.loads(line) for line in told.splitlines()]
     fired = [p for p in pages if p["event"] == "firing"]
-    assert {(p["alert"], p["target"]["instance"]) for p in fired} == {
+    assert {(p["alert"], p["labels"]["instance"]) for p in fired} == {
         ("EngineStuck", "tiny-1:8000")
     }
-    code, shown, _ = run("demo", "--scenario", "short.yaml", "--fast", "--jobs", "1")
+    code, shown, _ = run("demo", "--scenario", "short.yaml", "--fast")
     assert code == 0
     assert "injected  Mon 08:09 UTC: an engine hangs (1 of them)" in shown
     assert "FIRING tiny-1:8000: no token for" in shown
@@ -82,8 +82,8 @@ def test_what_is_written_is_replayed_and_gives_what_the_demo_says(run: Run) -> N
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--write", "x"], "--seed, --jobs and --write need --scenario"),
-        (["--seed", "3"], "--seed, --jobs"),
+        (["--write", "x"], "--seed and --write need --scenario"),
+        (["--seed", "3"], "--seed and --write"),
         (["--scenario", "wedged", "--list"], "not both"),
         (["--scenario", "no-such"], "there is no scenario 'no-such'"),
         (["--scenario", "absent.yaml"], "absent.yaml"),
@@ -102,7 +102,7 @@ def test_a_full_disk_is_an_error_with_help_not_a_traceback(run: Run) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
     try:
         code, out, err = run(
-            *("demo", "--scenario", "short.yaml", "--write", "made", "--jobs", "1"),
+            *("demo", "--scenario", "short.yaml", "--write", "made"),
         )
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

@@ -62,8 +62,4 @@ def test_nobody_but_tests_and_the_demo_imports_the_fleet() -> None:
             )
             if any(name.startswith("driftwatch.fleet") for name in names):
                 users.add(str(path.relative_to(PACKAGE)))
-    assert {user for user in users if not user.startswith("fleet/")} <= {
-        "cli/demo/command.py",
-        "cli/demo/live.py",
-        "cli/demo/scenario.py",
-    }
+    assert {user for user in users if not user.startswith("fleet/")} <= {"cli/demo.py"}

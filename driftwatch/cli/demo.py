@@ -1,0 +1,368 @@
+"""``driftwatch demo``: play a recorded server, or simulated ones with known truth, and the page."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import tempfile
+import textwrap
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from driftwatch.cli.main import EXIT_PROBLEM
+from driftwatch.cli.printer import Progress, announced, print_table, print_wrapped
+from driftwatch.errors import UsageError
+from driftwatch.numbers import plural, utc_text
+
+if TYPE_CHECKING:
+    from driftwatch.fleet.scenario.model import Effect, Scenario
+    from driftwatch.fleet.truth import Fired, Line
+    from driftwatch.pipeline.explain import Window
+    from driftwatch.pipeline.question import TargetAdvice
+    from driftwatch.pipeline.state import Outcome
+
+_STORY = """\
+A real vLLM 0.32 server, recorded: 29 minutes in a few seconds. Nothing is configured; driftwatch
+sees only its /metrics page. Light traffic, then more than it was tuned for; then somebody
+restarts it with another setting and sends the same requests again.
+"""
+_END = """\
+That is all the pages there were: the restart paged nobody, and the same
+requests, sent again to the restarted server, wait no more.
+next:    driftwatch watch http://HOST:8000/metrics      on your own server
+         driftwatch recommend HOST:8000                 what to change there
+         driftwatch evidence queue                      what the words mean
+"""
+NOBODY = "no page, ticket or notice"
+_PAGES_IN_FULL = 3
+_RULE = "-" * 80
+_COMPILING = (
+    "loading the simulator of vLLM's scheduler; compiling it, the first time, takes 15 to 60 s"
+)
+
+
+@click.command(name="demo")
+@click.option("--fast", is_flag=True, help="Do not pause between the minutes.")
+@click.option(
+    "--scenario",
+    metavar="NAME",
+    help="Simulated servers with known truth instead: a name of --list, or a file.yaml.",
+)
+@click.option("--list", "listed", is_flag=True, help="List the scenarios and what is expected.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    help="Seed of the random numbers; default: the scenario's own.",
+)
+@click.option(
+    "--write",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Write the scenario's recording, truth and configuration here.",
+)
+def command(
+    fast: bool, scenario: str | None, listed: bool, seed: int | None, folder: Path | None
+) -> int:
+    """Play a recorded server, minute by minute, and show the page on-call gets.
+
+    With --scenario, simulate servers with a known fault, replay their scrapes, and print the
+    injected fault beside driftwatch's findings. Exit code 1: an expected page, ticket, notice or
+    advice was MISSED.
+    """
+    if scenario is None and (seed is not None or folder is not None):
+        raise UsageError(
+            "--seed and --write need --scenario", help_text="driftwatch demo --list names them"
+        )
+    if listed and scenario is not None:
+        raise UsageError("give --list or --scenario, not both", help_text="--list shows the names")
+    if listed:
+        _list_scenarios()
+        return 0
+    if scenario is None:
+        _play_recorded(fast)
+        return 0
+    from driftwatch.fleet.scenario.file import scenario_named
+
+    _compile_simulator()
+    chosen = scenario_named(scenario)
+    seed = chosen.seed if seed is None else seed
+    if folder is not None:
+        _write_scenario(chosen, seed, folder)
+        return 0
+    pause = 0.0 if fast or not sys.stdout.isatty() else 1.0
+    return 0 if _play_scenario(chosen, scenario, seed, pause) else EXIT_PROBLEM
+
+
+def _compile_simulator() -> None:
+    """Compile the kernel, or load it; a line on standard error tells of the first."""
+    from contextlib import suppress
+
+    from driftwatch.simulate.engine import compile_kernel
+
+    # where memory may not be made executable, the advice says why there is none
+    with announced(_COMPILING), suppress(MemoryError, OSError, RuntimeError):
+        compile_kernel()
+
+
+def _play_recorded(fast: bool) -> None:
+    """The recorded server."""
+    from driftwatch.cli.options import plan_from
+    from driftwatch.cli.replay_summary import TakenProposals, with_proposals
+    from driftwatch.collect.recordings.text import RecordingSource
+    from driftwatch.service.replay import replay
+
+    pause = 0.0 if fast or not sys.stdout.isatty() else 0.15
+    proposals, stride = TakenProposals(), timedelta(minutes=3)
+    click.echo(textwrap.fill(_STORY, 80) + "\n")
+    _compile_simulator()
+    recording = files("driftwatch") / "_demo" / "run_cap.jsonl.gz"
+    with as_file(recording) as path:
+        source = RecordingSource(path)
+        span = source.span()
+        plan = with_proposals(plan_from(None))
+        for outcome in replay([source], span, plan, stride=stride):
+            proposals.note(outcome.rows)
+            _show_outcome(outcome, pause)
+        click.echo("\n" + _END, nl=False)
+        proposals.tell()
+
+
+def _show_outcome(outcome: Outcome, pause: float) -> None:
+    """A line a minute, pages as they are sent, what an advice rests on."""
+    from driftwatch.notify.minute_line import minute_line
+    from driftwatch.receivers.sender import message_of
+    from driftwatch.receivers.stdout import StdoutSender
+
+    sender = StdoutSender(mark=True, stored=False)
+    for row in outcome.rows.iter_rows(named=True):
+        click.echo(minute_line(row))
+    for transition in outcome.transitions:
+        if transition.incident.page is not None:
+            click.echo(_RULE)
+            sender.send(message_of(transition.incident.page))
+            click.echo(_RULE)
+    for answer in outcome.advices:
+        _show_basis(answer)
+    time.sleep(pause)
+
+
+def _show_basis(answer: TargetAdvice) -> None:
+    """What the page's advice rests on, as ``driftwatch recommend`` prints it."""
+    from driftwatch.cli.recommend_text import AdviceContext, basis, change_lines
+
+    context = AdviceContext(answer.target.key.text, answer.target.labels.get("model_name"))
+    click.echo("What its advice rests on (driftwatch recommend):\n")
+    for line in basis(answer.answer, context):
+        click.echo(line)
+    if moves := answer.answer.advice.moves:
+        click.echo("")
+        for line in change_lines(moves, context.model):
+            click.echo(line)
+    click.echo(_RULE)
+
+
+def _list_scenarios() -> None:
+    """Name, what happens, what should be found."""
+    from driftwatch.fleet.scenario.file import shipped_scenarios
+
+    rows = []
+    for one in shipped_scenarios():
+        due = "; ".join(_expected(effect) for effect in one.truth.effects) or NOBODY
+        rows.append((one.name, f"{one.title} (long)" if one.long else one.title, due))
+    print_table(("NAME", "WHAT HAPPENS", "EXPECTED"), rows)
+
+
+def _write_scenario(scenario: Scenario, seed: int, folder: Path) -> None:
+    """The scenario's recording, truth and configuration into a new folder.
+
+    Raises:
+        UsageError: the folder is there and not empty, or cannot be written to the end.
+    """
+    from polars.exceptions import PolarsError
+
+    from driftwatch.fleet.generate import generate_compact
+    from driftwatch.fleet.truth import CONFIGURATION, write_truth
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise UsageError(f"{folder}: not empty", help_text="name a folder that is not there")
+    except OSError as error:
+        raise UsageError(f"{folder}: {error.strerror or error}") from error
+    progress = Progress("making")
+    try:
+        generate_compact(scenario, seed, folder, jobs=_jobs(scenario), progress=progress)
+        write_truth(scenario, seed, folder)
+    except (OSError, PolarsError) as error:
+        # Polars does not say why a file could not be written
+        why = getattr(error, "strerror", None) or "the recording could not be written to the end"
+        raise UsageError(
+            f"{folder}: {why}",
+            help_text="what was written is not whole: make room, remove the folder, start again",
+        ) from error
+    finally:
+        progress.close()
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    click.echo(f"{folder}: {scenario.name}, seed {seed}, {size / 1e6:.3g} MB")
+    words = f"-c {shlex.quote(str(folder / CONFIGURATION))}"
+    if (baseline := _baseline(scenario)) is not None:
+        words += f" --baseline {utc_text(baseline.start)}..{utc_text(baseline.end)}"
+    click.echo(f"next: driftwatch replay {shlex.quote(str(folder))} {words}")
+
+
+def _play_scenario(scenario: Scenario, typed: str, seed: int, pause: float) -> bool:
+    """Make it, run driftwatch over it, print what was injected beside what was said; whether
+    nothing that was expected was missed.
+
+    Args:
+        pause: seconds after each page.
+    """
+    from driftwatch.cli.options import plan_from
+    from driftwatch.cli.replay_summary import TakenProposals, with_proposals
+    from driftwatch.collect.recordings import open_recording
+    from driftwatch.fleet.generate import generate_compact
+    from driftwatch.fleet.truth import CONFIGURATION, fired_incident, write_truth
+    from driftwatch.receivers.sender import message_of
+    from driftwatch.receivers.stdout import StdoutSender
+    from driftwatch.service.replay import replay
+
+    _print_story(scenario, seed)
+    sender, proposals = StdoutSender(mark=True, stored=False), TakenProposals()
+    pages: dict[str, Fired] = {}  # incident id → what its page said, with the advice that stood
+    updates = 0
+    with tempfile.TemporaryDirectory(prefix="driftwatch-demo-") as name:
+        folder = Path(name)
+        making = Progress("making")
+        generate_compact(scenario, seed, folder, jobs=_jobs(scenario), progress=making)
+        making.close()
+        write_truth(scenario, seed, folder)
+        plan = with_proposals(plan_from(folder / CONFIGURATION))
+        source = open_recording(folder)
+        source.name = f"recording {scenario.name}"  # not the folder's, which is another each time
+        span = source.span()
+        reading = Progress("replaying")
+        whole = (span[1] - span[0]).total_seconds()
+
+        for outcome in replay(
+            [source],
+            span,
+            plan,
+            baseline=_baseline(scenario),
+            progress=lambda now: reading((now - span[0]).total_seconds(), whole),
+        ):
+            proposals.note(outcome.rows)
+            for transition in outcome.transitions:
+                page, incident = transition.incident.page, transition.incident.id
+                if page is not None and transition.event == "updated" and incident in pages:
+                    pages[incident] = replace(pages[incident], knob=fired_incident(page).knob)
+                    updates += 1
+                if page is None or transition.event != "firing":
+                    continue
+                pages[incident] = fired_incident(page)
+                if len(pages) <= _PAGES_IN_FULL:
+                    click.echo(_RULE)
+                    sender.send(message_of(page))
+                    time.sleep(pause)
+        reading.close()
+        source.close()
+    if len(pages) > _PAGES_IN_FULL or updates:
+        later = f"{plural(updates, 'UPDATE')}, not shown" if updates else ""
+        more = f"{len(pages) - _PAGES_IN_FULL} more" if len(pages) > _PAGES_IN_FULL else ""
+        click.echo(f"and {', '.join(filter(None, (more, later)))}")
+    click.echo(_RULE)
+    fulfilled = _print_verdict(scenario, [*pages.values()])
+    again = f"driftwatch demo --scenario {shlex.quote(typed)} --seed {seed} --write DIR"
+    click.echo(f"next:    {again}")
+    proposals.tell()
+    return fulfilled
+
+
+def _print_verdict(scenario: Scenario, pages: Sequence[Fired]) -> bool:
+    """Print injected beside said; whether nothing was missed."""
+    from driftwatch.fleet.truth import compared
+
+    comparison = compared(scenario, pages)
+    for text, indent in _verdict(scenario, comparison):
+        print_wrapped(text, indent, piped_too=True)
+    return all(line.word != "MISSED" for lines in comparison for line in lines)
+
+
+def _verdict(scenario: Scenario, comparison: Sequence[Sequence[Line]]) -> Iterator[tuple[str, str]]:
+    *effects, rest = comparison
+    for effect, lines in zip(scenario.truth.effects, effects, strict=True):
+        yield _happened(scenario, effect), "  "
+        yield from map(_found, lines)
+        if not lines:
+            yield "  no page, ticket or notice is due", "  "
+    if rest and scenario.truth.effects:
+        yield "besides", ""
+    yield from map(_found, rest)
+    if not rest and not scenario.truth.effects:
+        yield f"  {NOBODY}", ""
+
+
+def _found(line: Line) -> tuple[str, str]:
+    return f"  {line.word:8} {line.text}", " " * 11
+
+
+def _print_story(scenario: Scenario, seed: int) -> None:
+    pool = scenario.pool
+    click.echo(f"{scenario.name}: {scenario.title}")
+    servers = f"{scenario.servers} simulated servers" if scenario.servers > 1 else "1 server"
+    hours = scenario.duration / 3600.0
+    text = (
+        f"{servers}, {pool.model} on {pool.gpu}, {hours:.3g} h of traffic, a scrape every "
+        f"{scenario.scrape.interval:g} s, seed {seed}. driftwatch sees their pages only."
+    )
+    print_wrapped(text, "", piped_too=True)
+    for effect in scenario.truth.effects:
+        click.echo(f"  injected  {_happened(scenario, effect)}")
+        click.echo(f"  expected  {_expected(effect)}")
+    if not scenario.truth.effects:
+        click.echo(f"  injected  nothing\n  expected  {NOBODY}")
+
+
+def _happened(scenario: Scenario, effect: Effect) -> str:
+    from driftwatch.fleet.truth import window_of
+
+    first, last = window_of(scenario, effect)
+    until = "" if effect.until is None else f" to {last:%H:%M}"
+    who = "every server" if not effect.replicas else f"{len(effect.replicas)} of them"
+    return f"{first:%a %H:%M}{until} UTC: {effect.what} ({who})"
+
+
+def _expected(effect: Effect) -> str:
+    """What a perfect driftwatch would say."""
+    lists = (("page", effect.pages), ("ticket", effect.tickets), ("notice", effect.notices))
+    parts = [f"{severity} {', '.join(names)}" for severity, names in lists if names]
+    if not parts:
+        return NOBODY
+    if effect.leaf is not None:
+        parts.append(f"leaf {effect.leaf}")
+    return "; ".join([*parts, f"change {effect.knob}" if effect.knob else "no setting helps"])
+
+
+def _baseline(scenario: Scenario) -> Window | None:
+    from driftwatch.pipeline.explain import Window
+
+    baseline = scenario.truth.baseline
+    if baseline is None:
+        return None
+    start = scenario.start
+    return Window(start + timedelta(seconds=baseline.at), start + timedelta(seconds=baseline.until))
+
+
+def _jobs(scenario: Scenario) -> int:
+    """A process a core; one begins in a second or two: not worth it for less than a server-day."""
+    if scenario.servers * scenario.duration <= 86_400:
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
