@@ -249,7 +249,7 @@ class Progress:
 
 def progress_text(task: Task) -> str:
     """``62 %, 107 s left``; without an estimate before the work has run for some seconds."""
-    text = f"{task.percentage:.0f} %"
+    text = f"{int(task.percentage)} %"
     elapsed, speed = task.elapsed or 0.0, task.speed
     if not speed or elapsed < _ESTIMATED_AFTER_SECONDS or task.finished:
         return text

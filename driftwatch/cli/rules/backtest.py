@@ -53,7 +53,7 @@ class Wanted:
 @click.option("--list", "with_list", is_flag=True, help="List every page.")
 @click.option("--notices", is_flag=True, help="Count notices too.")
 @json_option
-@history_options("recordings", "prometheus", "span", "baseline", "db", "pools")
+@history_options("recordings", "prometheus", "span", "baseline", "db", "pools", "serving")
 def command(
     rules: tuple[Path, ...],
     against: Path | None,
