@@ -38,11 +38,14 @@ def test_the_table_has_today_each_setting_and_what_was_asked() -> None:
     ]
     assert names[-1] == "50 % of the prompt tokens cached"
     # a page's advice comes without its table
-    short = candidates(replace(story(), candidates=(story().candidates[0],), what_ifs=()))
+    short = candidates(
+        story().model_copy(update={"candidates": (story().candidates[0],), "what_ifs": ()})
+    )
     assert [*short] == ["max_num_batched_tokens 512 now", "> max_num_batched_tokens 2048"]
     both = {"max_num_batched_tokens": 2048, "max_num_seqs": 512}
-    two = replace(story().candidates[2], knobs=both)
-    pair = candidates(replace(story(), candidates=(*story().candidates, two), advised=two))
+    two = story().candidates[2].model_copy(update={"knobs": both})
+    more = {"candidates": (*story().candidates, two), "advised": two}
+    pair = candidates(story().model_copy(update=more))
     assert "> max_num_batched_tokens 2048, max_num_seqs 512" in pair
     assert "max_num_batched_tokens 512, max_num_seqs 256 now" in pair
     assert not any(name.startswith(">") for name in candidates(no_knob()))
