@@ -89,13 +89,14 @@ def advised(
 
     Args:
         others: firing incidents with their pages at the time; those of ``firing`` do not count.
+        again: the findings have pages already.
     """
     plan, state = evaluation.plan, evaluation.state
     rules = {rule.id: rule for rule in plan.rules}
-    findings_of: dict[str, Finding] = {}
+    settled: dict[str, Finding] = {}
     advices: list[TargetAdvice] = []
     questions: Counter[datetime] = Counter()
-    now = {t.incident.id for t in firing}
+    firing_now = {t.incident.id for t in firing}
     for transition in sorted(firing, key=lambda t: _rank(t, findings[t.incident.id][1])):
         incident, at = transition.incident, transition.at
         finding, row = findings[incident.id]
@@ -103,33 +104,30 @@ def advised(
         has_turn = not caught_up and questions[at] < plan.simulations
         asks, own = _asks(finding, row, plan, rules[incident.rule], incident)
         if not asks:
-            findings_of[incident.id] = replace(finding, advice=own)
-            if not again and has_turn and (room := _peer_load(evaluation, finding, at)) is not None:
+            finding = replace(finding, advice=own)
+            if not again and has_turn and (peers := _peer_load(evaluation, finding, at)):
                 questions[at] += 1
-                findings_of[incident.id] = replace(findings_of[incident.id], peers=room)
+                finding = replace(finding, peers=peers)
+            settled[incident.id] = finding
             continue
         pool = alike(finding.target, state.targets, plan)
         finding = replace(finding, configured_alike=configured_alike(finding, pool))
-        before = [one for one in others if one.id not in now and answer_stands(one, at)]
-        same = answer_of_pool(pool, at, findings_of, firing, before, row)
-        if same is not None:
-            standing, by = same
-            named = (by.id, by.alert)
-            findings_of[incident.id] = replace(finding, advice=standing, answered_by=named)
-            continue
-        if not has_turn:
+        before = [one for one in others if one.id not in firing_now and answer_stands(one, at)]
+        if (same := answer_of_pool(pool, at, settled, firing, before, row)) is not None:
+            answer, by = same
+            finding = replace(finding, advice=answer, answered_by=(by.id, by.alert))
+        elif not has_turn:
             left_out = _left_out(finding.target, plan, caught_up=caught_up)
-            findings_of[incident.id] = replace(
-                finding, advice=left_out, asked_again=plan.simulations > 0
-            )
-            continue
-        questions[at] += 1
-        moment = _moment(evaluation, finding, row, at)
-        leaf = None if finding.diagnosis is None else finding.diagnosis.leaf
-        answer = evaluation.ask(moment, plan, leaf=leaf, incident_id=incident.id)
-        advices.append(answer)
-        findings_of[incident.id] = with_advice(finding, answer)
-    return findings_of, tuple(advices)
+            later = plan.simulations > 0
+            finding = replace(finding, advice=left_out, asked_again=later)
+        else:
+            questions[at] += 1
+            moment = _moment(evaluation, finding, row, at)
+            leaf = None if finding.diagnosis is None else finding.diagnosis.leaf
+            advices.append(evaluation.ask(moment, plan, leaf=leaf, incident_id=incident.id))
+            finding = with_advice(finding, advices[-1])
+        settled[incident.id] = finding
+    return settled, tuple(advices)
 
 
 def _asks(

@@ -144,29 +144,20 @@ class Batch:
         )
         happened = (*outcome.transitions, *verified.transitions)
         learnt, gone = changes_of(before.detection.references, state.detection.references)
-        until, is_first = state.evaluated_until, self.progress.number == 0
-        gpus = outcome.gpus
-        if self._is_replay:  # for the names of GPUs
-            key = [name for name in GPU_KEY if name != "time"]
-            gpus = gpus.unique(key, keep="last", maintain_order=True)
-        progress = replace(
-            self.progress,
-            evaluated_until=None if until is None else until.astimezone(UTC),
-            ticked_at=now.astimezone(UTC),
-            targets=len(state.targets),
-            seconds=round(time.monotonic() - began, 3),
-            incomplete=given.incomplete,
-        )
+        latest = self._latest(outcome, before, state, plan)
+        # every batch is brought all readings of GPUs, and all reports
+        is_first = self.progress.number == 0
+        progress = self._progress(state, now, time.monotonic() - began, given.incomplete)
         record = TickRecord(
             since=min(before.collected_until.values(), default=now),
             until=now,
-            gpus=gpus if is_first else None,  # every batch is brought all of them
+            gpus=self._gpus(outcome) if is_first else None,
             minutes=outcome.minutes,
             references=learnt,
             references_gone=gone,
             advices=advices,
             verifications=verified.news,
-            latest=(latest := self._latest(outcome, before, state, plan)),
+            latest=latest,
             memory=memory_of(state, self.state) | (reports_memory(plan) if is_first else {}),
             progress=(self.progress, progress),
         )
@@ -174,7 +165,7 @@ class Batch:
             *(self.store, plan, context.receivers, record),
             *(before.incidents, state.incidents, happened),
         )
-        self.state = replace(state, incidents=incidents)
+        self.state, self._plan = replace(state, incidents=incidents), plan
         self.progress = replace(progress, version=self.progress.version + 1)
         if latest is not None:
             self._traces = {one.pool: trace for one, trace in latest.pools}
@@ -186,13 +177,33 @@ class Batch:
         """What the minutes of the tick say of changes."""
         before = state.verifications
         if plan is not self._plan:  # settings may be others
-            self._plan, before = plan, replace(before, said={})
+            before = replace(before, said={})
         changed = [t.incident for t in outcome.transitions if t.event in ("firing", "resolved")]
         incidents = [*changed, *state.incidents.values()]
         targets = outcome.targets or state.targets
         return verify_changes(
             before, outcome.minutes, advices, incidents, targets, plan, self.store
         )
+
+    def _progress(
+        self, state: State, now: datetime, seconds: float, incomplete: str | None
+    ) -> BatchProgress:
+        until = state.evaluated_until
+        return replace(
+            self.progress,
+            evaluated_until=None if until is None else until.astimezone(UTC),
+            ticked_at=now.astimezone(UTC),
+            targets=len(state.targets),
+            seconds=round(seconds, 3),
+            incomplete=incomplete,
+        )
+
+    def _gpus(self, outcome: Outcome) -> pl.DataFrame:
+        """Readings to keep: of a replay only the names of the GPUs are read again."""
+        if not self._is_replay:
+            return outcome.gpus
+        key = [name for name in GPU_KEY if name != "time"]
+        return outcome.gpus.unique(key, keep="last", maintain_order=True)
 
     def _latest(self, outcome: Outcome, before: State, state: State, plan: Plan) -> Latest | None:
         """Servers and pools as of the newest minute; None: the tick evaluated no minute."""
