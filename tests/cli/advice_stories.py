@@ -47,8 +47,7 @@ def budget(value: float | None, share: float, ttft: float, itl: float, rate: flo
 def story() -> Answer:
     """rag-8b: the token budget binds; 512 → 2048."""
     near = {"ttft_p95_seconds": NEAR}
-    today = budget(None, 0.013, 2.45, 0.024, 15.0)
-    today = today.model_copy(update={"ttft_p95_seconds": None, "reasons": near})
+    today = replace(budget(None, 0.013, 2.45, 0.024, 15.0), ttft_p95_seconds=None, reasons=near)
     advised = budget(2048, 0.994, 0.19, 0.054, 19.0)
     return Answer(
         at=AT,
@@ -124,12 +123,10 @@ def refused() -> Answer:
 def no_knob() -> Answer:
     """KV binds: no knob, two more replicas; TTFT not to be told near capacity."""
     near = {"ttft_p95_seconds": NEAR}
-    today = budget(None, 0.4, 1, 0.03, 10.0)
-    unknown = {"ttft_p95_seconds": None, "reasons": near, "kv_cache_peak_ratio": 1.0}
-    today = today.model_copy(update=unknown)
-    wider = today.model_copy(update={"knobs": {"max_num_seqs": 512.0}})
-    return replace(
-        story(),
+    today = replace(budget(None, 0.4, 1, 0.03, 10.0), ttft_p95_seconds=None, reasons=near)
+    today = replace(today, kv_cache_peak_ratio=1.0)
+    wider = replace(today, knobs={"max_num_seqs": 512.0})
+    changed = dict(
         advice=Advice(
             action="none",
             reason=Reason(
@@ -159,6 +156,7 @@ def no_knob() -> Answer:
         slo_source="derived from the baseline",
         source="metrics",
     )
+    return story().model_copy(update=changed)
 
 
 STORIES = {"change": story, "no_verdict": refused, "no_knob": no_knob}

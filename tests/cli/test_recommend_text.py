@@ -43,7 +43,7 @@ def test_the_table_has_today_each_setting_and_what_was_asked() -> None:
     )
     assert [*short] == ["max_num_batched_tokens 512 now", "> max_num_batched_tokens 2048"]
     both = {"max_num_batched_tokens": 2048, "max_num_seqs": 512}
-    two = story().candidates[2].model_copy(update={"knobs": both})
+    two = replace(story().candidates[2], knobs=both)
     more = {"candidates": (*story().candidates, two), "advised": two}
     pair = candidates(story().model_copy(update=more))
     assert "> max_num_batched_tokens 2048, max_num_seqs 512" in pair
