@@ -331,7 +331,7 @@ def _refusal(error: Exception, *, is_form: bool) -> dict[str, Any]:
         "status": status,
         "message": cut(clean(message), _AT_MOST),
         "help": None if help_text is None else cut(clean(help_text), _AT_MOST),
-        "near": getattr(error, "near", ()),
+        "link": getattr(error, "link", None),
     }
 
 
@@ -372,7 +372,4 @@ def _place(error: Exception) -> str:
 
 
 def _no_page(path: str) -> NotFound:
-    whole = {page.path: page.title for page in PAGES if "{" not in page.path}
-    near = difflib.get_close_matches(path, whole, n=3, cutoff=0.5) or [FIRST_PAGE]
-    links = tuple(Link(text=whole[one], path=one) for one in near)
-    return NotFound(f"There is no page {cut(clean(path), 100)}.", links)
+    return NotFound(f"There is no page {cut(clean(path), 100)}.", Link("The fleet", FIRST_PAGE))

@@ -147,13 +147,6 @@ class WebStore(Store):
             (one for row in self._all(query) if (one := ServerNow(**row)).key.text == text), None
         )
 
-    def server_names(self, like: str) -> list[str]:
-        """Names of at most 1,000 servers around one, in order."""
-        column = _SERVER.instance
-        before = select(column).where(column < like).order_by(column.desc()).limit(500)
-        after = select(column).where(column >= like).order_by(column).limit(500)
-        return sorted(row["instance"] for part in (before, after) for row in self._all(part))
-
     def listed_incidents(
         self, wanted: Wanted, limit: int, offset: int
     ) -> tuple[list[Incident], int]:

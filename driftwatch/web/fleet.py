@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
@@ -22,7 +22,6 @@ from driftwatch.web.incidents import line_of, servers_of
 from driftwatch.web.page import (
     POOL,
     Api,
-    Link,
     NotFound,
     Page,
     Paged,
@@ -30,11 +29,12 @@ from driftwatch.web.page import (
     Slice,
     Visit,
     grafana_link,
-    near,
     part_of,
     pool_path,
+    search,
     sliced,
 )
+from driftwatch.web.target_plots import incident_spans
 
 PATH = "/fleet"
 # the newest minute of a service that runs is younger
@@ -226,7 +226,7 @@ def load_pool(visit: Visit) -> Shown:
     name, store = visit.path["pool"], visit.store
     found = store.pool_now(name)
     if found is None:
-        raise _no_pool(name, store.pool_names())
+        raise NotFound(f"There is no pool {cut(clean(name), 80)}.", search(PATH, name))
     now, trace = found
     incidents, is_stale = store.open_now(name), is_old(now.at, visit.now)
     row = PoolRow(now, trace, incidents, is_stale=is_stale)
@@ -253,11 +253,6 @@ def load_pool(visit: Visit) -> Shown:
         "part": part,
         "grafana": grafana_link(visit.web.settings.grafana, name, *day),
     }
-
-
-def _no_pool(name: str, names: Sequence[str]) -> NotFound:
-    links = (Link(cut(clean(one), 80), pool_path(one)) for one in near(name, names))
-    return NotFound(f"There is no pool {cut(clean(name), 80)}.", tuple(links))
 
 
 def _day(trace: Trace, now: PoolNow, incidents: Iterable[Incident]) -> Plot:
@@ -296,21 +291,6 @@ def _day(trace: Trace, now: PoolNow, incidents: Iterable[Incident]) -> Plot:
         Axis("", low=min(first, until - 3600), high=until, is_time=True),
         around=[*incident_spans(incidents, first, until)],
     )
-
-
-def incident_spans(incidents: Iterable[Incident], first: float, last: float) -> Iterator[Series]:
-    """Incidents as one hatched ground over an axis; what would touch is one."""
-    touching = 0.012 * (last - first)
-    pairs: list[list[float]] = []
-    for one in sorted(incidents, key=lambda one: one.started_at):
-        end = min(last, one.resolved_at.timestamp() if one.resolved_at else last)
-        start = max(one.started_at.timestamp(), first)
-        if pairs and start <= pairs[-1][1] + touching:
-            pairs[-1][1] = max(pairs[-1][1], end)
-        elif end > first and start < last:
-            pairs.append([start, end])
-    if pairs:
-        yield Series("hatch", "incident", [a for a, _ in pairs], [b for _, b in pairs], colour=1)
 
 
 def _baselines(visit: Visit, pool: str) -> list[tuple[Baseline, str | None, int]]:

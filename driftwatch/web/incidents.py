@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -23,10 +23,9 @@ from driftwatch.receivers.sender import message_of
 from driftwatch.web.access import Person
 from driftwatch.web.database import Wanted, WebStore, incident_state
 from driftwatch.web.missed import missed_plot
-from driftwatch.web.page import Api, Link, NotFound, Page, Paged, Query, Shown, Visit, sliced
+from driftwatch.web.page import Api, NotFound, Page, Paged, Query, Shown, Visit, search, sliced
 
-PATH = "/incidents/{incident_id}"
-_NEAR = 5
+LIST_PATH, PATH = "/incidents", "/incidents/{incident_id}"
 
 
 class IncidentQuery(Query):
@@ -116,12 +115,12 @@ def document(visit: Visit) -> Mapping[str, Any]:
 def incident_named(store: WebStore, id_prefix: str) -> Incident:
     """The incident whose id begins so.
 
-    Raises NotFound: none does, or more than one, with those of a name like it.
+    Raises NotFound: none does, or more than one.
     """
     try:
         return store.incident(id_prefix)
     except UsageError as error:
-        raise NotFound(error.message, _near(store, id_prefix)) from None
+        raise NotFound(error.message, search(LIST_PATH, id_prefix)) from None
 
 
 def _news(after: str, incident: Incident, person: Person | None, *, is_held: bool) -> str | None:
@@ -137,23 +136,6 @@ def _news(after: str, incident: Incident, person: Person | None, *, is_held: boo
         "before": "nothing was changed: that was done before",
     }
     return words.get(after)
-
-
-def _near(store: WebStore, text: str) -> tuple[Link, ...]:
-    """Incidents whose id begins alike, or whose target or alert holds the text; else the newest."""
-    recent: Sequence[Incident] = store.incidents(limit=500, pages=False)
-    words = text.strip().lower()
-    begins = [one for one in recent if one.id.startswith(words[:4] or "-")]
-    named = [one for one in recent if words and words in f"{one.alert} {target_text(one)}".lower()]
-    chosen = {one.id: one for one in [*begins, *named, *recent[:_NEAR]]}
-    return tuple(incident_link(one) for one in list(chosen.values())[:_NEAR])
-
-
-def incident_link(incident: Incident) -> Link:
-    """A link that names an incident: id, state, alert, target."""
-    state, target = incident_state(incident), target_text(incident)
-    text = f"{incident.id[:8]} {state} {clean(incident.alert)} {target}"
-    return Link(text=cut(text, 120), path=incident_path(incident.id))
 
 
 def target_text(incident: Incident) -> str:
@@ -187,7 +169,6 @@ def _change(page: IncidentPage) -> tuple[str, str] | None:
     return " ".join(vllm_arguments(moves)), "\n".join(helm_values_diff(moves, model))
 
 
-LIST_PATH = "/incidents"
 _MOST_POOLS = 200
 State = Literal["open", "firing", "acknowledged", "silenced", "pending", "resolved", ""]
 STATES: tuple[State, ...] = State.__args__[:-1]  # type: ignore[attr-defined]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
-from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -75,7 +73,7 @@ class Visit:
 class Page:
     """One page. ``load`` decides nothing but by its visit; it runs in a thread.
 
-    Raises NotFound, UsageError (a 400), NoVerdict or StoreError: each becomes a page.
+    Raises NotFound, UsageError (a 400) or StoreError: each becomes a page.
     """
 
     path: str  # /incidents/{incident_id}
@@ -116,11 +114,11 @@ class Link:
 
 
 class NotFound(Exception):
-    """There is no such thing; ``near``: links to things of a name like it."""
+    """There is no such thing; ``link``: where to look for it."""
 
-    def __init__(self, message: str, near: tuple[Link, ...] = ()):
+    def __init__(self, message: str, link: Link) -> None:
         super().__init__(message)
-        self.message, self.near = message, near
+        self.message, self.link = message, link
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +170,11 @@ class _NameConvertor(PathConvertor):
 
 register_url_convertor("name", _NameConvertor())
 POOL, TARGET = "/pools/{pool:name}", "/targets/{target:name}"
-_NEAR, _COMPARED = 5, 1000
+
+
+def search(path: str, word: str) -> Link:
+    """Where a list is searched for a word."""
+    return Link(f"Search for {cut(clean(word), 60)}", f"{path}?{urlencode({'q': word[:200]})}")
 
 
 def pool_path(name: str) -> str:
@@ -187,19 +189,6 @@ def pool_path(name: str) -> str:
 def target_path(text: str) -> str:
     """Where the page of a target is; ``text``: of its key."""
     return f"/targets/{quote(text, safe='/:')}"
-
-
-def near(name: str, names: Sequence[str]) -> tuple[str, ...]:
-    """At most five names like one: those that hold it, then the likest.
-
-    ``names``: in order; of over a thousand only the neighbours are compared letter by letter.
-    """
-    words = name.strip().lower()
-    holding = [one for one in names if words and words in one.lower()][:_NEAR]
-    first = max(0, bisect_left(names, name) - _COMPARED // 2)
-    around = names if len(names) <= _COMPARED else names[first : first + _COMPARED]
-    like = difflib.get_close_matches(name, around, n=_NEAR, cutoff=0.5)
-    return tuple(dict.fromkeys([*holding, *like, *names[:_NEAR]]))[:_NEAR]
 
 
 def grafana_link(

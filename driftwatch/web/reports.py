@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +13,6 @@ from driftwatch.report.week import week_named
 from driftwatch.web.page import Api, Link, NotFound, Page, Paged, Shown, Visit, part_of
 
 PATH, WEEK = "/reports", "/reports/{week}"
-_NEAR = 5
 
 
 def load_list(visit: Visit) -> Shown:
@@ -31,7 +29,7 @@ def load_list(visit: Visit) -> Shown:
 
 
 def load(visit: Visit) -> Shown:
-    """The report of the path's week; raises NotFound: there is none, with weeks near it."""
+    """The report of the path's week; raises NotFound: there is none."""
     name, stored = visit.path["week"], document(visit)
     weeks = sorted(week for week, _ in visit.store.kept_reports())
     at = weeks.index(name)
@@ -58,9 +56,9 @@ def document(visit: Visit) -> Mapping[str, Any]:
     name = visit.path["week"]
     found = visit.store.report(name)
     if found is None:
-        weeks = sorted(week for week, _ in visit.store.kept_reports())
-        close = difflib.get_close_matches(name, weeks, n=_NEAR, cutoff=0.5) or weeks[-_NEAR:]
-        raise NotFound(f"There is no report of week {clean(name)[:40]}.", tuple(map(_link, close)))
+        raise NotFound(
+            f"There is no report of week {clean(name)[:40]}.", Link("Every report", PATH)
+        )
     return found
 
 

@@ -20,7 +20,7 @@ from driftwatch.numbers import clean, cut, moment
 from driftwatch.pipeline.explain import explain, window_ending
 from driftwatch.store.latest import ServerNow
 from driftwatch.web.database import WebStore, incident_state
-from driftwatch.web.fleet import STALE, incident_spans, is_old
+from driftwatch.web.fleet import STALE, is_old
 from driftwatch.web.incidents import page_lines, servers_of
 from driftwatch.web.page import (
     TARGET,
@@ -32,7 +32,7 @@ from driftwatch.web.page import (
     Shown,
     Visit,
     grafana_link,
-    near,
+    search,
     target_path,
 )
 from driftwatch.web.target_plots import (
@@ -40,6 +40,7 @@ from driftwatch.web.target_plots import (
     SIGNAL_SCHEMA,
     changes,
     event_ticks,
+    incident_spans,
     length_plots,
     signal_plot,
     signal_title,
@@ -118,9 +119,7 @@ def _server(visit: Visit) -> ServerNow:
     name = visit.path["target"]
     found = visit.store.server(name)
     if found is None:
-        alike = near(name, visit.store.server_names(name))
-        links = tuple(Link(cut(clean(one), 80), target_path(one)) for one in alike)
-        raise NotFound(f"There is no target {cut(clean(name), 100)}.", links)
+        raise NotFound(f"There is no target {cut(clean(name), 100)}.", search("/fleet", name))
     return found
 
 

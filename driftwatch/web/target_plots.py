@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from driftwatch.collect.schema import TIME
+from driftwatch.incidents.incident import Incident
 from driftwatch.model import Finding
 from driftwatch.notify.shares import Shares, shares
 from driftwatch.numbers import clean, count, figure, is_as_before, seconds, times, tokens
@@ -221,6 +222,21 @@ def event_ticks(
     if ticks:
         names = [", ".join(clean(one) for one in dict.fromkeys(some)) for some in ticks.values()]
         yield Series("ticks", label, [*ticks], names=names, colour=colour)
+
+
+def incident_spans(incidents: Iterable[Incident], first: float, last: float) -> Iterator[Series]:
+    """Incidents as one hatched ground over an axis; what would touch is one."""
+    touching = 0.012 * (last - first)
+    pairs: list[list[float]] = []
+    for one in sorted(incidents, key=lambda one: one.started_at):
+        end = min(last, one.resolved_at.timestamp() if one.resolved_at else last)
+        start = max(one.started_at.timestamp(), first)
+        if pairs and start <= pairs[-1][1] + touching:
+            pairs[-1][1] = max(pairs[-1][1], end)
+        elif end > first and start < last:
+            pairs.append([start, end])
+    if pairs:
+        yield Series("hatch", "incident", [a for a, _ in pairs], [b for _, b in pairs], colour=1)
 
 
 STEMS = {"prompt_tokens": "Prompts", "generation_tokens": "Generations"}

@@ -14,18 +14,21 @@ from web_fleet_cases import END
 from driftwatch.web.app import Web
 
 
-def test_an_incident_that_is_not_there_names_those_like_it(web: Web, firing: Recorded) -> None:
+def test_what_is_not_there_is_said_with_a_way_on(web: Web, firing: Recorded) -> None:
     client = browser(web)
-    wrong = firing.incident_id[:6] + "ffffff"
-    answer = client.get(f"/incidents/{wrong}")
-    assert answer.status_code == 404
-    assert f'href="/incidents/{firing.incident_id}"' in answer.text
-    for text in ("nothing", "BatchLimit", "b" * 500, "%00", "-1"):
-        found = client.get(f"/api/v1/incidents/{text}")
-        assert found.status_code == 404 and found.json()["near"], text
-    assert "/fleet" in client.get("/flet").text
-    lost = client.get("/api/v1/nothing")
+    for path, link in {
+        f"/incidents/{firing.incident_id[:6]}ffffff": "/incidents?q=",
+        "/incidents/" + "b" * 500: "/incidents?q=",
+        "/incidents/%00": "/incidents?q=",
+        "/pools/nothing": "/fleet?q=nothing",
+        "/targets/hots:8000": "/fleet?q=hots%3A8000",
+        "/flet": "/fleet",
+    }.items():
+        answer = client.get(path)
+        assert answer.status_code == 404 and f'href="{link}' in answer.text, path
+    lost = client.get("/api/v1/incidents/zz")
     assert (lost.status_code, lost.json()["status"]) == (404, 404)
+    assert lost.json()["link"]["path"] == "/incidents?q=zz"
 
 
 def test_a_missing_database_is_named_and_found_when_it_comes(

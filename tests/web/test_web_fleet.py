@@ -17,7 +17,6 @@ from web_cases import ANA, browser, send, shown, web_at
 from web_fleet_cases import END, fired, fleet_database
 
 from driftwatch.web.app import Web
-from driftwatch.web.page import near, pool_path
 
 LEARNING = "no baseline in use yet: 9 of 60 minutes of data"
 ROWS: list[dict[str, Any]] = [
@@ -154,15 +153,6 @@ def test_a_page_that_nobody_has_acknowledged_stands_first_until_somebody_has(
     send(client, page, "acknowledge", ANA)
     html = client.get("/fleet").text
     assert "Ana has acknowledged it" in html and ">acknowledged<" in html
-
-
-def test_an_unknown_pool_lists_names_like_it(client: TestClient) -> None:
-    answer = client.get(pool_path("tigth?"))
-    assert answer.status_code == 404
-    assert '<li><a href="/pools/tight">tight</a></li>' in answer.text
-    names = sorted(f"chat-{n}b" for n in range(1000))
-    assert near("CHAT-77b", names)[0] == "chat-77b"
-    assert "chat-500b" in near("chta-500b", names) and len(near("zzz", names)) == 5
 
 
 @contextmanager

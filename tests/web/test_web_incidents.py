@@ -6,6 +6,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from html import unescape
 from typing import Any
@@ -79,12 +80,10 @@ def test_the_picture_marks_the_page_the_restart_and_the_change() -> None:
         schema=STORED_SCHEMA,
     ).with_columns(seconds=pl.lit(60.0))
     incident = fired(END + timedelta(minutes=60), "a", started_at=END + timedelta(minutes=30))
-    sent = [(END + timedelta(minutes=33), "page sent")]
-    plot = draw(rows, Slo(1.0, None, 0.95), 60, incident, sent)
+    incident = replace(incident, firing_at=END + timedelta(minutes=33))
+    plot = draw(rows, Slo(1.0, None, 0.95), incident)
     assert plot is not None
-    assert plot.title == (
-        "Up to 80 % of requests missed TTFT 1 s; speed at equal load down to 80 %"
-    )
+    assert plot.title == "Up to 80 % of requests missed TTFT 1 s; speed at equal load down to 80 %"
     drawn = str(plot.svg)
     assert "<title>page sent</title>" in drawn
     assert "<title>restart, max_num_seqs 256 → 512</title>" in drawn

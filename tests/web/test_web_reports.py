@@ -57,8 +57,7 @@ def test_a_report_of_another_version_shows_its_summary_and_why_no_more(client: T
 
 
 @pytest.mark.parametrize("week", ["2026-W45", "2026", "x" * 300, "..%2Fdriftwatch.db"])
-def test_an_unknown_week_lists_those_near_it(client: TestClient, week: str) -> None:
+def test_an_unknown_week_leads_to_every_report(client: TestClient, week: str) -> None:
     answer = client.get(f"/reports/{week}")
     assert answer.status_code == 404
-    if week == "2026-W45":
-        assert 'href="/reports/2026-W46"' in answer.text
+    assert week != "2026-W45" or 'href="/reports"' in answer.text

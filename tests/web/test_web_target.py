@@ -90,12 +90,6 @@ def test_a_name_with_any_character_has_a_page(tmp_path: Path) -> None:
     assert client.get(pool_path("new\nline")).status_code == 200
 
 
-def test_an_unknown_target_lists_names_like_it(web: Web) -> None:
-    answer = browser(web).get("/targets/hots:8000")
-    assert answer.status_code == 404
-    assert f'<li><a href="{PATH}">host:8000</a></li>' in answer.text
-
-
 def rows(count: int, **columns: Any) -> pl.DataFrame:
     """So many minutes after T0; a list is a column, anything else its every value."""
     plain = dict.fromkeys(SCHEMA) | {
