@@ -13,32 +13,13 @@ from polars.testing import assert_frame_equal
 from small_page import small_page
 from store_cases import NOW, pending, readings
 
-from driftwatch.collect.gpus import GPU_SCHEMA
 from driftwatch.incidents.incident import Transition
 from driftwatch.incidents.silence import parse_matchers
 from driftwatch.store import Store
-from driftwatch.store.frames import decode, encode
 from tests.outbox import due_deliveries, mark_sent, undelivered_count
 
 Commit = Callable[..., None]
 MINUTE = timedelta(minutes=1)
-
-
-@pytest.mark.parametrize("count", [0, 300])
-def test_a_frame_comes_back_as_it_was(count: int) -> None:
-    frame = readings(count, gpus=1)
-    assert encode(frame) == encode(frame)
-    assert_frame_equal(decode(encode(frame), GPU_SCHEMA), frame)
-
-
-@pytest.mark.parametrize("count", [3, 300])
-def test_an_older_or_newer_schema_is_read_as_todays(count: int) -> None:
-    older = readings(count, gpus=1).drop("power_watts")
-    stored = encode(older.with_columns(pl.lit(1.0).alias("a_column_of_tomorrow")))
-    found = decode(stored, GPU_SCHEMA)
-    assert dict(found.schema) == dict(GPU_SCHEMA)
-    assert found["power_watts"].null_count() == count
-    assert_frame_equal(found.select(older.columns), older)
 
 
 @pytest.mark.parametrize("count", [4, 300])

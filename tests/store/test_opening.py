@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -97,28 +96,15 @@ def test_a_failed_migration_leaves_the_database_as_it_was(
     assert "incidents" in names
 
 
-def test_two_may_open_a_new_database_at_once(path: Path) -> None:
-    with ThreadPoolExecutor(4) as pool:
-        for opened in pool.map(Store.open, [path] * 4):
-            opened.close()
-    Store.open(path, migrate=False).close()
-
-
 # what does not serve
 
 
-def test_a_missing_folder(tmp_path: Path) -> None:
-    error = failure(tmp_path / "no" / "a.db")
-    assert error.code == "missing"
-    assert "mkdir -p" in (error.help_text or "")
-    assert not (tmp_path / "no").exists()
-
-
-def test_a_missing_file_is_not_made_for_who_only_reads(path: Path) -> None:
-    error = failure(path, migrate=False)
-    assert error.code == "missing"
-    assert str(path) in error.message
-    assert list(path.parent.iterdir()) == []
+def test_what_is_missing_is_named_and_not_made(tmp_path: Path, path: Path) -> None:
+    folder, file = failure(tmp_path / "no" / "a.db"), failure(path, migrate=False)
+    assert (folder.code, file.code) == ("missing", "missing")
+    assert "mkdir -p" in (folder.help_text or "")
+    assert str(path) in file.message
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("revision", ["9999", "0015"])

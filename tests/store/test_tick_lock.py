@@ -67,11 +67,3 @@ def test_another_name_of_the_same_database_is_no_way_around(store: Store, path: 
         with pytest.raises(StoreError) as caught, other.tick_lock():
             pass
         assert caught.value.code == "in-use"
-
-
-def test_it_is_free_again_when_its_holder_is_killed(store: Store, path: Path) -> None:
-    with hold(path) as other:
-        os.kill(other.pid, signal.SIGKILL)
-        other.wait()
-        with store.tick_lock():
-            assert lock_path(path).read_text() == f"{os.getpid()}\n"
