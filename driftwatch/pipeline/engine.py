@@ -128,9 +128,9 @@ def _labels(text: str | None) -> dict[str, str]:
 
 
 def _of_answer(plan: Plan, target: Target) -> Serving:
-    """What the server itself says, if it was asked: its longest request."""
-    told = plan.reported.get(target.key.instance, Fingerprint()).knobs.get("max_model_len")
-    length = _number(told)
+    """The longest request, as the server itself reports it."""
+    reported = plan.reported.get(target.key.instance, Fingerprint()).knobs.get("max_model_len")
+    length = _number(reported)
     return Serving(max_model_len=None if length is None else Setting(length, "server", _MODELS))
 
 

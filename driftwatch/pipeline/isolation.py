@@ -29,18 +29,18 @@ def isolated(judge: Judge, state: State, collected: Sequence[Collected]) -> tupl
     try:
         return judge(state, collected)
     except Exception as error:
-        brought = sorted({i for c in collected for i in c.scrapes["instance"].unique()})
+        served = sorted({i for c in collected for i in c.scrapes["instance"].unique()})
 
         def fails_with(instances: Collection[str]) -> bool:
-            others = [one for one in brought if one not in instances]
+            others = [one for one in served if one not in instances]
             try:
                 judge(*_refused(state, collected, others, "not evaluated"))
             except Exception:  # noqa: BLE001 - whatever it is, it is one of these servers'
                 return True
             return False
 
-        culprits = [] if fails_with(()) else _culprits(fails_with, brought)
-        if not culprits or (len(culprits) == len(brought) > 1):
+        culprits = [] if fails_with(()) else _culprits(fails_with, served)
+        if not culprits or (len(culprits) == len(served) > 1):
             raise
         words = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
         reason = f"the scrape cannot be evaluated ({words})"

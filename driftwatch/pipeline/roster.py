@@ -31,9 +31,9 @@ _EVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The sources of a tick, besides the scrapes they brought."""
+    """The sources of a tick, beside what was collected from them."""
 
-    names: tuple[str, ...] = ()  # of those that brought something, in that order
+    names: tuple[str, ...] = ()  # of those that answered, in that order
     configured: frozenset[str] = frozenset()  # names of all of them; empty = unknown
     # sources of kind pages: their targets are configured, and each scrape gives a row
     pages: frozenset[str] = frozenset()
@@ -41,7 +41,7 @@ class Sources:
     silent: frozenset[str] = frozenset()
     # targets whose source answered that it does not know them
     not_listed: frozenset[TargetKey] = frozenset()
-    # name → why a source that no longer delays the others brought nothing
+    # name → why a source that no longer delays the others did not answer
     late: Mapping[str, str] = field(default_factory=dict)
     # targets that belong to another batch now → why
     moved: Mapping[TargetKey, str] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Sources:
     def of(
         cls, sources: Sequence[Source], names: Sequence[str], late: Mapping[str, str] | None = None
     ) -> Sources:
-        """All ``sources``; those of ``names`` brought something."""
+        """All ``sources``; those of ``names`` answered."""
         return cls(
             names=tuple(names),
             configured=frozenset(source.name for source in sources),
@@ -90,7 +90,7 @@ def roster(
 
     Args:
         state: of the tick before.
-        scrapes: that this tick brought.
+        scrapes: that this tick collected.
     """
     before = state.targets
     if not collected:

@@ -95,9 +95,9 @@ class Outcome:
     verdicts: pl.DataFrame  # one Boolean column per enabled rule id, beside ``rows``
     # state changes that are sent, each incident with its page
     transitions: tuple[Transition, ...] = ()
-    scrapes: pl.DataFrame = field(default_factory=empty_scrapes)  # scrapes that this tick brought
+    scrapes: pl.DataFrame = field(default_factory=empty_scrapes)  # collected by this tick
     problems: tuple[SourceProblem, ...] = ()  # parts of answers that could not be read
-    gpus: pl.DataFrame = field(default_factory=empty_gpus)  # GPU readings that this tick brought
+    gpus: pl.DataFrame = field(default_factory=empty_gpus)  # readings of this tick
     # dropped targets → why
     retired: Mapping[TargetKey, str] = field(default_factory=dict)
     # names that stand for another server now

@@ -33,8 +33,8 @@ def stored_evidence(
         recent: these rows and those of the ten minutes before; None = ``rows`` has them.
     """
     serving = plan.serving_frame(targets.values())
-    asked = windows.select(*WINDOW_SCHEMA)
-    evidence = evidence_table(rows, asked, serving=serving, reference=reference, recent=recent)
+    own = windows.select(*WINDOW_SCHEMA)
+    evidence = evidence_table(rows, own, serving=serving, reference=reference, recent=recent)
     return evidence.hstack(windows.drop(*WINDOW_SCHEMA))
 
 

@@ -63,8 +63,8 @@ class Verifications:
 
     runs: Mapping[TargetKey, Run] = field(default_factory=dict)
     opened: Mapping[TargetKey, Verification] = field(default_factory=dict)
-    # target → what its last minute said; the same again says nothing new
-    said: Mapping[TargetKey, tuple[Any, ...]] = field(default_factory=dict, compare=False)
+    # target → what its last minute read; the same again is no news
+    last_read: Mapping[TargetKey, tuple[Any, ...]] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def step(
     Returns:
         What is known after it, and every verification that was opened, looked at or closed.
     """
-    runs, opened, said = dict(before.runs), dict(before.opened), dict(before.said)
+    runs, opened, last_read = dict(before.runs), dict(before.opened), dict(before.last_read)
     news: dict[str, Verification] = {}
     columns = [name for name in (*_READ, *_LOAD, *_FLAGS) if name in rows.columns]
     ordered = rows.select("instance", "engine", "end", *columns).sort("end", "instance", "engine")
@@ -99,12 +99,12 @@ def step(
         target = around.targets.get(key)
         if target is None:
             continue
-        run, this = runs.get(key), (target, *(row.get(name) for name in _READ))
+        run, read = runs.get(key), (target, *(row.get(name) for name in _READ))
         started = run is not None and run.before is not None
         is_busy = started or key in opened or any(row.get(flag) for flag in _FLAGS)
-        if not is_busy and said.get(key) == this:
+        if not is_busy and last_read.get(key) == read:
             continue
-        said[key] = this
+        last_read[key] = read
         runs[key] = run = _after_minute(run, row, around.fingerprint_of(target))
         end, one = row["end"], opened.get(key)
         if run.before is not None and run.started_at is not None:
@@ -122,7 +122,7 @@ def step(
             if one.closed_at is not None:
                 del opened[key]
                 runs[key] = Run(run.now)
-    kept = {key: this for key, this in said.items() if key in around.targets}
+    kept = {key: read for key, read in last_read.items() if key in around.targets}
     return Verifications(runs, opened, kept), tuple(news.values())
 
 

@@ -72,7 +72,7 @@ class TickResult:
     """What a tick did."""
 
     outcome: Outcome
-    happened: tuple[Transition, ...]  # what receivers are told of
+    happened: tuple[Transition, ...]  # events for receivers
     failed: tuple[str, ...]  # tracebacks of verifications
 
 
@@ -82,11 +82,11 @@ class Batch:
     Args:
         store: whole; the batch reads and writes its part.
         of: how many batches there are.
-        is_replay: no other process goes on from the store.
+        is_replay: no other process continues from the store.
 
     Attributes:
         progress: as it was at the last commit.
-        state: from which the next tick goes on.
+        state: from which the next tick continues.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Batch:
         happened = (*outcome.transitions, *verified.transitions)
         learnt, gone = changes_of(before.detection.references, state.detection.references)
         latest = self._latest(outcome, before, state, plan)
-        # every batch is brought all readings of GPUs, and all reports
+        # the sources hand every batch all readings of GPUs, and all reports
         is_first = self.progress.number == 0
         progress = self._progress(state, now, time.monotonic() - began, given.incomplete)
         record = TickRecord(
@@ -177,7 +177,7 @@ class Batch:
         """What the minutes of the tick say of changes."""
         before = state.verifications
         if plan is not self._plan:  # settings may be others
-            before = replace(before, said={})
+            before = replace(before, last_read={})
         changed = [t.incident for t in outcome.transitions if t.event in ("firing", "resolved")]
         incidents = [*changed, *state.incidents.values()]
         targets = outcome.targets or state.targets

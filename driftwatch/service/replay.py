@@ -54,7 +54,7 @@ EVALUATED_GAP = timedelta(hours=2)
 DAY = timedelta(days=1)
 # The oldest go where there are more, or more bytes: a server-day takes 0.2 MB.
 MOST_FILES, MOST_BYTES = 20, 2 << 30
-# What of a plan no stored row depends on: rules are told apart by what they say.
+# What of a plan no stored row depends on: rules are compared by their text.
 _NOT_STORED = {"rules", "trees", "external_url"}
 
 
@@ -154,7 +154,7 @@ class Ticks:
 
     @property
     def state(self) -> State:
-        """What the next tick goes on from."""
+        """From which the next tick continues."""
         return self.batch.state
 
     @state.setter
@@ -266,7 +266,7 @@ def cache_folder() -> Path:
 def replayed_store(
     made_of: Mapping[str, Any] | None, fill: Callable[[Store], None]
 ) -> Iterator[Store]:
-    """The store that ``fill`` filled; from the cache where it is there already.
+    """The store that ``fill`` filled; from the cache where it was filled before.
 
     Args:
         made_of: what decides what is in it, as JSON values; None = it is kept nowhere.
@@ -288,7 +288,7 @@ def replayed_store(
 
 
 def _opened(path: Path) -> Store | None:
-    """The store of a file; None where it is not there, or damaged."""
+    """The store of a file; None where it is missing or damaged."""
     if not path.exists():
         return None
     try:

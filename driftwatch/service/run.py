@@ -71,10 +71,10 @@ class Service:
 
     Args:
         interval_seconds: between two ticks.
-        on_outcome: told of every tick's outcome (``watch`` prints it).
+        on_outcome: called with every tick's outcome (``watch`` prints it).
         reports: when weekly reports are made, and for whom; None = none are.
         metrics: that it notes its work in; by default new ones.
-        batches: number of batches that pools are dealt to in a new database.
+        batches: how many there are in a new database.
         is_one_of_several: other processes tick the same batches.
     """
 
@@ -114,7 +114,7 @@ class Service:
         self._ask_servers()
         self._questions = BoundedQuestions(_SIMULATING_SECONDS)
         # how many there are: those that the first process of the database dealt
-        self._of = store.deal(batches)
+        self._of = store.make_batches(batches)
         self._listed = ListedPools()
         self._batches = {0: Batch(store, clock.now(), 0, self._of)}
         # batch → when this process ticked it last, monotonic, and what came of it

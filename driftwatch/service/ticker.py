@@ -19,7 +19,7 @@ class Ticker:
     """Calls jobs in threads: each one at a time, those that are late once.
 
     Args:
-        failed: told of a job that raised, or (None) was missed.
+        failed: called with a job that raised, and its error; None = it was missed.
     """
 
     def __init__(self, failed: Failed) -> None:

@@ -20,7 +20,7 @@ _BESIDE_EVIDENCE: dict[str, pl.DataType | type[pl.DataType]] = {
     "gpus_lost_names": pl.String,
     "kv_block_tokens": pl.Float64,
     "binding_requests": pl.Float64,
-    # first of the last ten minutes' scrapes of which a share is told
+    # first of the last ten minutes' scrapes of which there is a share
     "binding_since": TIME,
     "deferred_since": TIME,
     **dict.fromkeys(TEXTS, pl.String),
@@ -106,7 +106,7 @@ def added_up(rows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
         ).with_columns(
             pl.when(histogram).then(f"{histogram}_buckets").alias(f"{histogram}_buckets")
         )
-    # scrapes are not told apart any more
+    # single scrapes are no longer known
     added = added.with_columns(pl.lit(None).alias(name) for name in QUEUED)
     return added.select(pl.col(c).cast(dtype) for c, dtype in STORED_SCHEMA.items())
 
@@ -122,8 +122,8 @@ def _sums(by: tuple[str, ...]) -> tuple[pl.Expr, ...]:
         return (pl.col(name).is_not_null() | ~was_observed.fill_null(False)).all()
 
     def total(name: str) -> pl.Expr:
-        there = pl.col(name).is_not_null().any()
-        return pl.when(there & all_known(name)).then(pl.col(name).sum()).alias(name)
+        known = pl.col(name).is_not_null().any()
+        return pl.when(known & all_known(name)).then(pl.col(name).sum()).alias(name)
 
     def mean(name: str) -> pl.Expr:
         mine = weight.filter(pl.col(name).is_not_null())

@@ -106,7 +106,7 @@ class Minutes(Database):
     def minutes(
         self, since: datetime, until: datetime, targets: Iterable[TargetKey] | None = None
     ) -> pl.DataFrame:
-        """Minutes that end in (since, until] and are still there as such, for detectors.
+        """Minutes that end in (since, until] and are not rolled up yet, for detectors.
 
         ``since``: end of the minute before the first; ``until``: end of the last one; ``targets``:
         only these; None = all.
@@ -306,7 +306,7 @@ def _parts(
             )
         )
     empty = pl.DataFrame(schema={**schema, "seconds": pl.Float64})
-    # longer rows first: where a minute is still there, it is what counts
+    # longer rows first: a minute counts more than the longer row that it lies in
     frames: dict[tuple[int, int, int], pl.DataFrame] = {}
     height, reach = 0, ""
     for batch in connection.execute(query.order_by(table.c.first_instance)):

@@ -74,15 +74,15 @@ class Progress(Database):
         at: datetime = self._scalar(select(func.clock_timestamp()))
         return at.astimezone(UTC)
 
-    def deal(self, of: int) -> int:
-        """Deal pools to so many batches in a database that has none; says how many there are."""
+    def make_batches(self, of: int) -> int:
+        """Make so many batches in a database that has none; returns how many there are."""
         with self._writing() as connection:
-            there = connection.execute(select(func.count()).select_from(batches)).scalar_one()
-            if there == 0 and of > 1:
+            count = connection.execute(select(func.count()).select_from(batches)).scalar_one()
+            if count == 0 and of > 1:
                 new = [BatchProgress(number, of) for number in range(of)]
                 connection.execute(insert(batches), [asdict(one) for one in new])
                 return of
-            return int(there) or 1
+            return int(count) or 1
 
 
 _EVERY = select(batches).order_by(batches.c.number)
@@ -95,8 +95,8 @@ def write_progress(connection: Connection, begun: BatchProgress, new: BatchProgr
     """
     row = asdict(replace(new, version=begun.version + 1))
     if begun.version == 0:
-        there = select(batches.c.number).where(batches.c.number == begun.number)
-        if connection.execute(there).first() is None:
+        stored = select(batches.c.number).where(batches.c.number == begun.number)
+        if connection.execute(stored).first() is None:
             connection.execute(insert(batches), [row])
             return
     query = update(batches).where(

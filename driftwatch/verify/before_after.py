@@ -64,7 +64,7 @@ def compared(
 
     Args:
         slo: latency targets; None = none are known.
-        rows: stored rows of both, to say what differs; None = that is not told.
+        rows: stored rows of both, to name what differs; None = nothing is named.
 
     Raises:
         NoVerdict: nothing is known of one of them.

@@ -50,9 +50,9 @@ def verified(
     targets; None = those that the forecast was made for.
     """
     forecast, notes = opened.forecast, []
-    told = (forecast or {}).get("slo") or {}
-    promised_for = (told.get("ttft_seconds"), told.get("tpot_seconds"))
-    if slo is None and told:
+    made_for_slo = (forecast or {}).get("slo") or {}
+    promised_for = (made_for_slo.get("ttft_seconds"), made_for_slo.get("tpot_seconds"))
+    if slo is None and made_for_slo:
         slo = Slo(*promised_for)
     elif forecast and slo is not None and (slo.ttft_seconds, slo.tpot_seconds) != promised_for:
         forecast = {**forecast, "in_target_ratio": None}  # a share in other targets
