@@ -63,3 +63,17 @@ def permitted_addresses(host: str, port: int) -> list[str]:
     if not permitted:
         raise AddressRefused(1, REFUSED)
     return permitted
+
+
+def connect_permitted(host: str, port: int, seconds: float) -> socket.socket:
+    """A connection to the first permitted address that takes one; ``seconds``: for each.
+
+    Raises OSError: no address takes one, or none is permitted.
+    """
+    failure: OSError | None = None
+    for address in permitted_addresses(host, port):
+        try:
+            return socket.create_connection((address, port), seconds)
+        except OSError as error:
+            failure = error
+    raise failure or AddressRefused(1, REFUSED)

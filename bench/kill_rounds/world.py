@@ -20,6 +20,7 @@ from driftwatch.receivers.registry import Receiver
 from driftwatch.receivers.webhook import WebhookSender
 from driftwatch.service.configuration import plan_of_rules
 from driftwatch.service.run import Service
+from driftwatch.settings.receivers import WebhookReceiver
 from driftwatch.store.store import Store
 
 BEGIN = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
@@ -113,7 +114,11 @@ def rules_of(folder: Path) -> Path:
 def service_of(place: Place, store: Store, clock: ManualClock) -> Service:
     """The service as one process runs it."""
     receivers = [
-        Receiver(name, ("page", "ticket"), WebhookSender(name, url))
+        Receiver(
+            name,
+            ("page", "ticket"),
+            WebhookSender(name, WebhookReceiver.model_validate({"url": url})),
+        )
         for name, url in place.hooks.items()
     ]
     plan = plan_of_rules([rules_of(place.folder)])

@@ -1,30 +1,50 @@
-"""What a message says, as plain text in order: for mail, and for services that take text. Pure.
-
-Nothing is escaped here: that is the business of who writes it down.
-"""
+"""What a message says, in order: title, body, commands, links. Pure; nothing is escaped here."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+import re
+from dataclasses import dataclass, replace
+from datetime import datetime
 
-from driftwatch.notify.page import Page
+from driftwatch.notify.page import Line
 from driftwatch.numbers import clean, cut, moment
 from driftwatch.receivers.sender import Message
 
-TITLE_LIMIT, _LINE_LIMIT, _COMMAND_LIMIT, _MOST_LINES = 300, 600, 300, 60
-_ASKS = ("firing", "updated")  # events after which something is to be done
+_TITLE_LIMIT, _LINE_LIMIT, _COMMAND_LIMIT, _LINK_LIMIT, _MOST_LINES = 300, 600, 300, 2048, 60
+
+
+# signs of Markdown, of HTML, of mentions and of links, by look-alikes: a label must neither format,
+# mention nor link. An underscore inside a word formats nothing and stays.
+_LOOK_ALIKE = str.maketrans(dict(zip("*`~[]<>@#|\\", "∗ˋ∼［］‹›＠＃｜⧵", strict=True)))
+OUTER_UNDERSCORE = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
+
+
+def harmless(text: str) -> str:
+    """Without a sign that a service would act on, whatever it takes: text, Markdown, HTML.
+
+    >>> harmless("<b>*a*</b> @everyone max_num_seqs __x__ http://evil")
+    '‹b›∗a∗‹/b› ＠everyone max_num_seqs ˍˍxˍˍ http：//evil'
+    """
+    plain = text.translate(_LOOK_ALIKE).replace("://", "：//")
+    return OUTER_UNDERSCORE.sub("ˍ", plain)
 
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A message as text."""
+    """A message as plain text."""
 
     title: str  # line 1
-    lines: tuple[tuple[str, str], ...] = ()  # (first words, or none; the rest)
+    body: tuple[Line, ...] = ()
     commands: tuple[str, ...] = ()  # to be copied
     links: tuple[tuple[str, str], ...] = ()  # (word, address)
+    today: datetime | None = None  # when a page was made
+
+    @property
+    def lines(self) -> tuple[tuple[str, str], ...]:
+        """The body as (first words, the rest), times in UTC with their date."""
+        stamps = ("" if line.at is None else moment(line.at, None) for line in self.body)
+        pairs = zip(self.body, stamps, strict=True)
+        return tuple((line.label, ": ".join(filter(None, (s, line.text)))) for line, s in pairs)
 
     @property
     def text(self) -> str:
@@ -38,45 +58,29 @@ class Letter:
 
 def letter_of(message: Message) -> Letter:
     """The message, whatever it is about; every line is bounded."""
-    if message.kind == "incident":
-        title, rows, commands = _page(message.page)
-        links = {"runbook": message.page.links.runbook, "driftwatch": message.page.links.driftwatch}
+    links: dict[str, str | None] = {}
+    today = None
+    if message.kind == "report":
+        title, report = str(message.report["summary"]), message.report
+        body = [Line(one["label"], one["text"]) for one in report["lines"]]
+        commands = [(report.get("links") or {}).get("command")]
     else:
-        title, rows, commands = _listed(message.report)
-        links = message.report.get("links") or {}
-    clipped = [(clean(label), cut(clean(text), _LINE_LIMIT)) for label, text in rows]
+        page, title, body = message.page, message.page.summary, list(message.page.lines)
+        links = {"Open": page.links.driftwatch, "Runbook": page.links.runbook}
+        today, commands = page.times.evaluated_at, [page.links.explain]
+        if page.event in ("firing", "updated"):
+            commands = [page.links.ack, page.links.silence, page.links.explain]
     return Letter(
-        cut(clean(title), TITLE_LIMIT),
-        tuple(clipped[:_MOST_LINES]),
+        cut(clean(title), _TITLE_LIMIT),
+        tuple(
+            replace(line, label=clean(line.label), text=cut(clean(line.text), _LINE_LIMIT))
+            for line in body[:_MOST_LINES]
+        ),
         tuple(clean(one) for one in commands if one and len(one) <= _COMMAND_LIMIT),
-        tuple(_links(links)),
+        tuple(
+            (word, address)
+            for word, address in links.items()
+            if address and address.isprintable() and len(address) <= _LINK_LIMIT
+        ),
+        today,
     )
-
-
-Parts = tuple[str, list[tuple[str, str]], list[str | None]]
-
-
-def _page(page: Page) -> Parts:
-    began = page.times.started_at
-    rows = []
-    for line in page.lines:
-        dated = None if line.at == began else began.date()
-        stamp = "" if line.at is None else moment(line.at, dated)
-        rows.append((line.label, ": ".join(filter(None, (stamp, line.text)))))
-    asks = page.event in _ASKS and not page.test
-    names = ("ack", "silence", "explain") if asks else ("explain",)
-    return page.summary, rows, [] if page.test else [getattr(page.links, n) for n in names]
-
-
-def _listed(document: Mapping[str, Any]) -> Parts:
-    """A report: a summary, lines, a command."""
-    rows = [(one["label"], one["text"]) for one in document["lines"]]
-    return document["summary"], rows, [(document.get("links") or {}).get("command")]
-
-
-def _links(links: Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
-    words = {"runbook": "runbook", "driftwatch": "driftwatch"}
-    for name, word in words.items():
-        address = links.get(name)
-        if address and address.isprintable():
-            yield word, address

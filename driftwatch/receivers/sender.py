@@ -1,34 +1,25 @@
-"""What every sender shares: the protocol, an answer → a named error, when to try again. Pure.
-
-The jitter of a retry comes from the delivery's key, not from chance.
-"""
+"""What every receiver shares: the message, what takes it, when to try again. Pure."""
 
 from __future__ import annotations
 
 import hashlib
-from base64 import b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from email.utils import parsedate_to_datetime
-from typing import Any, Protocol
-from urllib.parse import unquote
+from typing import Any, Generic, Protocol, TypeVar
+
+from pydantic import BaseModel
 
 from driftwatch.errors import DeliveryError
 from driftwatch.incidents.delivery import Kind, MessageEvent
 from driftwatch.notify.page import Page
-from driftwatch.numbers import clean, cut
-from driftwatch.settings.values import redact
+from driftwatch.settings.values import read_secrets
 
+FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS, JITTER_RATIO = 5.0, 300.0, 0.2
 # a receiver that asks for longer is tried again after this long
 LONGEST_RETRY_AFTER_SECONDS = 3600.0
-FIRST_DELAY_SECONDS, LONGEST_DELAY_SECONDS, JITTER_RATIO = 5.0, 300.0, 0.2
 # what no receiver took for a day is given up
 GIVEN_UP_AFTER = timedelta(hours=24)
-
-_TRANSIENT = frozenset((408, 425, 429))
-_ANSWER_LIMIT = 120
-
 
 # what a receiver calls its message about an incident: its own names and texts
 Conversation = Mapping[str, str]
@@ -57,14 +48,14 @@ class Message:
         return self.payload
 
     @property
-    def document(self) -> Mapping[str, Any]:
-        """The page or report as JSON values."""
-        return self.payload.document() if isinstance(self.payload, Page) else self.payload
-
-    @property
     def report(self) -> Mapping[str, Any]:
         """The weekly report of a report's message."""
         return {} if isinstance(self.payload, Page) else self.payload
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The page or the report as JSON values."""
+        return dict(self.report) if self.kind == "report" else self.page.document()
 
     @property
     def idempotency_key(self) -> str:
@@ -94,59 +85,21 @@ class Sender(Protocol):
         """
 
 
-def refusal(
-    receiver: str, status: int, headers: Mapping[str, str], body: str, secrets: Iterable[str]
-) -> DeliveryError | None:
-    """What an HTTP answer means for the page; None where it was taken (2xx).
+S = TypeVar("S", bound=BaseModel)
 
-    ``headers``: names in any case; ``body``: of the answer, or its beginning: the receiver's own
-    reason; ``secrets``: texts that must not be in an error (URL, its path, a key).
+
+@dataclass(frozen=True, slots=True)
+class Configured(Generic[S]):
+    """A sender of a configuration. It reads its secrets for each message, so that a changed file
+    counts at once; sending raises ConfigError where one cannot be read just now.
     """
-    if 200 <= status < 300:
-        return None
-    if 300 <= status < 400:
-        text = f"{receiver} answered {status}: redirects are not followed"
-        return DeliveryError(text, permanent=True)
-    answer = cut(clean(redact(body.strip(), secrets)), _ANSWER_LIMIT)
-    text = f"{receiver} answered {status}" + (f": {answer}" if answer else "")
-    transient = status in _TRANSIENT or status >= 500
-    wish = retry_after(headers) if transient else None
-    return DeliveryError(text, permanent=not transient, retry_after_seconds=wish)
 
+    name: str  # receiver name, the only thing of it that errors print
+    settings: S
 
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds of a ``Retry-After`` header, None without a usable one.
-
-    A date counts from the answer's own ``Date``, not from this machine's clock.
-
-    >>> retry_after({"retry-after": "30"}), retry_after({"Retry-After": "soon"})
-    (30.0, None)
-    """
-    fields = {name.lower(): text for name, text in headers.items()}
-    text = fields.get("retry-after", "").strip()
-    if text.isascii() and text.isdigit():
-        return min(float(text[:9]), LONGEST_RETRY_AFTER_SECONDS)
-    try:
-        wait = parsedate_to_datetime(text) - parsedate_to_datetime(fields.get("date", ""))
-    except (ValueError, TypeError):
-        return None
-    return min(max(0.0, wait.total_seconds()), LONGEST_RETRY_AFTER_SECONDS)
-
-
-def url_secrets(url: str) -> tuple[str, ...]:
-    """The parts of a receiver's URL that give it away: all of it, what follows the host, and a
-    login in each way in which it is written.
-    """
-    rest = url.split("://", 1)[-1]
-    host, slash, path = rest.partition("/")
-    login = host.rpartition("@")[0]
-    parts = [url, rest, slash + path, path, login, *login_secrets(unquote(login))]
-    return tuple(part for part in parts if len(part) > 3)
-
-
-def login_secrets(login: str) -> tuple[str, str, str]:
-    """``user:password``, the password, and how a header of HTTP has them."""
-    return login, login.partition(":")[2], b64encode(login.encode()).decode()
+    def check(self) -> None:
+        """Read every secret once. Raises ConfigError: one cannot be used."""
+        read_secrets(self.settings)
 
 
 def next_attempt(
@@ -159,8 +112,8 @@ def next_attempt(
     """When to try again after a failed attempt; None: it is given up, a day after it was planned.
 
     The delay doubles from 5 s to 5 min and is spread by ±20 %, so that receivers that failed
-    together are not asked together again. A ``Retry-After`` is waited out (at most an hour of
-    it), never shortened.
+    together are not asked together again. A ``Retry-After`` is waited out (at most an hour of it),
+    never shortened.
 
     ``attempts``: attempts made, the failed one included; ``now``: when that failed; ``key``: what
     to spread by; ``planned_at``: from when it could be sent; ``retry_after_seconds``: what the

@@ -1,307 +1,197 @@
 """Slack: pages through an incoming webhook, or through an app: an incident's one message, posted,
 edited in place, with a thread.
 
-The Web API is asked through the bounded way out: slack-sdk's WebClient reads answers without a
-bound, takes proxies from the environment and follows redirects, and its public interface changes
-none of that. Codes: the error tables of chat.postMessage and chat.update at
-docs.slack.dev/reference/methods. A 429 names seconds in which the outbox sends nothing more.
+slack-sdk's client asks through the bounded way out. Codes: the error tables of chat.postMessage and
+chat.update at docs.slack.dev/reference/methods.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode, urljoin, urlsplit
+from urllib.request import Request
 
 import orjson
-from slack_sdk.models.blocks import SectionBlock
-from slack_sdk.models.metadata import Metadata
+from slack_sdk.errors import SlackApiError
+from slack_sdk.http_retry import RetryHandler
+from slack_sdk.http_retry.builtin_handlers import RateLimitErrorRetryHandler
+from slack_sdk.web import SlackResponse, WebClient
 
 from driftwatch.errors import DeliveryError
 from driftwatch.numbers import clean, cut
-from driftwatch.receivers.http import JSON, Limits, post
-from driftwatch.receivers.sender import Conversation, Message, Sender, retry_after
-from driftwatch.receivers.slack_blocks import (
-    Note,
-    blocks,
-    mrkdwn,
-    note_of,
-    report_blocks,
-    standing,
+from driftwatch.receivers.http import (
+    SECONDS,
+    exchange,
+    json_of,
+    post,
+    refusal,
+    retry_after,
+    unexpected,
 )
+from driftwatch.receivers.sender import Configured, Conversation, Message
+from driftwatch.receivers.slack_blocks import message_blocks, note_of
 from driftwatch.settings.receivers import SlackReceiver
 
-LIMITS = Limits(answer_bytes=1024 * 1024, whole=True)  # a page of conversations.history
-HEADERS = {"Content-Type": "application/json;charset=utf-8"}
+# what slack-sdk logs holds tokens and texts
+SILENT = logging.Logger("driftwatch.slack", logging.CRITICAL + 1)
 _RETRY_SECONDS = 30.0  # without a Retry-After, as Slack's own clients
+_SHORT_WAIT_SECONDS = 3.0
 _LONGEST_CODE = 60
 # passes by itself; of the first three some of the work may be done
-_TRANSIENT = frozenset(
-    (
-        *("fatal_error", "internal_error", "request_timeout"),
-        *("ratelimited", "rate_limited", "message_limit_exceeded", "service_unavailable"),
-        *("team_added_to_org", "org_login_required", "external_channel_migrating"),
-        *("update_failed", "accesslimited"),
-    )
-)
+_TRANSIENT = frozenset((
+    "fatal_error", "internal_error", "request_timeout", "ratelimited", "rate_limited",
+    "message_limit_exceeded", "service_unavailable", "team_added_to_org", "org_login_required",
+    "external_channel_migrating", "update_failed", "accesslimited",
+))  # fmt: skip
 # the message that is to be edited, or whose thread is meant, is not there or not ours any more
-MESSAGE_LOST = frozenset(("message_not_found", "cant_update_message", "edit_window_closed"))
-THREAD_LOST = frozenset(("message_not_found", "thread_not_found", "cannot_reply_to_message"))
-
+_LOST = frozenset((
+    "message_not_found", "cant_update_message", "edit_window_closed", "thread_not_found",
+    "cannot_reply_to_message",
+))  # fmt: skip
 _BOT_TOKEN = "write a bot token (xoxb-) of an installed app to bot_token_file"  # noqa: S105 - words
 _INVITE = "invite the app: /invite in the channel"
-_HELP: Mapping[str, str] = {
-    "account_inactive": _BOT_TOKEN,
+_HELP = dict.fromkeys(
+    ("account_inactive", "invalid_auth", "not_allowed_token_type", "not_authed", "token_revoked"),
+    _BOT_TOKEN,
+) | {
     "channel_not_found": f"channel takes the ID of a channel of this workspace; {_INVITE}",
-    "ekm_access_denied": "the workspace's administrators suspended posting",
-    "invalid_auth": _BOT_TOKEN,
-    "is_archived": "unarchive the channel, or name another one",
-    "is_inactive": "unarchive the channel, or name another one",
-    "not_allowed_token_type": _BOT_TOKEN,
-    "not_authed": _BOT_TOKEN,
     "not_in_channel": _INVITE,
-    "restricted_action": "a setting of the workspace keeps apps from posting there",
-    "restricted_action_read_only_channel": "let the app post in this read-only channel",
-    "restricted_action_thread_only_channel": "name a channel that takes more than threads",
-    "team_access_not_granted": "install the app in the channel's workspace",
+    "is_archived": "unarchive the channel, or name another one",
     "token_expired": "switch token rotation off for this app, and install it again",
-    "token_revoked": _BOT_TOKEN,
 }
 
 
 class SlackRefusal(DeliveryError):
     """Slack answered ``ok: false``; ``code``: its word for why."""
 
-    def __init__(self, receiver: str, method: str, answer: Mapping[str, Any]) -> None:
-        code = answer.get("error")
-        self.code = cut(clean(code), _LONGEST_CODE) if isinstance(code, str) else "no reason"
+    def __init__(self, receiver: str, method: str, answer: SlackResponse) -> None:
+        self.code = cut(clean(str(answer.get("error") or "no reason")), _LONGEST_CODE)
         helps = _HELP.get(self.code)
         if self.code == "missing_scope":
-            needed = answer.get("needed")
-            scope = cut(clean(needed), _LONGEST_CODE) if isinstance(needed, str) else "the scope"
+            scope = cut(clean(str(answer.get("needed") or "the scope")), _LONGEST_CODE)
             helps = f"add {scope} to the app's bot scopes and install it again"
         text = f"{receiver}: Slack answered {self.code} to {method}"
-        permanent = self.code not in _TRANSIENT
-        super().__init__(f"{text}; {helps}" if helps else text, permanent=permanent)
+        limited = answer.status_code == 429 or self.code in ("ratelimited", "rate_limited")
+        wish = (retry_after(answer.headers) or _RETRY_SECONDS) if limited else None
+        permanent = not limited and self.code not in _TRANSIENT
+        text += f"; {helps}" if helps else ""
+        super().__init__(text, permanent=permanent, retry_after_seconds=wish)
+
+
+class _ShortWait(RateLimitErrorRetryHandler):
+    """Waits for a short Retry-After; the outbox waits for a longer one."""
+
+    def _can_retry(self, *, response: Any = None, **rest: Any) -> bool:
+        headers = {} if response is None else {n: v[0] for n, v in response.headers.items()}
+        wish = retry_after(headers)
+        is_short = wish is not None and wish <= _SHORT_WAIT_SECONDS
+        return is_short and super()._can_retry(response=response, **rest)
+
+
+class SlackClient(WebClient):
+    """slack-sdk's client within every bound of the outside; errors name the receiver, no token.
+
+    Its methods raise SlackRefusal: Slack answered that it is not ok; DeliveryError: it gave no
+    answer.
+    """
+
+    def __init__(self, name: str, token: str, url: str, seconds: float = SECONDS) -> None:
+        retries: list[RetryHandler] = [_ShortWait(max_retry_count=1)]
+        super().__init__(token, url.rstrip("/") + "/", logger=SILENT, retry_handlers=retries)
+        self.name, self._seconds = name, seconds
+
+    def __repr__(self) -> str:
+        return f"SlackClient({self.name!r})"
+
+    def api_call(self, api_method: str, **options: Any) -> SlackResponse:
+        """Call a method. Raises as above."""
+        try:
+            return super().api_call(api_method, **options)
+        except SlackApiError as error:
+            failure = SlackRefusal(self.name, api_method, error.response)
+        raise failure
+
+    def _perform_urllib_http_request_internal(self, url: str, req: Request) -> dict[str, Any]:
+        headers, hidden = dict(req.header_items()), (self.token or "",)
+        body: Any = req.data
+        answer = exchange(self.name, "POST", url, body or b"", headers, hidden, self._seconds)
+        if answer.status != 429 and not 200 <= answer.status < 300:
+            raise refusal(self.name, answer, hidden)
+        if answer.status != 429 and "ok" not in json_of(answer, self.name, "Slack"):
+            raise unexpected(answer, self.name, "Slack")
+        limited = '{"ok": false, "error": "ratelimited"}'
+        text = limited if answer.status == 429 else answer.body.decode()
+        return {"status": answer.status, "headers": dict(answer.headers), "body": text}
 
 
 @dataclass(frozen=True, slots=True)
-class SlackApi:
-    """Calls of one app; every error names the receiver and no token."""
+class SlackSender(Configured[SlackReceiver]):
+    """Posts to an incoming webhook; with an app, posts and edits messages in one channel."""
 
-    name: str  # receiver name
-    token: str = field(repr=False)  # a bot token, or an app-level token
-    url: str  # https://slack.com/api/
-    limits: Limits = LIMITS
-
-    def call(self, method: str, document: Mapping[str, Any]) -> dict[str, Any]:
-        """Call a method that writes: JSON in and out.
-
-        Raises SlackRefusal: Slack answered that it is not ok; DeliveryError: there was no answer.
-        """
-        return self._call(method, orjson.dumps(document), HEADERS["Content-Type"])
-
-    def ask(self, method: str, **arguments: str) -> dict[str, Any]:
-        """Call a method that reads: these take forms. Raises as above."""
-        form = "application/x-www-form-urlencoded"
-        return self._call(method, urlencode(arguments).encode(), form)
-
-    def outside(self, url: str, document: Mapping[str, Any]) -> None:
-        """Post JSON to an address that Slack named, without the token.
-
-        Raises DeliveryError: it was not taken, or the address is not Slack's.
-        """
-        if not self.is_slack(url):
-            text = f"{self.name}: Slack named an address that is not its own; refused"
-            raise DeliveryError(text, permanent=True)
-        post(self.name, url, orjson.dumps(document), JSON, secrets=(self.token,))
-
-    def is_slack(self, url: str) -> bool:
-        """Whether an address is of the API's host, or below its domain, and as safe as that."""
-        try:
-            own, other = urlsplit(self.url), urlsplit(url)
-            host, domain = other.hostname or "", own.hostname or ""
-            secure = {"https": ("https", "wss"), "http": ("http", "ws")}[own.scheme]
-            usual_port = own.scheme == "http" or other.port in (None, 443)
-        except (ValueError, KeyError):
-            return False
-        same = host == domain or host.endswith(f".{domain}")
-        return same and other.scheme in secure and usual_port and other.username is None
-
-    def _call(self, method: str, body: bytes, content_type: str) -> dict[str, Any]:
-        headers = {"Content-Type": content_type, "Authorization": f"Bearer {self.token}"}
-        url, hidden = urljoin(self.url, method), (self.token,)
-        answer = post(self.name, url, body, headers, self.limits, secrets=hidden)
-        try:
-            document = orjson.loads(answer.text)
-        except orjson.JSONDecodeError:
-            document = None
-        if not isinstance(document, dict) or "ok" not in document:
-            # a login page or a wrong address answers 200 too
-            text = f"{self.name} answered {answer.status} to {method}, but not as Slack does"
-            raise DeliveryError(text, permanent=True)
-        if document["ok"] is not True:
-            refused = SlackRefusal(self.name, method, document)
-            if refused.code in ("ratelimited", "rate_limited"):
-                refused.retry_after_seconds = retry_after(answer.headers) or _RETRY_SECONDS
-            raise refused
-        return document
-
-
-METADATA = "driftwatch_incident"
-_CLOCKS_APART = timedelta(minutes=10)
-_RECENT_MESSAGES = 200
-
-
-@dataclass(frozen=True, slots=True)
-class SlackAppSender:
-    """Posts and edits messages in one channel."""
-
-    api: SlackApi  # with the bot token
-    channel: str  # its ID
-    clicks: bool  # a Socket Mode connection brings clicks back
-
-    @property
-    def name(self) -> str:
-        """The receiver's."""
-        return self.api.name
+    seconds: float = SECONDS
 
     def send(self, message: Message) -> Conversation | None:
-        """Post, or edit what stands there and tell the thread; retries are the outbox's business.
+        """Post, or edit what stands there and tell the thread.
 
-        Returns channel and time stamp of the incident's message.
+        Returns channel and time stamp of the incident's message, of an app.
 
         Raises DeliveryError: Slack did not take it. What was done of it is done again by the next
         attempt without harm: an edit says the same twice, a note in a thread may stand twice.
         """
-        if message.kind != "incident":
-            self._post(report_blocks(message.report))
+        if not self.settings.is_app:
+            url, body = self.settings.read_url("webhook_url"), orjson.dumps(message_blocks(message))
+            answer = post(self.name, url, body, seconds=self.seconds)
+            if answer.body.strip() != b"ok":
+                raise unexpected(answer, self.name, "Slack")
             return None
-        if "ts" not in (message.conversation or {}):
-            # of the kind that a receiver of this name had before: Slack has no message of it
-            message = replace(message, conversation=None)
-        before, page, value = message.conversation, message.page, message.subject
-        document = standing(page, clicks=self.clicks, value=value, is_first=before is None)
-        where = None if before is None else self._edit(before, document)
-        if where is None:
-            where = self._existing(message, document) or self._post(
-                {**document, "metadata": _metadata(message, self.name)}
-            )
-        elif (note := note_of(message)) is not None:
-            self._reply(where, note)
-        return where
+        client = client_of(self.name, self.settings, self.seconds)
+        clicks = self.settings.read("app_token") is not None
+        document, before = message_blocks(message, clicks=clicks), message.conversation or {}
+        # without "ts" it is of the kind that a receiver of this name had before
+        if message.kind == "report" or "ts" not in before:
+            return self._post(client, message, document)
+        # a verdict comes after the end: what stands there stays
+        if message.event != "verified" and not self._edit(client, before, document):
+            return self._post(client, message, document)
+        if (note := note_of(message)) is not None:
+            self._reply(client, before, note)
+        return before
 
-    def _post(self, document: Mapping[str, Any]) -> dict[str, str]:
-        answer = self.api.call("chat.postMessage", {"channel": self.channel, **document})
-        channel, ts = answer.get("channel"), answer.get("ts")
-        if not isinstance(ts, str):
-            text = f"{self.name}: Slack's answer names no message"
-            raise DeliveryError(text, permanent=True)
-        return {"channel": str(channel or self.channel), "ts": ts}
+    def _post(
+        self, client: SlackClient, message: Message, document: Mapping[str, Any]
+    ) -> Conversation | None:
+        answer = client.chat_postMessage(channel=self.settings.channel or "", **document)
+        if message.kind == "report":
+            return None
+        return {"channel": str(answer.get("channel")), "ts": str(answer.get("ts"))}
 
-    def _edit(self, before: Conversation, document: Mapping[str, Any]) -> dict[str, str] | None:
-        """The message after the edit; None where it is gone."""
-        where = {"channel": before["channel"], "ts": before["ts"]}
-        edited = {name: document[name] for name in ("text", "blocks")}
+    def _edit(self, client: SlackClient, where: Conversation, document: Mapping[str, Any]) -> bool:
+        """Edit the message; False where it is gone."""
         try:
-            self.api.call("chat.update", {**where, **edited})
+            edited = {"text": document["text"], "blocks": document["blocks"]}
+            client.chat_update(channel=where["channel"], ts=where["ts"], **edited)
         except SlackRefusal as error:
-            moved = error.code == "channel_not_found" and where["channel"] != self.channel
-            if error.code not in MESSAGE_LOST and not moved:
+            moved = where["channel"] != self.settings.channel
+            if error.code not in _LOST and not (error.code == "channel_not_found" and moved):
                 raise
-            return None
-        return where
+            return False
+        return True
 
-    def _reply(self, where: Mapping[str, str], note: Note) -> None:
-        reply = {
-            "channel": where["channel"],
-            "thread_ts": where["ts"],
-            "text": note.text,
-            "blocks": [SectionBlock(text=mrkdwn(note.text)).to_dict()],
-            "unfurl_links": False,
-            "unfurl_media": False,
-            **({"reply_broadcast": True} if note.broadcast else {}),
-        }
+    def _reply(self, client: SlackClient, where: Conversation, note: Mapping[str, Any]) -> None:
+        channel, ts = where["channel"], where["ts"]
         try:
-            self.api.call("chat.postMessage", reply)
+            client.chat_postMessage(channel=channel, thread_ts=ts, unfurl_links=False, **note)
         except SlackRefusal as error:
             # the message was edited a moment ago: what it says is what counts
-            if error.code not in THREAD_LOST:
+            if error.code not in _LOST:
                 raise
 
-    def _existing(self, message: Message, document: Mapping[str, Any]) -> dict[str, str] | None:
-        """A message that an earlier attempt posted without driftwatch hearing of it, edited.
 
-        chat.postMessage has no documented key that makes it happen once: where the app may read
-        the channel's history, the message is found again by its metadata.
-        """
-        if message.conversation is not None:
-            return None
-        began = message.page.times.firing_at or datetime.now(UTC)
-        try:
-            answer = self.api.ask(
-                "conversations.history",
-                channel=self.channel,
-                oldest=f"{(began - _CLOCKS_APART).timestamp():.6f}",
-                limit=str(_RECENT_MESSAGES),
-                include_all_metadata="true",
-            )
-        except DeliveryError:
-            return None
-        wanted = _metadata(message, self.name)
-        for one in answer.get("messages") or ():
-            if isinstance(one, dict) and one.get("metadata") == wanted and one.get("ts"):
-                return self._edit({"channel": self.channel, "ts": str(one["ts"])}, document)
-        return None
-
-
-def _metadata(message: Message, receiver: str) -> dict[str, Any]:
-    """What names the incident's message for driftwatch, unseen by people."""
-    about = {"incident": message.subject, "receiver": receiver}
-    return dict(Metadata(event_type=METADATA, event_payload=about).to_dict())
-
-
-_LIMITS = Limits(whole=True)
-
-
-@dataclass(frozen=True, slots=True)
-class SlackSender:
-    """Posts to an incoming webhook."""
-
-    name: str  # receiver name, the only thing of it that errors print
-    url: str = field(repr=False)  # the webhook's URL, a secret
-    limits: Limits = _LIMITS
-
-    def send(self, message: Message) -> None:
-        """Post the page, or a weekly report, once; retries are the outbox's business.
-
-        Raises DeliveryError: Slack did not take it.
-        """
-        is_page = message.kind == "incident"
-        body = orjson.dumps(blocks(message.page) if is_page else report_blocks(message.report))
-        answer = post(self.name, self.url, body, HEADERS, self.limits)
-        if answer.text.strip() != "ok":
-            # a login page or a wrong address answers 200 too
-            text = f"{self.name} answered 200, but not as Slack does"
-            raise DeliveryError(text, permanent=True)
-
-
-def sender_of(name: str, settings: SlackReceiver) -> Sender:
-    """The sender of a receiver: a webhook, or an app.
-
-    Raises ConfigError: a secret cannot be read.
-    """
-    if not settings.is_app:
-        return SlackSender(name, settings.read_url("webhook_url"))
-    clicks = settings.read("app_token") is not None
-    return SlackAppSender(app_of(name, settings), settings.channel or "", clicks)
-
-
-def app_of(name: str, settings: SlackReceiver) -> SlackApi:
+def client_of(name: str, settings: SlackReceiver, seconds: float = SECONDS) -> SlackClient:
     """The Web API with the app's bot token.
 
     Raises ConfigError: the token cannot be read.
     """
-    return SlackApi(name, settings.read("bot_token") or "", settings.api_url.rstrip("/") + "/")
+    return SlackClient(name, settings.read("bot_token") or "", settings.api_url, seconds)

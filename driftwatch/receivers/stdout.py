@@ -14,7 +14,6 @@ from driftwatch.errors import DeliveryError
 from driftwatch.notify.page import Page
 from driftwatch.notify.terminal import render
 from driftwatch.receivers.sender import Message
-from driftwatch.settings.receivers import StdoutReceiver
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +26,7 @@ class StdoutSender:
     mark: bool = False  # put Slack's state mark before line 1 (``demo`` shows it as the phone does)
     stored: bool = True  # a database holds the incidents; False for pages of history
     # of a page, instead of its ``explain`` command; terminal's form only
-    next_command: Callable[[Page], str | None] | None = None
+    next_command: Callable[[Page], str | None] = lambda _: None
 
     def send(self, message: Message) -> None:
         """Write the page and flush.
@@ -39,15 +38,9 @@ class StdoutSender:
             if self.json:
                 text = orjson.dumps(message.document).decode()
             else:
+                shown = {"colour": wants_colour(stream), "mark": self.mark, "stored": self.stored}
                 page = message.page
-                text = render(
-                    page,
-                    colour=wants_colour(stream),
-                    mark=self.mark,
-                    stored=self.stored,
-                    next_command=None if self.next_command is None else self.next_command(page),
-                )
-                text += "\n"
+                text = render(page, next_command=self.next_command(page), **shown) + "\n"
             stream.write(text + "\n")
             stream.flush()
         except (OSError, ValueError) as error:
@@ -57,8 +50,3 @@ class StdoutSender:
 def wants_colour(stream: TextIO) -> bool:
     """A terminal, and nobody said NO_COLOR."""
     return not os.environ.get("NO_COLOR") and stream.isatty()
-
-
-def sender_of(name: str, _settings: StdoutReceiver) -> StdoutSender:
-    """The sender of a receiver."""
-    return StdoutSender(name, json=True)

@@ -1,35 +1,35 @@
-"""Posts the page's JSON to an address of the operator's."""
+"""Posts the page's JSON, or Alertmanager's webhook format, to an address of the operator's."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
 
 import orjson
 
 from driftwatch.clock import SystemClock
-from driftwatch.receivers.http import JSON, LIMITS, Limits, post
-from driftwatch.receivers.sender import Message
+from driftwatch.notify.page import Page
+from driftwatch.receivers.alertmanager import alert_of, labels_of
+from driftwatch.receivers.http import JSON, SECONDS, post
+from driftwatch.receivers.sender import Configured, Message
 from driftwatch.settings.receivers import WebhookReceiver
 
 # over time and body: who checks it knows how old the message is
 SIGNATURE_HEADER = "X-Driftwatch-Signature"
 TIMESTAMP_HEADER = "X-Driftwatch-Timestamp"
 IDEMPOTENCY_HEADER = "Idempotency-Key"
+_NO_END = datetime(1, 1, 1, tzinfo=UTC)  # as Alertmanager writes it of what fires
 
 
 @dataclass(frozen=True, slots=True)
-class WebhookSender:
-    """Posts the page; https or http only, no redirects, no proxies from the environment."""
+class WebhookSender(Configured[WebhookReceiver]):
+    """Posts the page, signed where there is a key."""
 
-    name: str  # receiver name, the only thing of it that errors print
-    url: str = field(repr=False)  # a secret
-    # key of the HMAC-SHA256 signatures, None = unsigned
-    secret: bytes | None = field(default=None, repr=False)
-    limits: Limits = LIMITS
+    seconds: float = SECONDS
     now: Callable[[], datetime] = SystemClock().now
 
     def send(self, message: Message) -> None:
@@ -37,14 +37,34 @@ class WebhookSender:
 
         Raises DeliveryError: it was not taken.
         """
-        body, key = orjson.dumps(message.document), ""
+        is_alert = self.settings.format == "alertmanager" and message.kind == "incident"
+        document = notification(self.name, message.page) if is_alert else message.document
+        body, secret = orjson.dumps(document), self.settings.read("secret")
         headers = {**JSON, IDEMPOTENCY_HEADER: message.idempotency_key}
-        if self.secret is not None:
+        if secret is not None:
             at = str(int(self.now().timestamp()))
             headers[TIMESTAMP_HEADER] = at
-            headers[SIGNATURE_HEADER] = signature(at.encode() + b"." + body, self.secret)
-            key = self.secret.decode(errors="replace")
-        post(self.name, self.url, body, headers, self.limits, (key,))
+            headers[SIGNATURE_HEADER] = signature(at.encode() + b"." + body, secret.encode())
+        hidden = () if secret is None else (secret,)
+        post(self.name, self.settings.read_url(), body, headers, hidden, self.seconds)
+
+
+def notification(receiver: str, page: Page) -> dict[str, Any]:
+    """What Alertmanager posts to a webhook, version 4, about one alert."""
+    alert = alert_of(page, labels_of(page), page.times.resolved_at or _NO_END)
+    status = "firing" if page.times.resolved_at is None else "resolved"
+    return {
+        "version": "4",
+        "groupKey": page.key,
+        "truncatedAlerts": 0,
+        "status": status,
+        "receiver": receiver,
+        "groupLabels": {"alertname": page.alert},
+        "commonLabels": alert["labels"],
+        "commonAnnotations": alert["annotations"],
+        "externalURL": alert["generatorURL"],
+        "alerts": [{**alert, "status": status, "fingerprint": page.incident}],
+    }
 
 
 def signature(content: bytes, secret: bytes) -> str:
@@ -54,16 +74,3 @@ def signature(content: bytes, secret: bytes) -> str:
     'sha256=a777724d943eb'
     """
     return "sha256=" + hmac.new(secret, content, hashlib.sha256).hexdigest()
-
-
-def sender_of(name: str, settings: WebhookReceiver) -> WebhookSender:
-    """The sender of a receiver.
-
-    Raises ConfigError: a secret cannot be read.
-    """
-    secret = settings.read("secret")
-    return WebhookSender(
-        name,
-        settings.read_url(),
-        secret=None if secret is None else secret.encode(),
-    )

@@ -17,11 +17,11 @@ from typing import Any, Literal, NamedTuple
 import structlog
 
 from driftwatch.clock import Clock
-from driftwatch.errors import DeliveryError, StoreError
+from driftwatch.errors import ConfigError, DeliveryError, StoreError
 from driftwatch.incidents.delivery import AttemptResult, Delivery, acknowledgement_of
 from driftwatch.notify.page import Page
 from driftwatch.numbers import clean, cut
-from driftwatch.receivers.registry import FreshSender
+from driftwatch.receivers.alertmanager import AlertmanagerSender
 from driftwatch.receivers.sender import (
     LONGEST_RETRY_AFTER_SECONDS,
     Message,
@@ -144,6 +144,9 @@ class ReceiverQueue(threading.Thread):
             conversation = sender.send(Message(*about, delivery.payload or {}, earlier))
         except DeliveryError as error:
             failure = error
+        except ConfigError as error:  # a secret cannot be read just now
+            text = f"{self.receiver}: {error.problems[0].message}"
+            failure = DeliveryError(text, permanent=False)
         except Exception as error:  # noqa: BLE001 - one page that cannot be made holds up no other
             # what a library raises may hold what no database takes
             text = cut(clean(f"not expected: {type(error).__name__}: {error}"), _LONGEST_ERROR)
@@ -177,7 +180,7 @@ class ReceiverQueue(threading.Thread):
         What resolves while it is posted ended there first and fires again: it is ended anew.
         """
         sender, log = self.sender, structlog.get_logger()
-        if not isinstance(sender, FreshSender):
+        if not isinstance(sender, AlertmanagerSender):
             return
         try:
             posted = self._firing()

@@ -7,17 +7,17 @@ an acknowledgement, this one too, within a second or two.
 
 from __future__ import annotations
 
-import logging
 import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
+import orjson
 import structlog
 from prometheus_client import Counter
 from requests.utils import DEFAULT_CA_BUNDLE_PATH
@@ -25,21 +25,25 @@ from slack_sdk.socket_mode.builtin import SocketModeClient
 from slack_sdk.socket_mode.client import BaseSocketModeClient
 from slack_sdk.socket_mode.request import SocketModeRequest
 from slack_sdk.socket_mode.response import SocketModeResponse
-from slack_sdk.web import WebClient
 
+from driftwatch.address_guard import permitted_addresses
 from driftwatch.errors import ConfigError, DeliveryError, StoreError, UsageError
 from driftwatch.incidents.silence import silencing
 from driftwatch.numbers import clean, cut, moment
+from driftwatch.receivers.http import post
 from driftwatch.receivers.registry import Receiver
-from driftwatch.receivers.slack import SlackApi, app_of
-from driftwatch.receivers.slack_blocks import ACKNOWLEDGE, NOT_USEFUL, SILENCE, USEFUL, harmless
+from driftwatch.receivers.slack import SILENT, SlackClient, client_of
+from driftwatch.receivers.slack_blocks import ACKNOWLEDGE, NOT_USEFUL, SILENCE, USEFUL, plain
 from driftwatch.service.own_metrics import OwnMetrics
 from driftwatch.settings.receivers import SlackReceiver
 from driftwatch.store.store import Store
 
 LONGEST_DELAY_SECONDS = 60.0
-# its lines hold the ticket
-_SILENT = logging.Logger("driftwatch.slack", logging.CRITICAL + 1)
+# as old as Slack lets a signed request be
+STALE_AFTER = timedelta(minutes=5)
+SILENCED_FOR = timedelta(hours=2)
+_MARKS = {USEFUL: "useful", NOT_USEFUL: "not useful"}
+_ACTIONS = frozenset((ACKNOWLEDGE, SILENCE, *_MARKS))
 
 # receivers of one app: receiver name → its settings
 _App = Mapping[str, SlackReceiver]
@@ -85,17 +89,27 @@ class SlackActions:
         self._metrics.slack_connected.clear()
 
 
+def apps_of(receivers: Iterable[Receiver]) -> list[_App]:
+    """The apps with an app token, each with its receivers: several channels may be one app's."""
+    apps: dict[tuple[str, str], dict[str, SlackReceiver]] = {}
+    for one in receivers:
+        if (slack := one.slack) is not None and slack.app_token_file is not None:
+            apps.setdefault((str(slack.app_token_file), slack.api_url), {})[one.name] = slack
+    return list(apps.values())
+
+
 class _Connection(SocketModeClient):
     """The connection of one app, reopened for ever; ``handle``: takes clicks, one after another."""
 
     def __init__(
         self, name: str, settings: SlackReceiver, handle: Callable[[dict[str, Any]], None]
     ) -> None:
-        context = ssl.create_default_context()
-        context.load_verify_locations(DEFAULT_CA_BUNDLE_PATH)
-        super().__init__("", _SILENT, WebClient(ssl=context, logger=_SILENT), concurrency=1)
+        client = SlackClient(name, "", settings.api_url)
+        client.ssl = ssl.create_default_context()
+        client.ssl.load_verify_locations(DEFAULT_CA_BUNDLE_PATH)
+        super().__init__("", SILENT, client, concurrency=1)
         self.proxy = None  # not that of the environment
-        self._name, self._settings, self._handle = name, settings, handle
+        self._settings, self._handle = settings, handle
         self._log: Any = structlog.get_logger()
         self._trouble: str | None = None
         self._clicks = ThreadPoolExecutor(1, "driftwatch-slack-clicks")
@@ -105,29 +119,25 @@ class _Connection(SocketModeClient):
         self._first.start()
 
     def issue_new_wss_url(self) -> str:
-        """Where to connect: asked through the bounded way out.
+        """Where to connect.
 
-        Raises DeliveryError: Slack does not say, or names an address that is not its own;
-        ConfigError: the token cannot be read.
+        Raises DeliveryError: Slack does not say; ConfigError: the token cannot be read; OSError:
+        the address is link-local or a metadata service.
         """
-        settings = self._settings
-        url = settings.api_url.rstrip("/") + "/"
-        api = SlackApi(self._name, settings.read("app_token") or "", url)
-        address = str(api.ask("apps.connections.open").get("url"))
-        if not address.startswith(("ws://", "wss://")) or not api.is_slack(address):
-            text = "Slack named an address that is not its own; refused"
-            raise DeliveryError(text, permanent=True)
-        return address
+        token = self._settings.read("app_token") or ""
+        url = str(self.web_client.apps_connections_open(app_token=token).get("url"))
+        permitted_addresses(urlsplit(url).hostname or "", 443)
+        return url
 
     def connect_to_new_endpoint(self, force: bool = False) -> None:
         """Connect; what is wrong is logged when it begins, and that it works again."""
         try:
             super().connect_to_new_endpoint(force)
             trouble = None if self.is_connected() else "the connection could not be opened"
-        except DeliveryError as error:
-            trouble = error.message
         except ConfigError as error:
             trouble = error.problems[0].message
+        except (DeliveryError, OSError) as error:
+            trouble = str(error)
         if trouble is not None and trouble != self._trouble:
             self._log.warning("Slack's buttons do not work", reason=trouble)
         elif trouble is None and self._trouble is not None:
@@ -167,25 +177,7 @@ class _Connection(SocketModeClient):
             self._log.error("click failed", reason=f"{type(error).__name__}: {error}")
 
 
-def apps_of(receivers: Iterable[Receiver]) -> list[_App]:
-    """The apps with an app token, each with its receivers: several channels may be one app's."""
-    apps: dict[tuple[str, str], dict[str, SlackReceiver]] = {}
-    for one in receivers:
-        slack = one.slack
-        if slack is not None and slack.app_token_file is not None:
-            key = (str(slack.app_token_file), slack.api_url)
-            apps.setdefault(key, {})[one.name] = slack
-    return list(apps.values())
-
-
-# as old as Slack lets a signed request be
-STALE_AFTER = timedelta(minutes=5)
-SILENCED_FOR = timedelta(hours=2)
-_MARKS = {USEFUL: "useful", NOT_USEFUL: "not useful"}
-
-
-@dataclass(frozen=True, slots=True)
-class Click:
+class Click(NamedTuple):
     """One click, in driftwatch's words."""
 
     request_id: str  # Slack's own names for it: the same for the same click
@@ -206,28 +198,17 @@ def click_of(payload: Mapping[str, Any]) -> Click | None:
     """
     try:
         action, container, user = payload["actions"][0], payload["container"], payload["user"]
-        texts = (action["action_id"], action["value"], action["action_ts"], user["id"])
         place = (container["channel_id"], container["message_ts"])
-        at = datetime.fromtimestamp(float(action["action_ts"]), UTC)
-    except (KeyError, IndexError, TypeError, ValueError, OverflowError, OSError):
+        who, what, stamp = user["id"], action["action_id"], action["action_ts"]
+        request_id = " ".join(("slack", *place, who, what, stamp))
+        name = str(user.get("name") or user.get("username") or who)
+        at, incident_id = datetime.fromtimestamp(float(stamp), UTC), str(action["value"])
+    except (KeyError, IndexError, TypeError, ValueError, OverflowError, OSError, AttributeError):
         return None
-    if payload.get("type") != "block_actions" or not all(
-        isinstance(text, str) for text in (*texts, *place)
-    ):
+    if payload.get("type") != "block_actions" or what not in _ACTIONS:
         return None
-    if action["action_id"] not in (ACKNOWLEDGE, SILENCE, USEFUL, NOT_USEFUL):
-        return None
-    return Click(
-        request_id=" ".join(("slack", *place, user["id"], action["action_id"], texts[2])),
-        user=user["id"],
-        user_name=str(user.get("name") or user.get("username") or user["id"]),
-        action=action["action_id"],
-        incident_id=action["value"],
-        channel=place[0],
-        ts=place[1],
-        at=at,
-        response_url=str(payload.get("response_url") or ""),
-    )
+    url = str(payload.get("response_url") or "")
+    return Click(request_id, who, name, what, incident_id, *place, at, url)
 
 
 class SlackClicks:
@@ -239,11 +220,7 @@ class SlackClicks:
     """
 
     def __init__(
-        self,
-        app: Mapping[str, SlackReceiver],
-        store: Store,
-        now: Callable[[], datetime],
-        counts: Counter,
+        self, app: _App, store: Store, now: Callable[[], datetime], counts: Counter
     ) -> None:
         self._channels = {one.channel: (name, one) for name, one in app.items()}
         self._store, self._now, self._counts = store, now, counts
@@ -254,37 +231,35 @@ class SlackClicks:
 
         Raises ConfigError: the bot token cannot be read; nothing is done then.
         """
-        click = click_of(payload)
-        if click is None:
+        if (click := click_of(payload)) is None:
             return
-        receiver, settings = self._channels.get(click.channel, (None, None))
-        if receiver is None or settings is None:
+        receiver, settings = self._channels.get(click.channel, ("", None))
+        if settings is None:
             self._log.warning("click refused", reason="no receiver has this channel any more")
             return
-        api = app_of(receiver, settings)
-        result, reason, answer = "refused", "", self._refusal(settings, click)
+        client, reason = client_of(receiver, settings), ""
+        result, answer = "refused", self._refusal(settings, click)
         try:
             if self._store.is_request_done(click.request_id):
                 result, answer = "again", None
             elif answer is None:
-                answer = self._act(api, receiver, click)
-                result = "done"
+                result, answer = "done", self._act(client, receiver, click)
         except UsageError as error:
             answer = reason = error.message
         except StoreError as error:
             result, reason = "failed", error.message
-            answer = f"driftwatch could not do it ({error.message}); the commands work"
+            answer = f"driftwatch could not do it ({reason}); the commands work"
         self._counts.labels(receiver, result).inc()
-        self._log.info(
-            f"click {result}",
-            receiver=receiver,
-            action=click.action,
-            user=click.user,
-            id=clean(click.incident_id[:12]),
-            **({"reason": reason} if reason else {}),
-        )
+        about = {"receiver": receiver, "action": click.action, "user": click.user}
+        about |= {"reason": reason} if reason else {}
+        self._log.info(f"click {result}", id=clean(click.incident_id[:12]), **about)
         if answer:
-            self._answer(api, click, answer)
+            text = {"response_type": "ephemeral", "replace_original": False}
+            body = orjson.dumps({**text, "text": plain(clean(answer))})
+            try:
+                post(receiver, click.response_url, body)
+            except DeliveryError as error:
+                self._log.warning("click not answered", reason=error.message)
 
     def _refusal(self, settings: SlackReceiver, click: Click) -> str | None:
         if abs(self._now() - click.at) > STALE_AFTER:
@@ -293,16 +268,16 @@ class SlackClicks:
             return "you are not among those who may use these buttons"
         return None
 
-    def _act(self, api: SlackApi, receiver: str, click: Click) -> str | None:
-        """Do it; returns what who clicked is told, None where a message shows it."""
-        by, now, store = _name(api, click), self._now(), self._store
+    def _act(self, client: SlackClient, receiver: str, click: Click) -> str | None:
+        """Do it; returns the answer to who clicked, None where a message shows it."""
+        by, now, store = _name(client, click), self._now(), self._store
         via: dict[str, Any] = {"via": receiver, "request_id": click.request_id}
         if click.action == ACKNOWLEDGE:
-            taken = store.acknowledge(click.incident_id, by, now, **via)
-            if taken.is_new or taken.action is not None:
+            done = store.acknowledge(click.incident_id, by, now, **via)
+            if done.is_new or done.action is not None:
                 return None
-            when = moment(taken.incident.acknowledged_at or now, now.date())
-            return f"{taken.incident.acknowledged_by} took it at {when}"
+            when = moment(done.incident.acknowledged_at or now, now.date())
+            return f"{done.incident.acknowledged_by} acknowledged it at {when}"
         if click.action in _MARKS:
             mark = _MARKS[click.action]
             with store.one_transaction():
@@ -317,36 +292,24 @@ class SlackClicks:
         with store.one_transaction():
             one = store.add_silence(matchers, until=until, by=by, at=at, comment="Slack button")
             store.note_action("silence", by, at, incident_id=incident.id, subject=one.id, **via)
-        return _tell_thread(api, click, by, " ".join(matcher.text for matcher in matchers))
-
-    def _answer(self, api: SlackApi, click: Click, text: str) -> None:
-        document = {
-            "response_type": "ephemeral",
-            "replace_original": False,
-            "text": harmless(clean(text)),
-        }
-        try:
-            api.outside(click.response_url, document)
-        except DeliveryError as error:
-            self._log.warning("click not answered", reason=error.message)
+        return _tell_thread(client, click, by, " ".join(matcher.text for matcher in matchers))
 
 
-def _tell_thread(api: SlackApi, click: Click, by: str, what: str) -> str | None:
-    """Say in the thread what is silenced; where that fails, what who clicked is told."""
+def _tell_thread(client: SlackClient, click: Click, by: str, what: str) -> str | None:
+    """Say in the thread what is silenced; where that fails, the answer to who clicked."""
     end = moment(click.at + SILENCED_FOR, click.at.date())
-    text = f"*Silenced* by {harmless(by)} until {end}: {harmless(clean(what))}"
+    text = f"*Silenced* by {plain(by)} until {end}: {plain(clean(what))}"
     try:
-        place = {"channel": click.channel, "thread_ts": click.ts}
-        api.call("chat.postMessage", {**place, "text": text})
+        client.chat_postMessage(channel=click.channel, thread_ts=click.ts, text=text)
     except DeliveryError:
         return f"silenced until {end}"
     return None
 
 
-def _name(api: SlackApi, click: Click) -> str:
+def _name(client: SlackClient, click: Click) -> str:
     """The person's own name, else the user name."""
     name = click.user_name
     with suppress(DeliveryError, KeyError, TypeError, AttributeError):
-        profile = api.ask("users.info", user=click.user)["user"]["profile"]
+        profile = client.users_info(user=click.user)["user"]["profile"]
         name = profile.get("display_name") or profile.get("real_name") or name
     return cut(clean(str(name)), 60)

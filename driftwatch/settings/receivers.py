@@ -63,6 +63,9 @@ class AlertmanagerReceiver(WithSecrets):
         60.0, description="how often what fires is posted again; after 4 of them it is resolved"
     )
     labels: Labels = Field(default_factory=dict, description="labels that every alert gets")
+    tenant: str | None = Field(
+        None, pattern=r"^[!-~]{1,150}$", description="header X-Scope-OrgID, of Mimir"
+    )
     bearer_token_file: File | None = Field(None, description="file that holds a bearer token")
     basic_auth: BasicAuth | None = Field(None, description="user and password")
 
@@ -203,6 +206,9 @@ class WebhookReceiver(WithSecrets):
     url: SecretUrl | None = Field(None, description="where pages are posted; may hold a token")
     url_file: File | None = Field(None, description="file that holds the URL")
     secret_file: File | None = Field(None, description="file with the key of the HMAC signature")
+    format: Literal["page", "alertmanager"] = Field(
+        "page", description="page (docs/sre/receivers.md), or what Alertmanager posts to webhooks"
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:

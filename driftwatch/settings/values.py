@@ -148,6 +148,19 @@ class WithSecrets(Part):
         return read_url_of(getattr(self, name, None), getattr(self, f"{name}_file"))
 
 
+def read_secrets(part: BaseModel) -> None:
+    """Read every secret of a part once, those in its own parts too.
+
+    Raises ConfigError: one cannot be read.
+    """
+    for field in type(part).model_fields:
+        value, name = getattr(part, field), field.removesuffix("_file")
+        if isinstance(value, BaseModel):
+            read_secrets(value)
+        elif isinstance(part, WithSecrets) and name not in (field, "ca") and value is not None:
+            part.read_url(name) if name.endswith("url") else part.read(name)
+
+
 def redact(text: str, secrets: Iterable[str]) -> str:
     """The text with every secret replaced, longest first."""
     for secret in sorted(filter(None, secrets), key=len, reverse=True):

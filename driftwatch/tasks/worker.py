@@ -83,7 +83,7 @@ class Worker:
         self._tasks, self._queues, self._each = tasks, tuple(queues), each
         self._heartbeat_seconds = heartbeat_seconds
         self._log: Any = structlog.get_logger()
-        self._looked_at = self._began = time.monotonic()
+        self._looked_at = time.monotonic()
         self._trouble: str | None = "it starts"
         self._loop = asyncio.new_event_loop()
         self._loop.set_exception_handler(self._not_noted)
@@ -115,12 +115,10 @@ class Worker:
 
     def why_not_ready(self) -> str | None:
         """Why it does no jobs; None = it does."""
-        if self._trouble is not None:
-            return self._trouble
         silent = time.monotonic() - self._looked_at
-        if silent > MISSED * self._heartbeat_seconds:
+        if self._trouble is None and silent > MISSED * self._heartbeat_seconds:
             return f"no look at the queue for {silent:.0f} s"
-        return None
+        return self._trouble
 
     def _not_noted(self, _: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
         """That a job is done could not be noted: another worker has done it meanwhile."""
@@ -135,31 +133,30 @@ class Worker:
     async def _until_stopped(self) -> None:
         """Work; where the database goes away, again when it is back."""
         while not self._stopping.is_set():
+            reason = "the database went away"
             try:
                 async with self._app.open_async():
                     await self._work()
-                reason = "the database went away"
             except Exception as error:  # noqa: BLE001 - whatever the driver raises, it tries again
-                reason = f"the database went away: {reason_of(error)}"
-            if self._stopping.is_set():
-                return
-            if reason != self._trouble:
+                reason = f"{reason}: {reason_of(error)}"
+            if not self._stopping.is_set() and reason != self._trouble:
                 self._log.error("takes no jobs", reason=reason)
             self._trouble = reason
-            waiting = asyncio.create_task(self._stopping.wait())
-            await asyncio.wait([waiting], timeout=_RECONNECT_SECONDS)
-            waiting.cancel()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), _RECONNECT_SECONDS)
 
     async def _work(self) -> None:
         """Until it is to stop, or one of its parts ends, as it does without a database."""
-        parts = [asyncio.create_task(self._app.run_worker_async(**self._options(queue)))
-                 for queue in self._queues]  # fmt: skip
-        parts.append(asyncio.create_task(self._requeue_stalled_jobs()))
-        stopping = asyncio.create_task(self._stopping.wait())
-        await asyncio.wait([*parts, stopping], return_when=asyncio.FIRST_COMPLETED)
-        for one in (*parts, stopping):
+        parts = [
+            *(self._app.run_worker_async(**self._options(queue)) for queue in self._queues),
+            self._requeue_stalled_jobs(),
+            self._stopping.wait(),
+        ]
+        tasks = [asyncio.create_task(part) for part in parts]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for one in tasks:
             one.cancel()  # a worker that is cancelled finishes the jobs under way
-        await asyncio.gather(*parts, stopping, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _options(self, queue: Queue) -> dict[str, Any]:
         return {
@@ -174,9 +171,9 @@ class Worker:
 
     async def _requeue_stalled_jobs(self) -> None:
         """Give jobs of workers that show no sign of life to another worker, again and again."""
-        manager = self._app.job_manager
+        silent = MISSED * self._heartbeat_seconds
         while True:
-            silent = MISSED * self._heartbeat_seconds
+            manager = self._app.job_manager
             for job in await manager.get_stalled_jobs(seconds_since_heartbeat=silent):
                 await self._hand_on(job)
             await self._in_thread(self._each)
@@ -188,8 +185,7 @@ class Worker:
 
     async def _hand_on(self, job: StoredJob) -> None:
         """Retry a silent worker's job; drop it where one with its key waits, or after TRIES."""
-        manager = self._app.job_manager
-        words = {"task": job.task_name, "key": job.lock}
+        manager, words = self._app.job_manager, {"task": job.task_name, "key": job.lock}
         try:
             if job.attempts + 1 < TRIES:
                 try:

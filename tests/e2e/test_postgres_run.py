@@ -20,6 +20,7 @@ import requests
 from fakes.exposition_server import ReplayedExposition, read_pages
 from fakes.postgres_server import NOT_INSTALLED, PostgresServer, installed
 from fakes.slack_server import SlackServer
+from secret_file import secret
 
 from driftwatch.clock import ManualClock
 from driftwatch.collect.pages import PagesSource
@@ -29,6 +30,7 @@ from driftwatch.receivers.registry import Receiver
 from driftwatch.receivers.slack import SlackSender
 from driftwatch.service.configuration import plan_of_rules
 from driftwatch.service.run import Service
+from driftwatch.settings.receivers import SlackReceiver
 from driftwatch.store.store import Store
 
 pytestmark = pytest.mark.postgres
@@ -55,7 +57,7 @@ def pages(folder: Path) -> list[tuple[float, str | None]]:
 
 def served(store: Store, url: str, slack: SlackServer, clock: ManualClock) -> Service:
     source = PagesSource({url: {"instance": "host:8000"}}, clock=clock)
-    sender = SlackSender("inbox", slack.url)
+    sender = SlackSender("inbox", SlackReceiver(webhook_url_file=secret(slack.url)))
     receivers = [Receiver("inbox", ("page", "ticket", "notice"), sender)]
     return Service([source], plan_of_rules(()), store, receivers, clock)
 

@@ -27,6 +27,7 @@ from driftwatch.receivers.registry import Receiver
 from driftwatch.receivers.webhook import WebhookSender
 from driftwatch.service.configuration import plan_of_rules
 from driftwatch.service.run import Service
+from driftwatch.settings.receivers import WebhookReceiver
 from driftwatch.store.store import Store
 
 # 01:00 UTC, minute 8 of each story, is when clocks in Berlin go from 02:00 to 03:00
@@ -206,7 +207,11 @@ class Story:
     def started(self) -> Service:
         """A process on the same database."""
         receivers = [
-            Receiver(name, ("page", "ticket"), WebhookSender(name, f"{self.inbox.address}/{name}"))
+            Receiver(
+                name,
+                ("page", "ticket"),
+                WebhookSender(name, WebhookReceiver(url=f"{self.inbox.address}/{name}")),
+            )
             for name in self.hooks
         ]
         return Service(self.sources, self.plan(), self.store, receivers, self.clock)

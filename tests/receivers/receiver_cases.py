@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,55 +11,34 @@ import pytest
 from page_cases import AT, CAP
 
 from driftwatch.errors import DeliveryError
-from driftwatch.incidents.follow_up import sent_page
-from driftwatch.incidents.incident import Event
-from driftwatch.incidents.planner import MessageAbout
+from driftwatch.notify.headline import rendered
 from driftwatch.notify.page import Acknowledgement, Page
 from driftwatch.receivers.sender import Conversation, Message, Sender, message_of
 from driftwatch.report.make import report_of
 from driftwatch.report.material import Material
 from driftwatch.report.week import week_named
 
-INCIDENT = "3f9c1a7be204"
+ANA = Acknowledgement(by="ana", at=AT, comment="restarting <b>it</b>", via="command line")
 
 
-def message(page: Page, conversation: Conversation | None = None) -> Message:
+def message(page: Page | Mapping[str, Any], conversation: Conversation | None = None) -> Message:
     """The first message of a page."""
     return replace(message_of(page), conversation=conversation)
 
 
-def sent(
-    event: Event,
-    page: Page,
-    number: int = 0,
-    taken: Acknowledgement | None = None,
-    changed: str | None = None,
-) -> Message:
-    """A message as the planner and the texts after it make it."""
-    incident = replace(CAP.incident, page=page)
-    payload = sent_page(incident, MessageAbout(event, AT, number, taken, changed))
-    return Message("incident", INCIDENT, event, number, payload)
+def changed(page: Page | None = None, **update: Any) -> Page:
+    """A page with other fields, and the texts that belong to them."""
+    return rendered((CAP.page() if page is None else page).model_copy(update=update))
 
 
-def repeat(page: Page, number: int = 1) -> Message:
-    return sent("firing", page, number)
+def acknowledged(by: Acknowledgement | None = ANA, page: Page | None = None) -> Message:
+    """Somebody acknowledged the incident, or took that back."""
+    what = "acknowledged, by ana" if by is not None else "no longer acknowledged, by ana"
+    return message(changed(page, event="updated", changed=what, acknowledgement=by))
 
 
-TAKEN = Acknowledgement(by="ana", at=AT, comment="restarting <b>it</b>", via="command line")
-
-
-def updated(page: Page) -> Message:
-    return sent("updated", page.model_copy(update={"event": "updated"}))
-
-
-def acknowledged(page: Page | None = None) -> Message:
-    page = CAP.page() if page is None else page
-    return sent("updated", page, 0, TAKEN, "acknowledged, by ana: restarting <b>it</b>")
-
-
-def unacknowledged(page: Page | None = None) -> Message:
-    page = CAP.page() if page is None else page
-    return sent("updated", page, 1, None, "not acknowledged any more, by ana")
+def repeat(page: Page | None = None) -> Message:
+    return replace(message(changed(page, repeat=1)), number=1)
 
 
 def refused(sender: Sender, what: Message | None = None) -> DeliveryError:
@@ -72,7 +52,7 @@ def refused(sender: Sender, what: Message | None = None) -> DeliveryError:
     return error
 
 
-def report() -> dict[str, Any]:
+def report() -> Message:
     """The report of a week without a minute of data."""
     week = week_named("2026-W47")
-    return report_of(Material(week, week.end)).document()
+    return message_of(report_of(Material(week, week.end)).document())

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
-import subprocess
 import threading
 from base64 import b64encode
 from collections.abc import Callable
@@ -18,42 +16,34 @@ from typing import Any
 import pytest
 from fakes.smtp_server import PASSWORD, USER, SmtpServer
 from page_cases import CAP, CASES
-from receiver_cases import (
-    acknowledged,
-    message,
-    refused,
-    repeat,
-    report,
-    unacknowledged,
-)
+from receiver_cases import acknowledged, changed, message, refused, repeat, report
+from secret_file import secret
+from test_http import certificate as certificate_in
 
-from driftwatch.receivers.email import EmailSender, Relay, mail_of
+from driftwatch.receivers.email import EmailSender, mail_of
 from driftwatch.receivers.letter import letter_of
-from driftwatch.receivers.sender import Message
 from driftwatch.settings.receivers import EmailReceiver
 
 AT = datetime(2026, 11, 18, 2, 56, tzinfo=UTC)
 TO = ("ana@example.org", "ben@example.org")
+FROM = "driftwatch@example.org"
 
 
-def sender(port: int, to: tuple[str, ...] = TO, **rest: Any) -> EmailSender:
-    relay = Relay("127.0.0.1", port, **{"tls": "none", "seconds": 10.0, **rest})
-    return EmailSender("mail", relay, "driftwatch@example.org", to, lambda: AT)
+def settings(**rest: Any) -> EmailReceiver:
+    usual = {"host": "127.0.0.1", "tls": "none", "from": FROM, "to": TO}
+    return EmailReceiver.model_validate({**usual, **rest})
+
+
+def sender(port: int, password: str = PASSWORD, seconds: float = 10.0, **rest: Any) -> EmailSender:
+    rest |= {"password_file": secret(password)} if "user" in rest else {}
+    return EmailSender("mail", settings(port=port, **rest), lambda: AT, seconds)
 
 
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl is not installed")
     folder = tmp_path_factory.mktemp("relay")
-    cert, key = folder / "cert.pem", folder / "key.pem"
-    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
-    subprocess.run(
-        ["openssl", "req", "-x509", *curve, "-nodes", "-subj", "/CN=x", "-days", "2",
-         "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    return cert, key
+    _, cert = certificate_in(folder)
+    return cert, folder / "own.key"
 
 
 def part(mail: EmailMessage, kind: str) -> str:
@@ -72,14 +62,7 @@ def test_a_mail_as_it_arrives(golden: Callable[[str, str], None]) -> None:
 
 
 def test_an_incident_is_one_conversation() -> None:
-    page = CAP.page()
-    events = [
-        message(page),
-        repeat(page),
-        acknowledged(page),
-        unacknowledged(page),
-        message(CAP.resolved()),
-    ]
+    events = [message(CAP.page()), repeat(), acknowledged(), message(CAP.resolved())]
     with SmtpServer() as relay:
         conversation = None
         for one in events:
@@ -102,12 +85,12 @@ def test_an_incident_is_one_conversation() -> None:
 def test_encrypted_and_logged_in(tls: str, certificate: tuple[Path, Path]) -> None:
     with SmtpServer(tls, certificate, auth=True) as relay:
         rest = {"tls": tls, "user": USER, "ca_file": certificate[0]}
-        sender(relay.port, password=PASSWORD, **rest).send(message(CAP.page()))
+        sender(relay.port, **rest).send(message(CAP.page()))
         assert len(relay.mails) == 1
-        wrong = refused(sender(relay.port, password="canary-wrong", **rest))
+        wrong = refused(sender(relay.port, "canary-wrong", **rest))
         assert wrong.permanent is True
         assert wrong.message.startswith("mail answered 535")
-        untrusted = refused(sender(relay.port, tls=tls, user=USER, password=PASSWORD))
+        untrusted = refused(sender(relay.port, tls=tls, user=USER))
         assert "its certificate was not accepted" in untrusted.message
         assert untrusted.permanent is False
         assert len(relay.mails) == 1
@@ -119,13 +102,13 @@ def test_an_answer_that_repeats_the_login_is_not_kept(certificate: tuple[Path, P
         for written in (PASSWORD, b64encode(PASSWORD.encode()).decode(), plain):
             relay.answers.append(f"550 not {written}")
             rest = {"tls": "tls", "user": USER, "ca_file": certificate[0]}
-            error = refused(sender(relay.port, password=PASSWORD, **rest))
+            error = refused(sender(relay.port, **rest))
             assert error.message == "mail answered 550: not <secret>"
 
 
 def test_a_relay_without_starttls_gets_no_password() -> None:
     with SmtpServer() as relay:
-        error = refused(sender(relay.port, tls="starttls", user=USER, password=PASSWORD))
+        error = refused(sender(relay.port, tls="starttls", user=USER))
     assert error.permanent is True
     assert "no STARTTLS" in error.message
 
@@ -165,13 +148,12 @@ def test_every_recipient_refused(code: int, permanent: bool) -> None:
 HOSTILE = 'x\r\nBcc: eve@example.org\r\n\r\n<script>alert("1")</script> &\u202e' + "y" * 5000
 
 
-@pytest.mark.parametrize("event", ["firing", "resolved"])
-def test_a_label_is_neither_header_nor_html(event: str) -> None:
-    incident = replace(CAP.incident, target={"instance": HOSTILE, "engine": "0"})
-    case = replace(CAP, incident=incident, annotations={"summary": HOSTILE})
-    page = case.page() if event == "firing" else case.resolved()
+@pytest.mark.parametrize("over", [False, True])
+def test_a_label_is_neither_header_nor_html(over: bool) -> None:
+    page = CAP.resolved() if over else CAP.page()
+    lines = tuple(replace(line, text=HOSTILE) for line in page.lines)
+    page = page.model_copy(update={"summary": HOSTILE, "alert": HOSTILE, "lines": lines})
     with SmtpServer() as relay:
-        page = page.model_copy(update={"summary": HOSTILE, "alert": HOSTILE})
         sender(relay.port).send(message(page))
         (mail,), (envelope,) = relay.mails, relay.envelopes
     assert envelope[1] == TO
@@ -184,24 +166,20 @@ def test_a_label_is_neither_header_nor_html(event: str) -> None:
 
 
 def test_a_hostile_subject_in_a_conversation() -> None:
-    reply = replace(message(CAP.resolved()), conversation={"subject": "a b"})
-    assert mail_of(reply, "a@b.example", TO, AT)["Subject"] == "Re: a b"
-    hostile = replace(reply, subject="a>\r\nBcc: eve@example.org")
-    mail = mail_of(hostile, "a@b.example", TO, AT)
+    hostile = replace(message(CAP.resolved()), subject="a>\r\nBcc: eve@example.org")
+    mail = mail_of(hostile, settings(), AT)
     assert mail["Bcc"] is None
     assert b"\nBcc:" not in mail.as_bytes()
 
 
 def test_the_report_of_a_week() -> None:
-    document = report()
-    what = Message("report", "2026-W47", "report", 0, document)
     with SmtpServer() as relay:
-        sender(relay.port).send(what)
+        sender(relay.port).send(report())
         (mail,) = relay.mails
     (attached,) = mail.iter_attachments()
     assert attached.get_filename() == "driftwatch-2026-W47.html"
     assert attached.get_content().startswith("<!DOCTYPE html>")
-    assert mail["Subject"] == "Report 2026-W47: nothing for you, no drift, 0 pages (last week 0)"
+    assert mail["Subject"].startswith("Report 2026-W47: ")
     assert part(mail, "plain").startswith(f"{mail['Subject']}\n\nFOR YOU: nothing\n")
 
 
@@ -244,9 +222,8 @@ def test_an_endless_greeting_is_not_read_to_its_end() -> None:
 def test_nobody_there_and_a_refused_address() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    assert refused(sender(port)).message == "mail: no connection"
-    metadata = replace(sender(25), relay=Relay("169.254.169.254", 25, "none"))
-    assert refused(metadata).permanent is True
+    assert refused(sender(port)).message == "mail: connection refused"
+    assert refused(sender(25, host="169.254.169.254")).permanent is True
 
 
 def test_every_page_is_a_letter() -> None:
@@ -275,13 +252,12 @@ def test_settings_that_are_wrong(wrong: dict[str, Any], why: str) -> None:
 
 def test_seven_bits_and_whole_ids_whatever_the_relay_offers() -> None:
     """A relay need not offer 8BITMIME, nor a program decode the id of the mail it is answered."""
-    arrow = CAP.page().model_copy(update={"annotations": {"note": "512 → 1024 " + "é" * 2000}})
-    long = f"driftwatch@{'production.' * 6}example.org"
-    first = mail_of(message(arrow), long, TO, AT)
-    then = mail_of(acknowledged(arrow), long, TO, AT)
+    arrow = changed(changed="512 → 1024 " + "é" * 2000)
+    long = settings(**{"from": f"driftwatch@{'production.' * 6}example.org"})
+    first, then = mail_of(message(arrow), long, AT), mail_of(acknowledged(page=arrow), long, AT)
     for mail in (first, then):
         raw = mail.as_bytes()
         assert raw.isascii()
         assert max(map(len, raw.split(b"\r\n"))) <= 998
-    assert f"\r\nReferences: {first['Message-ID']}\r\n".encode() in then.as_bytes()
-    assert f"\r\nIn-Reply-To: {first['Message-ID']}\r\n".encode() in then.as_bytes()
+    for name in ("References", "In-Reply-To"):
+        assert f"\r\n{name}: {first['Message-ID']}\r\n".encode() in then.as_bytes()

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import outbox
 import pytest
 from click.testing import CliRunner
+from fakes.pagerduty_server import ROUTING_KEY, PagerdutyServer
 from fakes.slack_server import SlackServer
 from fakes.webhook_server import WebhookServer
 from page_cases import AT, CAP
@@ -17,7 +19,7 @@ from page_cases import AT, CAP
 from driftwatch.cli.main import cli
 from driftwatch.errors import ConfigError, DeliveryError, UsageError
 from driftwatch.notify.page import Page
-from driftwatch.receivers.registry import build_senders, sample_pages
+from driftwatch.receivers.registry import Receiver, build_senders, sample_pages, without_ignored
 from driftwatch.receivers.sender import message_of
 from driftwatch.receivers.stdout import StdoutSender
 from driftwatch.settings import load_settings
@@ -71,9 +73,8 @@ def test_a_changed_secret_counts_at_once(config: Path, slack: SlackServer) -> No
     with pytest.raises(DeliveryError, match="invalid_token"):
         sender.send(message_of(CAP.page()))
     (config.parent / "slack.url").unlink()
-    with pytest.raises(DeliveryError, match=r"oncall: .*cannot be read") as caught:
+    with pytest.raises(ConfigError, match="cannot be read"):
         sender.send(message_of(CAP.page()))
-    assert caught.value.permanent is False
     (config.parent / "slack.url").write_text(slack.url)
     sender.send(message_of(CAP.page()))
     assert len(slack.accepted) == 1
@@ -86,6 +87,27 @@ def test_every_missing_secret_is_named(config: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         build_senders(settings.receivers)
     assert [Path(p.path).name for p in caught.value.problems] == ["slack.url", "hook.key"]
+
+
+@pytest.mark.parametrize(
+    ("form", "ignored"),
+    [
+        ("alertmanager", {("firing", 1), ("verified", 0), ("report", 0)}),
+        ("pagerduty", {("verified", 0), ("report", 0)}),
+        ("slack, app", set()),
+    ],
+)
+def test_what_a_form_ignores_is_not_planned(form: str, ignored: set[tuple[str, int]]) -> None:
+    events = [("firing", 0), ("firing", 1), ("updated", 0), ("resolved", 0), ("verified", 0)]
+    receiver = Receiver("one", ("page",), StdoutSender(), form=form)
+    planned = [
+        outbox.planned("3f9c1a7be204", {}, AT, "one", event).model_copy(update={"number": number})
+        for event, number in events
+    ]
+    kept = without_ignored(planned, [receiver])
+    assert {(one.event, one.number) for one in planned if one not in kept} == ignored - {
+        ("report", 0)
+    }
 
 
 def run(*words: Any) -> Any:
@@ -118,6 +140,19 @@ def test_a_refusal_is_told_with_its_reason(config: Path, slack: SlackServer) -> 
     slack.fail_next(429, "rate_limited", Retry_After="30")
     again = run("oncall", "-c", config)
     assert again.stderr.endswith("(trying again may help, after 30 s)\n")
+
+
+@pytest.mark.parametrize("resolve", [False, True])
+def test_pagerduty_keeps_a_test_page_without_its_resolve(tmp_path: Path, resolve: bool) -> None:
+    with PagerdutyServer() as server:
+        (tmp_path / "key").write_text(ROUTING_KEY)
+        key = {"routing_key_file": "key", "url": server.address}
+        file = tmp_path / "driftwatch.yaml"
+        file.write_text(json.dumps({"receivers": [{"name": "one", "pagerduty": key}]}))
+        done = run("one", "-c", file, *["--resolve"] * resolve)
+        assert (done.return_value, len(server.requests)) == (0, 1 + resolve)
+    end = " and its resolve" if resolve else "; PagerDuty keeps it open: --resolve ends it"
+    assert done.stdout == f"delivered: one took the test page{end}\n"
 
 
 def test_an_unknown_receiver(config: Path) -> None:

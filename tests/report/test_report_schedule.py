@@ -17,12 +17,12 @@ from click.testing import CliRunner, Result
 from fakes.slack_server import SlackServer
 from fakes.webhook_server import WebhookServer
 from report_cases import FLEET_WEEK
+from secret_file import secret
 
 from driftwatch.cli.main import cli
 from driftwatch.clock import ManualClock
 from driftwatch.errors import NoVerdict
 from driftwatch.pipeline.plan import Plan
-from driftwatch.receivers.http import Limits
 from driftwatch.receivers.slack import SlackSender
 from driftwatch.receivers.stdout import StdoutSender
 from driftwatch.receivers.webhook import WebhookSender
@@ -40,6 +40,8 @@ from driftwatch.service.report_material import (
 )
 from driftwatch.service.run import Receiver, Service
 from driftwatch.settings import load_settings
+from driftwatch.settings.receivers import SlackReceiver, WebhookReceiver
+from driftwatch.store.baselines import PROPOSALS
 from driftwatch.store.store import Store
 from tests.outbox import undelivered_count
 
@@ -100,8 +102,8 @@ def test_every_receiver_gets_it_once(fleet_store: Store, fleet_plan: Plan) -> No
     schedule = Schedule(receivers=SCHEDULE.receivers, external_url="https://ops.example/")
     with SlackServer() as slack, WebhookServer({}) as hook:
         senders = {
-            "desk": SlackSender("desk", slack.url),
-            "hook": WebhookSender("hook", hook.url),
+            "desk": SlackSender("desk", SlackReceiver(webhook_url_file=secret(slack.url))),
+            "hook": WebhookSender("hook", WebhookReceiver(url=hook.url)),
             "out": StdoutSender("out", json=True, stream=said),
         }
         assert make_due(fleet_store, fleet_plan, schedule, AT_SEVEN) == FLEET_WEEK
@@ -135,14 +137,14 @@ def test_a_receiver_that_is_down_gets_it_later_and_holds_nobody_up(
     with WebhookServer({}) as hook:
         url = hook.url
     senders: dict[str, Any] = {
-        "hook": WebhookSender("hook", url, limits=Limits(seconds=0.5)),
+        "hook": WebhookSender("hook", WebhookReceiver(url=url), seconds=0.5),
         "out": StdoutSender("out", json=True, stream=said),
     }
     first = _deliver(fleet_store, senders, AT_SEVEN)
     assert [(a.receiver, a.result) for a in first] == [("hook", "retried"), ("out", "sent")]
     assert undelivered_count(fleet_store) == 1
     with WebhookServer({}) as hook:
-        senders["hook"] = WebhookSender("hook", hook.url)
+        senders["hook"] = WebhookSender("hook", WebhookReceiver(url=hook.url))
         again = _deliver(fleet_store, senders, AT_SEVEN + timedelta(minutes=1))
         assert [(a.receiver, a.result) for a in again] == [("hook", "sent")]
         assert len(hook.accepted) == 1

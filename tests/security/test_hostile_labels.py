@@ -27,6 +27,7 @@ from driftwatch.receivers.apprise import job_of
 from driftwatch.receivers.email import mail_of
 from driftwatch.receivers.sender import message_of
 from driftwatch.receivers.slack_blocks import blocks
+from driftwatch.settings.receivers import EmailReceiver
 
 AT = datetime(2026, 11, 18, 2, 56, tzinfo=UTC)
 PIECES = [
@@ -104,8 +105,13 @@ def held_by_slack(page: dict[str, Any]) -> None:
         assert not CONTROL.search(text), text
 
 
+MAIL = EmailReceiver.model_validate(
+    {"host": "localhost", "tls": "none", "from": "a@b.example", "to": ["c@d.example"]}
+)
+
+
 def held_by_mail(page: dict[str, Any]) -> None:
-    raw = mail_of(message_of(page), "a@b.example", ["c@d.example"], AT).as_bytes()
+    raw = mail_of(message_of(page), MAIL, AT).as_bytes()
     mail = message_from_bytes(raw, EmailMessage, policy=policy.default)
     assert set(mail.keys()) <= HEADERS | {"In-Reply-To", "References"}
     assert mail["To"] == "c@d.example"

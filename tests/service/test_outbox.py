@@ -20,6 +20,7 @@ from driftwatch.receivers.sender import Message
 from driftwatch.receivers.webhook import IDEMPOTENCY_HEADER, WebhookSender
 from driftwatch.service.outbox import Outbox
 from driftwatch.service.own_metrics import OwnMetrics
+from driftwatch.settings.receivers import WebhookReceiver
 from driftwatch.store import Store
 from driftwatch.store.deliveries import CLAIM
 from tests.outbox import undelivered_count
@@ -180,7 +181,7 @@ def test_what_no_database_can_hold_stops_no_queue(
     """An error of a page that cannot be made, and a name that a receiver gives its message."""
 
     def answer(message: Message) -> dict[str, str]:
-        if message.payload["rule"] == "Rule1":
+        if message.page.rule == "Rule1":
             raise ValueError(text)
         return {"name": text}
 
@@ -282,10 +283,11 @@ from driftwatch.clock import SystemClock
 from driftwatch.receivers.webhook import WebhookSender
 from driftwatch.service.outbox import Outbox
 from driftwatch.service.own_metrics import OwnMetrics
+from driftwatch.settings.receivers import WebhookReceiver
 from driftwatch.store import Store
 with Store.open(sys.argv[1]) as store:
     outbox = Outbox(store, SystemClock(), OwnMetrics())
-    outbox.adopt({"desk": WebhookSender("desk", sys.argv[2])})
+    outbox.adopt({"desk": WebhookSender("desk", WebhookReceiver(url=sys.argv[2]))})
     outbox.start()
     time.sleep(60)
 """
@@ -309,7 +311,7 @@ def test_a_page_that_was_on_its_way_is_sent_again_after_kill_9(database: str) ->
         assert len(hook.requests) == 1
         clock = ManualClock(SystemClock().now() + CLAIM)
         outbox = Outbox(store, clock, OwnMetrics())
-        outbox.adopt({"desk": WebhookSender("desk", hook.address)})
+        outbox.adopt({"desk": WebhookSender("desk", WebhookReceiver(url=hook.address))})
         assert [a.result for a in outbox.deliver_once()] == ["sent", "sent"]
         keys = sorted(r.headers[IDEMPOTENCY_HEADER.lower()] for r in hook.requests)
         assert keys == [f"{n:012x}-firing" for n in (1, 1, 2)]

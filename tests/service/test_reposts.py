@@ -10,71 +10,30 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import outbox
 import pytest
 from fakes.alertmanager import BINARY, Alertmanager, NotificationServer
 from fakes.loopback import Answer, LoopbackServer, Request
-from outbox import planned
-from page_cases import AT, CAP
-from prometheus_client import CollectorRegistry, generate_latest
+from page_cases import CAP
 
 from driftwatch.clock import SystemClock
-from driftwatch.incidents.incident import Incident
+from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.receivers.alertmanager import AlertmanagerSender
-from driftwatch.receivers.registry import FreshSender, Receiver
-from driftwatch.receivers.sender import message_of
-from driftwatch.service.outbox import Outbox
+from driftwatch.service.outbox import Outbox, ReceiverQueue
 from driftwatch.service.own_metrics import OwnMetrics
-from driftwatch.store.store import Store, TickRecord
-from tests.outbox import due_deliveries, mark_failed
+from driftwatch.settings.receivers import AlertmanagerReceiver
+from driftwatch.store import Store, TickRecord
+from tests.outbox import due_deliveries, mark_failed, mark_sent
 
-pytestmark = pytest.mark.skipif(
+needs_alertmanager = pytest.mark.skipif(
     shutil.which(BINARY) is None, reason="prometheus-alertmanager is not installed"
 )
 
 
-class Firing:
-    """A store with one incident."""
-
-    def __init__(self) -> None:
-        now = datetime.now(UTC).replace(microsecond=0)
-        began = now - timedelta(minutes=5)
-        incident = replace(CAP.incident, started_at=began, firing_at=now, last_true_at=now)
-        page = replace(CAP, incident=incident).page()
-        self.incident = replace(incident, page=page)
-        self.sent, self.names = True, ("am",)
-        self.after_reading: Callable[[], Any] | None = None
-
-    def open_incidents(self) -> dict[str, Incident]:
-        if self.incident.state == "resolved":
-            return {}
-        found, then = {self.incident.key: self.incident}, self.after_reading
-        self.after_reading = None
-        if then is not None:
-            then()
-        return found
-
-    def notified(self, also: Any = (), *, or_given_up: bool = False) -> Any:
-        return {(self.incident.id, name) for name in self.names if self.sent}
-
-    def claim(self, *_: Any) -> None:
-        """None is due."""
-
-    next_attempt_at = claim
-
-    def give_up_strangers(self, *_: Any) -> dict[str, int]:
-        return {}
-
-    def backlog(self, dead_since: datetime) -> dict[str, Any]:
-        return {}
-
-    def resolve(self) -> None:
-        now = datetime.now(UTC)
-        self.incident = replace(self.incident, state="resolved", resolved_at=now)
-
-
 @pytest.fixture
-def store() -> Firing:
-    return Firing()
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(tmp_path / "d.db") as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -83,110 +42,28 @@ def notifications() -> Iterator[NotificationServer]:
         yield server
 
 
-def receiver(*urls: str, seconds: float = 60.0, name: str = "am") -> Receiver:
-    sender = AlertmanagerSender(name, urls, seconds)
-    fresh = FreshSender(name, lambda: sender, "alertmanager")
-    return Receiver(name, ("page",), fresh, repost_seconds=seconds)
+def fire(store: Store) -> Incident:
+    """An incident fires, and its page is planned for two receivers."""
+    now = datetime.now(UTC).replace(microsecond=0)
+    began = now - timedelta(minutes=5)
+    incident = replace(CAP.incident, started_at=began, firing_at=now, last_true_at=now)
+    page = replace(CAP, incident=incident).page()
+    incident = replace(incident, page=page)
+    planned = [outbox.planned(incident.id, page, now, name) for name in ("am", "other")]
+    happened = [Transition(incident, "firing", now)]
+    store.commit_tick(TickRecord(began, now, [incident], happened, deliveries=planned))
+    return incident
 
 
-def outbox(store: Any, *receivers: Receiver) -> tuple[Outbox, CollectorRegistry]:
-    metrics = OwnMetrics()
-    made = Outbox(store, SystemClock(), metrics)
-    adopt(made, *receivers)
-    return made, metrics.registry
-
-
-def adopt(made: Outbox, *receivers: Receiver) -> None:
-    every = {one.name: one.repost_seconds for one in receivers if one.repost_seconds}
-    made.adopt({one.name: one.sender for one in receivers}, every)
-
-
-def test_it_survives_the_restart_of_alertmanager(
-    store: Firing, notifications: NotificationServer
-) -> None:
-    with Alertmanager(notifications.address) as running:
-        port = running.url
-        keeping, _ = outbox(store, receiver(running.url))
-        keeping.queues["am"].repost()
-        assert len(running.alerts()) == 1
-    with Alertmanager(notifications.address) as again:
-        assert again.url != port
-        adopt(keeping, receiver(again.url))
-        assert again.alerts() == []  # it keeps none
-        keeping.queues["am"].repost()
-        (held,) = again.alerts()
-    assert held["startsAt"].startswith(f"{store.incident.started_at:%Y-%m-%dT%H:%M:%S}")
-    assert {one["status"] for one in notifications.notifications} == {"firing"}
-
-
-def test_it_lives_as_long_as_it_is_posted(store: Firing, notifications: NotificationServer) -> None:
-    with Alertmanager(notifications.address) as running:
-        keeping, _ = outbox(store, receiver(running.url, seconds=0.5))
-        keeping.start()
-        time.sleep(4.0)  # two times as long as an alert that nobody posts again
-        assert [one["status"] for one in notifications.notifications] == ["firing"]
-        keeping.stop()
-        # driftwatch is gone: its alert ends with the fourth interval
-        assert [one["status"] for one in notifications.wait(2)] == ["firing", "resolved"]
-
-
-def test_what_resolves_while_it_is_posted_stays_resolved(
-    store: Firing, notifications: NotificationServer
-) -> None:
-    with Alertmanager(notifications.address) as running:
-        one = receiver(running.url)
-        keeping, _ = outbox(store, one)
-        keeping.queues["am"].repost()
-        page = store.incident.page
-        assert page is not None
-
-        def resolve() -> None:
-            store.resolve()
-            times = page.times.model_copy(update={"resolved_at": datetime.now(UTC)})
-            one.sender.send(message_of(CAP.resolved().model_copy(update={"times": times})))
-
-        store.after_reading = resolve  # the keeper has read, and posts what it has read
-        keeping.queues["am"].repost()
-        assert running.alerts() == []
-
-
-def test_one_that_was_down_for_long_hears_what_fires_when_it_is_back(tmp_path: Path) -> None:
-    fired = Firing().incident
-    with Store.open(tmp_path / "d.db") as store, Answering() as server:
-        page = planned(fired.id, fired.page or {}, AT, "am")
-        store.commit_tick(TickRecord(AT, AT, incidents=[fired], deliveries=[page]))
-        (due,) = due_deliveries(store, AT)
-        mark_failed(store, due, AT, "am: no connection", None)  # given up after an hour
-        keeping, _ = outbox(store, receiver(server.address))
-        keeping.queues["am"].repost()
-        assert len(server.requests) == 1
-
-
-def test_nothing_is_posted_before_the_page(store: Firing) -> None:
-    with Answering() as server:
-        keeping, _ = outbox(store, receiver(server.address))
-        store.sent = False
-        keeping.queues["am"].repost()
-        assert server.requests == []
-        store.sent = True
-        keeping.queues["am"].repost()
-        assert len(server.requests) == 1
-
-
-def test_one_of_a_cluster_that_refuses_is_a_metric(store: Firing) -> None:
-    with Answering() as healthy, Answering() as broken:
-        broken.fail_next(503)
-        keeping, registry = outbox(store, receiver(healthy.address, broken.address))
-        keeping.queues["am"].repost()
-        up = {server: server.address.removeprefix("http://") for server in (healthy, broken)}
-        assert f'alertmanager="{up[healthy]}",receiver="am"}} 1.0' in metrics(registry)
-        assert f'alertmanager="{up[broken]}",receiver="am"}} 0.0' in metrics(registry)
-        keeping.queues["am"].repost()
-        assert f'alertmanager="{up[broken]}",receiver="am"}} 1.0' in metrics(registry)
-
-
-def metrics(registry: CollectorRegistry) -> str:
-    return generate_latest(registry).decode()
+def resolve(store: Store, incident: Incident) -> None:
+    at = datetime.now(UTC)
+    assert incident.page is not None
+    times = incident.page.times.model_copy(update={"resolved_at": at})
+    page = CAP.resolved().model_copy(update={"times": times})
+    over = replace(incident, state="resolved", resolved_at=at, page=page)
+    planned = [outbox.planned(incident.id, page, at, "am", "resolved")]
+    happened = [Transition(over, "resolved", at)]
+    store.commit_tick(TickRecord(at, at, [], happened, deliveries=planned))
 
 
 class Answering(LoopbackServer):
@@ -196,6 +73,107 @@ class Answering(LoopbackServer):
         return Answer(200)
 
 
+def keeping(store: Store, seconds: float, **urls: tuple[str, ...]) -> Outbox:
+    """An outbox whose receivers are Alertmanagers."""
+    made = Outbox(store, SystemClock(), OwnMetrics())
+    settings = {
+        name: AlertmanagerReceiver.model_construct(
+            urls=each, interval=seconds, labels={}, tenant=None, bearer_token_file=None,
+            basic_auth=None,
+        )
+        for name, each in urls.items()
+    }  # fmt: skip
+    senders = {name: AlertmanagerSender(name, one) for name, one in settings.items()}
+    made.adopt(senders, dict.fromkeys(urls, seconds))
+    return made
+
+
+def queue(store: Store, *urls: str) -> ReceiverQueue:
+    return keeping(store, 60.0, am=urls).queues["am"]
+
+
+@needs_alertmanager
+def test_it_survives_the_restart_of_alertmanager_and_not_its_own_end(
+    store: Store, notifications: NotificationServer
+) -> None:
+    incident = fire(store)
+    for _ in range(2):  # it keeps none
+        with Alertmanager(notifications.address) as running:
+            assert running.alerts() == []
+            queue(store, running.url).repost()
+            (held,) = running.alerts()
+    assert held["startsAt"].startswith(f"{incident.started_at:%Y-%m-%dT%H:%M:%S}")
+    assert {one["status"] for one in notifications.notifications} == {"firing"}
+
+
+@needs_alertmanager
+def test_it_lives_as_long_as_it_is_posted(store: Store, notifications: NotificationServer) -> None:
+    fire(store)
+    with Alertmanager(notifications.address) as running:
+        made = keeping(store, 0.5, am=(running.url,))
+        made.start()
+        time.sleep(4.0)  # two times as long as an alert that nobody posts again
+        assert [one["status"] for one in notifications.notifications] == ["firing"]
+        made.stop()
+        # driftwatch is gone: its alert ends with the fourth interval
+        assert [one["status"] for one in notifications.wait(2)] == ["firing", "resolved"]
+
+
+@needs_alertmanager
+def test_what_resolves_while_it_is_posted_stays_resolved(
+    store: Store, notifications: NotificationServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process sends the resolve after this one has read what fires."""
+    incident, read = fire(store), store.open_incidents
+    with Alertmanager(notifications.address) as running:
+        mine, other = queue(store, running.url), queue(store, running.url)
+        assert other.send_next() is not None  # the page
+
+        def read_and_resolve() -> Any:
+            monkeypatch.setattr(store, "open_incidents", read)
+            found = read()
+            resolve(store, incident)
+            assert other.send_next() is not None
+            return found
+
+        monkeypatch.setattr(store, "open_incidents", read_and_resolve)
+        mine.repost()
+        assert running.alerts() == []
+
+
+def test_whom_the_page_never_reached_hears_what_fires_when_it_is_back(store: Store) -> None:
+    fire(store)
+    due = next(one for one in due_deliveries(store, datetime.now(UTC)) if one.receiver == "am")
+    mark_failed(store, due, datetime.now(UTC), "am: no connection", None)  # given up after a day
+    with Answering() as server:
+        queue(store, server.address).repost()
+        assert len(server.requests) == 1
+
+
+def test_nothing_is_posted_of_what_was_not_planned_for_it(store: Store) -> None:
+    fire(store)
+    with Answering() as server:
+        keeping(store, 60.0, stranger=(server.address,)).queues["stranger"].repost()
+        assert server.requests == []
+
+
+def test_one_of_a_cluster_that_refuses_is_a_metric(store: Store) -> None:
+    fire(store)
+    with Answering() as healthy, Answering() as broken:
+        made = keeping(store, 60.0, am=(healthy.address, broken.address))
+
+        def up(server: LoopbackServer) -> float | None:
+            labels = {"receiver": "am", "alertmanager": server.address.removeprefix("http://")}
+            registry = made.metrics.registry
+            return registry.get_sample_value("driftwatch_alertmanager_up", labels)
+
+        broken.fail_next(503)
+        made.queues["am"].repost()
+        assert (up(healthy), up(broken)) == (1, 0)
+        made.queues["am"].repost()
+        assert (up(healthy), up(broken)) == (1, 1)
+
+
 def until(true: Callable[[], Any], seconds: float = 10.0) -> None:
     deadline = time.monotonic() + seconds
     while not true():
@@ -203,14 +181,14 @@ def until(true: Callable[[], Any], seconds: float = 10.0) -> None:
         time.sleep(0.05)
 
 
-def test_one_that_hangs_delays_no_other(store: Firing) -> None:
+def test_one_that_hangs_delays_no_other(store: Store) -> None:
+    fire(store)
+    for one in due_deliveries(store, datetime.now(UTC)):
+        mark_sent(store, one, datetime.now(UTC))
     with Answering() as healthy, Answering() as hanging:
         hanging.hang_next()
-        keeping, _ = outbox(
-            store, receiver(hanging.address, seconds=0.2), receiver(healthy.address, name="other")
-        )
-        store.names = ("am", "other")
-        keeping.start()
-        until(lambda: hanging.requests and healthy.requests, 5.0)
+        made = keeping(store, 0.2, am=(hanging.address,), other=(healthy.address,))
+        made.start()
+        until(lambda: hanging.requests and len(healthy.requests) > 3, 5.0)
         hanging._closing.set()
-        keeping.stop()
+        made.stop()

@@ -187,7 +187,7 @@ def test_of_two_people_the_first_one_has_it(desk: Desk) -> None:
     desk.click("acknowledge", ANA)
     desk.click("acknowledge", BEN)
     until(lambda: desk.answers)
-    assert desk.answers == ["Ana took it at 03:01 UTC"]
+    assert desk.answers == ["Ana acknowledged it at 03:01 UTC"]
     assert desk.taker == "Ana"
 
 
