@@ -135,7 +135,7 @@ class _Smtp(smtplib.SMTP):
         if code != 220:
             raise smtplib.SMTPConnectError(code, answer)
         if self._settings.tls == "starttls":
-            self.starttls(context=self._context())
+            self.starttls(context=_context())
         if self._settings.user is not None:
             self.login(self._settings.user, password or "")
 
@@ -176,13 +176,14 @@ class _Smtp(smtplib.SMTP):
             self._end()
         if self._settings.tls != "tls":
             return opened
-        return self._context().wrap_socket(opened, server_hostname=host)
+        return _context().wrap_socket(opened, server_hostname=host)
 
-    def _context(self) -> ssl.SSLContext:
-        context = ssl.create_default_context(cafile=self._settings.ca_file)
-        if self._settings.ca_file is None:
-            context.load_verify_locations(DEFAULT_CA_BUNDLE_PATH)
-        return context
+
+def _context() -> ssl.SSLContext:
+    """What the machine trusts (``SSL_CERT_FILE`` counts), and Mozilla's list."""
+    context = ssl.create_default_context()
+    context.load_verify_locations(DEFAULT_CA_BUNDLE_PATH)
+    return context
 
 
 def subject(message: Message) -> str:

@@ -86,12 +86,13 @@ def message_blocks(message: Message, *, clicks: bool = False) -> dict[str, Any]:
         body = "\n".join(text for _, text in weighed)
         parts.append(SectionBlock(text=mrkdwn(body), expand=True))
     acts = _acts(message.page) if clicks and is_page else ()
-    if letter.commands and not (clicks and is_page):
+    acted = clicks and is_page
+    if letter.commands and not acted and message.event not in ("resolved", "verified"):
         written = [plain(c) if "`" in c else f"`{escape(c)}`" for c in letter.commands]
         parts.append(ContextBlock(elements=[mrkdwn("\n".join(written))]))
     buttons = [ButtonElement(action_id=a, text=_WORDS[a], value=message.subject) for a in acts]
     for word, url in letter.links:
-        buttons.append(ButtonElement(action_id=f"open_{word.lower()}", text=word, url=url))
+        buttons.append(ButtonElement(action_id=f"link_{word.lower()}", text=word, url=url))
     if buttons:
         parts.append(ActionsBlock(elements=buttons))
     drawn = [part.to_dict() for part in parts]

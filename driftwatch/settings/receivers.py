@@ -111,7 +111,6 @@ class EmailReceiver(WithSecrets):
     to: tuple[Address, ...] = Field(min_length=1, max_length=50, description="who gets it")
     user: str | None = Field(None, min_length=1, max_length=254, description="user of the relay")
     password_file: File | None = Field(None, description="file that holds the password")
-    ca_file: File | None = Field(None, description="authorities in PEM that check its certificate")
 
     @model_validator(mode="after")
     def _check(self) -> Self:

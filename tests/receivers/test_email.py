@@ -82,27 +82,33 @@ def test_an_incident_is_one_conversation() -> None:
 
 
 @pytest.mark.parametrize("tls", ["starttls", "tls"])
-def test_encrypted_and_logged_in(tls: str, certificate: tuple[Path, Path]) -> None:
+def test_encrypted_and_logged_in(
+    tls: str, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
     with SmtpServer(tls, certificate, auth=True) as relay:
-        rest = {"tls": tls, "user": USER, "ca_file": certificate[0]}
+        rest = {"tls": tls, "user": USER}
         sender(relay.port, **rest).send(message(CAP.page()))
         assert len(relay.mails) == 1
         wrong = refused(sender(relay.port, "canary-wrong", **rest))
         assert wrong.permanent is True
         assert wrong.message.startswith("mail answered 535")
-        untrusted = refused(sender(relay.port, tls=tls, user=USER))
+        monkeypatch.undo()
+        untrusted = refused(sender(relay.port, **rest))
         assert "its certificate was not accepted" in untrusted.message
         assert untrusted.permanent is False
         assert len(relay.mails) == 1
 
 
-def test_an_answer_that_repeats_the_login_is_not_kept(certificate: tuple[Path, Path]) -> None:
+def test_an_answer_that_repeats_the_login_is_not_kept(
+    certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
     plain = b64encode(f"\0{USER}\0{PASSWORD}".encode()).decode()
     with SmtpServer("tls", certificate, auth=True) as relay:
         for written in (PASSWORD, b64encode(PASSWORD.encode()).decode(), plain):
             relay.answers.append(f"550 not {written}")
-            rest = {"tls": "tls", "user": USER, "ca_file": certificate[0]}
-            error = refused(sender(relay.port, **rest))
+            error = refused(sender(relay.port, tls="tls", user=USER))
             assert error.message == "mail answered 550: not <secret>"
 
 

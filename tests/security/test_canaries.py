@@ -24,11 +24,11 @@ from fakes.postgres_server import PostgresServer
 from fakes.smtp_server import SmtpServer
 from settings_field_cases import fields
 
+from driftwatch import address_guard
 from driftwatch.cli.main import cli
 from driftwatch.collect import http_session
 from driftwatch.database_place import place_of
 from driftwatch.errors import DeliveryError
-from driftwatch.receivers import email
 from driftwatch.receivers.registry import build_senders
 from driftwatch.service.heartbeat import ping_of
 from driftwatch.settings import load_settings
@@ -91,7 +91,7 @@ def commands(config: Path, calls: list[list[str]], patch: pytest.MonkeyPatch) ->
     def broken(*_: Any) -> Any:
         raise RuntimeError("not expected")
 
-    for module in (http_session, email):
+    for module in (http_session, address_guard):
         patch.setattr(module, "permitted_addresses", broken)
     for name in ("hook", "app", "am", "mail"):
         words = ["--debug", "doctor", "--send-test", name, "-c", str(config)]
