@@ -41,7 +41,6 @@ from driftwatch.service.report_material import (
 from driftwatch.service.run import Receiver, Service
 from driftwatch.settings import load_settings
 from driftwatch.settings.receivers import SlackReceiver, WebhookReceiver
-from driftwatch.store.baselines import PROPOSALS
 from driftwatch.store.store import Store
 from tests.outbox import undelivered_count
 
