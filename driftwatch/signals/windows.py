@@ -196,45 +196,35 @@ class MinuteWindows:
         return self._rows_at(columns, np.where(observed >= 0, observed, last))
 
     def flags(self, columns: Sequence[str], spans: Spans) -> list[pl.Series]:
-        """Whether each is set in any minute of each window; NULL where one does not know it."""
+        """Whether each is set in any minute of each window; NULL where one does not know it.
+
+        A minute that was not observed tells of its own window only.
+        """
         if spans.of_one_row:
             return self.at_end(columns, spans).get_columns()
-        last = np.maximum(spans.last, spans.first - 1)
-        first = np.minimum(spans.first, last + 1)
-        # of a minute that was not observed only its own window tells
-        counted = self._observed
-
-        def any_of(flags: Flags) -> Flags:
-            before = np.concatenate([[0], np.cumsum(flags)])
-            found: Flags = before[last + 1] > before[first]
-            return found
-
-        each = []
         alone = self._rows_at(columns, np.where(spans.first == spans.last, spans.last, -1))
+        is_one = pl.Series(spans.first == spans.last)
+        each = []
         for name in columns:
-            values = self.rows[name]
-            true = any_of(values.fill_null(False).to_numpy() & counted)
-            unknown = any_of(values.is_null().to_numpy() & counted)
-            several = pl.Series(
-                np.where(true, 1.0, np.where(unknown, np.nan, 0.0)), nan_to_null=True
-            )
-            told = several.cast(pl.Boolean).alias(name)
-            is_one = pl.Series(spans.first == spans.last)
+            true = self._any_of(_is_set(self.rows[name]) & self._observed, spans)
+            unknown = self._any_of(self.rows[name].is_null().to_numpy() & self._observed, spans)
+            several = np.where(true, 1.0, np.where(unknown, np.nan, 0.0))
+            told = pl.Series(name, several, nan_to_null=True).cast(pl.Boolean)
             each.append(told.zip_with(~is_one, alone[name]))
         return each
 
     def any_of(self, column: str, spans: Spans) -> pl.Series:
         """Whether a flag is set in any minute of each window; NULL without an observed one."""
-        last = np.maximum(spans.last, spans.first - 1)
-
-        def any_of(flags: Flags) -> Flags:
-            before = np.concatenate([[0], np.cumsum(flags)])
-            found: Flags = before[last + 1] > before[np.minimum(spans.first, last + 1)]
-            return found
-
-        found = any_of(_is_set(self.rows[column]))
-        unknown = np.where(any_of(self._observed), found, np.nan)
+        found = self._any_of(_is_set(self.rows[column]), spans)
+        unknown = np.where(self._any_of(self._observed, spans), found, np.nan)
         return pl.Series(column, unknown, nan_to_null=True).cast(pl.Boolean)
+
+    def _any_of(self, flags: Flags, spans: Spans) -> Flags:
+        """Whether a row of each window is flagged."""
+        before = np.concatenate([[0], np.cumsum(flags)])
+        last = np.maximum(spans.last, spans.first - 1)
+        found: Flags = before[last + 1] > before[np.minimum(spans.first, last + 1)]
+        return found
 
     def _expanded(self, spans: Spans) -> tuple[Integers, Integers]:
         """Window and row number of every row of every window."""

@@ -1,14 +1,20 @@
-"""How long requests have been present without a token: idle is not stuck, wedged is."""
+"""How long requests have been present without a token, and what kind of engine it is."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from pipeline_cases import evidence, scrapes, serving, windows
 
+Page = dict[str, Any]
+QUERIES = "prefix_cache_queries_total"
 
-def page(t: float, tokens: float | None, running: float | None, waiting: float | None = 0.0) -> Any:
+
+def page(
+    t: float, tokens: float | None, running: float | None, waiting: float | None = 0.0
+) -> Page:
     return {
         "t": t,
         "generation_tokens_total": tokens,
@@ -18,38 +24,80 @@ def page(t: float, tokens: float | None, running: float | None, waiting: float |
     }
 
 
-def seconds(rows: list[dict[str, Any]], *spans: tuple[float, float]) -> list[float | None]:
+def column(rows: list[Page], end: float, name: str = "seconds_since_last_token") -> Any:
+    """Of the minute that ends there."""
     frame = scrapes(rows)
-    return evidence(frame, windows(*spans), serving(frame))["seconds_since_last_token"].to_list()
+    return evidence(frame, windows((end - 60, end)), serving(frame))[name].item()
 
 
-def test_a_wedged_engine_counts_from_its_last_token() -> None:
-    rows = [page(t, 100.0 + min(t, 30), 3.0) for t in range(0, 240, 5)]
-    assert seconds(rows, (0, 60), (60, 120), (120, 180)) == [25.0, 85.0, 145.0]
+def queue(t: float, waiting: float, queries: float | None) -> Page:
+    """Nobody runs, some wait."""
+    return page(t, 100.0, 0.0, waiting) | {QUERIES: queries}
 
 
-def test_a_wedged_engine_with_only_waiting_requests_counts_too() -> None:
-    rows = [page(t, 100.0 + min(t, 30), 0.0, 4.0) for t in range(0, 240, 5)]
-    assert seconds(rows, (120, 180)) == [145.0]
+def pooling(t: float, prompts: float) -> Page:
+    return page(t, 0.0, 3.0) | {"prompt_tokens_total": prompts}
 
 
-def test_the_first_request_after_a_long_idle_is_not_stuck() -> None:
-    rows = [page(t, 100.0, 0.0) for t in range(0, 3600, 15)] + [page(3600, 100.0, 1.0)]
-    (found,) = seconds(rows, (3600, 3660))
-    assert found is not None
-    assert found <= 15.0
+def asleep(t: float, is_asleep: bool) -> Page:
+    return page(t, min(t, 300), 3.0) | {"engine_awake": 0.0 if is_asleep else 1.0}
+
+
+def by_reason(t: float, capacity: float) -> Page:
+    reasons = {"waiting_capacity_requests": capacity, "waiting_deferred_requests": 0.0}
+    return page(t, 100.0, 0.0, None) | reasons
+
+
+@pytest.mark.parametrize(
+    ("made", "every", "end", "seconds"),
+    [
+        # an engine that hangs counts from its last token
+        (lambda t: page(t, 100.0 + min(t, 30), 3.0), 5, 60, 25.0),
+        (lambda t: page(t, 100.0 + min(t, 30), 3.0), 5, 180, 145.0),
+        (lambda t: page(t, 100.0 + min(t, 30), 0.0, 4.0), 5, 180, 145.0),
+        # the first request after a long idle
+        (lambda t: page(t, 100.0, 0.0 if t < 540 else 1.0), 15, 600, 45.0),
+        # the scheduler runs and lets nobody in: the cache would be asked for who comes
+        (lambda t: queue(t, 4.0 + t, 7000.0), 10, 300, 290.0),
+        # older vLLM asks for the head of the queue in every step: nothing runs, nothing moves
+        (lambda t: queue(t, 6.0, 7000.0 + t), 10, 300, 290.0),
+        # each client gives up before its first token: steps run, and no page shows them
+        (lambda t: queue(t, 4900.0 + 7 * (-1) ** (t // 15), None), 15, 600, 0.0),
+        # each is admitted and gives up between two scrapes, and more come than go
+        (lambda t: queue(t, 15_000.0 + t, 7000.0 + 700 * t), 60, 600, 0.0),
+        # where admissions are not seen and the queue moves
+        (lambda t: queue(t, 4.0 + t, None), 10, 300, None),
+        (lambda t: queue(t, 4.0 + t, 0.0), 10, 300, None),
+        (lambda t: queue(t, 4.0 + min(t, 300), 0.0), 10, 600, 290.0),
+        # inputs
+        (lambda t: page(t, None, 3.0), 10, 300, None),
+        (lambda t: page(t, 100.0, None), 10, 300, None),
+        (lambda t: by_reason(t, 1.0), 10, 300, 290.0),
+        (lambda t: by_reason(t, 0.0), 10, 300, 0.0),
+        # an embedding server at work, and one that hangs
+        (lambda t: pooling(t, 100.0 * t), 15, 600, 0.0),
+        (lambda t: pooling(t, 100.0 * min(t, 300)), 15, 600, 285.0),
+        # one that sleeps with requests, and one that was woken
+        (lambda t: asleep(t, t >= 300), 15, 900, 0.0),
+        (lambda t: asleep(t, 300 <= t < 600), 15, 900, 285.0),
+    ],
+)
+def test_seconds_since_the_last_token(
+    made: Callable[[int], Page], every: int, end: float, seconds: float | None
+) -> None:
+    assert column([made(t) for t in range(0, int(end), every)], end) == seconds
 
 
 def test_a_restart_begins_anew() -> None:
     rows = [page(t, 100.0, 3.0) for t in range(0, 300, 10)]
     rows += [page(t, 0.0, 3.0) | {"process_start_time_seconds": 2000.0} for t in (300, 310, 320)]
-    assert seconds(rows, (240, 300), (300, 360)) == [290.0, 20.0]
+    assert (column(rows, 300), column(rows, 360)) == (290.0, 20.0)
 
 
 @pytest.mark.parametrize(
     "works",
     [
-        {"prefix_cache_queries_total": 7000.0},  # each who is admitted asks it, whoever gives up
+        {QUERIES: 7000.0},  # each who is admitted asks it, whoever gives up
         {"preemptions_total": 1.0},
         {"running_requests": 1.0},
         {"kv_cache_usage_ratio": 0.002},  # a prompt of minutes, chunk by chunk
@@ -62,61 +110,44 @@ def test_an_engine_that_works_without_a_token_is_not_stuck(works: dict[str, floa
         | {name: 0.5 + step * (t // 30) for name, step in works.items()}
         for t in range(0, 600, 30)
     ]
-    assert seconds(rows, (540, 600)) == [0.0]
+    assert column(rows, 600) == 0.0
 
 
-def test_a_queue_that_moves_beside_nobody_admitted_is_stuck() -> None:
-    """The scheduler runs and lets nobody in: the prefix cache would be asked for who comes."""
-    asked = {"prefix_cache_queries_total": 7000.0}
-    rows = [page(t, 100.0, 0.0, 4.0 + t) | asked for t in range(0, 300, 10)]
-    assert seconds(rows, (240, 300)) == [290.0]
+@pytest.mark.parametrize(
+    ("first", "later", "generated", "moved", "expected"),
+    [
+        (1, 0, 0, None, "pooling"),
+        (100, 0, 100, None, "prefill_only"),
+        (1000, 10, 1010, None, "prefill_only"),
+        (1000, 11, 1011, None, "generate"),
+        (99, 0, 99, None, None),
+        (0, 0, 0, None, None),
+        (10, 500, 510, 500, "decode_only"),
+        (10, 500, 510, 499, "generate"),
+        (None, None, 0, None, None),
+    ],
+)
+def test_the_kind_of_engine(
+    first: float | None,
+    later: float | None,
+    generated: float,
+    moved: float | None,
+    expected: str | None,
+) -> None:
+    counters = {
+        "ttft_seconds_count": first,
+        "itl_seconds_count": later,
+        "prompt_tokens_total": 1000.0,
+        "prompt_tokens_transferred_total": moved,
+    }
+    assert column([page(0.0, generated, 3.0) | counters], 60, "engine_kind") == expected
 
 
-def test_a_queue_that_shrinks_without_a_token_is_no_hang() -> None:
-    """Each client gives up before its first token: steps run, and no page shows them."""
-    rows = [page(t, 100.0, 0.0, 4900.0 + 7 * (-1) ** (t // 15)) for t in range(0, 600, 15)]
-    found = seconds(rows, (540, 600))
-    assert found[0] is not None and found[0] <= 30.0
-
-
-def test_a_queue_that_grows_while_the_cache_is_asked_is_no_hang() -> None:
-    """Each is admitted and gives up between two scrapes, and more come than go."""
+def test_a_queue_of_a_pooling_engine_is_bound_by_its_cap_and_not_stalled() -> None:
     rows = [
-        page(t, 100.0, 0.0, 15_000.0 + t) | {"prefix_cache_queries_total": 7000.0 + 700 * t}
-        for t in range(0, 600, 60)
+        pooling(t, 100.0 * t) | {"waiting_requests": 9.0, "kv_cache_usage_ratio": 0.1}
+        for t in range(0, 60, 15)
     ]
-    found = seconds(rows, (540, 600))
-    assert found[0] is not None and found[0] <= 60.0
-
-
-def test_a_cache_that_is_asked_for_the_head_of_the_queue_alone_is_no_work() -> None:
-    """Older vLLM asks in every step, and nobody is admitted: nothing runs, and nothing moves."""
-    rows = [
-        page(t, 100.0, 0.0, 6.0) | {"prefix_cache_queries_total": 7000.0 + t}
-        for t in range(0, 300, 10)
-    ]
-    assert seconds(rows, (240, 300)) == [290.0]
-
-
-@pytest.mark.parametrize("queries", [None, 0.0])
-def test_a_queue_that_moves_where_admissions_are_not_seen_is_unknown(queries: float | None) -> None:
-    asked = {"prefix_cache_queries_total": queries}
-    rows = [page(t, 100.0, 0.0, 4.0 + t) | asked for t in range(0, 300, 10)]
-    assert seconds(rows, (240, 300)) == [None]
-    rows += [page(t, 100.0, 0.0, 300.0) | asked for t in range(300, 600, 10)]  # and hangs
-    assert seconds(rows, (540, 600)) == [290.0]
-
-
-@pytest.mark.parametrize("missing", ["generation_tokens_total", "running_requests"])
-def test_without_its_inputs_it_is_unknown(missing: str) -> None:
-    rows = [page(t, 100.0, 3.0) | {missing: None} for t in range(0, 300, 10)]
-    assert seconds(rows, (240, 300)) == [None]
-
-
-def test_waiting_by_reason_stands_in_for_the_gauge() -> None:
-    reasons = {"waiting_capacity_requests": 1.0, "waiting_deferred_requests": 0.0}
-    rows = [page(t, 100.0, 0.0, None) | reasons for t in range(0, 300, 10)]
-    assert seconds(rows, (240, 300)) == [290.0]
-    nobody = dict.fromkeys(reasons, 0.0)
-    rows = [page(t, 100.0, 0.0, None) | nobody for t in range(0, 300, 10)]
-    assert seconds(rows, (240, 300)) == [0.0]
+    frame = scrapes(rows)
+    found = evidence(frame, windows((0, 60)), serving(frame, max_num_seqs=3.0)).row(0, named=True)
+    assert (found["limit_binding_share_10m_ratio"], found["binding_limit"]) == (1.0, "max_num_seqs")
