@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-import pytest
 from checkup_cases import COMPLETE, page_text, plan_with, scrapes_of, targets_of
 from filled import filled
 from service_cases import shipped_plan
@@ -78,37 +77,6 @@ def test_what_waits_says_for_what(shared_data: Path) -> None:
     assert all(found.rules[rule] for rule in (*LENGTH_DRIFT, "BatchDrift"))
     judged = _checked(_page(shared_data), waits={KEY: ""})
     assert judged.rules["SlowerAtEqualLoad"]
-
-
-@pytest.mark.parametrize(
-    ("family", "rule"),
-    [
-        ("num_requests_waiting(_by_reason)?", "BatchLimitBinding"),
-        (
-            "request_generation_tokens",
-            'LengthDrift{direction="longer", signal="generation_tokens"}',
-        ),
-    ],
-)
-def test_a_family_that_is_gone_disables_its_rules(
-    shared_data: Path, family: str, rule: str
-) -> None:
-    found = _checked(_page(shared_data, rf"^vllm:{family}(_bucket|_sum|_count|_created)?\{{.*\n"))
-    assert not found.ready
-    assert found.rules[rule] is False
-    missing = [c for c in found.checks if c.status == "MISSING"]
-    name = f"vllm:{family}".partition("(")[0]
-    assert any(name in c.what and rule in c.disables for c in missing)
-
-
-def test_without_the_waiting_gauge_a_stuck_engine_is_still_seen(shared_data: Path) -> None:
-    found = _checked(_page(shared_data, r"^vllm:num_requests_waiting\{.*\n"))
-    (check,) = _trouble(found)
-    # the limits' rules ask whether tokens still come, and say nothing of recovery without it
-    rules = ("BatchDrift", "BatchLimitBinding", "EngineSilent", "EngineStuck")
-    parts = tuple(f"a part of {rule}" for rule in rules)
-    assert (check.status, check.disables) == ("WARNING", parts)
-    assert found.ready
 
 
 def test_no_reference_disables_length_drift_and_a_baseline_enables_it(shared_data: Path) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
+import pytest
 from checkup_cases import COMPLETE, NOW, ago, page_text, plan_with, scrapes_of, targets_of, trouble
 from fakes.dcgm_exporter import DcgmExporter
 from fakes.dcgm_pages import FAMILIES, FakeGpu, dcgm_page, workload
@@ -50,20 +51,22 @@ def _of(found: Checkup, words: str) -> Check:
     return check
 
 
-def test_declared_and_read_count_agree(shared_data: Path) -> None:
-    pool = replace(COMPLETE, gpus_per_replica=2.0)
-    found = _checked(shared_data, dcgm_page(_gpus(2)), pool, namespace="ml", pod="p")
-    assert _of(found, "GPUs: declared, DCGM agrees").status == "ok"
-    assert found.ready
-
-
-def test_a_declared_count_that_dcgm_contradicts_is_wrong(shared_data: Path) -> None:
-    pool = replace(COMPLETE, gpus_per_replica=2.0)
-    found = _checked(shared_data, dcgm_page(_gpus(4)), pool, namespace="ml", pod="p")
-    check = _of(found, "gpus_per_replica is 2, DCGM shows 4")
-    assert (check.status, check.fix) == ("WRONG", "gpus_per_replica: 4")
-    assert (check.pool, check.setting) == ("chat", ("gpus_per_replica",))
-    assert not found.ready
+@pytest.mark.parametrize(
+    ("declared", "count", "status", "words", "fix"),
+    [
+        (2.0, 2, "ok", "GPUs: declared, DCGM agrees", None),
+        (2.0, 4, "WRONG", "gpus_per_replica is 2, DCGM shows 4", "gpus_per_replica: 4"),
+        (16.0, 8, "WARNING", "gpus_per_replica is 16, DCGM shows 8: over several nodes", None),
+    ],
+)
+def test_declared_and_read_count(
+    shared_data: Path, declared: float, count: int, status: str, words: str, fix: str | None
+) -> None:
+    pool = replace(COMPLETE, gpus_per_replica=declared)
+    found = _checked(shared_data, dcgm_page(_gpus(count)), pool, namespace="ml", pod="p")
+    check = _of(found, words)
+    assert (check.status, check.fix) == (status, fix)
+    assert found.ready is (status != "WRONG")
 
 
 def test_no_readings_are_one_check(shared_data: Path) -> None:
@@ -109,14 +112,6 @@ def test_a_lost_gpu_is_wrong(shared_data: Path) -> None:
     gpus = _gpus(1, DCGM_FI_DEV_XID_ERRORS=79, **dark)
     found = _checked(shared_data, dcgm_page(gpus), namespace="ml", pod="p")
     assert _of(found, "fell off the bus").status == "WRONG"
-
-
-def test_fewer_gpus_than_declared_may_be_one_node_of_several(shared_data: Path) -> None:
-    pool = replace(COMPLETE, gpus_per_replica=16.0)
-    found = _checked(shared_data, dcgm_page(_gpus(8)), pool, namespace="ml", pod="p")
-    check = _of(found, "gpus_per_replica is 16, DCGM shows 8: over several nodes")
-    assert (check.status, check.fix) == ("WARNING", None)
-    assert found.ready
 
 
 def test_units_of_readings(shared_data: Path) -> None:

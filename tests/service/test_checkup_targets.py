@@ -43,23 +43,24 @@ def test_one_trouble_of_many_targets_is_one_check(shared_data: Path) -> None:
     assert "EngineStuck" in check.disables
 
 
-def test_a_percentage_is_no_ratio(shared_data: Path) -> None:
-    page = page_text(shared_data, r"^(vllm:kv_cache_usage_perc\{.*\}) .*$", r"\1 43.5")
-    (check,) = _found(scrapes_of({"a:1": page}), "a:1")
-    assert check.status == "WRONG"
-    assert "vllm:kv_cache_usage_perc is 43.5: not a ratio" in check.what
+_KV = r"^(vllm:kv_cache_usage_perc\{.*\}) .*$"
+_EDGE = r'^(vllm:%s_bucket\{.*le=")(\d+)\.0(".*)$'
 
 
-@pytest.mark.parametrize("family", ["time_to_first_token_seconds", "request_queue_time_seconds"])
-def test_buckets_of_milliseconds(shared_data: Path, family: str) -> None:
-    page = page_text(
-        shared_data,
-        rf'^(vllm:{family}_bucket\{{.*le=")(\d+)\.0(".*)$',
-        r"\g<1>\g<2>000.0\3",
-    )
-    found = _found(scrapes_of({"a:1": page}), "a:1")
-    wrong = [c for c in found if c.status == "WRONG"]
-    assert [f"vllm:{family}" in c.what and "milliseconds?" in c.what for c in wrong] == [True]
+@pytest.mark.parametrize(
+    ("change", "by", "words"),
+    [
+        (_KV, r"\1 43.5", "vllm:kv_cache_usage_perc is 43.5: not a ratio"),
+        (_EDGE % "time_to_first_token_seconds", r"\g<1>\g<2>000.0\3", "milliseconds?"),
+        (_EDGE % "request_queue_time_seconds", r"\g<1>\g<2>000.0\3", "milliseconds?"),
+    ],
+)
+def test_numbers_that_cannot_be_what_their_names_say(
+    shared_data: Path, change: str, by: str, words: str
+) -> None:
+    found = _found(scrapes_of({"a:1": page_text(shared_data, change, by)}), "a:1")
+    (check,) = [c for c in found if c.status == "WRONG"]
+    assert words in check.what
 
 
 def test_a_mean_between_two_tokens_of_milliseconds(shared_data: Path) -> None:

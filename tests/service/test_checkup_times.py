@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from checkup_cases import NOW, ago, page_text, plan_with, scrapes_of, targets_of, trouble
 
-from driftwatch.doctor.checks import Check, Checkup
+from driftwatch.doctor.checks import Checkup
 from driftwatch.doctor.checkup import Inputs, checkup
 from driftwatch.doctor.sources import SourceAnswer
 
@@ -32,21 +32,9 @@ def _checked(shared_data: Path, source: SourceAnswer, age: float = 10.0) -> Chec
     return checkup(scrapes, targets_of(plan, "a:1", "b:1"), plan, Inputs(now=NOW, sources=[source]))
 
 
-def _only(found: Checkup) -> Check:
-    (check,) = trouble(found)
-    return check
-
-
-def test_a_steady_pool_is_ready(shared_data: Path) -> None:
-    found = _checked(shared_data, _source())
-    assert trouble(found) == []
-    assert found.ready
-
-
 def _scaled(shared_data: Path, listed: frozenset[str] | None) -> Checkup:
     """b:1 was last scraped 167 s ago, and no interval of it is known."""
-    plan = plan_with()
-    page = page_text(shared_data)
+    plan, page = plan_with(), page_text(shared_data)
     scrapes = pl.concat([scrapes_of({"a:1": page}, ago(10)), scrapes_of({"b:1": page}, ago(167))])
     source = _source(intervals={"a:1": 15.0}, listed=listed)
     targets = targets_of(plan, "a:1", "b:1")
@@ -55,12 +43,10 @@ def _scaled(shared_data: Path, listed: frozenset[str] | None) -> Checkup:
 
 def test_a_target_that_its_source_does_not_list_is_a_warning(shared_data: Path) -> None:
     found = _scaled(shared_data, frozenset({"a:1", "node:9100"}))
-    check = _only(found)
+    (check,) = trouble(found)
     assert (check.status, check.disables) == ("WARNING", ())
     assert check.what == "1 of 2 (b:1): not listed by prometheus 0 for 167 s"
     assert check.fix == "scaled down: nothing to do; else service discovery"
-    later = found.learning | found.off
-    assert {rule for rule, can in found.rules.items() if not can} == later
     assert found.ready
 
 
@@ -69,45 +55,44 @@ def test_a_target_that_is_listed_and_not_scraped_disables_every_rule(
     shared_data: Path, listed: frozenset[str] | None
 ) -> None:
     found = _scaled(shared_data, listed)
-    check = _only(found)
+    (check,) = trouble(found)
     assert (check.status, check.what) == ("MISSING", "1 of 2 (b:1): no scrape for 167 s")
     assert not any(found.rules.values())
 
 
-def test_a_source_that_lists_none_of_its_servers_is_no_scale_down(shared_data: Path) -> None:
-    found = _checked(shared_data, _source(listed=frozenset({"node:9100"})), 100.0)
-    check = _only(found)
-    assert check.status == "MISSING"
-    assert check.what.endswith("; prometheus 0 lists none of its servers now")
-    assert check.fix == "look at the scraper and its service discovery"
-    assert not found.ready
+def _every(seconds: float) -> dict[str, object]:
+    return {"intervals": {"a:1": seconds, "b:1": seconds}}
 
 
-def test_scrapes_of_the_future(shared_data: Path) -> None:
-    check = _only(_checked(shared_data, _source(), -30.0))
-    assert check.status == "WRONG"
-    assert "30 s in the future" in check.what
+NOBODY = frozenset({"node:9100"})
 
 
 @pytest.mark.parametrize(
-    ("every", "status", "words"),
+    ("source", "age", "status", "words"),
     [
-        (30.0, None, ""),
-        (45.0, "WARNING", "a scrape every 45 s: shares of 10 min stand on 13 scrapes"),
-        (120.0, "MISSING", "a scrape every 120 s: most minutes have no two of them"),
+        ({}, 10.0, None, ""),
+        (_every(30.0), 10.0, None, ""),
+        (_every(45.0), 10.0, "WARNING", "a scrape every 45 s: shares of 10 min stand on 13"),
+        (_every(120.0), 10.0, "MISSING", "a scrape every 120 s: most minutes have no two of"),
+        ({}, -30.0, "WRONG", "30 s in the future"),
+        # a source that lists none of its servers is no scale-down
+        ({"listed": NOBODY}, 100.0, "MISSING", "; prometheus 0 lists none of its servers now"),
+        # pages are asked at the interval of the configuration
+        (
+            {"kind": "pages", "intervals": {}, "every_seconds": 90.0},
+            10.0,
+            "MISSING",
+            "a scrape every 90 s",
+        ),
     ],
 )
-def test_how_often(shared_data: Path, every: float, status: str | None, words: str) -> None:
-    seen = _source(intervals={"a:1": every, "b:1": every})
-    found = trouble(_checked(shared_data, seen))
-    assert [c.status for c in found] == ([status] if status else [])
-    assert all(words in c.what for c in found)
-
-
-def test_pages_are_asked_at_the_interval_of_the_configuration(shared_data: Path) -> None:
-    seen = _source(kind="pages", intervals={}, every_seconds=90.0)
-    check = _only(_checked(shared_data, seen))
-    assert (check.status, check.setting, check.fix) == ("MISSING", ("interval",), "interval: 15s")
+def test_how_often_and_how_fresh(
+    shared_data: Path, source: dict[str, object], age: float, status: str | None, words: str
+) -> None:
+    found = _checked(shared_data, _source(**source), age)
+    assert [c.status for c in trouble(found)] == ([status] if status else [])
+    assert all(words in c.what for c in trouble(found))
+    assert found.ready is (status in (None, "WARNING"))
 
 
 def test_a_process_that_is_read_once_is_named_however_many_problems_there_are(
