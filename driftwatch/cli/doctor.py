@@ -20,12 +20,11 @@ from driftwatch.cli.watch import hosts_with_own_gpus
 from driftwatch.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from datetime import datetime
 
     from driftwatch.doctor.checks import Check, Checkup
     from driftwatch.doctor.sources import SourceAnswer
-    from driftwatch.model import TargetKey
     from driftwatch.pipeline.plan import Plan
     from driftwatch.settings import Settings
 
@@ -86,7 +85,7 @@ def command(
     reading = read_sources(settings, clock, progress)
     progress.close()
     pools = settings.pools if of_config else ()
-    waits, stored = _stored(history, clock.now()) if of_config else (None, ())
+    known, stored = _stored(history, clock.now()) if of_config else ({}, ())
     result = checkup(
         pl.concat(reading.scrapes),
         plan.assign(reading.targets),
@@ -97,7 +96,7 @@ def command(
             sources=reading.sources,
             gpus=pl.concat(reading.gpus),
             places={pool.name: serving_said(pool.serving) for pool in pools},
-            waits=waits,
+            **known,
         ),
     )
     if configured is not None:
@@ -192,20 +191,17 @@ def _with_own_gpus(hosts: frozenset[str], plan: Plan, settings: Settings) -> tup
     return replace(plan, own_hosts=hosts), settings.model_copy(update={"sources": more})
 
 
-def _stored(
-    history: History, now: datetime
-) -> tuple[Mapping[TargetKey, str] | None, Sequence[Check]]:
-    """What the service's database says of the speed of each target, and of itself; None and nothing
-    where there is none.
-    """
+def _stored(history: History, now: datetime) -> tuple[dict[str, Any], Sequence[Check]]:
+    """What the service's database knows of the inputs, and checks of it; nothing without one."""
     from driftwatch.doctor.database import database_checks, speed_waits
     from driftwatch.errors import DriftwatchError
 
     try:
         with history.store() as store:
-            return speed_waits(store), tuple(database_checks(store, now))
+            known = {"waits": speed_waits(store), "baselines": store.baselines()}
+            return known, tuple(database_checks(store, now))
     except DriftwatchError:
-        return None, ()
+        return {}, ()
 
 
 def _places(config: Path, settings: Settings) -> Callable[[Check], str]:

@@ -12,6 +12,7 @@ import polars as pl
 
 from driftwatch.baselines.in_force import fingerprint
 from driftwatch.collect.fingerprint import release_text
+from driftwatch.detect.baselines import Baselines
 from driftwatch.doctor import targets as target_checks
 from driftwatch.doctor.checks import Check, Checkup, TargetCheck, by_pool
 from driftwatch.doctor.gpus import gpu_inputs
@@ -35,6 +36,7 @@ class Inputs:
     places: Mapping[str, Sequence[Serving]] = field(default_factory=dict)
     # target → what its speed waits for, "" where it is judged; None = nobody looked
     waits: Mapping[TargetKey, str] | None = None
+    baselines: Baselines = field(default_factory=Baselines)  # in force in the database
 
 
 def checkup(
@@ -58,7 +60,7 @@ def checkup(
     if gpus is not None and here and isinstance(end, datetime):
         frame = gpu_counts(gpus, plan.gpu_targets(here.values()), end)
         counts = {TargetKey(r["instance"], r["engine"]): r for r in frame.iter_rows(named=True)}
-    costs = Costs(plan.enabled, _target_facts(here, plan, rows, inputs.has_baseline, counts))
+    costs = Costs(plan.enabled, _target_facts(here, plan, rows, inputs, counts))
     of_gpus: list[Check | TargetCheck] = []
     if gpus is not None and counts is not None and has_page:
         of_gpus = list(gpu_inputs(gpus, counts, costs))
@@ -98,7 +100,7 @@ def _target_facts(
     targets: Mapping[TargetKey, Target],
     plan: Plan,
     rows: Mapping[TargetKey, Mapping[str, object]],
-    has_baseline: bool,
+    inputs: Inputs,
     gpus: Mapping[TargetKey, Mapping[str, Any]] | None,
 ) -> dict[TargetKey, TargetFacts]:
     """What decides on the columns of each target that answers."""
@@ -109,7 +111,7 @@ def _target_facts(
             row,
             pools[key],
             plan.serving_of(targets[key]),
-            has_baseline,
+            inputs.has_baseline or inputs.baselines.of_target(*key, pools[key].name) is not None,
             sizes[pools[key].name],
             None if gpus is None else gpus[key],
             release_text(fingerprint(targets[key], plan)) is not None,
