@@ -193,14 +193,19 @@ def _with_own_gpus(hosts: frozenset[str], plan: Plan, settings: Settings) -> tup
 
 def _stored(history: History, now: datetime) -> tuple[dict[str, Any], Sequence[Check]]:
     """What the service's database knows of the inputs, and checks of it; nothing without one."""
+    from driftwatch.doctor.checks import Check
     from driftwatch.doctor.database import database_checks, speed_waits
-    from driftwatch.errors import DriftwatchError
+    from driftwatch.errors import DriftwatchError, StoreError
 
     try:
         with history.store() as store:
             known = {"waits": speed_waits(store), "baselines": store.baselines()}
             return known, tuple(database_checks(store, now))
-    except DriftwatchError:
+    except StoreError as error:
+        if error.code == "missing":
+            return {}, ()
+        return {}, (Check("MISSING", "database", error.message, ("every rule",), error.help_text),)
+    except DriftwatchError:  # it holds no scrape
         return {}, ()
 
 

@@ -113,6 +113,15 @@ def test_a_prometheus_that_is_down_is_no_verdict(run: Run) -> None:
     assert json.loads(out)["ready"] is False
 
 
+def test_a_database_that_does_not_serve_is_missing(run: Run, shared_data: Path) -> None:
+    Path("driftwatch.db").write_bytes(b"no database " * 400)
+    with _serve(_page(shared_data)) as server:
+        Path("driftwatch.yaml").write_text(COMPLETE.format(url=server.url))
+        code, out, _ = run("doctor")
+    assert code == 1
+    assert "MISSING database" in out and "is not a SQLite database" in " ".join(out.split())
+
+
 class _Refusing(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         status = {"/401": 401, "/302": 302, "/404": 404}.get(self.path, 200)
