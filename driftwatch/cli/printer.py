@@ -205,7 +205,8 @@ class Progress:
         if self._bar is None:
             self._bar = self._made()
         task = self._bar.tasks[0]
-        self._bar.update(task.id, completed=share)
+        if share != task.completed:
+            self._bar.update(task.id, completed=share)
         if now - self._last < (_DRAWN_EVERY_SECONDS if is_terminal else _LINE_EVERY_SECONDS):
             return
         self._last = now
@@ -240,18 +241,16 @@ class Progress:
             get_time=self._clock,
             disable=not sys.stderr.isatty(),
         )
-        task = bar.add_task(self._label, total=1.0, left="")
-        bar.tasks[0].start_time = self._began
-        bar.update(task, completed=0.0)
+        # what came before the first report (a baseline, an import) tells nothing of the speed
+        bar.add_task(self._label, total=1.0, completed=self._share, left="")
         bar.start()
         return bar
 
 
 def progress_text(task: Task) -> str:
     """``62 %, 107 s left``; without an estimate before the work has run for some seconds."""
-    text = f"{int(task.percentage)} %"
-    elapsed, speed = task.elapsed or 0.0, task.speed
-    if not speed or elapsed < _ESTIMATED_AFTER_SECONDS or task.finished:
+    text, speed = f"{int(task.percentage)} %", task.speed
+    if not speed or (task.elapsed or 0.0) < _ESTIMATED_AFTER_SECONDS or task.finished:
         return text
     return f"{text}, {(1.0 - task.completed) / speed:.0f} s left"
 

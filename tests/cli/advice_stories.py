@@ -126,8 +126,8 @@ def no_knob() -> Answer:
     today = replace(budget(None, 0.4, 1, 0.03, 10.0), ttft_p95_seconds=None, reasons=near)
     today = replace(today, kv_cache_peak_ratio=1.0)
     wider = replace(today, knobs={"max_num_seqs": 512.0})
-    changed = dict(
-        advice=Advice(
+    changed = {
+        "advice": Advice(
             action="none",
             reason=Reason(
                 "no_knob_helps",
@@ -140,22 +140,22 @@ def no_knob() -> Answer:
             ),
             basis="simulation",
         ),
-        today=today,
-        candidates=(
+        "today": today,
+        "candidates": (
             today,
             wider,
             Candidate({"max_num_seqs": 1024.0}, refused=BELOW),
         ),
-        what_ifs=(
+        "what_ifs": (
             Candidate({"kv_cache_dtype_fp8": 1.0}, 0.98, capacity_requests_per_second=17.2),
             Candidate({"replicas": 3.0}, 0.99, capacity_requests_per_second=10.0),
         ),
-        advised=None,
-        gain=None,
-        capacity_reference_requests_per_second=None,
-        slo_source="derived from the baseline",
-        source="metrics",
-    )
+        "advised": None,
+        "gain": None,
+        "capacity_reference_requests_per_second": None,
+        "slo_source": "derived from the baseline",
+        "source": "metrics",
+    }
     return story().model_copy(update=changed)
 
 

@@ -68,7 +68,7 @@ def test_time_left_is_that_of_the_last_half_minute(
     assert capsys.readouterr().err.splitlines() == [
         "replaying: 3 %, 970 s left",
         "replaying: 6 %, 940 s left",
-        "replaying: 66 %, 17 s left",
+        "replaying: 65 %, 17 s left",
     ]
 
 
