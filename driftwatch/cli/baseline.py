@@ -15,13 +15,14 @@ from driftwatch.cli.history_options import history_options, json_option, repeat_
 from driftwatch.cli.lazy import LazyGroup
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_NO_VERDICT, EXIT_PROBLEM
 from driftwatch.cli.printer import print_json, print_note, print_table, print_wrapped
-from driftwatch.cli.replay_summary import YOUNG, span_text
+from driftwatch.cli.replay_summary import LONG_ENOUGH, YOUNG, span_text
 from driftwatch.clock import SystemClock
 from driftwatch.errors import NoVerdict, UsageError
 from driftwatch.numbers import duration, plural, utc_text
 
 if TYPE_CHECKING:
     from driftwatch.baselines.candidates import Material, Offer, Subject
+    from driftwatch.baselines.proposals import Proposal
     from driftwatch.detect.baselines import Baseline
     from driftwatch.pipeline.explain import Window
 
@@ -54,9 +55,10 @@ def list_command(name: str | None, as_json: bool, history: History) -> int:
     """List the baselines in force, and propose one for each target without.
 
     A proposal is the best window of the last two days (--recording, --prometheus: of all of it).
-    With a name: that baseline, and the window that driftwatch would propose now, with what it
-    leaves out. Changes nothing. Piped, a row is a baseline or a proposal: id, target or pool, from,
-    length, by, state. Exit code 4: there is no baseline and no window is fit for one.
+    With a name: that baseline (--json: its models too), and the window that driftwatch would
+    propose now, with what it leaves out. Changes nothing. Piped, a row is a baseline or a proposal:
+    id, target or pool, from, length, by, state. Exit code 4: there is no baseline and no window is
+    fit for one.
     """
     from driftwatch.baselines.candidates import Subject, offer, subjects, without_baseline
     from driftwatch.baselines.in_force import notes_on
@@ -81,18 +83,10 @@ def list_command(name: str | None, as_json: bool, history: History) -> int:
         print_json(
             {"schema_version": 2, "in_force": in_force, "proposals": proposals, "more": more}
         )
-    elif name is None and history.is_stored:
-        rows = [_row(one, _state(one, notes)) for one in baselines]
-        print_table(_HEADER, [*rows, *map(_offer_row, offers)])
-        if any(one.is_fit for one in offers):
-            print_note("driftwatch baseline accept ID puts a proposal in force")
+    else:
+        _print(baselines, offers, notes, None if name is None and history.is_stored else history)
         if more:
             print_note(f"{plural(more, 'target')} more without a baseline")
-    else:
-        for label, text in (pair for one in baselines for pair in _details(one, notes)):
-            print_wrapped(f"{label:18} {text}", " " * 19)
-        for one in offers:
-            _print_offer(one, history)
     return EXIT_ANSWERED if baselines or any(one.is_fit for one in offers) else EXIT_NO_VERDICT
 
 
@@ -122,36 +116,33 @@ def accept_command(
     material = _material(history)
     at, who = SystemClock().now(), person(by)
     baselines: list[Baseline] = []
-    refusals: list[tuple[str, str]] = []
+    refusals: list[dict[str, str]] = []
     for subject, window in _wanted(material, names, history):
         wanted = candidate(material, subject, window)
         baseline = accepted(wanted, who, at, why, anyway=anyway)
         if baseline is None:
-            refusals += [(subject.name, reason) for reason in wanted.refusals]
+            refusals += [{"name": subject.name, "reason": reason} for reason in wanted.refusals]
         else:
             baselines.append(baseline)
-    if refusals:
-        baselines = []
+    baselines = [] if refusals else baselines
     with replace(history, prometheus=None).store() as store, store.one_transaction():
         store.add_baselines(baselines)
         for one in baselines:
             store.note_action("accept baseline", who, at, subject=one.id)
     if as_json:
-        refused = [{"name": name, "reason": reason} for name, reason in refusals]
         documents = [one.document() for one in baselines]
-        print_json({"schema_version": 2, "accepted": documents, "refused": refused})
-        return EXIT_PROBLEM if refusals else EXIT_ANSWERED
-    for name, reason in refusals:
-        print_wrapped(f"refused: {name}: {reason}")
-    if refusals:
-        click.echo(
+        print_json({"schema_version": 2, "accepted": documents, "refused": refusals})
+    for one in [] if as_json else baselines:
+        span = f"{span_text(one.since, one.until)} ({duration(one.length.total_seconds())})"
+        print_wrapped(f"baseline {one.id} of {one.subject}: {span}, {_state(one, {})}")
+        if one.length < LONG_ENOUGH:
+            print_note(YOUNG)
+    for refused in [] if as_json else refusals:
+        print_wrapped(f"refused: {refused['name']}: {refused['reason']}")
+    if refusals and not as_json:
+        print_wrapped(
             "help: nothing was accepted; take another window, or --anyway --why TEXT", err=True
         )
-    for one in baselines:
-        span = f"{span_text(one.since, one.until)} ({_length(one)})"
-        print_wrapped(f"baseline {one.id} of {one.subject}: {span}, {_state(one, {})}")
-        if one.length.total_seconds() < 86_400:
-            print_note(YOUNG)
     return EXIT_PROBLEM if refusals else EXIT_ANSWERED
 
 
@@ -159,21 +150,19 @@ def _refuse_contradictions(
     names: tuple[str, ...], why: str, anyway: bool, history: History
 ) -> None:
     """Raises UsageError: options that mean nothing together, all at once."""
-    wrong: list[str] = []
-    if (history.since is None) != (history.until is None):
-        wrong.append("give --from and --to, or neither with the id of a proposal")
-    elif history.since is not None and history.until is not None:
-        if history.since >= history.until:
-            wrong.append("--from is not before --to")
-        if len(names) > 1:
-            wrong.append("a window is accepted for one target or pool at a time")
-    elif not history.is_stored:
-        wrong.append("proposals are kept in the database only: give --from and --to")
-    if anyway and not why.strip():
-        wrong.append("--anyway needs --why TEXT")
-    if len(why) > _WHY_CHARACTERS:
-        wrong.append(f"--why takes at most {_WHY_CHARACTERS} characters")
-    if wrong:
+    since, until = history.since, history.until
+    of_window = since is not None and until is not None
+    contradictions = {
+        "give --from and --to, or neither with the id of a proposal": (since is None)
+        != (until is None),
+        "--from is not before --to": since is not None and until is not None and since >= until,
+        "a window is accepted for one target or pool at a time": of_window and len(names) > 1,
+        "proposals are kept in the database only: give --from and --to": not of_window
+        and not history.is_stored,
+        "--anyway needs --why TEXT": anyway and not why.strip(),
+        f"--why takes at most {_WHY_CHARACTERS} characters": len(why) > _WHY_CHARACTERS,
+    }
+    if wrong := [text for text, holds in contradictions.items() if holds]:
         raise UsageError("; ".join(wrong), help_text="driftwatch baseline accept --help")
 
 
@@ -271,59 +260,40 @@ def _document(one: Offer) -> dict[str, Any]:
     )
 
 
-def _row(one: Baseline, state: str) -> tuple[str, ...]:
-    began = f"{one.since:%Y-%m-%d %H:%M}"
-    return one.id, one.subject, began, _length(one), one.accepted_by, state
+def _print(
+    baselines: Sequence[Baseline],
+    offers: Sequence[Offer],
+    notes: Mapping[str, str],
+    history: History | None,
+) -> None:
+    """A row each; with ``history`` each proposal as a block, with what it leaves out."""
+    rows = [
+        _row(one.id, one.subject, one, one.accepted_by, _state(one, notes)) for one in baselines
+    ]
+    for one in offers if history is None else ():
+        waits = f"not judged yet: {one.lacking or _UNFIT}"
+        fit = (one.id, one.subject.name, one.proposal, "", "proposed")
+        rows.append(_row(*fit) if one.is_fit else _row(None, one.subject.name, None, "", waits))
+    print_table(_HEADER, rows)
+    if history is not None:
+        for one in offers:
+            _print_offer(one, history)
+    elif any(one.is_fit for one in offers):
+        print_note("driftwatch baseline accept ID puts a proposal in force")
 
 
-def _offer_row(one: Offer) -> tuple[str, ...]:
-    proposal = one.proposal
-    if proposal is None or not one.is_fit:
-        return "", one.subject.name, "", "", "", f"not judged yet: {one.lacking or _UNFIT}"
-    length = duration(proposal.length.total_seconds())
-    return (
-        one.id or "",
-        one.subject.name,
-        f"{proposal.since:%Y-%m-%d %H:%M}",
-        length,
-        "",
-        "proposed",
-    )
+def _row(
+    id_: str | None, of: str, span: Baseline | Proposal | None, by: str, state: str
+) -> tuple[str, ...]:
+    began, length = "", ""
+    if span is not None:
+        began, length = f"{span.since:%Y-%m-%d %H:%M}", duration(span.length.total_seconds())
+    return id_ or "", of, began, length, by, state
 
 
 def _state(one: Baseline, notes: Mapping[str, str]) -> str:
     state = "in force" if one.load_model is not None else f"no load model: {one.arming}"
     return f"{state}; {notes[one.id]}" if one.id in notes else state
-
-
-def _length(one: Baseline) -> str:
-    return duration(one.length.total_seconds())
-
-
-def _details(one: Baseline, notes: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    what = "pool" if one.scope == "pool" else f"pool {one.pool}"
-    yield "baseline", f"{one.id} of {one.subject} ({what}): {_state(one, notes)}"
-    yield "window", f"{span_text(one.since, one.until)}, {_length(one)}"
-    yield "accepted", f"by {one.accepted_by} at {one.accepted_at:%Y-%m-%d %H:%M} UTC"
-    yield "why", one.why or "no reason given"
-    for group in ("identity", "knobs", "release"):
-        values: Mapping[str, str] = getattr(one.fingerprint, group)
-        yield group, ", ".join(f"{n} {values[n]}" for n in sorted(values)) or "unknown"
-    if (model := one.load_model) is not None:
-        low, high = model.requests_range
-        step, request, kv, *prefill = model.coefficients
-        yield (
-            "speed",
-            f"{1e3 * step:.3g} ms a step + {1e3 * request:.3g} ms a request + {1e9 * kv:.3g} ns a "
-            f"KV token + {1e6 * sum(prefill):.3g} µs a prefill token",
-        )
-        yield "range", f"{low:.3g} to {high:.3g} requests a step; {model.minutes:,} minutes"
-        yield "residual", f"{100 * model.misfit_ratio:.2g} % of a minute's inter-token latency"
-    row = one.reference or {}
-    for name in ("prompt_tokens", "generation_tokens"):
-        mean, n = row.get(f"reference_{name}_mean"), row.get("reference_finished_requests")
-        text = "unknown: fewer than 100 finished requests"
-        yield name, text if mean is None else f"mean {mean:,.3g}, n {n:,.0f}"
 
 
 def _print_offer(one: Offer, history: History) -> None:
@@ -335,7 +305,7 @@ def _print_offer(one: Offer, history: History) -> None:
     if proposal is not None:
         texts = [f"{name}: {span_text(proposal.since, proposal.until)}"]
         texts.append(f"  good    {proposal_text(proposal)}")
-        if proposal.length.total_seconds() < 86_400:
+        if proposal.length < LONG_ENOUGH:
             texts.append(f"  short   {duration(proposal.length.total_seconds())}: {YOUNG}")
         if proposal.seen_ratio < 0.99:
             texts.append(f"  scraped {100 * proposal.seen_ratio:.3g} % of its minutes")

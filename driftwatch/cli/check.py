@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import click
 
@@ -38,13 +38,28 @@ def command(files: tuple[Path, ...], config: Path | None, as_json: bool) -> int:
 
     settings, found, names = _configuration(config, is_checked=not files)
     checked = check_rulebook(files, configured=settings)
-    unchecked = None if names or settings is None or settings.file is None else settings.file.path
-    problems = [*found, *(one for one in checked.problems if one.path != unchecked)]
-    print_problems(problems, [*names, *checked.files], checked.rules, as_json)
+    skipped = None if names or settings is None or settings.file is None else settings.file.path
+    problems = [*found, *(one for one in checked.problems if one.path != skipped)]
+    number = len(names) + len(checked.files)
+    if as_json:
+        documents = [{**asdict(one), "docs": f"{DOCS}#{one.code}"} for one in problems]
+        ok = not any(one.severity == "error" for one in problems)
+        counts = {"files": number, "rules": checked.rules or 0}
+        print_json({"schema_version": 2, "ok": ok, **counts, "problems": documents})
+    else:
+        print_problems(problems, number, checked.rules)
     if checked.unchecked:
         unchecked = ", ".join(checked.unchecked)
         click.echo(f"not checked without a configuration (-c FILE): {unchecked}", err=True)
     return exit_code(problems)
+
+
+def print_problems(problems: Sequence[Problem], files: int, rules: int | None = None) -> None:
+    """Every problem and the verdict on standard output; ``rules``: how many were read."""
+    from driftwatch.rulebook.render import render_problems
+
+    terminal = sys.stdout.isatty()
+    click.echo(render_problems(problems, files=files, rules=rules, terminal=terminal))
 
 
 def _configuration(
@@ -78,38 +93,6 @@ def _configuration(
         return settings, (), []
     problems = [*unmet(settings, path), *configured_argument_problems(settings, path)]
     return settings, problems, [str(path)]
-
-
-def print_problems(
-    problems: Sequence[Problem], files: Sequence[str], rules: int | None, as_json: bool
-) -> None:
-    """Print every problem and the verdict on standard output, as text or JSON.
-
-    ``rules``: how many were read, None = no rule file.
-    """
-    from driftwatch.rulebook.render import render_problems
-
-    if as_json:
-        print_json(_json_document(problems, len(files), rules))
-    else:
-        text = render_problems(
-            problems,
-            files=len(files),
-            rules=rules,
-            terminal=sys.stdout.isatty(),
-        )
-        click.echo(text)
-
-
-def _json_document(problems: Sequence[Problem], files: int, rules: int | None) -> Mapping[str, Any]:
-    """One document; ``docs`` is the heading of a problem's code."""
-    return {
-        "schema_version": 2,
-        "ok": not any(problem.severity == "error" for problem in problems),
-        "files": files,
-        "rules": rules or 0,
-        "problems": [{**asdict(one), "docs": f"{DOCS}#{one.code}"} for one in problems],
-    }
 
 
 _NOT_THERE = frozenset({"unreadable", "no-files"})

@@ -242,7 +242,7 @@ class Progress:
             disable=not sys.stderr.isatty(),
         )
         # what came before the first report (a baseline, an import) tells nothing of the speed
-        bar.add_task(self._label, total=1.0, completed=self._share, left="")
+        bar.update(bar.add_task(self._label, total=1.0, left=""), completed=self._share)
         bar.start()
         return bar
 

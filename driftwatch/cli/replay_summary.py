@@ -182,6 +182,7 @@ class SilentRules:
 
 # Measured on real client traffic: baselines of 2, 6, 24 and 48 h gave 2.6, 1.9, 0.68 and 0.27
 # false episodes per server-month.
+LONG_ENOUGH = timedelta(hours=24)
 YOUNG = "with a baseline under 24 h, rules page 3 to 10 times as often as with 48 h"
 _NAMED = 3
 _PROVISIONAL = "provisional"

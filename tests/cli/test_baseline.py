@@ -102,7 +102,7 @@ def test_a_proposal_is_accepted_by_its_id(run: Run, db: str) -> None:
     assert one["reference"]["reference_prompt_tokens_edges"][-1] == "+Inf"
     assert run("list", "--db", db)[1].split("\t")[-1] == "in force\n"
     shown = run("list", "host:8000", "--db", db)[1]
-    assert shown.startswith(f"baseline           {one['id']} of host:8000") and "accept:" in shown
+    assert shown.startswith(f"{one['id']}\thost:8000\t") and "accept:" in shown
 
 
 @pytest.mark.slow

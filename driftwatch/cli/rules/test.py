@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from driftwatch.cli.check import SHIPPED
+from driftwatch.cli.check import SHIPPED, print_problems
 from driftwatch.cli.history_options import config_option, json_option
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM, EXIT_USAGE
 from driftwatch.cli.printer import Progress, print_json, print_note
@@ -68,14 +67,7 @@ def command(
     configured = None if is_shipped else settings
     reading = read_tests(files_of(files, rules), rules, configured=configured)
     if reading.problems:
-        from driftwatch.rulebook.render import render_problems
-
-        text = render_problems(
-            reading.problems,
-            files=reading.files,
-            terminal=sys.stdout.isatty(),
-        )
-        click.echo(text)
+        print_problems(reading.problems, reading.files)
         return EXIT_USAGE
     tests = _chosen(reading.tests, pattern)
     runner = Runner(time.monotonic)
