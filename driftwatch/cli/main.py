@@ -66,14 +66,15 @@ class _Verbs(LazyGroup):
     """The verbs; a reader that has gone is told apart from every other trouble."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the verb."""
+        """Run the verb; what it returns is the exit code."""
         try:
-            return super().invoke(ctx)
+            code = super().invoke(ctx)
         except (BrokenPipeError, DriftwatchError) as error:
             # a page on a closed output is a delivery that failed, see StdoutSender
             if isinstance(error, BrokenPipeError) or isinstance(error.__cause__, BrokenPipeError):
                 raise OutputClosed from error
             raise
+        ctx.exit(code if isinstance(code, int) else EXIT_ANSWERED)
 
 
 @click.group(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,10 +13,10 @@ from driftwatch.cli.history import History
 from driftwatch.cli.history_options import history_options, json_option
 from driftwatch.cli.main import EXIT_NO_VERDICT
 from driftwatch.cli.options import SloText, Span
-from driftwatch.cli.printer import id_text, print_json, table_lines, time_text
+from driftwatch.cli.printer import id_text, print_json, print_table, print_wrapped, time_text
 from driftwatch.clock import SystemClock
 from driftwatch.errors import NoVerdict, UsageError
-from driftwatch.notify.layout import wrap
+from driftwatch.model import TargetKey
 from driftwatch.notify.verification_line import difference_text, effect_text, value_text
 from driftwatch.numbers import moment
 from driftwatch.verify.figures import WORDS
@@ -27,89 +27,12 @@ if TYPE_CHECKING:
     from driftwatch.pipeline.plan import Plan
     from driftwatch.verify.verification import Effect, Verification
 
-HEADER = ("ID", "VERDICT", "SINCE UTC", "TARGET", "CHANGE")
-_WIDTH = 80
-
-
-def target_of(verification: Verification) -> str:
-    """``host:8000``, or ``host:8000/1`` for another engine than 0."""
-    from driftwatch.model import TargetKey
-
-    return TargetKey(verification.instance, verification.engine).text
-
-
-def changed_text(verification: Verification) -> str:
-    """What changed."""
-    what = verification.change.what.items()
-    return ", ".join(f"{name} {was} → {now}" for name, (was, now) in what) or "no known change"
-
-
-def one_in_full(verification: Verification, now: datetime) -> Iterator[str]:
-    """Lines of one verification, at most 80 columns on a terminal; piped not cut."""
-    for line in _lines(verification, now):
-        if sys.stdout.isatty():
-            yield from (short for short in wrap(line, _WIDTH, "  "))
-        else:
-            yield line
-
-
+_HEADER = ("ID", "VERDICT", "SINCE UTC", "TARGET", "CHANGE")
+_FIGURES = ("figure", "before", "after", "difference", "forecast")
 _WORKED = {
     "PASS": "IT WORKED, same traffic before and after",
     "FAIL": "IT DID NOT WORK, same traffic before and after",
 }
-
-
-def _lines(verification: Verification, now: datetime) -> Iterator[str]:
-    effects = verification.effects
-    closed = verification.closed_at
-    head = f"{verification.verdict}{'' if closed is None else f' {moment(closed, now.date())}'}: "
-    worked = _WORKED.get(verification.verdict)
-    if worked is None or not effects:
-        yield f"{head}{verification.reason}"
-    else:
-        yield f"{head}{worked}: {effect_text(effects[0])}"
-    since = moment(verification.change.at, now.date())
-    yield f"{target_of(verification)}: {changed_text(verification)} at {since}"
-    if worked is not None and effects:
-        yield f"why: {verification.reason}"
-    if verification.forecast is None:
-        yield "forecast: none, driftwatch had not advised this change"
-    rows = [_row(effect) for effect in effects]
-    if rows:
-        minutes_before, minutes_after = verification.matched_minutes
-        yield (
-            f"compared: {minutes_before} min before with {minutes_after} min after, at the same "
-            "lengths and load; means and the limits of their difference"
-        )
-        header = ("figure", "before", "after", "difference", "forecast")
-        yield from table_lines(header, rows, headed=True)
-    yield from verification.notes
-    if any(effect.low <= -effect.before < 0 < effect.after for effect in verification.effects):
-        yield "a lower limit of minus the mean before: too few minutes to bound it closer"
-
-
-def _row(effect: Effect) -> tuple[str, ...]:
-    return (
-        WORDS.get(effect.name, effect.name),
-        value_text(effect.before, effect),
-        value_text(effect.after, effect),
-        difference_text(effect),
-        "not forecast" if effect.forecast is None else value_text(effect.forecast, effect),
-    )
-
-
-def listed(verifications: Sequence[Verification], now: datetime) -> Iterator[str]:
-    """A line each: id, verdict, since, target, change; whole rows when piped."""
-    rows = [
-        (
-            *(id_text(one.id), one.verdict, time_text(one.change.at, now)),
-            *(target_of(one), changed_text(one)),
-        )
-        for one in verifications
-    ]
-    return table_lines(HEADER, rows)
-
-
 _EXIT = {"PASS": 0, "FAIL": 1}
 _LISTED_FOR = timedelta(days=56)  # as far back as the weekly report's track record
 _EVER = timedelta(days=400)
@@ -129,7 +52,7 @@ def command(
     slo: Slo | None,
     as_json: bool,
     history: History,
-) -> None:
+) -> int:
     """Say whether a change of a setting or a release worked, at matched traffic.
 
     Without TARGET: every verification of the last eight weeks. With it: the newest one of that
@@ -145,15 +68,23 @@ def command(
     windows = None if before is None or after is None else (before, after)
     verifications = _verifications(target, windows, slo, history)
     many = target is None and before is None
-    if many and (history.is_stored or len(verifications) != 1):
-        _print_list(verifications, as_json)
+    many = many and (history.is_stored or len(verifications) != 1)
+    last, now = (None if many else verifications[-1]), SystemClock().now()
+    if as_json and last is None:
+        documents = [one.document() for one in verifications]
+        print_json({"schema_version": 1, "verifications": documents})
+    elif as_json and last is not None:
+        print_json(last.document())
+    elif last is not None:
+        print_verification(last, now)
+    elif verifications:
+        print_verifications(verifications, now)
     else:
-        last = verifications[-1]
-        _print(last.document(), one_in_full(last, SystemClock().now()), as_json)
-        click.get_current_context().exit(_EXIT.get(last.verdict, EXIT_NO_VERDICT))
+        click.echo("no change of a setting or a release in the last eight weeks", err=True)
+    return 0 if last is None else _EXIT.get(last.verdict, EXIT_NO_VERDICT)
 
 
-def configured_slo(plan: Plan, target: Target) -> Slo | None:
+def _configured_slo(plan: Plan, target: Target) -> Slo | None:
     """Latency targets of the target's pool; None where none are configured."""
     slo = plan.pool_of(target).slo
     return slo if slo.ttft_seconds is not None or slo.tpot_seconds is not None else None
@@ -180,7 +111,7 @@ def _verifications(
         end = min(history.at or last, last)
         past, targets = PastMinutes(store), plan.assign(stored_targets(store))
         target = target_named(name, targets, limit) if windows or name is not None else None
-        asked, slo = slo, slo or (None if target is None else configured_slo(plan, target))
+        asked, slo = slo, slo or (None if target is None else _configured_slo(plan, target))
         if windows is not None and target is not None:
             before, after = windows
             ran = store.past(before.start, after.end)
@@ -205,17 +136,50 @@ def _verifications(
         ]
 
 
-def _print(document: Mapping[str, Any], lines: Iterable[str], as_json: bool) -> None:
-    if as_json:
-        print_json(document)
-        return
-    for line in lines:
-        click.echo(line)
+def print_verifications(verifications: Sequence[Verification], now: datetime) -> None:
+    """A row each."""
+    rows = []
+    for one in verifications:
+        at, of = time_text(one.change.at, now), TargetKey(one.instance, one.engine)
+        rows.append((id_text(one.id), one.verdict, at, of.text, _changed(one)))
+    print_table(_HEADER, rows)
 
 
-def _print_list(verifications: Sequence[Verification], as_json: bool) -> None:
-    documents = [one.document() for one in verifications]
-    lines = listed(verifications, SystemClock().now())
-    _print({"schema_version": 1, "verifications": documents}, lines, as_json)
-    if not verifications and not as_json:
-        click.echo("no change of a setting or a release in the last eight weeks", err=True)
+def _changed(one: Verification) -> str:
+    what = one.change.what.items()
+    return ", ".join(f"{name} {was} → {now}" for name, (was, now) in what) or "no known change"
+
+
+def print_verification(one: Verification, now: datetime) -> None:
+    """The verdict, what changed, what was compared, the figures, the notes."""
+    closed = "" if one.closed_at is None else f" {moment(one.closed_at, now.date())}"
+    worked = _WORKED.get(one.verdict) if one.effects else None
+    answer = one.reason if worked is None else f"{worked}: {effect_text(one.effects[0])}"
+    print_wrapped(f"{one.verdict}{closed}: {answer}")
+    since, of = moment(one.change.at, now.date()), TargetKey(one.instance, one.engine)
+    print_wrapped(f"{of.text}: {_changed(one)} at {since}")
+    if worked is not None:
+        print_wrapped(f"why: {one.reason}")
+    if one.forecast is None:
+        print_wrapped("forecast: none, driftwatch had not advised this change")
+    if one.effects:
+        before, after = one.matched_minutes
+        print_wrapped(
+            f"compared: {before} min before with {after} min after, at the same lengths and load; "
+            "means and the limits of their difference"
+        )
+        print_table(_FIGURES, [_row(effect) for effect in one.effects], headed=True)
+    for note in one.notes:
+        print_wrapped(note)
+    if any(effect.low <= -effect.before < 0 < effect.after for effect in one.effects):
+        print_wrapped("a lower limit of minus the mean before: too few minutes to bound it closer")
+
+
+def _row(effect: Effect) -> tuple[str, ...]:
+    return (
+        WORDS.get(effect.name, effect.name),
+        value_text(effect.before, effect),
+        value_text(effect.after, effect),
+        difference_text(effect),
+        "not forecast" if effect.forecast is None else value_text(effect.forecast, effect),
+    )

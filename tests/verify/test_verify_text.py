@@ -7,7 +7,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from driftwatch.cli.verify import listed, one_in_full
+import pytest
+
+from driftwatch.cli.verify import print_verification, print_verifications
 from driftwatch.verify.verification import Change, Effect, Verification
 
 AT = datetime(2026, 11, 18, 5, tzinfo=UTC)
@@ -31,23 +33,38 @@ def _with(one: Verification, **fields: Any) -> Verification:
     return one.model_copy(update=fields)
 
 
-def test_limits_beyond_the_mean_before_are_explained() -> None:
-    assert "too few minutes" not in "\n".join(one_in_full(FOUND, AT))
+@pytest.fixture
+def shown(capsys: pytest.CaptureFixture[str]) -> Callable[[Verification], str]:
+    def text(one: Verification) -> str:
+        print_verification(one, AT)
+        return capsys.readouterr().out
+
+    return text
+
+
+def test_limits_beyond_the_mean_before_are_explained(shown: Callable[[Verification], str]) -> None:
+    assert "too few minutes" not in shown(FOUND)
     wide = _with(FOUND, effects=(replace(FASTER, low=-FASTER.before),))
-    assert "too few minutes to bound it closer" in "\n".join(one_in_full(wide, AT))
+    assert "too few minutes to bound it closer" in shown(wide)
 
 
-def test_a_small_difference_that_is_certain_is_not_printed_as_none() -> None:
+def test_a_small_difference_that_is_certain_is_not_printed_as_none(
+    shown: Callable[[Verification], str],
+) -> None:
     small = Effect("ttft_seconds_mean", 0.018, 0.022, 0.0021, 0.0083, None, "seconds")
     wait = Effect("batch_assembly_wait_seconds", 0.02, 0.3, 0.0021, 0.4, None, "seconds")
     found = _with(FOUND, effects=(small, wait), matched_minutes=(10, 11))
-    _, second, *_ = text = [*one_in_full(found, AT)]
+    _, second, *_ = text = shown(found).splitlines()
     assert second == "b:8000: no known change at 05:00 UTC"
     rows = [line.split("\t") for line in text if "…" in line]
     assert [row[3] for row in rows] == ["+2.1…+8.3 ms", "+0.0021…+0.40 s"]
 
 
-def test_the_screens(golden: Callable[[str, str], None]) -> None:
+def test_the_screens(
+    golden: Callable[[str, str], None],
+    shown: Callable[[Verification], str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """One in full (piped), and the list; what a person reads."""
     share = Effect("in_target_ratio", 0.42, 0.97, 0.5, 0.6, 0.95, "1")
     change = Change("knobs", AT, {"max_num_seqs": ("8 (inferred)", "at least 41")})
@@ -62,7 +79,6 @@ def test_the_screens(golden: Callable[[str, str], None]) -> None:
         ),
         failed,
     ]
-    golden("verify/change.txt", "\n".join(one_in_full(late[0], AT)) + "\n")
-    golden(
-        "verify/list.txt", "\n".join(listed([_with(FOUND, id="456789abcdef"), *late], AT)) + "\n"
-    )
+    golden("verify/change.txt", shown(late[0]))
+    print_verifications([_with(FOUND, id="456789abcdef"), *late], AT)
+    golden("verify/list.txt", capsys.readouterr().out)
