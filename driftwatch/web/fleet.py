@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Annotated, Any
 
 from markupsafe import Markup
@@ -29,10 +30,10 @@ from driftwatch.web.page import (
     Slice,
     Visit,
     grafana_link,
+    paged,
     part_of,
     pool_path,
     search,
-    sliced,
 )
 from driftwatch.web.target_plots import incident_spans
 
@@ -182,7 +183,9 @@ def _servers(visit: Visit) -> Shown:
     }
 
 
-def _listed(visit: Visit, path: str) -> tuple[list[ServerNow], Slice, Mapping[TargetKey, Incident]]:
+def _listed(
+    visit: Visit, path: str
+) -> tuple[Sequence[ServerNow], Slice, Mapping[TargetKey, Incident]]:
     """The servers that the query asks for, which part it is, and whose page they are on."""
     query: FleetQuery = visit.query
     of, only = incidents_of(visit.store.open_now()), None
@@ -190,18 +193,14 @@ def _listed(visit: Visit, path: str) -> tuple[list[ServerNow], Slice, Mapping[Ta
         only = [key for key, one in of.items() if incident_state(one) == query.state]
     state = "" if only is not None else query.state
     wanted = WantedServers(text=query.q, state=state, only=only, first=[*of])
-    return *server_part(visit, wanted, query, path), of
+    return *server_part(visit, wanted, path), of
 
 
 def server_part(
-    visit: Visit, wanted: WantedServers, query: Paged, path: str
-) -> tuple[list[ServerNow], Slice]:
-    """One part of the servers, and which it is; one behind the last is the last."""
-    rows, count = visit.store.servers(wanted, query.size, (query.page - 1) * query.size)
-    part = sliced(count, query, path)
-    if part.page != query.page:
-        rows, _ = visit.store.servers(wanted, query.size, part.first)
-    return rows, part
+    visit: Visit, wanted: WantedServers, path: str
+) -> tuple[Sequence[ServerNow], Slice]:
+    """One part of the servers, and which it is."""
+    return paged(visit.query, path, partial(visit.store.servers, wanted))
 
 
 def incidents_of(incidents: Iterable[Incident]) -> dict[TargetKey, Incident]:
@@ -231,9 +230,7 @@ def load_pool(visit: Visit) -> Shown:
     incidents, is_stale = store.open_now(name), is_old(now.at, visit.now)
     row = PoolRow(now, trace, incidents, is_stale=is_stale)
     of = incidents_of(incidents)
-    rows, part = server_part(
-        visit, WantedServers(pool=name, first=[*of]), visit.query, pool_path(name)
-    )
+    rows, part = server_part(visit, WantedServers(pool=name, first=[*of]), pool_path(name))
     day = (now.at - timedelta(days=1), now.at)
     shown = store.with_pages([one for one in incidents if one.state == "firing"][:20])
     return {

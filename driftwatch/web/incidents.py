@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -23,7 +24,18 @@ from driftwatch.receivers.sender import message_of
 from driftwatch.web.access import Person
 from driftwatch.web.database import Wanted, WebStore, incident_state
 from driftwatch.web.missed import missed_plot
-from driftwatch.web.page import Api, NotFound, Page, Paged, Query, Shown, Visit, search, sliced
+from driftwatch.web.page import (
+    Api,
+    NotFound,
+    Page,
+    Paged,
+    Query,
+    Shown,
+    Slice,
+    Visit,
+    paged,
+    search,
+)
 
 LIST_PATH, PATH = "/incidents", "/incidents/{incident_id}"
 
@@ -185,15 +197,10 @@ class IncidentsQuery(Paged):
     state: State = ""
 
 
-def _listed(visit: Visit) -> tuple[list[Incident], Any]:
+def _listed(visit: Visit) -> tuple[Sequence[Incident], Slice]:
     query: IncidentsQuery = visit.query
     wanted = Wanted(query.state, query.severity, query.pool, query.q)
-    first = (query.page - 1) * query.size
-    incidents, count = visit.store.listed_incidents(wanted, query.size, first)
-    part = sliced(count, query, LIST_PATH)
-    if part.page != query.page:
-        incidents, _ = visit.store.listed_incidents(wanted, query.size, part.first)
-    return incidents, part
+    return paged(query, LIST_PATH, partial(visit.store.listed_incidents, wanted))
 
 
 def load_list(visit: Visit) -> Shown:

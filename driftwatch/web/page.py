@@ -127,31 +127,32 @@ class Slice:
 
     page: int
     pages: int
-    size: int
     rows: int  # of all parts together
     # of the same list: path and query of the part before and of the next
     before: str | None
     after: str | None
 
-    @property
-    def first(self) -> int:
-        """How many rows stand before this part."""
-        return (self.page - 1) * self.size
 
+def paged(
+    query: Paged, path: str, read: Callable[[int, int], tuple[Sequence[Row], int]]
+) -> tuple[Sequence[Row], Slice]:
+    """The rows that are wanted, and which part they are; one behind the last is the last.
 
-def sliced(count: int, query: Paged, path: str) -> Slice:
-    """Which part of ``count`` rows is wanted; one behind the last is the last."""
+    ``read``: limit and offset → rows, and how many there are in all.
+    """
+    rows, count = read(query.size, (query.page - 1) * query.size)
     pages = max(1, -(-count // query.size))
     page = min(query.page, pages)
+    if page != query.page:
+        rows, _ = read(query.size, (page - 1) * query.size)
     before = address(path, query, page=page - 1) if page > 1 else None
     after = address(path, query, page=page + 1) if page < pages else None
-    return Slice(page, pages, query.size, count, before, after)
+    return rows, Slice(page, pages, count, before, after)
 
 
 def part_of(rows: Sequence[Row], query: Paged, path: str) -> tuple[Sequence[Row], Slice]:
-    """The rows of one part, and which it is."""
-    piece = sliced(len(rows), query, path)
-    return rows[piece.first : piece.first + piece.size], piece
+    """The same of rows that are all at hand."""
+    return paged(query, path, lambda limit, first: (rows[first : first + limit], len(rows)))
 
 
 def address(path: str, query: Query, **changes: object) -> str:
