@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Annotated, Any
 
+import polars as pl
 from markupsafe import Markup
 from pydantic import AfterValidator, Field
 
@@ -17,7 +18,8 @@ from driftwatch.model import TargetKey
 from driftwatch.numbers import clean, cut, percent
 from driftwatch.plots.plot import Panel, Plot, Series, panels, sparkline
 from driftwatch.plots.scales import Axis
-from driftwatch.store.latest import SLOT, UNKNOWN, PoolNow, ServerNow, Trace
+from driftwatch.store.latest import SLOT, SLOTS, UNKNOWN, PoolNow, ServerNow, Trace, slot_of
+from driftwatch.store.minute_columns import STORED_SCHEMA
 from driftwatch.web.database import STATES, WantedServers, incident_state
 from driftwatch.web.incidents import line_of, servers_of
 from driftwatch.web.page import (
@@ -41,6 +43,9 @@ PATH = "/fleet"
 # the newest minute of a service that runs is younger
 OLD_AFTER = timedelta(minutes=5)
 STALE = "driftwatch run wrote no minute in the last 5 min"
+_LINE_SCHEMA = {
+    name: STORED_SCHEMA[name] for name in ("end", "slo_missed", "speed_at_equal_load_ratio")
+}
 _OF_INCIDENTS = ("firing", "acknowledged", "silenced")
 _BASELINES = 200
 
@@ -91,21 +96,26 @@ class PoolRow:
         return STALE if self._is_stale else self.now.why
 
     @property
-    def in_target_line(self) -> Markup:
-        """Requests in target over the last 24 h."""
-        values = Trace.read(self._trace).in_target
-        low = min((one for one in values if one is not None), default=1.0)
-        return sparkline(
-            _alt("requests in target", values), values, min(0.8, low), 1.0, self.now.required
+    def lines(self) -> tuple[Markup, Markup]:
+        """Requests in target, and the speed of its slowest server, over the last 24 h."""
+        trace = Trace.read(self._trace)
+        return (
+            target_line("requests in target", trace.in_target, self.now.required),
+            speed_line("speed of the slowest server", trace.speed),
         )
 
-    @property
-    def speed_line(self) -> Markup:
-        """Speed at equal load of its slowest server over the last 24 h."""
-        values = Trace.read(self._trace).speed
-        known = [one for one in values if one is not None]
-        low, high = min(0.7, *known, 1.0), max(1.1, *known, 1.0)
-        return sparkline(_alt("speed of the slowest server", values), values, low, high, 1.0)
+
+def target_line(what: str, values: Sequence[float | None], required: float | None) -> Markup:
+    """A sparkline of shares in target."""
+    low = min((one for one in values if one is not None), default=1.0)
+    return sparkline(_alt(what, values), values, min(0.8, low), 1.0, required)
+
+
+def speed_line(what: str, values: Sequence[float | None]) -> Markup:
+    """A sparkline of speeds at equal load."""
+    known = [one for one in values if one is not None]
+    low, high = min(0.7, *known, 1.0), max(1.1, *known, 1.0)
+    return sparkline(_alt(what, values), values, low, high, 1.0)
 
 
 def _alt(what: str, values: Sequence[float | None]) -> str:
@@ -113,6 +123,30 @@ def _alt(what: str, values: Sequence[float | None]) -> str:
     if not known:
         return f"24 h of {what}: unknown"
     return f"24 h of {what}: {percent(min(known))} to {percent(max(known))}"
+
+
+def _server_lines(
+    visit: Visit, servers: Sequence[ServerNow], until: datetime
+) -> dict[TargetKey, tuple[Markup, Markup]]:
+    """Server → share of its minutes in target, and its speed, over the last 24 h."""
+    first = slot_of(until) - (SLOTS - 1) * SLOT
+    keys = [one.key for one in servers]
+    rows = visit.store.rows_of(keys, (first, until), _LINE_SCHEMA)
+    past = (pl.col("end") - first).dt.total_microseconds() / 1e6
+    slot = ((past / SLOT.total_seconds()).ceil() - 1).cast(pl.Int64)
+    halves = rows.group_by("instance", "engine", slot=slot).agg(
+        in_target=1 - pl.col("slo_missed").mean(), speed=pl.col("speed_at_equal_load_ratio").mean()
+    )
+    values: dict[TargetKey, tuple[list[float | None], list[float | None]]] = {
+        key: ([None] * SLOTS, [None] * SLOTS) for key in keys
+    }
+    for instance, engine, at, in_target, speed in halves.iter_rows():
+        both = values[TargetKey(instance, engine)]
+        both[0][at], both[1][at] = in_target, speed
+    return {
+        key: (target_line("minutes in target", both[0], None), speed_line("its speed", both[1]))
+        for key, both in values.items()
+    }
 
 
 def load(visit: Visit) -> Shown:
@@ -247,6 +281,7 @@ def load_pool(visit: Visit) -> Shown:
         "baselines": _baselines(visit, name),
         "rows": rows,
         "of": of,
+        "server_lines": _server_lines(visit, rows, now.at),
         "part": part,
         "grafana": grafana_link(visit.web.settings.grafana, name, *day),
     }

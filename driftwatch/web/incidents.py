@@ -64,7 +64,9 @@ def line_of(incident: Incident) -> str:
     """Line 1 without the state of when it was sent: the web shows the one of now."""
     page = incident.page
     if page is None:
-        return f"{clean(incident.alert)} {target_text(incident)}: has not fired yet"
+        # of one that fired another version wrote the page
+        rest = ": has not fired yet" if incident.firing_at is None else ""
+        return f"{clean(incident.alert)} {target_text(incident)}{rest}"
     return cut(clean(page.summary.removeprefix(opening(page)).lstrip()), 200)
 
 
