@@ -53,6 +53,12 @@ SCRAPE_SCHEMA: Mapping[str, pl.DataType] = _schema()
 _EMPTY = pl.DataFrame(schema=dict(SCRAPE_SCHEMA))
 
 
+def keys_frame(keys: Iterable[TargetKey]) -> pl.DataFrame:
+    """Targets as rows of instance and engine, to join by."""
+    rows = [tuple(key) for key in keys]
+    return pl.DataFrame(rows, schema=dict.fromkeys(KEY, pl.String), orient="row")
+
+
 def empty_scrapes() -> pl.DataFrame:
     """A scrape table without rows."""
     return _EMPTY.clone()

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from driftwatch.collect.schema import KEY
+from driftwatch.collect.schema import KEY, keys_frame
 from driftwatch.model import TargetKey
 from driftwatch.signals.minutes import MINUTE_KEY, MINUTE_SCHEMA
 from driftwatch.store.minute_columns import STORED_SCHEMA
@@ -55,7 +55,7 @@ class PastMinutes:
         """Columns of STORED_SCHEMA of some targets' minutes that end in (since, until], by target
         and end.
         """
-        named = pl.DataFrame(sorted(set(keys)), dict.fromkeys(KEY, pl.String), orient="row")
+        named = keys_frame(set(keys))
         inside = (pl.col("end") > since) & (pl.col("end") <= until)
         found = [pl.DataFrame(schema=STORED_SCHEMA).select(*columns)]
         if self.store is not None:

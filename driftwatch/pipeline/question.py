@@ -194,12 +194,6 @@ def configured(target: Target, plan: Plan) -> tuple[object, ...]:
     return (target.labels.get("model_name"), *(None if s is None else s.value for s in settings))
 
 
-def among(minutes: pl.DataFrame, keys: Sequence[TargetKey]) -> pl.DataFrame:
-    """The rows of some targets."""
-    of = pl.DataFrame([tuple(k) for k in keys], schema=dict.fromkeys(_KEY, pl.String), orient="row")
-    return minutes.join(of, on=_KEY, how="semi", maintain_order="left")
-
-
 def peer_minutes(
     target: Target, targets: Mapping[TargetKey, Target], plan: Plan, past: PastMinutes, at: datetime
 ) -> pl.DataFrame | None:

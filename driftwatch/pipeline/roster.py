@@ -14,10 +14,10 @@ from datetime import UTC, datetime, timedelta
 import polars as pl
 
 from driftwatch.collect.pages import PagesSource
-from driftwatch.collect.schema import KEY, TIME, Collected, Source
+from driftwatch.collect.schema import KEY, TIME, Collected, Source, keys_frame
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.state import State, nothing_scraped, of_keys
+from driftwatch.pipeline.state import State, nothing_scraped
 
 _MINUTE = timedelta(minutes=1)
 RETIRED_AFTER = timedelta(minutes=15)
@@ -138,7 +138,7 @@ def first_scrapes(scrapes: pl.DataFrame, keys: Collection[TargetKey]) -> dict[Ta
     """Those of the targets with a scrape → the time of the first."""
     if not keys:
         return {}
-    theirs = scrapes.join(of_keys(keys), on=KEY, how="semi").group_by(KEY).agg(pl.min("time"))
+    theirs = scrapes.join(keys_frame(keys), on=KEY, how="semi").group_by(KEY).agg(pl.min("time"))
     return {TargetKey(i, e): at for i, e, at in theirs.sort(KEY).iter_rows()}
 
 
@@ -196,7 +196,7 @@ def with_unlisted(
         (origin, KEY),
         (answered.with_columns(answered=pl.lit(True)), ["source", "start"]),
         (late, ["source"]),
-        (of_keys(sources.not_listed).with_columns(answered_without=pl.lit(True)), KEY),
+        (keys_frame(sources.not_listed).with_columns(answered_without=pl.lit(True)), KEY),
     ):
         joined = joined.join(beside, on=on, how="left", maintain_order="left")
     unscraped = pl.col("looks").is_null()

@@ -19,6 +19,7 @@ from driftwatch.collect.schema import (
     TIME,
     SourceProblem,
     empty_scrapes,
+    keys_frame,
     scrapes_once,
 )
 from driftwatch.detect.baselines import Baselines
@@ -130,18 +131,12 @@ def merge(outcomes: Collection[Outcome]) -> Outcome:
     )
 
 
-def of_keys(keys: Iterable[TargetKey]) -> pl.DataFrame:
-    """Targets as rows of instance and engine."""
-    rows = [tuple(key) for key in keys]
-    return pl.DataFrame(rows, schema=dict.fromkeys(KEY_COLUMNS, pl.String), orient="row")
-
-
 def without(state: State, keys: Iterable[TargetKey], before: datetime | None = None) -> State:
     """The state without these targets: their scrapes and everything inferred from them, but days.
 
     Scrapes from ``before`` on stay: while catching up, a target may return later.
     """
-    leaving = of_keys(keys)
+    leaving = keys_frame(keys)
     if leaving.is_empty():
         return state
 

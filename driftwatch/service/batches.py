@@ -16,7 +16,7 @@ from typing import Any
 import polars as pl
 
 from driftwatch.collect.gpus import GPU_KEY
-from driftwatch.collect.schema import KEY, Collected
+from driftwatch.collect.schema import KEY, Collected, keys_frame
 from driftwatch.detect.references import changes_of
 from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.model import Advice, Reason, Target, TargetKey
@@ -26,7 +26,7 @@ from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.question import Moment, TargetAdvice, target_advice
 from driftwatch.pipeline.roster import Sources
 from driftwatch.pipeline.server_reports import reports_memory
-from driftwatch.pipeline.state import SCRAPED_SCHEMA, Outcome, State, nothing_scraped, of_keys
+from driftwatch.pipeline.state import SCRAPED_SCHEMA, Outcome, State, nothing_scraped
 from driftwatch.pipeline.stored_state import advice_rows, memory_of, state_from
 from driftwatch.pipeline.tick import evaluate
 from driftwatch.pipeline.verifications import Verified, open_by_target, verify_changes
@@ -293,7 +293,7 @@ def of_batch(
             elif key in state.targets:
                 theirs[key] = f"the server is in pool {pool} now"
         keys = listed.keys() | (state.targets.keys() - theirs.keys()) | state.retired
-        scrapes = one.scrapes.join(of_keys(keys), on=KEY, how="semi", maintain_order="left")
+        scrapes = one.scrapes.join(keys_frame(keys), on=KEY, how="semi", maintain_order="left")
         collected.append(replace(one, targets=listed, scrapes=scrapes))
         moved |= theirs
     sources = replace(given.sources, moved=moved, scraped=_scraped(given))

@@ -28,9 +28,8 @@ from sqlalchemy import (
 )
 
 from driftwatch.collect.gpus import GPU_KEY, GPU_SCHEMA
-from driftwatch.collect.schema import KEY_COLUMNS
+from driftwatch.collect.schema import KEY_COLUMNS, keys_frame
 from driftwatch.model import TargetKey
-from driftwatch.signals.minutes import MINUTE_SCHEMA
 from driftwatch.store.database import Database, of_batch
 from driftwatch.store.frames import decode, encode
 from driftwatch.store.minute_columns import STORED_SCHEMA, rolled_up
@@ -103,19 +102,6 @@ def newest_of(table: Table) -> Select[Any]:
 class Minutes(Database):
     """Part of the store: minutes and their roll-ups."""
 
-    def minutes(
-        self, since: datetime, until: datetime, targets: Iterable[TargetKey] | None = None
-    ) -> pl.DataFrame:
-        """Minutes that end in (since, until] and are not rolled up yet, for detectors.
-
-        ``since``: end of the minute before the first; ``until``: end of the last one; ``targets``:
-        only these; None = all.
-
-        Returns :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, by instance, engine and end.
-        """
-        rows = self.past(since, until, targets)
-        return rows.filter(pl.col("seconds") == MINUTE).select(*MINUTE_SCHEMA)
-
     def past(
         self,
         since: datetime,
@@ -123,7 +109,9 @@ class Minutes(Database):
         targets: Iterable[TargetKey] | None = None,
         columns: Collection[str] | None = None,
     ) -> pl.DataFrame:
-        """The same with roll-ups where minutes are not stored any more.
+        """Minutes that end in (since, until], and roll-ups where minutes are not stored any more.
+
+        ``targets``: only these; None = all.
 
         Returns :data:`driftwatch.store.minute_columns.STORED_SCHEMA`, or these ``columns`` of it
         with instance, engine and end, and ``seconds`` (Float64: how long the row is, 60 or a
@@ -294,7 +282,7 @@ def _parts(
     named = None
     if targets is not None:
         keys = sorted(set(targets))
-        named = pl.DataFrame(keys, dict.fromkeys(KEY_COLUMNS, pl.String), orient="row")
+        named = keys_frame(keys)
         names = sorted({key.instance for key in keys})
         spans = [(name, name) for name in names]
         if len(names) > _NAMED_IN_A_QUERY:

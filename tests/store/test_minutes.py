@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -47,6 +48,11 @@ def ticked(store: Store, minutes: pl.DataFrame, by: timedelta) -> None:
         start += by
 
 
+def minutes_of(store: Store, *asked: Any) -> pl.DataFrame:
+    """What is still stored as minutes."""
+    return store.past(*asked).filter(pl.col("seconds") == 60).select(*MINUTE_SCHEMA)
+
+
 def batches(store: Store) -> list[tuple[int, int]]:
     with store._reading() as connection:
         query = select(minute_batches.c.seconds, minute_batches.c.packed)
@@ -64,7 +70,7 @@ def test_minutes_come_back_half_open_however_they_came(
     assert_frame_equal(found.drop("seconds"), some)
     assert set(found["seconds"]) == {60.0}
     # the minute that ends with the span is in it, the one that ends where it begins is not
-    part = store.minutes(start + timedelta(minutes=3), start + timedelta(minutes=5))
+    part = minutes_of(store, start + timedelta(minutes=3), start + timedelta(minutes=5))
     assert dict(part.schema) == dict(MINUTE_SCHEMA)
     assert part["end"].dt.minute().to_list() == [4, 5, 4, 5]
 
@@ -74,9 +80,9 @@ def test_the_minutes_of_some_targets(store: Store, minutes: pl.DataFrame) -> Non
     assert len(batches(store)) > 1
     start = first_of(minutes)
     wanted = [TargetKey("s017:8000", "0"), TargetKey("s033:8000", "0")]
-    found = store.minutes(start, start + HOUR, [*wanted, TargetKey("nobody:1", "0")])
+    found = minutes_of(store, start, start + HOUR, [*wanted, TargetKey("nobody:1", "0")])
     assert found["instance"].unique(maintain_order=True).to_list() == ["s017:8000", "s033:8000"]
-    assert store.minutes(start, start + HOUR, []).is_empty()
+    assert minutes_of(store, start, start + HOUR, []).is_empty()
     assert store.minutes_span(wanted[0]) == (start, found["end"].max())
     assert store.minutes_span(TargetKey("nobody:1", "0")) is None
 
@@ -112,7 +118,7 @@ def test_days_that_are_over_are_rolled_up(store: Store, minutes: pl.DataFrame) -
     store.pack_minutes(now + timedelta(seconds=1))
     found = store.past(start, now)
     assert set(found["seconds"]) == {600.0}
-    assert store.minutes(start, now).is_empty()
+    assert minutes_of(store, start, now).is_empty()
     assert_frame_equal(
         found.drop("seconds").select(*KEY, *ADDED),
         rolled_up(hours, 600).select(*KEY, *ADDED),

@@ -11,6 +11,7 @@ import polars as pl
 from filled import filled
 
 from driftwatch.service.configuration import plan_of_rules
+from driftwatch.signals.minutes import MINUTE_SCHEMA
 from driftwatch.store.store import Store
 from driftwatch.verify.matching import comparable, with_traffic
 from driftwatch.verify.verification import Change, Verification
@@ -30,7 +31,7 @@ def minutes_of(name: str) -> pl.DataFrame:
     store = run(name)
     reach = store.minutes_reach()
     assert reach is not None
-    return store.minutes(*reach)
+    return store.past(*reach).select(*MINUTE_SCHEMA)
 
 
 def verifications_of(store: Store) -> list[Verification]:
