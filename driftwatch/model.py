@@ -240,4 +240,6 @@ class Finding:
     simulated_for: str | None = None
     # incident id and alert of the page of its pool that has this answer already; None = its own
     answered_by: tuple[str, str] | None = None
+    # what was changed on its server shortly before, in words; None = nothing, as far as known
+    recent_change: str | None = None
     asked_again: bool = False  # time may bring the answer that a replay could not give

@@ -10,7 +10,9 @@ from driftwatch.notify.page import Line, Page
 from driftwatch.notify.phrases.limits import room
 from driftwatch.numbers import clean, knob, moment, setting
 
-NO_KNOB_HELPS = "No knob helps"
+NO_KNOB_HELPS, NOTHING_TO_DO = "No knob helps", "Nothing to do"
+# users miss a target now, and the simulation of today meets it
+NOT_EXPLAINED = "No setting explains it: the simulation of today meets the target"
 _KEEP_SETTINGS = "Do not change a knob"
 # reasons that say by themselves what to do
 _ADVICE_CODES = ("leaf", "engine", "gpus_lost")
@@ -34,10 +36,10 @@ def imperatives(page: Page) -> list[str]:
         texts = [f"{NO_KNOB_HELPS}: {text[:1].lower()}{text[1:]}" for text in (first, short)]
         return [*texts, short]
     if advised is not None and advised.action == "no_action":
-        # where users miss a target now, "nothing to do" would contradict how bad it is
-        lead = _KEEP_SETTINGS if page.value("slo_missed") else "Nothing to do"
-        return [*_shorter(f"{lead}: {clean(advised.why)}"), lead]
-    return _shorter(full_advice(page) or "")
+        if page.value("slo_missed"):
+            return [NOT_EXPLAINED, "No setting explains it"]
+        return [*shorter(f"{NOTHING_TO_DO}: {clean(advised.why)}"), NOTHING_TO_DO]
+    return shorter(full_advice(page) or "")
 
 
 def _unanswered(page: Page, lacking: str) -> list[str]:
@@ -52,10 +54,10 @@ def _unanswered(page: Page, lacking: str) -> list[str]:
         ]
     if settings:
         return [f"No advice: give driftwatch {settings[0]}"]
-    return _shorter(f"No advice: {lacking}")
+    return shorter(f"No advice: {lacking}")
 
 
-def _shorter(text: str) -> list[str]:
+def shorter(text: str) -> list[str]:
     """The text, then shorter and shorter: without what stands in brackets, clause by clause."""
     shorter = [text, text.split(" (")[0], text.split(" (")[0].replace(" of this server", "")]
     shorter += [text[:at] for at in range(len(text) - 1, 0, -1) if text[at] in ",;:"]
@@ -187,9 +189,12 @@ def _way_back(advised: Advice) -> str:
 
 
 def _do_lines(page: Page, advised: Advice | None) -> Iterator[Line]:
+    if advised is not None and advised.action == "no_action" and page.value("slo_missed"):
+        yield Line("Do", f"look for what else changed: {page.links.explain}", weight=8)
+        return
     advice, free = full_advice(page) or "", room(page)
     do = advice.removeprefix(f"{_KEEP_SETTINGS}; ")  # line 1 says it
-    if do != advice or free or advice not in page.summary:
+    if do and (do != advice or free or advice not in page.summary):
         yield Line("Do", ". ".join(filter(None, (do, free))), weight=8)
     if advised is not None and advised.reason.code not in _ADVICE_CODES:
         reason = clean(advised.why)

@@ -11,7 +11,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
-from driftwatch.notify.advice import advice_lines, few, imperatives, settings_line, settings_to_give
+from driftwatch.notify.advice import (
+    advice_lines,
+    few,
+    imperatives,
+    settings_line,
+    settings_to_give,
+    shorter,
+)
 from driftwatch.notify.page import Line, Page
 from driftwatch.notify.phrases.limits import full
 from driftwatch.notify.phrases.traffic import began
@@ -63,8 +70,8 @@ def marked(page: Page, text: str) -> str:
 
 def target_name(page: Page) -> str:
     """How a person calls the target: ``host:8000``, ``host:8000/1``, ``pool, 4 of 8``."""
-    servers, is_of_pool = page.servers, "instance" not in page.labels
-    if servers.first and (servers.of == 1 or not is_of_pool):
+    servers = page.servers
+    if servers.first and (servers.concerned == 1 or servers.of == 1):
         return clean(servers.first[0])
     name = clean(page.labels.get("pool") or page.key)
     if page.event == "resolved" or not servers.concerned:
@@ -105,6 +112,8 @@ def headline(page: Page) -> str:
         word = opening(page)
         advices = [f". {text}" for text in imperatives(page)] or [""]
         bads = page.phrases.problem
+        if page.changed is not None and page.acknowledgement is None:
+            bads, advices = tuple(shorter(clean(page.changed))), [""]
         # both are shortened step by step, how bad it is first
         pairs = product(enumerate(bads), enumerate(advices))
         ordered = sorted(pairs, key=lambda pair: (pair[0][0] + pair[1][0], pair[1][0]))
@@ -127,7 +136,7 @@ def _ended(page: Page, start: str) -> list[str]:
     return [f"{start}{lasted}: {over}", f"{start}{lasted}"]
 
 
-LINE_LIMIT = 300
+MOST_LINES, BODY_LIMIT, LINE_LIMIT = 6, 900, 300
 
 
 def rendered(page: Page) -> Page:
@@ -137,27 +146,32 @@ def rendered(page: Page) -> Page:
 
 
 def lines(page: Page) -> tuple[Line, ...]:
-    """The body of a page, in reading order; line 1 is ``page.summary``."""
-    if page.test:
-        return (Line("Test", "nothing is wrong; the receiver works", weight=9),)
+    """The body under line 1 (``page.summary``), in reading order: at most six lines and 900
+    characters; what weighs least goes.
+    """
     of_event = {"resolved": _resolved, "verified": _verified}
-    written = of_event.get(page.event, _firing)(page)
-    return tuple(replace(line, text=cut(line.text, LINE_LIMIT)) for line in written)
+    written = [] if page.test else of_event.get(page.event, _firing)(page)
+    staying = [replace(line, text=cut(line.text, LINE_LIMIT)) for line in written]
+    while len(staying) > MOST_LINES or sum(map(_length, staying)) > BODY_LIMIT:
+        staying.remove(min(staying, key=lambda line: line.weight))
+    return tuple(staying)
+
+
+def _length(line: Line) -> int:
+    """Characters of a line, its time among them."""
+    return len(line.label) + len(line.text) + (22 if line.at else 2)
 
 
 def _firing(page: Page) -> Iterator[Line]:
-    # of an update what was measured stands on the page before
-    is_first = page.event == "firing"
-    if page.changed is not None:
-        yield Line("Changed", clean(page.changed), at=page.times.evaluated_at, weight=9)
-    if page.times.measured_at < page.times.evaluated_at:
-        yield Line("Measured", "", page.times.measured_at, weight=6)
-    since, servers = page.phrases.since, page.servers
-    if 1 < servers.concerned < servers.of:
-        on = f"on {few(servers.first, servers.concerned)}"
-        since = f"{on}; {since}" if since else on
-    yield Line("Since", since, at=page.times.started_at, weight=9)
-    if is_first and (cause := _cause(page)):
+    is_news, is_first = page.changed is not None, page.event == "firing" and not page.repeat
+    if page.changed is not None and page.acknowledgement is not None:
+        yield Line("Changed", clean(page.changed), page.times.evaluated_at, weight=9)
+    elif is_news:  # line 1 says what changed
+        yield Line("Problem", page.phrases.problem[0], page.times.measured_at, weight=9)
+    elif page.times.measured_at < page.times.evaluated_at:
+        yield Line("Measured", "", page.times.measured_at, weight=5)
+    yield Line("Since", _since(page), page.times.started_at, weight=9)
+    if not is_news and (cause := _cause(page)):
         yield Line("Cause", cause, weight=7)
     yield from advice_lines(page)
     if (settings := settings_line(page)) is not None:
@@ -170,6 +184,16 @@ def _firing(page: Page) -> Iterator[Line]:
         also = list(page.phrases.also)
     if also:
         yield Line("Also", "; ".join(map(clean, also)), weight=4)
+
+
+def _since(page: Page) -> str:
+    """On which servers, after which change, and what moved."""
+    servers, parts = page.servers, []
+    if page.recent_change is not None:
+        parts.append(f"after a change: {clean(page.recent_change)}")
+    if 1 < servers.concerned < servers.of:
+        parts.append(f"on {few(servers.first, servers.concerned)}")
+    return "; ".join(filter(None, (*parts, page.phrases.since)))
 
 
 def _cause(page: Page) -> str:
@@ -200,10 +224,10 @@ def _verified(page: Page) -> Iterator[Line]:
     if (one := page.verification) is not None:
         at = one.change.at
         yield Line("Verified", verification_line(one, at.date()), weight=9)
-        yield Line("Changed", changed_text(one), at=at, weight=8)
+        yield Line("Changed", changed_text(one), at, weight=8)
     yield _began(page)
     if (ended := page.times.resolved_at) is not None:
-        yield Line("Until", "", at=ended, weight=6)
+        yield Line("Until", "", ended, weight=6)
 
 
 def _began(page: Page) -> Line:
@@ -211,4 +235,4 @@ def _began(page: Page) -> Line:
     problem, limit = page.phrases.problem[0], full(page)
     problem = problem.removeprefix(f"since {began(page)} ")
     text = problem if limit is None or problem.startswith(limit) else f"{problem}; {limit}"
-    return Line("Began", text, at=page.times.started_at, weight=9)
+    return Line("Began", text, page.times.started_at, weight=9)

@@ -135,6 +135,8 @@ class Page(Document):
     slo: Slo | None = None
     diagnosis: Diagnosis | None = None
     advice: Advice | None = None
+    # what was changed on its first server shortly before, in words; None = nothing known
+    recent_change: str | None = None
     baseline: Baseline | None = None
     # servers of the pool, how many are slower, and the speed of the others; None where unknown
     peers: Mapping[str, float] | None = None

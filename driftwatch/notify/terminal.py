@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from driftwatch.notify.headline import given_pool, marked
+from driftwatch.notify.headline import marked
 from driftwatch.notify.layout import paint, wrap
 from driftwatch.notify.page import Line, Page
 from driftwatch.numbers import clean, moment
 
 _NARROWEST = 48
 _LABEL_WIDTH = 9
-_DATED = ("Since", "Began")  # lines that begin with when it began
+_DATED = ("Since", "Began", "Problem")  # lines that begin with when it began
 _OPEN = ("firing", "updated")  # something may still have to be done
 
 
@@ -38,7 +38,7 @@ def render(
     indent = " " * _LABEL_WIDTH
     top = marked(page, page.summary) if mark else page.summary
     out = wrap(top, width, " ")
-    for text in [*(_line(page, line) for line in page.lines), _about(page)]:
+    for text in (_line(page, line) for line in page.lines):
         out += wrap(text, width, indent)
     commands = list(_commands(page, next_command, stored))
     return paint("\n".join([*out, "", *commands] if commands else out), colour)
@@ -49,14 +49,6 @@ def _line(page: Page, line: Line) -> str:
     dated = None if line.label in _DATED else page.times.started_at.date()
     stamp = "" if line.at is None else moment(line.at, dated)
     return f"{line.label:<{_LABEL_WIDTH - 1}} {': '.join(filter(None, (stamp, line.text)))}"
-
-
-def _about(page: Page) -> str:
-    labels = dict(page.labels)
-    about = {"model": labels.pop("model_name", None), "pool": given_pool(page)}
-    about |= {k: v for k, v in labels.items() if k not in ("instance", "engine", "pool")}
-    rest = "".join(f", {clean(k)} {clean(str(v))}" for k, v in about.items() if v)
-    return f"{'Rule':<{_LABEL_WIDTH}}{clean(page.alert)}, severity {page.severity}{rest}"
 
 
 def _commands(page: Page, next_command: str | None, stored: bool) -> Iterator[str]:

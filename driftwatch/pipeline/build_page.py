@@ -14,8 +14,9 @@ from driftwatch.model import (
     Slo,
     TargetKey,
 )
+from driftwatch.notify.advice import NOTHING_TO_DO
 from driftwatch.notify.facts import amounts, baseline_of, plain, with_reasons
-from driftwatch.notify.headline import rendered
+from driftwatch.notify.headline import given_pool, rendered
 from driftwatch.notify.page import (
     NAMED_SERVERS,
     NOTICE_ADVISES_NOTHING,
@@ -30,7 +31,7 @@ from driftwatch.notify.page import (
     web_address,
 )
 from driftwatch.notify.phrases.fill import fill
-from driftwatch.numbers import clean, utc_text
+from driftwatch.numbers import clean
 from driftwatch.rulebook.page_form import PageForm
 
 SILENCE_FOR = "2h"
@@ -86,13 +87,23 @@ def build_page(
         ended_in_target=ended_in_target,
     )
     page = _with_content(page, finding, incident, slo, form or PageForm())
-    page = page.model_copy(update={"links": _links(incident, page, at, external_url)})
+    page = page.model_copy(update={"links": _links(incident, page, external_url)})
     return rendered(page.model_copy(update={"phrases": _phrases(page, form)}))
 
 
 # what a resolve keeps of the incident's page
 _KEPT = (
-    *("evidence", "slo", "diagnosis", "advice", "baseline", "servers", "peers", "phrases"),
+    *(
+        "evidence",
+        "slo",
+        "diagnosis",
+        "advice",
+        "baseline",
+        "recent_change",
+        "servers",
+        "peers",
+        "phrases",
+    ),
     *("verification", "lengths", "family"),
 )
 
@@ -111,6 +122,7 @@ def _with_content(
             "slo": _slo(slo, finding.evidence),
             "diagnosis": None if diagnosis is None else with_reasons(diagnosis, finding.reasons),
             "advice": _advice(finding.advice, incident),
+            "recent_change": finding.recent_change,
             "baseline": baseline_of(finding),
             "peers": plain(finding.peers),
             "lengths": form.lengths,
@@ -130,12 +142,15 @@ def _phrases(page: Page, form: PageForm | None) -> Phrases:
     summary = page.annotations.get("summary")
     says = usual.says or (() if summary else _USUAL)
     own = [usual.advice_of_many if page.is_of_many else None, usual.advice]
+    advice = next(fill(page, filter(None, own)), "")
+    if page.value("slo_missed") and advice.startswith(NOTHING_TO_DO):
+        advice = ""  # users miss a target
     return Phrases(
         problem=tuple(fill(page, says)) or (clean(summary or f"{page.alert} is true"),),
         since=next(fill(page, usual.since), ""),
         cause=next(fill(page, usual.cause), ""),
         also=tuple(text for one in usual.also for text in fill(page, [one])),
-        advice=next(fill(page, filter(None, own)), ""),
+        advice=advice,
         over=over,
     )
 
@@ -180,16 +195,15 @@ def _slo(slo: Slo | None, evidence: Mapping[str, Any]) -> Slo | None:
     return None if slo.ttft_seconds is None and slo.tpot_seconds is None else slo
 
 
-def _links(incident: Incident, page: Page, at: datetime, external_url: str | None) -> Links:
+def _links(incident: Incident, page: Page, external_url: str | None) -> Links:
     """Addresses where they exist, and the commands that do the rest, quoted for a shell."""
-    target = next(iter(page.servers.first), None)
-    minute = utc_text(at.replace(microsecond=0)).replace(":00Z", "Z")
     matchers = [f"alert={incident.alert}", *_matchers(incident)]
-    explain = None if target is None else ["driftwatch", "explain", target, "--at", minute]
+    about = given_pool(page) if page.is_of_many or not page.servers.first else None
+    explain = ["driftwatch", "explain", about or next(iter(page.servers.first), "")]
     return Links(
         runbook=http_url(page.annotations.get("runbook_url")),
         driftwatch=web_address(external_url, f"/incidents/{incident.id}"),
-        explain=None if explain is None else shlex.join(explain),
+        explain=shlex.join(filter(None, explain)),
         ack=shlex.join(["driftwatch", "ack", incident.id]),
         silence=shlex.join(["driftwatch", "silence", *matchers, "--for", SILENCE_FOR]),
     )

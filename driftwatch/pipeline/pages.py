@@ -25,6 +25,7 @@ from driftwatch.pipeline.findings import as_of_target, findings_at, findings_of
 from driftwatch.pipeline.page_updates import OpenPages
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.question import TargetAdvice
+from driftwatch.pipeline.recent_change import WITHIN, recent_change
 from driftwatch.pipeline.state import State
 
 
@@ -52,6 +53,7 @@ def with_pages(
         advised_on, answers = advised(
             evaluation, about, findings | findings_of(evaluation, grown), pages.firing(at)
         )
+        advised_on = _with_recent_changes(evaluation, here, advised_on)
         news += pages.opened(paged(here, state, plan, advised_on), advised_on, answers)
         if waiting := pages.waiting(at):
             later, again = _ask_again(evaluation, waiting, pages.firing(at))
@@ -69,6 +71,22 @@ def with_pages(
         for key, one in incidents.items()
     }
     return tuple(ordered), after, tuple(pages.advices)
+
+
+def _with_recent_changes(
+    evaluation: Evaluation, firing: Sequence[Transition], findings: Mapping[str, Finding]
+) -> dict[str, Finding]:
+    """Findings with what was changed on their server before their incident began."""
+    known = dict(findings)
+    for one in firing:
+        if (finding := known.get(one.incident.id)) is None:
+            continue
+        since = min(one.incident.started_at, finding.since or one.at) - WITHIN
+        minutes = evaluation.past.minutes(finding.target.key, since, one.at)
+        release = finding.evidence.get("release_change")
+        change = recent_change(minutes, release, one.at.date())
+        known[one.incident.id] = replace(finding, recent_change=change)
+    return known
 
 
 def _grid(first: datetime, last: datetime) -> list[datetime]:

@@ -96,7 +96,7 @@ def changed(case: Case, then: Candidate, gain: Gain, larger: Candidate | None) -
     more = capacity_gain(before, after)
     share = then.in_target_ratio or 0.0
     low, high = gain.range
-    brings = f"forecast: {share_in_target(share, situation.slo)}, {gained(gain.mean, low, high)}"
+    brings = f"forecast: {share_in_target(share, situation.slo)}"
     effect = [brings, *([more] if more else [])]
     if gain.mean < MEAN_GAIN:  # chosen for its capacity
         effect.reverse()
@@ -149,13 +149,11 @@ def _wrong_if(case: Case, then: Candidate) -> str:
     """What would falsify it, at which demand."""
     limit, slo = then.capacity_requests_per_second, case.situation.slo
     offered, share = case.situation.offered, then.in_target_ratio or 0.0
+    upto = offered if limit is None else min(max(offered, _SAFE * limit), limit)
     if share < case.share:  # its own forecast must not falsify it: half of the gain must come
         share = (share + (case.today.in_target_ratio or 0.0)) / 2
         inside = "start within 1 s" if slo is None else "are in target"
-        return (
-            f"fewer than {percent(share)} of requests {inside} at up to {rate(offered)} per replica"
-        )
-    upto = offered if limit is None or slo is None else min(max(offered, _SAFE * limit), limit)
+        return f"fewer than {percent(share)} of requests {inside} at up to {rate(upto)} per replica"
     missed = "queue longer than 1 s" if slo is None else f"miss {aims(slo, ' or ')}"
     return (
         f"more than {100 * (1 - case.share):.3g} % of requests {missed} at up to {rate(upto)} per "
