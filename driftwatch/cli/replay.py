@@ -210,6 +210,9 @@ def _explained(history: History) -> Callable[[Page], str | None]:
 
     def command(page: Page) -> str | None:
         explain = page.links.explain
-        return None if explain is None or len(history.recordings) != 1 else f"{explain}{words}"
+        if explain is None or len(history.recordings) != 1:
+            return None
+        minute = f"{page.times.evaluated_at:%Y-%m-%dT%H:%MZ}"
+        return f"{explain} --at {minute}{words}"
 
     return command

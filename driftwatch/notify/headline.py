@@ -128,7 +128,7 @@ def _ended(page: Page, start: str) -> list[str]:
     if page.resolved_reason:
         reason = clean(page.resolved_reason)
         texts = (reason, reason.split(" (")[0])
-        return [f"{start}: {text}; driftwatch did not see it recover" for text in texts]
+        return [f"{start}: {text}; no recovery was measured" for text in texts]
     lasted = ""
     if ended is not None:
         lasted = f" after {duration(clock_seconds(began, ended))} ({span(began, ended)})"

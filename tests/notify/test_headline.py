@@ -161,7 +161,7 @@ def test_a_resolve_says_what_fired_and_that_nobody_saw_it_good() -> None:
     told = _lines(page)
     assert told["Began"] == "1 of 8 GPUs lost"
     assert page.summary.startswith("CLOSED rag-8b host:8000: the server is gone")
-    assert page.summary.endswith("driftwatch did not see it recover")
+    assert page.summary.endswith("no recovery was measured")
     assert marked(page, "").strip() != "✅"
     assert marked(STUCK.resolved(), "").strip() == "✅"
 
@@ -198,9 +198,10 @@ ratios = st.none() | st.floats(0, 1) | st.floats(0, 1e12)
                 "prompt_tokens_mean_ratio",
                 "kv_cache_usage_ratio",
                 "ttft_in_target_10m_ratio",
+                "slo_missed",
             )
         ),
-        ratios,
+        ratios | st.booleans(),
     ),
     texts,
 )
@@ -220,3 +221,6 @@ def test_any_label_and_number_makes_a_page(
     body = [b for b in blocks(page)["blocks"][1:] if b["type"] != "actions"]
     told = [b["text"]["text"] if "text" in b else b["elements"][0]["text"] for b in body]
     assert len(told[0]) <= 900
+    assert len(page.lines) <= 6
+    words = " ".join([page.summary, *(line.text for line in page.lines)]).lower()
+    assert not (page.value("slo_missed") and "nothing to do" in words)
