@@ -44,7 +44,7 @@ def what_changed(before: Advice | None, now: Advice | None) -> str:
     >>> why = Reason("no_knob_helps", "every limit has room")
     >>> none = Advice("none", why, instead=("add 2 replicas: all in target",))
     >>> what_changed(None, none)
-    'the advice: none yet → add 2 replicas'
+    'advice now: add 2 replicas; before: none yet'
     """
     if now is None or now.action == "insufficient":
         why = "" if now is None else f": {now.why}"
@@ -56,7 +56,7 @@ def what_changed(before: Advice | None, now: Advice | None) -> str:
         return f"nothing: the advice stands, {one}; a second try gives none"
     if one == other:
         return "nothing: a second try gives the same advice"
-    return f"the advice: {one} → {other}"
+    return f"advice now: {other}; before: {one}"
 
 
 def who_changed(before: Page, now: Page) -> str:
@@ -103,9 +103,6 @@ def follow_up(
 
     ``changed``: of ``updated``, what is otherwise than on the page before, in words.
     """
-    if changed is not None and (then := page.times.evaluated_at) < at:
-        # only the advice was asked again: how bad it is was measured when the page was made
-        changed += f"; how bad it is (line 1): as of {then:%H:%M} UTC"
     times = page.times.model_copy(update={"evaluated_at": at})
     update = {"event": event, "times": times, "changed": changed}
     return rendered(page.model_copy(update=update))

@@ -164,7 +164,7 @@ def explained_json(finding: Finding, start: datetime, end: datetime) -> str:
         "diagnosis": None
         if finding.diagnosis is None
         else asdict(with_reasons(finding.diagnosis, finding.reasons)),
-        "advice": None if finding.advice is None else plain(asdict(finding.advice)),
+        "advice": None if finding.advice is None else finding.advice.document(),
     }
     return orjson.dumps(document, option=orjson.OPT_INDENT_2).decode()
 

@@ -69,7 +69,7 @@ def test_two_files_make_a_rule_its_leaf_its_page_and_its_runbook(
     history = recording(tmp_path / "r.jsonl", lambda seconds: going_on(page, seconds), 15)
     replayed = run("replay", history, "-c", config)
     assert replayed.exit_code == 0
-    own, others, _ = replayed.output.partition("\n\nTICKET")
+    own, others, _ = replayed.output.partition("\n\nFIRING")
     assert others
     golden("e2e/own-rule.txt", own.replace(f"{tmp_path}/", "") + "\n")
     (told,) = [

@@ -12,14 +12,13 @@ from driftwatch.model import Advice, KnobMove, Reason
 REPLICAS = ("+3 replicas: forecast 97 % in target",)
 
 
-def test_an_update_says_of_when_line_1_is() -> None:
+def test_an_update_says_first_what_changed_and_of_when_the_problem_is() -> None:
     """It said 43 % ten minutes later, when nearly all missed their target."""
     page = CAP.page()
     made = page.times.evaluated_at
-    sent = follow_up(page, "updated", made + timedelta(minutes=10), "the advice: one → other")
-    told = f"the advice: one → other; how bad it is (line 1): as of {made:%H:%M} UTC"
-    assert sent.changed == told
-    assert follow_up(page, "updated", made, "the advice: one → other").changed.endswith("other")
+    sent = follow_up(page, "updated", made + timedelta(minutes=10), "advice now: other")
+    assert sent.summary == "UPDATE host:8000: advice now: other"
+    assert (sent.lines[0].label, sent.lines[0].at) == ("Problem", made)
 
 
 def test_a_measured_answer_after_a_replayed_one_is_not_the_same_advice() -> None:
