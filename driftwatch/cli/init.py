@@ -123,7 +123,7 @@ def _of_api(
     from driftwatch.clock import SystemClock
     from driftwatch.collect.foreign import STATS_DISABLED
     from driftwatch.collect.inventory import discover
-    from driftwatch.collect.prometheus.names import vllm_servers, what_they_are
+    from driftwatch.collect.prometheus.names import vllm_servers, why_no_vllm
     from driftwatch.onboarding.discovery import found_pools
     from driftwatch.onboarding.text import Api, quoted, written
     from driftwatch.service.probes import asker_of, gpus_of, source_said
@@ -138,7 +138,7 @@ def _of_api(
             others = vllm_servers(asker, at) if match else 0
             foreign = [
                 f"{instance}: {reason}"
-                for instance, reason in what_they_are(
+                for instance, reason in why_no_vllm(
                     asker, {labels["instance"] for labels, is_up in up if is_up}
                 )
                 if reason != STATS_DISABLED

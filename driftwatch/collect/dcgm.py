@@ -84,7 +84,7 @@ class Gpu(NamedTuple):
 def gpu_of(
     labels: Mapping[str, str], exporter: str, own: frozenset[str] = frozenset()
 ) -> Gpu | str:
-    """Whom a series is of, or why that cannot be told.
+    """The GPU of a series, or why it is unknown.
 
     ``exporter``: host:port that it was read from; ``own``: pods of the exporter itself (see
     :func:`own_pods`); none on a page that it wrote.
@@ -95,7 +95,7 @@ def gpu_of(
     if labels.get("GPU_I_ID"):
         return DIVIDED
     namespace, pod = _workload(labels, own)
-    # without the node's name the exporter takes that of its own pod, which tells nothing
+    # without the node's name the exporter takes that of its own pod, which says nothing
     hostnames = (labels.get(name) for name in _HOSTNAME)
     return Gpu(
         exporter=exporter,
@@ -185,7 +185,7 @@ class GpuSamples:
         self._frames = [pl.DataFrame(schema=dict(SAMPLE_SCHEMA))]
 
     def number(self, gpu: Gpu) -> int:
-        """The GPU's number; what an earlier series did not tell of it is added."""
+        """The GPU's number; what earlier series did not say of it is added."""
         number = self._numbers.setdefault(gpu.key, len(self._gpus))
         if number == len(self._gpus):
             self._gpus.append(gpu)
@@ -269,7 +269,7 @@ def _odd(field: GpuField, value: float) -> str:
 
 
 def _not_exported(field: GpuField) -> str:
-    """Why a field may be missing that was asked for."""
+    """Why a field of the query may be missing."""
     text = f"{' or '.join(field.dcgm_names)} not exported"
     if not field.on_by_default:
         return f"{text}: it is off in dcgm-exporter's shipped list of counters"

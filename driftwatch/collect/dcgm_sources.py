@@ -175,7 +175,7 @@ class DcgmPrometheusSource:
         self._listed: set[str] = set()
         self._samples = GpuSamples()
         self._whose: dict[Head, int | str] = {}  # labels → number of the GPU, or why not known
-        self._is_unsure = False  # whose pods they are could not be asked
+        self._is_unsure = False  # the query for the exporters' own pods failed
 
     def collect(self, since: datetime, until: datetime) -> Collected:
         """GPU readings with since <= time < until.
@@ -239,7 +239,7 @@ class DcgmPrometheusSource:
         at: datetime,
         problems: list[SourceProblem],
     ) -> None:
-        """Whom each series is of; only those that were not seen before cost anything."""
+        """Find the GPU of each new series."""
         of: dict[Exporter, list[Labels]] = {}
         for labels in new.values():
             of.setdefault(exporter_of(labels), []).append(labels)
@@ -247,7 +247,7 @@ class DcgmPrometheusSource:
             try:
                 ups = self._asker.instant(self._up, at)
             except SourceError as error:
-                self._is_unsure = True  # asked again next time
+                self._is_unsure = True  # tried again next time
                 problems.append(SourceProblem(self._up, error_text(error), at))
             else:
                 self._ups = {}

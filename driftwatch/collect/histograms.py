@@ -110,7 +110,7 @@ def _why_none(edges: Floats, missing: list[str]) -> str | None:
 
 
 def _unsound(edges: Floats, value: Floats) -> Mapping[int, str]:
-    """Row → why its histogram is not read; "" where a part is no number, which is told before."""
+    """Row → why its histogram is not read; "" where a part is no number (a problem too)."""
     wrong = dict.fromkeys(np.nonzero((value < 0).any(axis=1))[0].tolist(), "")
     buckets = value[:, : len(edges)]
     falls = np.diff(buckets, axis=1) < 0

@@ -22,7 +22,7 @@ _PORTS = {"http": 80, "https": 443}
 class Response:
     """What came back."""
 
-    time: datetime  # when it was asked
+    time: datetime  # when the GET began
     status: int | None  # HTTP status, None where there was none
     body: bytes | None  # the whole body of a 200, else None
     reason: str | None  # why there is no body, else None

@@ -35,7 +35,7 @@ class Bounds:
 
     connect_seconds: float = 2.0  # until the connection stands (per address of the host)
     read_seconds: float = 10.0  # between two pieces of the answer
-    total_seconds: float = 12.0  # for all of it, however it drips
+    total_seconds: float = 12.0  # for the whole exchange
     body_bytes: int = 10 * 2**20  # largest answer that is read
 
 

@@ -14,7 +14,7 @@ from itertools import combinations
 from driftwatch.collect.cells import OWN_LABELS, Labels
 from driftwatch.model import Target, TargetKey
 
-# A label that a target gets whose process is scraped more than once: how else.
+# A label of a target whose process is scraped more than once: the other scrapes' labels.
 ALSO_LABEL = "also_scraped_as"
 IMAGE_LABEL = "kube_image"  # the image of its container, as kube-state-metrics shows it
 # labels of a target that do not say which server it is
@@ -69,7 +69,7 @@ def names(listed: Iterable[Identity], before: Mapping[Identity, str]) -> dict[Id
     return given
 
 
-# Who is in another one of these is another server, whatever its address.
+# Servers that differ in one of these are two, whatever their address.
 _PLACE = (
     *("namespace", "exported_namespace", "kubernetes_namespace", "cluster", "exported_cluster"),
     *("exported_instance", "ReplicaId"),
@@ -230,7 +230,7 @@ def doubles(
         for other in others:
             if other == first or other in read:
                 continue
-            # who is scraped at the very same moments is a copy that was made of it
+            # series with the very same times are a copy
             is_copy = spans[other] == spans[first] or _apart(first, other)
             if kind == "place" or (not is_copy and same_counters(first, other)):
                 read[other] = read.get(first, first)

@@ -17,7 +17,7 @@ from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.schema import Collected, SourceProblem
 from driftwatch.model import Target
 
-_MANY = 20  # jobs that are asked for by name
+_MANY = 20  # jobs that one query names
 _NOT_UP = "Prometheus cannot scrape it (up is 0)"
 _LOOK_BACK = timedelta(minutes=5)
 # labels of a target that are not those of its series
@@ -49,12 +49,12 @@ class SilentServer:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """Everything that was seen."""
+    """What a source shows."""
 
     servers: tuple[Server, ...]  # by instance
     silent: tuple[SilentServer, ...] = ()  # by instance
     gpus: pl.DataFrame = field(default_factory=empty_gpus)  # GPU table of the last minutes
-    problems: tuple[SourceProblem, ...] = ()  # what could not be asked
+    problems: tuple[SourceProblem, ...] = ()  # what could not be read
     prefixes: frozenset[str] = frozenset()  # of vLLM's names, other than ``vllm:``
 
 

@@ -94,7 +94,7 @@ class PageSamples(Generic[T]):
 class PageText(Generic[T]):
     """Reads the text of pages; remembers what their series are from page to page.
 
-    ``read_series``: labels with ``__name__`` → what the samples of that series are taken for;
+    ``read_series``: labels with ``__name__`` → what stands for that series in the samples;
     ``max_entries``, ``max_bytes``: of the texts that are remembered; beyond it all are forgotten.
     """
 

@@ -29,7 +29,7 @@ _PAGES_PER_FLUSH = 512  # numbers held before they become rows: about 4 MB
 MAX_ENGINES = 256
 # Names of targets: they stand in every row, page and file name.
 MAX_NAME_CHARACTERS = 256
-# each engine has one series of them, with the labels that tell servers of one page apart
+# each engine has one of these series, with the labels that distinguish the servers of a page
 _LABELLED = ("num_requests_running", "num_requests_waiting", "generation_tokens_total")
 
 
@@ -52,7 +52,7 @@ class PageParser:
         self.known = Known()
         self.reader = SeriesReader()
         self._prefixes: frozenset[str] = frozenset()
-        # what tells a server from others of its page, engine and model → number
+        # labels that distinguish a server on its page, engine and model → number
         self._places: dict[Unit, int] = {}
         self._text = PageText(self._series, max_series)
 
@@ -72,36 +72,37 @@ class PageParser:
         return Batch(self)
 
     def samples(self, body: bytes) -> tuple[list[_Series], list[float], list[str]] | str:
-        """Series and value of each sample of a page, and lines that are none; or why there is
+        """Series and values of a page's samples, and lines that are no samples; or why the page has
         none.
         """
         page = self._text.samples(body)
-        if not isinstance(page, str) and self._has_met_more(page.series):
+        if not isinstance(page, str) and self._has_new_labels(page.series):
             self._text.forget()
             page = self._text.samples(body)
         if isinstance(page, str):
             return page
         return _refused(page.series) or (page.series, page.values, page.doubts)
 
-    def _has_met_more(self, series: Sequence[_Series]) -> bool:
-        """The page shows labels that tell servers apart, or prefixes, that were not met before."""
+    def _has_new_labels(self, series: Sequence[_Series]) -> bool:
+        """The page has prefixes, or labels that distinguish servers, that no page had before."""
         labels = [one.labels.keys() for one in series if one.name.endswith(_LABELLED)]
-        telling = self.reader.telling.union(*labels) - OWN_LABELS
+        server_labels = self.reader.server_labels.union(*labels) - OWN_LABELS
         if not any(one.name.startswith(VLLM) for one in series):
             self._prefixes |= prefixes_of(one.name for one in series)
-        elif telling == self.reader.telling:
+        elif server_labels == self.reader.server_labels:
             return False
-        has_met = (telling, self._prefixes) != (self.reader.telling, self.reader.prefixes)
-        if has_met:
-            self.reader = SeriesReader(self._prefixes, telling)
-        return has_met
+        is_new = server_labels != self.reader.server_labels
+        is_new = is_new or self._prefixes != self.reader.prefixes
+        if is_new:
+            self.reader = SeriesReader(self._prefixes, server_labels)
+        return is_new
 
     def _series(self, labels: Mapping[str, str]) -> _Series:
         written = labels["__name__"]
         # a page of several servers may call them so; the address that it was read from is another
         beside = {
             "exported_instance" if name == "instance" else name: labels[name]
-            for name in self.reader.telling
+            for name in self.reader.server_labels
             if labels.get(name)
         }
         name = self.reader.wire_names.get(written, written)

@@ -40,7 +40,7 @@ _BAD, _TWICE = -1.0, -2.0
 _SHOWN_DOUBTS = 3
 _FAR = np.iinfo(np.int64).max
 _CONFIGURED_TWICE = "vllm:cache_config_info has several series with different labels: read the last"
-# columns that were asked for together, and why they may be missing
+# columns of one query, and why they may be missing
 Unread = Sequence[tuple[Sequence[str], str]]
 
 
@@ -59,7 +59,7 @@ def scrape_rows(
         samples: of answers or pages; they are used up.
         attempts: every try to scrape that is known of.
         known: servers and engines of earlier answers; what is learnt is added.
-        unread: columns that were asked for together, and why they may be missing.
+        unread: columns of one query, and why they may be missing.
         silent: why a scrape that was answered has no row.
         any_server: whether an attempt at a server without any sample is a row.
     """
@@ -73,24 +73,24 @@ def scrape_rows(
 
 
 class _Scrapes:
-    """The scrapes that brought something of an engine.
+    """The scrapes that have a sample of an engine.
 
     A scrape's code is the number of its engine in the high bits and its time in the others.
     """
 
     def __init__(self, samples: Samples, frame: pl.DataFrame, servers: Servers) -> None:
         self._samples, self._servers = samples, servers
-        self._doubts: dict[int, list[str]] = {}  # row → what is wrong with it
+        self._problems_of: dict[int, list[str]] = {}  # row → what is wrong with it
         unit, slot, time, value = (column.to_numpy() for column in frame)
         units = np.array([number for number, _, _ in samples.configurations], np.int64)
         at = np.array([time for _, time, _ in samples.configurations], np.int64)
         every = np.concatenate([time, at])
         self._first = int(every.min(initial=_FAR))
         self._bits = int(every.max(initial=self._first) - self._first).bit_length()
-        own, process = servers.owners()
+        own, process = servers.engine_numbers()
         per_engine = servers.per_engine[slot]
         engine = np.where(per_engine, own[unit], NONE)
-        self._note_homeless(unit, slot, per_engine & (engine == NONE))
+        self._note_unlabelled(unit, slot, per_engine & (engine == NONE))
         read = servers.is_read(unit, time)
         parts = [(np.flatnonzero((engine != NONE) & read), engine)]
         shared = np.flatnonzero(~per_engine & read)
@@ -102,10 +102,10 @@ class _Scrapes:
             parts.append((once[engine[once] != NONE], engine))
         kept = np.concatenate([places for places, _ in parts])
         code = self._code(np.concatenate([of[places] for places, of in parts]), time[kept])
-        is_told = (own[units] != NONE) & servers.is_read(units, at)
-        self._configured = self._code(own[units[is_told]], at[is_told])
+        is_noted = (own[units] != NONE) & servers.is_read(units, at)
+        self._configured = self._code(own[units[is_noted]], at[is_noted])
         texts = [text for _, _, text in samples.configurations]
-        self._texts = [text for text, told in zip(texts, is_told, strict=True) if told]
+        self._texts = [text for text, told in zip(texts, is_noted, strict=True) if told]
         codes = np.concatenate([code[: len(parts[0][0])], self._configured])
         self._rows: Ints = pl.Series(codes).unique().sort().to_numpy()
         row = np.searchsorted(self._rows, code).clip(max=max(len(self._rows) - 1, 0))
@@ -148,9 +148,9 @@ class _Scrapes:
     def _code(self, engine: Any, time: Any) -> Any:
         return (engine << self._bits) + (time - self._first)
 
-    def _note_homeless(self, unit: Ints, slot: Ints, homeless: Bools) -> None:
+    def _note_unlabelled(self, unit: Ints, slot: Ints, unlabelled: Bools) -> None:
         """Name the series that do not say which of several engines they are of."""
-        pairs = {(int(unit[i]), int(slot[i])) for i in np.flatnonzero(homeless)}
+        pairs = {(int(unit[i]), int(slot[i])) for i in np.flatnonzero(unlabelled)}
         for number, which in sorted(pairs):
             of = self._servers.units[number]
             name = self._servers.name_of(of.server)
@@ -163,21 +163,21 @@ class _Scrapes:
     def _note_scrapes(self) -> None:
         """What is wrong with scrapes as a whole, once for all engines of each."""
         for server, time, reason in self._samples.doubts:
-            is_told = False
+            is_noted = False
             for name in self._servers.names_of(server):
                 for engine in self._servers.engines_of(name):
                     number = self._servers.number.get(TargetKey(name, engine), NONE)
                     for row in np.flatnonzero(self._rows == self._code(number, time)).tolist():
-                        self._doubt(row, reason, is_told=is_told)
-                        is_told = True
+                        self._note(row, reason, is_noted=is_noted)
+                        is_noted = True
 
-    def _doubt(self, row: int, reason: str, is_told: bool = False) -> None:
-        if reason in self._doubts.get(row, ()):
+    def _note(self, row: int, reason: str, is_noted: bool = False) -> None:
+        if reason in self._problems_of.get(row, ()):
             return
         key = self._servers.keys[int(self._rows[row]) >> self._bits]
         micros = (int(self._rows[row]) & ((1 << self._bits) - 1)) + self._first
-        self._doubts.setdefault(row, []).append(reason)
-        if not is_told:
+        self._problems_of.setdefault(row, []).append(reason)
+        if not is_noted:
             time = pl.Series([micros]).cast(TIME)[0]
             self._servers.problems.append(SourceProblem(key.instance, reason, time))
 
@@ -205,7 +205,7 @@ class _Scrapes:
             bad = ~((value >= 0) & (value <= largest[self._slot]))
         for index in np.flatnonzero(bad).tolist():
             why = _why_not(float(value[index]), float(largest[self._slot[index]]))
-            self._doubt(int(self._row[index]), f"{self._text(index)} is {why}")
+            self._note(int(self._row[index]), f"{self._text(index)} is {why}")
         value = np.where(bad, _BAD, value)
         cell = self._slot.astype(np.int64) * len(self._rows) + self._row
         flat[cell] = value
@@ -217,7 +217,7 @@ class _Scrapes:
             if min(there, own) >= 0:
                 one, two = sorted((there, own))
                 what = f"is there twice at one time, as {one:g} and {two:g}"
-                self._doubt(int(self._row[index]), f"{self._text(index)} {what}")
+                self._note(int(self._row[index]), f"{self._text(index)} {what}")
         return matrix
 
     def _text(self, index: int) -> str:
@@ -254,7 +254,7 @@ class _Scrapes:
         for slots in ranks:
             found.add([(self._servers.slots[number], number) for number in slots], matrix)
         for row, why in found.wrong:
-            self._doubt(row, why)
+            self._note(row, why)
         for bare in found.bare if metric.buckets else ():
             # relabelling may drop the buckets and keep what means and rates are made of
             for key in np.unique(self._rows[bare] >> self._bits).tolist():
@@ -268,14 +268,14 @@ class _Scrapes:
         rows = np.searchsorted(self._rows, self._configured).tolist()
         for row, text in zip(rows, self._texts, strict=True):
             if texts[row] not in (None, text):
-                self._doubt(row, _CONFIGURED_TWICE)
+                self._note(row, _CONFIGURED_TWICE)
             texts[row] = text
         return pl.Series(texts, dtype=pl.String)
 
     def _reasons(self, frame: pl.DataFrame, unread: Unread) -> pl.Expr:
-        """What is doubtful about each row, and what it lacks because it could not be asked for."""
+        """What is doubtful about each row, and what it lacks because a query failed."""
         doubts: list[str | None] = [None] * len(frame)
-        for row, several in self._doubts.items():
+        for row, several in self._problems_of.items():
             rest = len(several) - _SHOWN_DOUBTS
             more = f"; and {rest} more" if rest > 0 else ""
             doubts[row] = "; ".join(several[:_SHOWN_DOUBTS]) + more
@@ -294,7 +294,7 @@ class _Scrapes:
 def _failed(
     good: pl.DataFrame, servers: Servers, attempts: Sequence[Attempt], silent: str
 ) -> pl.DataFrame:
-    """A row for each engine of each scrape that brought nothing of it."""
+    """A row for each engine of each scrape without a sample of it."""
     times: dict[str, set[int]] = {}
     for name, time in good.select("instance", pl.col("time").dt.epoch("us")).unique().iter_rows():
         times.setdefault(name, set()).add(time)

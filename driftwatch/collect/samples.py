@@ -57,7 +57,7 @@ class Attempt(NamedTuple):
 
     server: Identity
     time: int  # unix microseconds
-    reason: str | None  # why it brought nothing; None: it was answered
+    reason: str | None  # why it failed; None: the server answered
 
 
 @dataclass(slots=True)
@@ -70,10 +70,10 @@ class Known:
 
 
 class SeriesReader:
-    """Numbers of slots and units; ``telling``: labels that tell servers apart."""
+    """Numbers slots and units; ``server_labels``: those that distinguish servers."""
 
-    def __init__(self, prefixes: Iterable[str] = (), telling: Iterable[str] = ()) -> None:
-        self.telling, self.prefixes = frozenset(telling), frozenset(prefixes)
+    def __init__(self, prefixes: Iterable[str] = (), server_labels: Iterable[str] = ()) -> None:
+        self.server_labels, self.prefixes = frozenset(server_labels), frozenset(prefixes)
         self.wire_names = wire_names_of(prefixes)
         self.slots: dict[Slot, int] = {}
         self.units: dict[Unit, int] = {}
@@ -97,7 +97,7 @@ class SeriesReader:
 
     def configuration(self, labels: Labels) -> str:
         """The labels of ``cache_config_info`` that the server itself set, as sorted JSON."""
-        outer = self.telling | {"__name__", "le", "engine"}
+        outer = self.server_labels | {"__name__", "le", "engine"}
         ours = {k: v for k, v in labels.items() if k not in outer}
         return orjson.dumps(ours, option=orjson.OPT_SORT_KEYS).decode()
 

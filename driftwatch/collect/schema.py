@@ -163,12 +163,12 @@ class Collected:
     silent: str | None = None
     # a question was put; False where none was due, so that the answer took no time
     was_asked: bool = True
-    # of an answer that was asked for only some targets' scrapes the minutes (their starts) in which
-    # any target was scraped; None = those of ``scrapes``
+    # starts of the minutes in which any target was scraped, where ``scrapes`` has those of some
+    # targets only; None = those of ``scrapes``
     looks: pl.Series | None = None
 
 
-# Of the targets that a source knows those whose scrapes are wanted.
+# Chooses among the targets that a source lists those whose scrapes it reads.
 Own = Callable[[Mapping[TargetKey, Target]], Collection[TargetKey]]
 
 
@@ -177,8 +177,8 @@ class Source(Protocol):
 
     ``name``: unique among the sources of one process; ``settle_seconds``: how old a scrape must be
     before the source is sure to have it; 0 where the source scrapes itself. One with ``by_minute``
-    True is asked once a minute is complete, and not with every tick. One with ``is_live`` True
-    tells what is now, whatever it is asked for. One with ``narrows`` True
+    True is read once a minute is complete, and not with every tick. One with ``is_live`` True
+    shows the present, whatever the interval. One with ``narrows`` True
     takes a third argument (:data:`Own`) and brings the scrapes of these targets, at least.
     """
 

@@ -1,4 +1,4 @@
-"""Which servers an answer is of: names, doubles, engines and targets."""
+"""The servers of an answer: names, duplicates, engines and targets."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class Servers:
             for one, read in twice.items()
         }
         later = successors({one: span for one, span in spans.items() if one not in twice})
-        # whose name a server has: that of the one that is read, and of its successor
+        # server → the server whose name it has: its duplicate that is read, or its successor
         self._later = later | {one: later.get(read, read) for one, read in twice.items()}
         listed = {self._later.get(one, one) for one in spans}
         before = {self._later.get(one, one) for one in known.names.held}
-        self._homes = Homes(listed | twice.keys() | before, listed | twice.keys())
-        tried = {one.server: self._homes.of(one.server) for one in attempts}
+        self._matcher = ScrapeMatcher(listed | twice.keys() | before, listed | twice.keys())
+        tried = {one.server: self._matcher.servers_of(one.server) for one in attempts}
         strangers = {one for one, homes in tried.items() if not homes and any_server}
         present = listed | strangers | {home for homes in tried.values() for home in homes}
         self._present = present - twice.keys()
@@ -167,7 +167,7 @@ class Servers:
         }
         return [TargetKey(name, e) for name in engines for e in self._known.engines[name]]
 
-    def owners(self) -> tuple[Ints, list[Ints]]:
+    def engine_numbers(self) -> tuple[Ints, list[Ints]]:
         """The number of each unit's engine; and, for what is of the whole process, arrays that
         together hold the numbers of all engines of that process. ``NONE`` where there is none.
         """
@@ -190,8 +190,8 @@ class Servers:
         return own, [np.array([of[i] for of in padded], np.int64) for i in range(deepest)]
 
     def is_read(self, unit: Ints, time: Ints) -> Bools:
-        """Whether each sample is of a server that is read: not of a double, while the other one
-        of the same process has samples.
+        """Whether each sample counts: not that of a duplicate while the server that is read has
+        samples.
         """
         if not self._spans_of:
             return np.ones(len(unit), np.bool_)
@@ -201,10 +201,10 @@ class Servers:
         return read
 
     def is_read_elsewhere(self, attempt: Attempt) -> bool:
-        """A try to scrape a double while the other one of the same process has samples."""
+        """The attempt was at a duplicate, while the server that is read has samples."""
         if not self._spans_of:
             return False
-        homes = self._homes.of(attempt.server)
+        homes = self._matcher.servers_of(attempt.server)
         spans = [self._spans_of[one] for one in homes if one in self._spans_of]
         return bool(spans) and all(first <= attempt.time <= last for first, last in spans)
 
@@ -217,12 +217,13 @@ class Servers:
         return self._known.names.held.get(self._later.get(server, server))
 
     def names_of(self, server: Identity) -> list[str]:
-        """The servers that a scrape with these labels is of."""
-        found = [self.name_of(one) for one in self._homes.of(server)] or [self.name_of(server)]
+        """Names of the servers that a scrape with these labels belongs to."""
+        servers = self._matcher.servers_of(server) or [server]
+        found = [self.name_of(one) for one in servers]
         return [name for name in dict.fromkeys(found) if name]
 
     def targets(self) -> dict[TargetKey, Target]:
-        """Every target that there is, with its labels."""
+        """Every target, with its labels."""
         targets: dict[TargetKey, Target] = {}
         for server in sorted(self._present):
             name = self._known.names.held[server]
@@ -237,8 +238,8 @@ class Servers:
         return targets
 
 
-class Homes:
-    """Servers by the labels of a scrape, which may be fewer than those of its series."""
+class ScrapeMatcher:
+    """Finds servers by the labels of a scrape, which may be fewer than those of its series."""
 
     def __init__(self, servers: Iterable[Identity], listed: Collection[Identity]) -> None:
         self._exact, self._listed = set(servers), listed
@@ -246,8 +247,8 @@ class Homes:
         for one in sorted(self._exact):
             self._by_instance.setdefault(dict(one).get("instance", ""), []).append(one)
 
-    def of(self, scrape: Identity) -> list[Identity]:
-        """The servers that this scrape is of."""
+    def servers_of(self, scrape: Identity) -> list[Identity]:
+        """The servers that a scrape with these labels belongs to."""
         if scrape in self._exact:
             return [scrape]
         own = dict(scrape)

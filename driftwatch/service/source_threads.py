@@ -43,7 +43,7 @@ class Gathered:
     names: tuple[str, ...]  # sources that brought something, in their order
     # what each of them brought, problems of those that raised included
     collected: tuple[Collected, ...]
-    # per source name, up to where it was asked and answered
+    # per source name, up to where it has answered
     collected_until: Mapping[str, datetime]
     complete: datetime  # everything before it has been collected, but for late sources
     late: Mapping[str, str]  # name → why nothing came
@@ -57,13 +57,13 @@ class _Answer(NamedTuple):
     """What became of one question."""
 
     collected: Collected
-    until: datetime | None  # None where it has to be asked again
-    seconds: float | None  # None where nothing was asked
+    until: datetime | None  # None where the question has to be repeated
+    seconds: float | None  # None where there was no question
     failed: bool
 
 
 class Own(Protocol):
-    """Whose targets are asked for."""
+    """The targets of one batch."""
 
     @property
     def number(self) -> int:
@@ -80,7 +80,7 @@ class Collecting:
         self._sources = tuple(sources)
         self._lock = threading.Lock()
         self._threads = {one.name: ThreadPoolExecutor(1, one.name) for one in self._sources}
-        # what was asked and not taken yet → when it was asked, monotonic
+        # answers that no tick has taken → when the question was put, monotonic
         self._asked: dict[_Question, tuple[Future[_Answer], float]] = {}
         self._first_asked: dict[_Question, datetime] = {}
         self._ended: Future[Any] = Future()
@@ -191,13 +191,13 @@ class Collecting:
     ) -> tuple[datetime, dict[str, str]]:
         """Up to where everything is collected but for late sources; those, and why they are.
 
-        ``until``: per source name, up to where it was asked and answered.
+        ``until``: per source name, up to where it has answered.
         """
         late: dict[str, str] = {}
         edges: list[datetime] = []
         for source in self._sources:
             name = source.name
-            # one that never answered is late when it was asked long enough ago
+            # one that never answered is late when its first question is old enough
             reached = until.get(name, self._first_asked[name, number])
             behind = now - timedelta(seconds=source.settle_seconds) - reached
             if behind > LATE:
@@ -214,7 +214,7 @@ def _answer(
     own: Own | None,
     stored: Mapping[TargetKey, Target],
 ) -> _Answer:
-    """The source's answer; an error of it is a problem with its name, and is asked again."""
+    """The source's answer; an error is a problem with its name, and the question is repeated."""
     began = time.monotonic()
     try:
         if hasattr(source, "remember"):

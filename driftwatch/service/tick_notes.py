@@ -114,7 +114,7 @@ class TickNotes:
     def events(
         self, happened: Sequence[Transition], outcome: Outcome, verifications_failed: Sequence[str]
     ) -> None:
-        """What people are told, and the tracebacks of what must not happen."""
+        """Log what receivers get, and the tracebacks of what must not happen."""
         for answer in outcome.advices:
             if answer.failed is not None:
                 self._log.error(

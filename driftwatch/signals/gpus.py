@@ -48,7 +48,7 @@ GPU_COLUMNS: dict[str, pl.DataType | type[pl.DataType]] = {
     "gpus_of_server": pl.Float64,
     "gpu_reasons": pl.String,
 }
-# what is said of the GPUs of a window
+# the GPUs of a window
 _WINDOW_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "window": pl.get_index_type(),
     "gpus_found": pl.Float64,
@@ -66,7 +66,7 @@ _CLOCK_WHILE_IDLE = "the GPU was idle at every reading; an idle GPU lowers its c
 _CLOCK_WITHOUT_UTILIZATION = "no GPU utilization beside the clock, so an idle GPU is not ruled out"
 NO_READING = "no DCGM or NVML reading of the target's GPUs"
 _NONE_IN_WINDOW = "no reading of its GPUs in this window or in the 2 min before it"
-# what is there where the readings of several pods of one name cannot be told apart
+# the reason where readings of several pods of one name cannot be separated
 MIXED = "several pods have the target's name"
 
 
@@ -92,7 +92,7 @@ def gpu_columns(
     distinct = spans.unique(maintain_order=True).with_row_index("window")
     links = None
     if gpus is not None and len(gpus) and len(hosts) and len(distinct):
-        # whose a lost GPU was, only older readings tell
+        # only older readings show the server of a lost GPU
         is_lost = pl.col("lost").fill_null(False).any().over("uuid")
         since = (pl.col("time") >= _earliest(distinct)) | is_lost
         links = linked(gpus.filter(since & (pl.col("time") < distinct["end"].max())), hosts)
@@ -234,7 +234,7 @@ def _with_busy_clock(inside: pl.DataFrame) -> pl.DataFrame:
 
 
 def _per_device(inside: pl.DataFrame) -> pl.DataFrame:
-    """One row per window and GPU: what the exporter says that tells most of it."""
+    """One row per window and GPU, from the exporter with the most fields."""
     values = [*_MEANS.values(), "clock_event_reasons"]
     mask = pl.col("clock_event_reasons")
     each = inside.group_by("window", "device", "exporter", maintain_order=True).agg(
@@ -310,7 +310,7 @@ def _per_window(devices: pl.DataFrame) -> pl.DataFrame:
 
 
 def _named() -> pl.Expr:
-    """``2 on node-1, GPU-...``: which GPU it is, as far as it is told."""
+    """``2 on node-1, GPU-...``: which GPU it is, as far as it is known."""
     index, host = pl.col("gpu").cast(pl.String), pl.col("hostname")
     at = pl.when(host.is_null()).then(index).otherwise(pl.format("{} on {}", index, host))
     return pl.concat_str(pl.coalesce(at, host), "uuid", separator=", ", ignore_nulls=True)

@@ -63,7 +63,7 @@ def fail_foreign_scrapes(scrapes: pl.DataFrame, before: pl.DataFrame | None = No
 
 
 def _of_others(rows: pl.DataFrame) -> list[tuple[datetime, str]]:
-    """When another server answered, and what is said of it; rows of one target in order."""
+    """When another server answered, and the reason for its row; rows of one target in order."""
     answers: list[tuple[datetime, str]] = []
     ours: tuple[float | None, ...] = (None, None)
     last = 0.0

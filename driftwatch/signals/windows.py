@@ -51,7 +51,7 @@ class MinuteWindows:
     """Minute rows (:data:`driftwatch.minutes.schema.MINUTE_ROW_SCHEMA`), by target and end."""
 
     rows: pl.DataFrame
-    # id → windows that were asked about, and whose they are
+    # id → windows of earlier calls, and their targets
     _placed: dict[int, tuple[pl.DataFrame, Flags, Integers]] = field(default_factory=dict)
 
     @cached_property
@@ -198,7 +198,7 @@ class MinuteWindows:
     def flags(self, columns: Sequence[str], spans: Spans) -> list[pl.Series]:
         """Whether each is set in any minute of each window; NULL where one does not know it.
 
-        A minute that was not observed tells of its own window only.
+        A minute that was not observed counts in its own window only.
         """
         if spans.of_one_row:
             return self.at_end(columns, spans).get_columns()

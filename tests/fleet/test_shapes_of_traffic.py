@@ -58,7 +58,7 @@ def test_nights_are_of_long_prompts_and_short_answers() -> None:
 
 
 @pytest.mark.parametrize("share", [0.12, 0.95])
-def test_a_share_of_what_the_servers_can_do_is_what_they_are_busy_with(share: float) -> None:
+def test_a_share_of_what_the_servers_can_do_is_why_no_vllm_busy_with(share: float) -> None:
     made = scenario(
         0.5,
         {"requests_per_second": None, "utilisation_ratio": share},

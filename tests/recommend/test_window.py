@@ -86,7 +86,7 @@ def _traffic(
         ([300.0, 900.0] * 20, 500.0, 40),  # waves
     ],
 )
-def test_a_window_begins_where_rate_and_lengths_became_what_they_are(
+def test_a_window_begins_where_rate_and_lengths_became_why_no_vllm(
     rate: list[float] | float, prompt: list[float] | float, minutes: int
 ) -> None:
     window = steady(_traffic(rate, prompt))

@@ -149,7 +149,7 @@ _KNOWN = {"hash": pl.UInt64, "unit": pl.Int32, "slot": pl.Int32}
 
 
 class Reader:
-    """Puts the series of answers where they belong, and remembers where from answer to answer."""
+    """Numbers the series of answers, and remembers the numbers from answer to answer."""
 
     def __init__(self) -> None:
         self._labelled: frozenset[str] = frozenset()  # labels of series that every engine has
@@ -167,21 +167,21 @@ class Reader:
         known = sum(one.height for one in self._known.values())
         if (held := frozenset(prefixes)) != self._prefixes or known > 2 * self._series + _SPARE:
             self._prefixes = held
-            self._forget(self._reader.telling)
+            self._forget(self._reader.server_labels)
         self.samples = Samples(self._reader)
         self.nameless: list[Labels] = []  # series without an instance
         self.has_learnt = False
         self._series = 0
 
-    def _forget(self, telling: frozenset[str]) -> None:
-        self._reader = SeriesReader(self._prefixes, telling)
+    def _forget(self, server_labels: frozenset[str]) -> None:
+        self._reader = SeriesReader(self._prefixes, server_labels)
         self.samples = Samples(self._reader)
         self._units: dict[Identity, int] = {}  # labels without name and le → number
         self._configurations: list[str] = []
         self._known: dict[str, pl.DataFrame] = {}  # by question
 
     def learn(self, answers: Sequence[RawSamples], names: tuple[str, ...]) -> None:
-        """The labels that tell servers apart: those of series that every engine has one of.
+        """Learn the labels that distinguish servers: those of series that every engine has one of.
 
         ``names``: what these end with.
         """
@@ -189,11 +189,11 @@ class Reader:
         named = heads.filter(heads.str.contains_any([f'{name}"' for name in names]))
         series = list(map(labels_of, named))
         self._labelled |= frozenset[str]().union(*series) - OWN_LABELS
-        telling = self._labelled
-        if not telling:
-            telling = frozenset[str]().union(*map(labels_of, heads)) - OWN_LABELS
-        if telling != self._reader.telling:
-            self._forget(telling)
+        server_labels = self._labelled
+        if not server_labels:
+            server_labels = frozenset[str]().union(*map(labels_of, heads)) - OWN_LABELS
+        if server_labels != self._reader.server_labels:
+            self._forget(server_labels)
         self.has_learnt = bool(series)
 
     def add(self, answer: RawSamples, question: str) -> None:
@@ -247,14 +247,14 @@ class Reader:
             return NONE
         rest = tuple(one for one in labels.items() if one[0] not in ("__name__", "le"))
         if rest not in self._units:
-            telling = self._reader.telling
-            server = identity_of({k: v for k, v in rest if k in telling}, ())
+            server_labels = self._reader.server_labels
+            server = identity_of({k: v for k, v in rest if k in server_labels}, ())
             self._units[rest] = self._reader.unit(unit_of(server, labels))
         return self._units[rest]
 
 
 def attempts_of(up: RawSamples) -> list[Attempt]:
-    """Every scrape that the ``up`` series tell of."""
+    """A scrape for each sample of ``up``."""
     servers = [identity_of(labels, ("__name__",)) for labels in up.labels]
     return [
         Attempt(servers[series], time, None if value == 1 else "up == 0")

@@ -206,13 +206,13 @@ class PrometheusAsker:
 
 # What one answer holds of samples: they take about 150 bytes each while they are read.
 PIECE_SAMPLES = 1_000_000
-PIECE_MS = 600_000  # what is asked for before it is known how much there is
+PIECE_MS = 600_000  # span of the first query, which shows how dense samples are
 
 
 class RawAsker:
     """Raw samples of any span, in pieces, within a budget for all of them together.
 
-    ``budget_seconds``: for all questions since :meth:`begin`; those beyond it are not asked.
+    ``budget_seconds``: for all questions since :meth:`begin`; later ones are refused.
     """
 
     def __init__(self, asker: PrometheusAsker, *, budget_seconds: float = 60.0) -> None:
@@ -263,7 +263,7 @@ class RawAsker:
 
 
 def _native(series: Sequence[Mapping[str, str]]) -> list[BadPage]:
-    """That series are not read whose samples are whole histograms, not numbers."""
+    """An error for series whose samples are whole histograms, not numbers."""
     if not series:
         return []
     many = f", and {len(series) - 1} more," if len(series) > 1 else ""

@@ -25,7 +25,7 @@ Images = Mapping[str, set[str]]  # container of a pod → its images
 
 
 class PodImages:
-    """Images by pod, asked for at most once a minute.
+    """Images by pod, queried at most once a minute.
 
     What an answer does not show stays as it was known: a query that fails, a pod that is just being
     replaced.

@@ -18,7 +18,7 @@ from driftwatch.errors import SourceError
 # one series per engine each: who is there
 _ENGINE_SERIES = ("vllm:num_requests_running", "vllm:generation_tokens_total")
 _LOOK_BACK_MS = 300_000  # over which the time between two scrapes is taken
-_MOST = 20  # targets that are asked about at a time
+_MOST = 20  # targets that one call looks up
 # what Prometheus itself adds to a target
 _ITS_OWN = ("scrape_", "ALERTS")
 
@@ -47,7 +47,7 @@ def vllm_servers(asker: PrometheusAsker, at: datetime) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Scraped:
-    """One target of the API, as its ``up`` series tells."""
+    """One target of the API, by its ``up`` series."""
 
     labels: Mapping[str, str]  # of the series, without its name
     up: bool  # the newest scrape succeeded
@@ -85,8 +85,8 @@ def _key(labels: Mapping[str, str]) -> _Key:
     return tuple(sorted((k, v) for k, v in labels.items() if k != "__name__"))
 
 
-def what_they_are(asker: PrometheusAsker, instances: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Instance → why nothing of vLLM is there; up to 20, those that are answered.
+def why_no_vllm(asker: PrometheusAsker, instances: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Instance → why it has no ``vllm:`` series; for up to 20, where the API answers.
 
     ``instances``: with ``up`` 1 and no ``vllm:`` series now.
     """

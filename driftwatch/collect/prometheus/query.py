@@ -1,4 +1,4 @@
-"""What is asked of a Prometheus API: label matchers and the names of vLLM's series."""
+"""Queries: label matchers, and the names of vLLM's series."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _parts(instances: Sequence[str]) -> Iterator[list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Series that are asked for together."""
+    """Series of one query."""
 
     names: tuple[str, ...]  # of samples, as on the wire
     columns: tuple[str, ...]  # of the registry, fed by them

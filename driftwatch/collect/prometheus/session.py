@@ -68,7 +68,7 @@ class PrometheusSession(EndableSession):
     def request(self, method: str, url: str, **kwargs: Any) -> requests.Response:  # type: ignore[override]
         """One request; the parameters of a POST go into its body.
 
-        A server that takes no POST is asked by GET from then on.
+        To a server that takes no POST, GET is sent from then on.
 
         Raises Unavailable: no connection, no complete answer in time, 429, 5xx; AuthFailed: 401,
         403; BadQuery: 400, 422 and any other refusal of the question; TooExpensive: refused as too

@@ -14,7 +14,7 @@ from driftwatch.collect.foreign import STATS_DISABLED
 from driftwatch.collect.prometheus.answer import RawSamples, Reader, attempts_of
 from driftwatch.collect.prometheus.client import PrometheusAsker, RawAsker, error_text
 from driftwatch.collect.prometheus.images import PodImages
-from driftwatch.collect.prometheus.names import look_for_prefixes, what_they_are
+from driftwatch.collect.prometheus.names import look_for_prefixes, why_no_vllm
 from driftwatch.collect.prometheus.query import (
     Question,
     Selector,
@@ -53,7 +53,7 @@ _LISTING = Question(
 )
 _LABELLED = ("num_requests_running", "num_requests_waiting", "generation_tokens_total")
 _LOOK_MS = 600_000  # how often it is looked for names with another prefix
-# a query and its errors → the one of them because of which there is no answer
+# a query and its errors → the error that left it without an answer
 Failed = Callable[[str, Sequence[SourceError]], SourceError | None]
 
 
@@ -64,7 +64,7 @@ class _Asking:
     first_ms: int
     last_ms: int
     failed: Failed
-    # columns that were asked for together, and why they may be missing
+    # columns of one query, and why they may be missing
     unread: list[tuple[Sequence[str], str]] = field(default_factory=list)
 
 
@@ -79,7 +79,7 @@ class PrometheusSource:
 
     ``selector``: label → value, or values of which one, that all targets' series carry, ``up`` too;
     empty: every server that has a ``vllm:`` series; ``budget_seconds``: for all queries of one
-    ``collect``; those beyond it are not asked; ``name``: how problems and pages call this source.
+    ``collect``; later ones are refused; ``name``: how problems and pages call this source.
     Raises UsageError: a label that cannot be matched.
     """
 
@@ -113,8 +113,8 @@ class PrometheusSource:
     def collect(self, since: datetime, until: datetime, own: Own | None = None) -> Collected:
         """Scrapes with since <= time < until.
 
-        ``own``: whose. All targets are listed even so, with the labels of their series of running
-        requests: whose a target is must not hang on who reads it.
+        ``own``: chooses the targets whose scrapes are read. All targets are listed even so, with
+        the labels of their series of running requests: a pool must not depend on who reads it.
 
         A query that fails leaves its columns NULL and is a problem; where no target can be read
         at all, every known target has a row with ``ok`` False and the reason, just before
@@ -179,7 +179,7 @@ class PrometheusSource:
             problems += [problem for problem in brought.problems if problem.lost]
             scrapes = brought.scrapes
         problems += collected.problems
-        scrapes = self._with_what_they_are(scrapes)
+        scrapes = self._with_foreign_reasons(scrapes)
         targets = {**collected.targets, **self._targets}
         return Collected(scrapes, targets, folded(problems), silent=doubt, looks=looks)
 
@@ -196,7 +196,7 @@ class PrometheusSource:
         try:
             self._prefixes = look_for_prefixes(self._asker, self._matching, at, back)
         except SourceError:
-            return  # asked again; what is asked for next says what is wrong
+            return  # tried again; the next query says what is wrong
         self._looked_ms = last_ms
 
     def _read_own(
@@ -258,7 +258,7 @@ class PrometheusSource:
     def _read(
         self, reader: Reader, asking: _Asking, question: Question, matching: Sequence[str]
     ) -> str | None:
-        """Read one question's answer; why not all of it came, None where all did."""
+        """Read the answer to one query; returns why some of it is missing, None = it is whole."""
         errors: list[SourceError] = []
         names = question.written(sorted(self._prefixes))
         texts = [select(names, one) for one in matching]
@@ -276,12 +276,12 @@ class PrometheusSource:
             asking.unread.append((question.columns, error_text(doubt)))
         return error_text(doubt)
 
-    def _with_what_they_are(self, scrapes: pl.DataFrame) -> pl.DataFrame:
+    def _with_foreign_reasons(self, scrapes: pl.DataFrame) -> pl.DataFrame:
         """Rows without a ``vllm:`` series say what their target is instead."""
         silent = set(scrapes.filter(pl.col("reason") == STATS_DISABLED)["instance"])
         if not silent:
             return scrapes
-        self._foreign |= what_they_are(self._asker, silent - self._foreign.keys())
+        self._foreign |= why_no_vllm(self._asker, silent - self._foreign.keys())
         what = pl.col("instance").replace_strict(
             self._foreign, default=None, return_dtype=pl.String
         )
@@ -337,7 +337,7 @@ Pause = Callable[[float], None]
 
 
 class RetryingSource:
-    """A source whose past is read once: asked again where it does not answer, then it is an error.
+    """A source whose past is read once: tried again where it does not answer, then an error.
 
     A service that is live goes on without a source that is silent, and says so of every target; a
     past must not take a database's absence for that of the servers.
