@@ -67,19 +67,40 @@ def test_a_baseline_survives_its_row_to_the_bit(baseline: Baseline) -> None:
     assert back.reference["reference_prompt_tokens_edges"][-1] == inf
 
 
-def test_another_model_arms_anew_and_says_why(baseline: Baseline) -> None:
-    same = in_force(Baselines((baseline,)), {KEY: _target()}, PLAN)
-    assert same.baselines.of_target(*KEY, "tiny-llama") is baseline
-    assert same.frame["baseline_refused"].to_list() == [None]
-    assert len(same.reference) == 1
-    other = in_force(
-        Baselines((baseline,)), {KEY: replace(_target(), labels={"model_name": "big"})}, PLAN
-    )
-    assert other.baselines.of_target(*KEY, "tiny-llama") is None
-    (why,) = other.frame["baseline_refused"]
-    assert "is of another server" in why
-    assert "model_name tiny-llama → big" in why
-    assert other.reference.is_empty()
+SAME, KNOBS = {"vllm": "0.32.0"}, {"max_num_seqs": "7"}
+CHANGED = "vllm 0.32.0 → 0.33.0 (label vllm_version)"
+OTHER_SERVER = "is of another server (model_name tiny-llama → big)"
+
+
+# what ran with the baseline besides, labels now → is it in force, what of the release changed, why
+@pytest.mark.parametrize(
+    ("ran", "labels", "holds", "changed", "why"),
+    [
+        ({}, {}, True, None, None),
+        ({}, {"model_name": "big"}, False, None, OTHER_SERVER),
+        ({"knobs": KNOBS}, {}, True, None, None),
+        ({"release": SAME}, {"vllm_version": "0.32.0"}, True, "none", None),
+        ({"release": SAME}, {"vllm_version": "0.33.0"}, True, CHANGED, None),
+        ({"release": {}}, {"vllm_version": "0.33.0"}, True, None, None),
+        ({"release": SAME}, {}, True, None, None),
+    ],
+)
+def test_which_baseline_is_in_force(
+    baseline: Baseline,
+    ran: dict[str, dict[str, str]],
+    labels: dict[str, str],
+    holds: bool,
+    changed: str | None,
+    why: str | None,
+) -> None:
+    held = _ran(baseline, replace(baseline.fingerprint, **ran))
+    found = in_force(Baselines((held,)), {KEY: _target(**labels)}, PLAN)
+    assert found.baselines.of_target(*KEY, "tiny-llama") is (held if holds else None)
+    assert len(found.reference) == holds
+    assert found.frame["release_change"].to_list() == [changed]
+    (refused,) = found.frame["baseline_refused"]
+    assert (why is None) == (refused is None)
+    assert refused is None or why in refused
 
 
 def test_a_tick_says_why_a_baseline_is_not_in_force(
@@ -90,29 +111,6 @@ def test_a_tick_says_why_a_baseline_is_not_in_force(
     (outcome,) = replay([recording], span, PLAN, baselines=Baselines((elsewhere,)))
     assert outcome.rows["speed_unknown_reason"].str.contains("model_name big → tiny-llama").all()
     assert outcome.rows["reference_kind"].null_count() == len(outcome.rows)
-
-
-def test_another_knob_keeps_the_baseline(baseline: Baseline) -> None:
-    knobs = _ran(baseline, replace(baseline.fingerprint, knobs={"max_num_seqs": "7"}))
-    found = in_force(Baselines((knobs,)), {KEY: _target()}, PLAN)
-    assert found.baselines.of_target(*KEY, "tiny-llama") is knobs
-
-
-@pytest.mark.parametrize(
-    ("then", "now", "changed"),
-    [("0.32.0", "0.32.0", "none"),
-     ("0.32.0", "0.33.0", "vllm 0.32.0 → 0.33.0 (label vllm_version)"),
-     (None, "0.33.0", None), ("0.32.0", None, None)],
-)  # fmt: skip
-def test_another_release_keeps_the_pin_and_is_said(
-    baseline: Baseline, then: str | None, now: str | None, changed: str | None
-) -> None:
-    ran = replace(baseline.fingerprint, release={} if then is None else {"vllm": then})
-    labels = {} if now is None else {"vllm_version": now}
-    held = _ran(baseline, ran)
-    found = in_force(Baselines((held,)), {KEY: _target(**labels)}, PLAN)
-    assert found.baselines.of_target(*KEY, "tiny-llama") is held
-    assert found.frame["release_change"].to_list() == [changed]
 
 
 IMAGES = ("vllm/vllm-openai:v0.32.0", "vllm/vllm-openai:v0.33.0")
