@@ -15,8 +15,8 @@ from driftwatch.detect.days import with_usual
 from driftwatch.detect.references import References
 from driftwatch.errors import NoVerdict
 from driftwatch.model import Target, TargetKey
+from driftwatch.pipeline.evaluation import TEN_MINUTES, minute_windows, stored_evidence
 from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.stored_evidence import TEN_MINUTES, minute_windows, stored_evidence
 from driftwatch.pipeline.stored_state import stored_targets
 from driftwatch.store.minute_columns import STORED_SCHEMA
 from driftwatch.store.minutes import MINUTE

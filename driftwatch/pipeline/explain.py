@@ -18,9 +18,9 @@ from driftwatch.errors import NoVerdict, UsageError
 from driftwatch.model import Finding, Target, TargetKey
 from driftwatch.numbers import clean, moment
 from driftwatch.pipeline.advice import explained
+from driftwatch.pipeline.evaluation import in_window, stored_evidence
 from driftwatch.pipeline.findings import finding_of
 from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.stored_evidence import in_window, stored_evidence
 from driftwatch.rulebook.book import shipped_trees
 from driftwatch.signals.minutes import MINUTE_SCHEMA
 from driftwatch.store.store import Store

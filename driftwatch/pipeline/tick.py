@@ -6,7 +6,8 @@ result does not depend on how minutes are split over ticks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -15,14 +16,13 @@ import polars as pl
 from driftwatch.baselines.in_force import InForce, in_force, learnt, with_refusals, with_releases
 from driftwatch.collect.doubles import read_once
 from driftwatch.collect.gpus import empty_gpus, gpus_once
-from driftwatch.collect.schema import Collected
+from driftwatch.collect.schema import Collected, SourceProblem, scrape_frame
 from driftwatch.diagnose.evidence_order import in_schema_order
 from driftwatch.diagnose.states import with_states
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.detection import detected, trimmed
 from driftwatch.pipeline.evaluation import Ask, Evaluation, Signals, signals_of
 from driftwatch.pipeline.incidents import advanced, closed_for
-from driftwatch.pipeline.isolation import isolated
 from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.pages import paged, with_pages
 from driftwatch.pipeline.plan import Plan
@@ -61,7 +61,7 @@ def evaluate(
 ) -> tuple[State, Outcome]:
     """The part of a tick that asks no source and writes nothing.
 
-    A bad page loses only its own server's minutes: :mod:`driftwatch.pipeline.isolation`.
+    A bad page loses only its own server's minutes (:func:`isolated`).
 
     Args:
         until: everything before it has been collected, except from late sources.
@@ -273,3 +273,71 @@ def verdicts_of(rules: Sequence[Rule], rows: pl.DataFrame) -> pl.DataFrame:
 
 def _floor(time: datetime) -> datetime:
     return time.replace(second=0, microsecond=0)
+
+
+# --- Sources already reject numbers that a metric cannot have. This handles the rest: when the
+# evaluation raises, bisection finds the servers whose scrapes cause it. Their scrapes of this tick
+# become failed scrapes with the reason, and every other server is evaluated as usual.
+
+Judge = Callable[[State, Sequence[Collected]], tuple[State, Outcome]]
+
+
+def isolated(judge: Judge, state: State, collected: Sequence[Collected]) -> tuple[State, Outcome]:
+    """The result of ``judge``, without the scrapes of servers on which it fails.
+
+    Raises:
+        Exception: of ``judge``, where it fails without any server's scrapes too, or with those
+            of each of several servers: then no page is at fault.
+    """
+    try:
+        return judge(state, collected)
+    except Exception as error:
+        served = sorted({i for c in collected for i in c.scrapes["instance"].unique()})
+
+        def fails_with(instances: Collection[str]) -> bool:
+            others = [one for one in served if one not in instances]
+            try:
+                judge(*_refused(state, collected, others, "not evaluated"))
+            except Exception:  # noqa: BLE001 - whatever it is, it is one of these servers'
+                return True
+            return False
+
+        culprits = [] if fails_with(()) else _culprits(fails_with, served)
+        if not culprits or (len(culprits) == len(served) > 1):
+            raise
+        words = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+        reason = f"the scrape cannot be evaluated ({words})"
+        after, outcome = judge(*_refused(state, collected, culprits, reason))
+        problems = tuple(SourceProblem(instance, reason) for instance in culprits)
+        return after, replace(
+            outcome,
+            problems=(*outcome.problems, *problems),
+            not_evaluated={instance: traceback.format_exc() for instance in culprits},
+        )
+
+
+def _culprits(fails_with: Callable[[Collection[str]], bool], among: Sequence[str]) -> list[str]:
+    """The servers whose scrapes alone make the evaluation fail, by name."""
+    if not among or not fails_with(among):
+        return []
+    if len(among) == 1:
+        return list(among)
+    half = len(among) // 2
+    return [*_culprits(fails_with, among[:half]), *_culprits(fails_with, among[half:])]
+
+
+def _refused(
+    state: State, collected: Sequence[Collected], instances: Sequence[str], reason: str
+) -> tuple[State, list[Collected]]:
+    """The state without these servers, and the answers with failed scrapes in their place."""
+    theirs = pl.col("instance").is_in(list(instances))
+    refused = []
+    for one in collected:
+        failed = one.scrapes.filter(theirs).select(
+            "instance", "engine", "time", ok=False, reason=pl.lit(reason)
+        )
+        scrapes = pl.concat([scrape_frame([]), one.scrapes.filter(~theirs), failed], how="diagonal")
+        refused.append(replace(one, scrapes=scrapes))
+    leaving = {key for key in state.targets if key.instance in instances}
+    state = replace(state, scrapes=state.scrapes.filter(~theirs))
+    return without(state, leaving), refused

@@ -16,9 +16,8 @@ from driftwatch.detect.references import Reference, References, TargetDays
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.detection import Detection
 from driftwatch.pipeline.explain import Window, explain
-from driftwatch.pipeline.isolation import isolated
 from driftwatch.pipeline.state import Outcome, State
-from driftwatch.pipeline.tick import evaluate
+from driftwatch.pipeline.tick import evaluate, isolated
 from driftwatch.service.configuration import plan_of_rules
 from driftwatch.store import Store, TickRecord
 

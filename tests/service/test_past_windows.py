@@ -15,8 +15,8 @@ from driftwatch.detect.reference import no_reference
 from driftwatch.diagnose.evidence_table import WINDOW_SCHEMA
 from driftwatch.errors import NoVerdict
 from driftwatch.model import Target
+from driftwatch.pipeline.evaluation import stored_evidence
 from driftwatch.pipeline.explain import Window, explain
-from driftwatch.pipeline.stored_evidence import stored_evidence
 from driftwatch.pipeline.stored_state import stored_targets
 from driftwatch.store import Store
 from driftwatch.store.minute_columns import STORED_SCHEMA, rolled_up

@@ -14,9 +14,8 @@ from service_cases import shipped_plan
 from driftwatch.collect.pages import PageParser
 from driftwatch.collect.schema import Collected
 from driftwatch.model import Target, TargetKey
-from driftwatch.pipeline.isolation import Judge, isolated
 from driftwatch.pipeline.state import Outcome, State
-from driftwatch.pipeline.tick import evaluate
+from driftwatch.pipeline.tick import Judge, evaluate, isolated
 from driftwatch.store.store import Store
 
 T0 = datetime(2026, 1, 2, 3, 0, tzinfo=UTC)
