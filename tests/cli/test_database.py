@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from incident_cases import incident
 
-from driftwatch.cli.main import main
 from driftwatch.store.tables import SCHEMA_REVISION as SCHEMA
 
 pytestmark = pytest.mark.usefixtures("migrations_run")
@@ -30,14 +29,6 @@ def test_a_missing_database_is_named_and_none_is_made(
     assert "there is no database nowhere.db" in err
     assert "help: " in err
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("verb", [*VERBS, ("db", "upgrade")])
-def test_what_is_no_database_is_named(run: Run, tmp_path: Path, verb: tuple[str, ...]) -> None:
-    (tmp_path / "notes.txt").write_text("not a database\n" * 100)
-    code, out, err = run(*verb, "--db", "notes.txt")
-    assert (code, out) == (2, "")
-    assert "notes.txt is not a SQLite database" in err
 
 
 def test_the_configuration_names_the_database(
@@ -89,37 +80,6 @@ def test_a_configuration_with_a_problem_is_not_passed_over(run: Run, tmp_path: P
     assert code == 2
     assert "driftwatch.yaml:1:1: error[unknown-key]" in err
     assert "did you mean database?" in err
-
-
-def test_explain_on_an_empty_store_knows_nothing(run: Run, fill: Callable[..., Path]) -> None:
-    fill()
-    code, out, err = run("explain", "host:8000")
-    assert (code, out) == (4, "NO VERDICT: the store holds no scrape yet\n")
-    assert err.startswith("help: ")
-    code, out, err = run("explain", "host:8000", "--json")
-    assert (code, out) == (4, "")
-    assert err.startswith("NO VERDICT: ")
-
-
-def test_debug_keeps_the_message_and_the_exit_code(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["driftwatch", "--debug", "incidents"])
-    with pytest.raises(SystemExit) as left:
-        main()
-    assert left.value.code == 2
-    err = capsys.readouterr().err
-    assert err.startswith("Traceback")
-    assert "error: there is no database driftwatch.db" in err.splitlines()
-
-
-@pytest.mark.parametrize("text", ["soon", "2026-13-01", "999999999y"])
-def test_a_time_that_is_none(run: Run, fill: Callable[..., Path], text: str) -> None:
-    fill()
-    code, out, err = run("incidents", "--since", text)
-    assert (code, out) == (2, "")
-    assert "--since" in err
 
 
 def test_upgrading_and_asking(run: Run, tmp_path: Path) -> None:

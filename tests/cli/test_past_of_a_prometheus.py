@@ -18,10 +18,8 @@ from replayed_rows import replayed_rows
 from typed_words import call
 
 from driftwatch.cli.run import proposing
-from driftwatch.collect.prometheus.client import PrometheusAsker
-from driftwatch.collect.prometheus.source import PrometheusSource, RetryingSource
+from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.schema import Collected
-from driftwatch.errors import Unavailable
 from driftwatch.settings import load_settings
 
 needs_victoria = pytest.mark.skipif(not installed(), reason="victoria-metrics is not installed")
@@ -91,27 +89,6 @@ def test_a_database_that_disappears_is_no_servers_fault(
     assert minutes["end"].max() == datetime.fromisoformat(found[1])
     assert minutes["scrapes"].min() == 1  # no minute that the database lost is called the server's
     assert result.stdout == ""
-
-
-def test_a_database_that_is_back_after_a_pause_costs_nothing(api: PrometheusApi) -> None:
-    pauses: list[float] = []
-
-    def pause(seconds: float) -> None:
-        pauses.append(seconds)
-        api.faults = []
-
-    source = RetryingSource(PrometheusSource(PrometheusAsker(api.address), selector={}), pause)
-    first = source.collect(T0, T0 + timedelta(minutes=5))
-    api.faults = [("", Answer(503, ""))]
-    again = source.collect(T0, T0 + timedelta(minutes=5))
-    assert pauses == [2.0]
-    assert again.scrapes.equals(first.scrapes)
-    api.faults = [("", Answer(503, ""))]
-    stays_away = RetryingSource(PrometheusSource(PrometheusAsker(api.address), selector={}), pause)
-    with pytest.raises(Unavailable, match="does not answer from 2026-01-01T00:00:00Z on"):
-        stays_away.collect(T0, T0 + timedelta(minutes=5))
-    assert pauses == [2.0]  # an address that never answered is not asked again
-    source.close()
 
 
 @pytest.mark.parametrize("verb", ["explain", "recommend"])

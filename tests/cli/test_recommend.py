@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shlex
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,11 +13,7 @@ import pytest
 from typed_words import call
 
 import driftwatch
-from driftwatch.cli.options import plan_from
-from driftwatch.clock import ManualClock
-from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.server_settings import from_arguments
-from driftwatch.service.run import Service
 from driftwatch.store import Store
 
 Run = Callable[..., tuple[int, str, str]]
@@ -73,55 +67,6 @@ def test_the_bound_server_is_told_to_raise_its_cap(answer: dict[str, Any]) -> No
     assert gain["low"] <= gain["mean"] <= gain["high"] and gain["mean"] >= 0.04
     assert answer["schema_version"] == 2
     assert answer["target"]["instance"] == TARGET
-
-
-@pytest.mark.slow
-def test_a_service_says_the_same_of_minutes_whose_scrapes_are_gone(
-    run: Run, answer: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("driftwatch.service.run.SCRAPES_KEPT", timedelta(minutes=1))
-    source = RecordingSource(RECORDED)
-    since, _ = source.span()
-    first = since.replace(second=0, microsecond=0)
-    path = tmp_path / "d.db"
-    with Store.open(path) as store:
-        clock = ManualClock(first)
-        plan = replace(plan_from(None), simulations=0)  # what its page says is tested elsewhere
-        service = Service([source], plan, store, [], clock)
-        # beyond the restart: what was then is not what is now
-        while clock.now() < BOUND + timedelta(minutes=15):
-            clock.advance(timedelta(minutes=5))
-            service.tick_once()
-        service.prune()
-        service.stop()
-    asked = ("recommend", TARGET, "--db", str(path), "--at", BOUND.isoformat())
-    recorded = answer
-    value = recorded["advice"]["moves"][0]["to_value"]
-    code, out, err = run(*asked, "--what-if", "max_num_seqs=24")
-    assert code == 0, err
-    assert out.startswith(f"host:8000: set max_num_seqs 8 (inferred) → {value:.0f}. Forecast: ")
-    assert "next:    after the restart: driftwatch verify host:8000" in out
-    # piped: a row a candidate between tabs, and every number that of the recording
-    head, *rows = [line.split("\t") for line in out.splitlines() if "\t" in line]
-    of_recording = [*recorded["candidates"], *recorded["what_ifs"]]
-    assert [len(row) for row in rows] == [len(head)] * len(of_recording)
-    assert [row[0] for row in rows if row[0].startswith(">")] == [f"> max_num_seqs {value:.0f}"]
-    shares = {row[0].strip("> "): row[1] for row in rows}
-    for one in of_recording:
-        if [*one["knobs"]] == ["max_num_seqs"] and one["in_target_ratio"] is not None:
-            said = shares[f"max_num_seqs {one['knobs']['max_num_seqs']:.0f}"]
-            assert float(said.removesuffix(" %")) == pytest.approx(
-                100 * one["in_target_ratio"], rel=0.01
-            )
-    # explain's last lines are the same advice, and where to see what it rests on
-    code, out, _ = run("explain", *asked[1:])
-    said = out.splitlines()
-    assert code == 0
-    # ... of the same store and moment, as typed above
-    following = " ".join(out[out.index("next: ") :].split())
-    typed = ["recommend", TARGET, "--at", "2026-11-21T08:30:00Z", "--db", str(path)]
-    assert shlex.split(following) == ["next:", "driftwatch", *typed]
-    assert any(f"max_num_seqs 8 (inferred) → {value:.0f}" in line for line in said)
 
 
 def test_too_little_traffic_is_no_verdict_and_says_what_helps(run: Run) -> None:

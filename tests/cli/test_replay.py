@@ -48,14 +48,6 @@ def test_pages_that_are_cut_off_are_a_problem(run: Run, page: str) -> None:
     assert "warning: 3 of 33 scrapes failed, e.g. page cut off at byte" in err
 
 
-def test_a_recorded_failure_is_a_fact(run: Run, page: str) -> None:
-    write([(200, page)] * 10 + [(503, ""), ("exc", "refused")] + [(200, page)] * 20)
-    code, _, err = run("replay", "r.jsonl")
-    assert code == 0
-    assert "warning: 1 of 32 scrapes failed: answered 503\n" in err
-    assert "warning: 1 of 32 scrapes failed: no answer: refused\n" in err
-
-
 def test_history_that_is_never_read_names_the_address_without_its_secret(run: Run) -> None:
     code, out, err = run(
         "replay",

@@ -57,16 +57,6 @@ def test_doctor_takes_the_configuration_that_lies_here(run: Run, closed: str) ->
     assert "MISSING oncall" not in run("doctor")[1]
 
 
-def test_doctor_without_a_configuration_names_the_flags(
-    run: Run, server: ReplayedExposition
-) -> None:
-    code, out, _ = run("doctor", server.url)
-    text = " ".join(out.split())
-    assert code == 1
-    for flag in ("--max-num-seqs N", "--startup-log FILE", "--baseline FROM..TO"):
-        assert flag in text
-
-
 def test_a_label_that_nothing_has_is_warned_of(run: Run) -> None:
     assert run("db", "upgrade")[0] == 0
     code, out, err = run("silence", "instnce=a", "alert=EngineStuck", "--for", "1h")
@@ -104,16 +94,6 @@ def test_a_configuration_that_is_not_there_names_init(run: Run) -> None:
     assert code == 2
     assert "there is no configuration driftwatch.yaml" in err
     assert "driftwatch init writes one" in err
-
-
-@pytest.mark.parametrize(
-    ("verb", "hint"),
-    [("explian", "Did you mean explain?"), ("Watch", "Did you mean watch?"), ("xyz", "--help")],
-)
-def test_a_verb_that_is_none(run: Run, verb: str, hint: str) -> None:
-    code, _, err = run(verb)
-    assert code == 2
-    assert hint in err
 
 
 def test_a_full_disk_is_an_error_without_a_traceback(
