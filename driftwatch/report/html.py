@@ -36,7 +36,7 @@ def as_html_body(report: Report) -> Markup:
 def _drawn(template: str, report: Report) -> str:
     style = (files("driftwatch.plots") / "plot.css").read_text(encoding="utf-8")
     drawn = [(pool, pool.hours) for pool in report.pools if pool.hours is not None]
-    return str(
+    html = (
         _templates()
         .get_template(template)
         .render(
@@ -50,6 +50,7 @@ def _drawn(template: str, report: Report) -> str:
             ],
         )
     )
+    return str(html).replace(" %", "\N{NO-BREAK SPACE}%")
 
 
 @cache

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from driftwatch.numbers import clean, duration, figure, percent, percent_range, times, tokens
+from driftwatch.numbers import (
+    clean,
+    duration,
+    figure,
+    is_as_before,
+    percent,
+    percent_range,
+    times,
+    tokens,
+)
 from driftwatch.report.moved import BY_SPEED, effect_name
 from driftwatch.report.report import Blind, Lengths, Moved, Pages, Range, Record, Report, Told
 
@@ -158,6 +167,7 @@ def blind_text(blind: Blind) -> str:
     reasons = sorted(blind.by_reason.items(), key=lambda pair: -pair[1])
     shown = [f"{reason} {_tenths(share)}" for reason, share in reasons if share >= _SHOWN_RATIO]
     text = f"speed not judged in {_tenths(blind.not_judged_ratio)} % of server-minutes"
+    text = text if blind.not_judged_ratio else "speed judged in every server-minute"
     if shown:
         text += f": {reasons[0][0] if len(shown) == 1 else ', '.join(shown)}"
     unseen = blind.doubled_lengths_unseen
@@ -236,7 +246,10 @@ def lengths_text(lengths: Lengths) -> str:
     week = f"{tokens(lengths.mean)} tokens"
     if not lengths.usual:
         return f"{week}; no baseline and no tuned_for to compare with"
-    week = f"{times(lengths.mean / lengths.usual)} ({week}, tuned for {tokens(lengths.usual)})"
+    ratio = lengths.mean / lengths.usual
+    week = f"{times(ratio)} ({week}, tuned for {tokens(lengths.usual)})"
+    if is_as_before(ratio) and lengths.stretch is None:
+        return f"{tokens(lengths.mean)} tokens, as tuned for"
     far = lengths.stretch
     if far is None:
         return week
