@@ -303,6 +303,7 @@ def _day(trace: Trace, now: PoolNow, incidents: Iterable[Incident]) -> Plot:
         return Series("steps", name, [*ends, ends[-1] + step], [*percents, percents[-1]])
 
     required = [] if now.required is None else [100 * now.required]
+    high = 100 * max([1.05, *(one for one in speeds if one is not None)])
     low = min([100 * one for one in targets if one is not None] + required, default=0.0)
     return panels(
         f"{clean(now.pool)}, 24 h: {_alt('', targets).partition(': ')[2]} of requests in target, "
@@ -316,7 +317,7 @@ def _day(trace: Trace, now: PoolNow, incidents: Iterable[Incident]) -> Plot:
                 ],
             ),
             Panel(
-                Axis("speed of the slowest server at equal load, %"),
+                Axis("speed of the slowest server at equal load, %", high=high),
                 [Series("level", "", y=[100.0], colour=4), steps(speeds, "")],
             ),
         ],

@@ -60,7 +60,8 @@ def draw(rows: pl.DataFrame, slo: Slo | None, incident: Incident) -> Plot | None
     speeds = bins["speed"].to_list()
     if _known(speeds):
         usual = Series("level", "its baseline", y=[100.0], colour=4)
-        parts.append(Panel(Axis("speed of the slowest server, %"), [usual, _line(x, speeds)]))
+        axis = Axis("speed of the slowest server, %", high=max(105.0, 100 * max(_known(speeds))))
+        parts.append(Panel(axis, [usual, _line(x, speeds)]))
         findings.append(f"speed at equal load down to {percent(min(_known(speeds)))}")
     if not parts:
         return None
@@ -71,8 +72,8 @@ def draw(rows: pl.DataFrame, slo: Slo | None, incident: Incident) -> Plot | None
         *event_ticks(changes(rows), *ends, "restart or change", colour=3),
         *event_ticks(sent, *ends, "page sent", colour=1),
     ]
-    title, axis = "; ".join(findings), Axis("", low=ends[0], high=ends[1], is_time=True)
-    return panels(title[:1].upper() + title[1:], parts, axis, around=around)
+    title, across = "; ".join(findings), Axis("", low=ends[0], high=ends[1], is_time=True)
+    return panels(title[:1].upper() + title[1:], parts, across, around=around)
 
 
 def _known(values: Sequence[float | None]) -> list[float]:
