@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import polars as pl
-from sqlalchemy import Connection, delete, func, select
+from sqlalchemy import Connection, delete, func, insert, select
 
 from driftwatch.store.database import Database, of_batch
 from driftwatch.store.frames import decode, pack
@@ -23,8 +23,8 @@ from driftwatch.store.minutes import (
     HOUR,
     MINUTE,
     PACKED,
+    batch_row,
     hour_of,
-    insert_batch,
     once,
     parts,
 )
@@ -93,8 +93,8 @@ class Compaction(Database):
                 return False
             batches = minute_batches.c.id.in_(job.ids)
             connection.execute(delete(minute_batches).where(batches))
-            for rows, frame in parts:
-                insert_batch(connection, rows, frame, PACKED, job.seconds, batch)
+            made = [batch_row(*part, PACKED, job.seconds, batch) for part in parts]
+            connection.execute(insert(minute_batches), made)
         return True
 
 

@@ -50,26 +50,6 @@ _NAMED_IN_A_QUERY = 200
 _LONGEST = timedelta(minutes=15)
 
 
-class Batches(Database):
-    """Part of the store: GPU readings."""
-
-    def gpus(self, since: datetime, until: datetime) -> pl.DataFrame:
-        """GPU readings with since <= time < until, by GPU, workload and time.
-
-        A reading that two batches hold (a tick that ran again) is there once, from the later one.
-        """
-        table = gpu_batches
-        query = select(table.c.frame).where(table.c.until > since, table.c.since < until)
-        batches = self._all(query.order_by(table.c.id))
-        frames = [decode(one["frame"], GPU_SCHEMA) for one in batches]
-        rows = pl.concat([pl.DataFrame(schema=GPU_SCHEMA), *frames])
-        return (
-            rows.filter((pl.col("time") >= since) & (pl.col("time") < until))
-            .unique(subset=GPU_KEY, keep="last", maintain_order=True)
-            .sort(GPU_KEY, maintain_order=True)
-        )
-
-
 def write_gpus(
     connection: Connection, rows: pl.DataFrame, since: datetime, until: datetime
 ) -> None:
@@ -100,7 +80,23 @@ def newest_of(table: Table) -> Select[Any]:
 
 
 class Minutes(Database):
-    """Part of the store: minutes and their roll-ups."""
+    """Part of the store: minutes, their roll-ups, and readings of GPUs."""
+
+    def gpus(self, since: datetime, until: datetime) -> pl.DataFrame:
+        """GPU readings with since <= time < until, by GPU, workload and time.
+
+        A reading that two batches hold (a tick that ran again) is there once, from the later one.
+        """
+        table = gpu_batches
+        query = select(table.c.frame).where(table.c.until > since, table.c.since < until)
+        batches = self._all(query.order_by(table.c.id))
+        frames = [decode(one["frame"], GPU_SCHEMA) for one in batches]
+        rows = pl.concat([pl.DataFrame(schema=GPU_SCHEMA), *frames])
+        return (
+            rows.filter((pl.col("time") >= since) & (pl.col("time") < until))
+            .unique(subset=GPU_KEY, keep="last", maintain_order=True)
+            .sort(GPU_KEY, maintain_order=True)
+        )
 
     def past(
         self,
@@ -119,7 +115,8 @@ class Minutes(Database):
         """
         with self._reading() as connection:
             own = self._own_rows(minute_batches)
-            return _rows(connection, since, until, targets, own, columns)
+            (rows,) = _parts(connection, since, until, targets, own, columns)
+            return rows
 
     def past_in_parts(
         self, since: datetime, until: datetime, columns: Collection[str], most: int
@@ -150,7 +147,7 @@ class Minutes(Database):
         with self._reading() as connection:
             for ordered in (table.c.since, table.c.until.desc()):
                 for batch in connection.execute(query.order_by(ordered)):
-                    rows = _rows(connection, batch.since, batch.until, [target], true())
+                    (rows,) = _parts(connection, batch.since, batch.until, [target], true())
                     if len(rows):
                         ends.append(rows)
                         break
@@ -168,8 +165,7 @@ def write_minutes(connection: Connection, rows: pl.DataFrame, batch: int | None 
     if last - first > 6 * HOUR:  # more than a service catches up: replayed, by day as it is packed
         day = (pl.col("end") - pl.duration(microseconds=1)).dt.truncate("1d")
         for part in rows.with_columns(day=day).partition_by("day", include_key=False):
-            for some in parts(once(part), _DAY_ROWS):
-                insert_batch(connection, some, encode(some), PACKED, MINUTE, batch)
+            _insert(connection, once(part), _DAY_ROWS, PACKED, batch)
         return
     hours = rows.with_columns(
         hour=(pl.col("end") - pl.duration(microseconds=1)).dt.truncate("1h")
@@ -177,8 +173,14 @@ def write_minutes(connection: Connection, rows: pl.DataFrame, batch: int | None 
     for hour in hours:
         if hour.height < _PART_ROWS and _appended(connection, hour, batch):
             continue
-        for part in parts(once(hour), _PART_ROWS):
-            insert_batch(connection, part, encode(part), AS_WRITTEN, MINUTE, batch)
+        _insert(connection, once(hour), _PART_ROWS, AS_WRITTEN, batch)
+
+
+def _insert(
+    connection: Connection, rows: pl.DataFrame, most: int, packed: int, batch: int | None
+) -> None:
+    each = [batch_row(part, encode(part), packed, MINUTE, batch) for part in parts(rows, most)]
+    connection.execute(insert(minute_batches), each)
 
 
 def _appended(connection: Connection, rows: pl.DataFrame, batch: int | None) -> bool:
@@ -191,28 +193,17 @@ def _appended(connection: Connection, rows: pl.DataFrame, batch: int | None) -> 
     if not hour_of(newest.since) <= span(rows)[0] < hour_of(newest.since) + HOUR:
         return False
     together = once(pl.concat([decode(newest.frame, STORED_SCHEMA), rows]))
-    values = _row(together, encode(together), AS_WRITTEN, MINUTE, batch)
+    values = batch_row(together, encode(together), AS_WRITTEN, MINUTE, batch)
     connection.execute(
         update(minute_batches).where(minute_batches.c.id == newest.id).values(**values)
     )
     return True
 
 
-def insert_batch(
-    connection: Connection,
-    rows: pl.DataFrame,
-    frame: bytes,
-    packed: int,
-    seconds: int,
-    batch: int | None,
-) -> None:
-    """Add one batch of rows that are sorted."""
-    connection.execute(insert(minute_batches), [_row(rows, frame, packed, seconds, batch)])
-
-
-def _row(
+def batch_row(
     rows: pl.DataFrame, frame: bytes, packed: int, seconds: int, batch: int | None
 ) -> dict[str, object]:
+    """The row of the table of sorted rows; ``frame``: their bytes."""
     since, until = span(rows, seconds)
     return {
         "since": since,
@@ -246,18 +237,6 @@ def span(rows: pl.DataFrame, seconds: int = MINUTE) -> tuple[datetime, datetime]
 def hour_of(at: datetime) -> datetime:
     """Start of the hour."""
     return at.replace(minute=0, second=0, microsecond=0)
-
-
-def _rows(
-    connection: Connection,
-    since: datetime,
-    until: datetime,
-    targets: Iterable[TargetKey] | None,
-    own: ColumnElement[bool],
-    columns: Collection[str] | None = None,
-) -> pl.DataFrame:
-    (rows,) = _parts(connection, since, until, targets, own, columns)
-    return rows
 
 
 def _parts(

@@ -33,7 +33,7 @@ from driftwatch.store.database import (
 )
 from driftwatch.store.incidents import prune_incidents, write_incidents
 from driftwatch.store.latest import Latest, LatestRows, write_latest
-from driftwatch.store.minutes import Batches, Minutes, write_gpus, write_minutes
+from driftwatch.store.minutes import Minutes, write_gpus, write_minutes
 from driftwatch.store.people import IncidentStore
 from driftwatch.store.planned import forget_payloads, write_deliveries
 from driftwatch.store.progress import BatchProgress, Progress, write_progress
@@ -76,7 +76,6 @@ class TickRecord:
 
 class Store(
     IncidentStore,
-    Batches,
     Minutes,
     Compaction,
     StoredReferences,
