@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from driftwatch.database_place import Place
     from driftwatch.pipeline.explain import Window
     from driftwatch.pipeline.plan import Plan
+    from driftwatch.pipeline.state import Outcome
     from driftwatch.settings import Settings
     from driftwatch.store import Store
 
@@ -142,45 +143,55 @@ class History:
         }
 
     def _fill(self, store: Store, plan: Plan) -> None:
-        """Replay into an empty store, and keep what is to be told of it."""
+        """Replay into an empty store."""
         from driftwatch.cli.replay_summary import ScrapeCounts
+
+        for _ in self.outcomes(plan, store, ScrapeCounts()):
+            pass
+
+    def outcomes(self, plan: Plan, store: Store | None, counts: ScrapeCounts) -> Iterator[Outcome]:
+        """Replay the recordings or the API's past; what could not be read is counted, and kept in
+        the store, which then has the last minute too.
+
+        Raises: as :meth:`store`.
+        """
         from driftwatch.service.replay import reach_of, replay
 
-        progress, counts = Progress("reading"), ScrapeCounts()
+        progress = Progress("reading")
         with self.sources(progress) as sources:
-            first, last = span = self.span(sources)
+            first, last = counts.span = self.span(sources)
             progress.begin("replaying")
             for outcome in replay(
                 sources,
-                self.with_last_minute(span),
+                counts.span if store is None else self._with_last_minute(counts.span),
                 plan,
                 store=store,
                 baseline=self.baseline,
                 progress=lambda now: progress((now - first) / (last - first), 1.0),
             ):
                 counts.add(outcome)
-            self.keep_notes(store, counts, span, reach_of(sources))
+                yield outcome
+            if store is not None:
+                self._keep_notes(store, counts, reach_of(sources))
 
-    def keep_notes(
+    def _keep_notes(
         self,
         store: Store,
         counts: ScrapeCounts,
-        span: tuple[datetime, datetime],
         reach: tuple[datetime, datetime] | None,
     ) -> None:
         """Keep in the store what is to be told of what it was filled from."""
-        nothing = None if counts.usable else f"{self.where}no usable scrape {between(span)}"
-        form = "%Y-%m-%d %H:%M"
+        nothing, form = None, "%Y-%m-%d %H:%M"
+        if not counts.usable:
+            span = between(counts.span)
+            nothing = f"{self.where}no usable scrape {span}: {counts.first_reason}"
         help_text = (
             "driftwatch doctor, or another --match, --from and --to"
             if reach is None
             else f"scrapes reach from {reach[0]:{form}} to {reach[1]:{form}} UTC"
         )
-        notes = {
-            "warnings": counts.warning_lines(self.where),
-            "nothing": nothing and f"{nothing}: {counts.first_reason}",
-            "help": help_text,
-        }
+        warnings = counts.warning_lines(self.where)
+        notes = {"warnings": warnings, "nothing": nothing, "help": help_text}
         store.remember({_NOTES: json.dumps(notes).encode()})
 
     @property
@@ -252,7 +263,7 @@ class History:
             )
         return first, last
 
-    def with_last_minute(self, span: tuple[datetime, datetime]) -> tuple[datetime, datetime]:
+    def _with_last_minute(self, span: tuple[datetime, datetime]) -> tuple[datetime, datetime]:
         """The span of a recording to the end of its last minute: no scrape follows."""
         first, last = span
         if not self.recordings:

@@ -78,7 +78,7 @@ def command(
     what_if: tuple[str, ...],
     history: History,
     **rest: Any,
-) -> None:
+) -> int:
     """Simulate TARGET's traffic under other settings: advise one change or none, with its cost.
 
     TARGET is a server (host:8000, host:8000/1) or a pool. Of a pool, driftwatch takes the server
@@ -114,7 +114,7 @@ def command(
     else:
         _print(advice, scope)
     refused = advice.advice.action == "insufficient"
-    click.get_current_context().exit(EXIT_NO_VERDICT if refused else EXIT_ANSWERED)
+    return EXIT_NO_VERDICT if refused else EXIT_ANSWERED
 
 
 def _question(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -14,9 +14,9 @@ import click
 
 from driftwatch.cli.history import History, between
 from driftwatch.cli.history_options import history_options, repeat_options
-from driftwatch.cli.main import EXIT_PROBLEM
+from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM
 from driftwatch.cli.options import Database
-from driftwatch.cli.printer import Progress, print_warning, print_wrapped
+from driftwatch.cli.printer import print_warning, print_wrapped
 from driftwatch.cli.replay_summary import ScrapeCounts, SilentRules, TakenProposals, with_proposals
 from driftwatch.errors import NoVerdict, Unavailable, UsageError
 from driftwatch.notify.page import Page
@@ -102,60 +102,42 @@ def command(
     no_advice: bool,
     whole: bool,
     as_json: bool,
-) -> None:
+) -> int:
     """Run recorded scrapes, or a Prometheus' history, through the whole pipeline.
 
     Prints the pages as driftwatch run would have sent them, oldest first: three whole, then a line
     for each event, notices as a count. It delivers nothing. Exit code 0: the history was read;
     1: parts of it could not be; 2: a file is no recording; 4: there is no usable scrape.
     """
-    from driftwatch.receivers.stdout import StdoutSender
-    from driftwatch.service.replay import reach_of, replay
-
-    progress, proposals, counts = Progress("reading"), TakenProposals(), ScrapeCounts()
+    proposals, counts = TakenProposals(), ScrapeCounts()
     sender = StdoutSender(json=as_json, stored=False, next_command=_explained(history))
     screen = ReplayScreen(sender, whole=whole or as_json)
-    pages, lost = 0, None
-    with ExitStack() as opened:
-        sources = opened.enter_context(history.sources(progress))
-        plan = with_proposals(history.plan)
-        plan = replace(plan, simulations=0) if no_advice else plan
-        silent = SilentRules(plan.enabled)
-        first, last = span = history.span(sources)
+    plan = with_proposals(history.plan)
+    plan = replace(plan, simulations=0) if no_advice else plan
+    silent, pages, lost = SilentRules(plan.enabled), 0, None
+    with nullcontext() if database is None else _new_store(database) as store:
         try:
-            progress.begin("replaying")
-            store = None if database is None else opened.enter_context(_new_store(database))
-            for outcome in replay(
-                sources,
-                span if store is None else history.with_last_minute(span),
-                plan,
-                store=store,
-                baseline=history.baseline,
-                progress=lambda now: progress((now - first) / (last - first), 1.0),
-            ):
-                counts.add(outcome)
+            for outcome in history.outcomes(plan, store, counts):
                 proposals.note(outcome.rows)
+                silent.note(outcome.rows, outcome.verdicts)
+                pages += len(outcome.transitions)
                 for transition in outcome.transitions:
                     if transition.incident.page is not None:
                         screen.show(transition.incident.page)
-                pages += len(outcome.transitions)
-                silent.note(outcome.rows, outcome.verdicts)
-            if store is not None:
-                history.keep_notes(store, counts, span, reach_of(sources))
         except Unavailable as error:
             lost = error
     screen.close()
     proposals.tell()
-    _print_read(counts, lost, history.where, span)
+    _print_read(counts, lost, history.where)
     if lost is not None:
         _print_lost(lost, counts.until, pages)
-        click.get_current_context().exit(EXIT_PROBLEM)
+        return EXIT_PROBLEM
     if not pages and not as_json:
-        click.echo(f"no page {between(span)}")
+        click.echo(f"no page {between(counts.span)}")
         for text in silent.lines():
             indent = " " * (len(text) - len(text.lstrip()) + 2)
             print_wrapped(text, indent, piped_too=True)
-    click.get_current_context().exit(EXIT_PROBLEM if counts.unreadable else 0)
+    return EXIT_PROBLEM if counts.unreadable else EXIT_ANSWERED
 
 
 def _new_store(place: Place) -> Store:
@@ -172,9 +154,7 @@ def _new_store(place: Place) -> Store:
     return store
 
 
-def _print_read(
-    counts: ScrapeCounts, lost: Unavailable | None, where: str, span: tuple[datetime, datetime]
-) -> None:
+def _print_read(counts: ScrapeCounts, lost: Unavailable | None, where: str) -> None:
     """What of the history could not be read.
 
     Raises:
@@ -185,7 +165,7 @@ def _print_read(
     if not counts.usable:
         why = f"{where}{counts.first_reason}" if lost is None else lost.message
         raise NoVerdict(
-            f"no usable scrape {between(span)}: {why}",
+            f"no usable scrape {between(counts.span)}: {why}",
             help_text=None if lost is None else lost.help_text,
         )
 

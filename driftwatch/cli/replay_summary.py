@@ -40,10 +40,13 @@ class ScrapeCounts:
     """Counts over the outcomes of one replay; a scrape of several engines counts once.
 
     Attributes:
+        span: of the history that is replayed; set before it is.
         usable: how many scrapes brought values.
         problems: what the sources could not read.
         until: end of the last minute that was evaluated; None before the first.
     """
+
+    span: tuple[datetime, datetime]
 
     def __init__(self) -> None:
         self.usable = self._scrapes = 0

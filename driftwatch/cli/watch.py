@@ -51,7 +51,7 @@ def command(
     no_nvml: bool,
     as_json: bool,
     history: History,
-) -> None:
+) -> int:
     """Scrape URL... (http://host:8000/metrics) and print each minute and each page.
 
     Without a baseline for a server, driftwatch uses the one it would propose and prints that.
@@ -97,7 +97,7 @@ def command(
             finally:
                 service.stop()
                 service.deliver_once()
-    click.get_current_context().exit(EXIT_ANSWERED if screen.answered else EXIT_PROBLEM)
+    return EXIT_ANSWERED if screen.answered else EXIT_PROBLEM
 
 
 def _named(urls: Sequence[str]) -> dict[str, dict[str, str]]:
