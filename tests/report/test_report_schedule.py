@@ -42,7 +42,6 @@ from driftwatch.service.run import Receiver, Service
 from driftwatch.settings import load_settings
 from driftwatch.settings.receivers import SlackReceiver, WebhookReceiver
 from driftwatch.store.store import Store
-from tests.outbox import undelivered_count
 
 MONDAY = FLEET_WEEK.end
 AT_SEVEN = MONDAY + timedelta(hours=7, minutes=10)
@@ -126,29 +125,6 @@ def test_every_receiver_gets_it_once(fleet_store: Store, fleet_plan: Plan) -> No
     assert told["links"]["driftwatch"] == f"https://ops.example/reports/{FLEET_WEEK.name}"
     assert told["links"]["command"] == f"driftwatch report --week {FLEET_WEEK.name}"
     assert fleet_store.report(FLEET_WEEK.name) == told
-
-
-def test_a_receiver_that_is_down_gets_it_later_and_holds_nobody_up(
-    fleet_store: Store, fleet_plan: Plan
-) -> None:
-    said = io.StringIO()
-    make_due(fleet_store, fleet_plan, Schedule(receivers=("hook", "out")), AT_SEVEN)
-    with WebhookServer({}) as hook:
-        url = hook.url
-    senders: dict[str, Any] = {
-        "hook": WebhookSender("hook", WebhookReceiver(url=url), seconds=0.5),
-        "out": StdoutSender("out", json=True, stream=said),
-    }
-    first = _deliver(fleet_store, senders, AT_SEVEN)
-    assert [(a.receiver, a.result) for a in first] == [("hook", "retried"), ("out", "sent")]
-    assert undelivered_count(fleet_store) == 1
-    with WebhookServer({}) as hook:
-        senders["hook"] = WebhookSender("hook", WebhookReceiver(url=hook.url))
-        again = _deliver(fleet_store, senders, AT_SEVEN + timedelta(minutes=1))
-        assert [(a.receiver, a.result) for a in again] == [("hook", "sent")]
-        assert len(hook.accepted) == 1
-    assert undelivered_count(fleet_store) == 0
-    assert len(said.getvalue().splitlines()) == 1
 
 
 def test_a_week_without_a_minute_has_no_report(fleet_store: Store, fleet_plan: Plan) -> None:
