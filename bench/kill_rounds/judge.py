@@ -21,6 +21,7 @@ from kill_rounds.world import BEGIN, QUEUES, TICKS, Place
 # while another is about to get its own
 MAY_REPEAT = ("at a statement", "at COMMIT", "before POST", "after POST")
 RECEIVERS = ("oncall", "log")
+AFTER_TICKS = 3
 _LONGEST_SECONDS = 240
 # passings of a point in one life: later ones are never reached
 _PASSINGS: Mapping[str, int] = {
@@ -85,7 +86,8 @@ def play(folder: Path, database: str, kills: Sequence[str], seed: int, expected:
             # it stays away for up to two minutes; the next life begins at a tick of its own
             died = int((folder / "tick").read_text()) if (folder / "tick").exists() else tick
             tick = min(died + chance.randint(1, 4), TICKS)
-        _life(place, (tick, TICKS + 1))
+        # what a killed process had claimed is due again when its claim is over
+        _life(place, (tick, TICKS + AFTER_TICKS))
         return _verdict(tuple(done), {n: inbox.posts(n) for n in RECEIVERS}, expected)
 
 
