@@ -121,7 +121,8 @@ def _verdict(
     lost, unequal, false, unpromised, duplicates = [], [], [], [], 0
     for name, arrived in posts.items():
         counts = Counter(key for key, _ in arrived)
-        lost += [f"{name} {key}" for key in expected[name].keys() - counts.keys()]
+        missing = expected[name].keys() - counts.keys()
+        lost += [f"{name} {key}" for key in missing if not _is_replaced(key, counts)]
         unequal += [f"{name} {k}" for k, body in arrived if expected[name].get(k) != body]
         duplicates += (more := sum(counts.values()) - len(counts))
         if more > sum(point in MAY_REPEAT for point in kills):
@@ -132,18 +133,26 @@ def _verdict(
     )
 
 
+def _is_replaced(key: str, arrived: Mapping[str, int]) -> bool:
+    """Whether the resolve took the place of a page that its receiver was never sent."""
+    incident, _, event = key.partition("-")
+    return event.split("-")[0] in ("firing", "updated") and f"{incident}-resolved" in arrived
+
+
 def _false_resolves(arrived: Sequence[tuple[str, bytes]]) -> list[str]:
-    """Resolves before their page, or while requests still wait."""
-    fired, false = set(), []
+    """Resolves that come before their page, or while requests still wait."""
+    over, false = dict[str, str](), []
     for key, body in arrived:
         page = json.loads(body)
         incident = page["incident"]
-        if page["event"] == "firing":
-            fired.add(incident)
+        if page["event"] == "firing" and incident in over:
+            false.append(over[incident])
         elif page["event"] == "resolved":
+            over[incident] = key
             _, last = QUEUES[page["labels"]["instance"]]
-            at = datetime.fromisoformat(page["times"]["resolved_at"])
-            if incident not in fired or at < BEGIN + timedelta(minutes=last):
+            if datetime.fromisoformat(page["times"]["resolved_at"]) < BEGIN + timedelta(
+                minutes=last
+            ):
                 false.append(key)
     return false
 

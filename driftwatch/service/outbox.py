@@ -71,6 +71,7 @@ class ReceiverQueue(threading.Thread):
         self.woken, self.ending = threading.Event(), threading.Event()
         self._sending = threading.Lock()
         self._unwritten: AttemptResult | None = None
+        self._claimed: Delivery | None = None  # with the note of the one before
         self._paused_until: datetime | None = None  # Retry-After
         # at once: after a restart of ours an Alertmanager's alerts are near their end
         self._repost_at = 0.0  # monotonic
@@ -120,12 +121,12 @@ class ReceiverQueue(threading.Thread):
         try:
             now, sender = self._clock.now(), self.sender
             if self._unwritten is None:
-                if sender is None or self._pause_seconds(now) > 0:
+                claimed, self._claimed = self._claimed, None
+                if claimed is None and sender is not None and self._pause_seconds(now) <= 0:
+                    claimed = self._store.claim(self.receiver, now)
+                if claimed is None or sender is None:
                     return None
-                delivery = self._store.claim(self.receiver, now)
-                if delivery is None:
-                    return None
-                self._unwritten = self._send(sender, delivery)
+                self._unwritten = self._send(sender, claimed)
             attempt = self._write(self._unwritten)
         finally:
             self._sending.release()
@@ -161,8 +162,12 @@ class ReceiverQueue(threading.Thread):
         return AttemptResult(delivery, at, failure.message, None if failure.permanent else again)
 
     def _write(self, result: AttemptResult) -> Attempt:
+        goes_on = not (self.ending.is_set() or self._pause_seconds(result.at) > 0)
         try:
-            self._store.write_result(result)
+            if goes_on:
+                self._claimed = self._store.write_result_and_claim(result)
+            else:
+                self._store.write_result(result)
         except StoreError:
             raise
         except Exception:  # noqa: BLE001 - what no database takes holds up no other delivery

@@ -145,23 +145,11 @@ class Deliveries(Database):
 
         What was not tried yet comes first. About one incident everything goes in order.
         """
-        bound = {"receiver": receiver, "now": now}
-        while (found := self._next(bound)) is not None:
-            values = {"b_id": found.id, "b_attempts": found.attempts, "b_at": now}
-            with self._writing() as connection:
-                done = connection.execute(_CLAIM, {**values, "b_until": now + CLAIM})
-            if done.rowcount == 1:
-                claimed = {"attempts": found.attempts + 1, "last_attempt_at": now}
-                claimed |= {"next_attempt_at": now + CLAIM, "last_error": None}
-                return found.model_copy(update=claimed)
-        return None
-
-    def _next(self, bound: Mapping[str, object]) -> Delivery | None:
-        with self._reading() as connection:
-            for query in _NEXT:
-                if (row := connection.execute(query, bound).mappings().first()) is not None:
-                    return _delivery(row)
-        return None
+        with self._reading() as connection:  # who waits for something to do locks nobody out
+            if _next(connection, receiver, now) is None:
+                return None
+        with self._writing() as connection:
+            return _claim(connection, receiver, now)
 
     def next_attempt_at(self, receiver: str) -> datetime | None:
         """When the next delivery to a receiver is due; None: none is pending."""
@@ -259,6 +247,15 @@ class Deliveries(Database):
         with self._writing() as connection:
             return _write_result(connection, result)
 
+    @repeated_after_conflict
+    def write_result_and_claim(self, result: AttemptResult) -> Delivery | None:
+        """Note what became of an attempt, and claim the next delivery to its receiver: both in one
+        transaction, for a storm costs half the time then.
+        """
+        with self._writing() as connection:
+            _write_result(connection, result)
+            return _claim(connection, result.delivery.receiver, result.at)
+
     def unheard_count(self, before: datetime) -> int:
         """How many incidents fire that no receiver has taken, of pages planned before a time."""
         sent = func.max(case((deliveries.c.status == "sent", 1), else_=0))
@@ -270,6 +267,24 @@ class Deliveries(Database):
             .having(sent == 0, func.min(deliveries.c.planned_at) < before)
         )
         return int(self._scalar(select(func.count()).select_from(query.subquery())))
+
+
+def _next(connection: Connection, receiver: str, now: datetime) -> Delivery | None:
+    for query in _NEXT:
+        found = connection.execute(query, {"receiver": receiver, "now": now}).mappings().first()
+        if found is not None:
+            return _delivery(found)
+    return None
+
+
+def _claim(connection: Connection, receiver: str, now: datetime) -> Delivery | None:
+    if (found := _next(connection, receiver, now)) is None:
+        return None
+    values = {"b_id": found.id, "b_attempts": found.attempts, "b_at": now}
+    done = connection.execute(_CLAIM, {**values, "b_until": now + CLAIM})
+    claimed = {"attempts": found.attempts + 1, "last_attempt_at": now, "last_error": None}
+    claimed |= {"next_attempt_at": now + CLAIM}
+    return found.model_copy(update=claimed) if done.rowcount == 1 else None
 
 
 def _write_result(connection: Connection, result: AttemptResult) -> bool:

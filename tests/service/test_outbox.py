@@ -152,7 +152,7 @@ class _Unwritable:
         self._store, self.full = store, False
 
     def __getattr__(self, name: str) -> object:
-        if self.full and name == "write_result":
+        if self.full and name.startswith("write_result"):
             raise StoreError("the disk is full", code="full")
         return getattr(self._store, name)
 
