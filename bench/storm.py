@@ -9,16 +9,19 @@ beside the receiver that hangs, from their commit.
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
 import polars as pl
+import structlog
 
 for name in ("", "bench", "tests"):
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / name))
@@ -30,6 +33,7 @@ from service.outbox_cases import commit, planned  # noqa: E402
 from driftwatch.clock import ManualClock, SystemClock  # noqa: E402
 from driftwatch.collect.schema import scrape_frame  # noqa: E402
 from driftwatch.model import Target, TargetKey  # noqa: E402
+from driftwatch.pipeline.plan import Pool  # noqa: E402
 from driftwatch.receivers.registry import Receiver  # noqa: E402
 from driftwatch.receivers.webhook import WebhookSender  # noqa: E402
 from driftwatch.service.configuration import plan_of_rules  # noqa: E402
@@ -79,12 +83,13 @@ def sender(name: str, inbox: Inbox) -> WebhookSender:
 def storm(folder: Path, servers: int, pools: int, well: Inbox, hung: Inbox) -> tuple[float, ...]:
     """How many pages came, the seconds of the tick, and those until the last page."""
     rules = folder / "queues.yaml"
-    rules.write_text(RULES)
+    rules.write_text(RULES.replace("for: 1m", "for: 1m\n        per: pool", 1))
     both = (("well", well), ("hung", hung))
     receivers = [Receiver(name, ("page",), sender(name, inbox)) for name, inbox in both]
     clock = ManualClock(BEGIN)
     with Store.open(folder / "storm.db") as store:
-        plan = plan_of_rules([rules])
+        named = tuple(Pool(f"pool-{n}", {"pool": f"pool-{n}"}) for n in range(pools))
+        plan = replace(plan_of_rules([rules]), pools=named)
         service = Service([Storm(servers, pools)], plan, store, receivers, clock)
         service.outbox.start()
         began = ended = time.monotonic()
@@ -125,10 +130,14 @@ def main() -> int:
     options.add_argument("--servers", type=int, default=10_000)
     options.add_argument("--pools", type=int, default=300)
     given = options.parse_args()
-    with tempfile.TemporaryDirectory() as name, Inbox(hangs=False) as well:
-        with Inbox(hangs=True) as hung:
-            pages, tick, last = storm(Path(name), given.servers, given.pools, well, hung)
-            found = singles(Path(name), well, hung)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    with (
+        tempfile.TemporaryDirectory() as name,
+        Inbox(hangs=False) as well,
+        Inbox(hangs=True) as hung,
+    ):
+        pages, tick, last = storm(Path(name), given.servers, given.pools, well, hung)
+        found = singles(Path(name), well, hung)
     p99 = float(np.quantile(found, 0.99))
     print("servers  pools  pages  tick s  last page s  p99 beside a hung receiver s")
     print(

@@ -6,11 +6,11 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterable
-from socketserver import ThreadingMixIn
 from typing import Any
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+from wsgiref.simple_server import WSGIRequestHandler
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.registry import RestrictedRegistry
 
 from driftwatch.errors import UsageError
@@ -93,10 +93,7 @@ class Endpoint:
         return [body]
 
 
-class _Server(ThreadingMixIn, WSGIServer):
-    """A thread a client."""
-
-    daemon_threads = True
+class _Server(ThreadingWSGIServer):
     request_queue_size = 128
 
     def handle_error(self, request: object, client_address: object) -> None:
@@ -112,13 +109,8 @@ class _ServerOfIpv6(_Server):
 class _Handler(WSGIRequestHandler):
     timeout = _CLIENT_SECONDS
     default_request_version = "HTTP/1.0"  # also to who sends no request: an answer has a status
-
-    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Answer an error without a word of the request."""
-        self.send_response(code)
-        self.send_header("Content-Type", "text/plain")
-        self.end_headers()
-        self.wfile.write(_HINT.encode())
+    error_message_format = _HINT  # without a word of the request
+    error_content_type = "text/plain"
 
     def log_message(self, format: str, *args: object) -> None:
         """Probes are not news."""

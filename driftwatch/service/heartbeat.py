@@ -12,15 +12,14 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
 
-import structlog
 from prometheus_client import Counter, Gauge
 
 from driftwatch.clock import Clock
 from driftwatch.errors import ConfigError, DeliveryError
 from driftwatch.receivers.http import post
 from driftwatch.service.source_threads import Gathered
+from driftwatch.service.trouble import Trouble
 from driftwatch.settings.service import HeartbeatSettings
 from driftwatch.store.progress import unwatched
 from driftwatch.store.store import Store
@@ -99,25 +98,20 @@ class Heartbeat:
     ) -> None:
         self._ping, self._every_seconds, self._clock = ping, every_seconds, clock
         self._counts, self._succeeded = counts, succeeded
-        self._log: Any = structlog.get_logger()
         self._thread = ThreadPoolExecutor(1, "driftwatch-heartbeat")
         self._sending: Future[None] | None = None
-        self._withheld: str | None = None
+        self._withheld = Trouble("heartbeat withheld", "heartbeat goes on")
+        self._failing = Trouble("heartbeat not taken", "heartbeat taken again")
         self._taken_at: float | None = None  # monotonic
-        self._failing: str | None = None
         for result in ("sent", "failed", "withheld"):
             counts.labels(result)
 
     def ticked(self, why_withheld: str | None) -> None:
         """A tick is committed; ``why_withheld``: why nobody is told of it, None = they are."""
+        self._withheld.note(why_withheld)
         if why_withheld is not None:
             self._counts.labels("withheld").inc()
-            if why_withheld != self._withheld:
-                self._log.warning("heartbeat withheld", reason=why_withheld)
-        elif self._withheld is not None:
-            self._log.info("heartbeat goes on")
-        self._withheld = why_withheld
-        if why_withheld is None and (self._sending is None or self._sending.done()):
+        elif self._sending is None or self._sending.done():
             self._sending = self._thread.submit(self._send_if_due)
 
     def end(self) -> None:
@@ -128,21 +122,16 @@ class Heartbeat:
         began = time.monotonic()
         if not due(self._taken_at, began, self._every_seconds):
             return
+        why = None
         try:
             self._ping.send()
         except Exception as error:  # noqa: BLE001 - the next one may be taken
-            reason = str(error) if isinstance(error, DeliveryError) else repr(error)
-            self._counts.labels("failed").inc()
-            if self._failing != reason:
-                self._log.warning("heartbeat not taken", reason=reason)
-            self._failing = reason
-            return
-        self._taken_at = began
-        self._counts.labels("sent").inc()
-        self._succeeded.set(self._clock.now().timestamp())
-        if self._failing is not None:
-            self._log.info("heartbeat taken again")
-        self._failing = None
+            why = str(error) if isinstance(error, DeliveryError) else repr(error)
+        self._failing.note(why)
+        self._counts.labels("sent" if why is None else "failed").inc()
+        if why is None:
+            self._taken_at = began
+            self._succeeded.set(self._clock.now().timestamp())
 
 
 def due(taken_at: float | None, now: float, every_seconds: float) -> bool:

@@ -29,6 +29,7 @@ from driftwatch.receivers.sender import (
     next_attempt,
 )
 from driftwatch.service.own_metrics import DEAD_COUNTS_FOR, OwnMetrics
+from driftwatch.service.trouble import Trouble
 from driftwatch.store.store import Store
 
 POLL_SECONDS = 5.0
@@ -75,23 +76,22 @@ class ReceiverQueue(threading.Thread):
         self._paused_until: datetime | None = None  # Retry-After
         # at once: after a restart of ours an Alertmanager's alerts are near their end
         self._repost_at = 0.0  # monotonic
-        self._refused: dict[str, str] = {}  # host of an Alertmanager → why, as last logged
+        self._refused: dict[str, Trouble] = {}  # by host of an Alertmanager
 
     def run(self) -> None:
         """Until it is ended; whatever goes wrong is tried again."""
-        log, before = structlog.get_logger(), ""  # why the store did not serve
+        log = structlog.get_logger()
+        store = Trouble("deliveries wait for the database", "deliveries go on")
         while not self.ending.is_set():
             self.woken.clear()
-            pause, trouble = POLL_SECONDS, ""
+            pause = POLL_SECONDS
             try:
                 pause = self._work()
+                store.note(None)
             except StoreError as error:
-                trouble = error.message
-                if trouble != before:
-                    log.error("deliveries wait for the database", reason=trouble)
+                store.note(error.message)
             except Exception as error:  # noqa: BLE001 - the thread of a receiver never ends
                 log.error("not expected", receiver=self.receiver, reason=repr(error))
-            before = trouble
             self.woken.wait(pause)
 
     def _work(self) -> float:
@@ -200,12 +200,10 @@ class ReceiverQueue(threading.Thread):
             return
         for host, failure in answers.items():
             self._outbox.metrics.alertmanager_up.labels(self.receiver, host).set(failure is None)
-            why = "" if failure is None else failure.message
-            if why and why != self._refused.get(host):
-                log.warning("alertmanager refused", receiver=self.receiver, host=host, reason=why)
-            elif not why and self._refused.get(host):
-                log.info("alertmanager answers again", receiver=self.receiver, host=host)
-            self._refused[host] = why
+            if host not in self._refused:
+                words = ("alertmanager refused", "alertmanager answers again")
+                self._refused[host] = Trouble(*words, receiver=self.receiver, host=host)
+            self._refused[host].note(None if failure is None else failure.message)
 
     def _firing(self) -> dict[str, Page]:
         """Incident id → page, with who has it, of what fires and was planned for the receiver."""

@@ -35,6 +35,7 @@ from driftwatch.receivers.registry import Receiver
 from driftwatch.receivers.slack import SILENT, SlackClient, client_of
 from driftwatch.receivers.slack_blocks import ACKNOWLEDGE, NOT_USEFUL, SILENCE, USEFUL, plain
 from driftwatch.service.own_metrics import OwnMetrics
+from driftwatch.service.trouble import Trouble
 from driftwatch.settings.receivers import SlackReceiver
 from driftwatch.store.store import Store
 
@@ -111,7 +112,7 @@ class _Connection(SocketModeClient):
         self.proxy = None  # not that of the environment
         self._settings, self._handle = settings, handle
         self._log: Any = structlog.get_logger()
-        self._trouble: str | None = None
+        self._trouble = Trouble("Slack's buttons do not work", "Slack's buttons work again")
         self._clicks = ThreadPoolExecutor(1, "driftwatch-slack-clicks")
         self._ending = threading.Event()
         self._first = threading.Thread(target=self._begin, name="driftwatch-slack", daemon=True)
@@ -138,11 +139,7 @@ class _Connection(SocketModeClient):
             trouble = error.problems[0].message
         except (DeliveryError, OSError) as error:
             trouble = str(error)
-        if trouble is not None and trouble != self._trouble:
-            self._log.warning("Slack's buttons do not work", reason=trouble)
-        elif trouble is None and self._trouble is not None:
-            self._log.info("Slack's buttons work again")
-        self._trouble = trouble
+        self._trouble.note(trouble)
 
     def close(self) -> None:
         """Close the connection, and finish every click that was acknowledged."""

@@ -83,7 +83,7 @@ def test_restarts_of_the_server_lose_no_incident_and_no_page(
             real(record)
 
         store.commit_tick = commit_tick  # type: ignore[method-assign]
-        mark, marked = store.write_result, list[int]()
+        mark, marked = store.write_result_and_claim, list[int]()
 
         def write_result(result: Any) -> Any:
             marked.append(len(slack.accepted))
@@ -91,7 +91,7 @@ def test_restarts_of_the_server_lose_no_incident_and_no_page(
                 server.stop("immediate")
             return mark(result)
 
-        store.write_result = write_result  # type: ignore[method-assign]
+        store.write_result_and_claim = write_result  # type: ignore[method-assign]
         for number, (at, _) in enumerate(recorded[:160:2]):
             clock.set(datetime.fromtimestamp(at, UTC))
             if number % 20 == 0:

@@ -13,6 +13,7 @@ import pytest
 from fakes.loopback import Answer, LoopbackServer, Request
 from outbox import planned
 from service_cases import FrameSource, shipped_plan
+from small_page import small_page
 from structlog.testing import capture_logs
 
 from driftwatch.clock import ManualClock
@@ -155,7 +156,7 @@ def test_an_incident_that_no_receiver_has_taken_withholds_it(
     pinged: PingServer, tmp_path: Path
 ) -> None:
     """Given up by one receiver is not heard either; taken by another is."""
-    rule, page = shipped_plan().enabled[0], {"event": "firing", "summary": "s", "rule": "r"}
+    rule, page = shipped_plan().enabled[0], small_page(rule="r")
     since = START - timedelta(minutes=11)
     incident = Incident(
         "a1b2c3d4e5f6", incident_key(rule, KEY), rule.id, rule.alert, "page",
@@ -195,7 +196,7 @@ def test_a_heartbeat_that_hangs_delays_no_tick_and_is_counted(
         _until(lambda: beating.count("failed") == 1)
     (warning,) = [entry for entry in logs if entry["event"] == "heartbeat not taken"]
     assert warning["log_level"] == "warning"
-    assert warning["reason"] == "heartbeat: no answer within 10 s"
+    assert warning["reason"] == "heartbeat: no complete answer within 10 s"
 
 
 def test_a_refusal_is_tried_at_the_next_tick_and_told_once(
