@@ -2,8 +2,8 @@
 
     python bench/storm.py [--servers 10000] [--pools 300]
 
-Timed is the tick, and from its end to the last page's arrival. Then single pages beside the receiver
-that hangs, each from its commit.
+Timed is the tick, and from its end to the last page's arrival. Then single pages beside the
+receiver that hangs, each from its commit.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ for name in ("", "bench", "tests", "tests/service"):
 
 from fakes.loopback import Answer, LoopbackServer, Request  # noqa: E402
 from kill_rounds.world import BEGIN, RULES, TICK_SECONDS, KeptSource  # noqa: E402
-from outbox_cases import commit, planned  # noqa: E402
+from outbox_cases import commit, planned  # type: ignore[import-not-found] # noqa: E402
 
 from driftwatch.clock import ManualClock, SystemClock  # noqa: E402
 from driftwatch.collect.schema import scrape_frame  # noqa: E402
