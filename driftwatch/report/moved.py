@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 import polars as pl
 
 from driftwatch.incidents.incident import Incident
-from driftwatch.knobs import KNOBS
 from driftwatch.model import TargetKey
 from driftwatch.notify.verification_line import from_to
 from driftwatch.numbers import clean, cut, duration
@@ -47,6 +46,8 @@ _WORDS: Mapping[str, str] = {
     "open": "not verified yet",
     "PASS": "worked",
 }
+# what a narrow column calls a setting
+_SHORT = {"max_num_batched_tokens": "budget"}
 # an engine that is slow or hangs costs GPU time; anything else costs requests
 BY_SPEED = ("speed", "stuck")
 _BESIDE = timedelta(hours=2)
@@ -166,7 +167,7 @@ def done_text(verifications: Iterable[Verification]) -> str:
     words: dict[str, None] = {}
     for one in verifications:
         for name, (_, after) in sorted(one.change.what.items()):
-            what = KNOBS[name].short if name in KNOBS else clean(name)
+            what = _SHORT.get(name, clean(name))
             words[f"{what} {cut(clean(after), 24)}"] = None
     return ", ".join(words)
 
