@@ -15,7 +15,6 @@ from prometheus_api_client import PrometheusConnect
 from urllib3.util.retry import Retry
 
 from driftwatch.collect.cells import short_name
-from driftwatch.collect.http import without_secrets
 from driftwatch.collect.http_session import UNSENDABLE
 from driftwatch.collect.prometheus.answer import RawSamples, raw_samples
 from driftwatch.collect.prometheus.session import BOUNDS, PrometheusSession
@@ -50,7 +49,7 @@ class PrometheusAsker:
     question, so that a token that was exchanged is used at once; ``verify``: check TLS
     certificates: True, or a file of authorities; ``params``: parameters that stand in the URL of
     each question, beside those that the address has.
-    ``host``: host:port of the address; ``address``: all of it, without secrets;
+    ``host``: host:port of the address;
     ``warnings``: of the last answer; with any,
     some of what was asked for is missing.
     Raises UsageError: not an http or https address, a time-out that is not above 0, or two kinds of
@@ -71,7 +70,6 @@ class PrometheusAsker:
         self.host = _host(url)
         # OpenShift's tenancy port, for example, wants ?namespace=ml with every question
         url, _, query = url.partition("?")
-        self.address = without_secrets(url.rstrip("/"))
         if not timeout_seconds >= 0.001:
             raise UsageError(f"the time-out must be at least 1 ms, not {timeout_seconds:g} s")
         if bearer_token is not None and basic_auth is not None:
@@ -151,22 +149,14 @@ class PrometheusAsker:
         params: dict[str, Any] = {"match[]": list(selectors)}
         if span_ms is not None:
             params |= {"start": _seconds(span_ms[0]), "end": _seconds(span_ms[1])}
-        values = self.read(f"label/{quote(name, safe='')}/values", **params)
+        url = f"{self._api.url}/api/v1/label/{quote(name, safe='')}/values"
+        kept = {"headers": self._api.headers, "auth": self._api.auth}
+        values = self._answer(
+            lambda: self._session.request("GET", url, params=params, **kept).json()["data"]
+        )
         if not isinstance(values, list):
             raise BadPage("the list of label values is none")
         return [str(one) for one in values]
-
-    def read(self, path: str, **params: Any) -> Any:
-        """``data`` of any other endpoint below ``/api/v1/`` (``targets``, ``metadata`` …).
-
-        Raises SourceError: as :meth:`instant`.
-        """
-        url = f"{self._api.url}/api/v1/{path}"
-        return self._answer(
-            lambda: self._session.request(
-                "GET", url, params=params, headers=self._api.headers, auth=self._api.auth
-            ).json()["data"]
-        )
 
     def close(self) -> None:
         """Give back the connection."""
