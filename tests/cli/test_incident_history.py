@@ -78,7 +78,7 @@ def test_acks_say_whom_driftwatch_tells(night: tuple[Run, Path]) -> None:
     code, out, _ = run("ack", "aa", "--undo", "--by", "Ana", "--comment", "not mine")
     assert (code, out) == (
         0,
-        f"{'a' * 12} given back by Ana: BatchLimitBinding gpu-a:8000; "
+        f"{'a' * 12} not acknowledged any more, says Ana: BatchLimitBinding gpu-a:8000; "
         "driftwatch tells boss, oncall\n",
     )
     assert run("ack", "aa", "--undo")[0] == 2

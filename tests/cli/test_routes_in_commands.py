@@ -9,6 +9,7 @@ from pathlib import Path
 from conftest import Run
 from incident_cases import START, incident
 from outbox import planned
+from page_cases import CAP
 
 from driftwatch.store import Store, TickRecord
 
@@ -29,7 +30,7 @@ def test_doctor_names_severities_that_reach_nobody(run: Run, tmp_path: Path) -> 
 
 
 def test_incidents_names_the_pages_that_no_receiver_got(run: Run, tmp_path: Path) -> None:
-    page = {"event": "firing", "rule": "CapBinds"}
+    page = CAP.page()
     lost, sent = incident("a", page=page), incident("b", page=page)
     others = [
         incident("c", page=page, severity="notice"),
