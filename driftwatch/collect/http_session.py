@@ -211,7 +211,7 @@ def why_failed(error: BaseException, connect_seconds: float, no_answer: str) -> 
     for e in chain:
         if isinstance(e, requests.ConnectTimeout):
             return f"no connection within {connect_seconds:g} s"
-        if isinstance(e, requests.ReadTimeout | ReadTimeoutError):
+        if isinstance(e, requests.ReadTimeout | ReadTimeoutError | TimeoutError):
             return no_answer
         if isinstance(e, IncompleteRead):
             partial: object = e.partial

@@ -119,25 +119,6 @@ def test_labels_of_any_form_are_taken(alertmanager: Alertmanager) -> None:
 
 
 @needs_alertmanager
-def test_groups_and_silences_are_its_own(notifications: NotificationServer) -> None:
-    with Alertmanager(notifications.address, ["pool"]) as running:
-        until = (datetime.now(UTC) + timedelta(hours=1)).isoformat(timespec="seconds")
-        running.silence("instance", "rag-3:8000", until)
-        incident = CAP.incident
-        pages = []
-        for number in range(4):
-            target = {"instance": f"rag-{number}:8000", "engine": "0", "pool": "rag"}
-            case = replace(CAP, incident=replace(incident, target=target))
-            pages.append(recent(case).page())
-        assert sender(running.url).keep(pages) == {running.url.removeprefix("http://"): None}
-        told = notifications.wait_for_alerts(3)
-        assert sorted(one["labels"]["instance"] for one in told["alerts"]) == [
-            f"rag-{number}:8000" for number in range(3)
-        ]
-        assert told["groupLabels"] == {"pool": "rag"}
-
-
-@needs_alertmanager
 def test_one_of_a_cluster_that_is_down_is_no_failure_of_the_others(
     alertmanager: Alertmanager, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,13 +9,11 @@ from typing import Any
 import pytest
 from fakes.ntfy_server import TOPIC, NtfyServer
 from page_cases import CAP, CASES
-from receiver_cases import changed, message, refused
+from receiver_cases import message, refused
 from secret_file import secret
 
 from driftwatch.errors import ConfigError
-from driftwatch.notify.page import Servers
 from driftwatch.receivers.apprise import BODY_LIMIT, AppriseSender, job_of
-from driftwatch.receivers.letter import harmless
 from driftwatch.settings.receivers import AppriseReceiver
 
 
@@ -64,18 +62,6 @@ def test_addresses_that_are_refused_or_none(ntfy: NtfyServer) -> None:
     assert "could not send" in refused(sender("ntfy://169.254.169.254/canary", name="a")).message
     error = refused(sender("canary://x", name="a"))
     assert (error.message, error.permanent) == ("a: apprise does not know its address", True)
-
-
-HOSTILE = "<!channel> *b* __u__ [x](http://evil) @everyone ~s~ `c` #h |x|"
-
-
-def test_a_label_formats_mentions_and_links_nothing() -> None:
-    servers = Servers(concerned=1, of=1, first=(HOSTILE,))
-    job: dict[str, Any] = job_of(message(changed(servers=servers, labels={"pool": HOSTILE})))
-    for sign in ("*", "<", "[", "](", "@", "__", "`", "~", "#", "|"):
-        assert sign not in job["title"] + job["body"].rpartition("\nOpen: ")[0], sign
-    assert "://" not in job["title"]
-    assert harmless("max_num_seqs 8 → 40") == "max_num_seqs 8 → 40"
 
 
 def test_every_page_has_room() -> None:

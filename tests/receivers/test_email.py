@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import socket
-import threading
 from base64 import b64encode
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from email.message import EmailMessage
@@ -19,9 +17,9 @@ from page_cases import CAP, CASES
 from receiver_cases import acknowledged, changed, message, refused, repeat, report
 from secret_file import secret
 from test_http import certificate as certificate_in
+from test_http import drip, endless, peer
 
 from driftwatch.receivers.email import EmailSender, mail_of
-from driftwatch.receivers.letter import letter_of
 from driftwatch.settings.receivers import EmailReceiver
 
 AT = datetime(2026, 11, 18, 2, 56, tzinfo=UTC)
@@ -135,20 +133,14 @@ def test_what_an_answer_means(answer: str, permanent: bool) -> None:
 
 def test_one_recipient_that_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
     with SmtpServer() as relay:
-        relay.refused["ben@example.org"] = "550 no such user"
+        relay.refused = {"ana@example.org": "550 no", "ben@example.org": "450 no"}
+        assert refused(sender(relay.port)).permanent is False
+        relay.refused = {"ben@example.org": "550 no such user"}
         sent = sender(relay.port).send(message(CAP.page()))
         assert relay.envelopes == [("driftwatch@example.org", ("ana@example.org",))]
     assert sent is not None and sent["refused"] == "ben@example.org"
     told = capfd.readouterr().out
     assert "ben@example.org" in told and "550 no such user" in told
-
-
-@pytest.mark.parametrize(("code", "permanent"), [(550, True), (450, False)])
-def test_every_recipient_refused(code: int, permanent: bool) -> None:
-    with SmtpServer() as relay:
-        relay.refused = {"ana@example.org": "550 no", "ben@example.org": f"{code} no"}
-        error = refused(sender(relay.port))
-    assert error.permanent is permanent
 
 
 HOSTILE = 'x\r\nBcc: eve@example.org\r\n\r\n<script>alert("1")</script> &\u202e' + "y" * 5000
@@ -171,13 +163,6 @@ def test_a_label_is_neither_header_nor_html(over: bool) -> None:
     assert max(map(len, part(mail, "plain").splitlines())) < 1000
 
 
-def test_a_hostile_subject_in_a_conversation() -> None:
-    hostile = replace(message(CAP.resolved()), subject="a>\r\nBcc: eve@example.org")
-    mail = mail_of(hostile, settings(), AT)
-    assert mail["Bcc"] is None
-    assert b"\nBcc:" not in mail.as_bytes()
-
-
 def test_the_report_of_a_week() -> None:
     with SmtpServer() as relay:
         sender(relay.port).send(report())
@@ -189,40 +174,18 @@ def test_the_report_of_a_week() -> None:
     assert part(mail, "plain").startswith(f"{mail['Subject']}\n\nFOR YOU: nothing\n")
 
 
-def slow_drip(server: socket.socket, over: threading.Event) -> None:
-    connection, _ = server.accept()
-    with connection, suppress(OSError):
-        while not over.wait(0.05):
-            connection.sendall(b"2")
-
-
-def test_a_relay_that_drips_meets_the_deadline() -> None:
-    over = threading.Event()
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        thread = threading.Thread(target=slow_drip, args=(server, over))
-        thread.start()
-        try:
-            error = refused(sender(server.getsockname()[1], seconds=0.6))
-        finally:
-            over.set()
-            thread.join()
-    assert (error.message, error.permanent) == ("mail: timed out after 0.6 s", False)
-
-
-def endless(server: socket.socket) -> None:
-    connection, _ = server.accept()
-    with connection, suppress(OSError):
-        while True:
-            connection.sendall(b"220-" + b"x" * 500 + b"\r\n")
-
-
-def test_an_endless_greeting_is_not_read_to_its_end() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        thread = threading.Thread(target=endless, args=(server,))
-        thread.start()
-        error = refused(sender(server.getsockname()[1]))
-        thread.join()
-    assert error.message == "mail: its answers are too long"
+@pytest.mark.parametrize(
+    ("send", "part", "why"),
+    [
+        (drip, b"2", "timed out after 0.6 s"),
+        (endless, b"220-" + b"x" * 500 + b"\r\n", "its answers are too long"),
+    ],
+)
+def test_a_greeting_that_never_ends(send: Any, part: bytes, why: str) -> None:
+    with peer(lambda connection, over: send(connection, part, over)) as url:
+        port = int(url.rpartition(":")[2].partition("/")[0])
+        error = refused(sender(port, seconds=0.6 if send is drip else 10.0))
+    assert (error.message, error.permanent) == (f"mail: {why}", False)
 
 
 def test_nobody_there_and_a_refused_address() -> None:
@@ -230,12 +193,6 @@ def test_nobody_there_and_a_refused_address() -> None:
         port = server.getsockname()[1]
     assert refused(sender(port)).message == "mail: connection refused"
     assert refused(sender(25, host="169.254.169.254")).permanent is True
-
-
-def test_every_page_is_a_letter() -> None:
-    for case in CASES.values():
-        for page in (case.page(), case.resolved()):
-            assert letter_of(message(page)).text.startswith(page.summary)
 
 
 @pytest.mark.parametrize(

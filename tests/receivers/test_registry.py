@@ -167,36 +167,12 @@ def test_a_configuration_that_is_not_there(tmp_path: Path) -> None:
     assert isinstance(run("oncall", "-c", tmp_path / "none.yaml").exception, ConfigError)
 
 
-def test_the_terminal_form() -> None:
+def test_the_terminal_form_has_no_colour_without_a_terminal() -> None:
     stream = io.StringIO()
     StdoutSender("log", stream=stream).send(message_of(CAP.page()))
     assert stream.getvalue().startswith("FIRING host:8000: ")
     assert stream.getvalue().endswith("\n\n")
     assert "\x1b" not in stream.getvalue()
-
-
-class Terminal(io.TextIOWrapper):
-    def __init__(self, encoding: str) -> None:
-        super().__init__(io.BytesIO(), encoding=encoding)
-
-    def isatty(self) -> bool:
-        return True
-
-    def shown(self) -> str:
-        self.flush()
-        self.seek(0)
-        return self.read()
-
-
-def test_a_terminal_gets_colour_unless_told_not_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    stream = Terminal("utf-8")
-    StdoutSender("log", stream=stream).send(message_of(CAP.page()))
-    assert "\x1b[1;31mFIRING\x1b[0m" in stream.shown()
-    monkeypatch.setenv("NO_COLOR", "1")
-    plain = Terminal("utf-8")
-    StdoutSender("log", stream=plain).send(message_of(CAP.page()))
-    assert "\x1b" not in plain.shown()
 
 
 def test_a_closed_output_is_a_delivery_error() -> None:

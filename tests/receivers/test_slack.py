@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -111,43 +110,11 @@ def test_links_are_buttons_and_the_rest_are_commands() -> None:
     assert "`driftwatch ack 3f9c1a7be204`" in body_texts(sent)[-1]
 
 
-EVIL = [
-    "<!channel>",
-    "<!here> & <@U012AB3CD>",
-    "*bold* _it_ ~no~ `code` ```block```",
-    "<https://evil.example|login>",
-    "&lt;!channel&gt;",
-    "line\nbreak\r\n*Wrong if* nothing",
-    "\u202eedoc\u200b",
-    "x" * 500,
-    "<" * 400,
-]
-
-
 def evil(text: str) -> Page:
     phrases = Phrases(problem=(text,), since=text, cause=text, also=(text,), over=text)
     labels = dict.fromkeys(("instance", "pool", "model_name"), text)
     servers = Servers(concerned=2, of=3, first=(text, text))
     return changed(labels=labels, pool=text, phrases=phrases, servers=servers, advice=None)
-
-
-@pytest.mark.parametrize("text", EVIL)
-def test_a_label_can_neither_mention_nor_link_nor_format(hook: SlackServer, text: str) -> None:
-    webhook(hook).send(message(evil(text)))
-    (taken,) = hook.accepted
-    assert taken.mentions == ()
-    for part in [taken.payload["text"], *body_texts(dict(taken.payload))]:
-        opened = re.findall(r"<[^>]*>?", part)
-        assert all(re.fullmatch(r"<!date\^\d+\^[^>]*>", one) for one in opened), opened
-        for row in part.split("\n"):
-            if row.startswith("`"):
-                assert row.count("`") == 2
-                continue
-            label = re.match(r"\*[A-Z][a-z ]+:?\* ", row)
-            rest = row[label.end() :] if label else row
-            assert not set(rest) & set("*~`"), rest
-            assert not re.search(r"(?<!\w)_|_(?!\w)", rest), rest
-    assert hook.requests[0].body.count(b"<!channel>") == 0
 
 
 def test_a_long_body_loses_its_lightest_lines_first() -> None:
