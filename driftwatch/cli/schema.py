@@ -29,6 +29,7 @@ NOUNS: Mapping[str, str] = {
     "advice": "recommend.advice:Answer",
     "verification": "verify.verification:Verification",
     "baseline": "detect.baselines:Baseline",
+    "explanation": "notify.explanation:Explanation",
     "report": "report.report:Report",
     "delivery": "incidents.delivery:Delivery",
 }
@@ -47,9 +48,9 @@ NAMES = (*NOUNS, *FILES)
 def command(noun: str | None, folder: Path | None) -> None:
     """Print the JSON Schema of NOUN; without NOUN list them.
 
-    NOUN is page, advice, verification, baseline, report or delivery (as --json prints and as
-    receivers get them), or rules, tree, test or config (files). An editor with a YAML language
-    server checks a file that names its schema in line 1, relative to the file:
+    NOUN is page, advice, verification, baseline, explanation, report or delivery (as --json prints
+    and as receivers get them), or rules, tree, test or config (files). An editor with a YAML
+    language server checks a file that names its schema in line 1, relative to the file:
     # yaml-language-server: $schema=schemas/rules.schema.json
     """
     if folder is None:

@@ -1,4 +1,4 @@
-"""What a change of throughput is made of, and the smallest change that would be noticed. Pure.
+"""What a change of throughput is made of. Pure.
 
 The factors multiply to the whole (docs/, "Attribution of throughput"): tokens/s/GPU = effective
 batch / mean ITL x (1 + first tokens per later token) / GPUs, and the ITL is that of the step-time
@@ -14,15 +14,9 @@ from typing import Any
 
 from driftwatch.evidence import BY_NAME
 from driftwatch.notify.columns import evidence_text
-from driftwatch.numbers import clean, figure, percent, times
+from driftwatch.numbers import clean, figure, percent
 
 Values = Mapping[str, Any]
-
-_DETECTABLE: Mapping[str, str] = {
-    "prompts": "prompt_tokens_usual_ratio",
-    "generations": "generation_tokens_usual_ratio",
-    "speed": "speed_smallest_detectable_loss_ratio",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,40 +101,6 @@ def _from_to(column: str, now: Values, before: Values) -> str:
     if now.get(column) is None:
         return ""
     return evidence_text(column, now[column], before=before.get(column))
-
-
-def speed_text(now: Values, reasons: Mapping[str, str]) -> str:
-    """``100 % of what is expected at this load``, ``19 % slower at equal load``, or why unknown."""
-    slower, ratio = now.get("slower_at_equal_load"), now.get("speed_at_equal_load_ratio")
-    if slower is None:
-        return reason_of("slower_at_equal_load", reasons)
-    if slower and ratio is not None and ratio < 1:
-        return f"{percent(1 - ratio)} slower at equal load"
-    if slower:
-        return "slower at equal load"
-    return "as expected" if ratio is None else f"{percent(ratio)} of what is expected at this load"
-
-
-def detectable_text(now: Values, reasons: Mapping[str, str]) -> str:
-    """The smallest changes that would be noticed: ``prompts from ×1.3, speed losses from 12 %``.
-
-    Where that is not known, why: silence is then no sign of health.
-    """
-    detectable: list[str] = []
-    unknown: dict[str, list[str]] = {}
-    for word, column in _DETECTABLE.items():
-        least = now.get(column)
-        if least is None:
-            is_judged = word != "speed" or now.get("slower_at_equal_load") is not None
-            why = reason_of(column, reasons) if is_judged else "no speed at equal load"
-            unknown.setdefault(why, []).append(word)
-        else:
-            is_speed = word == "speed"
-            size = f"losses from {percent(least)}" if is_speed else f"from {times(least)}"
-            detectable.append(f"{word} {size}")
-    parts = [", ".join(detectable)] if detectable else []
-    parts += [f"{' and '.join(words)}: unknown ({why})" for why, words in unknown.items()]
-    return "; ".join(parts)
 
 
 def reason_of(column: str, reasons: Mapping[str, str]) -> str:

@@ -38,7 +38,9 @@ class _Fact(NamedTuple):
     both: str = ""  # from → to
 
 
-def render_path(diagnosis: Diagnosis, *, reference: Values, evidence: Values) -> str:
+def render_path(
+    diagnosis: Diagnosis, *, reference: Values, evidence: Values, width: int = 80
+) -> str:
     """The walk as a table: per question its answer, and what decided it in the baseline and now.
 
     ``reference``: column → value of the baseline; ``evidence``: column → value of the whole row.
@@ -55,7 +57,7 @@ def render_path(diagnosis: Diagnosis, *, reference: Values, evidence: Values) ->
         facts = [first, *(fact for fact in others if fact.now not in printed)]
         printed.update(fact.now for fact in facts)
         for line, indent in _rows(step, facts):
-            out += wrap(line, 80, " " * indent)
+            out += wrap(line, width, " " * indent)
     if diagnosis.leaf != "undetermined":
         cause = f", cause: {diagnosis.cause}" if diagnosis.cause else ""
         out.append(f" leaf {diagnosis.leaf}{cause}")
@@ -202,6 +204,7 @@ def render_limits(
     waiting: float | None = None,
     preempted: float | None = None,
     full_share: float | None = None,
+    width: int = 80,
 ) -> str:
     """The same as lines: limit, room for, in use, left."""
     rows = limit_texts(limits, waiting=waiting, preempted=preempted, full_share=full_share)
@@ -212,5 +215,5 @@ def render_limits(
     for name, *figures, remark in table:
         aligned = "  ".join(f"{text:>{sizes_of[at]}}" for at, text in enumerate(figures, start=1))
         head = f"{pad(name, sizes_of[0])}  {aligned}"
-        out += wrap(f"{head}  {remark}".rstrip(), 80, " " * (len(head) + 2))
+        out += wrap(f"{head}  {remark}".rstrip(), width, " " * (len(head) + 2))
     return "\n".join(out)

@@ -9,9 +9,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Any
 
-from driftwatch.numbers import count, figure, times
+from driftwatch.numbers import count
 
 # six cells of at most "≤65.5k" leave room for the label and the counts in 80 columns
 _WIDTH = 80
@@ -84,19 +83,6 @@ def shares(histograms: Mapping[str, Sequence[float]], stem: str) -> Shares | Non
 _PARTS = ("buckets", "edges")
 
 
-def shares_json(both: Shares) -> dict[str, Any]:
-    """As JSON: an infinite edge is null."""
-    return {
-        "edges_tokens": [None if edge == float("inf") else edge for edge in both.edges],
-        "reference_share": list(both.before),
-        "share": list(both.now),
-        "reference_requests": both.n_before,
-        "requests": both.n_now,
-        "js_distance": both.js_distance,
-        "w1_ratio": both.w1_ratio,
-    }
-
-
 def shares_table(both: Shares, stem: str) -> list[str]:
     """The table of one length with both distances: four lines of at most 80 columns.
 
@@ -120,8 +106,7 @@ def _table(both: Shares, stem: str, most: int) -> list[str]:
     for name, row, note in zip(("baseline", "now"), (before, now), of, strict=True):
         cells = "".join(f"{100 * share:.0f}".rjust(_CELL + 1) for share in row)
         lines.append(f"{f' {name}'.ljust(_LABEL)}{cells}  {note}")
-    js, w1 = figure(both.js_distance, 2), times(both.w1_ratio)
-    return [*lines, f"{' apart'.ljust(_LABEL)} JS {js} by shape, W1 {w1} by length"]
+    return lines
 
 
 def _few(both: Shares, most: int) -> tuple[list[float], list[float], list[float]]:

@@ -15,7 +15,7 @@ from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.errors import NoVerdict, UsageError
 from driftwatch.incidents.incident import Incident
 from driftwatch.model import Finding
-from driftwatch.notify.explanation import todo, verdict_text
+from driftwatch.notify.explanation import state_text, what_to_do
 from driftwatch.numbers import clean, cut, moment
 from driftwatch.pipeline.explain import explain, window_ending
 from driftwatch.store.latest import ServerNow
@@ -186,8 +186,8 @@ def _answer(explained: Explained, incident: Incident | None) -> Shown:
         return {"text": nothing, "lines": lines, "lengths": [], "without_lengths": nothing}
     why = finding.reasons.get("prompt_tokens_mean", "no request finished in these minutes")
     return {
-        "text": cut(verdict_text(finding), _LONGEST_TEXT),
-        "lines": lines or [(one[:8].strip(), clean(one[9:])) for one in todo(finding)],
+        "text": cut(state_text(finding), _LONGEST_TEXT),
+        "lines": lines or [(one.label, clean(one.text)) for one in what_to_do(finding)],
         "lengths": list(length_plots(finding)),
         "without_lengths": why,
     }

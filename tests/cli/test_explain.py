@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from driftwatch.collect.pages import PageParser
 from driftwatch.collect.schema import Collected
 from driftwatch.incidents.incident import Incident
 from driftwatch.model import Target, TargetKey
+from driftwatch.notify.headline import rendered
+from driftwatch.notify.page import Page, Servers
 from driftwatch.pipeline.state import State
 from driftwatch.pipeline.stored_state import memory_of
 from driftwatch.pipeline.tick import evaluate
@@ -42,8 +45,15 @@ def _incident(alert: str, page: str, target: dict[str, str]) -> Incident:
         started_at=NOW - timedelta(minutes=6),
         last_true_at=NOW,
         firing_at=NOW - timedelta(minutes=5),
-        page=CASES[page].page(),
+        page=_about(CASES[page].page(), target),
     )
+
+
+def _about(page: Page, target: dict[str, str]) -> Page:
+    if (instance := target.get("instance")) is None:
+        return page
+    servers = Servers(concerned=1, of=1, first=(instance,))
+    return rendered(page.model_copy(update={"labels": target, "servers": servers}))
 
 
 def _store(page: str, last: dict[str, int], *incidents: Incident, at: datetime = NOW) -> None:
@@ -82,20 +92,34 @@ def _store(page: str, last: dict[str, int], *incidents: Incident, at: datetime =
 def test_an_open_incident_without_a_tree_says_first_what_to_do(run: Run, page: str) -> None:
     _store(page, {"a:1": 0}, _incident("GpuLost", "gpu_lost", {"instance": "a:1", "engine": "0"}))
     _, out, _ = run("explain")
-    assert out.startswith("FIRING GpuLost since 11:54 UTC\n")
-    done = re.findall(r"^Do .*", out, flags=re.M)
-    assert done[0].startswith("Do       Do not change a knob; take it out of rotation")
-    assert len(done) == 1
+    assert out.startswith("FIRING a:1: 1 GPU lost. Do not change a knob; take it out of rotation")
+    (do,) = re.findall(r"^Do .*", out, flags=re.M)
+    assert do == "Do       take it out of rotation, then reset the GPU"
+
+
+def test_a_healthy_server_is_answered(run: Run, page: str) -> None:
+    _store(page, {"a:1": 0})
+    code, out, _ = run("explain")
+    assert code == 0
+    assert out.startswith("No latency target, no limit full, lengths not compared (no baseline); ")
+
+
+def test_an_incident_is_explained_by_its_server(run: Run, page: str) -> None:
+    of_b = _incident("GpuLost", "gpu_lost", {"instance": "b:1", "engine": "0"})
+    lost = replace(of_b, id="3f9c1a7be204")
+    _store(page, {"a:1": 0, "b:1": 0}, lost)
+    code, out, _ = run("explain", lost.id)
+    assert code == 0 and out.startswith("FIRING b:1: 1 GPU lost.")
 
 
 def test_a_target_that_is_gone_says_since_when_and_what_is_open(run: Run, page: str) -> None:
     lost = _incident("CoverageLost", "coverage_pool", {"pool": "rag-8b"})
     _store(page, {"a:1": 0, "b:1": 240, "c:1": 1200}, lost)
     code, out, _ = run("explain", "b:1")
-    first, second, third = out.splitlines()[:3]
-    assert first == "FIRING CoverageLost of pool rag-8b since 11:54 UTC"
-    assert second == "NO DATA b:1: last seen 11:57 UTC; not scraped by source 0 since"
-    assert third.startswith("b:1: model rag-8b")
+    first, *_ = rows = out.splitlines()
+    assert first.startswith("TICKET rag-8b, 7 of 8: 3 metrics missing")
+    assert "NO DATA b:1: last seen 11:57 UTC; not scraped by source 0 since" in rows
+    assert any(row.startswith("b:1: model rag-8b") for row in rows)
     code, out, err = run("explain", "c:1")
     assert code == 4
     assert out.splitlines() == [

@@ -44,7 +44,6 @@ def test_a_full_limit_is_answered_first_and_then_explained(
     code, out, _ = run("explain", "--recording", "cap.jsonl.gz", *AT_THE_CAP)
     golden("explain/cap.txt", out)
     assert code == 0
-    assert max(map(len, out.splitlines())) <= 80
 
 
 @pytest.mark.usefixtures("here")

@@ -20,7 +20,7 @@ from driftwatch.collect.gpus import empty_gpus, gpu_frame
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.schema import Collected
 from driftwatch.model import Finding, Target, TargetKey
-from driftwatch.notify.explanation import explained_json, render_explained
+from driftwatch.notify.explanation import explanation, render_explained
 from driftwatch.pipeline.explain import Window, explain, reference_of
 from driftwatch.pipeline.plan import Plan, Pool
 from driftwatch.pipeline.state import Outcome, State
@@ -153,7 +153,7 @@ def test_explain_and_a_baseline_know_the_gpus(server: GpuSource) -> None:
     text = render_explained(blind, whole.start, whole.end)
     assert "GPU count unknown" in text
     assert "gpus     unknown: no DCGM or NVML reading" in text
-    assert '"gpu_count"' in explained_json(blind, whole.start, whole.end)
+    assert "gpu_count" in explanation(blind, whole.start, whole.end).evidence
 
 
 def test_a_restart_knows_the_readings(server: GpuSource, tmp_path: Path) -> None:

@@ -1,0 +1,106 @@
+"""What explain answers: the state, and what to do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from page_cases import CAP, CASES
+
+from driftwatch.model import Advice, Diagnosis, Finding, Reason, Target, TargetKey
+from driftwatch.notify.explanation import (
+    Explanation,
+    explanation,
+    is_healthy,
+    render_explained,
+    state_text,
+    what_to_do,
+)
+
+AT = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
+CALM = {"slo_missed": False, "target_missed": False, "limit_full": "none", "binding_limit": "none"}
+SAME = {"prompt_tokens_drift": "none", "generation_tokens_drift": "none"}
+SPEED = {"speed_at_equal_load_ratio": 1.0, "speed_smallest_detectable_loss_ratio": 0.09}
+TUNED = {"kind": "tuned_for", "values": {"prompt_tokens_mean": 512.0}}
+BASELINE = {"kind": "baseline", "from": AT, "to": AT + timedelta(hours=2), "values": {}}
+
+
+def _finding(
+    evidence: dict[str, Any], leaf: str = "healthy", missing: tuple[str, ...] = (), **rest: Any
+) -> Finding:
+    diagnosis = Diagnosis("batch-size-drift", leaf, (), missing=missing)
+    target = Target(TargetKey("a:1", "0"), {})
+    return Finding("explain", target, AT, evidence, diagnosis=diagnosis, **rest)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "reference", "said"),
+    [
+        (
+            {**CALM, **SAME, **SPEED},
+            BASELINE,
+            "In target, no limit full, lengths as in the baseline; smallest loss that would be "
+            "seen 9 %",
+        ),
+        (
+            {**CALM, "slo_missed": None, "speed_unknown_reason": "not judged yet: 5 of 20 minutes"},
+            None,
+            "No latency target, no limit full, lengths not compared (no baseline); speed: not "
+            "judged yet: 5 of 20 minutes",
+        ),
+        (
+            {**CALM, **SAME, "prompt_tokens_drift": "longer"},
+            TUNED,
+            "In target, no limit full, prompts longer than tuned for; speed: unknown",
+        ),
+    ],
+)
+def test_a_healthy_server_says_what_holds(
+    evidence: dict[str, Any], reference: dict[str, Any] | None, said: str
+) -> None:
+    """Also where tuned_for lacks a rate, so that the walk cannot compare it."""
+    finding = _finding(
+        evidence, "undetermined", ("requests_per_second_ratio",), reference=reference
+    )
+    assert is_healthy(finding)
+    assert state_text(finding) == said
+    assert what_to_do(finding) == ()
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{"slo_missed": True}, {"limit_full": "kv_cache"}, {"binding_limit": None}, {"gpus_lost": 1.0}],
+)
+def test_what_is_not_healthy_says_its_cause(bad: dict[str, Any]) -> None:
+    why = {"requests_per_second_ratio": "tuned_for does not say requests_per_second (add it)"}
+    missing = ("requests_per_second_ratio",)
+    finding = _finding({**CALM, **bad}, "undetermined", missing, reasons=why)
+    assert state_text(finding).endswith("tuned_for does not say requests_per_second")
+    assert what_to_do(finding)[0].text.startswith("give what is missing: ")
+
+
+def test_what_leaves_nothing_to_set_does_not_repeat_the_answer() -> None:
+    none = Advice(action="none", reason=Reason("leaf", "lengths moved"))
+    finding = _finding({**CALM, "slo_missed": True}, "drifted", advice=none)
+    assert finding.diagnosis is not None
+    diagnosis = replace(finding.diagnosis, meaning="lengths moved")
+    assert what_to_do(replace(finding, diagnosis=diagnosis)) == ()
+
+
+def test_an_open_page_is_said_first_and_nothing_is_cut_in_a_pipe() -> None:
+    page = CASES["batch_drift"].page()
+    start = AT - timedelta(minutes=10)
+    text = render_explained(CAP.finding, start, AT, pages=[page], piped=True)
+    assert text.splitlines()[0] == page.summary
+    assert all(line.text in text for line in page.lines)
+    assert max(map(len, text.splitlines())) > 120
+    terminal = render_explained(CAP.finding, start, AT, pages=[page])
+    assert max(map(len, terminal.splitlines())) <= 80
+
+
+def test_an_explanation_is_a_document() -> None:
+    one = explanation(CAP.finding, AT - timedelta(minutes=10), AT)
+    assert Explanation.read(one.text()) == one
+    assert one.evidence["slo_missed"].reason == "no slo in the configuration"
