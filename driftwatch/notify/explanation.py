@@ -31,6 +31,7 @@ from driftwatch.numbers import (
     count,
     duration,
     figure,
+    is_as_before,
     knob,
     moment,
     percent,
@@ -41,6 +42,7 @@ from driftwatch.numbers import (
 _WIDTH, _UNBOUNDED = 80, 100_000
 _DATED = "%Y-%m-%d %H:%M:%S"
 _STEMS = ("prompt_tokens", "generation_tokens")
+_CALM_LEAVES = ("healthy", "drifted_within_limits", "request_rate_drop")
 # without these a window says nothing, however calm the rest looks
 _NEEDED = frozenset(("observed_10m_seconds", "binding_limit", "waiting_requests"))
 
@@ -120,10 +122,10 @@ def is_healthy(finding: Finding) -> bool:
     if diagnosis is not None and not _NEEDED.isdisjoint(diagnosis.missing):
         return False
     harmed = ("slo_missed", "target_missed", "slower_at_equal_load", "slower_than_pool")
+    is_calm = now.get("binding_limit") == "none" and now.get("limit_full") in (None, "none")
     return (
         not any(now.get(name) for name in (*harmed, "gpus_lost"))
-        and now.get("limit_full", "none") == "none"
-        and now.get("binding_limit") == "none"
+        and (is_calm or (diagnosis is not None and diagnosis.leaf in _CALM_LEAVES))
         and (now.get("seconds_since_last_token") or 0.0) < 120.0
     )
 
@@ -153,11 +155,16 @@ def _lengths_text(finding: Finding) -> str:
     if finding.reference is None:
         return "lengths not compared (no baseline)"
     kind = "tuned for" if finding.reference["kind"] == "tuned_for" else "in the baseline"
-    drifts = {stem: finding.evidence.get(f"{stem}_drift") for stem in _STEMS}
-    moved = [f"{s.split('_')[0]}s {d}" for s, d in drifts.items() if d not in (None, "none")]
+    moved, known = [], False
+    for stem in _STEMS:
+        drift, ratio = (finding.evidence.get(f"{stem}_{n}") for n in ("drift", "mean_ratio"))
+        known = known or drift is not None or ratio is not None
+        is_moved = drift != "none" if drift is not None else ratio and not is_as_before(ratio)
+        if is_moved:
+            moved.append(f"{stem.split('_')[0]}s {times(ratio) if ratio else drift}")
     if moved:
-        return f"{' and '.join(moved)} than {kind}"
-    return f"lengths as {kind}" if any(drifts.values()) else f"lengths not yet compared with {kind}"
+        return f"{' and '.join(moved)} of what they were {kind}"
+    return f"lengths as {kind}" if known else "lengths not compared"
 
 
 def what_to_do(finding: Finding) -> tuple[Line, ...]:
@@ -324,6 +331,8 @@ def window_text(finding: Finding, start: datetime, end: datetime, today: date | 
     if (now.get("given_up_10m_low_ratio") or 0.0) >= MANY_GAVE_UP:
         counted += f", about {count(now['given_up_requests_10m'])} gave up in 10 min"
     text = f"{_clock(start, end, today)}{_span_text(finding, start, end)}, {counted}"
+    if reference is None and "provisional" in (now.get("speed_reference") or ""):
+        return f"{text}; no baseline: the speed is against driftwatch's own proposal"
     if reference is None:
         return f"{text}; no baseline"
     if reference["kind"] == "tuned_for":

@@ -55,13 +55,13 @@ def test_explain_takes_the_throughput_apart(run: Any, recording: Path) -> None:
     assert math.prod(throughput["factors"].values()) == pytest.approx(throughput["ratio"], rel=1e-9)
     assert throughput["factors"]["speed"] == pytest.approx(0.75, abs=0.08)
     assert throughput["unknown"] == {}
-    assert throughput["to"] / throughput["from"] == pytest.approx(throughput["ratio"], rel=1e-9)
+    assert throughput["now"] / throughput["before"] == pytest.approx(throughput["ratio"], rel=1e-9)
     # the demand is served nevertheless: the batch that grew makes up for the speed
     assert throughput["ratio"] > 0.9
     assert throughput["factors"]["batch"] > 1.15
     lengths = found["shares"]["prompt_tokens"]
     assert sum(lengths["share"]) == pytest.approx(1)
-    assert sum(lengths["reference_share"]) == pytest.approx(1)
+    assert sum(lengths["baseline_share"]) == pytest.approx(1)
     assert found["diagnosis"]["leaf"] == "scheduler_regression"
 
 

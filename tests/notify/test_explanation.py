@@ -51,9 +51,9 @@ def _finding(
             "judged yet: 5 of 20 minutes",
         ),
         (
-            {**CALM, **SAME, "prompt_tokens_drift": "longer"},
+            {**CALM, **SAME, "prompt_tokens_drift": "longer", "prompt_tokens_mean_ratio": 2.3},
             TUNED,
-            "In target, no limit full, prompts longer than tuned for; speed: unknown",
+            "In target, no limit full, prompts ×2.3 of what they were tuned for; speed: unknown",
         ),
     ],
 )
