@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import math
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from http.client import responses
+from queue import Empty, SimpleQueue
 from urllib.parse import urlsplit
 
 from driftwatch.clock import Clock, SystemClock
 from driftwatch.collect.http_session import Answer, Bounds, EndableSession, NoAnswer
 from driftwatch.errors import UsageError
 
+_GRACE_SECONDS = 1.0  # for a GET to come back that was ended
+_POLL_SECONDS = 0.1  # how often stuck GETs are looked for
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -57,6 +61,7 @@ class Endpoint:
         host = f"[{host}]" if ":" in host else host
         self.instance = f"{host}:{port or _PORTS[parts.scheme]}"
         self._bounds = bounds
+        self._began: float | None = None  # the GET that is under way, monotonic
         self._session = EndableSession()
         self._session.verify = verify
         self._session.headers["Accept"] = "text/plain"
@@ -73,14 +78,23 @@ class Endpoint:
     def get(self, url: str, clock: Clock) -> Response:
         """GET ``url``, an address of this server."""
         asked_at = clock.now()
+        self._began = time.monotonic()
         try:
             answer = self._session.exchange("GET", url, self._bounds)
         except NoAnswer as error:
             return Response(asked_at, None, None, str(error))
         finally:
+            self._began = None
             self._session.let_go()
         reason = _refusal(answer)
         return Response(asked_at, answer.status, answer.body if reason is None else None, reason)
+
+    @property
+    def is_stuck(self) -> bool:
+        """The GET that is under way did not end at its time: a name look-up cannot be ended."""
+        began = self._began
+        most = self._bounds.total_seconds + _GRACE_SECONDS
+        return began is not None and time.monotonic() - began > most
 
     def close(self) -> None:
         """End the GET that is under way, and give back the connection."""
@@ -97,9 +111,6 @@ def _refusal(answer: Answer) -> str | None:
         return f"answers {answer.status} {responses.get(answer.status, '')}".rstrip()
     kind = answer.headers.get("Content-Type", "")
     return f"answers HTML ({kind[:80]}), not metrics" if "html" in kind.lower() else None
-
-
-_GRACE_SECONDS = 1.0  # for an ended GET to come back; a name look-up cannot be ended
 
 
 class Gets:
@@ -136,8 +147,8 @@ class Gets:
             self._endpoints[instance] = endpoint
         if not self._endpoints:
             raise UsageError("no address of a metrics page was given")
-        self._workers = max(1, min(workers, len(self._endpoints)))
-        self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="driftwatch-scrape")
+        workers = max(1, min(workers, len(self._endpoints)))
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="driftwatch-scrape")
 
     def close(self) -> None:
         """End what is under way and give back the connections."""
@@ -157,6 +168,7 @@ class Gets:
     def answers(self, addresses: Mapping[str, str]) -> Iterator[tuple[str, Response]]:
         """GET each instance's address, at most ``workers`` at once; answers as they come."""
         asked: dict[Future[Response], str] = {}
+        done: SimpleQueue[Future[Response]] = SimpleQueue()
         for instance, url in addresses.items():
             before = self._under_way.get(instance)
             if before is not None and not before.done():
@@ -165,14 +177,16 @@ class Gets:
             future = self._pool.submit(self._endpoints[instance].get, url, self._clock)
             self._under_way[instance] = future
             asked[future] = instance
-        rounds = math.ceil(len(asked) / self._workers)
-        try:
-            for future in as_completed(asked, rounds * self._bounds.total_seconds + _GRACE_SECONDS):
-                yield asked.pop(future), future.result()
-        except TimeoutError:
-            late = f"no answer within {self._bounds.total_seconds:g} s, not even an address"
-            for instance in asked.values():
-                yield instance, self._no_answer(late)
+            future.add_done_callback(done.put)
+        while asked:
+            with suppress(Empty):
+                future = done.get(timeout=_POLL_SECONDS)
+                if future in asked:  # one that was given up may still come back
+                    yield asked.pop(future), future.result()
+                continue
+            for future in [one for one, name in asked.items() if self._endpoints[name].is_stuck]:
+                late = f"no answer within {self._bounds.total_seconds:g} s, not even an address"
+                yield asked.pop(future), self._no_answer(late)
 
     def _no_answer(self, reason: str) -> Response:
         return Response(self._clock.now(), None, None, reason)

@@ -36,7 +36,8 @@ class Bounds:
     connect_seconds: float = 2.0  # until the connection stands (per address of the host)
     read_seconds: float = 10.0  # between two pieces of the answer
     total_seconds: float = 12.0  # for the whole exchange
-    body_bytes: int = 10 * 2**20  # largest answer that is read
+    body_bytes: int = 10 * 2**20  # largest answer that is read, unpacked
+    packed: bool = False  # a packed answer is read too, though none was asked for
 
 
 class Answer(NamedTuple):
@@ -143,7 +144,7 @@ class EndableSession(requests.Session):
         try:
             asked |= {"stream": True, "allow_redirects": False, "timeout": times}
             with super().request(method, url, **asked) as response:
-                body = _body(response, bounds.body_bytes)
+                body = _body(response, bounds)
         except _NOT_SENT:  # their texts hold the header or the address, secrets and all
             raise NoAnswer(UNSENDABLE) from None
         except (requests.RequestException, HTTPError, OSError, ValueError) as error:
@@ -184,11 +185,11 @@ class EndableSession(requests.Session):
             self.abort()
 
 
-def _body(response: requests.Response, most: int) -> bytes:
+def _body(response: requests.Response, bounds: Bounds) -> bytes:
     """The whole body where the status is 200, else its start."""
-    is_whole = response.status_code == 200
+    is_whole, most = response.status_code == 200, bounds.body_bytes
     encoding = response.headers.get("Content-Encoding", "identity").lower()
-    if is_whole and encoding != "identity":
+    if is_whole and encoding != "identity" and not bounds.packed:
         raise NoAnswer(f"answers with Content-Encoding {encoding[:40]}, which was not asked for")
     length = response.headers.get("Content-Length", "")
     if is_whole and length.isdecimal() and len(length) < 20 and int(length) > most:

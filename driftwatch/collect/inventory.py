@@ -10,7 +10,7 @@ import orjson
 import polars as pl
 
 from driftwatch.collect.gpus import empty_gpus
-from driftwatch.collect.identity import ALSO_LABEL
+from driftwatch.collect.identity import ALSO_LABEL, IMAGE_LABEL
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.query import matchers, select
 from driftwatch.collect.prometheus.source import PrometheusSource
@@ -21,7 +21,7 @@ _MANY = 20  # jobs that one query names
 _NOT_UP = "Prometheus cannot scrape it (up is 0)"
 _LOOK_BACK = timedelta(minutes=5)
 # labels of a target that are not those of its series
-_OF_TARGET = frozenset({"engine", ALSO_LABEL})
+_OF_TARGET = frozenset({"engine", ALSO_LABEL, IMAGE_LABEL})
 
 
 @dataclass(frozen=True, slots=True)

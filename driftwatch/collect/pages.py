@@ -27,6 +27,8 @@ from driftwatch.model import Fingerprint, Target, TargetKey
 _PAGES_PER_FLUSH = 512  # numbers held before they become rows: about 4 MB
 # One page of vLLM shows the engines of one data-parallel deployment; each is a target to judge.
 MAX_ENGINES = 256
+# What no fleet has: pages whose labels change with every scrape must not fill the memory.
+_MOST_PLACES = 100_000
 # Names of targets: they stand in every row, page and file name.
 MAX_NAME_CHARACTERS = 256
 # each engine has one of these series, with the labels that distinguish the servers of a page
@@ -75,6 +77,10 @@ class PageParser:
         """Series and values of a page's samples, and lines that are no samples; or why the page has
         none.
         """
+        if len(self._places) > _MOST_PLACES:
+            self._places = {}
+            self.reader = SeriesReader(self._prefixes, self.reader.server_labels)
+            self._text.forget()
         page = self._text.samples(body)
         if not isinstance(page, str) and self._has_new_labels(page.series):
             self._text.forget()

@@ -202,3 +202,25 @@ def test_a_page_of_100_mb_without_a_length_takes_bounded_memory() -> None:
         tracemalloc.stop()
     assert peak < 16 * 2**20
     assert sum(sent) < MEGABYTES // 2
+
+
+def test_a_name_that_is_not_resolved_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolved = threading.Event()
+    look_up = socket.getaddrinfo
+
+    def slow(host: str, *args: Any, **kwargs: Any) -> Any:
+        if host == "slow.invalid":
+            resolved.wait(60)
+        return look_up(host, *args, **kwargs)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    with serving(answer()) as address:
+        urls = {f"http://{address}/metrics?n={n}": {"instance": f"h{n}:1"} for n in range(40)}
+        urls["http://slow.invalid:1/metrics"] = {}
+        source = PagesSource(urls, ManualClock(T0), Bounds(20, 20, 0.5), workers=2)
+        began = time.monotonic()
+        rows = scraped(source).scrapes
+        assert time.monotonic() - began < 20 * 0.5
+        assert rows["ok"].sum() == 40
+        resolved.set()
+        source.close()

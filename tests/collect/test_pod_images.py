@@ -8,6 +8,7 @@ import pytest
 from fakes.loopback import Answer
 from fakes.prometheus_api import PrometheusApi, Series
 
+from driftwatch.collect.inventory import discover
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.model import TargetKey
@@ -56,6 +57,14 @@ def images(*held: Series, at: tuple[float, ...] = (120,)) -> list[str | None]:
 
 def test_the_image_of_its_pod() -> None:
     assert images(*server(**POD), info(OLD)) == [OLD]
+
+
+def test_it_is_no_label_that_init_could_write() -> None:
+    with PrometheusApi([*server(**POD), info(OLD)]) as api:
+        asker = PrometheusAsker(api.address)
+        (found,) = discover(asker, {"job": "vllm"}, T0 + timedelta(seconds=120)).servers
+        asker.close()
+    assert dict(found.labels) == {"instance": "a:1", "job": "vllm", **POD}
 
 
 def test_a_pod_that_is_replaced_under_its_name_has_another_image() -> None:

@@ -226,7 +226,8 @@ class Reader:
                 for hash_of, one in zip(hashes["hash"].gather(new), new, strict=True)
                 for place in self._places(labels_of(heads[one]))
             ]
-            known = pl.concat([known, pl.DataFrame(rows, _KNOWN, orient="row").unique()])
+            table = pl.DataFrame(rows, _KNOWN, orient="row").unique()
+            known = pl.concat([known, table], rechunk=True)
             found = hashes.join(known, on="hash", how="left", maintain_order="left")
         self._known[question] = known
         self._series += len(heads)

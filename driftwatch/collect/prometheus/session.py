@@ -26,7 +26,9 @@ from driftwatch.errors import (
 )
 
 # a histogram of 10,000 servers at one time has 60 MB; it is never held at once
-BOUNDS = Bounds(connect_seconds=3.0, read_seconds=15.0, total_seconds=15.0, body_bytes=256 * 2**20)
+BOUNDS = Bounds(
+    connect_seconds=3.0, read_seconds=15.0, total_seconds=15.0, body_bytes=256 * 2**20, packed=True
+)
 _TOLD_CHARACTERS = 500
 _QUERIES = ("query_range", "query")  # the other endpoints answer with ``data`` of their own
 
