@@ -6,6 +6,7 @@ Minutes, incidents, baselines, references and readings of GPUs have tables of th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import polars as pl
@@ -29,12 +30,13 @@ from driftwatch.store.store import Store
 _MEMORY, _RELEASES, _INPUTS, _SCRAPED = "tick", "tick.releases", "tick.seen", "tick.looks"
 
 
-class _KnownTarget(Document):
+@dataclass(frozen=True, slots=True)
+class _KnownTarget:
     """A target as of a tick."""
 
     instance: str
     engine: str
-    labels: dict[str, str]
+    labels: Mapping[str, str]
     source: str | None  # that listed it last; None = unknown
 
     @property
@@ -67,16 +69,11 @@ def memory_of(state: State, before: State | None = None) -> dict[str, bytes]:
     ``before``: as it was stored last.
     """
     until = state.evaluated_until
-    memory = _Memory(
+    memory = _Memory.model_construct(  # of values that have these types: nothing is validated
         evaluated_until=None if until is None else until.astimezone(UTC),
         collected_until={name: at.astimezone(UTC) for name, at in state.collected_until.items()},
         targets=[
-            _KnownTarget(
-                instance=key.instance,
-                engine=key.engine,
-                labels=dict(target.labels),
-                source=state.origins.get(key),
-            )
+            _KnownTarget(*key, target.labels, state.origins.get(key))
             for key, target in sorted(state.targets.items())
         ],
         retired=sorted(state.retired),
