@@ -103,10 +103,13 @@ class SlackWorkspace(LoopbackServer):
         self.failing.setdefault(method, deque()).append(answer)
 
     def click(self, message: Posted, action_id: str, user: str, at: float, **rest: Any) -> str:
-        """Somebody clicks a button of a message; returns the envelope's id.
+        """Somebody clicks a button of a message; returns the envelope's id."""
+        return self.socket.push("interactive", self.payload(message, action_id, user, at, **rest))
 
-        ``at``: when, seconds of the epoch; ``rest``: fields of the payload that are otherwise.
-        """
+    def payload(
+        self, message: Posted, action_id: str, user: str, at: float, **rest: Any
+    ) -> dict[str, Any]:
+        """What a click brings; ``at``: when, seconds of the epoch; ``rest``: other fields."""
         buttons = [
             one
             for block in message.payload["blocks"]
@@ -116,7 +119,7 @@ class SlackWorkspace(LoopbackServer):
         ]
         if not buttons and "actions" not in rest:
             raise LookupError(f"the message has no button {action_id}")
-        payload = {
+        return {
             "type": "block_actions",
             "team": {"id": TEAM, "domain": "example"},
             "user": {"id": user, "username": user.lower(), "name": user.lower(), "team_id": TEAM},
@@ -144,7 +147,6 @@ class SlackWorkspace(LoopbackServer):
             ],
             **rest,
         }
-        return self.socket.push("interactive", payload)
 
     def judge(self, request: Request) -> Answer:
         with self._judging:
