@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from scipy.stats import kendalltau, theilslopes
 
 from driftwatch.collect.schema import KEY
 from driftwatch.detect.reference import MEASURED, combined
@@ -73,6 +72,8 @@ def _slope(days: Sequence[tuple[date, float]]) -> tuple[float, float, bool]:
     """Slope over SPAN_DAYS with the upper end of its interval, and whether it is a loss."""
     at = np.array([day.toordinal() for day, _ in days], dtype=np.float64)
     values = np.array([value for _, value in days])
+    from scipy.stats import kendalltau, theilslopes  # loaded where it is needed
+
     slope, _, _, upper = (float(SPAN_DAYS * x) for x in theilslopes(values, at, 0.95))
     p_value = float(kendalltau(at, values).pvalue)
     most = MOST_P_VALUE if len(days) >= EARLY_DAYS else MOST_P_VALUE_EARLY

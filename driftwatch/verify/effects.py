@@ -15,7 +15,6 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
-from scipy import stats
 
 from driftwatch.arrays import Floats, Integers
 from driftwatch.model import Slo
@@ -85,7 +84,9 @@ def _estimate(
     # Welch's degrees of freedom (Biometrika 34, 1947), of the blocks of both sides
     spread = sum(v**2 / max(1.0, blocks - 1.0) for v, blocks in noise)
     free = max(1.0, sum(variances) ** 2 / max(spread, 1e-300))
-    t = float(stats.t.ppf(0.5 + confidence / 2, free))
+    from scipy.special import stdtrit  # loaded where it is needed
+
+    t = float(stdtrit(free, 0.5 + confidence / 2))  # quantile of Student's t
     wide = [t * math.sqrt(variance) for variance in variances]
     low, high = _difference((before, after), wide, share)
     effect = Effect(name, before, after, low, high, promise, FIGURES[name].unit)

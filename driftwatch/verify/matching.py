@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
-from scipy.sparse import csr_matrix
-from scipy.spatial import cKDTree
 
 from driftwatch.arrays import Floats
 
@@ -101,7 +100,7 @@ class Matched:
 
     before: pl.DataFrame  # those that are anybody's neighbour
     after: pl.DataFrame  # those that have one
-    pairs: csr_matrix  # [after, before] how near neighbours are: 1 = alike, 0 = at the caliper
+    pairs: Any  # csr_matrix, [after, before] how near neighbours are: 1 = alike, 0 = at the caliper
     traffic: tuple[Floats, Floats]  # [before, columns], [after, columns] logarithms of ALIKE
 
     @property
@@ -115,6 +114,9 @@ def matched(before: pl.DataFrame, after: pl.DataFrame, by: Sequence[str] = tuple
 
     ``before``, ``after``: from :func:`comparable`; ``by``: names of :data:`ALIKE`.
     """
+    from scipy.sparse import csr_matrix  # loaded where it is needed
+    from scipy.spatial import cKDTree
+
     scale = np.log([ALIKE[name] for name in by])
     one, other = (side.select(pl.col(by).log()).to_numpy() for side in (before, after))
     pairs = csr_matrix((len(other), len(one)))

@@ -11,13 +11,15 @@ import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.spatial import cKDTree
 
 from driftwatch.arrays import Flags, Floats, Indices, Singles
 from driftwatch.detect.speed.grid import Grid, of_others, quantile, rolling
+
+if TYPE_CHECKING:
+    from scipy.spatial import cKDTree
 
 WINDOW, KNOWN = 6, 4  # minutes of a window, and how many of them must be known
 LEVEL_QUANTILE = 0.9  # high, so that nearly every minute must be slow
@@ -116,6 +118,8 @@ class Windows:
     @cached_property
     def tree(self) -> cKDTree:
         """The kinds in standard deviations."""
+        from scipy.spatial import cKDTree  # loaded where it is needed
+
         return cKDTree(self.kinds @ self.axes)
 
     def document(self) -> str:

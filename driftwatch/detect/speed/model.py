@@ -11,7 +11,6 @@ from typing import Annotated
 import numpy as np
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, field_validator
-from scipy.optimize import nnls
 
 from driftwatch.arrays import Flags, Floats
 from driftwatch.detect.speed.grid import Grid, grid_of
@@ -129,6 +128,8 @@ def nonnegative_fit(met: Floats, itl: Floats) -> Floats:
     """b ≥ 0 that minimises ``1 − met·b / itl``: Lawson and Hanson's algorithm with rows reweighted
     in each round (Huber 1964). ``met``: (minute, covariate), the first column 1.
     """
+    from scipy.optimize import nnls  # loaded where it is needed
+
     scale = np.maximum(np.abs(met).max(axis=0), 1e-12)
     rows = met / scale / itl[:, None]
     weights = np.ones(len(itl))
