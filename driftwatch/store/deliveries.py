@@ -27,7 +27,6 @@ from driftwatch.incidents.delivery import AttemptResult, Backlog, Delivery
 from driftwatch.incidents.planner import OutboxRecord
 from driftwatch.store.database import Database, chunks, repeated_after_conflict
 from driftwatch.store.incidents import stored_page
-from driftwatch.store.planned import withdraw
 from driftwatch.store.tables import conversations, deliveries, incidents, payloads
 
 _NEVER_TAKEN = "withdrawn: the receiver never took the page that this follows"
@@ -159,14 +158,10 @@ class Deliveries(Database):
     @repeated_after_conflict
     def hasten_deliveries(self, now: datetime) -> None:
         """Make due what waits since a later time than now: the clock went back meanwhile."""
-        table = deliveries.c
+        since = func.coalesce(_table.last_attempt_at, _table.planned_at)
+        late = (_table.status == "pending", _table.next_attempt_at > now, since > now)
         with self._writing() as connection:
-            connection.execute(
-                update(deliveries)
-                .where(table.status == "pending", table.next_attempt_at > now)
-                .where(func.coalesce(table.last_attempt_at, table.planned_at) > now)
-                .values(next_attempt_at=now)
-            )
+            connection.execute(update(deliveries).where(*late).values(next_attempt_at=now))
 
     @repeated_after_conflict
     def give_up_strangers(self, receivers: Collection[str], at: datetime) -> dict[str, int]:
@@ -305,26 +300,20 @@ def _write_result(connection: Connection, result: AttemptResult) -> bool:
 
 def _withdraw_waiting(connection: Connection, firing: Delivery) -> None:
     """Withdraw what waits for a firing page that was given up."""
-    query = DELIVERIES.where(
-        deliveries.c.incident_id == firing.incident_id,
-        deliveries.c.receiver == firing.receiver,
-        deliveries.c.status == "pending",
+    waits = (
+        _table.incident_id == firing.incident_id,
+        _table.receiver == firing.receiver,
+        _table.status == "pending",
     )
-    rows = connection.execute(query.order_by(deliveries.c.id)).mappings()
-    waiting = [_delivery(row) for row in rows]
-    withdraw(connection, [one.id for one in waiting], _NEVER_TAKEN)
+    values = {"status": "withdrawn", "next_attempt_at": None, "last_error": _NEVER_TAKEN}
+    connection.execute(update(deliveries).where(*waits).values(**values))
 
 
 def _write_conversation(
     connection: Connection, delivery: Delivery, conversation: Mapping[str, str]
 ) -> None:
     key = {"incident_id": delivery.incident_id, "receiver": delivery.receiver}
-    table = conversations.c
-    connection.execute(
-        delete(conversations).where(
-            table.incident_id == delivery.incident_id, table.receiver == delivery.receiver
-        )
-    )
+    connection.execute(delete(conversations).filter_by(**key))
     connection.execute(insert(conversations), [{**key, "document": to_json(dict(conversation))}])
 
 
