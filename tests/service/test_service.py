@@ -17,7 +17,6 @@ from structlog.testing import capture_logs
 from driftwatch.clock import ManualClock
 from driftwatch.collect.pages import PagesSource
 from driftwatch.errors import DeliveryError
-from driftwatch.model import TargetKey
 from driftwatch.receivers.sender import Message
 from driftwatch.service.replay import replay
 from driftwatch.service.run import Receiver, Service
@@ -224,13 +223,6 @@ def test_own_metrics_and_probes(
     assert 'driftwatch_ticks_total{result="complete"} 18.0' in page
     assert 'driftwatch_scrapes_total{result="ok"} 18.0' in page
     assert 'driftwatch_incidents_open{severity="page",state="firing"} 0.0' in page
-
-
-def test_the_key_names_the_engine_not_the_model() -> None:
-    from driftwatch.pipeline.incidents import incident_key
-
-    rule = PLAN.enabled[0]
-    assert incident_key(rule, TargetKey("a:1", "0")) != incident_key(rule, TargetKey("a:1", "1"))
 
 
 def test_a_server_that_fails_is_said_when_it_begins_and_when_it_ends(
