@@ -20,7 +20,6 @@ class Knob:
     name: str  # vLLM's argument in snake case, the same in ``SchedulerConfiguration``
     meaning: str  # what it bounds
     words: str  # how line 1 of a page calls it
-    short: str  # how a table's column calls it
     more: str  # what a larger value does
     costs: str  # what a larger value costs
     default: str  # vLLM's own value, by release and device
@@ -42,7 +41,6 @@ _ALL = (
         "max_num_seqs",
         meaning="most requests that run at once",
         words="max_num_seqs",
-        short="seqs",
         more="more requests run at once",
         costs="the time between tokens rises, the KV cache holds less",
         default="1024 from 70 GiB of GPU memory (not A100), else 256; 256 everywhere before 0.9",
@@ -54,7 +52,6 @@ _ALL = (
         "max_num_batched_tokens",
         meaning="token budget of a step",
         words="token budget",
-        short="budget",
         more="a step takes more prompt tokens",
         costs="the time between tokens rises while prompts are computed",
         default="16384 from 160 GiB of GPU memory, 8192 from 70 GiB (not A100), else 2048",
@@ -65,7 +62,6 @@ _ALL = (
         "max_num_active_seqs",
         meaning="admit only while fewer requests run",
         words="active requests",
-        short="active seqs",
         more="more requests run at once",
         costs="the time between tokens rises; CUDA graphs and KV cache stay as they are",
         default="max_num_seqs; new in 0.31",
@@ -75,7 +71,6 @@ _ALL = (
         "long_prefill_token_threshold",
         meaning="most prompt tokens of one request in a step",
         words="long prefills",
-        short="long prefill",
         more="a long prompt needs fewer steps",
         costs="short prompts wait behind long ones",
         default="off",
@@ -86,7 +81,6 @@ _ALL = (
         "max_num_queued_tokens",
         meaning="prompt tokens that may wait before requests are turned away",
         words="queued tokens",
-        short="queued tokens",
         more="more requests wait instead of being turned away",
         costs="the time to first token rises",
         default="off",
