@@ -29,6 +29,7 @@ _STAND_INS: Mapping[str, str] = {
 _READING = {"gpu_sm_clock_ratio": "gpu_sm_clock_hertz"}
 NEEDED_TARGETS = 3
 _NO_BASELINE = "no baseline (driftwatch run has not made a database yet)"
+_NO_MINUTE = "driftwatch run has stored no minute of it yet"
 _PROPOSE = "driftwatch baseline list; one under 24 h pages 3 to 10 times as often as one of 48 h"
 # column → how much of its own past it needs
 _PAST: Mapping[str, str] = {
@@ -248,8 +249,8 @@ def _of_pool(
     waits: Mapping[TargetKey, str] | None,
 ) -> Iterator[Check]:
     of_baselines = _without(rules, "speed_baseline", "baseline")
-    lacking = [(key, waits.get(key, "") if waits is not None else _NO_BASELINE) for key in keys]
-    lacking = [(key, why) for key, why in lacking if why]
+    texts = {key: _NO_BASELINE if waits is None else waits.get(key, _NO_MINUTE) for key in keys}
+    lacking = [(key, why) for key, why in texts.items() if why]
     if of_baselines and lacking:
         key, why = lacking[0]
         many = f"{len(lacking)} of {len(keys)} ({key.text}): " if len(keys) > 1 else ""

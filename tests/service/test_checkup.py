@@ -75,6 +75,8 @@ def test_what_waits_says_for_what(shared_data: Path) -> None:
     assert later["OFF", "has 1 server, a comparison needs 3"] == ("ReplicaSlow",)
     assert later["LEARNING", "needs 7 days of history"] == ("LatencyCreep",)
     assert all(found.rules[rule] for rule in (*LENGTH_DRIFT, "BatchDrift"))
+    unknown = _checked(_page(shared_data), waits={})
+    assert "SlowerAtEqualLoad" in unknown.learning
     judged = _checked(_page(shared_data), waits={KEY: ""})
     assert judged.rules["SlowerAtEqualLoad"]
 
