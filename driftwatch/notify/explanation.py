@@ -40,7 +40,6 @@ from driftwatch.numbers import (
 )
 
 _WIDTH, _UNBOUNDED = 80, 100_000
-_DATED = "%Y-%m-%d %H:%M:%S"
 _STEMS = ("prompt_tokens", "generation_tokens")
 _CALM_LEAVES = ("healthy", "drifted_within_limits", "request_rate_drop")
 # without these a window says nothing, however calm the rest looks
@@ -270,13 +269,7 @@ def _tables(finding: Finding, width: int) -> list[str]:
     if before:
         out += _wrapped(throughput_table(now, before, finding.reasons), width, "  ")
     if diagnosis is not None:
-        bound = now.get("binding_waiting_requests")
-        waiting = now.get("waiting_requests") if bound is None else bound
-        preempted, full = (
-            now.get(name) for name in ("preemptions_per_second", "limit_binding_share_10m_ratio")
-        )
-        of = {"waiting": waiting, "preempted": preempted, "full_share": full}
-        out.append(render_limits(diagnosis.limits, width=width, **of))
+        out.append(render_limits(diagnosis.limits, now, width))
     return out
 
 
@@ -351,13 +344,9 @@ def _span_text(finding: Finding, start: datetime, end: datetime) -> str:
 
 
 def _clock(start: datetime, end: datetime, today: date | None) -> str:
-    """A window, with seconds where it does not begin and end on a minute; its date unless today."""
-    start, end = start.astimezone(UTC), end.astimezone(UTC)
-    whole = start.second == end.second == 0
-    if start.date() != end.date():
-        return span(start, end) if whole else f"{start:{_DATED}} – {end:{_DATED}} UTC"
-    dated = "" if start.date() == today else f"{start:%Y-%m-%d} "
-    return dated + (span(start, end) if whole else f"{start:%H:%M:%S}–{end:%H:%M:%S} UTC")
+    """A window of whole minutes; its date unless today."""
+    dated = f"{start:%Y-%m-%d} " if start.date() == end.date() != today else ""
+    return dated + span(start.astimezone(UTC), end.astimezone(UTC))
 
 
 _MOVED = (

@@ -5,7 +5,7 @@ A line or two a question; what an earlier question printed is not printed again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from driftwatch.model import Diagnosis, Limit, Step
@@ -38,52 +38,8 @@ class _Fact(NamedTuple):
     both: str = ""  # from → to
 
 
-def render_path(
-    diagnosis: Diagnosis, *, reference: Values, evidence: Values, width: int = 80
-) -> str:
-    """The walk as a table: per question its answer, and what decided it in the baseline and now.
-
-    ``reference``: column → value of the baseline; ``evidence``: column → value of the whole row.
-    """
-    seconds = evidence.get("duration_seconds")
-    title = "How it was decided" + (f" (last {duration(seconds)})" if seconds else "")
-    if reference:
-        title = f"{title:<{_ANSWER_AT + _ANSWER_WIDTH}}{'baseline':>{_BEFORE_WIDTH}}  now"
-    out, printed = [title], set[str]()
-    for step in diagnosis.path:
-        first, *others = _facts(step, reference) or [_Fact("")]
-        # a no, and what is unknown, need no more than one reason
-        others = others if step.answer == "yes" else []
-        facts = [first, *(fact for fact in others if fact.now not in printed)]
-        printed.update(fact.now for fact in facts)
-        for line, indent in _rows(step, facts):
-            out += wrap(line, width, " " * indent)
-    if diagnosis.leaf != "undetermined":
-        cause = f", cause: {diagnosis.cause}" if diagnosis.cause else ""
-        out.append(f" leaf {diagnosis.leaf}{cause}")
-    return "\n".join(out)
-
-
-def _rows(step: Step, facts: Sequence[_Fact]) -> Iterator[tuple[str, int]]:
-    """The line of a question, and one of what else decided a yes; with their indents."""
-    question = f" {pad(clean(step.question), _QUESTION_WIDTH)}"
-    if columns(question) >= _ANSWER_AT:
-        yield question, 1
-        question = " " * (_ANSWER_AT - 1)
-    at = _ANSWER_AT + _ANSWER_WIDTH
-    answer = "unknown" if step.answer == "not asked" else step.answer
-    head = f"{question} {answer:<{_ANSWER_WIDTH}}"
-    first, *others = facts
-    if first.before:
-        yield f"{head}{first.before:>{_BEFORE_WIDTH}}  {first.now}", at
-    else:
-        yield f"{head} {first.now}".rstrip(), at
-    if others:
-        yield "   " + "; ".join(fact.both or fact.now for fact in others), 3
-
-
 class PathRow(NamedTuple):
-    """A question of the walk with what decided it, for a table of another kind."""
+    """A question of the walk with what decided it."""
 
     question: str
     answer: str
@@ -93,16 +49,51 @@ class PathRow(NamedTuple):
 
 
 def path_rows(steps: Sequence[Step], reference: Values) -> list[PathRow]:
-    """The walk, a row a question; ``reference``: column → value of the baseline."""
-    rows = []
+    """The walk, a row a question; what an earlier one said is not repeated.
+
+    ``reference``: column → value of the baseline.
+    """
+    rows, printed = [], set[str]()
     for step in steps:
         # a stored walk has its columns by name: how many requests stands last
         facts = _facts(step, reference) or [_Fact("")]
         first, *others = sorted(facts, key=lambda one: (one.now.startswith("n "), not one.before))
         answer = "unknown" if step.answer == "not asked" else step.answer
-        also = tuple(one.both or one.now for one in others) if step.answer == "yes" else ()
+        # a no, and what is unknown, need no more than one reason
+        others = [one for one in others if step.answer == "yes" and one.now not in printed]
+        printed.update(one.now for one in (first, *others))
+        also = tuple(one.both or one.now for one in others)
         rows.append(PathRow(clean(step.question), answer, first.before, first.now, also))
     return rows
+
+
+def render_path(
+    diagnosis: Diagnosis, *, reference: Values, evidence: Values, width: int = 80
+) -> str:
+    """The walk as a table: per question its answer, and what decided it in the baseline and now.
+
+    ``reference``: column → value of the baseline; ``evidence``: column → value of the whole row.
+    """
+    seconds = evidence.get("duration_seconds")
+    title = "How it was decided" + (f" (last {duration(seconds)})" if seconds else "")
+    at = _ANSWER_AT + _ANSWER_WIDTH
+    if reference:
+        title = f"{title:<{at}}{'baseline':>{_BEFORE_WIDTH}}  now"
+    out = [title]
+    for row in path_rows(diagnosis.path, reference):
+        question = f" {pad(row.question, _QUESTION_WIDTH)}"
+        if columns(question) >= _ANSWER_AT:
+            out += wrap(question, width, " ")
+            question = " " * (_ANSWER_AT - 1)
+        before = f"{row.before:>{_BEFORE_WIDTH}} " if row.before else ""
+        line = f"{question} {row.answer:<{_ANSWER_WIDTH}}{before} {row.now}".rstrip()
+        out += wrap(line, width, " " * at)
+        if row.also:
+            out += wrap("   " + "; ".join(row.also), width, "   ")
+    if diagnosis.leaf != "undetermined":
+        cause = f", cause: {diagnosis.cause}" if diagnosis.cause else ""
+        out.append(f" leaf {diagnosis.leaf}{cause}")
+    return "\n".join(out)
 
 
 def short_reason(reason: str) -> str:
@@ -143,7 +134,7 @@ def _fact(column: str, amount: Any, before: Any) -> _Fact:
     return _Fact(now, number, evidence_text(column, amount, before=before))
 
 
-class LimitText(NamedTuple):
+class _LimitText(NamedTuple):
     """A limit as a table has it; every cell is a text."""
 
     name: str
@@ -153,19 +144,13 @@ class LimitText(NamedTuple):
     remark: str  # whether it is full, and what else is to be known; may be empty
 
 
-def limit_texts(
-    limits: Sequence[Limit],
-    *,
-    waiting: float | None = None,
-    preempted: float | None = None,
-    full_share: float | None = None,
-) -> list[LimitText]:
-    """The limits model, a row a limit.
-
-    ``waiting``: mean waiting requests, printed beside the limit that is full; ``preempted``:
-    preemptions a second, beside the KV cache; ``full_share``: of the scrapes in which a limit is
-    full, None = all.
-    """
+def _limit_texts(limits: Sequence[Limit], evidence: Values) -> list[_LimitText]:
+    """The limits model, a row a limit; ``evidence``: column → value of the whole row."""
+    bound, preempted = (
+        evidence.get(n) for n in ("binding_waiting_requests", "preemptions_per_second")
+    )
+    waiting = evidence.get("waiting_requests") if bound is None else bound
+    full_share = evidence.get("limit_binding_share_10m_ratio")
     table = []
     for limit in limits:
         name = LIMIT_WORDS.get(limit.name, clean(limit.name))
@@ -194,20 +179,13 @@ def limit_texts(
             notes.append(clean(limit.note))
         if limit.name == "kv_cache" and preempted is not None:
             notes.append(preemptions(preempted))
-        table.append(LimitText(name, cells[0], cells[1], room, "; ".join(notes)))
+        table.append(_LimitText(name, cells[0], cells[1], room, "; ".join(notes)))
     return table
 
 
-def render_limits(
-    limits: Sequence[Limit],
-    *,
-    waiting: float | None = None,
-    preempted: float | None = None,
-    full_share: float | None = None,
-    width: int = 80,
-) -> str:
+def render_limits(limits: Sequence[Limit], evidence: Values, width: int = 80) -> str:
     """The same as lines: limit, room for, in use, left."""
-    rows = limit_texts(limits, waiting=waiting, preempted=preempted, full_share=full_share)
+    rows = _limit_texts(limits, evidence)
     table: list[tuple[str, ...]] = [("Limit", "room for", "in use", "left", "")]
     table += [(f" {row.name}", *row[1:]) for row in rows]
     sizes_of = [max(columns(row[at]) for row in table) for at in range(4)]

@@ -15,7 +15,7 @@ def test_a_limit_that_is_full_at_times_and_one_that_nobody_knows() -> None:
         Limit("max_num_seqs", 24.0, 19.0, 0.2, True, "inferred"),
         Limit("kv_cache", None, None, None, None),
     ]
-    text = render_limits(at_times, waiting=55.0)
+    text = render_limits(at_times, {"waiting_requests": 55.0})
     assert [" ".join(line.split()) for line in text.splitlines()] == [
         "Limit room for in use left",
         "max_num_seqs 24 (inferred) 19 20 % full at times; 55 requests queue",
