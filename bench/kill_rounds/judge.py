@@ -6,7 +6,7 @@ import json
 import multiprocessing
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 
 from fakes.loopback import Answer, LoopbackServer, Request
 
+from driftwatch.store.store import Store
 from kill_rounds.points import POINTS, live_until_killed
 from kill_rounds.world import BEGIN, QUEUES, TICKS, Place
 
@@ -88,7 +89,10 @@ def play(folder: Path, database: str, kills: Sequence[str], seed: int, expected:
             tick = min(died + chance.randint(1, 4), TICKS)
         # what a killed process had claimed is due again when its claim is over
         _life(place, (tick, TICKS + AFTER_TICKS))
-        return _verdict(tuple(done), {n: inbox.posts(n) for n in RECEIVERS}, expected)
+        with Store.open(database) as store:
+            replaced = _replaced(store)
+        posts = {name: inbox.posts(name) for name in RECEIVERS}
+        return _verdict(tuple(done), posts, expected, replaced)
 
 
 def _place(folder: Path, database: str, inbox: Inbox) -> Place:
@@ -117,12 +121,13 @@ def _verdict(
     kills: tuple[str, ...],
     posts: Mapping[str, list[tuple[str, bytes]]],
     expected: Mapping[str, Mapping[str, bytes]],
+    replaced: Collection[tuple[str, str]],
 ) -> Verdict:
     lost, unequal, false, unpromised, duplicates = [], [], [], [], 0
     for name, arrived in posts.items():
         counts = Counter(key for key, _ in arrived)
         missing = expected[name].keys() - counts.keys()
-        lost += [f"{name} {key}" for key in missing if not _is_replaced(key, counts)]
+        lost += [f"{name} {key}" for key in missing if (name, key) not in replaced]
         unequal += [f"{name} {k}" for k, body in arrived if expected[name].get(k) != body]
         duplicates += (more := sum(counts.values()) - len(counts))
         if more > sum(point in MAY_REPEAT for point in kills):
@@ -133,10 +138,17 @@ def _verdict(
     )
 
 
-def _is_replaced(key: str, arrived: Mapping[str, int]) -> bool:
-    """Whether the resolve took the place of a page that its receiver was never sent."""
-    incident, _, event = key.partition("-")
-    return event.split("-")[0] in ("firing", "updated") and f"{incident}-resolved" in arrived
+def _replaced(store: Store) -> set[tuple[str, str]]:
+    """(receiver, key) of pages that were never sent, and whose resolve was sent in their place."""
+    found = set()
+    for incident in store.incidents():
+        rows = store.deliveries(incident.id)
+        over = {one.receiver for one in rows if (one.event, one.status) == ("resolved", "sent")}
+        for one in rows:
+            if one.status == "withdrawn" and one.receiver in over:
+                again = f"-{one.number}" if one.number else ""
+                found.add((one.receiver, f"{one.subject}-{one.event}{again}"))
+    return found
 
 
 def _false_resolves(arrived: Sequence[tuple[str, bytes]]) -> list[str]:

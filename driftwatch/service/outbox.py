@@ -32,7 +32,7 @@ from driftwatch.service.own_metrics import DEAD_COUNTS_FOR, OwnMetrics
 from driftwatch.service.trouble import Trouble
 from driftwatch.store.store import Store
 
-POLL_SECONDS = 5.0
+POLL_SECONDS = 2.0
 # longer than an exchange over HTTP may take (driftwatch/receivers/http.py: 10 s), so that what is
 # on its way is noted; a receiver that hangs longer is left behind
 STOP_SECONDS = 12.0
