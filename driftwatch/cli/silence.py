@@ -92,7 +92,7 @@ def command(
     with incident_store(history.db, history.config_file) as store:
         silence = _added(store, parsed, start, length, by, comment, now)
         words = _words(store, silence, now)
-        warnings = [*_unknown_labels(store, silence), *_unknown_alerts(store, silence, history)]
+        warnings = [*_unknown_labels(store, silence), *_unknown_values(store, silence, history)]
     for warning in warnings:
         print_warning(warning)
     _print(silence, words, as_json)
@@ -150,21 +150,29 @@ def _unknown_labels(store: IncidentStore, silence: Silence) -> Iterator[str]:
         yield f"no target here has a label {name}{hint}"
 
 
-def _unknown_alerts(store: IncidentStore, silence: Silence, history: History) -> Iterator[str]:
-    """Alerts that it names and that neither a rule nor an incident has.
+def _unknown_values(store: IncidentStore, silence: Silence, history: History) -> Iterator[str]:
+    """Alerts that it names and that neither a rule nor an incident has; misspelt pools.
 
     Raises: as :attr:`History.plan`.
     """
     from driftwatch.yaml_models import near
 
-    named = {one.value for one in silence.matchers if (one.name, one.operator) == ("alert", "=")}
-    of_incidents = {one.alert for one in store.incidents(limit=1000, pages=False)}
-    if named <= of_incidents:
+    equal = [(one.name, one.value) for one in silence.matchers if one.operator == "="]
+    named = {value for name, value in equal if name == "alert"}
+    alerts = {one.alert for one in store.incidents(limit=1000, pages=False)}
+    pools = {value for name, value in equal if name == "pool"}
+    if named <= alerts and not pools:
         return
-    alerts = of_incidents | {rule.alert for rule in history.plan.rules}
+    plan = history.plan
+    alerts |= {rule.alert for rule in plan.rules}
     for name in sorted(named - alerts):
         hint = near(name, alerts) or f"alerts: {', '.join(sorted(alerts))}"
         yield f"no rule has the alert {clean(name)}; {hint}"
+    configured = {pool.name for pool in plan.pools}
+    for name in sorted(pools - configured):
+        # labels make pools too: one that is like no configured one is no mistake
+        if hint := near(name, configured):
+            yield f"no pool of the configuration is called {clean(name)}; {hint}"
 
 
 def _print_list(silences: Sequence[Silence], now: datetime, as_json: bool) -> None:

@@ -155,6 +155,11 @@ def test_an_alert_that_no_rule_has_is_warned_of(run: Run, fill: Callable[..., Pa
     code, out, err = run("silence", "alert=EngineStuk", "pool=p", "--for", "1h")
     assert code == 0 and out.startswith("silence ")
     assert err == "warning: no rule has the alert EngineStuk; did you mean EngineStuck?\n"
+    Path("driftwatch.yaml").write_text("pools: [{name: rag-8b}]\n")
+    code, _, err = run("silence", "pool=rag8b", "--for", "1h")
+    assert code == 0
+    assert err == "warning: no pool of the configuration is called rag8b; did you mean rag-8b?\n"
+    assert run("silence", "pool=other", "--for", "1h")[2] == ""
     assert "; alerts: AcceptanceFell, " in run("silence", "alert=X", "--for", "1h")[2]
     for fine in ("alert=EngineStuck", "alert=OfAnEarlierRule", "alert=~X.*"):
         assert run("silence", fine, "--for", "1h")[2] == ""

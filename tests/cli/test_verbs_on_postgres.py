@@ -28,7 +28,7 @@ def url(postgres_url: str) -> str:
 def test_what_people_do_to_an_incident(run: Run, url: str) -> None:
     assert run("incidents", "--db", url)[1].startswith("aaaa")
     assert run("ack", "a" * 12, "--by", "ann", "--db", url)[0] == 0
-    assert run("mark", "a" * 12, "--useful", "--db", url)[0] == 0
+    assert run("ack", "a" * 12, "--useful", "--db", url)[0] == 0
     assert run("silence", "alert=X", "--for", "1h", "--by", "ann", "--db", url)[0] == 0
     code, out, _ = run("silence", "--list", "--db", url)
     assert (code, "alert=X" in out) == (0, True)
