@@ -171,8 +171,8 @@ def _unknown_values(store: IncidentStore, silence: Silence, history: History) ->
     configured = {pool.name for pool in plan.pools}
     for name in sorted(pools - configured):
         # labels make pools too: one that is like no configured one is no mistake
-        if hint := near(name, configured):
-            yield f"no pool of the configuration is called {clean(name)}; {hint}"
+        if (meant := near(name, configured)) is not None:
+            yield f"no pool of the configuration is called {clean(name)}; {meant}"
 
 
 def _print_list(silences: Sequence[Silence], now: datetime, as_json: bool) -> None:
