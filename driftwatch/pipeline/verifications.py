@@ -122,8 +122,12 @@ def step(
             if one.closed_at is not None:
                 del opened[key]
                 runs[key] = Run(run.now)
-    kept = {key: read for key, read in last_read.items() if key in around.targets}
-    return Verifications(runs, opened, kept), tuple(news.values())
+    # a server that left is forgotten, as everywhere in the tick
+    gone = (runs.keys() | last_read.keys()) - around.targets.keys()
+    for key in gone:
+        runs.pop(key, None)
+        last_read.pop(key, None)
+    return Verifications(runs, opened, last_read), tuple(news.values())
 
 
 def _after_minute(run: Run | None, row: Mapping[str, Any], fingerprint: Fingerprint) -> Run:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -130,6 +131,13 @@ def test_a_start_without_a_change_opens_nothing(rows: pl.DataFrame) -> None:
     state, news = stepped(light, 1)
     assert news == []
     assert state.runs[KEY].started_at == restart_of(rows)
+
+
+def test_a_server_that_left_is_forgotten(rows: pl.DataFrame) -> None:
+    state, _ = step(Verifications(), rows[:5], around(rows))
+    assert state.runs
+    left, _ = step(state, rows[5:6], replace(around(rows), targets={}))
+    assert (left.runs, left.last_read) == ({}, {})
 
 
 def test_a_setting_that_is_read_opens_at_once_and_another_start_ends_it(
