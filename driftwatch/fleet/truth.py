@@ -73,7 +73,7 @@ def configuration_of_pool(scenario: Scenario) -> dict[str, Any]:
         settings["serving"] = {
             "max_num_seqs": serving.max_num_seqs,
             "max_num_batched_tokens": serving.max_num_batched_tokens,
-            "max_model_len": serving.max_model_len,
+            "arguments": f"--max-model-len {serving.max_model_len}",
         }
     if pool.dcgm:
         settings["gpu_uuids"] = [

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from driftwatch import settings as kinds
     from driftwatch.settings import PoolSettings, ServingSettings, Settings
 
-_SETTINGS_OF_VLLM = (*KNOBS, "max_model_len")
-
 
 def plan_of_rules(paths: Sequence[Path]) -> Plan:
     """A plan without pools: every target is grouped by namespace and model.
@@ -134,11 +132,7 @@ def serving_said(settings: ServingSettings) -> list[Serving]:
     """
     parts = [
         from_config(
-            {
-                name: value
-                for name in _SETTINGS_OF_VLLM
-                if (value := getattr(settings, name, None)) is not None
-            }
+            {name: value for name in KNOBS if (value := getattr(settings, name, None)) is not None}
         )
     ]
     if settings.arguments is not None:

@@ -42,7 +42,6 @@ class ServingSettings(Part):
     max_num_active_seqs: Count | None = Field(
         None, description=KNOBS["max_num_active_seqs"].meaning
     )
-    max_model_len: Count | None = Field(None, description="longest context in tokens")
     model: Named | None = Field(
         None, description="the model or its config.json, where the served name says nothing"
     )

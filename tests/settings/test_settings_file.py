@@ -41,7 +41,6 @@ pools:
       max_num_seqs: 256
       max_num_batched_tokens: 8192
       max_num_active_seqs: 300
-      max_model_len: 8192
       model: Qwen/Qwen2.5-32B
       gpu: NVIDIA H100 80GB HBM3
       startup_log: logs/start.log
