@@ -8,8 +8,8 @@ from datetime import date, timedelta
 
 from driftwatch.cli.printer import table_lines, wrapped
 from driftwatch.model import KnobMove, Slo
+from driftwatch.notify.advice import setting_change
 from driftwatch.notify.change_text import helm_values_diff, pod_args_diff, vllm_arguments
-from driftwatch.notify.explanation import change_text
 from driftwatch.numbers import change, figure, percent, rate, span
 from driftwatch.recommend.advice import Answer, Candidate
 from driftwatch.recommend.check import FIGURES, TOLERANCE
@@ -96,7 +96,7 @@ def _answer(advice: Answer, name: str) -> str:
     answer = advice.advice
     if answer.action == "change":
         brings = answer.effect[0] if answer.effect else answer.why
-        return f"{name}: set {change_text(answer)}. {brings[:1].upper()}{brings[1:]}"
+        return f"{name}: set {setting_change(answer)}. {brings[:1].upper()}{brings[1:]}"
     if answer.action == "insufficient":
         ways = settles(advice)
         return f"No advice for {name}: {answer.why}{f'. Give {ways}' if ways else ''}"

@@ -14,7 +14,7 @@ from driftwatch.documents import Document
 from driftwatch.evidence import COLUMNS
 from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.model import Advice, Diagnosis, Finding
-from driftwatch.notify.advice import advice_lines, setting_change
+from driftwatch.notify.advice import advice_lines
 from driftwatch.notify.attribution import Attribution, attribution, reason_of, throughput_table
 from driftwatch.notify.columns import name_of
 from driftwatch.notify.engine_words import engine_text, gpu_count_text, gpus_text
@@ -200,11 +200,6 @@ def _page_of(finding: Finding) -> Page:
         diagnosis=None if diagnosis is None else with_reasons(diagnosis, finding.reasons),
         advice=finding.advice,
     )
-
-
-def change_text(advice: Advice) -> str:
-    """Every setting of a change: ``max_num_seqs 128 → 64, max_num_batched_tokens 8192 → 512``."""
-    return setting_change(advice)
 
 
 def lacking(finding: Finding) -> list[str]:

@@ -1,5 +1,5 @@
-"""Text on a terminal: wrapping by columns, signs that a stream lacks, colour on state words, how
-far a delivery got. Pure.
+"""Text on a terminal: wrapping by columns, signs that a stream lacks, colour on state words.
+Pure.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ _SPELT: Mapping[str, str] = {
 _STATES = "🔴🟠✅⚪"  # a word behind them says the same
 _COLOURS: Mapping[str, str] = {
     "FIRING": "1;31",
-    "BINDS": "1;31",
     "RESOLVED": "1;32",
     "TICKET": "1;33",
     "NOTICE": "1;36",

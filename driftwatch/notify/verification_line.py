@@ -23,31 +23,20 @@ _LIMIT = 2
 _MILLISECONDS_BELOW, _FINE = 0.1, 0.005  # seconds
 
 
-def verification_line(one: Verification, today: date | None) -> str:
-    """``PASS 05:10 UTC, matched traffic: TTFT mean 1.8 → 0.06 s (forecast 0.08)``.
-
-    ``today``: the day whose times are told without a date; None = always with it.
-    """
-    if one.verdict == "open" or one.closed_at is None:
-        return f"not yet: {one.reason or 'waiting for minutes to compare'}"
-    at = moment(one.closed_at, today)
-    effects = _effect_texts(one)
-    if not effects or one.verdict == "INCONCLUSIVE":
-        return f"{one.verdict} {at}: {one.reason}"
-    lead = "matched traffic" if one.verdict == "PASS" else f"{one.reason}, matched traffic"
-    return f"{one.verdict} {at}, {lead}: {', '.join(effects)}"
-
-
 _OUTCOMES = {"PASS": "IT WORKED", "FAIL": "IT DID NOT WORK", "INCONCLUSIVE": "CANNOT TELL"}
 
 
-def outcome_line(one: Verification, today: date | None) -> str:
-    """The same for a thread: ``IT WORKED 05:10 UTC, same traffic before and after: ...``."""
-    line = verification_line(one, today)
-    if one.verdict not in _OUTCOMES:
-        return line
-    text = _OUTCOMES[one.verdict] + line.removeprefix(one.verdict)
-    return text.replace("matched traffic:", "same traffic before and after:", 1)
+def verification_line(one: Verification, today: date | None) -> str:
+    """``IT WORKED 05:10 UTC, same traffic before and after: TTFT mean 1.8 → 0.06 s (forecast
+    0.08)``; ``today``: the day whose times have no date, None = each has one.
+    """
+    if one.verdict == "open" or one.closed_at is None:
+        return f"not yet: {one.reason or 'waiting for minutes to compare'}"
+    word, effects = f"{_OUTCOMES[one.verdict]} {moment(one.closed_at, today)}", _effect_texts(one)
+    if not effects or one.verdict == "INCONCLUSIVE":
+        return f"{word}: {one.reason}"
+    why = "" if one.verdict == "PASS" else f" {one.reason},"
+    return f"{word},{why} same traffic before and after: {', '.join(effects)}"
 
 
 def verification_texts(one: Verification, today: date | None) -> list[str]:

@@ -17,7 +17,7 @@ from driftwatch.notify.change_text import helm_values_diff, vllm_arguments
 from driftwatch.notify.headline import opening
 from driftwatch.notify.page import Page as IncidentPage
 from driftwatch.notify.path import path_rows
-from driftwatch.notify.verification_line import outcome_line
+from driftwatch.notify.verification_line import verification_line
 from driftwatch.numbers import clean, cut
 from driftwatch.receivers.letter import letter_of
 from driftwatch.receivers.sender import message_of
@@ -103,7 +103,7 @@ def load(visit: Visit) -> Shown:
         "deliveries": [(one, status_text(one, today)) for one in store.deliveries(incident.id)],
         "actions": store.actions(incident.id),
         "mark": store.marks([incident.id]).get(incident.id),
-        "verification": None if verified is None else outcome_line(verified, today),
+        "verification": None if verified is None else verification_line(verified, today),
         "change": None if page is None else _change(page),
         "silencing": " ".join(matcher.text for matcher in silencing(incident)),
         "news": _news(visit.query.after, incident, visit.person, is_held=bool(holding)),

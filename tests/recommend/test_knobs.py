@@ -16,8 +16,8 @@ from driftwatch.collect.server_settings import (
 from driftwatch.errors import UsageError
 from driftwatch.knobs import KNOBS, flag_of
 from driftwatch.model import Advice, KnobMove, Reason
+from driftwatch.notify.advice import setting_change
 from driftwatch.notify.change_text import helm_values_diff, pod_args_diff, vllm_arguments
-from driftwatch.notify.explanation import change_text
 from driftwatch.recommend.alternatives import WHAT_IFS
 from driftwatch.recommend.search import single_knobs
 from driftwatch.recommend.server import Server, setting_of, with_knobs
@@ -56,7 +56,7 @@ def test_an_entry_alone_gives_the_words_and_the_change_as_typed(name: str) -> No
         reason=Reason("forecast", "more"),
         moves=(KnobMove(name, 64.0, 128.0, "arguments"),),
     )
-    assert change_text(advice) == f"{name} 64 → 128"
+    assert setting_change(advice) == f"{name} 64 → 128"
     assert name in WHAT_IFS
 
 

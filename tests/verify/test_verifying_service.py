@@ -95,8 +95,10 @@ def test_the_verdict_follows_the_page(life: tuple[Path, Store, list[Any]]) -> No
     assert verified.verification.verdict == "PASS"
     assert verified.incident == by_event["firing"].incident
     line = verified.summary
-    assert line.startswith("VERIFIED host:8000: PASS 08:4")
-    assert "matched traffic: TTFT mean" in line
+    assert line.startswith("VERIFIED host:8000: IT WORKED 08:4")
+    assert "same traffic before and after: TTFT mean" in " ".join(
+        one.text for one in verified.lines
+    )
     text = render(verified)
     assert "max_num_seqs 8 (inferred) → at least" in text
     assert "(forecast 0.03)" in text
