@@ -15,9 +15,9 @@ from driftwatch.report.cells import CELL, HOUR_SECONDS
 from driftwatch.report.material import Material
 from driftwatch.report.report import Range
 
-# A speed is a median of six minutes and a rule wants some of them: a slow stretch is found later,
-# and ends later, by at most so much.
-_EDGE_SECONDS = 600.0
+# A speed is a median of six minutes, and the smaller a loss the more of them it takes: a slow
+# stretch is found, and its end, so late.
+_EDGE_SECONDS = 900.0
 # How far the speed of an engine wanders from the baseline's where no hour of it shows that.
 _UNKNOWN_WANDER = 0.05
 _SIGMAS = 2.0
