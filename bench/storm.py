@@ -83,7 +83,7 @@ def sender(name: str, inbox: Inbox) -> WebhookSender:
 def storm(folder: Path, servers: int, pools: int, well: Inbox, hung: Inbox) -> tuple[float, ...]:
     """How many pages came, the seconds of the tick, and from its end to the last page."""
     rules = folder / "queues.yaml"
-    rules.write_text(RULES.replace("for: 1m", "for: 1m\n        per: pool", 1))
+    rules.write_text(RULES)
     both = (("well", well), ("hung", hung))
     receivers = [Receiver(name, ("page",), sender(name, inbox)) for name, inbox in both]
     clock = ManualClock(BEGIN)

@@ -243,6 +243,8 @@ def _key_hint(model: type[BaseModel], location: Location) -> str:
     key, text = _instead(model, location)
     if key:
         return f"the key is `{key}`: {text}"
+    if text:
+        return text
     name, keys = str(location[-1]), _keys(model, location[:-1])
     longer = next((f"did you mean {key}?" for key in keys if key.startswith(f"{name}_")), None)
     return longer or near(name, keys) or f"known keys: {', '.join(keys)}"

@@ -13,6 +13,7 @@ from typing import Any
 
 import polars as pl
 import yaml
+from made_incidents import incident_of
 
 from driftwatch.diagnose.states import with_states
 from driftwatch.diagnose.tree import walk
@@ -76,9 +77,7 @@ class Case:
 
     def resolved(self, after: timedelta = timedelta(minutes=71)) -> Page:
         end = BEGAN + after
-        ended = replace(
-            self.incident, state="resolved", resolved_at=end, last_true_at=end, page=self.page()
-        )
+        ended = self.incident.model_copy(update={"resolved_at": end, "page": self.page()})
         return build_page(
             None,
             ended,
@@ -111,26 +110,24 @@ def case(
     began: datetime = BEGAN,
     **rest: Any,
 ) -> Case:
-    """A case from its parts; ``pool``: the incident is that pool's, not its server's."""
+    """A case from its parts; ``pool``: the incident is about that pool, both of its servers."""
     target = {"instance": "host:8000", "engine": "0"} | dict(labels or {})
-    key = TargetKey(target["instance"], target["engine"])
-    minute = AT - timedelta(minutes=1)
-    of_target = Target(key=key, labels=target, pool=pool or target.get("pool"))
+    key = TargetKey(target.pop("instance"), target.pop("engine"))
+    minute, in_pool = AT - timedelta(minutes=1), pool or target.pop("pool", "default")
+    of_target = Target(key=key, labels=target, pool=in_pool)
     finding = Finding(alert, of_target, minute, evidence, since=began, **rest)
-    if pool is not None:
-        target = {"pool": pool} | {k: v for k, v in target.items() if k in ("signal", "direction")}
-    labelled = ",".join(f'{k}="{v}"' for k, v in sorted(target.items()) if k != "model_name")
-    incident = Incident(
-        id="3f9c1a7be204",
-        key=f"{alert}{{{labelled}}}",
+    both = (key,) if pool is None else (key, TargetKey("host-1:8000", "0"))
+    finding = replace(finding, concerned=finding.concerned or both)
+    keys = dict.fromkeys(finding.concerned)
+    incident = incident_of(
+        "3f9c1a7be204",
         rule=alert,
-        alert=alert,
+        pool=in_pool,
+        servers=[f"{one.instance}/{one.engine}" for one in keys],
+        at=AT,
         severity=severity,
-        target=target,
-        state="firing",
+        labels=target,
         started_at=began,
-        firing_at=AT,
-        last_true_at=AT,
     )
     return Case(finding, incident, slo, annotations or {}, external_url)
 

@@ -161,7 +161,7 @@ def _false_resolves(arrived: Sequence[tuple[str, bytes]]) -> list[str]:
             false.append(over[incident])
         elif page["event"] == "resolved":
             over[incident] = key
-            _, last = QUEUES[page["labels"]["instance"]]
+            _, last = QUEUES[page["pool"]]
             if datetime.fromisoformat(page["times"]["resolved_at"]) < BEGIN + timedelta(
                 minutes=last
             ):

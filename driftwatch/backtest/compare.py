@@ -94,10 +94,8 @@ def _alike(one: PastPage, other: PastPage, group_of: Mapping[str, str]) -> bool:
 
 
 def concern_the_same(one: PastPage, other: PastPage) -> bool:
-    """The same server; or the same pool, where one of both is about all of it."""
-    if one.is_of_pool or other.is_of_pool:
-        return one.target.get("pool") == other.target.get("pool")
-    return one.where == other.where
+    """The same pool."""
+    return one.pool == other.pool
 
 
 def _overlap(one: PastPage, other: PastPage, until: datetime) -> timedelta:

@@ -132,12 +132,11 @@ class _RuleSet:
         self._coverage = _Coverage()
         self._transitions: list[Transition] = []
         self._incidents: Mapping[str, Incident] = {}
-        self._targets: Mapping[TargetKey, Target] = {}
 
     def judge(self, stretch: Stretch, rows: pl.DataFrame, verdicts: pl.DataFrame) -> Judged:
         """What happens in a stretch, with its pages; nothing is simulated."""
         before = self._incidents
-        after, happened = _advanced(self.plan, before, stretch, rows, verdicts, self._targets)
+        after, happened = _advanced(self.plan, before, stretch, rows, verdicts)
         if happened:
             known = self._history.reference(stretch.targets, stretch.last.date())
             evaluation = Evaluation(
@@ -151,7 +150,7 @@ class _RuleSet:
                 PastMinutes(self._history.store),
             )
             happened, after, _ = with_pages(evaluation, happened, after)
-        self._incidents, self._targets = after, stretch.staying
+        self._incidents = after
         self._coverage.add(stretch, rows, verdicts)
         self._transitions += happened
         return Judged(rows, verdicts, happened)
@@ -210,13 +209,10 @@ def _advanced(
     stretch: Stretch,
     rows: pl.DataFrame,
     verdicts: pl.DataFrame,
-    targets: Mapping[TargetKey, Target],
 ) -> tuple[Mapping[str, Incident], tuple[Transition, ...]]:
     """Open incidents after a stretch, and what fired and ended in it, in order."""
-    incidents, ended_before = closed_for(
-        plan.rules, before, stretch.targets, {}, stretch.first, targets
-    )
-    incidents, happened = advanced(plan.enabled, incidents, stretch.targets, rows, verdicts)
+    incidents, ended_before = closed_for(plan.rules, before, stretch.targets, {}, stretch.first)
+    incidents, happened, _ = advanced(plan.enabled, incidents, stretch.targets, rows, verdicts)
     incidents, closed = closed_for(
         plan.rules, incidents, stretch.staying, stretch.retired, stretch.last
     )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from driftwatch.incidents.incident import Incident, Transition
-from driftwatch.model import Severity, TargetKey
+from driftwatch.model import Severity
 from driftwatch.notify.page import Page
 
 
@@ -19,14 +19,15 @@ class PastPage:
     rule: str  # rule id
     alert: str  # alert name
     severity: Severity
-    target: Mapping[str, str]  # labels of the target group: instance and engine, or the pool
+    pool: str
+    where: str  # its only server, else the pool
     started_at: datetime  # when the condition became true
     fired_at: datetime
     resolved_at: datetime | None = None  # None = it fires still at the end of the history
     closed: str | None = None  # why it ended although its condition was not false, else None
     leaf: str | None = None  # where its diagnosis ended, None without one
     headline: str = ""  # line 1 of its first page
-    targets: tuple[str, ...] = ()  # of a page about several targets: the first of them
+    servers: tuple[str, ...] = ()  # the first of those that its first page is about
 
     @classmethod
     def of(cls, incident: Incident) -> PastPage:
@@ -36,39 +37,12 @@ class PastPage:
             rule=incident.rule,
             alert=incident.alert,
             severity=incident.severity,
-            target=dict(incident.target),
+            pool=incident.pool,
+            where=incident.name,
             started_at=incident.started_at,
             fired_at=incident.firing_at or incident.started_at,
             resolved_at=incident.resolved_at,
         )
-
-    @property
-    def incident(self) -> Incident:
-        """Its incident while it fires."""
-        return Incident(
-            id=self.id,
-            key=self.id,
-            rule=self.rule,
-            alert=self.alert,
-            severity=self.severity,
-            target=self.target,
-            state="firing",
-            started_at=self.started_at,
-            last_true_at=self.fired_at,
-            firing_at=self.fired_at,
-        )
-
-    @property
-    def is_of_pool(self) -> bool:
-        """It is about servers of a pool together."""
-        return not self.target.get("instance")
-
-    @property
-    def where(self) -> str:
-        """The server, or the pool."""
-        if instance := self.target.get("instance"):
-            return TargetKey(instance, self.target.get("engine", "0")).text
-        return self.target.get("pool", "")
 
 
 def past_pages(transitions: Iterable[Transition]) -> list[PastPage]:
@@ -94,5 +68,5 @@ def _fired(incident: Incident, page: Page | None) -> PastPage:
         PastPage.of(incident),
         leaf=page.leaf,
         headline=page.summary.partition(". No advice:")[0],
-        targets=page.servers.first if "instance" not in page.labels else (),
+        servers=page.servers.first,
     )

@@ -87,7 +87,7 @@ def material_of_store(store: Store, plan: Plan) -> Material:
             rows = again.past(since, until, keys)
         of_minutes = rows.filter(pl.col("seconds") == 60).select(*MINUTE_SCHEMA, *_JUDGED)
         near = {key.instance for key in keys}
-        own = [one for one in troubles if one.target.get("instance") in (None, *near)]
+        own = [one for one in troubles if any(s.instance in near for s in one.servers)]
         return marked(_judged(of_minutes), own)
 
     ran = what_ran(recent, targets, plan, gpus)

@@ -105,11 +105,8 @@ def _about(trouble: Incident) -> pl.Expr:
     when = pl.col("end") > pl.lit(trouble.started_at, dtype=TIME)
     if trouble.resolved_at is not None:
         when &= pl.col("end") - _MINUTE < pl.lit(trouble.resolved_at, dtype=TIME)
-    labels = trouble.target
-    if "instance" not in labels:
-        return when & (pl.col("pool") == labels.get("pool", ""))
-    own = pl.col("instance") == labels["instance"]
-    return when & own & (pl.col("engine") == labels.get("engine", "0"))
+    names = [f"{one.instance}/{one.engine}" for one in trouble.servers]
+    return when & pl.format("{}/{}", "instance", "engine").is_in(names)
 
 
 def propose(rows: pl.DataFrame) -> Proposal | None:

@@ -9,7 +9,7 @@ import click
 from driftwatch.cli.database import incident_store, person, written
 from driftwatch.cli.history import History
 from driftwatch.cli.history_options import history_options, json_option
-from driftwatch.cli.incidents import as_data, target_text
+from driftwatch.cli.incidents import as_data
 from driftwatch.cli.printer import print_json, print_wrapped
 from driftwatch.clock import SystemClock
 from driftwatch.errors import UsageError
@@ -69,15 +69,15 @@ def command(
     if as_json:
         print_json({"schema_version": 1, "incident": {**as_data(incident), **data}})
         return
-    print_wrapped(f"{incident.id} {done}: {incident.alert} {target_text(incident.target)}{heard}")
+    print_wrapped(f"{incident.id} {done}: {incident.alert} {incident.name}{heard}")
 
 
 def _done(incident: Incident, by: str, *, is_new: bool, undo: bool) -> str:
-    if undo or incident.acknowledged_at is None:
+    one = incident.acknowledgement
+    if undo or one is None:
         return f"not acknowledged any more, says {by}"
-    at = moment(incident.acknowledged_at, incident.acknowledged_at.date())
     words = "acknowledged" if is_new else "was already acknowledged"
-    return f"{words} by {incident.acknowledged_by} at {at}, until it resolves"
+    return f"{words} by {one.by} at {moment(one.at, one.at.date())}, until it resolves"
 
 
 def _who_hears(store: IncidentStore, incident: Incident) -> str:

@@ -151,18 +151,7 @@ def _print(
 
 
 def _pages(incidents: Sequence[Incident], target: Target) -> list[Page]:
-    """The pages of firing incidents that concern the target: its own first, pages before
-    tickets before notices.
-    """
+    """The pages of firing incidents that concern the target, before tickets and notices."""
     rank = ("page", "ticket", "notice")
-    pages = [one.page for one in incidents if one.state == "firing" and one.page is not None]
-    own = [page for page in pages if _concerns(page, target)]
-    named = {id(page): target.key.text in page.servers.first for page in own}
-    return sorted(own, key=lambda page: (rank.index(page.severity), not named[id(page)]))
-
-
-def _concerns(page: Page, target: Target) -> bool:
-    if target.key.text in page.servers.first:
-        return True
-    is_of_pool = page.labels.get("pool") == target.pool and "instance" not in page.labels
-    return is_of_pool and page.servers.concerned > len(page.servers.first)
+    own = (one.page for one in incidents if one.is_firing and target.key in one.concerned)
+    return sorted((page for page in own if page), key=lambda page: rank.index(page.severity))

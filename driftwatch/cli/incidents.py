@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -89,7 +88,7 @@ def command(
     rows = [
         (
             *(id_text(i.id), state_word(i), i.severity, time_text(i.started_at, now)),
-            *(target_text(i.target), i.alert),
+            *(i.name, i.alert),
         )
         for i in incidents
     ]
@@ -113,13 +112,10 @@ def _unheard(ids: Sequence[str]) -> str:
 
 def state_word(incident: Incident) -> str:
     """The state as a word; firing ones may be acknowledged or silenced, pending ones inhibited."""
-    if incident.state == "pending" and incident.inhibited_by is not None:
+    if incident.inhibited_by is not None and incident.state != "resolved":
         return "inhibited"
-    if incident.state != "firing":
-        return incident.state
-    if incident.acknowledged_at is not None:
-        return "acknowledged"
-    return "firing" if incident.silenced_by is None else "silenced"
+    is_silenced = incident.state == "firing" and incident.silenced_by is not None
+    return "silenced" if is_silenced else incident.state
 
 
 def reaches_nobody(incident: Incident, notified: Collection[str]) -> bool:
@@ -128,40 +124,28 @@ def reaches_nobody(incident: Incident, notified: Collection[str]) -> bool:
     ``notified``: ids of open incidents whose page went to a receiver, or is to go there.
     """
     return (
-        incident.state == "firing"
+        incident.is_firing
         and incident.severity != "notice"
-        and not incident.is_quiet
+        and incident.silenced_by is None
         and incident.id not in notified
     )
 
 
-def target_text(target: Mapping[str, str]) -> str:
-    """A target group in one word where that says it, else its labels."""
-    from driftwatch.model import TargetKey
-
-    if "instance" in target:
-        return TargetKey(target["instance"], target.get("engine", "0")).text
-    if "pool" in target:
-        return target["pool"]
-    return ",".join(f"{name}={target[name]}" for name in sorted(target)) or "all"
-
-
 def as_data(incident: Incident) -> dict[str, Any]:
-    """An incident as it is stored, its page as receivers get it."""
-    page = None if incident.page is None else incident.page.document()
-    return {**asdict(replace(incident, page=None)), "page": page}
+    """An incident as it is stored, with its key and state."""
+    return incident.document()
 
 
 def _notes_of(incidents: Iterable[Incident], store: IncidentStore, now: datetime) -> dict[str, str]:
     """Incident → who has it, what holds it back, what is not sent; of a resolved one when."""
-    from driftwatch.incidents.silence import labels_of, matches
+    from driftwatch.incidents.silence import silences_incident
 
     undelivered: Counter[str] = Counter()
     for record in store.outbox_records():
         undelivered[record.subject] += record.is_pending or record.is_dead
     silences, notes = store.silences(now), {}
     for one in incidents:
-        ends = [silence.until for silence in silences if matches(silence, labels_of(one))]
+        ends = [silence.until for silence in silences if silences_incident(silence, one)]
         parts = [
             f"until {moment(one.resolved_at, now.date())}" if one.resolved_at else "",
             one.acknowledged_by or "",
@@ -175,7 +159,7 @@ def _notes_of(incidents: Iterable[Incident], store: IncidentStore, now: datetime
 
 def _print_history(store: IncidentStore, id_prefix: str, now: datetime, as_json: bool) -> None:
     """State, what holds it back, then each delivery and what people did, in order of time."""
-    from driftwatch.incidents.silence import labels_of, matches
+    from driftwatch.incidents.silence import silences_incident
 
     incident = store.incident(id_prefix)
     deliveries, actions = store.deliveries(incident.id), store.actions(incident.id)
@@ -185,7 +169,7 @@ def _print_history(store: IncidentStore, id_prefix: str, now: datetime, as_json:
         for one in store.silences()
         if one.starts_at < end
         and one.ends_at > incident.started_at
-        and matches(one, labels_of(incident))
+        and silences_incident(one, incident)
     ]
     if as_json:
         data = as_data(incident) | {
@@ -199,7 +183,7 @@ def _print_history(store: IncidentStore, id_prefix: str, now: datetime, as_json:
         return
     today = now.date()
     print_wrapped(
-        f"{incident.id} {state_word(incident)}: {incident.alert} {target_text(incident.target)}, "
+        f"{incident.id} {state_word(incident)}: {incident.alert} {incident.name}, "
         f"{incident.severity}, began {moment(incident.started_at, today)}"
     )
     for text in _held_back(incident, silences, now):
@@ -215,9 +199,9 @@ def _print_history(store: IncidentStore, id_prefix: str, now: datetime, as_json:
 
 
 def _held_back(incident: Incident, silences: Sequence[Silence], now: datetime) -> Iterator[str]:
-    if incident.acknowledged_comment:
-        yield f"{incident.acknowledged_by}: {incident.acknowledged_comment}"
-    if incident.state == "pending" and incident.inhibited_by is not None:
+    if (by := incident.acknowledgement) is not None and by.comment:
+        yield f"{by.by}: {by.comment}"
+    if incident.inhibited_by is not None:
         yield f"inhibited by {incident.inhibited_by}"
     for silence in silences:
         verb = "silenced" if silence.active(now) else "was silenced"

@@ -22,7 +22,6 @@ from driftwatch.cli.printer import (
 )
 from driftwatch.clock import SystemClock
 from driftwatch.errors import UsageError
-from driftwatch.incidents.follow_up import silence_json
 from driftwatch.numbers import clean, moment, plural
 
 if TYPE_CHECKING:
@@ -126,10 +125,10 @@ def _added(
 
 
 def _words(store: IncidentStore, silence: Silence, now: datetime) -> str:
-    from driftwatch.incidents.silence import labels_of, matches
+    from driftwatch.incidents.silence import silences_incident
 
     incidents = store.open_incidents().values()
-    count = sum(matches(silence, labels_of(incident)) for incident in incidents)
+    count = sum(silences_incident(silence, incident) for incident in incidents)
     matched = "no open incident" if count == 0 else plural(count, "open incident")
     condition = " ".join(matcher.text for matcher in silence.matchers)
     today = now.date()
@@ -178,7 +177,7 @@ def _unknown_values(store: IncidentStore, silence: Silence, history: History) ->
 def _print_list(silences: Sequence[Silence], now: datetime, as_json: bool) -> None:
     """Active and scheduled silences, in the order of their ends."""
     if as_json:
-        listed = [silence_json(silence) for silence in silences]
+        listed = [silence.document() for silence in silences]
         print_json({"schema_version": 1, "silences": listed})
         return
     if not silences:
@@ -197,6 +196,6 @@ def _print_list(silences: Sequence[Silence], now: datetime, as_json: bool) -> No
 
 def _print(silence: Silence, words: str, as_json: bool) -> None:
     if as_json:
-        print_json({"schema_version": 1, "silence": silence_json(silence)})
+        print_json({"schema_version": 1, "silence": silence.document()})
     else:
         print_wrapped(words)

@@ -18,12 +18,8 @@ from driftwatch.rulebook.rules import Rule
 from driftwatch.service.target_metrics import EVERY_TARGET, RULE
 
 # What one alert is about.
-TARGET_LABELS, POOL_LABELS = ("pool", "instance", "engine"), ("pool",)
+TARGET_LABELS = ("pool", "instance", "engine")
 OVERRIDE_LABEL = "pools"  # which pools an override's alert is about
-GROUP_REASON = (
-    "Alertmanager counts no share of a pool; group_by: [alertname, pool] lists the servers in one "
-    "notification"
-)
 NAME_REASON = "a name that Prometheus refuses: it takes letters, digits and _"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # parts that are exported and mean something a little else there
@@ -53,11 +49,6 @@ class Alert:
     pools: str  # matchers of the pools; empty = all
 
     @property
-    def by(self) -> tuple[str, ...]:
-        """Labels of the alert."""
-        return POOL_LABELS if self.rule.per == "pool" else TARGET_LABELS
-
-    @property
     def labels(self) -> dict[str, str]:
         """Static labels."""
         labels = {"severity": self.rule.severity, **self.rule.labels}
@@ -68,10 +59,9 @@ class Alert:
     @property
     def annotations(self) -> dict[str, str]:
         """The rule's, as templates that print them, and the command that explains the alert."""
-        of = "pool" if self.rule.per == "pool" else "instance"
         annotations = self.rule.annotations.items()
         own = {name: _literal(text) for name, text in annotations if _NAME.fullmatch(name)}
-        return {"explain": f"driftwatch explain {{{{ .Labels.{of} }}}}", **own}
+        return {"explain": "driftwatch explain {{ .Labels.instance }}", **own}
 
     @property
     def pending_seconds(self) -> float:
@@ -86,28 +76,23 @@ class Alert:
     def expression(self, labels: dict[str, str]) -> str:
         """PromQL: where the rule is true, and where the alert fires and has not ended.
 
-        ``labels``: that tell its ``ALERTS`` from those of other rules. A pool's alert ends where it
-        ends for every target that ever answered.
+        ``labels``: that tell its ``ALERTS`` from those of other rules.
         """
         comma = "," if self.pools else ""
         state = f"{RULE}{{rule={quoted(self.id)}{comma}{self.pools}}}"
         every = f"{EVERY_TARGET}{{{self.pools}}}" if self.pools else EVERY_TARGET
         matchers = {"alertname": self.rule.alert, "alertstate": "firing", **labels}
         firing = ",".join(f"{name}={quoted(value)}" for name, value in matchers.items())
-        ends = self._group(f"{state} == 0")
-        if self.rule.per == "pool":
-            others = f"({every} == 1 or ignoring (rule) {state} > 0)"
-            others = self._group(f"{others} unless ignoring (rule) {state} == 0")
-            ends = f"({ends}\n  unless {others})"
         return (
-            f"{self._group(f'{state} == 1')}\n"
-            f"or {self._group(f'ALERTS{{{firing}}}')}\n"
-            f"and {self._group(f'last_over_time({every}[5m])')}\n"
-            f"unless {ends}"
+            f"{_group(f'{state} == 1')}\n"
+            f"or {_group(f'ALERTS{{{firing}}}')}\n"
+            f"and {_group(f'last_over_time({every}[5m])')}\n"
+            f"unless {_group(f'{state} == 0')}"
         )
 
-    def _group(self, inner: str) -> str:
-        return f"group by ({', '.join(self.by)}) ({inner})"
+
+def _group(inner: str) -> str:
+    return f"group by ({', '.join(TARGET_LABELS)}) ({inner})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +109,6 @@ def alerts_of(rules: Sequence[Rule]) -> Exported:
     enabled = [rule for rule in rules if rule.is_evaluated]
     left_out: list[_LeftOut] = []
     for rule in enabled:
-        if rule.together is not None:
-            left_out.append((rule, "group", GROUP_REASON))
         if not all(map(_NAME.fullmatch, rule.annotations)):
             left_out.append((rule, "annotations", NAME_REASON))
         if any(alert.pending_seconds for alert in _alerts(rule)):

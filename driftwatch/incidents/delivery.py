@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from driftwatch.documents import Document
 from driftwatch.incidents.incident import Event, Incident
-from driftwatch.notify.page import Acknowledgement, Page
+from driftwatch.notify.page import Page
 from driftwatch.numbers import moment, plural
 
 # what a message is about: an incident, a week's report
@@ -17,17 +17,6 @@ Kind = Literal["incident", "report"]
 MessageEvent = Event | Literal["report"]
 # dead: given up, and counted as undelivered; withdrawn: a later message says what this one would
 DeliveryStatus = Literal["pending", "sent", "dead", "withdrawn"]
-
-
-def acknowledgement_of(incident: Incident) -> Acknowledgement | None:
-    """The acknowledgement in force; None without one."""
-    if incident.acknowledged_at is None:
-        return None
-    return Acknowledgement(
-        by=incident.acknowledged_by or "",
-        at=incident.acknowledged_at,
-        comment=incident.acknowledged_comment or "",
-    )
 
 
 class PlannedDelivery(Document):

@@ -1,41 +1,16 @@
-"""What is told of an incident after its page, once each: advice that came later, and a verdict.
-
-Pure. A follow-up is the page once more, with what is new in it; the incident itself keeps the page
-of its state, with the same news.
-"""
+"""What receivers get of an incident after its page: the page once more, with what is new. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from datetime import datetime
 from typing import Any, Literal
 
 from driftwatch.incidents.incident import Incident
 from driftwatch.incidents.planner import MessageAbout
-from driftwatch.incidents.silence import Silence
-from driftwatch.model import Advice, Finding
+from driftwatch.model import Advice
 from driftwatch.notify.advice import setting_change
-from driftwatch.notify.headline import rendered, target_name
-from driftwatch.notify.page import Page, next_time
-
-
-def with_answer(page: Page, finding: Finding, at: datetime) -> Page:
-    """The page of an incident with what the simulation says now.
-
-    What fired and where the diagnosis ended stay; the advice is that of ``at``.
-    """
-    advised = finding.advice
-    before = None if page.advice is None else page.advice.action
-    update: dict[str, Any] = {"advice": advised, "answered_by": finding.answered_by}
-    if before == "none" and advised is not None and advised.action != "none":
-        update["withdrawn"] = before
-    asked_again = next_time(at) if finding.asked_again else None
-    return later(page.model_copy(update=update), asked_again)
-
-
-def later(page: Page, at: datetime | None) -> Page:
-    """The page, with when its question is asked again; None = it is not."""
-    return rendered(page.model_copy(update={"asked_again_at": at}))
+from driftwatch.notify.headline import rendered
+from driftwatch.notify.page import Page
 
 
 def what_changed(before: Advice | None, now: Advice | None) -> str:
@@ -59,20 +34,6 @@ def what_changed(before: Advice | None, now: Advice | None) -> str:
     return f"advice now: {other}; before: {one}"
 
 
-def who_changed(before: Page, now: Page) -> str:
-    """Whom a page is about now, and whom the page before was about: ``4 of 8 servers, before: 1
-    of 8``.
-    """
-    return f"{_who(now)}, before: {_who(before, with_noun='instance' in before.labels)}"
-
-
-def _who(page: Page, *, with_noun: bool = True) -> str:
-    if "instance" in page.labels:
-        return target_name(page)
-    noun = " servers" if with_noun else ""
-    return f"{page.servers.concerned} of {page.servers.of}{noun}"
-
-
 def says_less(before: Advice | None, now: Advice | None) -> bool:
     """No verdict, or an answer without a replay, where people have "no knob helps" of one."""
     if before is None or before.action != "none":
@@ -90,7 +51,9 @@ def _advice(advice: Advice | None) -> str:
         return f"set {setting_change(advice)}"
     if advice.action == "no_action":
         return "nothing to do"
-    return advice.instead[0].split(":")[0] if advice.instead else "no setting helps"
+    if advice.instead:
+        return advice.instead[0].split(":")[0]
+    return advice.reason.text if advice.basis is None else "no setting helps"
 
 
 def follow_up(
@@ -116,16 +79,11 @@ def sent_page(incident: Incident, about: MessageAbout) -> Page | None:
     if (page := incident.page) is None:
         return None
     is_again = about.changed is not None or (about.event == "firing" and about.number > 0)
-    if about.acknowledgement is None and not is_again:
+    if incident.acknowledgement is None and not is_again:
         return page
-    update: dict[str, Any] = {"acknowledgement": about.acknowledgement}
+    update: dict[str, Any] = {"acknowledgement": incident.acknowledgement}
     if is_again:
         times = page.times.model_copy(update={"evaluated_at": about.at})
         update |= {"event": about.event, "times": times, "changed": about.changed}
         update["repeat"] = about.number if about.changed is None else 0
     return rendered(page.model_copy(update=update))
-
-
-def silence_json(silence: Silence) -> dict[str, Any]:
-    """A silence as it is stored, its matchers as people write them."""
-    return {**asdict(silence), "matchers": [matcher.text for matcher in silence.matchers]}

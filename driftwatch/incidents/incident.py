@@ -1,69 +1,171 @@
-"""An incident, and what happened to it. Pure."""
+"""An incident: a rule and a pool, with the servers concerned; and what happened to it. Pure."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Literal
+from datetime import UTC, datetime
+from typing import Any, Literal
 
+from pydantic import model_validator
+
+from driftwatch.documents import Document
 from driftwatch.model import Severity, TargetKey
-from driftwatch.notify.page import Page
+from driftwatch.notify.page import Acknowledgement, Page
 
-IncidentState = Literal["pending", "firing", "resolved"]
+IncidentState = Literal["pending", "firing", "acknowledged", "resolved"]
 Event = Literal["firing", "updated", "verified", "resolved"]
 
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_:.-/")
 
-@dataclass(frozen=True, slots=True)
-class Incident:
-    """One (rule, target group) being true for a while; at most one open per identity."""
 
-    id: str  # stable short id, a hash of the identity and the start of the first true minute
-    key: str  # identity: rule id and target group labels, never values
-    rule: str  # rule id
-    alert: str  # the rule's alert name
-    severity: Severity  # page, ticket or notice
-    target: Mapping[str, str]  # labels of the target group (instance, engine, pool, model_name)
-    state: IncidentState  # pending (``for`` not over), firing, resolved
-    started_at: datetime  # when the condition became true
-    last_true_at: datetime  # end of the last minute in which the condition was true
-    firing_at: datetime | None = None  # when it fired, None while pending
-    resolved_at: datetime | None = None  # when it resolved, None while open
-    acknowledged_at: datetime | None = None  # when a person took it, None before
-    acknowledged_by: str | None = None  # who
-    page: Page | None = None  # as last rendered, None while pending
-    # how long it was seen true; unknown minutes and downtime do not count
+def identity(rule: str, pool: str) -> str:
+    """Rule and pool as one text; never holds a value.
+
+    >>> identity("BatchLimitBinding", "rag-8b")
+    'BatchLimitBinding{pool="rag-8b"}'
+    """
+    name = rule if rule and _PLAIN.issuperset(rule) else json.dumps(rule, ensure_ascii=False)
+    return f"{name}{{pool={json.dumps(pool, ensure_ascii=False)}}}"
+
+
+def incident_id(key: str, minute_start: datetime) -> str:
+    """Twelve hex digits from the identity and the start of the first true minute."""
+    text = key + minute_start.astimezone(UTC).isoformat()
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+class ServerCondition(Document):
+    """A rule's condition on one server, in evidence time: unknown minutes add to neither side."""
+
+    instance: str
+    engine: str = "0"
+    since: datetime  # when the condition became true
+    last_true_at: datetime  # end of the last minute in which it was true
     true_seconds: float = 0.0
-    false_seconds: float = 0.0  # how long it was seen false since it was last true
-    # id of the silence that holds its firing page back, None without one
-    silenced_by: str | None = None
-    # alert because of which it waits instead of firing, None without one
-    inhibited_by: str | None = None
-    acknowledged_comment: str | None = None  # what who took it said, None or empty = nothing
-    # key of the incident that speaks for it and for others of its pool, None = it speaks itself
-    part_of: str | None = None
-    # of an incident that speaks for a pool's targets: how many its last message was about (0 before
-    # the first), and when that was; None of any other
-    extent: int | None = None
-    extent_at: datetime | None = None
+    false_seconds: float = 0.0  # since it was last true
+    met: bool = False  # it was true for the rule's `for`
+    recovered: bool = False  # it was false for the rule's `keep_firing_for`
+    inhibited_by: str | None = None  # alert that fires on this server, or in its pool, instead
+    waited: bool = False  # another alert inhibited it before it met the rule
 
     @property
-    def is_quiet(self) -> bool:
-        """Whether a silence holds its firing page back."""
-        return self.silenced_by is not None
+    def key(self) -> TargetKey:
+        """Which server."""
+        return TargetKey(self.instance, self.engine)
+
+    @property
+    def is_concerned(self) -> bool:
+        """Whether the incident's messages count it."""
+        return self.met and not self.recovered and self.inhibited_by is None
+
+
+class Told(Document):
+    """What the last message said."""
+
+    at: datetime
+    servers: int  # how many servers it counted
+    cause: str = ""  # leaf of the diagnosis and full limit
+    last_cause: str = ""  # the same when the page was last made: a change is told once it lasts
+
+
+class Incident(Document):
+    """A rule that is true on servers of a pool; at most one is open per rule and pool."""
+
+    id: str  # short and stable: a hash of the key and the start of its first minute
+    rule: str  # rule id
+    alert: str  # the rule's alert name
+    severity: Severity
+    pool: str
+    labels: Mapping[str, str] = {}  # model_name where all servers have one, and the rule's own
+    servers: tuple[ServerCondition, ...] = ()  # by instance and engine
+    started_at: datetime  # when the condition became true on the first server
+    firing_at: datetime | None = None  # None while pending
+    resolved_at: datetime | None = None  # None while open
+    silenced_by: str | None = None  # id of the silence that holds its messages back
+    inhibited_by: str | None = None  # alert that speaks for all of its servers
+    told: Told | None = None  # None before the first message
+    # a person's: the tick never writes it
+    acknowledgement: Acknowledgement | None = None
+    page: Page | None = None  # as last made, None while pending
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_computed(cls, values: Any) -> Any:
+        if isinstance(values, Mapping):
+            return {name: v for name, v in values.items() if name not in ("key", "state")}
+        return values
+
+    def document(self) -> dict[str, Any]:
+        """JSON values, with the key and the state."""
+        return {**super().document(), "key": self.key, "state": self.state}
+
+    @property
+    def key(self) -> str:
+        """Rule and pool."""
+        return identity(self.rule, self.pool)
+
+    @property
+    def state(self) -> IncidentState:
+        """pending (no server met the rule), firing, acknowledged or resolved."""
+        if self.resolved_at is not None:
+            return "resolved"
+        if self.firing_at is None:
+            return "pending"
+        return "firing" if self.acknowledgement is None else "acknowledged"
+
+    @property
+    def is_firing(self) -> bool:
+        """Whether it fired and is not over, acknowledged or not."""
+        return self.firing_at is not None and self.resolved_at is None
+
+    @property
+    def acknowledged_by(self) -> str | None:
+        """Who acknowledged it; None where nobody did."""
+        return None if self.acknowledgement is None else self.acknowledgement.by
+
+    @property
+    def concerned(self) -> tuple[TargetKey, ...]:
+        """The servers that its messages count."""
+        return tuple(one.key for one in self.servers if one.is_concerned)
+
+    @property
+    def last_true_at(self) -> datetime:
+        """End of the last minute in which the condition was true on a server."""
+        return max((one.last_true_at for one in self.servers), default=self.started_at)
+
+    @property
+    def true_seconds(self) -> float:
+        """How long the condition was true on the server on which it was true for longest."""
+        return max((one.true_seconds for one in self.servers), default=0.0)
+
+    @property
+    def name(self) -> str:
+        """Its only server where it has one, else the pool."""
+        keys = self.concerned or tuple(one.key for one in self.servers)
+        return keys[0].text if len(keys) == 1 else self.pool
+
+    def server_labels(self) -> tuple[dict[str, str], ...]:
+        """What silences match on, of each server that it is about; its own where it has none."""
+        own = {
+            **self.labels,
+            "pool": self.pool,
+            "alert": self.alert,
+            "rule": self.rule,
+            "severity": self.severity,
+        }
+        keys = self.concerned or tuple(one.key for one in self.servers)
+        return tuple({**own, "instance": k.instance, "engine": k.engine} for k in keys) or (own,)
 
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """An incident changed state in a way somebody is told of."""
+    """What happened to an incident."""
 
-    incident: Incident  # the incident after the change
-    # firing or resolved; of a follow-up updated (an answer that the page had to go without, or a
-    # pool's incident that has grown) or verified (what came of the change that it advised)
+    incident: Incident  # after it
     event: Event
     at: datetime  # end of the minute that decided it
-    # why it resolved although its condition was not seen false, else None
+    # why it ended although no recovery was measured, else None
     reason: str | None = None
-    # of an incident that speaks for several targets of a pool, those targets
-    concerned: tuple[TargetKey, ...] = ()
-    of_targets: int | None = None  # how many targets that pool has, None for one target's incident

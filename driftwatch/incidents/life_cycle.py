@@ -1,254 +1,206 @@
-"""The life of an incident: pending (``for``) → firing → resolved. Pure.
+"""The life of an incident, one call per evaluated minute. Pure.
 
-One call advances every incident by one evaluated minute. Time is counted in *evidence*:
+Time is counted per server, in *evidence*:
 
-* a minute in which the condition was seen true adds 60 s to ``true_seconds``; the incident fires
-  when they reach ``for`` (``for: 5m`` is five true minutes, ``for: 0s`` the first one);
-* a minute seen false drops a pending incident; on a firing one it adds 60 s to
-  ``false_seconds``, and the incident resolves when they reach ``keep_firing_for``;
-* where the rule says ``until``, an incident that fires is seen false only in minutes in which that
-  holds (hysteresis), and while that is unknown it stays;
-* an incident that another alert inhibits waits: it does not fire, is dropped when seen false, and
-  when nothing inhibits it any more it fires after it was seen true for
-  :data:`AFTER_INHIBITION_SECONDS`, so that what recovers a little later tells nobody;
-* one that is part of its pool's incident is told of by that one alone, and is open as long as if
-  it fired itself;
-* an incident that fires ends when an alert that inhibits it, and that it does not inhibit itself,
-  fires on the same target: of two pages that would contradict each other the later one stays;
-* a minute whose verdict is unknown, a key that was not evaluated (its target vanished) and the
-  minutes in which driftwatch was down add to neither: they never fire, drop or resolve anything.
+* A minute in which the condition is true adds 60 s to ``true_seconds``. When they reach ``for``
+  (``for: 0s``: the first one) the server has *met* the rule; a false minute before drops it.
+* On a server that met the rule, what :attr:`Verdict.held` says counts: false minutes add up to
+  ``keep_firing_for``, then the server has *recovered*; it comes back when something holds it again.
+  ``held`` has the rule's ``until``, and that a latency target is still missed: servers that miss it
+  by turns are one incident until none does.
+* A minute whose verdict is unknown, a server without a verdict (it vanished) and the minutes in
+  which driftwatch was down add to neither.
 
-Only :func:`close` ends an incident otherwise, with a reason that its page prints.
+The incident fires when its first server has met the rule, and resolves when no server is left on
+which the condition is true. Servers join and leave it quietly. On a server that another alert
+inhibits no time counts before it met the rule; when that alert is over, the server meets the rule
+after :data:`AFTER_INHIBITION_SECONDS`, so that what recovers a little later tells nobody.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 
-from driftwatch.incidents.incident import Event, Incident, Transition
-from driftwatch.model import Severity
+from driftwatch.incidents.incident import (
+    Event,
+    Incident,
+    ServerCondition,
+    Transition,
+    identity,
+    incident_id,
+)
+from driftwatch.model import Severity, TargetKey
 
 MINUTE_SECONDS = 60.0
-# A detector's hysteresis lasts 15 min: two that look at the same
-# slowdown end that far apart at most.
+_MINUTE = timedelta(minutes=1)
+# A detector's hysteresis lasts 15 min: two that look at the same slowdown end that far apart at
+# most.
 AFTER_INHIBITION_SECONDS = 900.0
-
-SUPERSEDES = "says what is behind it, and takes its place"
-
-_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_:.-/")
 
 
 @dataclass(frozen=True, slots=True)
-class RuleTiming:
-    """What the life cycle needs to know of a rule."""
+class PoolRule:
+    """What the life cycle needs to know of a rule in a pool."""
 
     rule: str  # rule id
     alert: str  # alert name
-    severity: Severity  # page, ticket or notice
-    for_seconds: float  # how long the condition must be seen true before it fires
-    keep_firing_for_seconds: float  # how long it must be seen false before it resolves
-    has_until: bool = False  # a condition of its own ends it
+    severity: Severity
+    pool: str
+    for_seconds: float = 0.0  # how long the condition must be true before it fires
+    keep_firing_for_seconds: float = 0.0  # how long it must be false before a server has recovered
+    labels: Mapping[str, str] = field(default_factory=dict)  # of the incident
+
+    @property
+    def key(self) -> str:
+        """The identity of its incident."""
+        return identity(self.rule, self.pool)
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
-    """One rule's verdict on one target group in one minute."""
+class Verdict:
+    """A rule on one server in one minute; None = unknown."""
 
-    key: str  # :func:`identity` of rule and target
-    timing: RuleTiming  # the rule
-    target: Mapping[str, str]  # labels of the target group
-    verdict: bool | None  # true, false, or None where an input is missing
-    since: datetime | None = None  # when the condition began, where that is earlier than the minute
-    # whether the condition that ends it holds, None = unknown; read where there is one
-    over: bool | None = None
-    inhibited_by: str | None = None  # alert that keeps it from firing in this minute, None = none
-    # that alert, where its page says what a page of this one would contradict: an incident that
-    # fires ends with it
-    superseded_by: str | None = None
-
-
-def identity(rule: str, target: Mapping[str, str]) -> str:
-    """Rule and target labels as one text, label order ignored; never holds a value.
-
-    >>> identity("BatchLimitBinding", {"instance": "host:8000", "engine": "0"})
-    'BatchLimitBinding{engine="0",instance="host:8000"}'
-    """
-    labels = ",".join(f"{_word(name)}={_quoted(target[name])}" for name in sorted(target))
-    return f"{_word(rule)}{{{labels}}}"
-
-
-def incident_id(key: str, minute_start: datetime) -> str:
-    """Twelve hex digits from the identity and the start of the first true minute.
-
-    Not from ``started_at``: a ten-minute window may name one beginning for two incidents.
-    """
-    text = key + minute_start.astimezone(UTC).isoformat()
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    true: bool | None  # the condition
+    held: bool | None  # whether a server that met the rule stays
+    since: datetime | None = None  # when it began, where that is earlier than the minute
 
 
 def step(
-    incidents: dict[str, Incident], minute_end: datetime, observations: Iterable[Observation]
-) -> list[Transition]:
-    """Advance ``incidents`` in place by the minute that ends at ``minute_end``.
-
-    Minutes come in order, each once: one that an incident has counted as true already changes
-    nothing. Several observations of a key count as true if any is true, else as unknown if any is.
-    A rule's severity and ``for`` may change while an incident is pending, not after it fired.
-    Returns what happened, by key; what was dropped or resolved is not among ``incidents`` any more.
-    """
-    transitions: list[Transition] = []
-    for key, observation in sorted(_merged(observations).items()):
-        before = incidents.pop(key, None)
-        if _is_superseded(before, minute_end, observation) and before is not None:
-            ended = replace(before, state="resolved", resolved_at=minute_end)
-            reason = f"{observation.superseded_by} {SUPERSEDES}"
-            transitions.append(Transition(ended, "resolved", minute_end, reason))
-            continue
-        incident, event = _step(before, minute_end, observation)
-        if event is not None and incident is not None:
-            transitions.append(Transition(incident=incident, event=event, at=minute_end))
-        if incident is not None and incident.state != "resolved":
-            incidents[key] = incident
-    return transitions
-
-
-def _is_superseded(before: Incident | None, minute_end: datetime, observation: Observation) -> bool:
-    """Whether an open page gives way to one about the same server that would contradict it."""
-    return (
-        before is not None
-        and before.state == "firing"
-        and before.last_true_at < minute_end
-        and observation.superseded_by is not None
-    )
-
-
-def close(
-    open_incidents: Mapping[str, Incident], minute_end: datetime, reasons: Mapping[str, str]
-) -> tuple[dict[str, Incident], tuple[Transition, ...]]:
-    """End incidents whose target is gone: firing ones resolve with the reason, pending ones drop.
-
-    ``reasons``: key → why. Returns the incidents that stay open, and what resolved, by key.
-    """
-    transitions = [
-        Transition(
-            replace(open_incidents[key], state="resolved", resolved_at=minute_end),
-            event="resolved",
-            at=minute_end,
-            reason=reasons[key],
-        )
-        for key in sorted(reasons.keys() & open_incidents.keys())
-        if open_incidents[key].state == "firing"
-    ]
-    after = {key: open_incidents[key] for key in sorted(open_incidents.keys() - reasons.keys())}
-    return after, tuple(transitions)
-
-
-def _step(
-    before: Incident | None, minute_end: datetime, observation: Observation
+    before: Incident | None,
+    rule: PoolRule,
+    minute_end: datetime,
+    verdicts: Mapping[TargetKey, Verdict],
+    inhibited: Mapping[TargetKey, str] | None = None,
 ) -> tuple[Incident | None, Event | None]:
-    verdict = _verdict(before, observation)
-    if verdict is None:
-        return before, None
-    if before is not None and minute_end <= before.last_true_at:
-        return before, None
-    if verdict:
-        return _seen_true(before or _opened(observation, minute_end), minute_end, observation)
-    if before is None or (before.state == "pending" and before.part_of is None):
+    """The incident of a rule and a pool a minute later, and whether it fired or resolved.
+
+    None: nothing is open; a resolved incident is over. A rule's severity and times may change while
+    its incident is pending, not after it fired.
+
+    Args:
+        verdicts: of the servers that have one in this minute.
+        inhibited: server → the alert that inhibits the rule there.
+    """
+    servers = {} if before is None else {one.key: one for one in before.servers}
+    by = inhibited or {}
+    for key, verdict in verdicts.items():
+        after = _server(servers.get(key), key, rule, minute_end, verdict, by.get(key))
+        if after is None:
+            servers.pop(key, None)
+        else:
+            servers[key] = after
+    ordered = tuple(
+        one if one.inhibited_by == by.get(key) else _inhibited(one, by.get(key))
+        for key, one in sorted(servers.items())
+    )
+    if not ordered:
         return None, None
-    incident, event = _seen_false(before, minute_end, observation.timing)
-    if before.state == "pending" and event is not None:
+    if before is None:
+        started_at = min(one.since for one in ordered)
+        before = Incident(
+            id=incident_id(rule.key, minute_end - _MINUTE),
+            rule=rule.rule,
+            alert=rule.alert,
+            severity=rule.severity,
+            pool=rule.pool,
+            labels=rule.labels,
+            started_at=started_at,
+        )
+    return _advanced(before, rule, minute_end, ordered)
+
+
+def _advanced(
+    before: Incident, rule: PoolRule, minute_end: datetime, servers: tuple[ServerCondition, ...]
+) -> tuple[Incident, Event | None]:
+    concerned = [one for one in servers if one.is_concerned]
+    inhibitors = [one.inhibited_by for one in servers if not one.recovered and one.inhibited_by]
+    update: dict[str, object] = {
+        "servers": servers,
+        "inhibited_by": inhibitors[0] if inhibitors and not concerned else None,
+    }
+    event: Event | None = None
+    if not before.is_firing:
+        update |= {"alert": rule.alert, "severity": rule.severity, "labels": rule.labels}
+        update["started_at"] = min(one.since for one in concerned or servers)
+        if concerned:
+            update["firing_at"], event = minute_end, "firing"
+    elif all(one.recovered for one in servers):
+        update["resolved_at"], event = minute_end, "resolved"
+    return before.model_copy(update=update), event
+
+
+def _server(
+    before: ServerCondition | None,
+    key: TargetKey,
+    rule: PoolRule,
+    minute_end: datetime,
+    verdict: Verdict,
+    inhibited_by: str | None,
+) -> ServerCondition | None:
+    """One server a minute later; None: it is not part of the incident."""
+    minute_start = minute_end - _MINUTE
+    if before is None:
+        if not verdict.true:
+            return None
+        since = minute_start if verdict.since is None else min(verdict.since, minute_start)
+        before = ServerCondition(
+            instance=key.instance, engine=key.engine, since=since, last_true_at=minute_start
+        )
+    elif before.recovered:
+        if not verdict.held:
+            return before
+        before = before.model_copy(update={"recovered": False, "since": minute_start})
+    held = verdict.held if before.met else verdict.true
+    # a minute that counted already, after the clock went back, counts once
+    if held is None or minute_end <= before.last_true_at:
+        return before
+    if not held:
+        if not before.met:
+            return None
+        seconds = before.false_seconds + MINUTE_SECONDS
+        over = seconds >= rule.keep_firing_for_seconds
+        return before.model_copy(update={"false_seconds": seconds, "recovered": over})
+    seconds, met, waited = before.true_seconds + MINUTE_SECONDS, before.met, before.waited
+    if not met and inhibited_by is not None:
+        seconds, waited = 0.0, True
+    elif not met:
+        met = seconds >= max(rule.for_seconds, AFTER_INHIBITION_SECONDS if waited else 0.0)
+    update = {
+        "last_true_at": minute_end,
+        "true_seconds": seconds,
+        "false_seconds": 0.0,
+        "met": met,
+        "waited": waited,
+    }
+    return before.model_copy(update=update)
+
+
+def _inhibited(one: ServerCondition, by: str | None) -> ServerCondition:
+    return one.model_copy(update={"inhibited_by": by})
+
+
+def without_servers(
+    incident: Incident, minute_end: datetime, gone: Mapping[TargetKey, str]
+) -> tuple[Incident | None, Transition | None]:
+    """The incident without servers that are gone, each with why; None: nothing is open any more.
+
+    One that fired and loses its last server ends with the reason.
+    """
+    leaving = [one.key for one in incident.servers if one.key in gone]
+    if not leaving:
+        return incident, None
+    staying = tuple(one for one in incident.servers if one.key not in gone)
+    after = incident.model_copy(update={"servers": staying})
+    if any(not one.recovered for one in staying):
+        return after, None
+    if not incident.is_firing:
         return None, None
-    return incident, event
+    return None, closed(after if staying else incident, minute_end, gone[leaving[-1]])
 
 
-def _verdict(before: Incident | None, observation: Observation) -> bool | None:
-    """What was seen: of an incident that fires, or would, whether it is over decides."""
-    verdict = observation.verdict
-    if before is None or verdict or not observation.timing.has_until:
-        return verdict
-    if before.state == "pending" and before.inhibited_by is None:
-        return verdict
-    return None if observation.over is None else not observation.over
-
-
-def _opened(observation: Observation, minute_end: datetime) -> Incident:
-    minute_start = minute_end - timedelta(seconds=MINUTE_SECONDS)
-    since = observation.since
-    return Incident(
-        id=incident_id(observation.key, minute_start),
-        key=observation.key,
-        rule=observation.timing.rule,
-        alert=observation.timing.alert,
-        severity=observation.timing.severity,
-        target=dict(observation.target),
-        state="pending",
-        started_at=minute_start if since is None else min(since, minute_start),
-        last_true_at=minute_start,
-    )
-
-
-def _seen_true(
-    incident: Incident, minute_end: datetime, observation: Observation
-) -> tuple[Incident, Event | None]:
-    timing = observation.timing
-    incident = replace(
-        incident,
-        last_true_at=minute_end,
-        true_seconds=incident.true_seconds + MINUTE_SECONDS,
-        false_seconds=0.0,
-    )
-    if incident.state == "firing":
-        return incident, None
-    incident = replace(
-        incident, alert=timing.alert, severity=timing.severity, target=dict(observation.target)
-    )
-    if observation.inhibited_by is not None:
-        return replace(incident, inhibited_by=observation.inhibited_by, true_seconds=0.0), None
-    wanted = timing.for_seconds
-    if incident.inhibited_by is not None:
-        wanted = max(wanted, AFTER_INHIBITION_SECONDS)
-    if incident.true_seconds < wanted:
-        return incident, None
-    fired = replace(incident, state="firing", firing_at=minute_end, inhibited_by=None)
-    return fired, "firing"
-
-
-def _seen_false(
-    incident: Incident, minute_end: datetime, timing: RuleTiming
-) -> tuple[Incident, Event | None]:
-    incident = replace(incident, false_seconds=incident.false_seconds + MINUTE_SECONDS)
-    if incident.false_seconds < timing.keep_firing_for_seconds:
-        return incident, None
-    return replace(incident, state="resolved", resolved_at=minute_end), "resolved"
-
-
-def _merged(observations: Iterable[Observation]) -> dict[str, Observation]:
-    merged: dict[str, Observation] = {}
-    for observation in observations:
-        earlier = merged.get(observation.key)
-        merged[observation.key] = observation if earlier is None else _joined(earlier, observation)
-    return merged
-
-
-def _joined(one: Observation, other: Observation) -> Observation:
-    ends = (one.over, other.over)
-    over = False if False in ends else None if None in ends else True
-    one = replace(one, over=over, inhibited_by=one.inhibited_by or other.inhibited_by)
-    true = [each for each in (one, other) if each.verdict is True]
-    if true:
-        began = [each.since for each in true if each.since is not None]
-        return replace(one, verdict=True, since=min(began, default=None))
-    unknown = one.verdict is None or other.verdict is None
-    return replace(one, verdict=None if unknown else False)
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
-
-
-def _word(text: str) -> str:
-    return text if text and _PLAIN.issuperset(text) else _quoted(text)
+def closed(incident: Incident, minute_end: datetime, reason: str) -> Transition:
+    """The end of an incident without a measured recovery."""
+    over = incident.model_copy(update={"resolved_at": minute_end})
+    return Transition(over, "resolved", minute_end, reason)

@@ -7,6 +7,7 @@
   one update.
 * A page is repeated every :data:`REPEAT_AFTER` until somebody acknowledges it. An acknowledgement
   and its end are updates, to those who got the page.
+* Of an incident that another alert inhibits on all of its servers nothing is sent but its end.
 * A resolve and a verdict go to those who got the page, or wait for it, also during a silence, so
   that nothing stays open at a receiver. The store withdraws a page that was never sent by then.
 """
@@ -18,11 +19,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from driftwatch.incidents.delivery import Action, PlannedDelivery, acknowledgement_of
+from driftwatch.incidents.delivery import Action, PlannedDelivery
 from driftwatch.incidents.incident import Event, Incident, Transition
 from driftwatch.incidents.silence import Silence, silenced_by
 from driftwatch.model import Severity
-from driftwatch.notify.page import Acknowledgement
 from driftwatch.numbers import clean
 
 # between two pages to one receiver, until somebody acknowledges; tickets and notices wait
@@ -63,7 +63,7 @@ class Routes:
 
     def of(self, incident: Incident) -> Routed:
         """The receivers of an incident: of its rule, else of its pool, else of its severity."""
-        severity, pool = incident.severity, incident.target.get("pool", "")
+        severity, pool = incident.severity, incident.pool
         every, taking = self.names, self.of_severity(severity)
         for names, why in (
             (self.of_rules.get(incident.rule, ()), f"receivers of rule {incident.rule}"),
@@ -114,7 +114,6 @@ class MessageAbout:
     event: Event
     at: datetime  # when it is planned
     number: int = 0  # of this event to this receiver
-    acknowledgement: Acknowledgement | None = None  # in force
     changed: str | None = None  # what changed, where the page does not say it
 
 
@@ -143,7 +142,7 @@ def plan_deliveries(
 
     Raises ValueError: an incident of a transition has no page.
     """
-    draft = _Draft(routes, tuple(silences), now, records, render, open_incidents.values())
+    draft = _Draft(routes, tuple(silences), now, records, render)
     marked = [draft.follow(transition) for transition in transitions]
     by_id = {incident.id: incident for incident in open_incidents.values()}
     planned_actions = [draft.act(action, by_id.get(action.incident_id or "")) for action in actions]
@@ -165,7 +164,6 @@ class _Draft:
         now: datetime,
         records: Iterable[OutboxRecord],
         render: Render,
-        incidents: Iterable[Incident],
     ) -> None:
         self._routes, self._silences, self._now, self._render = routes, silences, now, render
         self._names = frozenset(routes.names)
@@ -173,10 +171,6 @@ class _Draft:
         self._records: dict[str, dict[str, dict[str, OutboxRecord]]] = {}
         for one in records:
             self._note(one)
-        self._members: dict[str, list[Incident]] = {}
-        for each in incidents:
-            if each.part_of is not None:
-                self._members.setdefault(each.part_of, []).append(each)
         # incident id → silence that held the page that fired in this plan, None = none
         self._held: dict[str, str | None] = {}
         self._updates_held: set[str] = set()
@@ -196,7 +190,7 @@ class _Draft:
             else:
                 self._updates_held.add(incident.id)
             silence = self._held.get(incident.id, incident.silenced_by)
-        return replace(transition, incident=replace(incident, silenced_by=silence))
+        return replace(transition, incident=_with_silence(incident, silence))
 
     def act(self, action: Action, incident: Incident | None) -> int:
         """Tell those who got the page; of an incident that is over there is nothing to tell."""
@@ -209,18 +203,18 @@ class _Draft:
 
     def advance(self, incident: Incident, *, is_fresh: bool) -> Incident:
         """Plan what is owed, and repeats; returns the incident with what holds its page back."""
-        if incident.state != "firing":
-            return replace(incident, silenced_by=None)
+        if not incident.is_firing:
+            return _with_silence(incident, None)
         silence = self._silence(incident)
         self._held[incident.id] = silence
-        if silence is None and incident.page is not None:
+        if silence is None and incident.page is not None and incident.inhibited_by is None:
             if incident.silenced_by is not None:
                 self._send(self._reached(incident), incident, "updated", "the silence is over")
-            if incident.acknowledged_at is None:
+            if incident.acknowledgement is None:
                 self._send_owed(incident, is_fresh=is_fresh)
         # a silence that was made after the page holds back updates alone
         is_held = is_fresh or incident.silenced_by is not None or incident.id in self._updates_held
-        return replace(incident, silenced_by=silence if is_held else None)
+        return _with_silence(incident, silence if is_held else None)
 
     def _send_owed(self, incident: Incident, *, is_fresh: bool) -> None:
         """The page to those who never got it, and once more to those who got it long ago."""
@@ -250,12 +244,7 @@ class _Draft:
         return [n for n, page in pages.items() if n in self._names and not page.is_dead]
 
     def _silence(self, incident: Incident) -> str | None:
-        by = silenced_by(incident, self._silences, self._now)
-        members = self._members.get(incident.key, ())
-        if by is not None or not members:
-            return by
-        each = [silenced_by(one, self._silences, self._now) for one in members]
-        return None if None in each else each[0]
+        return silenced_by(incident, self._silences, self._now)
 
     def _note(self, one: OutboxRecord) -> None:
         of = self._records.setdefault(one.subject, {}).setdefault(one.receiver, {})
@@ -275,8 +264,7 @@ class _Draft:
             before = self._of(incident, name).get(event)
             number = 0 if before is None else before.number + 1
             if number not in payloads:
-                by = acknowledgement_of(incident)
-                about = MessageAbout(event, self._now, number, by, changed)
+                about = MessageAbout(event, self._now, number, changed)
                 payloads[number] = self._render(incident, about)
             self.deliveries.append(
                 PlannedDelivery(
@@ -289,3 +277,7 @@ class _Draft:
                 )
             )
             self._note(OutboxRecord(incident.id, name, event, number, self._now, is_pending=True))
+
+
+def _with_silence(incident: Incident, silence: str | None) -> Incident:
+    return incident.model_copy(update={"silenced_by": silence})

@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
+from typing import Annotated
 
+from pydantic import BeforeValidator, PlainSerializer
+
+from driftwatch.documents import Document
 from driftwatch.errors import UsageError
 from driftwatch.incidents.incident import Incident
 from driftwatch.matchers import MATCHER_HELP, Matcher, parse_matcher
 
 MOST_MATCHERS = 20
-# what every incident carries; a rule may group by other labels, which then stand in incidents
+# what every server of an incident carries, besides the rule's own labels
 LABELS = ("alert", "engine", "instance", "model_name", "pool", "rule", "severity")
 
 
-@dataclass(frozen=True, slots=True)
-class Silence:
-    """Firing pages of matching incidents are held back from ``starts_at`` to ``until``."""
+WrittenMatcher = Annotated[
+    Matcher,
+    BeforeValidator(lambda one: parse_matcher(one) if isinstance(one, str) else one),
+    PlainSerializer(lambda one: one.text, return_type=str),
+]
+
+
+class Silence(Document):
+    """Messages about servers whose labels match are held back from ``starts_at`` to ``until``."""
 
     id: str  # short id
-    matchers: tuple[Matcher, ...]  # all must match
+    matchers: tuple[WrittenMatcher, ...]  # all must match; as people write them
     until: datetime  # when it ends by itself
     created_by: str  # who asked for it
     created_at: datetime  # when it was asked for
@@ -65,21 +74,16 @@ def matches(silence: Silence, labels: Mapping[str, str]) -> bool:
     return all(matcher.matches(labels) for matcher in silence.matchers)
 
 
-def labels_of(incident: Incident) -> dict[str, str]:
-    """What silences match on: the target's labels, and alert, rule and severity."""
-    return {
-        **incident.target,
-        "alert": incident.alert,
-        "rule": incident.rule,
-        "severity": incident.severity,
-    }
+def silences_incident(silence: Silence, incident: Incident) -> bool:
+    """Whether it matches a server that the incident is about."""
+    return any(matches(silence, labels) for labels in incident.server_labels())
 
 
 def unknown_label_names(
     incidents: Iterable[Incident], matchers: Iterable[Matcher]
 ) -> list[tuple[str, str | None]]:
     """Label names that no incident carries, each with a close one that some do."""
-    labels = set(LABELS).union(*(one.target for one in incidents))
+    labels = set(LABELS).union(*(one.labels for one in incidents))
     unknown = sorted({matcher.name for matcher in matchers} - labels)
     return [
         (name, next(iter(difflib.get_close_matches(name, labels, n=1)), None)) for name in unknown
@@ -87,19 +91,29 @@ def unknown_label_names(
 
 
 def silencing(incident: Incident) -> tuple[Matcher, ...]:
-    """The alert on this target alone: other engines of its server are other targets."""
-    names = ("instance", "engine") if incident.target.get("instance") else ("pool",)
-    labels = {name: incident.target.get(name, "") for name in names}
+    """The alert on its only server, else in its pool."""
+    keys = incident.concerned
+    labels = {"pool": incident.pool}
+    if len(keys) == 1:
+        labels = {"instance": keys[0].instance, "engine": keys[0].engine}
     matchers = [Matcher("alert", "=", incident.alert)]
-    matchers += [Matcher(name, "=", label) for name, label in labels.items() if label]
-    return tuple(matchers)
+    return (*matchers, *(Matcher(name, "=", label) for name, label in labels.items()))
 
 
 def silenced_by(incident: Incident, silences: Iterable[Silence], at: datetime) -> str | None:
-    """Id of the silence that holds this incident's page back at this time, else None.
+    """Id of the silence that holds an incident's messages back; None unless every server that it
+    concerns has one.
 
-    Where several do, the one that lasts longest is named (then the smallest id).
+    Of several silences of a server the one that lasts longest counts, of several servers the one
+    that ends first is named.
     """
-    labels = labels_of(incident)
-    in_force = [s for s in silences if s.active(at) and matches(s, labels)]
-    return min(in_force, key=lambda s: (-s.until.timestamp(), s.id)).id if in_force else None
+    active = [silence for silence in silences if silence.active(at)]
+    if not active:
+        return None
+    each = []
+    for labels in incident.server_labels():
+        matching = [silence for silence in active if matches(silence, labels)]
+        if not matching:
+            return None
+        each.append(min(matching, key=lambda s: (-s.until.timestamp(), s.id)))
+    return min(each, key=lambda s: (s.until, s.id)).id

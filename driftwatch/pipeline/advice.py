@@ -80,6 +80,7 @@ def advised(
     others: Sequence[Incident] = (),
     *,
     again: bool = False,
+    used: int = 0,
 ) -> tuple[dict[str, Finding], tuple[TargetAdvice, ...]]:
     """Findings with their recommendations, and the answers of the simulations.
 
@@ -89,15 +90,17 @@ def advised(
 
     Args:
         others: firing incidents with their pages at the time; those of ``firing`` do not count.
-        again: the findings have pages already.
+        again: their pages are made again, in the order of ``firing``.
+        used: simulations of this minute so far.
     """
     plan, state = evaluation.plan, evaluation.state
     rules = {rule.id: rule for rule in plan.rules}
     settled: dict[str, Finding] = {}
     advices: list[TargetAdvice] = []
-    questions: Counter[datetime] = Counter()
+    questions: Counter[datetime] = Counter({t.at: used for t in firing})
     firing_now = {t.incident.id for t in firing}
-    for transition in sorted(firing, key=lambda t: _rank(t, findings[t.incident.id][1])):
+    ranked = sorted(firing, key=lambda t: _rank(t, findings[t.incident.id][1]))
+    for transition in firing if again else ranked:
         incident, at = transition.incident, transition.at
         finding, row = findings[incident.id]
         caught_up = state.simulates_after is not None and at <= state.simulates_after
@@ -178,7 +181,7 @@ def _moment(
 def _peer_load(evaluation: Evaluation, finding: Finding, at: datetime) -> dict[str, float] | None:
     """``finding.peers`` with the capacity share of the busiest peer; None if it is not needed."""
     leaf = finding.diagnosis.leaf if finding.diagnosis else None
-    if finding.peers is None or finding.of_targets is not None or leaf not in _DRAINED:
+    if finding.peers is None or len(finding.concerned) > 1 or leaf not in _DRAINED:
         return None
     key = finding.target.key
     others = evaluation.rows.filter(
@@ -227,7 +230,7 @@ def answer_of_pool(
     names = {key.text for key in pool}
     for incident in sorted(before, key=lambda i: (i.severity != "page", i.firing_at or at, i.key)):
         page = incident.page
-        if page is None or incident.state != "firing" or names.isdisjoint(page.servers.first[:1]):
+        if page is None or not incident.is_firing or names.isdisjoint(page.servers.first[:1]):
             continue
         answer = page.advice
         if answer is not None and _is_current(answer, settings):
@@ -237,8 +240,7 @@ def answer_of_pool(
 
 def answer_stands(incident: Incident, at: datetime) -> bool:
     """Whether the answer on an incident's page still serves other servers: for an hour."""
-    page = incident.page
-    return page is not None and at - page.times.evaluated_at <= WINDOW
+    return incident.told is not None and at - incident.told.at <= WINDOW
 
 
 def configured_alike(

@@ -72,8 +72,8 @@ def build_page(
         rule=incident.rule,
         alert=incident.alert,
         severity=incident.severity,
-        pool=incident.target.get("pool"),
-        labels=dict(sorted(incident.target.items())),
+        pool=incident.pool,
+        labels=dict(sorted({**incident.labels, "pool": incident.pool}.items())),
         servers=_servers(finding, incident),
         times=Times(
             started_at=incident.started_at,
@@ -156,17 +156,14 @@ def _phrases(page: Page, form: PageForm | None) -> Phrases:
 
 
 def _servers(finding: Finding | None, incident: Incident) -> Servers:
-    instance = incident.target.get("instance")
-    own = None if instance is None else TargetKey(instance, incident.target.get("engine", "0"))
-    if finding is None or finding.of_targets is None:
-        peers = None if finding is None else finding.peers
-        of = 1 if peers is None else round(peers["of_targets"])
-        first = () if own is None else (own.text,)
-        return Servers(concerned=len(first), of=of, first=first)
+    """The servers of a finding, the worst first; without one those of the incident."""
+    if finding is None:
+        keys = incident.concerned or tuple(one.key for one in incident.servers)
+        return Servers(concerned=len(keys), of=len(keys), first=_named(keys))
     alike, others = finding.configured_alike
     return Servers(
         concerned=len(finding.concerned),
-        of=finding.of_targets,
+        of=max(finding.of_targets or 1, len(finding.concerned)),
         first=_named(finding.concerned),
         alike=Group(servers=len(alike), first=_named(alike)) if others else None,
         otherwise=Group(servers=len(others), first=_named(others)) if others else None,
@@ -210,7 +207,11 @@ def _links(incident: Incident, page: Page, external_url: str | None) -> Links:
 
 
 def _matchers(incident: Incident) -> Iterator[str]:
-    names = ("instance", "engine") if incident.target.get("instance") else ("pool",)
-    for name in names:
-        if (label := incident.target.get(name)) and (name, label) != ("engine", "0"):
-            yield f"{name}={label}"
+    """Of its only server, else of its pool."""
+    keys = incident.concerned
+    if len(keys) != 1:
+        yield f"pool={incident.pool}"
+        return
+    yield f"instance={keys[0].instance}"
+    if keys[0].engine != "0":
+        yield f"engine={keys[0].engine}"

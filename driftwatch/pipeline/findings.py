@@ -17,7 +17,6 @@ from driftwatch.diagnose.tree import walk
 from driftwatch.incidents.incident import Transition
 from driftwatch.model import Diagnosis, Finding, Target, TargetKey
 from driftwatch.pipeline.evaluation import Evaluation
-from driftwatch.pipeline.incidents import target_labels
 from driftwatch.pipeline.unknown_reasons import reasons
 from driftwatch.rulebook.rules import Rule
 
@@ -27,76 +26,59 @@ _SPAN = timedelta(seconds=BINDING_WINDOW_SECONDS)
 
 # incident id → finding without advice, and its evidence row
 Findings = dict[str, tuple[Finding, Mapping[str, Any]]]
+# a rule on it is about servers without a window
+_MISSING = "coverage_missing_seconds"
 
 
-def findings_of(evaluation: Evaluation, firing: Sequence[Transition]) -> Findings:
-    """Every firing incident as a finding.
-
-    A page about several targets shows the worst of them and names the others.
-    """
-    together = {
-        t.incident.id: worst_of(t, evaluation.rows, evaluation.plan.rules)
-        for t in firing
-        if t.concerned
-    }
-    of_targets, of_pools = [], []
-    for t in firing:
-        if t.incident.id in together:
-            of_targets.append(as_of_target(t, evaluation.state.targets[together[t.incident.id]]))
-        elif t.incident.target.get("instance"):
-            of_targets.append(t)
-        else:
-            of_pools.append(t)
-    findings = findings_at(evaluation, of_targets)
-    for t in firing:
-        if (worst := together.get(t.incident.id)) is None:
-            continue
-        finding, row = findings[t.incident.id]
-        finding = replace(
-            finding,
-            concerned=(worst, *(key for key in t.concerned if key != worst)),
-            of_targets=t.of_targets,
-        )
-        findings[t.incident.id] = finding, row
-    return findings | {t.incident.id: _of_pool(evaluation, t) for t in of_pools}
+Found = tuple[Finding, Mapping[str, Any]]
 
 
-def as_of_target(transition: Transition, target: Target) -> Transition:
-    """A pool's transition as if it were one target's."""
-    incident = replace(transition.incident, target=target_labels(target))
-    return replace(transition, incident=incident)
-
-
-def findings_at(evaluation: Evaluation, transitions: Sequence[Transition]) -> Findings:
-    """Findings about one target each.
+def findings_of(evaluation: Evaluation, transitions: Sequence[Transition]) -> list[Found | None]:
+    """What each incident is about in its minute: the worst of its servers, and which others; None
+    where no server that it concerns has a row.
 
     A page is about the last ten minutes, cut at restarts and knob changes, not about the one minute
     in which the rule fired. Columns of detectors with a past are that minute's.
     """
-    if not transitions:
-        return {}
-    state, plan, minute_rows = evaluation.state, evaluation.plan, evaluation.rows
-    rules = {rule.id: rule for rule in plan.rules}
-    keys = {
-        t.incident.id: (t.incident.target["instance"], t.incident.target["engine"])
-        for t in transitions
-    }
-    ordered = sorted(transitions, key=lambda t: (*keys[t.incident.id], t.at))
+    rules = {rule.id: rule for rule in evaluation.plan.rules}
+    worst = [worst_of(t, evaluation.rows, rules[t.incident.rule]) for t in transitions]
+    measured = [
+        (i, key)
+        for i, key in enumerate(worst)
+        if key is not None and not _is_missing(rules[transitions[i].incident.rule])
+    ]
     windows = pl.DataFrame(
-        [(*keys[t.incident.id], t.at - _SPAN, t.at) for t in ordered],
-        schema=WINDOW_SCHEMA,
+        [(*key, transitions[i].at - _SPAN, transitions[i].at, i) for i, key in measured],
+        schema={**WINDOW_SCHEMA, "number": pl.Int64},
         orient="row",
-    )
-    rows = evaluation.windows(evaluation, windows)
-    trees = {tree for t in ordered if (tree := rules[t.incident.rule].tree) is not None}
-    diagnosed = {name: walk(plan.trees[name], rows) for name in trees}
-    findings: Findings = {}
-    for i, (t, row) in enumerate(zip(ordered, rows.to_dicts(), strict=True)):
-        rule, key = rules[t.incident.rule], TargetKey(*keys[t.incident.id])
-        diagnosis = diagnosed[rule.tree][i] if rule.tree else None
-        finding = finding_of(t.incident.rule, state.targets[key], row, diagnosis)
-        findings[t.incident.id] = replace(finding, peers=peer_speeds(key, t.at, minute_rows)), row
+    ).sort(*_KEY, "end")
+    rows = evaluation.windows(evaluation, windows.drop("number")) if measured else windows
+    row_of = dict(zip(windows["number"], rows.to_dicts(), strict=True))
+    trees = {tree for i, _ in measured if (tree := rules[transitions[i].incident.rule].tree)}
+    walked = {name: walk(evaluation.plan.trees[name], rows) for name in trees}
+    place = {number: i for i, number in enumerate(windows["number"])}
+    findings = list[Found | None]()
+    for i, t in enumerate(transitions):
+        rule, key = rules[t.incident.rule], worst[i]
+        if key is None:
+            findings.append(None)
+            continue
+        if i in row_of:
+            row = row_of[i]
+            diagnosis = walked[rule.tree][place[i]] if rule.tree else None
+            finding = finding_of(rule.id, evaluation.state.targets[key], row, diagnosis)
+            finding = replace(finding, peers=peer_speeds(key, t.at, evaluation.rows))
+        else:
+            finding, row = _of_missing(evaluation, t, key)
+        others = tuple(other for other in t.incident.concerned if other != key)
+        of = evaluation.rows.filter(pl.col("end") == t.at, pl.col("pool") == t.incident.pool).height
+        counted = max(of, len(others) + 1)
+        findings.append((replace(finding, concerned=(key, *others), of_targets=counted), row))
     return findings
+
+
+def _is_missing(rule: Rule) -> bool:
+    return _MISSING in rule.columns
 
 
 def peer_speeds(
@@ -168,6 +150,7 @@ _WORST: Mapping[str, pl.Expr] = {
     "slower_at_equal_load": -pl.col("speed_at_equal_load_ratio"),
     "slower_than_pool": -pl.col("speed_against_pool_ratio"),
     "seconds_since_last_token": pl.col("seconds_since_last_token"),
+    _MISSING: pl.col(_MISSING),
     "limit_full": pl.col("batch_assembly_wait_10m_seconds"),
     "limit_binding_share_10m_ratio": pl.col("batch_assembly_wait_10m_seconds"),
     "rejected_requests_per_second": pl.col("rejected_requests_per_second"),
@@ -184,38 +167,26 @@ _WORST: Mapping[str, pl.Expr] = {
 _ALIKE = pl.repeat(0.0, pl.len())  # of another rule no target is worse than the others
 
 
-def worst_of(transition: Transition, rows: pl.DataFrame, rules: Sequence[Rule]) -> TargetKey:
-    """The target of an incident whose numbers its page shows."""
-    rule = next(rule for rule in rules if rule.id == transition.incident.rule)
+def worst_of(transition: Transition, rows: pl.DataFrame, rule: Rule) -> TargetKey | None:
+    """The server of an incident whose numbers its page shows; None where none has a row."""
     height = next((by for name, by in _WORST.items() if name in rule.columns), _ALIKE)
-    keys = pl.DataFrame(transition.concerned, schema=_KEY, orient="row")
+    keys = pl.DataFrame(transition.incident.concerned, schema=_KEY, orient="row")
     here = rows.filter(pl.col("end") == transition.at).join(keys, on=_KEY, how="semi")
     ordered = here.sort(height, *_KEY, descending=[True, False, False], nulls_last=True)
-    return TargetKey(*ordered.select(_KEY).row(0))
+    return None if ordered.is_empty() else TargetKey(*ordered.select(_KEY).row(0))
 
 
-def _of_pool(evaluation: Evaluation, transition: Transition) -> tuple[Finding, Mapping[str, Any]]:
-    """The finding of a rule that is per pool, from the target that is gone for longest."""
-    incident = transition.incident
-    of_pool = evaluation.rows.with_columns(verdict=evaluation.verdicts[incident.rule]).filter(
-        (pl.col("pool") == incident.target["pool"]) & (pl.col("end") == transition.at)
+def _of_missing(evaluation: Evaluation, transition: Transition, key: TargetKey) -> Found:
+    """The finding of servers without data, from the minute of the one that is gone for longest."""
+    keys = pl.DataFrame(transition.incident.concerned, schema=_KEY, orient="row")
+    concerned = evaluation.rows.filter(pl.col("end") == transition.at).join(
+        keys, on=_KEY, how="semi"
     )
-    concerned = of_pool.filter("verdict").sort(
-        "coverage_missing_seconds", *_KEY, descending=[True, False, False], nulls_last=True
-    )
-    row = concerned.drop("verdict").row(0, named=True)
-    keys = tuple(TargetKey(*key) for key in concerned.select(_KEY).iter_rows())
-    finding = Finding(
-        rule=incident.rule,
-        target=evaluation.state.targets[keys[0]],
-        minute=transition.at - timedelta(minutes=1),
-        evidence={name: value for name, value in row.items() if not isinstance(value, list)},
-        reasons=reasons(row) | _nothing_scraped(concerned, evaluation.signals.minutes),
-        reference=reference_of(row),
-        concerned=keys,
-        of_targets=of_pool.height,
-    )
-    return finding, row
+    own = (pl.col("instance") == key.instance) & (pl.col("engine") == key.engine)
+    row = concerned.filter(own).row(0, named=True)
+    finding = finding_of(transition.incident.rule, evaluation.state.targets[key], row, None)
+    gone = _nothing_scraped(concerned, evaluation.signals.minutes)
+    return replace(finding, since=None, histograms={}, reasons={**finding.reasons, **gone}), row
 
 
 def _nothing_scraped(concerned: pl.DataFrame, minutes: pl.DataFrame) -> dict[str, str]:

@@ -1,60 +1,50 @@
-"""From verdicts to incidents: the targets of a rule, and when an incident fires and ends."""
+"""From verdicts to incidents: which minutes of which servers count, and which alert speaks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.detect.speed.like_work import WINDOW
 from driftwatch.incidents.incident import Incident, Transition
-from driftwatch.incidents.life_cycle import Observation, RuleTiming, close, identity, step
-from driftwatch.model import Target, TargetKey
-from driftwatch.pipeline.inhibition import Inhibition, inhibitors_first
-from driftwatch.pipeline.members import members_of
-from driftwatch.pipeline.observations import relevant_verdicts
-from driftwatch.pipeline.pool_incidents import PoolIncidents, models_of, pool_key
+from driftwatch.incidents.life_cycle import (
+    MINUTE_SECONDS,
+    PoolRule,
+    Verdict,
+    closed,
+    step,
+    without_servers,
+)
+from driftwatch.model import Severity, Target, TargetKey
+from driftwatch.notify.page import EVERY, next_time
 from driftwatch.rulebook.rules import Rule
 
 _KEY = list(KEY_COLUMNS)
 
-NO_TARGET_LEFT = "the pool has no target left"
-NOW_ELSEWHERE = "the pool is gone: its targets are in pool {} now"
-NOW_PER = "the rule is now per {}"
+NOW_ELSEWHERE = "the server is in pool {} now"
 NOW_OFF = "the rule is off in this pool now"
 REMOVED = "the rule was removed"
 DISABLED = "the rule was switched off: {}"
 
-
-def timing(rule: Rule) -> RuleTiming:
-    """The times of a rule, for the life cycle."""
-    return RuleTiming(
-        rule.id,
-        rule.alert,
-        rule.severity,
-        rule.for_seconds,
-        rule.keep_firing_for_seconds,
-        has_until=rule.until is not None,
-    )
+# An incident whose verdict was unknown for this long inhibits no other: longer than any detector's
+# hysteresis, and than a restart with its warm-up.
+INHIBITS_UNKNOWN = timedelta(hours=1)
+_RANK: Mapping[Severity, int] = {"page": 0, "ticket": 1, "notice": 2}
 
 
-def target_labels(target: Target) -> dict[str, str]:
-    """The labels that an incident and its page carry."""
-    model = target.labels.get("model_name")
-    return {
-        "instance": target.key.instance,
-        "engine": target.key.engine,
-        "pool": target.pool or "default",
-        **({"model_name": model} if model else {}),
-    }
+class Advanced(NamedTuple):
+    """Incidents some minutes later."""
 
-
-def incident_key(rule: Rule, target: TargetKey) -> str:
-    """Identity: rule and engine, no label that a redeploy may change."""
-    return identity(rule.id, {"instance": target.instance, "engine": target.engine})
+    incidents: dict[str, Incident]  # key → open incident
+    happened: tuple[Transition, ...]  # what fired and what resolved, in order
+    # what fired before a minute of the grid (:data:`driftwatch.notify.page.EVERY`), as of that
+    # minute: its page is made again
+    looks: tuple[Transition, ...]
 
 
 def advanced(
@@ -63,46 +53,169 @@ def advanced(
     targets: Mapping[TargetKey, Target],
     rows: pl.DataFrame,
     verdicts: pl.DataFrame,
-) -> tuple[dict[str, Incident], tuple[Transition, ...]]:
-    """Advance every incident minute by minute; closed keys with a false verdict cost nothing.
+) -> Advanced:
+    """Advance every incident minute by minute.
 
     Args:
-        rows: evidence rows; a pool does not wait for a target that never answered (``ever_seen``).
+        rows: evidence rows.
         verdicts: one Boolean column per rule id, beside ``rows``.
     """
-    minutes: dict[datetime, dict[str, list[Observation]]] = {}
-    judged = rows.select(*_KEY, "pool", "ever_seen", "end", *_SINCE)
-    with_open = {incident.rule for incident in incidents.values()}
+    minutes: _Minutes = {}
+    judged = rows.select(*_KEY, "pool", "end", *_SINCE)
     for rule in rules:
-        if rule.id not in with_open and not verdicts[rule.id].any():
-            continue
-        of_rule = judged.with_columns(
-            verdict=verdicts[rule.id],
-            over=pl.lit(None, pl.Boolean) if rule.over is None else rows.select(o=rule.over)["o"],
-        )
-        observe = _of_pools if rule.per == "pool" else _of_targets
-        for observation, end in observe(rule, incidents, targets, of_rule):
-            minutes.setdefault(end, {}).setdefault(rule.id, []).append(observation)
+        open_servers = [
+            server.key for i in incidents.values() if i.rule == rule.id for server in i.servers
+        ]
+        if open_servers or verdicts[rule.id].any():
+            held = rows.select(held=rule.held)["held"]
+            of_rule = judged.with_columns(true=verdicts[rule.id], held=held)
+            _add_verdicts(minutes, rule, relevant(of_rule, rule, open_servers))
     if not minutes and not incidents:
-        return {}, ()
-    inhibition = Inhibition(rules, targets, judged, verdicts)
-    pools = PoolIncidents(rules, targets, judged, inhibition)
-    ordered = inhibitors_first(rules)
-    after = dict(incidents)
-    transitions: list[Transition] = []
-    for end in sorted(judged["end"].unique().to_list()):
-        # a pool's incident also advances in minutes in which no target's verdict can change it
-        if end not in minutes and not any(i.extent is not None for i in after.values()):
+        return Advanced({}, (), ())
+    return _Minute(rules, targets, incidents).played(judged["end"].unique().sort(), minutes)
+
+
+# minute → (rule id, pool) → verdicts of its servers
+_Minutes = dict[datetime, dict[tuple[str, str], dict[TargetKey, Verdict]]]
+
+
+class _Minute:
+    """The open incidents on their way through the minutes."""
+
+    def __init__(
+        self,
+        rules: Sequence[Rule],
+        targets: Mapping[TargetKey, Target],
+        incidents: Mapping[str, Incident],
+    ) -> None:
+        self._rules = inhibitors_first(rules)
+        self._by_id = {rule.id: rule for rule in rules}
+        self._targets = targets
+        self._models: dict[str, set[str | None]] | None = None
+        self._pool_rules: dict[tuple[str, str], PoolRule] = {}
+        # pool → rule id → open incident
+        self._open: dict[str, dict[str, Incident]] = {}
+        for one in incidents.values():
+            self._open.setdefault(one.pool, {})[one.rule] = one
+
+    def played(self, ends: Iterable[datetime], minutes: _Minutes) -> Advanced:
+        """The minutes, in order."""
+        happened, looks = list[Transition](), list[Transition]()
+        for end in ends:
+            told = self._advance(end, minutes.get(end, {}))
+            happened += sorted(told, key=lambda t: t.incident.key)
+            if next_time(end - EVERY) == end:
+                new = {t.incident.id for t in told}
+                firing = [i for i in self._all() if i.is_firing and i.id not in new]
+                looks += [Transition(one, "updated", end) for one in firing]
+        after = {one.key: one for one in self._all()}
+        return Advanced({key: after[key] for key in sorted(after)}, tuple(happened), tuple(looks))
+
+    def _all(self) -> list[Incident]:
+        every = [one for of_pool in self._open.values() for one in of_pool.values()]
+        return sorted(every, key=lambda one: one.key)
+
+    def _advance(
+        self, end: datetime, verdicts: Mapping[tuple[str, str], Mapping[TargetKey, Verdict]]
+    ) -> list[Transition]:
+        pools: dict[str, set[str]] = {}
+        for rule_id, pool in verdicts:
+            pools.setdefault(rule_id, set()).add(pool)
+        for pool, of_pool in self._open.items():
+            for rule_id in of_pool:
+                pools.setdefault(rule_id, set()).add(pool)
+        happened = []
+        for rule in self._rules:
+            for pool in sorted(pools.get(rule.id, ())):
+                here, of_pool = verdicts.get((rule.id, pool), {}), self._open.setdefault(pool, {})
+                before, pool_rule = of_pool.pop(rule.id, None), self._pool_rule(rule, pool)
+                servers = {*here, *(s.key for s in (before.servers if before else ()))}
+                by = inhibited(rule, pool_rule.severity, servers, of_pool, self._by_id, end)
+                after, event = step(before, pool_rule, end, here, by)
+                if after is not None and event is not None:
+                    happened.append(Transition(after, event, end))
+                if after is not None and event != "resolved":
+                    of_pool[rule.id] = after
+        return happened
+
+    def _pool_rule(self, rule: Rule, pool: str) -> PoolRule:
+        if (rule.id, pool) not in self._pool_rules:
+            here = rule.in_pool(pool)
+            self._pool_rules[rule.id, pool] = PoolRule(
+                rule.id,
+                rule.alert,
+                here.severity,
+                pool,
+                here.for_seconds,
+                here.keep_firing_for_seconds,
+                {**self._model_of(pool), **rule.labels},
+            )
+        return self._pool_rules[rule.id, pool]
+
+    def _model_of(self, pool: str) -> dict[str, str]:
+        """Its model as a label, if all its servers have the same."""
+        if self._models is None:
+            self._models = {}
+            for target in self._targets.values():
+                models = self._models.setdefault(target.pool or "", set())
+                models.add(target.labels.get("model_name"))
+        models = self._models.get(pool, set())
+        model = next(iter(models)) if len(models) == 1 else None
+        return {"model_name": model} if model else {}
+
+
+def inhibited(
+    rule: Rule,
+    severity: Severity,
+    servers: Iterable[TargetKey],
+    others: Mapping[str, Incident],
+    rules: Mapping[str, Rule],
+    end: datetime,
+) -> dict[TargetKey, str]:
+    """Server → the alert because of which a rule says nothing there.
+
+    An incident inhibits on the servers that it concerns. One whose cause is the traffic, which a
+    pool shares, inhibits in its whole pool; so does any one a notice. A ticket inhibits no page.
+
+    Args:
+        others: rule id → open incident of the pool.
+        rules: by id.
+    """
+    by: dict[TargetKey, str] = {}
+    for other_id, other in sorted(others.items()):
+        if other.alert not in rule.inhibited_by or _RANK[other.severity] > _RANK[severity]:
             continue
-        happened: list[Transition] = []
-        for rule in ordered:
-            observed = minutes.get(end, {}).get(rule.id, ())
-            if not observed and rule.together is None:
-                continue
-            observations = inhibition.of(rule, after, end, observed)
-            happened += pools.joined(rule, after, end, step(after, end, observations))
-        transitions += sorted(happened, key=lambda t: t.incident.key)
-    return {key: after[key] for key in sorted(after)}, tuple(transitions)
+        if not other.is_firing or end - other.last_true_at > INHIBITS_UNKNOWN:
+            continue
+        concerned, of = set(other.concerned), rules.get(other_id)
+        is_of_pool = severity == "notice" or (of is not None and of.page.family == "traffic")
+        for key in servers if is_of_pool and concerned else concerned:
+            by.setdefault(key, other.alert)
+    return by
+
+
+def inhibitors_first(rules: Sequence[Rule]) -> tuple[Rule, ...]:
+    """The rules in an order in which each follows its inhibitors.
+
+    Of two that inhibit each other the one that stands first in the files goes first.
+    """
+    place = {rule.id: number for number, rule in enumerate(rules)}
+    ordered: dict[str, Rule] = {}
+    begun: set[str] = set()
+
+    def add(rule: Rule) -> None:
+        if rule.id in begun:
+            return
+        begun.add(rule.id)
+        for other in rules:
+            is_mutual = rule.alert in other.inhibited_by and place[rule.id] < place[other.id]
+            if other.alert in rule.inhibited_by and not is_mutual:
+                add(other)
+        ordered[rule.id] = rule
+
+    for rule in rules:
+        add(rule)
+    return tuple(ordered.values())
 
 
 def closed_for(
@@ -111,140 +224,90 @@ def closed_for(
     remaining: Mapping[TargetKey, Target],
     reasons: Mapping[TargetKey, str],
     minute_end: datetime,
-    before: Mapping[TargetKey, Target] | None = None,
 ) -> tuple[dict[str, Incident], tuple[Transition, ...]]:
-    """Close the incidents of retired targets, of pools without a target, and of rules that are no
-    longer evaluated.
+    """The incidents without servers that were retired or are in another pool now; without those of
+    rules that are no longer evaluated; and what ended.
 
     Args:
         rules: every rule, disabled ones too.
+        remaining: the targets that stay; one of an incident may be missing after a restart.
         reasons: retired target → why.
     """
-    closing: dict[str, str] = {}
     rule_by_id = {rule.id: rule for rule in rules}
-    pools = {target.pool for target in remaining.values()}
-    # after a start no target has a pool until a source lists it: then no pool is gone
-    pools_known = None not in pools and bool(remaining or reasons)
-    for key, incident in incidents.items():
-        instance, pool = incident.target.get("instance"), incident.target.get("pool")
-        if (why := _not_evaluated(rule_by_id.get(incident.rule), incident)) is not None:
-            closing[key] = why
-        elif incident.extent is not None and instance:
-            continue  # below, with its targets
-        elif instance:
-            reason = reasons.get(TargetKey(instance, incident.target.get("engine", "0")))
-            if reason is not None:
-                closing[key] = reason
-        elif pool not in pools and pools_known:
-            closing[key] = _pool_gone(pool, remaining, before or {})
-    for key, members in members_of(incidents).items():
-        if key in incidents and all(one.key in closing for one in members):
-            closing.setdefault(key, closing[members[-1].key])
-    return close(incidents, minute_end, closing)
+    after, ended = dict[str, Incident](), list[Transition]()
+    for key, incident in sorted(incidents.items()):
+        why = _not_evaluated(rule_by_id.get(incident.rule), incident.pool)
+        if why is not None:
+            left, end = None, closed(incident, minute_end, why) if incident.is_firing else None
+        else:
+            gone = {
+                server.key: reason
+                for server in incident.servers
+                if (
+                    reason := reasons.get(server.key) or _moved(remaining.get(server.key), incident)
+                )
+            }
+            left, end = without_servers(incident, minute_end, gone)
+        if left is not None:
+            after[key] = left
+        if end is not None:
+            ended.append(end)
+    return after, tuple(ended)
 
 
-def _not_evaluated(rule: Rule | None, incident: Incident) -> str | None:
-    """Why the rule gives this incident no more verdicts; None = it may."""
+def _moved(target: Target | None, incident: Incident) -> str | None:
+    if target is None or target.pool in (None, incident.pool):
+        return None
+    return NOW_ELSEWHERE.format(target.pool)
+
+
+def _not_evaluated(rule: Rule | None, pool: str) -> str | None:
+    """Why the rule gives a pool no more verdicts; None = it does."""
     if rule is None:
         return REMOVED
     if not rule.is_evaluated:
         return DISABLED.format(rule.reason)
-    is_per = "target" if incident.target.get("instance") else "pool"
-    if rule.together is None and (rule.per != is_per or incident.extent is not None):
-        return NOW_PER.format(rule.per)
-    return None if rule.in_pool(incident.target.get("pool")).enabled else NOW_OFF
+    return None if rule.in_pool(pool).enabled else NOW_OFF
 
 
-def _pool_gone(
-    pool: str | None, remaining: Mapping[TargetKey, Target], before: Mapping[TargetKey, Target]
-) -> str:
-    """Why a pool has no target: where its targets went."""
-    now = {
-        remaining[k].pool or "" for k, old in before.items() if old.pool == pool and k in remaining
-    }
-    return NOW_ELSEWHERE.format(", ".join(sorted(now))) if now else NO_TARGET_LEFT
+def relevant(observed: pl.DataFrame, rule: Rule, open_servers: Sequence[TargetKey]) -> pl.DataFrame:
+    """The rows of one rule that can change an incident: most minutes of most servers cannot.
 
+    A server joins with a true minute, and has recovered at the latest after ``keep_firing_for`` of
+    minutes in which nothing holds it. Rows between that and the next true minute change nothing.
 
-_Observed = Iterator[tuple[Observation, datetime]]
-
-
-def _open(rule: Rule, incidents: Mapping[str, Incident]) -> list[Incident]:
-    return [incident for incident in incidents.values() if incident.rule == rule.id]
-
-
-def _of_targets(
-    rule: Rule,
-    incidents: Mapping[str, Incident],
-    targets: Mapping[TargetKey, Target],
-    judged: pl.DataFrame,
-) -> _Observed:
-    """The verdicts that can change an incident, each with the end of its minute."""
-    concerned = [
-        (incident.target["instance"], incident.target["engine"])
-        for incident in _open(rule, incidents)
-        if incident.target.get("instance")
-    ]
-    open_keys = pl.DataFrame(concerned, schema=dict.fromkeys(_KEY, pl.String), orient="row")
-    timings: dict[str, RuleTiming] = {}
-    known: dict[TargetKey, tuple[str, dict[str, str]]] = {}
-    for row in relevant_verdicts(judged, rule, _KEY, open_keys).iter_rows(named=True):
-        key, pool = TargetKey(row["instance"], row["engine"]), row["pool"]
-        if pool not in timings:
-            timings[pool] = timing(rule.in_pool(pool))
-        if key not in known:
-            labels = {**target_labels(targets[key]), **rule.labels}
-            known[key] = incident_key(rule, key), labels
-        yield (
-            Observation(
-                key=known[key][0],
-                timing=timings[pool],
-                target=known[key][1],
-                verdict=row["verdict"],
-                since=_since(rule, row),
-                over=row["over"],
-            ),
-            row["end"],
+    Args:
+        observed: key, ``end``, ``true`` and ``held`` (NULL = unknown), a row per server and minute.
+        open_servers: those of open incidents before the first row.
+    """
+    true = pl.col("true").fill_null(False)
+    was_open = pl.DataFrame(open_servers, schema=dict.fromkeys(_KEY, pl.String), orient="row")
+    concerned = pl.concat([observed.filter(true).select(_KEY), was_open]).unique()
+    mine = observed.join(concerned, on=_KEY, how="semi").sort(*_KEY, "end")
+    if len(mine) == len(concerned):  # one minute
+        return mine
+    longest = max(one.keep_firing_for_seconds for one in rule.variants)
+    needed = max(1, math.ceil(longest / MINUTE_SECONDS))
+    calm = pl.col("held").eq(False).fill_null(False).cum_sum().over(_KEY)
+    last = pl.when(pl.col("held") | true).then(calm).forward_fill().over(_KEY).fill_null(0)
+    started = true.cum_max().over(_KEY) | pl.col("was_open").fill_null(False)
+    return (
+        mine.join(
+            was_open.unique().with_columns(was_open=pl.lit(True)),
+            on=_KEY,
+            how="left",
+            maintain_order="left",
         )
-
-
-def _of_pools(
-    rule: Rule,
-    incidents: Mapping[str, Incident],
-    targets: Mapping[TargetKey, Target],
-    judged: pl.DataFrame,
-) -> _Observed:
-    """One verdict a pool and minute: true if a target's is, else unknown if a target's is."""
-    wanted = judged.filter("verdict")["pool"].unique().to_list()
-    is_open = [i.target["pool"] for i in _open(rule, incidents) if not i.target.get("instance")]
-    if not wanted and not is_open:
-        return
-    every = (
-        judged.filter(pl.col("pool").is_in(sorted({*wanted, *is_open})))
-        .filter(pl.col("ever_seen") | pl.col("verdict").is_not_null())
-        .sort("end", "pool", *_KEY)
-        .group_by("end", "pool", maintain_order=True)
-        .agg(
-            pl.col("verdict").any(ignore_nulls=False),
-            pl.col("over").all(ignore_nulls=False),
-            *(_earliest(c) for c in _SINCE),
-        )
+        .filter(started & (calm - last <= needed))
+        .drop("was_open")
     )
-    open_pools = pl.DataFrame({"pool": is_open}, schema={"pool": pl.String})
-    of_pools = relevant_verdicts(every, rule, ["pool"], open_pools)
-    models = models_of(targets, set(of_pools["pool"].to_list()))
-    for row in of_pools.iter_rows(named=True):
-        pool = row["pool"]
-        yield (
-            Observation(
-                key=pool_key(rule, pool),
-                timing=timing(rule.in_pool(pool)),
-                target={"pool": pool, **models.get(pool, {}), **rule.labels},
-                verdict=row["verdict"],
-                since=_since(rule, row),
-                over=row["over"],
-            ),
-            row["end"],
-        )
+
+
+def _add_verdicts(minutes: _Minutes, rule: Rule, rows: pl.DataFrame) -> None:
+    for row in rows.iter_rows(named=True):
+        key = TargetKey(row["instance"], row["engine"])
+        of_pool = minutes.setdefault(row["end"], {}).setdefault((rule.id, row["pool"]), {})
+        of_pool[key] = Verdict(row["true"], row["held"], _since(rule, row))
 
 
 # columns over the last minutes: the condition began when those did
@@ -264,12 +327,6 @@ _SINCE = (
 )
 
 
-def _earliest(column: str) -> pl.Expr:
-    """The value that reaches back furthest among the targets that make a pool's verdict true."""
-    true = pl.col(column).filter(pl.col("verdict"))
-    return true.min() if column in _SHARES.values() else true.max()
-
-
 def _since(rule: Rule, row: Mapping[str, Any]) -> datetime | None:
     """When the condition began, where its columns reach further back than the minute."""
     columns = rule.columns
@@ -281,9 +338,7 @@ def _since(rule: Rule, row: Mapping[str, Any]) -> datetime | None:
         slow_since: datetime = row["end"] - timedelta(minutes=WINDOW)
         return slow_since
     for name in ("seconds_since_last_token", "coverage_missing_seconds"):
-        if name not in columns:
-            continue
-        if row[name] is not None:  # a pool has NULL in minutes in which the rule is not true
+        if name in columns and row[name] is not None:
             end: datetime = row["end"]
             return end - timedelta(seconds=row[name])
     return None

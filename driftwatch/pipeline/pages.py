@@ -1,166 +1,322 @@
-"""Pages of incidents that fire, grow or end, and their follow-ups. Pure.
+"""Pages of incidents that fire or end, and their updates. Pure.
 
-Made minute by minute, so nothing depends on how minutes are split over ticks. A page without an
-answer names the next minute of the grid (:data:`driftwatch.notify.page.EVERY`, on the clock) in
-which it asks again while it fires. Its receivers get the first lasting answer, with the changes;
-then it asks no more. The page of a grown pool's incident is made anew, for all its targets.
+Made minute by minute, so nothing depends on how minutes are split over ticks. In each minute of the
+grid (:data:`driftwatch.notify.page.EVERY`, on the clock) the page of what fires is made again, for
+the worst of the servers that it concerns then. Receivers get an update only where the number of
+servers has doubled, the cause has changed for two looks, or the advice has.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
+from typing import Any
 
 import polars as pl
 
-from driftwatch.incidents.incident import Incident, Transition
-from driftwatch.model import Finding, Slo, TargetKey
-from driftwatch.notify.page import EVERY, Page, next_time
+from driftwatch.collect.schema import KEY_COLUMNS
+from driftwatch.diagnose.tree import UNDETERMINED
+from driftwatch.incidents.follow_up import follow_up, what_changed
+from driftwatch.incidents.incident import Incident, Told, Transition
+from driftwatch.model import Finding, Slo
+from driftwatch.notify.page import EVERY, Page
 from driftwatch.pipeline.advice import advised
 from driftwatch.pipeline.build_page import build_page
 from driftwatch.pipeline.evaluation import Evaluation
-from driftwatch.pipeline.findings import as_of_target, findings_at, findings_of
-from driftwatch.pipeline.page_updates import OpenPages
+from driftwatch.pipeline.findings import Findings, Found, findings_of
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.question import TargetAdvice
 from driftwatch.pipeline.recent_change import WITHIN, recent_change
-from driftwatch.pipeline.state import State
+
+_KEY = list(KEY_COLUMNS)
+NO_LIMIT = "none"
 
 
 def with_pages(
-    evaluation: Evaluation, happened: Sequence[Transition], incidents: Mapping[str, Incident]
+    evaluation: Evaluation,
+    happened: Sequence[Transition],
+    incidents: Mapping[str, Incident],
+    looks: Sequence[Transition] = (),
 ) -> tuple[tuple[Transition, ...], dict[str, Incident], tuple[TargetAdvice, ...]]:
-    """Transitions with their pages, follow-ups included; open incidents with theirs; the advice.
+    """Transitions with their pages, updates included; open incidents with theirs; the advice.
 
     Args:
-        happened: transitions that fired, grew and ended, in order.
+        happened: what fired and what ended, in order.
+        looks: what fires in minutes of the grid, as of then; empty = no page is made again.
     """
-    state, plan = evaluation.state, evaluation.plan
-    open_now = [t for t in happened if t.event != "resolved"]
+    fired = [t for t in happened if t.event == "firing"]
     ended = [t for t in happened if t.event == "resolved"]
-    firing = [t for t in open_now if t.event == "firing"]
-    of_rules = [t for t in firing if t.incident.rule in evaluation.verdicts.columns]
-    findings = findings_of(evaluation, of_rules)
-    pages = OpenPages(state.incidents, {t.incident.id: t.at for t in ended}, plan.simulations)
+    looked = [t for t in looks if t.incident.severity != "notice" and t.incident.concerned]
+    every = sorted([*fired, *looked], key=lambda t: (t.at, t.event != "firing"))
+    pages = _OpenPages(evaluation, {t.incident.id: t.at for t in ended})
+    found = zip(every, findings_of(evaluation, every), strict=True)
     news: list[Transition] = []
-    minutes = {at: list(some) for at, some in groupby(open_now, lambda t: t.at)}
-    for at in sorted({*minutes, *_grid(evaluation.first, evaluation.last)}):
-        here = minutes.get(at, [])
-        grown = [t for t in here if t.event == "updated"]
-        about = [t for t in here if t.incident.id in findings or t.event == "updated"]
-        advised_on, answers = advised(
-            evaluation, about, findings | findings_of(evaluation, grown), pages.firing(at)
-        )
-        advised_on = _with_recent_changes(evaluation, here, advised_on)
-        news += pages.opened(paged(here, state, plan, advised_on), advised_on, answers)
-        if waiting := pages.waiting(at):
-            later, again = _ask_again(evaluation, waiting, pages.firing(at))
-            news += pages.asked_again(waiting, at, later, again)
-    by_event = {(t.incident.id, t.event, t.at): t for t in news}
-    in_target = {t.incident.id: _in_target(t, evaluation.rows) for t in ended}
-    closed = paged(ended, state, plan, last=pages.latest, in_target=in_target)
-    by_event |= {(t.incident.id, t.event, t.at): t for t in closed}
-    # transitions come before follow-ups of the same minute
-    ordered = [by_event.pop((t.incident.id, t.event, t.at)) for t in happened]
-    ordered = sorted([*ordered, *by_event.values()], key=lambda t: t.at)
-    latest = {**pages.latest, **{t.incident.id: t.incident.page for t in closed}}
+    for at, here in groupby(found, lambda pair: pair[0].at):
+        pairs = [(t, one) for t, one in here if one is not None]
+        news += pages.opened([pair for pair in pairs if pair[0].event == "firing"], at)
+        news += pages.looked_at([pair for pair in pairs if pair[0].event != "firing"], at)
+    news += [_closed(evaluation, t, pages.latest(t.incident)) for t in ended]
     after = {
-        key: replace(one, page=latest[one.id]) if one.id in latest else one
+        key: one.model_copy(update={"page": now.page, "told": now.told})
+        if (now := pages.changed.get(one.id)) is not None
+        else one
         for key, one in incidents.items()
     }
+    # what happened comes before updates of the same minute
+    ordered = sorted(news, key=lambda t: (t.at, t.event == "updated"))
     return tuple(ordered), after, tuple(pages.advices)
 
 
-def _with_recent_changes(
-    evaluation: Evaluation, firing: Sequence[Transition], findings: Mapping[str, Finding]
-) -> dict[str, Finding]:
-    """Findings with what was changed on their server before their incident began."""
-    known = dict(findings)
-    for one in firing:
-        if (finding := known.get(one.incident.id)) is None:
-            continue
-        since = min(one.incident.started_at, finding.since or one.at) - WITHIN
-        minutes = evaluation.past.minutes(finding.target.key, since, one.at)
-        release = finding.evidence.get("release_change")
-        change = recent_change(minutes, release, one.at.date())
-        known[one.incident.id] = replace(finding, recent_change=change)
-    return known
-
-
-def _grid(first: datetime, last: datetime) -> list[datetime]:
-    """The minutes of the grid from the first minute on."""
-    minutes, at = [], next_time(first)
-    while at <= last:
-        minutes.append(at)
-        at += EVERY
-    return minutes
-
-
-def paged(
-    transitions: Sequence[Transition],
-    state: State,
-    plan: Plan,
-    findings: Mapping[str, Finding] | None = None,
-    last: Mapping[str, Page | None] | None = None,
-    in_target: Mapping[str, bool | None] | None = None,
-) -> tuple[Transition, ...]:
-    """Each transition's incident with its page: diagnosed when it fires, closed when it ends.
+class _OpenPages:
+    """The pages of open incidents as of a minute; minutes come in order.
 
     Args:
-        last: incident id → its last page, if the incident does not carry it.
-        in_target: incident id → whether the latency targets were met at its end, None = unknown.
+        ended: incident id → when it resolves.
     """
-    rules, pages = {rule.id: rule for rule in plan.rules}, last or {}
-    with_page = []
-    for transition in transitions:
-        incident, fires = transition.incident, transition.event != "resolved"
-        if not fires and incident.id in pages:
-            incident = replace(incident, page=pages[incident.id])
-        rule = rules.get(incident.rule)
-        page = build_page(
-            (findings or {}).get(incident.id) if fires else None,
-            incident,
-            "firing" if fires else "resolved",
-            transition.at,
-            annotations=rule.annotations if rule else {},
-            form=rule.page if rule else None,
-            external_url=plan.external_url,
-            slo=_slo_of(incident, state, plan),
-            resolved_reason=transition.reason,
-            ended_in_target=(in_target or {}).get(incident.id),
+
+    def __init__(self, evaluation: Evaluation, ended: Mapping[str, datetime]) -> None:
+        self._evaluation, self._ended = evaluation, ended
+        self._rules = {rule.id: rule for rule in evaluation.plan.rules}
+        self._open = {
+            one.id: one
+            for one in evaluation.state.incidents.values()
+            if one.is_firing and one.page is not None
+        }
+        self._used = Counter[datetime]()  # questions simulated in a minute
+        self.advices: list[TargetAdvice] = []
+        self.changed: dict[str, Incident] = {}  # by id, with the page and what receivers were told
+
+    def latest(self, incident: Incident) -> Page | None:
+        """Its page as last made."""
+        return self._open.get(incident.id, incident).page
+
+    def opened(self, found: Sequence[tuple[Transition, Found]], at: datetime) -> list[Transition]:
+        """What fired in a minute, with its page."""
+        sent = []
+        findings = self._advised(found, at)
+        for t, (bare, _) in found:
+            finding = self._with_recent_change(t.incident, findings.get(t.incident.id, bare), at)
+            incident = self._with_page(t.incident, finding, at)
+            incident = self._keep(incident, _told(incident, finding, at))
+            sent.append(replace(t, incident=incident))
+        return sent
+
+    def looked_at(
+        self, found: Sequence[tuple[Transition, Found]], at: datetime
+    ) -> list[Transition]:
+        """Pages that are made again, and the updates among them."""
+        here = [
+            (t, one)
+            for t, one in found
+            if t.incident.id in self._open
+            and not self._ended.get(t.incident.id, at + EVERY) <= at
+            and self._is_known(t, one)
+        ]
+        asking = [pair for pair in here if self._asks(*pair)]
+        asking.sort(key=lambda pair: (pair[0].incident.severity != "page", *self._waits(pair[0])))
+        answers = self._advised(asking, at, again=True)
+        updates = (self._looked_at(t, one, answers.get(t.incident.id), at) for t, (one, _) in here)
+        return [one for one in updates if one is not None]
+
+    def _looked_at(
+        self, look: Transition, finding: Finding, answer: Finding | None, at: datetime
+    ) -> Transition | None:
+        """One page made again; what receivers get of it.
+
+        ``answer``: to its question; None = it asked nothing.
+        """
+        before = self._open[look.incident.id]
+        if before.page is None or before.told is None:
+            return None
+        old, told = before.page, before.told
+        finding = replace(
+            finding,
+            advice=old.advice,
+            answered_by=old.answered_by,
+            recent_change=old.recent_change,
+            asked_again=answer is not None and not _is_final(answer),
         )
-        with_page.append(replace(transition, incident=replace(incident, page=page)))
-    return tuple(with_page)
+        changes: list[str] = []
+        if answer is not None and _is_final(answer):
+            words = what_changed(old.advice, answer.advice)
+            is_same = words.startswith("nothing")
+            if not is_same:
+                finding = replace(answer, asked_again=False, recent_change=old.recent_change)
+            # who was promised an answer gets one
+            changes += [words] if old.asked_again_at is not None or not is_same else []
+        incident = look.incident.model_copy(update={"page": old, "told": told})
+        incident = self._with_page(incident, finding, at)
+        now = _told(incident, finding, at)
+        if now.servers >= 2 * told.servers:
+            changes.insert(
+                0, f"{now.servers} of {finding.of_targets} servers, before: {told.servers}"
+            )
+        if _is_other_cause(now.cause, told.cause) and now.cause == told.last_cause:
+            changes.insert(0, _cause_changed(told.cause, now.cause, incident.page))
+        if not changes:
+            now = told.model_copy(update={"last_cause": now.cause})
+        incident = self._keep(incident, now)
+        if not changes or incident.page is None:
+            return None
+        page = follow_up(incident.page, "updated", at, "; ".join(changes))
+        return Transition(incident.model_copy(update={"page": page}), "updated", at)
+
+    def _is_known(self, look: Transition, found: Found) -> bool:
+        """Whether there is something to look at: what is unknown now takes no place of a cause."""
+        (finding, row), page = found, self._open[look.incident.id].page
+        if finding.diagnosis is None or page is None:
+            return True
+        is_determined = finding.diagnosis.leaf != UNDETERMINED or page.leaf == UNDETERMINED
+        return is_determined and bool(row.get("observed_10m_seconds"))
+
+    def _asks(self, look: Transition, found: Found) -> bool:
+        """Whether a page needs another answer: it waits for one, or its own fits no longer."""
+        before, (finding, row) = self._open[look.incident.id], found
+        if (page := before.page) is None or (told := before.told) is None:
+            return False
+        if page.asked_again_at is not None:
+            return True
+        leaf = "" if finding.diagnosis is None else finding.diagnosis.leaf
+        is_other = leaf == told.last_cause.partition(" ")[0] != told.cause.partition(" ")[0]
+        moves = () if page.advice is None else page.advice.moves
+        is_outdated = any(
+            None not in (move.from_value, row.get(move.knob)) and move.from_value != row[move.knob]
+            for move in moves
+        )
+        return is_other or is_outdated
+
+    def _waits(self, look: Transition) -> tuple[str, str]:
+        page = self._open[look.incident.id].page
+        return str(page.asked_again_at if page else ""), look.incident.key
+
+    def _advised(
+        self, found: Sequence[tuple[Transition, Found]], at: datetime, *, again: bool = False
+    ) -> dict[str, Finding]:
+        """Incident id → finding with its advice."""
+        if not found:
+            return {}
+        findings: Findings = {t.incident.id: one for t, one in found}
+        others = [one for one in self._open.values() if not self._ended.get(one.id, at) < at]
+        about = [t for t, _ in found]
+        used = self._used[at]
+        with_advice, answers = advised(
+            self._evaluation, about, findings, others, again=again, used=used
+        )
+        self.advices += answers
+        self._used[at] += len(answers)
+        return with_advice
+
+    def _with_recent_change(self, incident: Incident, finding: Finding, at: datetime) -> Finding:
+        """With what was changed on its server before the incident began."""
+        since = min(incident.started_at, finding.since or at) - WITHIN
+        minutes = self._evaluation.past.minutes(finding.target.key, since, at)
+        release = finding.evidence.get("release_change")
+        return replace(finding, recent_change=recent_change(minutes, release, at.date()))
+
+    def _with_page(self, incident: Incident, finding: Finding, at: datetime) -> Incident:
+        page = _page_of(self._evaluation, incident, finding, at)
+        if incident.page is not None:
+            page = page.model_copy(update={"verification": incident.page.verification})
+        return incident.model_copy(update={"page": page})
+
+    def _keep(self, incident: Incident, told: Told) -> Incident:
+        incident = incident.model_copy(update={"told": told})
+        self._open[incident.id] = self.changed[incident.id] = incident
+        return incident
+
+
+def _told(incident: Incident, finding: Finding, at: datetime) -> Told:
+    leaf = "" if finding.diagnosis is None else finding.diagnosis.leaf
+    cause = f"{leaf} {finding.evidence.get('limit_full') or ''}"
+    return Told(at=at, servers=len(incident.concerned), cause=cause, last_cause=cause)
+
+
+def _is_other_cause(now: str, told: str) -> bool:
+    """Whether the leaf or the full limit is another; an unknown limit is none."""
+    (leaf, _, limit), (leaf_told, _, limit_told) = now.partition(" "), told.partition(" ")
+    return leaf != leaf_told or (limit != limit_told and "" not in (limit, limit_told))
+
+
+def _cause_changed(told: str, now: str, page: Page | None) -> str:
+    """``max_num_batched_tokens is no longer full; 12 % of requests still miss TTFT 1 s``."""
+    limit, limit_now = told.partition(" ")[2], now.partition(" ")[2]
+    problem = "" if page is None else page.phrases.problem[0]
+    if limit not in ("", NO_LIMIT) and limit_now == NO_LIMIT:
+        still = problem.replace("requests miss", "requests still miss")
+        return f"{limit} is no longer full; {still}"
+    cause = problem if page is None else page.phrases.cause or problem
+    return f"the cause is another: {cause}"
+
+
+def _is_final(answer: Finding) -> bool:
+    """Whether receivers get an answer: one that more minutes may change is held back.
+
+    "No knob helps" from the first minutes of a drift would otherwise be the answer to it.
+    """
+    advice = answer.advice
+    stays = advice is not None and advice.action not in ("insufficient", "none")
+    return stays or not answer.asked_again
+
+
+def _page_of(evaluation: Evaluation, incident: Incident, finding: Finding, at: datetime) -> Page:
+    return _build(evaluation.plan, incident, finding, at, slo=_slo_of(finding, evaluation.plan))
+
+
+def _build(
+    plan: Plan, incident: Incident, finding: Finding | None, at: datetime, **rest: Any
+) -> Page:
+    rule = next((rule for rule in plan.rules if rule.id == incident.rule), None)
+    return build_page(
+        finding,
+        incident,
+        "resolved" if finding is None else "firing",
+        at,
+        annotations=rule.annotations if rule else {},
+        form=rule.page if rule else None,
+        external_url=plan.external_url,
+        **rest,
+    )
+
+
+def _slo_of(finding: Finding, plan: Plan) -> Slo | None:
+    return plan.slo_of(finding.target)
+
+
+def _closed(evaluation: Evaluation, ended: Transition, page: Page | None) -> Transition:
+    in_target = _in_target(ended, evaluation.rows)
+    return closing(evaluation.plan, ended, page, in_target)
+
+
+def closing(
+    plan: Plan, ended: Transition, page: Page | None = None, in_target: bool | None = None
+) -> Transition:
+    """A resolve with its page.
+
+    Args:
+        page: of the incident, if it does not carry its last one.
+        in_target: whether the latency targets were met at its end, None = unknown.
+    """
+    incident = ended.incident
+    if page is not None:
+        incident = incident.model_copy(update={"page": page})
+    over = _build(
+        plan,
+        incident,
+        None,
+        ended.at,
+        resolved_reason=ended.reason,
+        ended_in_target=in_target,
+    )
+    return replace(ended, incident=incident.model_copy(update={"page": over}))
 
 
 def _in_target(transition: Transition, rows: pl.DataFrame) -> bool | None:
     """Whether every server of an incident met its latency targets in the minute; None = unknown."""
-    labels = transition.incident.target
-    names = [name for name in ("instance", "engine", "pool") if name in labels][:2]
-    here = rows.filter(pl.col("end") == transition.at, *(pl.col(n) == labels[n] for n in names))
+    servers = [one.key for one in transition.incident.servers]
+    keys = pl.DataFrame(servers, schema=dict.fromkeys(_KEY, pl.String), orient="row")
+    here = rows.filter(pl.col("end") == transition.at).join(keys, on=_KEY, how="semi")
     missed = here["slo_missed"]
     return None if missed.is_empty() or missed.null_count() else not missed.any()
-
-
-def _slo_of(incident: Incident, state: State, plan: Plan) -> Slo | None:
-    if "instance" not in incident.target:
-        return None
-    target = state.targets.get(TargetKey(incident.target["instance"], incident.target["engine"]))
-    return None if target is None else plan.slo_of(target)
-
-
-def _ask_again(
-    evaluation: Evaluation, waiting: Sequence[Transition], others: Sequence[Incident]
-) -> tuple[Mapping[str, Finding], Sequence[TargetAdvice]]:
-    """Follow-up questions, one for the target that each page shows, if that still exists."""
-    rules = {rule.id for rule in evaluation.plan.rules}
-    by_name = {key.text: target for key, target in evaluation.state.targets.items()}
-    about = []
-    for transition in waiting:
-        page = transition.incident.page
-        name = "" if page is None else next(iter(page.servers.first), "")
-        if name in by_name and transition.incident.rule in rules:
-            about.append(as_of_target(transition, by_name[name]))
-    return advised(evaluation, about, findings_at(evaluation, about), others, again=True)

@@ -24,7 +24,7 @@ from driftwatch.pipeline.detection import detected, trimmed
 from driftwatch.pipeline.evaluation import Ask, Evaluation, Signals, signals_of
 from driftwatch.pipeline.incidents import advanced, closed_for
 from driftwatch.pipeline.minutes import PastMinutes
-from driftwatch.pipeline.pages import paged, with_pages
+from driftwatch.pipeline.pages import closing, with_pages
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.question import target_advice
 from driftwatch.pipeline.roster import Roster, Sources, first_scrapes, retirements, roster
@@ -149,7 +149,7 @@ def _arrived(
     elif isinstance(earliest, datetime):
         first = _floor(earliest)
     incidents, closed = closed_for(
-        plan.rules, state.incidents, now.targets, now.departed, first or until, state.targets
+        plan.rules, state.incidents, now.targets, now.departed, first or until
     )
     state = replace(
         without(state, now.departed),
@@ -161,7 +161,7 @@ def _arrived(
         scraped=pl.concat([state.scraped, context.sources.scraped]).unique(maintain_order=True),
     )
     nothing = pl.DataFrame()
-    transitions = paged(closed, state, plan)
+    transitions = tuple(closing(plan, one) for one in closed)
     left = Outcome(nothing, nothing, transitions, retired=now.departed, reborn=now.reborn)
     return state, first, left
 
@@ -209,7 +209,7 @@ def _piece(
     # verdicts, and the incidents that they make
     rows_judged = rows.hstack(stored.select("ever_seen"))
     verdicts = verdicts_of(plan.enabled, rows_judged)
-    incidents, happened = advanced(
+    incidents, happened, looks = advanced(
         plan.enabled, state.incidents, state.targets, rows_judged, verdicts
     )
     staying = {k: t for k, t in state.targets.items() if k not in retired}
@@ -219,7 +219,7 @@ def _piece(
     evaluation = Evaluation(
         state, plan, signals, first, last, rows, verdicts, past, ask=context.ask
     )
-    transitions, incidents, advices = with_pages(evaluation, [*happened, *closed], incidents)
+    transitions, incidents, advices = with_pages(evaluation, [*happened, *closed], incidents, looks)
     may_have_other_gpus = len(state.gpus) and rows["restarted"].any()
     after = replace(
         after,

@@ -342,7 +342,7 @@ def _on_page(incident: Incident, news: Iterable[Verification]) -> Incident:
     if not about:
         return incident
     page = incident.page.model_copy(update={"verification": max(about, key=_grave)})
-    return replace(incident, page=page)
+    return incident.model_copy(update={"page": page})
 
 
 def _follow_up(incident: Incident, verdicts: Sequence[Verification]) -> Transition | None:
@@ -353,4 +353,5 @@ def _follow_up(incident: Incident, verdicts: Sequence[Verification]) -> Transiti
         return None
     if (now := after.page.verification) is None or (at := now.closed_at) is None:
         return None
-    return Transition(replace(after, page=follow_up(after.page, "verified", at)), "verified", at)
+    page = follow_up(after.page, "verified", at)
+    return Transition(after.model_copy(update={"page": page}), "verified", at)

@@ -24,16 +24,13 @@ _TODO_LIMIT = 120
 
 
 def keys_of(incident: Incident) -> tuple[TargetKey, ...]:
-    """The servers that an incident names; none: it is about its whole pool."""
-    target = incident.target
-    if not target.get("instance"):
-        return ()
-    return (TargetKey(target["instance"], target.get("engine", "0")),)
+    """The servers that an incident is about, recovered ones too."""
+    return tuple(one.key for one in incident.servers)
 
 
 def pool_of(incident: Incident) -> str:
     """The pool of an incident."""
-    return incident.target.get("pool") or ""
+    return incident.pool
 
 
 def subject_of(incident: Incident) -> str:
@@ -44,11 +41,7 @@ def subject_of(incident: Incident) -> str:
 
 def fired_in(material: Material, start: datetime, end: datetime) -> list[Incident]:
     """Incidents that fired in a stretch and that somebody was sent, or a silence held back."""
-    return [
-        one
-        for one in material.incidents
-        if one.firing_at and start <= one.firing_at < end and one.part_of is None
-    ]
+    return [one for one in material.incidents if one.firing_at and start <= one.firing_at < end]
 
 
 def of_week(material: Material) -> list[Incident]:

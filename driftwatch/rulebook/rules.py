@@ -22,7 +22,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import polars as pl
 from pydantic import AfterValidator, Field, ValidationError, WithJsonSchema, model_validator
@@ -41,20 +41,13 @@ from driftwatch.yaml_models import (
 )
 from driftwatch.yaml_positions import Entries, Items, Node, Place, Scalar, YamlFile, plain
 
-Per = Literal["target", "pool"]
 Instead = Mapping[str, tuple[str, str]]
+# columns that say that a latency target is missed
+MISSED = frozenset({"target_missed", "slo_missed"})
 NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _NAME = re.compile(NAME)
 # What the target brings, and what is a key of its own.
 _RESERVED = ("alert", "alertname", "severity", "instance", "engine", "pool", "model_name")
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """How a rule makes one incident of what fires on servers of one pool."""
-
-    wait_seconds: float = 180.0  # how long its page waits for others
-    within_seconds: float = 1800.0  # who begins so long after the others has another cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +63,12 @@ class Rule:
     when: Condition  # NULL is unknown, which neither fires nor resolves
     # minutes in which this does not hold have no verdict; None = every minute has one
     precondition: Condition | None = None
-    # while an incident is open it stays so until this holds (hysteresis), also where ``when`` does
-    # not hold any more; unknown keeps it open. None = until ``when`` is false
+    # a server that met the rule stays concerned until this holds (hysteresis), also where ``when``
+    # does not hold any more; unknown keeps it. None = until ``when`` is false
     until: Condition | None = None
     for_seconds: float = 0.0  # how long it must hold before it fires
     keep_firing_for_seconds: float = 0.0  # how long it keeps firing after it last held
-    # what one incident is about. A pool's rule is true where it is true for any target of it, else
-    # unknown where it is unknown for one
-    per: Per = "target"
-    # how one incident of the pool takes the place of its targets' (``group:``); None = never
-    together: Group | None = None
-    # alerts that keep this rule from firing on a target while they fire there
+    # alerts that this rule says nothing beside (:func:`driftwatch.pipeline.incidents.inhibited`)
     inhibited_by: tuple[str, ...] = ()
     enabled: bool = True  # a disabled rule is loaded, checked and listed, but never evaluated
     reason: str | None = None  # why it is disabled
@@ -105,14 +93,20 @@ class Rule:
         return verdict
 
     @property
-    def over(self) -> pl.Expr | None:
-        """Whether ``until`` holds, NULL where that is unknown; None without it."""
-        if all(one.until is None for one in self.variants):
-            return None
-        over = pl.lit(None, pl.Boolean) if self.until is None else self._where_given(self.until)
+    def held(self) -> pl.Expr:
+        """Whether a server that met the rule stays concerned; NULL = unknown; each row by its pool.
+
+        True while the condition holds, until ``until`` does; and, of a rule whose condition reads
+        one of :data:`MISSED`, while a latency target is missed, whatever ``until`` says.
+        """
+        when = self._where_given(self.when)
+        held = when if self.until is None else ~self._where_given(self.until)
+        for column in sorted(self.when.columns & MISSED):
+            held = held | pl.col(column)
+        held = pl.when(when).then(True).otherwise(held) if self.enabled else pl.lit(False)
         for one in reversed(self.overrides):
-            over = pl.when(one.fits).then(one.rule.over).otherwise(over)
-        return over
+            held = pl.when(one.fits).then(one.rule.held).otherwise(held)
+        return held
 
     @property
     def columns(self) -> frozenset[str]:
@@ -186,23 +180,13 @@ def _label_name(text: str) -> str:
     return text
 
 
-class _GroupInFile(RulePart):
-    """``group:`` of a rule."""
-
-    INSTEAD: ClassVar[Instead] = {
-        "share": ("wait", "servers of one pool have one incident, however many they are"),
-        "at_least": ("wait", "servers of one pool have one incident, however many they are"),
-    }
-
-    wait: Duration = Field(180.0, description="how long the page waits for others of the pool")
-    within: Duration = Field(1800.0, description="who begins later than that has another cause")
-
-
 class RuleInFile(RulePart):
     """A rule as written; fields are those of :class:`Rule`."""
 
     INSTEAD: ClassVar[Instead] = {
-        "by": ("per", "target or pool"),
+        "per": ("", "leave it out: an incident is a rule and a pool"),
+        "by": ("", "leave it out: an incident is a rule and a pool"),
+        "group": ("", "leave it out: the servers of a pool have one incident"),
         "expr": ("when", "conditions are SQL predicates, not PromQL"),
         "record": ("alert", "driftwatch has no recording rules; evidence columns take their place"),
     }
@@ -218,8 +202,6 @@ class RuleInFile(RulePart):
     for_seconds: Duration = Field(0.0, alias="for")
     keep_firing_for_seconds: Duration = Field(0.0, alias="keep_firing_for")
     severity: Severity
-    per: Per = "target"
-    together: _GroupInFile | None = Field(None, alias="group")
     inhibited_by: tuple[str, ...] = ()
     enabled: bool = Field(True, strict=True)
     reason: str | None = None
@@ -234,12 +216,6 @@ class RuleInFile(RulePart):
     @model_validator(mode="after")
     def _check(self) -> Self:
         disabled_needs_reason(self.enabled, self.reason)
-        if self.per == "pool" and self.tree is not None:
-            message = "only a target has a path, a pool has none"
-            raise fault("value", message, "leave out tree: or per: pool", inner=("tree",))
-        if self.per == "pool" and self.together is not None:
-            message = "a rule per pool has one incident a pool already"
-            raise fault("value", message, "leave out group: or per: pool", inner=("group",))
         if self.alert in self.inhibited_by:
             inner = ("inhibited_by", self.inhibited_by.index(self.alert))
             raise fault("value", f"{self.alert} cannot inhibit itself", inner=inner)
@@ -300,8 +276,6 @@ def read_rules(file: YamlFile, root: Entries) -> Iterator[ReadRule]:
                 yield ReadRule(file, entries, None)
                 continue
             values = dict(one)
-            if one.together is not None:
-                values["together"] = Group(*dict(one.together).values())
             values["inhibited_by"] = tuple(dict.fromkeys(one.inhibited_by))
             values["page"] = one.page or (there.page if there is not None else PageForm())
             name = "" if there is None else there.name

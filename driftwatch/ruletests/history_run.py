@@ -89,5 +89,6 @@ def _replayed(
         pl.concat([outcome.verdicts for outcome in with_rows]),
         tuple(t for outcome in outcomes for t in outcome.transitions),
         minutes,
+        plan.enabled,
         has_windows=True,
     )

@@ -30,15 +30,14 @@ def played(evidence: Evidence, book: Rulebook, at_seconds: Iterable[float | None
     plan = Plan(rules=book.rules, trees=book.trees, pools=pools, simulations=0)
     rows, targets = evidence.rows(), evidence.targets
     verdicts = rows.select(rule.verdict.alias(rule.id) for rule in plan.enabled)
-    ever = rows.with_columns(ever_seen=True)
-    incidents, happened = advanced(plan.enabled, {}, targets, ever, verdicts)
+    incidents, happened, looks = advanced(plan.enabled, {}, targets, rows, verdicts)
     first, last = START - timedelta(minutes=1), START + timedelta(minutes=evidence.minutes - 1)
     state = State(targets=targets)
     signals = signals_from_rows(plan.frames(targets), rows)
     evaluation = Evaluation(
         state, plan, signals, first, last, rows, verdicts, PastMinutes(), windows=_last_minutes
     )
-    transitions, _, _ = with_pages(evaluation, happened, incidents)
+    transitions, _, _ = with_pages(evaluation, happened, incidents, looks)
     at_end = 60.0 * (evidence.minutes - 1)
     looked_at = frozenset(
         START + timedelta(seconds=at_end if one is None else one) for one in at_seconds
@@ -50,6 +49,7 @@ def played(evidence: Evidence, book: Rulebook, at_seconds: Iterable[float | None
         verdicts,
         transitions,
         evidence.minutes,
+        plan.enabled,
         has_windows=False,
         looked_at=looked_at,
     )

@@ -10,14 +10,16 @@ import polars as pl
 
 from driftwatch.diagnose.tree import walk
 from driftwatch.incidents.incident import Incident, Transition
-from driftwatch.model import Diagnosis, TargetKey
+from driftwatch.model import Diagnosis, Target, TargetKey
 from driftwatch.notify.page import Page
+from driftwatch.pipeline.incidents import advanced
 from driftwatch.rulebook.book import Rulebook
+from driftwatch.rulebook.rules import Rule
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One target, or a pool with its own incidents."""
+    """One target, or a pool."""
 
     target: str | None = None
     pool: str | None = None
@@ -28,12 +30,16 @@ class Subject:
         return self.target or self.pool or ""
 
     def holds(self, incident: Incident) -> bool:
-        """The incident is its own."""
-        labels = incident.target
+        """The incident is about it."""
         if self.target is None:
-            return "instance" not in labels and labels.get("pool") == self.pool
-        instance, engine = labels.get("instance"), labels.get("engine", "0")
-        return instance is not None and TargetKey(instance, engine).text == self.target
+            return incident.pool == self.pool
+        return any(one.key.text == self.target for one in incident.servers)
+
+    def is_concerned(self, incident: Incident) -> bool:
+        """The incident fires, and its messages count it."""
+        if self.target is None:
+            return incident.pool == self.pool and bool(incident.concerned)
+        return any(key.text == self.target for key in incident.concerned)
 
     @property
     def rows(self) -> pl.Expr:
@@ -54,9 +60,11 @@ class Timeline:
     verdicts: pl.DataFrame  # one Boolean column per enabled rule id, beside the rows
     transitions: tuple[Transition, ...]  # with their pages, in order
     minutes: int  # how many minutes it has
+    rules: tuple[Rule, ...]  # that are evaluated
     # its rows are minutes and its pages speak about ten of them; False: a row is both
     has_windows: bool
     looked_at: frozenset[datetime] = frozenset()  # times of which diagnoses are wanted
+    _incidents: dict[datetime, Mapping[str, Incident]] = field(default_factory=dict)
     _diagnoses: dict[str, Mapping[tuple[str, datetime], Diagnosis]] = field(default_factory=dict)
 
     @property
@@ -64,6 +72,12 @@ class Timeline:
         """Every target's name."""
         keys = self.rows.select("instance", "engine").unique().iter_rows()
         return frozenset(TargetKey(*key).text for key in keys)
+
+    @property
+    def _keys(self) -> dict[TargetKey, Target]:
+        rows = self.rows.select("instance", "engine", "pool").unique().iter_rows()
+        named = ((TargetKey(instance, engine), pool) for instance, engine, pool in rows)
+        return {key: Target(key, pool=pool) for key, pool in named}
 
     @property
     def pools(self) -> frozenset[str]:
@@ -76,14 +90,12 @@ class Timeline:
         return self.start + timedelta(seconds=seconds)
 
     def firing(self, subject: Subject, at: datetime) -> dict[str, Incident]:
-        """rule id → incident that fires then."""
-        firing: dict[str, Incident] = {}
-        for transition in self._until(subject, at):
-            if transition.event == "firing":
-                firing[transition.incident.rule] = transition.incident
-            elif transition.event == "resolved":
-                firing.pop(transition.incident.rule, None)
-        return firing
+        """rule id → incident that fires then and concerns it."""
+        if at not in self._incidents:
+            upto = self.rows["end"] <= at
+            rows, verdicts = self.rows.filter(upto), self.verdicts.filter(upto)
+            self._incidents[at] = advanced(self.rules, {}, self._keys, rows, verdicts).incidents
+        return {one.rule: one for one in self._incidents[at].values() if subject.is_concerned(one)}
 
     def false_rules(self, subject: Subject, at: datetime) -> frozenset[str]:
         """Rules whose condition is false for all of its rows of the minute, none unknown."""

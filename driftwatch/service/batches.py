@@ -221,26 +221,22 @@ class Batch:
         return replace(state, baselines=self.store.baselines())
 
     def _taken_over(self, state: State, given: TickInput) -> State:
-        """The state with what is open of targets that were another batch's, and without what is of
-        targets that are.
-        """
-        incidents, opened = state.incidents, state.verifications.opened
+        """The state with what is open of its own pools: a pool may have changed batches."""
+        opened = state.verifications.opened
+        incidents = {k: i for k, i in state.incidents.items() if self._has(i)}
         if moved := given.sources.moved.keys() & state.targets.keys():
-            incidents = {k: i for k, i in incidents.items() if _target_of(i) not in moved}
             opened = {key: one for key, one in opened.items() if key not in moved}
         listed = {key for one in given.collected for key in one.targets}
         if new := listed - state.targets.keys():
             theirs = self.store.open_elsewhere()
-            incidents = {k: i for k, i in theirs.items() if _target_of(i) in new} | dict(incidents)
+            incidents = {k: i for k, i in theirs.items() if self._has(i)} | incidents
             stored = open_by_target(self.store.open_verifications())
             opened = {**opened, **{key: one for key, one in stored.items() if key in new}}
         verifications = replace(state.verifications, opened=opened)
         return replace(state, incidents=incidents, verifications=verifications)
 
-
-def _target_of(incident: Incident) -> TargetKey | None:
-    instance = incident.target.get("instance")
-    return None if instance is None else TargetKey(instance, incident.target.get("engine", "0"))
+    def _has(self, incident: Incident) -> bool:
+        return batch_of(incident.pool, self.progress.of) == self.progress.number
 
 
 @dataclass(frozen=True, slots=True)

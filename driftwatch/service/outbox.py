@@ -18,7 +18,7 @@ import structlog
 
 from driftwatch.clock import Clock
 from driftwatch.errors import ConfigError, DeliveryError, StoreError
-from driftwatch.incidents.delivery import AttemptResult, Delivery, acknowledgement_of
+from driftwatch.incidents.delivery import AttemptResult, Delivery
 from driftwatch.notify.page import Page
 from driftwatch.numbers import clean, cut
 from driftwatch.receivers.alertmanager import AlertmanagerSender
@@ -209,12 +209,8 @@ class ReceiverQueue(threading.Thread):
         """Incident id → page, with who has it, of what fires and was planned for the receiver."""
         planned, pages = self._store.notified(or_given_up=True), dict[str, Page]()
         for one in self._store.open_incidents().values():
-            if (
-                one.state == "firing"
-                and one.page is not None
-                and (one.id, self.receiver) in planned
-            ):
-                by = {"acknowledgement": acknowledgement_of(one)}
+            if one.is_firing and one.page is not None and (one.id, self.receiver) in planned:
+                by = {"acknowledgement": one.acknowledgement}
                 pages[one.id] = one.page.model_copy(update=by)
         return pages
 

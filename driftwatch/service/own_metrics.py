@@ -31,9 +31,7 @@ DEAD_COUNTS_FOR = timedelta(hours=24)
 
 _SEVERITIES: tuple[str, ...] = get_args(Severity)
 _STATES = tuple(state for state in get_args(IncidentState) if state != "resolved")
-# what of an incident's target is a label of its own; a pool's incident has no instance
-_OF_TARGET = ("pool", "instance", "engine")
-_LABELS = ("rule", *_OF_TARGET, "severity", "state")
+_LABELS = ("rule", "pool", "severity", "state")
 
 T = TypeVar("T")
 
@@ -188,10 +186,9 @@ def _of_incidents(incidents: list[Incident] | None) -> Iterable[Metric]:
 
 def _urgency(incident: Incident) -> tuple[int, bool, str]:
     """Pages first, what fires before what is pending; the rest in an order that stays."""
-    return _SEVERITIES.index(incident.severity), incident.state != "firing", incident.key
+    return _SEVERITIES.index(incident.severity), not incident.is_firing, incident.key
 
 
 def _values(incident: Incident) -> tuple[str, ...]:
     """Of :data:`_LABELS`; none but the state changes while it is open."""
-    of_target = (incident.target.get(name, "") for name in _OF_TARGET)
-    return (incident.rule, *of_target, incident.severity, incident.state)
+    return (incident.rule, incident.pool, incident.severity, incident.state)

@@ -13,6 +13,7 @@ from driftwatch.incidents.follow_up import sent_page
 from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.incidents.planner import MessageAbout, plan_deliveries
 from driftwatch.incidents.planner import Plan as DeliveryPlan
+from driftwatch.notify.page import Acknowledgement
 from driftwatch.pipeline.plan import Plan
 from driftwatch.receivers.registry import Receiver, without_ignored
 from driftwatch.settings.receivers import BY_LABELS
@@ -79,7 +80,7 @@ def _planned(
     happened: Sequence[Transition],
 ) -> DeliveryPlan:
     now = tick.until
-    acknowledged = store.acknowledged_incidents()
+    acknowledged = store.acknowledgements()
     return plan_deliveries(
         [replace(t, incident=_acknowledged(t.incident, acknowledged)) for t in happened],
         configured.routes_to(one.subscription for one in receivers),
@@ -112,18 +113,12 @@ def _without_stored_pages(
 ) -> list[Incident]:
     """The incidents to write: a page that was committed is kept where none is brought."""
     return [
-        replace(one, page=None)
+        one.model_copy(update={"page": None})
         if key in before and (before[key].id, before[key].page) == (one.id, one.page)
         else one
         for key, one in incidents.items()
     ]
 
 
-def _acknowledged(incident: Incident, acknowledged: Mapping[str, Incident]) -> Incident:
-    stored = acknowledged.get(incident.id)
-    return replace(
-        incident,
-        acknowledged_at=None if stored is None else stored.acknowledged_at,
-        acknowledged_by=None if stored is None else stored.acknowledged_by,
-        acknowledged_comment=None if stored is None else stored.acknowledged_comment,
-    )
+def _acknowledged(incident: Incident, by: Mapping[str, Acknowledgement]) -> Incident:
+    return incident.model_copy(update={"acknowledgement": by.get(incident.id)})

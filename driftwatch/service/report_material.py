@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -110,9 +110,9 @@ def _rows(store: Store, since: datetime, until: datetime) -> Iterator[pl.DataFra
 
 def _until(one: Incident, end: datetime) -> Incident:
     """An incident with the acknowledgement of that time."""
-    if one.acknowledged_at is None or one.acknowledged_at < end:
+    if one.acknowledgement is None or one.acknowledgement.at < end:
         return one
-    return replace(one, acknowledged_at=None, acknowledged_by=None)
+    return one.model_copy(update={"acknowledgement": None})
 
 
 def _usual(store: Store, plan: Plan, at: datetime) -> dict[str, Usual]:
@@ -178,9 +178,6 @@ def rules_of(plan: Plan) -> str:
         {
             "id": rule.id,
             **_deciding(rule),
-            "per": rule.per,
-            "together": rule.together
-            and [rule.together.wait_seconds, rule.together.within_seconds],
             "inhibited_by": list(rule.inhibited_by),
             "tree": rule.tree,
             "receivers": list(rule.receivers),

@@ -273,7 +273,8 @@ class SlackClicks:
             done = store.acknowledge(click.incident_id, by, now, **via)
             if done.is_new or done.action is not None:
                 return None
-            when = moment(done.incident.acknowledged_at or now, now.date())
+            before = done.incident.acknowledgement
+            when = moment(now if before is None else before.at, now.date())
             return f"{done.incident.acknowledged_by} acknowledged it at {when}"
         if click.action in _MARKS:
             mark = _MARKS[click.action]

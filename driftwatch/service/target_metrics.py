@@ -155,9 +155,8 @@ class TargetMetrics(Collector):
 def _state(rule: Rule) -> pl.Expr:
     """:data:`RULE_MEANING`; each row by its ``pool``."""
     plain = replace(rule, overrides=())
-    ends = ~plain.verdict if plain.over is None else plain.over
-    true, held = pl.when(plain.verdict).then(1.0), ~plain.verdict
-    state: pl.Expr = true.when(ends).then(0.0).when(held).then(0.5)
+    true = pl.when(plain.verdict).then(1.0)
+    state: pl.Expr = true.when(~plain.held).then(0.0).when(~plain.verdict | plain.held).then(0.5)
     for one in reversed(rule.overrides):
         state = pl.when(one.fits).then(_state(one.rule)).otherwise(state)
     return state

@@ -136,5 +136,5 @@ class TickNotes:
             if transition.event == "firing" and (routed := routes.of(incident)).reaches_nobody:
                 why = routed.why
                 self._log.error("reaches nobody", id=incident.id, rule=incident.rule, why=why)
-        firing = [one for one in incidents.values() if one.state == "firing"]
+        firing = [one for one in incidents.values() if one.is_firing]
         self._metrics.unrouted.set(sum(routes.of(one).reaches_nobody for one in firing))

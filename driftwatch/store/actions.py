@@ -22,8 +22,9 @@ from driftwatch.incidents.delivery import (
 from driftwatch.incidents.incident import Incident
 from driftwatch.incidents.silence import Silence
 from driftwatch.matchers import Matcher
+from driftwatch.notify.page import Acknowledgement
 from driftwatch.store.database import Database
-from driftwatch.store.incidents import ACKNOWLEDGEMENT, LONGEST_BECAUSE, by_prefix, one_incident
+from driftwatch.store.incidents import LONGEST_BECAUSE, by_prefix, one_incident
 from driftwatch.store.tables import actions, incidents, silences
 
 
@@ -55,14 +56,13 @@ class Actions(Database):
             if (before := _done(connection, request_id)) is not None:
                 return ActionResult(incident, False, before)
             _require_firing(incident, "acknowledge")
-            is_others = only_free and incident.acknowledged_by not in (None, by)
-            if incident.acknowledged_at is not None and (is_others or not comment):
+            before_by = incident.acknowledgement
+            is_others = only_free and before_by is not None and before_by.by != by
+            if before_by is not None and (is_others or not comment):
                 return ActionResult(incident, False, None)
             action = Action(0, incident.id, "acknowledge", at, by, comment, via, request_id)
-            values = dict(zip(ACKNOWLEDGEMENT, (at, by, comment or None), strict=True))
-            return ActionResult(
-                _set(connection, incident, values), True, _write(connection, action)
-            )
+            new = Acknowledgement(by=by, at=at, comment=comment, via=via)
+            return ActionResult(_set(connection, incident, new), True, _write(connection, action))
 
     def unacknowledge(
         self,
@@ -84,10 +84,10 @@ class Actions(Database):
             if (before := _done(connection, request_id)) is not None:
                 return ActionResult(incident, False, before)
             _require_firing(incident, "give back")
-            if incident.acknowledged_at is None:
+            if incident.acknowledgement is None:
                 raise UsageError(f"incident {incident.id} is not acknowledged")
             action = Action(0, incident.id, "unacknowledge", at, by, comment, via, request_id)
-            cleared = _set(connection, incident, dict.fromkeys(ACKNOWLEDGEMENT))
+            cleared = _set(connection, incident, None)
             return ActionResult(cleared, True, _write(connection, action))
 
     def note_action(
@@ -148,7 +148,7 @@ def _check(comment: str) -> None:
 
 
 def _require_firing(incident: Incident, verb: str) -> None:
-    if incident.state != "firing":
+    if not incident.is_firing:
         state = "has not fired yet" if incident.state == "pending" else "is already resolved"
         raise UsageError(f"incident {incident.id} {state}: there is nothing to {verb}")
 
@@ -167,9 +167,11 @@ def _write(connection: Connection, action: Action) -> Action:
     return replace(action, id=int(done.inserted_primary_key[0]))  # type: ignore[index]
 
 
-def _set(connection: Connection, incident: Incident, values: Mapping[str, Any]) -> Incident:
-    connection.execute(update(incidents).where(incidents.c.id == incident.id).values(**values))
-    return one_incident(connection, incident.id)
+def _set(connection: Connection, incident: Incident, by: Acknowledgement | None) -> Incident:
+    text = None if by is None else by.text()
+    of_incident = incidents.c.id == incident.id
+    connection.execute(update(incidents).where(of_incident).values(acknowledgement=text))
+    return incident.model_copy(update={"acknowledgement": by})
 
 
 class Silences(Database):
@@ -211,8 +213,8 @@ class Silences(Database):
         with self._writing() as connection:
             same = select(silences.c.id).where(silences.c.id == id_)
             if connection.execute(same).first() is None:
-                texts = to_json([[m.name, m.operator, m.value] for m in silence.matchers])
-                connection.execute(insert(silences), [{**asdict(silence), "matchers": texts}])
+                texts = to_json([matcher.text for matcher in silence.matchers])
+                connection.execute(insert(silences), [{**dict(silence), "matchers": texts}])
         return silence
 
     def silences(self, at: datetime | None = None) -> list[Silence]:
@@ -233,12 +235,11 @@ class Silences(Database):
                 raise UsageError(f"silence {silence.id} is over already")
             query = update(silences).where(silences.c.id == silence.id)
             connection.execute(query.values(expired_at=at))
-        return replace(silence, expired_at=at)
+        return silence.model_copy(update={"expired_at": at})
 
 
 def _silence(row: Mapping[Any, Any]) -> Silence:
-    matchers = tuple(Matcher(*parts) for parts in json.loads(row["matchers"]))
-    return Silence(**{**row, "matchers": matchers})
+    return Silence(**{**row, "matchers": json.loads(row["matchers"])})
 
 
 def prune_silences(connection: Connection, before: datetime) -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-import orjson
 from sqlalchemy import (
     ColumnElement,
     Connection,
@@ -26,20 +25,17 @@ from sqlalchemy import (
     update,
 )
 
-from driftwatch.documents import to_json
 from driftwatch.errors import DocumentError, UsageError
 from driftwatch.incidents.incident import Incident, Transition
-from driftwatch.notify.page import Page
+from driftwatch.notify.page import Acknowledgement, Page
 from driftwatch.store.database import Database, chunks
 from driftwatch.store.tables import deliveries, incidents, marks
 
-INCIDENT_COLUMNS = tuple(field.name for field in fields(Incident))
-# a person's, from the command line: the tick never writes them
-ACKNOWLEDGEMENT = ("acknowledged_at", "acknowledged_by", "acknowledged_comment")
-# what a tick writes of one that is there, besides its page
-_WRITTEN = tuple(n for n in INCIDENT_COLUMNS if n not in {"id", "page", *ACKNOWLEDGEMENT})
-# event of a follow-up → the field of the page that it is about
-_NEWS = {"updated": "advice", "verified": "verification"}
+# of a row: what a tick writes of one that is there, besides its page
+_WRITTEN = (
+    *("key", "rule", "alert", "severity", "pool", "state", "started_at", "firing_at"),
+    *("resolved_at", "silenced_by", "document"),
+)
 
 USEFUL, NOT_USEFUL = "useful", "not useful"
 LONGEST_BECAUSE = 500
@@ -74,11 +70,14 @@ class Incidents(Database):
         rows = self._all(query.order_by(incidents.c.key))
         return {row["key"]: stored_incident(row) for row in rows}
 
-    def acknowledged_incidents(self) -> dict[str, Incident]:
-        """Firing incidents that somebody took, by id."""
-        acknowledged = incidents.c.acknowledged_at.is_not(None)
-        query = select(incidents).where(incidents.c.state == "firing", acknowledged)
-        return {row["id"]: stored_incident(row) for row in self._all(query)}
+    def acknowledgements(self) -> dict[str, Acknowledgement]:
+        """Incident id → its acknowledgement, of those that fire."""
+        table = incidents.c
+        query = select(table.id, table.acknowledgement).where(
+            table.state == "firing", table.acknowledgement.is_not(None)
+        )
+        rows = self._all(query)
+        return {row["id"]: Acknowledgement.read(row["acknowledgement"]) for row in rows}
 
     def incidents(
         self, *, since: datetime | None = None, limit: int = 1000, pages: bool = True
@@ -190,21 +189,20 @@ def stored_page(text: str | bytes) -> Page | None:
 
 def stored_incident(row: Mapping[Any, Any]) -> Incident:
     """An incident of its row; without a column of the page it has none."""
-    page = row.get("page")
-    return Incident(
-        **{
-            **{name: row[name] for name in INCIDENT_COLUMNS if name in row},
-            "target": orjson.loads(row["target"]),
-            "page": None if page is None else stored_page(page),
-        }
-    )
+    by, page = row["acknowledgement"], row.get("page")
+    beside = {
+        "acknowledgement": None if by is None else Acknowledgement.read(by),
+        "page": None if page is None else stored_page(page),
+    }
+    return Incident.read(row["document"]).model_copy(update=beside)
 
 
 def incident_row(incident: Incident) -> dict[str, Any]:
-    """An incident as the columns of its row."""
+    """An incident as the columns of its row, without its acknowledgement."""
+    bare = incident.model_copy(update={"acknowledgement": None, "page": None})
+    row = {name: getattr(bare, name) for name in _WRITTEN if name != "document"}
     page = None if incident.page is None else incident.page.text()
-    row = {name: getattr(incident, name) for name in INCIDENT_COLUMNS}
-    return {**row, "target": to_json(dict(incident.target)), "page": page}
+    return {**row, "id": incident.id, "document": bare.text(), "page": page}
 
 
 def prune_incidents(connection: Connection, before: datetime) -> None:
@@ -228,7 +226,7 @@ def write_incidents(
     """Bring the table to what the tick decided, of all pools or of those of a batch.
 
     Pending rows that are no longer open are dropped. A firing row that the tick does not mention
-    stays as it is, a resolved one is final, and the acknowledgement columns are left alone: a
+    stays as it is, a resolved one is final, and the acknowledgement is left alone: a
     person may have written them since the tick read them. A page once rendered is kept where the
     tick brings none. What is as it was is not written. What the batch has open is its own from now
     on, whosever it was.
@@ -271,7 +269,7 @@ def write_incidents(
     ]
     if new:
         connection.execute(insert(incidents), new)
-    _note_news(connection, [t for t in happened if t.event in _NEWS])
+    _note_verdicts(connection, [t for t in happened if t.event == "verified"])
 
 
 def _update_of(names: Iterable[str], batch: int | None) -> Update:
@@ -281,15 +279,15 @@ def _update_of(names: Iterable[str], batch: int | None) -> Update:
     return query.values(**values, batch=batch)
 
 
-def _note_news(connection: Connection, follow_ups: Iterable[Transition]) -> None:
-    """What follow-ups tell, on the pages of their incidents: those of resolved ones as well."""
-    for transition in follow_ups:
+def _note_verdicts(connection: Connection, verified: Iterable[Transition]) -> None:
+    """The verdicts, on the pages of their incidents: those of resolved ones as well."""
+    for transition in verified:
         of_incident = incidents.c.id == transition.incident.id
         document = connection.execute(select(incidents.c.page).where(of_incident)).scalar()
         if document is None or transition.incident.page is None:
             continue
-        name = _NEWS[transition.event]
         if (page := stored_page(document)) is None:
             continue
-        page = page.model_copy(update={name: getattr(transition.incident.page, name)})
+        verification = transition.incident.page.verification
+        page = page.model_copy(update={"verification": verification})
         connection.execute(update(incidents).where(of_incident).values(page=page.text()))

@@ -72,23 +72,15 @@ incidents = Table(
     Column("rule", Text, nullable=False),
     Column("alert", Text, nullable=False),
     Column("severity", String(16), nullable=False),
-    Column("target", Text, nullable=False),  # JSON: label → value
-    Column("state", String(16), nullable=False),
+    Column("pool", Text, nullable=False),
+    Column("state", String(16), nullable=False),  # acknowledged or not
     Column("started_at", UtcTime, nullable=False),
-    Column("last_true_at", UtcTime, nullable=False),
     Column("firing_at", UtcTime),
     Column("resolved_at", UtcTime),
-    Column("acknowledged_at", UtcTime),
-    Column("acknowledged_by", Text),
-    Column("page", Text),  # JSON, NULL while pending
-    Column("true_seconds", Float, nullable=False),
-    Column("false_seconds", Float, nullable=False),
     Column("silenced_by", Text),
-    Column("inhibited_by", Text),
-    Column("acknowledged_comment", Text),
-    Column("part_of", Text),  # key of the incident that speaks for it
-    Column("extent", Integer),  # targets of its last message, NULL: it speaks for none but its own
-    Column("extent_at", UtcTime),
+    Column("document", Text, nullable=False),  # JSON: the incident without the next two
+    Column("acknowledgement", Text),  # JSON; a person's: the tick never writes it
+    Column("page", Text),  # JSON, NULL while pending
     Column("batch", Integer),  # whose; NULL where there is one batch
     CheckConstraint("state IN ('pending', 'firing', 'resolved')", name="state"),
     CheckConstraint("severity IN ('page', 'ticket', 'notice')", name="severity"),

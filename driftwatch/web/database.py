@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +56,7 @@ _COLUMN, _SERVER = incidents.c, latest_servers.c
 STATES = ("firing", "acknowledged", "silenced", *MINUTE_STATES)
 STATE = case(
     (_COLUMN.state != "firing", _COLUMN.state),
-    (_COLUMN.acknowledged_at.is_not(None), "acknowledged"),
+    (_COLUMN.acknowledgement.is_not(None), "acknowledged"),
     (_COLUMN.silenced_by.is_not(None), "silenced"),
     else_="firing",
 )
@@ -68,11 +68,8 @@ _SEVEREST_FIRST = case({"page": 0, "ticket": 1}, value=_COLUMN.severity, else_=2
 
 def incident_state(incident: Incident) -> str:
     """The word of an incident: pending, firing, acknowledged, silenced or resolved."""
-    if incident.state != "firing":
-        return incident.state
-    if incident.acknowledged_at is not None:
-        return "acknowledged"
-    return "silenced" if incident.silenced_by is not None else "firing"
+    is_silenced = incident.state == "firing" and incident.silenced_by is not None
+    return "silenced" if is_silenced else incident.state
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +173,7 @@ class WebStore(Store):
         for ids in chunks([one.id for one in every]):
             for row in self._all(query.where(_COLUMN.id.in_(ids))):
                 pages[row["id"]] = stored_page(row["page"])
-        return [replace(one, page=pages.get(one.id)) for one in every]
+        return [one.model_copy(update={"page": pages.get(one.id)}) for one in every]
 
     def pool_baselines(self, pool: str, most: int) -> list[Baseline]:
         """Those in force of a pool and its targets: the pool's own first, then the newest."""
@@ -261,7 +258,7 @@ def _without_page() -> Select[Any]:
 
 
 def _of_pool(pool: str) -> ColumnElement[bool]:
-    return _COLUMN.target.contains(label_text("pool", pool), autoescape=True)
+    return _COLUMN.pool == pool
 
 
 def _server_conditions(wanted: WantedServers) -> Iterator[ColumnElement[Any]]:
@@ -295,21 +292,18 @@ def _conditions(wanted: Wanted) -> Sequence[ColumnElement[Any]]:
 
 
 def label_text(name: str, value: str) -> str:
-    """How a label stands in the JSON of a target."""
+    """How a label stands in the JSON of an incident."""
     return json.dumps({name: value}, ensure_ascii=False)[1:-1]
 
 
 def _has(word: str) -> ColumnElement[Any]:
-    """A word anywhere; of a target as people read it, host:8000/1."""
-    instance, _, engine = word.rpartition("/")
+    """A word anywhere in id, alert, rule or pool, or at the beginning of a server's name."""
     lower = word.lower()
-    columns = [func.lower(one) for one in (_COLUMN.id, _COLUMN.alert, _COLUMN.rule)]
-    texts = [one.contains(lower, autoescape=True) for one in columns]
-    labels = func.lower(_COLUMN.target)
-    texts.append(labels.contains(json.dumps(lower, ensure_ascii=False)[1:-1], autoescape=True))
-    if instance and TargetKey(instance, engine).text == word:
-        parts = [label_text("engine", engine), label_text("instance", instance)]
-        texts.append(and_(*(labels.contains(one.lower(), autoescape=True) for one in parts)))
+    columns = (_COLUMN.id, _COLUMN.alert, _COLUMN.rule, _COLUMN.pool)
+    texts = [func.lower(one).contains(lower, autoescape=True) for one in columns]
+    instance = lower.rpartition("/")[0] or lower
+    begins = label_text("instance", instance).removesuffix('"')
+    texts.append(func.lower(_COLUMN.document).contains(begins, autoescape=True))
     return or_(*texts)
 
 

@@ -72,7 +72,7 @@ class PoolRow:
         self.now, self.incidents = now, incidents
         self._trace, self._is_stale = trace, is_stale
         # what was sent as a page, or would be but for a silence, says more than the minute
-        self.incident = next((one for one in incidents if one.state == "firing"), None)
+        self.incident = next((one for one in incidents if one.is_firing), None)
         states = Counter[str]({"no data": now.servers} if is_stale else now.states)
         if (first := self.incident) is not None and first.severity == "page":
             concerned = min(len(servers_of(first)) or now.servers, now.servers)
@@ -157,7 +157,7 @@ def load(visit: Visit) -> Shown:
     incidents = visit.store.open_now()
     of_pool: dict[str, list[Incident]] = {}
     for one in incidents:
-        of_pool.setdefault(one.target.get("pool", ""), []).append(one)
+        of_pool.setdefault(one.pool, []).append(one)
     pools = visit.store.fleet_now()
     end = max((one.at for one, _ in pools), default=None)
     is_stale = is_old(end, visit.now)
@@ -241,7 +241,7 @@ def incidents_of(incidents: Iterable[Incident]) -> dict[TargetKey, Incident]:
     """Server → its worst open page; ``incidents``: worst first."""
     of: dict[TargetKey, Incident] = {}
     for one in incidents:
-        if one.severity == "page" and one.state == "firing":
+        if one.severity == "page" and one.is_firing:
             for key in servers_of(one):
                 of.setdefault(key, one)
     return of
@@ -266,7 +266,7 @@ def load_pool(visit: Visit) -> Shown:
     of = incidents_of(incidents)
     rows, part = server_part(visit, WantedServers(pool=name, first=[*of]), pool_path(name))
     day = (now.at - timedelta(days=1), now.at)
-    shown = store.with_pages([one for one in incidents if one.state == "firing"][:20])
+    shown = store.with_pages([one for one in incidents if one.is_firing][:20])
     return {
         "title": f"Pool {cut(clean(name), 80)}",
         "row": row,

@@ -11,7 +11,7 @@ from pydantic import Field
 from driftwatch.errors import UsageError
 from driftwatch.incidents.delivery import status_text
 from driftwatch.incidents.incident import Incident
-from driftwatch.incidents.silence import labels_of, matches, silencing
+from driftwatch.incidents.silence import silences_incident, silencing
 from driftwatch.model import TargetKey
 from driftwatch.notify.change_text import helm_values_diff, vllm_arguments
 from driftwatch.notify.headline import opening
@@ -52,12 +52,8 @@ def incident_path(incident_id: str) -> str:
 
 
 def servers_of(incident: Incident) -> list[TargetKey]:
-    """The servers that an incident is about; none where it names none."""
-    if "instance" in incident.target:
-        return [TargetKey(incident.target["instance"], incident.target.get("engine", "0"))]
-    named = () if incident.page is None else incident.page.servers.first
-    keys = (one.rpartition("/") for one in named)
-    return [TargetKey(name or rest, rest if name else "0") for name, _, rest in keys]
+    """The servers that an incident is about: those that its messages count, else all of them."""
+    return list(incident.concerned or (one.key for one in incident.servers))
 
 
 def line_of(incident: Incident) -> str:
@@ -153,11 +149,8 @@ def _news(after: str, incident: Incident, person: Person | None, *, is_held: boo
 
 
 def target_text(incident: Incident) -> str:
-    """What the incident is about: a target, a pool, else its labels."""
-    target = incident.target
-    if "instance" in target:
-        return clean(TargetKey(target["instance"], target.get("engine", "0")).text)
-    return clean(target.get("pool") or ",".join(f"{k}={v}" for k, v in sorted(target.items())))
+    """What the incident is about: its only server, else its pool."""
+    return clean(incident.name)
 
 
 def _holding(visit: Visit, incident: Incident) -> Iterator[str]:
@@ -165,13 +158,13 @@ def _holding(visit: Visit, incident: Incident) -> Iterator[str]:
     end = incident.resolved_at or visit.now
     for one in visit.store.silences():
         if one.starts_at <= end and one.ends_at > incident.started_at:
-            if not matches(one, labels_of(incident)):
+            if not silences_incident(one, incident):
                 continue
             verb = "silenced" if one.active(visit.now) else "was silenced"
             start, last = (f"{at:%Y-%m-%d %H:%M} UTC" for at in (one.starts_at, one.ends_at))
             why = f": {one.comment}" if one.comment else ""
             yield f"{verb} {start} to {last} by {one.created_by}{why}"
-    if incident.state == "pending" and incident.inhibited_by is not None:
+    if incident.inhibited_by is not None and incident.resolved_at is None:
         yield f"waits while {incident.inhibited_by} fires"
 
 

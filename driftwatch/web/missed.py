@@ -29,7 +29,7 @@ def missed_plot(visit: Visit, incident: Incident, servers: Sequence[TargetKey]) 
 
     ``servers``: whom it concerns; none: every server of its pool.
     """
-    store, pool = visit.store, incident.target.get("pool", "")
+    store, pool = visit.store, incident.pool
     until = min(visit.now, (incident.resolved_at or visit.now) + AFTER)
     if not servers:
         servers = [one.key for one in store.servers(WantedServers(pool=pool), _MOST_SERVERS, 0)[0]]

@@ -91,7 +91,7 @@ def load(visit: Visit) -> Shown:
     mine = [
         one
         for one in open_ones
-        if one.state == "firing" and (not servers_of(one) or now.key in servers_of(one))
+        if one.is_firing and (not servers_of(one) or now.key in servers_of(one))
     ]
     incident = next(iter(mine), None)
     is_stale = is_old(now.at, visit.now)

@@ -50,6 +50,9 @@ def fill(tmp_path: Path) -> Callable[..., Path]:
                     until=START,
                 )
             )
+            for one in incidents:
+                if one.acknowledgement is not None:
+                    store.acknowledge(one.id, one.acknowledgement.by, one.acknowledgement.at)
         return path
 
     return with_these

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from made_incidents import of_labels
 
 from driftwatch.incidents.incident import Incident
 
@@ -11,17 +13,14 @@ START = datetime(2026, 3, 1, 2, 45, tzinfo=UTC)
 
 
 def incident(digit: str, state: str = "firing", **changes: object) -> Incident:
-    made = Incident(
-        id=digit * 12,
-        key=f"CapBinds{{instance={digit}}}",
-        rule="CapBinds",
-        alert="BatchLimitBinding",
-        severity="page",
-        target={"instance": f"gpu-{digit}:8000", "engine": "0"},
-        state=state,  # type: ignore[arg-type]
-        started_at=START,
-        last_true_at=START,
-        firing_at=None if state == "pending" else START + timedelta(minutes=10),
-        resolved_at=START + timedelta(minutes=71) if state == "resolved" else None,
-    )
-    return replace(made, **changes)  # type: ignore[arg-type]
+    values: dict[str, Any] = {
+        "id": digit * 12,
+        "rule": "CapBinds",
+        "alert": "BatchLimitBinding",
+        "target": {"instance": f"gpu-{digit}:8000", "engine": "0", "pool": f"p{digit}"},
+        "started_at": START,
+        "firing_at": None if state == "pending" else START + timedelta(minutes=10),
+        "resolved_at": START + timedelta(minutes=71) if state == "resolved" else None,
+        "at": START,
+    }
+    return of_labels(**values | changes)

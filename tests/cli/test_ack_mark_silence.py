@@ -41,7 +41,7 @@ def test_acking_in_json_by_the_user_of_the_process(
     fill(incident("a"))
     told = json.loads(run("ack", "a", "--json")[1])
     assert told["schema_version"] == 1
-    assert told["incident"]["acknowledged_by"] == "carla"
+    assert told["incident"]["acknowledgement"]["by"] == "carla"
 
 
 @pytest.mark.parametrize(

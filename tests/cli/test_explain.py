@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import polars as pl
 import pytest
+from made_incidents import of_labels, with_values
 from page_cases import CASES
 
 from driftwatch.collect.pages import PageParser
@@ -34,25 +34,15 @@ def page(shared_data: Path) -> str:
 
 
 def _incident(alert: str, page: str, target: dict[str, str]) -> Incident:
-    return Incident(
-        id=alert[:1].lower() * 12,
-        key=alert,
-        rule=alert,
-        alert=alert,
-        severity="page",
-        target=target,
-        state="firing",
-        started_at=NOW - timedelta(minutes=6),
-        last_true_at=NOW,
-        firing_at=NOW - timedelta(minutes=5),
-        page=_about(CASES[page].page(), target),
-    )
+    at, began = NOW - timedelta(minutes=5), NOW - timedelta(minutes=6)
+    values = {"id": alert[:1].lower() * 12, "rule": alert, "started_at": began}
+    return of_labels(target, at, **values, page=_about(CASES[page].page(), target))
 
 
 def _about(page: Page, target: dict[str, str]) -> Page:
-    if (instance := target.get("instance")) is None:
+    if "pool" in target:
         return page
-    servers = Servers(concerned=1, of=1, first=(instance,))
+    servers = Servers(concerned=1, of=1, first=(target["instance"],))
     return rendered(page.model_copy(update={"labels": target, "servers": servers}))
 
 
@@ -106,14 +96,14 @@ def test_a_healthy_server_is_answered(run: Run, page: str) -> None:
 
 def test_an_incident_is_explained_by_its_server(run: Run, page: str) -> None:
     of_b = _incident("GpuLost", "gpu_lost", {"instance": "b:1", "engine": "0"})
-    lost = replace(of_b, id="3f9c1a7be204")
+    lost = with_values(of_b, id="3f9c1a7be204")
     _store(page, {"a:1": 0, "b:1": 0}, lost)
     code, out, _ = run("explain", lost.id)
     assert code == 0 and out.startswith("FIRING b:1: 1 GPU lost.")
 
 
 def test_a_target_that_is_gone_says_since_when_and_what_is_open(run: Run, page: str) -> None:
-    lost = _incident("CoverageLost", "coverage_pool", {"pool": "rag-8b"})
+    lost = _incident("CoverageLost", "coverage_pool", {"instance": "b:1", "pool": "rag-8b"})
     _store(page, {"a:1": 0, "b:1": 240, "c:1": 1200}, lost)
     code, out, _ = run("explain", "b:1")
     first, *_ = rows = out.splitlines()

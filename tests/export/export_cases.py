@@ -25,6 +25,7 @@ from driftwatch.fleet.truth import write_truth
 from driftwatch.incidents.incident import Transition
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.explain import Window
+from driftwatch.pipeline.incidents import advanced
 from driftwatch.pipeline.plan import Plan
 from driftwatch.rulebook.rules import Rule
 from driftwatch.service.configuration import plan_of
@@ -75,11 +76,11 @@ class Watched:
 
 def watched(plan: Plan, source: Any, span: tuple[datetime, datetime], until: datetime) -> Watched:
     """Replay, without what Alertmanager does: one alert that silences or replaces others."""
-    rules = tuple(replace(r, inhibited_by=(), together=None) for r in plan.rules)
+    rules = tuple(replace(r, inhibited_by=()) for r in plan.rules)
     plan = replace(plan, rules=rules, simulations=0)
     end = Watched(tuple(rule for rule in rules if rule.is_evaluated))
     baseline = Window(span[0] + 10 * MINUTE, until)
-    transitions: list[Transition] = []
+    every = list[pl.DataFrame]()
     for outcome in replay([source], span, plan, baseline=baseline):
         judged = outcome.rows.hstack(outcome.minutes.select("ever_seen"))
         for (minute_end,), rows in judged.group_by("end", maintain_order=True):
@@ -89,21 +90,34 @@ def watched(plan: Plan, source: Any, span: tuple[datetime, datetime], until: dat
                 for *key, pool in rows.select("instance", "engine", "pool").iter_rows()
             }
             end.pages.append((minute_end.timestamp(), served(rows, targets, rules=end.rules)))
-        transitions += outcome.transitions
+        every.append(outcome.rows)
     end.pages.sort(key=lambda page: page[0])
-    note_transitions(end, transitions, span[1] + MINUTE)
+    note_servers(end, pl.concat(one for one in every if one.width), span[1] + MINUTE)
     return end
 
 
-def note_transitions(one: Watched, transitions: Sequence[Transition], until: datetime) -> None:
-    """The minutes in which incidents fire; what is open at the end fires in all up to then."""
+def note_servers(one: Watched, rows: pl.DataFrame, until: datetime) -> None:
+    """The minutes in which each server by itself would fire: an alert is a server's."""
+    for (instance, engine, pool), own in rows.group_by(
+        "instance", "engine", "pool", maintain_order=True
+    ):
+        key = TargetKey(str(instance), str(engine))
+        verdicts = own.select(rule.verdict.alias(rule.id) for rule in one.rules)
+        target = Target(key, pool=str(pool))
+        _, happened, _ = advanced(one.rules, {}, {key: target}, own, verdicts)
+        _note(one, happened, until)
+
+
+def _note(one: Watched, transitions: Sequence[Transition], until: datetime) -> None:
     by_id = {rule.id: rule for rule in one.rules}
     spans: dict[str, tuple[Labels, datetime]] = {}
     for transition in transitions:
         incident = transition.incident
         if transition.event == "firing":
             rule = replace(by_id[incident.rule], severity=incident.severity)
-            spans[incident.key] = (_labels(rule, incident.target), transition.at)
+            (server,) = incident.servers
+            about = {"pool": incident.pool, "instance": server.instance, "engine": server.engine}
+            spans[incident.key] = (_labels(rule, about), transition.at)
         elif transition.event == "resolved":
             note_firing(one, *spans.pop(incident.key), transition.at)
     for labels, since in spans.values():
@@ -118,7 +132,7 @@ def note_firing(one: Watched, labels: Labels, since: datetime, until: datetime) 
 
 
 def _labels(rule: Rule, target: Mapping[str, str]) -> Labels:
-    about = ("pool",) if rule.per == "pool" else ("pool", "instance", "engine")
+    about = ("pool", "instance", "engine")
     override = next((one for one in rule.overrides if one.fits_pool(target["pool"])), None)
     labels = {
         "alertname": rule.alert,

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from export_cases import END, MINUTE, Watched, note_transitions, served
+from export_cases import END, MINUTE, Watched, note_servers, served
 from target_metric_cases import evidence_rows
 
 from driftwatch.model import Target, TargetKey
-from driftwatch.pipeline.incidents import advanced
 from driftwatch.rulebook.book import load_rulebook
 from driftwatch.rulebook.rules import Rule
 from driftwatch.settings import load_settings
@@ -37,12 +36,6 @@ groups:
         for: 90s
         keep_firing_for: 3m
         severity: page
-      - {alert: OfPool, when: running_requests > 5, per: pool, severity: page}
-      - alert: OfPoolHolds
-        when: running_requests > 8
-        until: running_requests < 6
-        per: pool
-        severity: notice
       - {alert: Missing, when: running_requests IS NULL AND NOT slo_missed, severity: notice}
       - {alert: Twice, when: running_requests > 6, severity: page, labels: {way: up}}
       - {alert: Twice, when: running_requests < 1, severity: page, labels: {way: up, at: "0"}}
@@ -114,7 +107,5 @@ def life_cycle(folder: Path, seed: int) -> Watched:
         assert isinstance(end, datetime)
         page = served(of_minute, TARGETS, rules=rules)
         one.pages.append((end.timestamp(), page))
-    verdicts = rows.select(rule.verdict.alias(rule.id) for rule in rules)
-    _, transitions = advanced(rules, {}, TARGETS, rows, verdicts)
-    note_transitions(one, transitions, END + MINUTES * MINUTE)
+    note_servers(one, rows, END + MINUTES * MINUTE)
     return one

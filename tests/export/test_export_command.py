@@ -29,7 +29,6 @@ groups:
         severity: page
         receivers: [oncall, chat]
         inhibited_by: [Stuck]
-        group: {}
         labels: {team: "serving {{ x }}"}
         annotations:
           summary: '{{ more }} than 20 wait, $HOME'
@@ -43,11 +42,10 @@ groups:
       - alert: PoolEmpty
         when: running_requests = 0
         severity: notice
-        per: pool
         inhibited_by: [Stuck]
   - name: others
     rules:
-      - {alert: Lost, when: coverage_missing_seconds > 60, severity: ticket, per: pool}
+      - {alert: Lost, when: coverage_missing_seconds > 60, severity: ticket}
       - {alert: SameText, when: engine_kind = binding_limit, severity: ticket}
       - alert: Quiet
         when: requests_per_second = 0

@@ -101,7 +101,8 @@ def lives(story: Story) -> dict[str, list[tuple[str, str]]]:
     told: dict[str, list[tuple[str, str]]] = {}
     ids: dict[tuple[str, str], set[str]] = {}
     for page in story.inbox.pages:
-        whose = page["labels"].get("instance") or page["labels"]["pool"]
+        is_own = page["alert"] == "Queues"
+        whose = page["servers"]["first"][0] if is_own else page["pool"]
         told.setdefault(whose, []).append((page["event"], page["alert"]))
         ids.setdefault((whose, page["alert"]), set()).add(page["incident"])
     assert all(len(set(pages)) == len(pages) for pages in told.values())

@@ -49,23 +49,29 @@ def tell(tmp_path: Path) -> Iterator[Tell]:
 
 
 def test_each_incident_stays_one_and_resolves_when_requests_wait_no_more(tell: Tell) -> None:
-    servers = [Server(f"{n}:8000", WAITS, alter=during(CHANGES[n])) for n in CHANGES]
+    servers = [
+        Server(f"{n}:8000", WAITS, alter=during(change), labels=lambda _, n=n: {"namespace": n})
+        for n, change in CHANGES.items()
+    ]
+    pods = {"namespace": "reborn"}
     servers.append(
         Server(
-            "reborn:8000", WAITS, labels=lambda minute: {"pod": "a" if minute < FAULT_FROM else "b"}
+            "reborn:8000",
+            WAITS,
+            labels=lambda minute: {**pods, "pod": "a" if minute < FAULT_FROM else "b"},
         )
     )
-    story, _ = tell(servers)
+    story, _ = tell(servers, pools=())
     assert story.until(FAULT_FROM) == [FIRING] * len(servers)
     during_fault = story.until(FAULT_UNTIL)
     ended = [p for p in story.inbox.pages if p["event"] == "resolved" and p["alert"] == "Queues"]
     # another pod is another server: the incident of the one before is closed, with the reason
-    assert [(p["target"]["instance"]) for p in ended] in ([], ["reborn:8000"]), during_fault
+    assert [p["servers"]["first"] for p in ended] in ([], [["reborn:8000"]]), during_fault
     story.until(END)
     pages = [p for p in story.inbox.pages if p["alert"] == "Queues"]
     for server in servers:
         if server.name != "reborn:8000":
-            mine = [p for p in pages if p["target"]["instance"] == server.name]
+            mine = [p for p in pages if p["servers"]["first"] == [server.name]]
             assert [(p["event"], p["alert"]) for p in mine] == [FIRING, RESOLVED], server.name
-            assert len({p["incident"]["id"] for p in mine}) == 1
+            assert len({p["incident"] for p in mine}) == 1
     assert "Queues" not in story.open_alerts()

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 
-from small_page import small_page
+from made_incidents import NOON, incident_of, with_values
+from page_cases import CAP
 
 from driftwatch.incidents.delivery import Action, ActionName, PlannedDelivery
 from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.incidents.planner import OutboxRecord, Plan, Routes, Subscription, plan_deliveries
 from driftwatch.incidents.silence import Silence, parse_matchers
 from driftwatch.model import Severity
+from driftwatch.notify.page import Acknowledgement
 
-NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+NOW = NOON
+PAGE = CAP.page()
 HOUR = timedelta(hours=1)
 # the usual receivers: one for pages, one for everything, one that only rules and pools name
 ONCALL = Subscription("oncall", ("page",))
@@ -21,22 +24,8 @@ LOG = Subscription("log", ("page", "ticket", "notice"))
 BOSS = Subscription("boss", ())
 
 
-def firing(
-    name: str = "a", severity: Severity = "page", rule: str = "X", pool: str = "p"
-) -> Incident:
-    return Incident(
-        id=name * 12,
-        key=f"{rule}{{instance={name}}}",
-        rule=rule,
-        alert=rule,
-        severity=severity,
-        target={"instance": name, "pool": pool},
-        state="firing",
-        started_at=NOW - HOUR,
-        last_true_at=NOW,
-        firing_at=NOW,
-        page=small_page(labels={"instance": name}),
-    )
+def firing(name: str = "a", severity: Severity = "page", pool: str = "p") -> Incident:
+    return incident_of(name, pool=pool, servers=(name,), at=NOW, severity=severity, page=PAGE)
 
 
 def silence(
@@ -44,7 +33,8 @@ def silence(
 ) -> Silence:
     starts_at = NOW + after_hours * HOUR
     until = starts_at + hours * HOUR
-    return Silence(id_, parse_matchers([matcher]), until, "Ana", NOW, starts_at)
+    rest = {"created_by": "Ana", "created_at": NOW, "starts_at": starts_at}
+    return Silence(id=id_, matchers=parse_matchers([matcher]), until=until, **rest)
 
 
 @dataclass
@@ -95,10 +85,10 @@ class Pager:
         verb, _, severity = what.partition(" ")
         if verb == "fire":
             incident = firing("a", severity or "page")  # type: ignore[arg-type]
-            return self.tick(hours, Transition(replace(incident, firing_at=at), "firing", at))
+            return self.tick(hours, Transition(incident, "firing", at))
         incident = next(iter(self.incidents.values()), firing())
         if verb == "resolve":
-            over = replace(incident, state="resolved", resolved_at=at)
+            over = with_values(incident, resolved_at=at)
             return self.tick(hours, Transition(over, "resolved", at))
         if verb == "update":
             return self.tick(hours, Transition(incident, "updated", at))
@@ -111,9 +101,8 @@ class Pager:
         (incident,) = self.incidents.values()
         number = len(self.outbox) + len(self.actions) + 1
         self.actions.append(Action(number, incident.id, action, at, "Ana", "", "slack"))
-        by = "Ana" if action == "acknowledge" else None
-        taken = replace(incident, acknowledged_at=at if by else None, acknowledged_by=by)
-        self.incidents[incident.key] = taken
+        by = Acknowledgement(by="Ana", at=at) if action == "acknowledge" else None
+        self.incidents[incident.key] = with_values(incident, acknowledgement=by)
 
 
 def sent(plan: Plan) -> str:

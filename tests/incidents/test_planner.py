@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_incidents import with_values
 from planning_cases import BOSS, HOUR, LOG, NOW, ONCALL, Pager, firing, sent, silence
 
 from driftwatch.incidents.incident import Transition
@@ -16,6 +17,12 @@ from driftwatch.model import Severity
 
 BOTH = Routes((ONCALL, LOG))
 HIDDEN = silence(hours=6, after_hours=0.2)
+
+
+def with_end(one: Silence) -> Silence:
+    return one.model_copy(update={"expired_at": NOW})
+
+
 Steps = list[tuple[float, str, str]]
 
 # name → (the pager, steps: hours, what happens, what is planned)
@@ -105,7 +112,7 @@ STORIES: dict[str, tuple[Pager, Steps]] = {
         [(0, "fire", "oncall firing")],
     ),
     "a silence that a person ended": (
-        Pager(silences=[replace(silence(), expired_at=NOW)]),
+        Pager(silences=[with_end(silence())]),
         [(0, "fire", "oncall firing")],
     ),
 }
@@ -127,6 +134,24 @@ def test_the_silence_that_holds_a_page_back_is_named() -> None:
     assert next(iter(pager.incidents.values())).silenced_by is None
 
 
+def test_a_silence_of_one_server_holds_nothing_back_when_another_joins() -> None:
+    pager = Pager(silences=[silence("instance=a", hours=9)])
+    assert sent(pager.does("fire", 0)) == ""
+    (key, one) = next(iter(pager.incidents.items()))
+    joined = (*one.servers, *firing("b").servers)
+    pager.incidents[key] = with_values(one, servers=joined)
+    assert sent(pager.does("", 0.1)) == "oncall firing"
+
+
+def test_one_that_another_alert_speaks_for_says_nothing_but_its_end() -> None:
+    pager = Pager()
+    pager.does("fire", 0)
+    ((key, one),) = pager.incidents.items()
+    pager.incidents[key] = with_values(one, inhibited_by="Y")
+    assert sent(pager.does("", 5)) == ""
+    assert sent(pager.does("resolve", 6)) == "oncall resolved"
+
+
 def test_a_receiver_that_a_reload_adds_gets_what_fires() -> None:
     pager = Pager()
     pager.does("fire", 0)
@@ -136,7 +161,7 @@ def test_a_receiver_that_a_reload_adds_gets_what_fires() -> None:
 
 def test_fired_and_resolved_in_one_tick_is_planned_in_order() -> None:
     incident = firing()
-    over = replace(incident, state="resolved", resolved_at=NOW)
+    over = with_values(incident, resolved_at=NOW)
     pager = Pager()
     plan = pager.tick(0, Transition(incident, "firing", NOW), Transition(over, "resolved", NOW))
     assert sent(plan) == "oncall firing, oncall resolved"
@@ -153,7 +178,7 @@ def test_what_people_did_with_one_that_is_over_is_planned_for_nobody() -> None:
 
 def test_a_page_that_was_not_rendered_is_a_mistake_of_the_caller() -> None:
     with pytest.raises(ValueError, match="not rendered"):
-        Pager().tick(0, Transition(replace(firing(), page=None), "firing", NOW))
+        Pager().tick(0, Transition(with_values(firing(), page=None), "firing", NOW))
 
 
 RECEIVERS = (
@@ -182,7 +207,7 @@ RULES, POOLS = {"X": ("log",)}, {"a": ("team", "gone")}
 def test_the_narrowest_route_wins(
     routes: Routes, severity: Severity, pool: str, receivers: str, why: str
 ) -> None:
-    routed = routes.of(firing("a", severity, pool=pool))
+    routed = routes.of(firing("a", severity, pool))
     assert " ".join(routed.receivers) == receivers
     assert routed.why.startswith(why)
     assert routed.reaches_nobody is (not receivers and severity != "notice")
@@ -204,7 +229,7 @@ def play(events: list[str], restart_at: int | None = None) -> list[tuple[list[Si
             # a new process has what is stored and nothing else
             pager = replace(pager, incidents=dict(pager.incidents), outbox=list(pager.outbox))
         is_open = bool(pager.incidents)
-        taken = any(one.acknowledged_at for one in pager.incidents.values())
+        taken = any(one.acknowledgement for one in pager.incidents.values())
         possible = {"fire": not is_open, "unack": taken, "ack": is_open}
         if what == "silence":
             pager.silences.append(silence(id_=f"s{number}", after_hours=hours))
@@ -221,7 +246,7 @@ def play(events: list[str], restart_at: int | None = None) -> list[tuple[list[Si
         quiet = silenced_by(firing(), pager.silences, NOW + hours * HOUR)
         for one in pager.incidents.values():
             paged = any(d.subject == one.id and d.event == "firing" for d in pager.outbox)
-            assert quiet or one.acknowledged_at or paged, "fires, and nobody was paged"
+            assert quiet or one.acknowledgement or paged, "fires, and nobody was paged"
         steps.append((list(pager.silences), told))
     return steps
 

@@ -86,7 +86,7 @@ def test_a_page_from_the_past_that_prometheus_holds(
             _until(lambda: bool(webhook.accepted and slack.accepted), 120, service)
     pages = webhook.accepted
     assert [(p["event"], p["alert"]) for p in pages] == [("firing", "BatchLimitBinding")]
-    assert pages[0]["target"]["instance"] == "gpu-7:8000"
+    assert pages[0]["servers"]["first"] == ["gpu-7:8000"]
     assert pages[0]["diagnosis"]["leaf"] == "concurrency_cap_binding"
     assert pages[0]["advice"]["moves"][0]["from_value"] == 8
     assert [m.payload["text"] for m in slack.accepted] == [f"🔴 {pages[0]['summary']}"]
@@ -138,7 +138,7 @@ def test_run_watches_a_prometheus_that_scrapes(
     assert "driftwatch_targets 1.0" in own
     ticket = webhook.accepted[0]
     assert (ticket["alert"], ticket["severity"]) == ("PromptsAreOthers", "ticket")
-    assert ticket["target"]["pool"] == "chat"
+    assert ticket["pool"] == "chat"
     ratio = ticket["evidence"]["prompt_tokens_mean_ratio"]["value"]
     assert 3.5 < ratio < 5  # 128 over 30
     assert len(slack.accepted) == 1

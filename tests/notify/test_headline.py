@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_incidents import with_values
 from page_cases import (
     AT,
     BEGAN,
@@ -26,7 +27,7 @@ from page_cases import (
     case,
 )
 
-from driftwatch.model import Advice, Diagnosis, Reason, Slo
+from driftwatch.model import Advice, Diagnosis, Finding, Reason, Slo, TargetKey
 from driftwatch.notify.headline import HEADLINE_LIMIT, headline, lines, marked
 from driftwatch.notify.page import Page
 from driftwatch.notify.terminal import render
@@ -52,8 +53,12 @@ def _lines(page: Page) -> dict[str, str]:
 
 
 def _long(instance: str, pool: str) -> Case:
-    target = {"instance": instance, "engine": "0", "pool": pool}
-    return replace(BUDGET, incident=replace(BUDGET.incident, target=target))
+    return _named(BUDGET, BUDGET.finding, instance, pool)
+
+
+def _named(case: Case, finding: Finding, instance: str, pool: str) -> Case:
+    finding = replace(finding, concerned=(TargetKey(instance, "0"),))
+    return replace(case, finding=finding, incident=with_values(case.incident, pool=pool))
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -72,8 +77,8 @@ def test_an_answer_that_time_may_bring_names_its_time() -> None:
 
 
 def test_a_resolved_incident_that_never_sent_a_page() -> None:
-    bare = replace(CAP, incident=replace(CAP.incident, page=None))
-    ended = replace(bare.incident, state="resolved", resolved_at=BEGAN + timedelta(minutes=71))
+    bare = replace(CAP, incident=with_values(CAP.incident, page=None))
+    ended = with_values(bare.incident, resolved_at=BEGAN + timedelta(minutes=71))
     page = build_page(None, ended, "resolved", AT, form=FORMS["BatchLimitBinding"])
     assert headline(page).endswith("(02:45–03:56 UTC): requests no longer queue for long")
     assert _lines(page) == {"Began": "BatchLimitBinding is true"}
@@ -90,8 +95,7 @@ def test_a_target_that_is_met_is_not_called_missed() -> None:
     "pool", ["default", "meta-llama/Llama-3.1-8B", "prod/meta-llama/Llama-3.1-8B"]
 )
 def test_a_pool_that_nobody_named_is_not_printed(pool: str) -> None:
-    target = {**BUDGET.incident.target, "pool": pool}
-    page = replace(BUDGET, incident=replace(BUDGET.incident, target=target)).page()
+    page = replace(BUDGET, incident=with_values(BUDGET.incident, pool=pool)).page()
     assert page.summary.startswith("FIRING host:8000: ")
 
 
@@ -145,7 +149,7 @@ def test_a_notice_never_carries_an_order() -> None:
         diagnosis=replace(CAP.finding.diagnosis, advice="Do not change a knob"),  # type: ignore[type-var]
     )
     evidence = {**finding.evidence, "prompt_tokens_mean_ratio": 2.8}
-    incident = replace(CAP.incident, alert="LengthDrift", severity="notice")
+    incident = with_values(CAP.incident, alert="LengthDrift", severity="notice")
     told = replace(CAP, finding=replace(finding, evidence=evidence), incident=incident)
     page = told.page()
     assert page.advice.action == "none"
@@ -212,8 +216,7 @@ def test_any_label_and_number_makes_a_page(
     finding = replace(chosen.finding, evidence={**chosen.finding.evidence, **changed})
     if finding.diagnosis is not None:
         finding = replace(finding, diagnosis=replace(finding.diagnosis, advice=advice or None))
-    target = {"instance": instance, "engine": "0", "pool": pool}
-    page = replace(chosen, finding=finding, incident=replace(chosen.incident, target=target)).page()
+    page = _named(chosen, finding, instance, pool).page()
     assert 0 < len(page.summary) <= HEADLINE_LIMIT
     assert page.summary.isprintable()
     shown = render(page)

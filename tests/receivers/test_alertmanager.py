@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from fakes.alertmanager import BINARY, Alertmanager, NotificationServer
 from fakes.loopback import Answer, LoopbackServer, Request
+from made_incidents import with_values
 from page_cases import CAP, CASES, Case
 from receiver_cases import acknowledged, message, refused
 from secret_file import secret
@@ -48,7 +49,7 @@ def recent(case: Case) -> Case:
     """The case as of a minute ago: a real Alertmanager has a clock of its own."""
     now = datetime.now(UTC).replace(microsecond=0)
     began = now - timedelta(minutes=5)
-    incident = replace(case.incident, started_at=began, firing_at=now, last_true_at=now)
+    incident = with_values(case.incident, started_at=began, firing_at=now)
     return replace(case, incident=incident, finding=replace(case.finding, since=began))
 
 

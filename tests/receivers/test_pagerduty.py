@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from fakes.pagerduty_server import ROUTING_KEY, PagerdutyServer
+from made_incidents import with_values
 from page_cases import CAP, CASES
 from receiver_cases import acknowledged, changed, message, refused, repeat
 from secret_file import secret
@@ -71,7 +72,7 @@ def test_a_late_resolve_does_not_close_the_next_incident(
     pagerduty: PagerdutyServer, sender: PagerdutySender
 ) -> None:
     sender.send(message(CAP.page()))
-    following = replace(CAP, incident=replace(CAP.incident, id="aaaaaaaaaaaa"))
+    following = replace(CAP, incident=with_values(CAP.incident, id="aaaaaaaaaaaa"))
     sender.send(message(following.page()))
     sender.send(message(CAP.resolved()))
     assert [alert.state for alert in pagerduty.alerts] == ["resolved", "triggered"]

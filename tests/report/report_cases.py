@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from made_incidents import of_labels
 from small_page import small_page
 
 from driftwatch.collect.recordings import open_recording
@@ -84,22 +85,16 @@ def incident(**values: Any) -> Incident:
     """A page of a server, four hours on Wednesday."""
     said: dict[str, Any] = {
         "id": "abcdef012345",
-        "key": "k",
-        "rule": "BatchDrift",
-        "alert": "BatchDrift",
-        "severity": "page",
+        "rule": values.get("alert", "BatchDrift"),
         "target": {"pool": "p", "instance": "s0:8000", "engine": "0"},
-        "state": "resolved",
         "started_at": BEGAN,
-        "last_true_at": BEGAN + timedelta(hours=4),
         "firing_at": BEGAN,
         "resolved_at": BEGAN + timedelta(hours=4),
         **values,
     }
-    said.setdefault("page", page(alert=said["alert"], severity=said["severity"]))
-    if said["resolved_at"] is None:
-        said["state"] = "firing"
-    return Incident(**said)
+    of_page = {"alert": said["rule"], "severity": said.get("severity", "page")}
+    said.setdefault("page", page(**of_page))
+    return of_labels(at=said.pop("last_true_at", BEGAN + timedelta(hours=4)), **said)
 
 
 def page(**values: Any) -> Page:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import polars as pl
 import pytest
+from made_incidents import incident_of, with_values
 
 from driftwatch.diagnose.tree import walk
 from driftwatch.errors import ConfigError
 from driftwatch.evidence import COLUMNS
-from driftwatch.incidents.incident import Incident
 from driftwatch.model import Finding, Target, TargetKey
 from driftwatch.notify.headline import lines
 from driftwatch.pipeline.build_page import build_page
@@ -70,9 +69,8 @@ def _write(folder: Path, rule: str = RULE) -> Path:
 
 def test_two_files_make_a_page_a_report_line_and_a_runbook(tmp_path: Path) -> None:
     (rule,) = load_rulebook([_write(tmp_path / "rules")]).rules
-    labels = {"instance": "host:8000", "engine": "0"}
-    incident = Incident(
-        "i" * 12, "k", rule.id, rule.alert, rule.severity, labels, "firing", AT, AT, AT
+    incident = incident_of(
+        "i", rule=rule.id, alert=rule.alert, severity=rule.severity, at=AT, started_at=AT
     )
     tree = load_rulebook([tmp_path / "rules"]).trees["adapters"]
     types = {
@@ -86,9 +84,9 @@ def test_two_files_make_a_page_a_report_line_and_a_runbook(tmp_path: Path) -> No
     schema |= dict.fromkeys((*extra, "binding_requests", "kv_cache_tokens"), pl.Float64)
     schema["max_num_seqs_inferred"] = pl.Boolean
     (diagnosis,) = walk(tree, pl.DataFrame([ROW], schema=schema))
-    finding = Finding(
-        rule.id, Target(TargetKey("host:8000", "0"), labels), AT, ROW, diagnosis=diagnosis
-    )
+    key = TargetKey("host:8000", "0")
+    target = Target(key, {}, "p")
+    finding = Finding(rule.id, target, AT, ROW, diagnosis=diagnosis, concerned=(key,))
     page = build_page(finding, incident, "firing", AT, annotations=rule.annotations, form=rule.page)
     assert page.summary == (
         "FIRING host:8000: 12 requests wait for an adapter, 20 requests running or waiting. "
@@ -98,7 +96,7 @@ def test_two_files_make_a_page_a_report_line_and_a_runbook(tmp_path: Path) -> No
     assert body["Cause"] == "the server swaps adapters"
     assert body["Also"] == "KV cache 40 %"
     assert page.links.runbook == "https://wiki.example.net/adapters"
-    paged = replace(incident, page=page, resolved_at=AT + timedelta(hours=1))
+    paged = with_values(incident, page=page, resolved_at=AT + timedelta(hours=1))
     assert family_of(paged) == "traffic"
 
 

@@ -167,31 +167,26 @@ def test_what_is_no_duration(text: str) -> None:
         parse_duration(text)
 
 
-def test_a_rule_is_per_target_or_per_pool(tmp_path: Path) -> None:
+def test_hysteresis_and_inhibition(tmp_path: Path) -> None:
     path = rules(
         tmp_path,
-        "alert: A, when: scrapes > 1, severity: ticket",
-        "alert: B, when: scrapes > 1, severity: ticket, per: target",
-        "alert: C, when: scrapes > 1, severity: ticket, per: pool",
-    )
-    assert [rule.per for rule in load_rulebook([path]).rules] == ["target", "target", "pool"]
-
-
-def test_lost_coverage_is_one_incident_of_the_pool() -> None:
-    (rule,) = [rule for rule in load_rulebook(()).rules if rule.alert == "CoverageLost"]
-    assert rule.per == "pool"
-
-
-def test_hysteresis_inhibition_and_grouping(tmp_path: Path) -> None:
-    path = rules(
-        tmp_path,
-        "alert: A, when: scrapes > 1, until: scrapes < 1, severity: page, inhibited_by: [B],"
-        " group: {wait: 1m, within: 1h}",
-        "alert: B, when: scrapes > 1, severity: page, inhibited_by: [A], group: {}",
+        "alert: A, when: scrapes > 1, until: scrapes < 1, severity: page, inhibited_by: [B]",
+        "alert: B, when: scrapes > 1, severity: page, inhibited_by: [A]",
     )
     a, b = load_rulebook([path]).rules
     assert a.until is not None and a.columns == {"scrapes"}
     assert (a.inhibited_by, b.inhibited_by) == (("B",), ("A",))
-    assert a.together is not None and b.together is not None
-    assert (a.together.wait_seconds, a.together.within_seconds) == (60.0, 3600.0)
-    assert (b.together.wait_seconds, b.together.within_seconds) == (180.0, 1800.0)
+
+
+@pytest.mark.parametrize(
+    ("key", "help_text"),
+    [
+        ("per: pool", "leave it out: an incident is a rule and a pool"),
+        ("group: {wait: 1m}", "leave it out: the servers of a pool have one incident"),
+    ],
+)
+def test_keys_that_went_name_the_fix(tmp_path: Path, key: str, help_text: str) -> None:
+    path = rules(tmp_path, f"alert: A, when: scrapes > 1, severity: page, {key}")
+    with pytest.raises(ConfigError) as caught:
+        load_rulebook([path])
+    assert [one.help_text for one in caught.value.problems] == [help_text]

@@ -51,7 +51,7 @@ def holds_up(folder: Path, files: dict[str, str]) -> None:
             assert 1 <= one.column <= len(lines[one.line - 1]) + 1, one
     book = read_rulebook(paths).book
     for rule in book.rules:
-        answers = [rule.verdict, *([rule.over] if rule.over is not None else [])]
+        answers = [rule.verdict, rule.held]
         for answer in answers:
             (value,) = UNKNOWN.select(answer.alias("answer"))["answer"].to_list()
             assert value in (True, False, None)

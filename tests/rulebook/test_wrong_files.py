@@ -31,21 +31,12 @@ RULES = [
     "alert: A, when: [restarted], severity: page",
     "alert: A, when: restarted, severity: page, receivers: oncall",
     "alert: A, when: restarted and, severity: page",
-    "alert: A, when: scrapes > 1, severity: ticket, per: pol",
-    "alert: A, when: scrapes > 1, severity: ticket, per: [pool]",
     "alert: A, when: scrapes > 1, severity: ticket, by: pool",
-    "alert: A, when: scrapes > 1, severity: ticket, per: pool, tree: batch-size-drift",
     "alert: A, when: 1 > 2, severity: page",
     "record: A, when: scrapes > 1, severity: page",
     RULE + "inhibited_by: [Bigger]",
     RULE + "inhibited_by: [A]",
     RULE + "until: scrapes_ < 1",
-    RULE + "group: {share: 0.3}",
-    RULE + "group: {wait: soon}",
-    RULE + "group: {within: soon}",
-    RULE + "group: {many: 3}",
-    RULE + "group: 3",
-    RULE + "per: pool, group: {wait: 3m}",
 ]
 TWINS = """\
 groups:

@@ -18,6 +18,7 @@ import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_incidents import with_values
 from page_cases import CAP, DRIFT
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -56,8 +57,13 @@ TAGS = {"html", "head", "meta", "body", "p", "b", "br", "code", "a"}
 def pages(text: str) -> Iterator[dict[str, Any]]:
     """Pages of a cap and of a drift, with the text wherever one comes from outside."""
     for case in (CAP, DRIFT):
-        labels = {name: text or label for name, label in case.incident.target.items()}
-        incident = replace(case.incident, target=labels)
+        named = case.incident.servers[0].model_copy(update={"instance": text or "host:8000"})
+        incident = with_values(
+            case.incident,
+            labels={name: text or label for name, label in case.incident.labels.items()},
+            pool=text or case.incident.pool,
+            servers=(named,),
+        )
         notes = {"summary": text, "description": text, "runbook_url": text}
         hostile = replace(case, incident=incident, annotations=notes)
         yield hostile.page()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 import outbox
+from made_incidents import incident_of, with_values
 from small_page import small_page
 
 from driftwatch.clock import ManualClock
@@ -22,20 +23,10 @@ NOW = datetime(2026, 11, 18, 2, 56, tzinfo=UTC)
 
 
 def incident(number: int, **rest: object) -> Incident:
-    fired = Incident(
-        id=f"{number:012x}",
-        key=f"k{number}",
-        rule=f"Rule{number}",
-        alert="Alert",
-        severity="page",
-        target={"instance": f"h{number}:8000"},
-        state="firing",
-        started_at=NOW,
-        firing_at=NOW,
-        last_true_at=NOW,
-        page=small_page(rule=f"Rule{number}"),
-    )
-    return replace(fired, **rest)
+    rule = f"Rule{number}"
+    page = small_page(rule=rule)
+    fired = incident_of(f"{number:012x}", rule=rule, pool=f"p{number}", at=NOW, page=page)
+    return with_values(fired, **rest)
 
 
 def planned(number: int, event: Event = "firing", receiver: str = "desk") -> PlannedDelivery:
@@ -48,10 +39,7 @@ def commit(store: Store, *deliveries: PlannedDelivery) -> None:
     over = {int(one.subject, 16) for one in deliveries if one.event == "resolved"}
     numbers = {int(one.subject, 16) for one in deliveries if one.kind == "incident"}
     fired = [incident(n) for n in sorted(numbers - over)]
-    ended = [
-        Transition(incident(n, state="resolved", resolved_at=NOW), "resolved", NOW)
-        for n in sorted(over)
-    ]
+    ended = [Transition(incident(n, resolved_at=NOW), "resolved", NOW) for n in sorted(over)]
     for one in ended:
         if not any(there.id == one.incident.id for there in store.open_incidents().values()):
             store.commit_tick(TickRecord(NOW, NOW, incidents=[_open(one.incident)]))
@@ -69,7 +57,7 @@ def commit(store: Store, *deliveries: PlannedDelivery) -> None:
 
 
 def _open(one: Incident) -> Incident:
-    return replace(one, state="firing", resolved_at=None)
+    return with_values(one, resolved_at=None)
 
 
 @dataclass

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from fakes.loopback import Answer, LoopbackServer, Request
+from made_incidents import incident_of
 from outbox import planned
 from service_cases import FrameSource, shipped_plan
 from small_page import small_page
@@ -19,9 +20,8 @@ from structlog.testing import capture_logs
 from driftwatch.clock import ManualClock
 from driftwatch.collect.schema import Collected, Source, scrape_frame
 from driftwatch.errors import Unavailable
-from driftwatch.incidents.incident import Incident, Transition
+from driftwatch.incidents.incident import Transition
 from driftwatch.model import Target, TargetKey
-from driftwatch.pipeline.incidents import incident_key
 from driftwatch.service.heartbeat import Ping, ping_of
 from driftwatch.service.run import Service
 from driftwatch.settings.service import HeartbeatSettings
@@ -158,10 +158,9 @@ def test_an_incident_that_no_receiver_has_taken_withholds_it(
     """Given up by one receiver is not heard either; taken by another is."""
     rule, page = shipped_plan().enabled[0], small_page(rule="r")
     since = START - timedelta(minutes=11)
-    incident = Incident(
-        "a1b2c3d4e5f6", incident_key(rule, KEY), rule.id, rule.alert, "page",
-        {"instance": "a:8000", "engine": "0"}, "firing", since, since, firing_at=since, page=page,
-    )  # fmt: skip
+    incident = incident_of(
+        "a1b2c3d4e5f6", rule=rule.id, pool="default", servers=("a:8000",), at=since, page=page
+    )
     with Store.open(tmp_path / "d.db") as store:
         pages = [planned(incident.id, page, since, name) for name in ("oncall", "team")]
         happened = [Transition(incident, "firing", since)]

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
+from made_incidents import incident_of, with_values
 from pipeline_cases import T0
 from prometheus_client.exposition import generate_latest
 
-from driftwatch.incidents.incident import Incident
 from driftwatch.service.own_metrics import MOST_INCIDENTS, ONE, OPEN, OwnMetrics
 
-FIRING = Incident(
-    id="1" * 12,
-    key="CapBinds{instance=a:1}",
-    rule="CapBinds",
-    alert="BatchLimitBinding",
-    severity="page",
-    target={"instance": "a:1", "engine": "0", "pool": "rag", "model_name": "m"},
-    state="firing",
-    started_at=T0,
-    last_true_at=T0,
-    firing_at=T0 + timedelta(minutes=5),
-)
+FIRING = incident_of("1", rule="CapBinds", pool="rag", at=T0 + timedelta(minutes=5))
 
 
 def _served(own: OwnMetrics) -> dict[tuple[str, ...], float]:
@@ -43,18 +31,18 @@ def test_before_a_tick_nothing_is_said_and_after_it_none_is_open() -> None:
     assert said == [
         f'{OPEN}{{severity="{severity}",state="{state}"}} 0.0'
         for severity in ("notice", "page", "ticket")
-        for state in ("firing", "pending")
+        for state in ("acknowledged", "firing", "pending")
     ]
     assert _served(own) == {}
 
 
 def test_each_open_incident_is_named_until_it_is_over() -> None:
     own = OwnMetrics()
-    pool = replace(FIRING, key="p", rule="Lost", target={"pool": "rag"}, state="pending")
-    own.note_incidents([pool, FIRING, replace(FIRING, key="x", state="resolved")])
+    waits = incident_of("2", rule="Lost", pool="rag", firing=False)
+    own.note_incidents([waits, FIRING, with_values(FIRING, resolved_at=T0)])
     assert _served(own) == {
-        ("CapBinds", "rag", "a:1", "0", "page", "firing"): 1.0,
-        ("Lost", "rag", "", "", "page", "pending"): 1.0,
+        ("CapBinds", "rag", "page", "firing"): 1.0,
+        ("Lost", "rag", "page", "pending"): 1.0,
     }
     value = own.registry.get_sample_value
     assert value(OPEN, {"severity": "page", "state": "firing"}) == 1
@@ -64,24 +52,15 @@ def test_each_open_incident_is_named_until_it_is_over() -> None:
     assert _served(own) == {}
 
 
-def test_no_series_stands_there_twice() -> None:
-    """Labels of a rule can hide what tells two incidents apart."""
-    own = OwnMetrics()
-    own.note_incidents([FIRING, replace(FIRING, key="another")])
-    assert len(_served(own)) == 1
-    assert own.registry.get_sample_value(OPEN, {"severity": "page", "state": "firing"}) == 2
-
-
 def test_in_a_storm_the_most_urgent_are_named_and_all_are_counted() -> None:
     own = OwnMetrics()
     many = [
-        replace(FIRING, key=f"{n:05d}", target={"instance": f"{n:05d}:1"}, severity="notice")
-        for n in range(MOST_INCIDENTS + 50)
+        with_values(FIRING, pool=f"{n:05d}", severity="notice") for n in range(MOST_INCIDENTS + 50)
     ]
-    late = replace(FIRING, key="~", target={"instance": "last:1"})
+    late = with_values(FIRING, pool="~")
     own.note_incidents([*many, late])
-    names = [labels[2] for labels in _served(own)]
+    names = [labels[1] for labels in _served(own)]
     assert len(names) == MOST_INCIDENTS
-    assert "last:1" in names
+    assert "~" in names
     value = own.registry.get_sample_value
     assert value(OPEN, {"severity": "notice", "state": "firing"}) == len(many)

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from made_incidents import incident_of
 from service_cases import FrameSource, shipped_plan
 
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.diagnose.tree import Leaf
-from driftwatch.incidents.incident import Incident, Transition
+from driftwatch.incidents.incident import Transition
 from driftwatch.model import Advice, Diagnosis, Finding, Limit, Reason, Target, TargetKey
 from driftwatch.notify.page import Page
 from driftwatch.pipeline.advice import advised, own_advice
@@ -169,9 +170,7 @@ def test_a_server_to_be_drained_says_how_busy_its_busiest_twin_is(cap: FrameSour
     slow = replace(_walked("replica_slow"), advice="Do not change a knob; drain it")
     twins = {"of_targets": 2, "slower": 1, "speed_low_ratio": 1.0, "speed_high_ratio": 1.0}
     finding = Finding("ReplicaSlow", here, at, {}, diagnosis=slow, peers=twins)
-    firing = Incident(
-        "a" * 12, "k", "ReplicaSlow", "ReplicaSlow", "page", {}, "firing", at, at, firing_at=at
-    )
+    firing = incident_of(rule="ReplicaSlow", at=at)
     found, answers = advised(
         evaluated(rows, {key: here, twin.key: twin}, 1),
         [Transition(firing, "firing", at)],
@@ -205,18 +204,7 @@ def test_pages_before_tickets_long_waits_first_and_notices_never(cap: FrameSourc
         ("short", "page", 1.0),
         ("long", "page", 5.0),
     ):
-        incident = Incident(
-            name,
-            name,
-            "BatchDrift",
-            "BatchDrift",
-            severity,
-            {},
-            "firing",
-            at,
-            at,
-            firing_at=at,  # type: ignore[arg-type]
-        )
+        incident = incident_of(name, rule="BatchDrift", at=at, severity=severity)
         walked = _walked(CHANGE.name)
         found[name] = (
             Finding("BatchDrift", cap.targets[key], at, {}, diagnosis=walked),
@@ -245,14 +233,14 @@ def test_a_slow_engine_whose_batch_left_its_pin_is_told_no_knob(cap: FrameSource
         slower_at_equal_load=pl.when(pl.col("end") < at - timedelta(minutes=5)).then(True),
         speed_at_equal_load_ratio=pl.lit(0.7),
     )
-    incident = Incident("b", "b", "BatchDrift", "BatchDrift", "page", {}, "firing", at, at)
+    incident = incident_of("b", rule="BatchDrift", at=at)
     finding = Finding("BatchDrift", cap.targets[key], at, {}, diagnosis=_walked(CHANGE.name))
     found, _ = advised(
         evaluated(outcome.rows, cap.targets, 1, known),
         [Transition(incident, "firing", at)],
         {incident.id: (finding, row)},
     )
-    said = found["b"].advice
+    said = found[incident.id].advice
     assert said is not None
     assert (said.action, said.moves) == ("none", ())
     assert "slower at equal load" in said.why

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import polars as pl
 import pytest
+from made_incidents import incident_of, with_values
 from small_page import small_page
 
 from driftwatch.incidents.incident import Incident, Transition
@@ -83,8 +84,7 @@ def paged(key: TargetKey, minutes_ago: float, advice: Advice | None = None) -> I
     times = Times(started_at=at, evaluated_at=at, measured_at=at)
     servers = Servers(concerned=1, of=1, first=(key.text,))
     page = small_page(times=times, servers=servers, advice=advice)
-    labels = {"instance": key.instance, "engine": key.engine, "pool": "p"}
-    return Incident("x", "x", "r", "BatchDrift", "page", labels, "firing", at, at, page=page)
+    return incident_of("x", rule="BatchDrift", servers=(key.instance,), at=at, page=page)
 
 
 # incidents before, settings now → is their answer given
@@ -98,7 +98,7 @@ def paged(key: TargetKey, minutes_ago: float, advice: Advice | None = None) -> I
         ([paged(C, 2, CHANGE)], {}, False),  # not of those asked about
         ([paged(A, 2, CHANGE.model_copy(update={"basis": None}))], {}, False),
         ([paged(A, 2)], {}, False),
-        ([replace(paged(A, 2, CHANGE), state="pending")], {}, False),
+        ([with_values(paged(A, 2, CHANGE), firing_at=None)], {}, False),
         ([], {}, False),
     ],
 )
@@ -120,14 +120,14 @@ def test_pages_of_one_minute_share_an_answer() -> None:
 def test_an_answer_stands_for_the_hour_that_it_was_computed_of() -> None:
     assert answer_stands(paged(A, 59), AT)
     assert not answer_stands(paged(A, 61), AT)
-    assert not answer_stands(replace(paged(A, 1), page=None), AT)
+    assert not answer_stands(with_values(paged(A, 1), told=None), AT)
 
 
 def page_of(concerned: tuple[TargetKey, ...], alike: tuple[TargetKey, ...]) -> Page:
     limit = "BatchLimitBinding"
     finding = Finding(limit, FLEET[A], AT, {}, advice=CHANGE, concerned=concerned, of_targets=6)
     finding = replace(finding, configured_alike=configured_alike(finding, alike))
-    pool = replace(paged(A, 0), page=None, target={"pool": "p"})
+    pool = with_values(paged(A, 0), page=None)
     return build_page(finding, pool, "firing", AT, annotations={"summary": "a limit binds"})
 
 

@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 
 import polars as pl
 import pytest
+from made_incidents import incident_of
 
-from driftwatch.incidents.incident import Incident, Transition
+from driftwatch.incidents.incident import Transition
 from driftwatch.model import TargetKey
 from driftwatch.pipeline.findings import peer_speeds, worst_of
 from driftwatch.rulebook.book import load_rulebook
@@ -34,27 +35,15 @@ def rows() -> pl.DataFrame:
 
 
 def of_pool(rule: str, *instances: str) -> Transition:
-    incident = Incident(
-        "0" * 12,
-        f'{rule}{{pool="chat"}}',
-        rule,
-        rule,
-        "page",
-        {"pool": "chat"},
-        "firing",
-        AT,
-        AT,
-        AT,
-    )
-    keys = tuple(TargetKey(instance, "0") for instance in instances)
-    return Transition(incident, "firing", AT, concerned=keys, of_targets=5)
+    return Transition(incident_of(rule=rule, pool="chat", servers=instances, at=AT), "firing", AT)
 
 
 @pytest.mark.parametrize(("rule", "worst"), [("SlowerAtEqualLoad", "b:1"), ("EngineStuck", "c:1")])
 def test_the_worst_of_those_concerned_speaks(rule: str, worst: str) -> None:
-    rules = load_rulebook().rules
-    assert worst_of(of_pool(rule, "a:1", "b:1", "c:1"), rows(), rules).instance == worst
-    assert worst_of(of_pool("SlowerAtEqualLoad", "c:1"), rows(), rules).instance == "c:1"
+    (of_rule,) = (one for one in load_rulebook().rules if one.id == rule)
+    for servers, first in ((("a:1", "b:1", "c:1"), worst), (("c:1",), "c:1"), (("z:1",), None)):
+        key = worst_of(of_pool(rule, *servers), rows(), of_rule)
+        assert (key and key.instance) == first
 
 
 def test_how_the_others_do_is_of_those_that_are_not_slow() -> None:

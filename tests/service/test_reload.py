@@ -201,17 +201,17 @@ def test_acknowledgement_and_silence_stay(start: Start) -> None:
 
 
 def test_a_pool_with_another_name_ends_the_pools_incident_with_that_name(start: Start) -> None:
-    edited = start(rule("Waiting", per="pool"))
+    edited = start(rule("Waiting"))
     edited.minutes(FIRST + 1)
     edited.config.write_text(edited.config.read_text().replace("chat", "rag"))
     edited.look()
-    why = "the pool is gone: its targets are in pool rag now"
+    why = "the server is in pool rag now"
     assert edited.minutes(FIRST + 2) == [
         (FIRST + 2, "Waiting", "resolved", why),
         (FIRST + 2, "Waiting", "firing", None),
     ]
     (incident,) = edited.store.open_incidents().values()
-    assert incident.target["pool"] == "rag"
+    assert incident.pool == "rag"
 
 
 def watched(edited: Edited, reload_at: range, restart_at: int | None) -> pl.DataFrame:

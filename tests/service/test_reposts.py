@@ -14,6 +14,7 @@ import outbox
 import pytest
 from fakes.alertmanager import BINARY, Alertmanager, NotificationServer
 from fakes.loopback import Answer, LoopbackServer, Request
+from made_incidents import with_values
 from page_cases import CAP
 
 from driftwatch.clock import SystemClock
@@ -46,9 +47,9 @@ def fire(store: Store) -> Incident:
     """An incident fires, and its page is planned for two receivers."""
     now = datetime.now(UTC).replace(microsecond=0)
     began = now - timedelta(minutes=5)
-    incident = replace(CAP.incident, started_at=began, firing_at=now, last_true_at=now)
+    incident = with_values(CAP.incident, started_at=began, firing_at=now)
     page = replace(CAP, incident=incident).page()
-    incident = replace(incident, page=page)
+    incident = with_values(incident, page=page)
     planned = [outbox.planned(incident.id, page, now, name) for name in ("am", "other")]
     happened = [Transition(incident, "firing", now)]
     store.commit_tick(TickRecord(began, now, [incident], happened, deliveries=planned))
@@ -60,7 +61,7 @@ def resolve(store: Store, incident: Incident) -> None:
     assert incident.page is not None
     times = incident.page.times.model_copy(update={"resolved_at": at})
     page = CAP.resolved().model_copy(update={"times": times})
-    over = replace(incident, state="resolved", resolved_at=at, page=page)
+    over = with_values(incident, resolved_at=at, page=page)
     planned = [outbox.planned(incident.id, page, at, "am", "resolved")]
     happened = [Transition(over, "resolved", at)]
     store.commit_tick(TickRecord(at, at, [], happened, deliveries=planned))

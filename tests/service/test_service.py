@@ -176,7 +176,7 @@ def test_a_page_whose_text_cannot_be_made_goes_out_as_it_was(
     def broken(*_: object) -> None:
         raise KeyError("times")
 
-    monkeypatch.setattr("driftwatch.service.planning.page_of", broken)
+    monkeypatch.setattr("driftwatch.service.planning.sent_page", broken)
     with Store.open(database) as store:
         _until(_service(server, store, clock, inbox), clock, recorded, 13, 11.2)
     assert [page["event"] for page in inbox.pages][:1] == ["firing"]

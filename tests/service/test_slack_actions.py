@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from fakes.loopback import Answer
 from fakes.slack_workspace import APP_TOKEN, BOT_TOKEN, Posted, SlackWorkspace
+from made_incidents import with_values
 from outbox import planned
 from page_cases import AT, CAP
 from secret_file import secret
@@ -61,7 +62,7 @@ class Desk:
         SlackClicks(app, self.store, self.clock.now, self.metrics.slack_clicks).handle(payload)
 
     def resolve(self) -> None:
-        ended = replace(CAP.incident, state="resolved", resolved_at=AT, page=CAP.resolved())
+        ended = with_values(CAP.incident, resolved_at=AT, page=CAP.resolved())
         happened = [Transition(ended, "resolved", AT)]
         self.store.commit_tick(TickRecord(since=AT, until=AT, transitions=happened))
         where = self.store.conversation(self.store.deliveries(ID)[0])
@@ -109,7 +110,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
         SlackWorkspace({CHANNEL: (ANA, BEN)}, names) as slack,
         Store.open(tmp_path / "d.db") as store,
     ):
-        page, fired = CAP.page(), replace(CAP.incident, page=CAP.page())
+        page, fired = CAP.page(), with_values(CAP.incident, page=CAP.page())
         happened = [Transition(fired, "firing", AT)]
         store.commit_tick(TickRecord(AT, AT, [fired], happened, deliveries=[planned(ID, page, AT)]))
         receivers, clock = receivers_of(slack), ManualClock(AT + timedelta(minutes=5))

@@ -99,7 +99,7 @@ def cut(
             rows.append(outcome.rows)
             retired += outcome.retired
         opened = sorted(store.incidents(), key=lambda i: (i.started_at, i.key))
-    found = [(i.key, i.state, i.started_at, i.firing_at, i.resolved_at, i.target) for i in opened]
+    found = [one.document() for one in opened]
     return pl.concat([r for r in rows if len(r)]).sort(*KEY, "end"), [retired, *found]
 
 

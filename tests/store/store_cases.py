@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
 import polars as pl
+from made_incidents import incident_of
 
 from driftwatch.collect.gpus import gpu_frame
 from driftwatch.detect.references import Place, Reference
@@ -53,18 +54,15 @@ def committer(store: Store) -> Callable[..., None]:
     return tick
 
 
-def pending(digit: str = "a", key: str | None = None) -> Incident:
-    return Incident(
-        id=digit * 12,
-        key=key or f"X{{instance={digit}}}",
-        rule="X",
-        alert="Alert",
-        severity="page",
-        target={"instance": f"{digit}:8000", "engine": "0"},
-        state="pending",
+def pending(digit: str = "a", pool: str | None = None) -> Incident:
+    return incident_of(
+        digit,
+        rule="Alert",
+        pool=pool or digit,
+        servers=(f"{digit}:8000",),
+        at=NOW + timedelta(minutes=1),
+        firing=False,
         started_at=NOW,
-        last_true_at=NOW + timedelta(minutes=1),
-        true_seconds=60.0,
     )
 
 

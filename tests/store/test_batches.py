@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 
 import polars as pl
 import pytest
+from made_incidents import with_values
 from outbox import planned
 from polars.testing import assert_frame_equal
 from small_page import small_page
@@ -50,7 +50,7 @@ def test_memory_is_kept_by_name(store: Store, commit: Commit) -> None:
 
 
 def test_prune_drops_old_readings_only(store: Store, commit: Commit) -> None:
-    gone = replace(pending(), state="resolved", firing_at=NOW, resolved_at=NOW - timedelta(days=9))
+    gone = with_values(pending(), firing_at=NOW, resolved_at=NOW - timedelta(days=9))
     later = readings(4, NOW + timedelta(days=1))
     commit(gone, gpus=readings(4))
     commit(gpus=later)
@@ -63,14 +63,12 @@ def test_prune_drops_old_incidents_where_nothing_is_to_be_sent(
     store: Store, commit: Commit
 ) -> None:
     fired = {
-        digit: replace(pending(digit), state="firing", firing_at=NOW, page=small_page())
-        for digit in "abc"
+        digit: with_values(pending(digit), firing_at=NOW, page=small_page()) for digit in "abc"
     }
     pages = [planned(fired[digit].id, {}, NOW) for digit in "ab"]
     commit(*fired.values(), deliveries=tuple(pages))
     done = [
-        Transition(replace(fired[digit], state="resolved", resolved_at=NOW), "resolved", NOW)
-        for digit in "ab"
+        Transition(with_values(fired[digit], resolved_at=NOW), "resolved", NOW) for digit in "ab"
     ]
     commit(fired["c"], happened=tuple(done))
     first = due_deliveries(store, NOW)[0]

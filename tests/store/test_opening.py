@@ -5,10 +5,10 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from made_incidents import with_values
 from sqlalchemy import event
 from store_cases import committer, pending, readings
 
@@ -200,7 +200,7 @@ def test_full(path: Path) -> None:
             connection.exec_driver_sql("PRAGMA max_page_count = 1")  # type: ignore[attr-defined]
 
         with pytest.raises(StoreError) as caught:
-            committer(store)(replace(pending("b"), alert="x" * 100_000), memory={"m": b"1"})
+            committer(store)(with_values(pending("b"), alert="x" * 100_000), memory={"m": b"1"})
         assert caught.value.code == "full"
         assert list(store.open_incidents().values()) == [pending()]
         assert store.memory() == {}

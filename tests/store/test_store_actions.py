@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from made_incidents import with_values
 from small_page import small_page
 from store_cases import NOW, pending
 
 from driftwatch.errors import UsageError
+from driftwatch.notify.page import Acknowledgement
 from driftwatch.store import Store
 from tests.outbox import latest_actions
 
 Commit = Callable[..., None]
 HOUR = timedelta(hours=1)
-FIRING = replace(pending(), state="firing", firing_at=NOW, page=small_page())
+FIRING = with_values(pending(), firing_at=NOW, page=small_page())
 
 
 def test_who_took_it_with_which_words(store: Store, commit: Commit) -> None:
@@ -27,8 +28,9 @@ def test_who_took_it_with_which_words(store: Store, commit: Commit) -> None:
     assert action == result.action
     assert (action.by, action.comment, action.via) == ("Ana", "restarting it", "slack")
     incident = store.incident("a")
-    assert (incident.acknowledged_by, incident.acknowledged_at) == ("Ana", NOW)
-    assert incident.acknowledged_comment == "restarting it"
+    expected = Acknowledgement(by="Ana", at=NOW, comment="restarting it", via="slack")
+    assert incident.acknowledgement == expected
+    assert incident.state == "acknowledged"
     assert store.unplanned_actions() == [action]
 
 
@@ -38,18 +40,15 @@ def test_a_second_one_stays_out_unless_it_brings_a_comment(store: Store, commit:
     assert store.acknowledge("a", "Bob", NOW + HOUR) == (first, False, None)
     assert len(store.actions("a" * 12)) == 1
     handed = store.acknowledge("a", "Bob", NOW + 2 * HOUR, comment="my shift")
-    assert (handed.incident.acknowledged_by, handed.incident.acknowledged_at) == (
-        "Bob",
-        NOW + 2 * HOUR,
-    )
+    by = handed.incident.acknowledgement
+    assert by is not None and (by.by, by.at) == ("Bob", NOW + 2 * HOUR)
 
 
 def test_giving_back_clears_it_and_it_can_be_taken_again(store: Store, commit: Commit) -> None:
     commit(FIRING)
     store.acknowledge("a", "Ana", NOW, comment="mine")
     back = store.unacknowledge("a", "Ana", NOW + HOUR, comment="not mine").incident
-    assert (back.acknowledged_at, back.acknowledged_by) == (None, None)
-    assert back.acknowledged_comment is None
+    assert back.acknowledgement is None
     assert store.acknowledge("a", "Bob", NOW + 2 * HOUR).is_new
     assert [(a.action, a.by) for a in store.actions("a" * 12)] == [
         ("acknowledge", "Ana"),
@@ -57,7 +56,7 @@ def test_giving_back_clears_it_and_it_can_be_taken_again(store: Store, commit: C
         ("acknowledge", "Bob"),
     ]
     # a tick that knows nothing of it leaves it alone
-    commit(replace(FIRING, last_true_at=NOW + HOUR))
+    commit(with_values(FIRING, inhibited_by="Y"))
     assert store.incident("a").acknowledged_by == "Bob"
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from datetime import timedelta
 
 import pytest
+from made_incidents import with_values
 from store_cases import NOW, committer, pending
 
 from driftwatch.errors import UsageError
@@ -15,7 +15,7 @@ from driftwatch.store.incidents import LONGEST_BECAUSE, Mark
 
 
 def fired(digit: str = "a") -> Incident:
-    return dataclasses.replace(pending(digit), state="firing", firing_at=NOW)
+    return with_values(pending(digit), firing_at=NOW)
 
 
 def test_who_marks_last_stands(store: Store) -> None:
@@ -31,7 +31,7 @@ def test_a_tick_leaves_marks_alone_and_they_go_with_their_incident(store: Store)
     tick = committer(store)
     tick(fired())
     store.mark("a", "not useful", by="Ana", at=NOW)
-    over = dataclasses.replace(fired(), state="resolved", resolved_at=NOW)
+    over = with_values(fired(), resolved_at=NOW)
     tick(fired())
     tick(over)
     assert list(store.marks(["a" * 12])) == ["a" * 12]

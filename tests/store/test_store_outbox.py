@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 
 import outbox
 import pytest
+from made_incidents import with_values
 from small_page import small_page
 from sqlalchemy import select
 from store_cases import NOW, pending
@@ -38,8 +38,8 @@ VERDICT = Verification(
     change=Change("knobs", NOW, {}),
     opened_at=NOW,
 )
-FIRING = replace(pending(), state="firing", firing_at=NOW, page=small_page())
-RESOLVED = replace(FIRING, state="resolved", resolved_at=SOON)
+FIRING = with_values(pending(), firing_at=NOW, page=small_page())
+RESOLVED = with_values(FIRING, resolved_at=SOON)
 
 
 def planned(event: Event = "firing", receiver: str = "oncall", **rest: object) -> PlannedDelivery:
@@ -99,7 +99,7 @@ def payload_count(store: Store) -> int:
 
 
 def test_a_storm_is_sent_in_the_order_in_which_it_was_planned(store: Store, commit: Commit) -> None:
-    storm = [replace(FIRING, id=f"{n:012x}", key=f"k{n}") for n in range(1201)]
+    storm = [with_values(FIRING, id=f"{n:012x}", pool=f"k{n}") for n in range(1201)]
     pages = [planned(subject=incident.id) for incident in reversed(storm)]
     happened = tuple(Transition(incident, "firing", NOW) for incident in storm)
     for _ in range(2):
@@ -189,13 +189,13 @@ def test_a_resolve_that_waits_goes_before_the_page_of_what_fires_again(
     store: Store, commit: Commit
 ) -> None:
     """After that page it would be read as the page's own."""
-    again = replace(FIRING, id="b" * 12, firing_at=LATE)
+    again = with_values(FIRING, id="b" * 12, firing_at=LATE)
     ended = (Transition(RESOLVED, "resolved", SOON),)
     for receiver in ("oncall", "hook"):
         commit(FIRING, deliveries=(planned(receiver=receiver),))
         (page,) = due_deliveries(store, NOW, receiver)
         mark_sent(store, page, NOW)
-    other = replace(FIRING, id="c" * 12, key="other")
+    other = with_values(FIRING, id="c" * 12, pool="other")
     resolves = [planned("resolved", receiver) for receiver in ("oncall", "hook")]
     commit(other, happened=ended, deliveries=(*resolves, planned("firing", "boss")))
     for one in (*due_deliveries(store, SOON, "oncall"), *due_deliveries(store, SOON, "hook")):
@@ -224,10 +224,10 @@ def test_a_resolve_that_waits_goes_before_the_page_of_what_fires_again(
 def test_advice_that_came_later_waits_for_the_page_and_never_comes_after_the_end(
     store: Store, commit: Commit
 ) -> None:
-    told = Transition(replace(FIRING, page=small_page(advice=SET)), "updated", SOON)
+    told = Transition(with_values(FIRING, page=small_page(advice=SET)), "updated", SOON)
     commit(FIRING, deliveries=(planned(),))
     for _ in range(2):
-        commit(FIRING, happened=(told,), deliveries=(planned("updated"),))
+        commit(told.incident, happened=(told,), deliveries=(planned("updated"),))
     (due,) = due_deliveries(store, SOON)
     assert due.event == "firing"
     mark_sent(store, due, SOON)
@@ -256,7 +256,9 @@ def test_a_verdict_is_told_to_who_had_the_page_also_after_the_end(
     sent = {one.receiver: one.is_dead for one in store.outbox_records({"a" * 12})}
     assert sent == {"oncall": False, "dead": True}
     told = Transition(
-        replace(RESOLVED, page=small_page(event="verified", verification=VERDICT)), "verified", SOON
+        with_values(RESOLVED, page=small_page(event="verified", verification=VERDICT)),
+        "verified",
+        SOON,
     )
     plan = plan_deliveries(
         [told],
@@ -277,7 +279,7 @@ def test_a_delivery_of_no_incident_is_refused_and_the_tick_is_kept_out_whole(
     store: Store, commit: Commit
 ) -> None:
     with pytest.raises(StoreError):
-        commit(replace(pending("b")), deliveries=(planned(),), memory={"m": b"1"})
+        commit(with_values(pending("b")), deliveries=(planned(),), memory={"m": b"1"})
     assert store.open_incidents() == {}
     assert store.memory() == {}
 
@@ -332,7 +334,7 @@ def test_a_silenced_page_goes_out_when_the_silence_ends_across_a_restart(databas
 
 
 def test_the_queue_of_a_receiver(store: Store, commit: Commit) -> None:
-    storm = [replace(FIRING, id=f"{n:012x}", key=f"k{n}") for n in range(4)]
+    storm = [with_values(FIRING, id=f"{n:012x}", pool=f"k{n}") for n in range(4)]
     names = ("oncall", "log")
     pages = [planned(receiver=r, subject=i.id) for i in storm for r in names]
     commit(*storm, deliveries=tuple(pages))

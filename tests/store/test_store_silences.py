@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -39,7 +38,7 @@ def test_those_that_hold_the_first_to_end_first(store: Store) -> None:
 def test_expiring(store: Store) -> None:
     made = add(store, "a=b")
     ended = store.expire_silence(made.id[:6].upper(), NOW + HOUR / 2)
-    assert ended == replace(made, expired_at=NOW + HOUR / 2)
+    assert ended == made.model_copy(update={"expired_at": NOW + HOUR / 2})
     assert store.silences(NOW + HOUR / 2) == []
     with pytest.raises(UsageError, match="over already"):
         store.expire_silence(made.id, NOW + HOUR / 2)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 
+from made_incidents import of_labels
 from page_cases import CASES
 
 from driftwatch.incidents.incident import Incident, Transition
@@ -18,20 +18,16 @@ def fired(now: datetime, digit: str, case: str = "cap", **changes: object) -> In
     """A firing incident with the page of a case, since an hour; ``digit``: its id."""
     of_case = CASES[case]
     began = now - HOUR
-    target = {**of_case.incident.target, "instance": f"gpu-{digit}:8000", "pool": "rag-8b"}
-    base = replace(
-        of_case.incident,
-        id=digit * 12,
-        key=f"{of_case.incident.key} {digit}",
-        target=target,
-        started_at=began,
-        firing_at=began,
-        last_true_at=now,
-    )
-    incident = replace(base, **changes)  # type: ignore[arg-type]
+    target = {"instance": f"gpu-{digit}:8000", "engine": "0", "pool": "rag-8b"}
+    of = of_case.incident
+    rule = f'{of.rule}{{of="{digit}"}}'
+    values = {"rule": rule, "alert": of.alert, "severity": of.severity, "target": target}
+    values |= {"started_at": began}
+    incident = of_labels(id=digit * 12, at=began, **{**values, **changes})  # type: ignore[arg-type]
     if incident.state == "pending":
         return incident
-    return replace(incident, page=build_page(of_case.finding, incident, "firing", began))
+    page = build_page(of_case.finding, incident, "firing", began)
+    return incident.model_copy(update={"page": page})
 
 
 def commit(
@@ -61,12 +57,12 @@ def every_state(store: Store, now: datetime) -> None:
         fired(now, "3", silenced_by="night"),
         fired(now, "4", severity="ticket"),
         fired(now, "5", severity="notice", rule='Drift{signal="a"}', alert="Drift"),
-        fired(now, "6", state="pending", firing_at=None),
+        fired(now, "6", firing_at=None),
         fired(now, "7", started_at=began),
         fired(now, "8", target=unusual),
     )
     store.acknowledge("1" * 12, "Ana <b>", now)
-    over = fired(now, "7", state="resolved", resolved_at=now - HOUR, started_at=began)
+    over = fired(now, "7", resolved_at=now - HOUR, started_at=began)
     open_now = [one for one in store.open_incidents().values() if one.id != over.id]
     store.commit_tick(
         TickRecord(

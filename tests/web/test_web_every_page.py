@@ -8,7 +8,6 @@ import os
 import re
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -44,11 +43,9 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
             str(number),
             label,
             alert=label,
-            acknowledged_at=END,
             acknowledged_by=label[:100],
-            acknowledged_comment=label,
         )
-        incidents.append(replace(one, target={**one.target, "pool": label}))
+        incidents.append(one.model_copy(update={"pool": label}))
     rows = [{"instance": label, "pool": label, "labels": {"zone": label}} for label in HOSTILE]
     fleet_database(path, rows, incidents)
     return path

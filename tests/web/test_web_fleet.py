@@ -44,7 +44,7 @@ ROWS: list[dict[str, Any]] = [
 ]
 INCIDENTS = [
     fired("a", "fires:8000"),
-    fired("b", "held:8000", acknowledged_at=END, acknowledged_by="Ana"),
+    fired("b", "held:8000", rule="Waiting", acknowledged_at=END, acknowledged_by="Ana"),
     fired("c", "full:8000", severity="ticket", pool="tight"),
 ]
 

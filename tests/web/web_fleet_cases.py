@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 import polars as pl
+from made_incidents import of_labels
 
 from driftwatch.incidents.incident import Incident
 from driftwatch.model import Slo, Target, TargetKey
@@ -101,20 +102,18 @@ def fleet_database(
                 memory={"tick": orjson.dumps(document)},
             )
         )
+        for one in incidents:
+            if (held := one.acknowledgement) is not None:
+                store.acknowledge(one.id, held.by, held.at)
 
 
 def fired(digit: str, instance: str, *, pool: str = "p", **changes: Any) -> Incident:
     """A page that fires on a server."""
     values: dict[str, Any] = {
         "id": digit * 12,
-        "key": f"Slow{{instance={instance}}}",
         "rule": "SlowerAtEqualLoad",
-        "alert": "SlowerAtEqualLoad",
-        "severity": "page",
         "target": {"instance": instance, "engine": "0", "pool": pool},
-        "state": "firing",
         "started_at": END - timedelta(minutes=30),
-        "last_true_at": END,
-        "firing_at": END - timedelta(minutes=20),
+        "at": END - timedelta(minutes=20),
     }
-    return Incident(**values | changes)
+    return of_labels(**values | changes)
