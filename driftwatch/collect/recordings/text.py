@@ -11,6 +11,7 @@ from __future__ import annotations
 import gzip
 import io
 import math
+import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -196,7 +197,21 @@ def _failure(scrape: _Scrape) -> str:
     if isinstance(scrape.status, int):
         return f"answered {scrape.status}"
     text = " ".join(scrape.body.split())[:200]
-    return f"no answer: {text or scrape.status}"
+    return f"no answer: {_plain(text) or scrape.status}"
+
+
+def _plain(text: str) -> str:
+    """What a client's exception says, without its internals.
+
+    >>> _plain("ClientConnectorError(Key(host='h'), ConnectionRefusedError(111, 'x'))")
+    'connection refused'
+    >>> _plain("TimeoutError()"), _plain("reset by peer")
+    ('TimeoutError', 'reset by peer')
+    """
+    if "ConnectionRefusedError" in text:
+        return "connection refused"
+    raised = re.match(r"([A-Za-z]+(?:Error|Exception|Disconnected))\(", text)
+    return text if raised is None else raised[1]
 
 
 def _scrape(line: bytes, instance: str) -> _Scrape | str | None:
