@@ -150,7 +150,6 @@ class Page(Document):
     acknowledgement: Acknowledgement | None = None
     verification: Verification | None = None  # what came of the change that the page advised
     answered_by: tuple[str, str] | None = None  # id and alert of the incident with this advice
-    withdrawn: str | None = None  # action of the advice that this one takes the place of
     asked_again_at: datetime | None = None  # when the advice is computed once more
     resolved_reason: str | None = None  # why it resolved although no recovery was measured
     ended_in_target: bool | None = None  # whether the targets were met at its end
@@ -174,18 +173,6 @@ class Page(Document):
     def is_of_many(self) -> bool:
         """Whether the page is about several servers."""
         return self.servers.concerned > 1
-
-    @property
-    def drifted_length(self) -> str | None:
-        """prompt_tokens or generation_tokens: the signal of a length rule, else the cause."""
-        signal = self.labels.get("signal")
-        if signal in _LENGTHS.values():
-            return signal
-        return _LENGTHS.get(str(None if self.diagnosis is None else self.diagnosis.cause))
-
-
-# cause of a diagnosis → the length that it is about
-_LENGTHS = {"prompts": "prompt_tokens", "generations": "generation_tokens"}
 
 
 def next_time(at: datetime) -> datetime:
