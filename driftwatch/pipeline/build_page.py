@@ -93,18 +93,8 @@ def build_page(
 
 # what a resolve keeps of the incident's page
 _KEPT = (
-    *(
-        "evidence",
-        "slo",
-        "diagnosis",
-        "advice",
-        "baseline",
-        "recent_change",
-        "servers",
-        "peers",
-        "phrases",
-    ),
-    *("verification", "lengths", "family"),
+    *("evidence", "slo", "diagnosis", "advice", "baseline", "recent_change", "servers"),
+    *("peers", "phrases", "verification", "lengths", "family"),
 )
 
 
