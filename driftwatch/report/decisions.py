@@ -18,7 +18,6 @@ from driftwatch.report.incidents import (
     end_of,
     family_of,
     of_week,
-    pool_of,
     subject_of,
     todo,
 )
@@ -53,7 +52,7 @@ def _open(material: Material) -> Iterator[Decision]:
         moves = advised_moves(one)
         age = f"open {duration((material.until - one.started_at).total_seconds())}"
         kind: DecisionKind = one.severity
-        asked = moves and _question(material, pool_of(one), moves, one.started_at)
+        asked = moves and _question(material, one.pool, moves, one.started_at)
         if asked:
             kind, text = "question", asked
         elif moves and family_of(one) == "retune":
@@ -96,7 +95,7 @@ def _steps(moves: Sequence[KnobMove]) -> str:
 def _advice(material: Material) -> Iterator[Decision]:
     """Changes that were advised in the week and that no verification found."""
     on_pages = {
-        (pool_of(one), move.knob)
+        (one.pool, move.knob)
         for one in of_week(material)
         if end_of(one, material) is None and one.severity != "notice"
         for move in advised_moves(one)

@@ -24,19 +24,15 @@ _TODO_LIMIT = 120
 
 
 def keys_of(incident: Incident) -> tuple[TargetKey, ...]:
-    """The servers that an incident is about, recovered ones too."""
-    return tuple(one.key for one in incident.servers)
-
-
-def pool_of(incident: Incident) -> str:
-    """The pool of an incident."""
-    return incident.pool
+    """The servers that met the rule of an incident, recovered ones too; all while none has."""
+    met = tuple(one.key for one in incident.servers if one.met)
+    return met or tuple(one.key for one in incident.servers)
 
 
 def subject_of(incident: Incident) -> str:
     """What a person calls it: its one server, else its pool."""
     keys = keys_of(incident)
-    return clean(keys[0].text if len(keys) == 1 else pool_of(incident) or incident.key)
+    return clean(keys[0].text if len(keys) == 1 else incident.pool)
 
 
 def fired_in(material: Material, start: datetime, end: datetime) -> list[Incident]:

@@ -29,7 +29,6 @@ from driftwatch.report.incidents import (
     family_of,
     keys_of,
     of_week,
-    pool_of,
     subject_of,
     told,
     what_moved,
@@ -71,21 +70,19 @@ def _weight(row: Moved) -> float:
 def _causes(material: Material) -> list[tuple[str, list[Incident]]]:
     """Pages and tickets of the week by cause, with its family, in order of their first start.
 
-    What a pool's own page says is of its servers too, who were paged before or after it.
+    One server that is slow or hangs is another cause than the next one.
     """
-    episodes = [one for one in of_week(material) if one.severity != "notice"]
-    pooled = {(family_of(one), pool_of(one)) for one in episodes if not keys_of(one)}
     groups: dict[tuple[object, ...], list[Incident]] = {}
-    for one in episodes:
-        group: tuple[object, ...] = (family_of(one), pool_of(one))
-        if group[0] != "traffic" and group not in pooled:
-            group += keys_of(one)
-        groups.setdefault(group, []).append(one)
+    for one in of_week(material):
+        if one.severity != "notice":
+            family = family_of(one)
+            servers = keys_of(one) if family in BY_SPEED and len(keys_of(one)) == 1 else ()
+            groups.setdefault((family, one.pool, servers), []).append(one)
     return [(str(group[0]), own) for group, own in groups.items()]
 
 
 def _row(material: Material, family: str, episodes: Sequence[Incident]) -> Moved:
-    pool, cells = pool_of(episodes[0]), _ground(material, family, episodes)
+    pool, cells = episodes[0].pool, _ground(material, family, episodes)
     lost = loss(material, cells) if family == "speed" else Range(reason="not about speed")
     known = lost.low is not None and lost.high is not None
     ends = [end_of(one, material) for one in episodes]
@@ -133,20 +130,24 @@ def _ground(material: Material, family: str, episodes: Sequence[Incident]) -> pl
     """
     parts = [material.cells.clear()]
     for one in episodes:
-        start, end = max(one.started_at, material.since), end_of(one, material)
+        end = end_of(one, material)
         # what keeps an incident open is not its cost
         stop = material.until if end is None else min(one.last_true_at, end)
+        stretches: list[tuple[Sequence[TargetKey], datetime, datetime]] = [
+            ((server.key,), server.since, min(server.last_true_at, stop)) for server in one.servers
+        ]
         if family not in BY_SPEED:
-            start, stop = missing_stretch(material, pool_of(one), start, stop)
-        mine = of_pool(material, pool_of(one), keys_of(one))
-        parts.append(between(mine, start, max(stop, start + _MOMENT)))
+            start = max(one.started_at, material.since)
+            stretches = [((), *missing_stretch(material, one.pool, start, stop))]
+        for keys, start, last in stretches:
+            mine = of_pool(material, one.pool, keys)
+            parts.append(between(mine, start, max(last, start + _MOMENT)))
     return pl.concat(parts).unique(["instance", "engine", "end"], maintain_order=True)
 
 
 def _verifications(material: Material, incidents: Sequence[Incident]) -> list[Verification]:
     """Verifications of changes that came after incidents began, on their servers or pools."""
     keys = {key for one in incidents for key in keys_of(one)}
-    pools = {pool_of(one) for one in incidents if not keys_of(one)}
     ids, began = {one.id for one in incidents}, min(one.started_at for one in incidents)
     return [
         one
@@ -154,10 +155,7 @@ def _verifications(material: Material, incidents: Sequence[Incident]) -> list[Ve
         if one.change.at < material.until
         and (
             one.incident_id in ids
-            or (
-                (TargetKey(one.instance, one.engine) in keys or one.pool in pools)
-                and one.change.at >= began
-            )
+            or (TargetKey(one.instance, one.engine) in keys and one.change.at >= began)
         )
     ]
 
@@ -202,7 +200,7 @@ def effect_name(column: str) -> str:
 def _done(material: Material, episodes: Sequence[Incident], changed: Sequence[Verification]) -> str:
     if changed:
         return done_text(changed)
-    mine = of_pool(material, pool_of(episodes[0]), keys_of(episodes[0]))
+    mine = of_pool(material, episodes[0].pool, keys_of(episodes[0]))
     ends = [end_of(one, material) or material.until for one in episodes]
     after = between(mine, min(one.started_at for one in episodes), max(ends) + _AFTER)
     restarted = after.filter(pl.col("restarted").fill_null(False))
@@ -220,8 +218,8 @@ def _standing(material: Material, family: str, episodes: Sequence[Incident]) -> 
     if still:
         return f"open {duration((material.until - min(still)).total_seconds())}"
     ended, keys = max(one.resolved_at or material.until for one in episodes), keys_of(episodes[-1])
-    if family == "speed" and keys:
-        mine = of_pool(material, pool_of(episodes[-1]), keys).filter(pl.col("end") > ended)
+    if family == "speed" and len(keys) == 1:
+        mine = of_pool(material, episodes[-1].pool, keys).filter(pl.col("end") > ended)
         speeds = mine["speed_at_equal_load_ratio"].drop_nulls().tail(_LAST_CELLS)
         if len(speeds):
             ratio = float(speeds.to_numpy().mean())

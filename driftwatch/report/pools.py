@@ -12,7 +12,7 @@ import polars as pl
 from driftwatch.model import Slo, TargetKey
 from driftwatch.report.cells import CELL
 from driftwatch.report.costs import missed, of_pool, total
-from driftwatch.report.incidents import of_week, pool_of
+from driftwatch.report.incidents import of_week
 from driftwatch.report.material import Material
 from driftwatch.report.moved import done_text
 from driftwatch.report.report import Event, Hours, Lengths, PoolWeek, Stretch
@@ -33,7 +33,7 @@ _NAMED = 2  # servers of an event; more are counted
 
 def pool_rows(material: Material) -> tuple[PoolWeek, ...]:
     """A row a pool, those with most pages and tickets first, then the busiest."""
-    told = Counter(pool_of(one) for one in of_week(material) if one.severity != "notice")
+    told = Counter(one.pool for one in of_week(material) if one.severity != "notice")
     busy = material.cells.group_by("pool").agg(pl.col("generation_tokens_total").sum())
     ordered = sorted(
         busy.drop_nulls("pool").iter_rows(), key=lambda row: (-told[row[0]], -(row[1] or 0), row[0])

@@ -12,7 +12,7 @@ import polars as pl
 
 from driftwatch.model import TargetKey
 from driftwatch.report.cells import CELL, MINUTE_SECONDS, REASONS
-from driftwatch.report.incidents import fired_in, pool_of
+from driftwatch.report.incidents import fired_in
 from driftwatch.report.material import Material
 from driftwatch.report.pools import STEMS
 from driftwatch.report.report import Blind, ForecastError, Pages, Record
@@ -50,7 +50,7 @@ def pages(material: Material) -> Pages:
         budget=FALSE_PAGES * servers / _WEEKS_A_MONTH,
         notices=dict(
             Counter(
-                f"{one.alert}, {pool_of(one)}" for one in fired if one.severity == "notice"
+                f"{one.alert}, {one.pool}" for one in fired if one.severity == "notice"
             ).most_common()
         ),
     )

@@ -136,17 +136,18 @@ def test_a_restart_within_an_hour_is_what_was_done() -> None:
     assert row.done == "restarted"
 
 
-def test_a_pools_own_page_takes_the_place_of_its_servers_rows() -> None:
-    two = [
-        incident(id=f"{n}" * 12, key=f"k{n}", alert="SlowerAtEqualLoad", target=target)
-        for n, target in enumerate(
-            {"pool": "p", "instance": f"s{n}:8000", "engine": "0"} for n in range(2)
-        )
-    ]
-    whole = incident(id="9" * 12, key="k9", alert="SlowerAtEqualLoad", target={"pool": "p"})
-    assert [row.subject for row in reported(incidents=two).moved] == ["s0:8000", "s1:8000"]
-    (together,) = reported(incidents=[*two, whole]).moved
-    assert (together.subject, len(together.incidents)) == ("p", 3)
+def _slow(name: str, *servers: int) -> Any:
+    keys = [{"instance": f"s{n}:8000", "engine": "0"} for n in servers]
+    one = incident(id=name * 12, alert="SlowerAtEqualLoad", target={"pool": "p", **keys[0]})
+    of_each = tuple(one.servers[0].model_copy(update=key) for key in keys)
+    return one.model_copy(update={"servers": of_each})
+
+
+def test_each_slow_server_is_a_cause_and_several_at_once_are_one() -> None:
+    apart = reported(incidents=[_slow("a", 0), _slow("b", 1)]).moved
+    assert [row.subject for row in apart] == ["s0:8000", "s1:8000"]
+    (together,) = reported(incidents=[_slow("c", 0, 1)]).moved
+    assert together.subject == "p"
 
 
 def test_notices_are_counted_by_alert_and_pool() -> None:
