@@ -4,9 +4,8 @@ wrong with the database is an error of the one request.
 
 from __future__ import annotations
 
-import json
 import threading
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from sqlalchemy import ColumnElement, Select, and_, case, event, func, or_, sele
 
 from driftwatch.database_place import Place
 from driftwatch.detect.baselines import Baseline
+from driftwatch.documents import to_json
 from driftwatch.errors import StoreError
 from driftwatch.incidents.incident import Incident
 from driftwatch.model import TargetKey
@@ -162,7 +162,7 @@ class WebStore(Store):
         """Open incidents of a pool or of all, worst first, without their pages."""
         query = _without_page().where(_COLUMN.state != "resolved")
         if pool is not None:
-            query = query.where(_of_pool(pool))
+            query = query.where(_COLUMN.pool == pool)
         order = (_SEVEREST_FIRST, _OPEN_FIRST, _COLUMN.started_at, _COLUMN.id)
         return [stored_incident(row) for row in self._all(query.order_by(*order))]
 
@@ -242,7 +242,7 @@ class WebStore(Store):
         since, until = span
         ended = or_(_COLUMN.resolved_at.is_(None), _COLUMN.resolved_at > since)
         query = _without_page().where(
-            _COLUMN.firing_at.is_not(None), _COLUMN.started_at < until, ended, _of_pool(pool)
+            _COLUMN.firing_at.is_not(None), _COLUMN.started_at < until, ended, _COLUMN.pool == pool
         )
         newest = query.order_by(_COLUMN.started_at.desc(), _COLUMN.id).limit(most)
         return [stored_incident(row) for row in self._all(newest)]
@@ -255,10 +255,6 @@ class WebStore(Store):
 
 def _without_page() -> Select[Any]:
     return select(*(one for one in _COLUMN if one is not _COLUMN.page))
-
-
-def _of_pool(pool: str) -> ColumnElement[bool]:
-    return _COLUMN.pool == pool
 
 
 def _server_conditions(wanted: WantedServers) -> Iterator[ColumnElement[Any]]:
@@ -278,22 +274,17 @@ def _server_conditions(wanted: WantedServers) -> Iterator[ColumnElement[Any]]:
         yield tuple_(_SERVER.instance, _SERVER.engine).in_(keys)
 
 
-def _conditions(wanted: Wanted) -> Sequence[ColumnElement[Any]]:
-    conditions: list[ColumnElement[Any]] = [_COLUMN.id.is_not(None)]
+def _conditions(wanted: Wanted) -> Iterator[ColumnElement[Any]]:
+    yield _COLUMN.id.is_not(None)
     if wanted.state == "open":
-        conditions.append(_COLUMN.state != "resolved")
+        yield _COLUMN.state != "resolved"
     elif wanted.state:
-        conditions.append(STATE.in_([wanted.state]))
+        yield STATE.in_([wanted.state])
     if wanted.severity:
-        conditions.append(_COLUMN.severity == wanted.severity)
+        yield _COLUMN.severity == wanted.severity
     if wanted.pool:
-        conditions.append(_of_pool(wanted.pool))
-    return [*conditions, *(_has(word) for word in wanted.text.split())]
-
-
-def label_text(name: str, value: str) -> str:
-    """How a label stands in the JSON of an incident."""
-    return json.dumps({name: value}, ensure_ascii=False)[1:-1]
+        yield _COLUMN.pool == wanted.pool
+    yield from map(_has, wanted.text.split())
 
 
 def _has(word: str) -> ColumnElement[Any]:
@@ -301,8 +292,7 @@ def _has(word: str) -> ColumnElement[Any]:
     lower = word.lower()
     columns = (_COLUMN.id, _COLUMN.alert, _COLUMN.rule, _COLUMN.pool)
     texts = [func.lower(one).contains(lower, autoescape=True) for one in columns]
-    instance = lower.rpartition("/")[0] or lower
-    begins = label_text("instance", instance).removesuffix('"')
+    begins = f'"instance": {to_json(lower.rpartition("/")[0] or lower)}'.removesuffix('"')
     texts.append(func.lower(_COLUMN.document).contains(begins, autoescape=True))
     return or_(*texts)
 

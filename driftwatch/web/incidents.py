@@ -62,7 +62,7 @@ def line_of(incident: Incident) -> str:
     if page is None:
         # of one that fired another version wrote the page
         rest = ": has not fired yet" if incident.firing_at is None else ""
-        return f"{clean(incident.alert)} {target_text(incident)}{rest}"
+        return f"{clean(incident.alert)} {clean(incident.name)}{rest}"
     return cut(clean(page.summary.removeprefix(opening(page)).lstrip()), 200)
 
 
@@ -115,7 +115,7 @@ def document(visit: Visit) -> Mapping[str, Any]:
     """The incident as it is stored, with what was sent and what people did."""
     incident = incident_named(visit.store, visit.path["incident_id"])
     return {
-        "incident": incident,
+        "incident": incident.document(),
         "deliveries": visit.store.deliveries(incident.id),
         "actions": visit.store.actions(incident.id),
         "mark": visit.store.marks([incident.id]).get(incident.id),
@@ -146,11 +146,6 @@ def _news(after: str, incident: Incident, person: Person | None, *, is_held: boo
         "before": "nothing was changed: that was done before",
     }
     return words.get(after)
-
-
-def target_text(incident: Incident) -> str:
-    """What the incident is about: its only server, else its pool."""
-    return clean(incident.name)
 
 
 def _holding(visit: Visit, incident: Incident) -> Iterator[str]:
@@ -217,7 +212,7 @@ def load_list(visit: Visit) -> Shown:
 def documents(visit: Visit) -> Mapping[str, Any]:
     """The incidents as they are stored."""
     incidents, part = _listed(visit)
-    return {"rows": incidents, "part": part}
+    return {"rows": [one.document() for one in incidents], "part": part}
 
 
 PAGE = Page(PATH, "Incident", "incident.html", load, IncidentQuery)

@@ -17,6 +17,7 @@ from web_cases import ANA, browser, web_at
 from web_fleet_cases import END, fired, fleet_database
 
 from driftwatch.model import TargetKey
+from driftwatch.store import Store
 from driftwatch.web.app import PAGES
 from driftwatch.web.page import Page
 
@@ -37,17 +38,12 @@ EVERY = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.path)
 def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A fleet whose every label means harm, one server and one incident for each."""
     path = tmp_path_factory.mktemp("hostile") / "hostile.db"
-    incidents = []
-    for number, label in enumerate(HOSTILE):
-        one = fired(
-            str(number),
-            label,
-            alert=label,
-            acknowledged_by=label[:100],
-        )
-        incidents.append(one.model_copy(update={"pool": label}))
+    incidents = [fired(str(n), label, pool=label, alert=label) for n, label in enumerate(HOSTILE)]
     rows = [{"instance": label, "pool": label, "labels": {"zone": label}} for label in HOSTILE]
     fleet_database(path, rows, incidents)
+    with Store.open(path) as store:
+        for one, label in zip(incidents, HOSTILE, strict=True):
+            store.acknowledge(one.id, label[:100], END, comment=label[:500])
     return path
 
 

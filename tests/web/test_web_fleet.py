@@ -16,6 +16,7 @@ from starlette.testclient import TestClient
 from web_cases import ANA, browser, send, shown, web_at
 from web_fleet_cases import END, fired, fleet_database
 
+from driftwatch.store import Store
 from driftwatch.web.app import Web
 
 LEARNING = "no baseline in use yet: 9 of 60 minutes of data"
@@ -44,7 +45,7 @@ ROWS: list[dict[str, Any]] = [
 ]
 INCIDENTS = [
     fired("a", "fires:8000"),
-    fired("b", "held:8000", rule="Waiting", acknowledged_at=END, acknowledged_by="Ana"),
+    fired("b", "held:8000"),
     fired("c", "full:8000", severity="ticket", pool="tight"),
 ]
 
@@ -53,6 +54,8 @@ INCIDENTS = [
 def web(tmp_path_factory: pytest.TempPathFactory) -> Web:
     folder = tmp_path_factory.mktemp("fleet")
     fleet_database(folder / "fleet.db", ROWS, INCIDENTS)
+    with Store.open(folder / "fleet.db") as store:
+        store.acknowledge("b" * 12, "Ana", END)
     return web_at(folder / "fleet.db", END, folder)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 import polars as pl
-from made_incidents import of_labels
+from made_incidents import incident_of
 
 from driftwatch.incidents.incident import Incident
 from driftwatch.model import Slo, Target, TargetKey
@@ -108,12 +108,8 @@ def fleet_database(
 
 
 def fired(digit: str, instance: str, *, pool: str = "p", **changes: Any) -> Incident:
-    """A page that fires on a server."""
-    values: dict[str, Any] = {
-        "id": digit * 12,
-        "rule": "SlowerAtEqualLoad",
-        "target": {"instance": instance, "engine": "0", "pool": pool},
-        "started_at": END - timedelta(minutes=30),
-        "at": END - timedelta(minutes=20),
-    }
-    return of_labels(**values | changes)
+    """A page that fires on a server, of a rule of its own."""
+    at = END - timedelta(minutes=20)
+    return incident_of(
+        digit, **{"rule": f"R{digit}", "pool": pool, "servers": [instance], "at": at, **changes}
+    )
