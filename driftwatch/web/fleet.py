@@ -75,7 +75,7 @@ class PoolRow:
         self.incident = next((one for one in incidents if one.is_firing), None)
         states = Counter[str]({"no data": now.servers} if is_stale else now.states)
         if (first := self.incident) is not None and first.severity == "page":
-            concerned = min(len(servers_of(first)) or now.servers, now.servers)
+            concerned = min(len(servers_of(first)), now.servers)
             self.state, self.count = incident_state(first), concerned
         else:
             self.state = min(states, key=STATES.index, default="no data")

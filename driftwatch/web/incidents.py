@@ -61,7 +61,8 @@ def line_of(incident: Incident) -> str:
     page = incident.page
     if page is None:
         # of one that fired another version wrote the page
-        rest = ": has not fired yet" if incident.firing_at is None else ""
+        waits = f"waits while {clean(incident.inhibited_by)} fires" if incident.inhibited_by else ""
+        rest = f": {waits or 'has not fired yet'}" if incident.firing_at is None else ""
         return f"{clean(incident.alert)} {clean(incident.name)}{rest}"
     return cut(clean(page.summary.removeprefix(opening(page)).lstrip()), 200)
 

@@ -15,7 +15,6 @@ from driftwatch.plots.plot import Panel, Plot, Series, panels
 from driftwatch.plots.scales import Axis
 from driftwatch.signals.slo import slo_columns
 from driftwatch.store.minute_columns import STORED_SCHEMA, added_up
-from driftwatch.web.database import WantedServers
 from driftwatch.web.page import Visit
 from driftwatch.web.target_plots import changes, event_ticks, incident_spans, width_of
 
@@ -27,15 +26,12 @@ _LATENCIES = {"ttft": "TTFT", "tpot": "TPOT"}
 def missed_plot(visit: Visit, incident: Incident, servers: Sequence[TargetKey]) -> Plot | None:
     """Requests that missed a target and the speed at equal load of its servers; None without rows.
 
-    ``servers``: whom it concerns; none: every server of its pool.
+    ``servers``: whom it concerns.
     """
-    store, pool = visit.store, incident.pool
     until = min(visit.now, (incident.resolved_at or visit.now) + AFTER)
-    if not servers:
-        servers = [one.key for one in store.servers(WantedServers(pool=pool), _MOST_SERVERS, 0)[0]]
     span = (incident.started_at - BEFORE, until)
-    rows = store.rows_of(servers[:_MOST_SERVERS], span, STORED_SCHEMA)
-    slo = next((one.slo for one in visit.web.plan.pools if one.name == pool), None)
+    rows = visit.store.rows_of(servers[:_MOST_SERVERS], span, STORED_SCHEMA)
+    slo = next((one.slo for one in visit.web.plan.pools if one.name == incident.pool), None)
     return draw(rows.filter(pl.col("scrapes") > 0), slo, incident)
 
 

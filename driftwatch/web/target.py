@@ -88,11 +88,7 @@ def load(visit: Visit) -> Shown:
     explained = _explained(visit, now, end)
     is_newest = until >= now.at - timedelta(minutes=1)
     open_ones = store.with_pages(store.open_now(now.pool)) if is_newest else []
-    mine = [
-        one
-        for one in open_ones
-        if one.is_firing and (not servers_of(one) or now.key in servers_of(one))
-    ]
+    mine = [one for one in open_ones if one.is_firing and now.key in servers_of(one)]
     incident = next(iter(mine), None)
     is_stale = is_old(now.at, visit.now)
     span = (since, until)
@@ -209,7 +205,7 @@ def _signals(
     episodes = [
         one
         for one in store.incidents_between(now.pool, span, _EPISODES)
-        if not servers_of(one) or now.key in servers_of(one)
+        if now.key in servers_of(one)
     ]
     happened = changes(rows)[-_CHANGES:]
     ends = (span[0].timestamp(), span[1].timestamp())
