@@ -20,13 +20,9 @@ def fired(now: datetime, digit: str, case: str = "cap", **changes: object) -> In
     began = now - HOUR
     target = {"instance": f"gpu-{digit}:8000", "engine": "0", "pool": "rag-8b"}
     of = of_case.incident
-    values = {
-        "rule": f"Rule{digit}",
-        "alert": of.alert,
-        "severity": of.severity,
-        "target": target,
-        "started_at": began,
-    }
+    rule = f'{of.rule}{{of="{digit}"}}'
+    values = {"rule": rule, "alert": of.alert, "severity": of.severity, "target": target}
+    values |= {"started_at": began}
     incident = of_labels(id=digit * 12, at=began, **{**values, **changes})  # type: ignore[arg-type]
     if incident.state == "pending":
         return incident
