@@ -9,7 +9,6 @@ import click
 from driftwatch.cli.database import incident_store, person, written
 from driftwatch.cli.history import History
 from driftwatch.cli.history_options import history_options, json_option
-from driftwatch.cli.incidents import as_data
 from driftwatch.cli.printer import print_json, print_wrapped
 from driftwatch.clock import SystemClock
 from driftwatch.errors import UsageError
@@ -67,7 +66,7 @@ def command(
             done = _done(incident, by, is_new=is_new, undo=undo)
             heard = _who_hears(store, incident) if is_new else ""
     if as_json:
-        print_json({"schema_version": 1, "incident": {**as_data(incident), **data}})
+        print_json({"schema_version": 1, "incident": {**incident.document(), **data}})
         return
     print_wrapped(f"{incident.id} {done}: {incident.alert} {incident.name}{heard}")
 

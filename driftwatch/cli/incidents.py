@@ -76,7 +76,7 @@ def command(
     if as_json:
         listed = [
             {
-                **as_data(i),
+                **i.document(),
                 "mark": marks.get(i.id),
                 "note": notes.get(i.id),
                 "reaches_nobody": reaches_nobody(i, notified),
@@ -111,9 +111,7 @@ def _unheard(ids: Sequence[str]) -> str:
 
 
 def state_word(incident: Incident) -> str:
-    """The state as a word; firing ones may be acknowledged or silenced, pending ones inhibited."""
-    if incident.inhibited_by is not None and incident.state != "resolved":
-        return "inhibited"
+    """pending, firing, acknowledged, resolved; silenced where a silence holds a firing one back."""
     is_silenced = incident.state == "firing" and incident.silenced_by is not None
     return "silenced" if is_silenced else incident.state
 
@@ -131,11 +129,6 @@ def reaches_nobody(incident: Incident, notified: Collection[str]) -> bool:
     )
 
 
-def as_data(incident: Incident) -> dict[str, Any]:
-    """An incident as it is stored, with its key and state."""
-    return incident.document()
-
-
 def _notes_of(incidents: Iterable[Incident], store: IncidentStore, now: datetime) -> dict[str, str]:
     """Incident → who has it, what holds it back, what is not sent; of a resolved one when."""
     from driftwatch.incidents.silence import silences_incident
@@ -146,8 +139,11 @@ def _notes_of(incidents: Iterable[Incident], store: IncidentStore, now: datetime
     silences, notes = store.silences(now), {}
     for one in incidents:
         ends = [silence.until for silence in silences if silences_incident(silence, one)]
+        held_by = None if one.resolved_at else one.inhibited_by
         parts = [
+            f"{len(one.concerned)} servers" if len(one.concerned) > 1 else "",
             f"until {moment(one.resolved_at, now.date())}" if one.resolved_at else "",
+            f"waits while {held_by} fires" if held_by else "",
             one.acknowledged_by or "",
             f"silenced until {moment(max(ends), now.date())}" if ends else "",
             f"{undelivered[one.id]} undelivered" if undelivered[one.id] else "",
@@ -172,7 +168,7 @@ def _print_history(store: IncidentStore, id_prefix: str, now: datetime, as_json:
         and silences_incident(one, incident)
     ]
     if as_json:
-        data = as_data(incident) | {
+        data = incident.document() | {
             "deliveries": [
                 one.model_copy(update={"payload": None}).document() for one in deliveries
             ],
@@ -202,7 +198,7 @@ def _held_back(incident: Incident, silences: Sequence[Silence], now: datetime) -
     if (by := incident.acknowledgement) is not None and by.comment:
         yield f"{by.by}: {by.comment}"
     if incident.inhibited_by is not None:
-        yield f"inhibited by {incident.inhibited_by}"
+        yield f"waits while {incident.inhibited_by} fires"
     for silence in silences:
         verb = "silenced" if silence.active(now) else "was silenced"
         times = f"{moment(silence.starts_at, now.date())} to {moment(silence.ends_at, now.date())}"

@@ -16,7 +16,8 @@ from driftwatch.errors import DocumentError, StoreError, UsageError
 from driftwatch.model import TargetKey
 from driftwatch.store.database import Database, chunks
 from driftwatch.store.progress import batch_of
-from driftwatch.store.tables import batches, pins
+from driftwatch.store.tables import baselines as kept
+from driftwatch.store.tables import batches
 from driftwatch.store.tables import references as table
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class StoredBaselines(Database):
 
     def baselines_ever(self) -> list[tuple[Baseline, datetime | None]]:
         """All that ever were, with when another one took its place; None = it is in force."""
-        rows = self._all(select(pins).order_by(pins.c.accepted_at, pins.c.id))
+        rows = self._all(select(kept).order_by(kept.c.accepted_at, kept.c.id))
         return [(baseline_of(row), row["retired_at"]) for row in rows]
 
     def baselines_in_force(self) -> tuple[str, ...]:
@@ -56,8 +57,8 @@ class StoredBaselines(Database):
         new = {(one.scope, one.subject): one for one in baselines}  # of two the later one
         ids = {one.id: subject for subject, one in new.items()}
         with self._writing() as connection:
-            query = select(pins.c.id, pins.c.scope, pins.c.instance, pins.c.engine, pins.c.pool)
-            for row in connection.execute(query.add_columns(pins.c.retired_at)):
+            query = select(kept.c.id, kept.c.scope, kept.c.instance, kept.c.engine, kept.c.pool)
+            for row in connection.execute(query.add_columns(kept.c.retired_at)):
                 key = None if row.instance is None else TargetKey(row.instance, row.engine)
                 subject = (row.scope, row.pool if key is None else key.text)
                 if ids.get(row.id, subject) != subject:
@@ -66,17 +67,17 @@ class StoredBaselines(Database):
                         help_text="another target needs its own: driftwatch baseline accept",
                     )
                 if row.retired_at is None and (by := new.get(subject)) is not None:
-                    of = update(pins).where(pins.c.id == row.id)
+                    of = update(kept).where(kept.c.id == row.id)
                     connection.execute(of.values(retired_at=by.accepted_at))
             for some in chunks(list(ids)):
-                connection.execute(delete(pins).where(pins.c.id.in_(some)))
+                connection.execute(delete(kept).where(kept.c.id.in_(some)))
             if new:
-                connection.execute(insert(pins), [_row(one) for one in new.values()])
+                connection.execute(insert(kept), [_row(one) for one in new.values()])
 
 
 def in_force() -> Select[tuple[object, ...]]:
     """Rows of the baselines in force, in order of acceptance."""
-    return select(pins).where(pins.c.retired_at.is_(None)).order_by(pins.c.accepted_at, pins.c.id)
+    return select(kept).where(kept.c.retired_at.is_(None)).order_by(kept.c.accepted_at, kept.c.id)
 
 
 def _row(one: Baseline) -> dict[str, object]:

@@ -261,8 +261,8 @@ references = Table(
 )
 Index("ix_references_kind", references.c.kind, references.c.pool)
 
-pins = Table(
-    "pins",
+baselines = Table(
+    "baselines",
     metadata,
     Column("id", String(12), primary_key=True),
     Column("scope", String(16), nullable=False),
@@ -277,7 +277,7 @@ pins = Table(
     CheckConstraint("(scope = 'target') = (instance IS NOT NULL)", name="instance"),
     CheckConstraint("(scope = 'target') = (engine IS NOT NULL)", name="engine"),
 )
-Index("ix_pins_accepted_at", pins.c.accepted_at)
+Index("ix_baselines_accepted_at", baselines.c.accepted_at)
 
 advice = Table(
     "advice",

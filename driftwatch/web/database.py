@@ -36,11 +36,11 @@ from driftwatch.store.migrate import check_revision, schema_revision, written_by
 from driftwatch.store.minutes import MINUTE
 from driftwatch.store.store import Store
 from driftwatch.store.tables import (
+    baselines,
     incidents,
     latest_pools,
     latest_servers,
     minute_batches,
-    pins,
     reports,
 )
 
@@ -177,14 +177,14 @@ class WebStore(Store):
 
     def pool_baselines(self, pool: str, most: int) -> list[Baseline]:
         """Those in force of a pool and its targets: the pool's own first, then the newest."""
-        query = in_force().where(pins.c.pool == pool).order_by(None)
-        newest = (pins.c.scope, pins.c.accepted_at.desc(), pins.c.id)
+        query = in_force().where(baselines.c.pool == pool).order_by(None)
+        newest = (baselines.c.scope, baselines.c.accepted_at.desc(), baselines.c.id)
         return list(map(baseline_of, self._all(query.order_by(*newest).limit(most))))
 
     def baselines_naming(self, target: TargetKey, pool: str) -> list[Baseline]:
         """Those in force of a target and of its pool: two at most."""
-        own = and_(pins.c.instance == target.instance, pins.c.engine == target.engine)
-        whole = and_(pins.c.scope == "pool", pins.c.pool == pool)
+        own = and_(baselines.c.instance == target.instance, baselines.c.engine == target.engine)
+        whole = and_(baselines.c.scope == "pool", baselines.c.pool == pool)
         return list(map(baseline_of, self._all(in_force().where(or_(own, whole)))))
 
     def rows_of(

@@ -31,8 +31,8 @@ def test_piped_it_is_whole_rows_between_tabs_open_ones_only(
     assert [line.split("\t") for line in out.splitlines()] == [
         [*known, f"{long}/1", "BatchLimitBinding", ""],
         [
-            *("a" * 12, "inhibited", *known[2:]),
-            *("gpu-a:8000", "BatchLimitBinding", ""),
+            *("a" * 12, "pending", *known[2:]),
+            *("gpu-a:8000", "BatchLimitBinding", "waits while EngineStuck fires"),
         ],
     ]
 

@@ -130,7 +130,7 @@ def test_a_list_is_cut_in_parts_and_escapes_what_it_lists(
     assert "<script>" not in html and "Ana <b>" not in client.get("/incidents").text
 
 
-_TABLES = ("incidents", "silences", "marks", "pins", "memory", "actions")
+_TABLES = ("incidents", "silences", "marks", "baselines", "memory", "actions")
 # every form that changes something of an incident
 FORMS = (("acknowledge", {}), ("silence", {}), ("mark", {"mark": "useful"}),
          ("note", {"comment": "on it"}))  # fmt: skip
