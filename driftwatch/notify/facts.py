@@ -24,7 +24,7 @@ def baseline_of(finding: Finding) -> Baseline | None:
     if (reference := finding.reference) is None:
         return None
     return Baseline(
-        kind=str(reference.get("kind", "pin")),
+        kind=str(reference.get("kind", "baseline")),
         since=reference.get("from"),
         until=reference.get("to"),
         values=plain(reference.get("values", {})),

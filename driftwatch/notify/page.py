@@ -78,7 +78,7 @@ class Amount(Document):
 class Baseline(Document):
     """What "before" means."""
 
-    kind: str  # "pin" (a measured window), "tuned_for" (lengths from the configuration), ...
+    kind: str  # "baseline" (a measured window), "tuned_for" (lengths from the configuration), ...
     since: datetime | None = None
     until: datetime | None = None
     values: Mapping[str, Any]  # evidence column → value

@@ -62,7 +62,7 @@ def detected(
     Args:
         minutes: MINUTE_SCHEMA, those of the span.
         reference: REFERENCE_SCHEMA, what lengths are compared with.
-        accepts: take a proposed baseline where no person has pinned one.
+        accepts: take a proposed baseline where no person has accepted one.
     """
     first, last = span
     pools = minutes["pool"].fill_null("").unique().to_list()
