@@ -7,7 +7,7 @@ past, as a Prometheus does, so that a killed service finds the minutes that it m
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,6 +16,7 @@ import polars as pl
 from driftwatch.clock import ManualClock
 from driftwatch.collect.schema import Collected, scrape_frame
 from driftwatch.model import Target, TargetKey
+from driftwatch.pipeline.plan import Pool
 from driftwatch.receivers.registry import Receiver
 from driftwatch.receivers.webhook import WebhookSender
 from driftwatch.service.configuration import plan_of_rules
@@ -121,7 +122,8 @@ def service_of(place: Place, store: Store, clock: ManualClock) -> Service:
         )
         for name, url in place.hooks.items()
     ]
-    plan = plan_of_rules([rules_of(place.folder)])
+    pools = tuple(Pool(name, {"pool": name}) for name in QUEUES)  # an incident each
+    plan = replace(plan_of_rules([rules_of(place.folder)]), pools=pools)
     return Service([KeptSource()], plan, store, receivers, clock)
 
 
