@@ -78,9 +78,9 @@ def test_a_rule_is_another_one_in_some_pools_and_keeps_its_identity(
         ("batch-1", "ticket", 6.0, "AdaptersThrash"),
     ]
     same = pages(run("replay", recorded, "-c", _configured(tmp_path, ""), "--json"))
-    ids = {p["pool"]: p["incident"]["id"] for p in same}
+    ids = {p["pool"]: p["incident"] for p in same}
     assert len(ids) == 4
-    assert all(ids[p["pool"]] == p["incident"]["id"] for p in told)
+    assert all(ids[p["pool"]] == p["incident"] for p in told)
 
 
 def test_doctor_and_check_name_the_pools(

@@ -61,15 +61,15 @@ def test_one_page_with_nothing_configured(told: list[dict[str, Any]], recording:
     assert 10 <= minutes <= 13
     end = start + timedelta(minutes=29)
     assert _time(resolved["times"]["resolved_at"]) < end
-    assert firing["incident"]["id"] == resolved["incident"]["id"]
+    assert firing["incident"] == resolved["incident"]
     assert firing["severity"] == "page"
     assert firing["diagnosis"]["leaf"] == "concurrency_cap_binding"
     advice = firing["advice"]
     assert advice["action"] == "change"
-    assert advice["knob"] == "max_num_seqs"
-    assert advice["from"] == 8
-    assert advice["from_provenance"] == "inferred"
-    assert 16 <= advice["to"] <= 64
+    (move,) = advice["moves"]
+    assert (move["knob"], move["from_value"]) == ("max_num_seqs", 8)
+    assert move["from_provenance"] == "inferred"
+    assert 16 <= move["to_value"] <= 64
     assert advice["undo"] == "--max-num-seqs 8"
 
 
