@@ -25,7 +25,13 @@ from driftwatch.minutes.rows import minute_grid, minute_rows
 from driftwatch.minutes.schema import COUNTS, MINUTE_ROW_SCHEMA, QUEUED
 from driftwatch.signals.coverage import coverage_columns, input_coverage
 from driftwatch.signals.gpus import GPU_COLUMNS, gpu_columns, window_gpus
-from driftwatch.signals.rows import STORED_SETTINGS, base_columns, current_settings, stored_settings
+from driftwatch.signals.rows import (
+    STORED_SETTINGS,
+    base_columns,
+    current_settings,
+    stored_settings,
+    with_budget_in_force,
+)
 from driftwatch.signals.slo import slo_columns
 from driftwatch.signals.windows import MinuteWindows, Spans
 
@@ -223,11 +229,12 @@ def evidence_table(
         settings = current_settings(windows, serving, found["inferred_max_num_seqs"], own)
     else:
         settings = stored_settings(windows, serving, said)
+    settings = with_budget_in_force(settings, own)
     # GPUs of this engine, declared or else found: rates per GPU divide by this column
     settings = settings.with_columns(gpus_per_replica=on_gpus["gpu_count"])
     evidence = (
         base_columns(own, settings)
-        .with_columns(on_gpus)
+        .with_columns(*on_gpus, settings["max_num_batched_tokens_exceeded"])
         .with_columns(
             *found,
             *slo_columns(last_10m, settings),

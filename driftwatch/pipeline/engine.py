@@ -149,9 +149,11 @@ def _as_then(now: Serving, minutes: pl.DataFrame, row: Mapping[str, Any]) -> Ser
     if cap is None:
         of_cap = usable.filter(pl.col("max_num_seqs").is_not_null())
         cap, inferred = _last(of_cap, "max_num_seqs"), _last(of_cap, "max_num_seqs_inferred")
-    if budget is None:
-        budget = _last(usable, "max_num_batched_tokens")
     then = now
+    if row.get("max_num_batched_tokens_exceeded"):
+        then = replace(then, max_num_batched_tokens=None)
+    elif budget is None:
+        budget = _last(usable, "max_num_batched_tokens")
     if cap is not None and inferred:
         plateau = Setting(cap, "inferred", "plateau of running requests")
         then = replace(then, max_num_seqs=then.max_num_seqs or plateau)

@@ -59,6 +59,30 @@ def stored_settings(
     return now.with_columns(then).select([*SERVING_SCHEMA, "start", "end"])
 
 
+# Tokens of a step above a budget that is in force: iteration_tokens books a prompt whole at its first
+# token. With this many decodes a step no step goes unobserved, so the mean stays below the budget.
+_EXCEEDED_RATIO, _DECODES_A_STEP = 1.25, 4.0
+
+
+def with_budget_in_force(settings: pl.DataFrame, totals: pl.DataFrame) -> pl.DataFrame:
+    """Settings without a max_num_batched_tokens that the steps exceed: vLLM runs with another.
+
+    ``max_num_batched_tokens_exceeded`` is whether they do; NULL where no budget is known.
+    """
+    steps, budget = pl.col("iteration_tokens_count"), pl.col("max_num_batched_tokens")
+    exceeded = (pl.col("iteration_tokens_sum") > _EXCEEDED_RATIO * budget * steps) & (
+        pl.col("itl_seconds_count") >= _DECODES_A_STEP * steps
+    )
+    columns = ("iteration_tokens_count", "iteration_tokens_sum", "itl_seconds_count")
+    both = settings.hstack(totals.select(columns)).with_columns(
+        max_num_batched_tokens_exceeded=pl.when(budget.is_not_null()).then(
+            (exceeded & (steps > 0)).fill_null(value=False)
+        )
+    )
+    in_force = pl.when(~pl.col("max_num_batched_tokens_exceeded")).then(budget)
+    return both.with_columns(max_num_batched_tokens=in_force).drop(columns)
+
+
 def _config_number(label: str) -> pl.Expr:
     """A number among the cache_config labels; NULL where absent or the string "None"."""
     return pl.col("cache_config").str.json_path_match(f"$.{label}").cast(pl.Float64, strict=False)

@@ -6,7 +6,8 @@ from typing import Any
 
 import polars as pl
 import pytest
-from limit_cases import AT_CAP, IDLE, lengths, row
+from limit_cases import AT_CAP, IDLE, lengths, page, row
+from pipeline_cases import evidence, scrapes, serving, windows
 
 from driftwatch.diagnose.limits import binding_of_scrape
 from driftwatch.diagnose.tree import limits_of
@@ -348,3 +349,16 @@ def test_what_bound_before_a_restart_is_not_counted_after_it() -> None:
     found = row([(30, IDLE | old), (10, AT_CAP | new)])
     assert found["limit_binding_share_10m_ratio"] == 1.0
     assert (found["binding_since"] - found["start"]).total_seconds() == 480.0
+
+
+def test_a_budget_that_steps_exceed_is_not_in_force() -> None:
+    per_step = {"iteration_tokens_sum_per_step": 2000.0}
+    decoding = {"itl_seconds_count": 0.0, "itl_seconds_sum": 0.0}
+    found = row([(40, per_step | decoding)])
+    assert found["max_num_batched_tokens_exceeded"] is False  # prefill alone: steps go unobserved
+    pages = [page(i, iteration_tokens_sum=2e5 * i, itl_seconds_count=8e2 * i) for i in range(40)]
+    frame = scrapes(pages)
+    settings = serving(frame, max_num_seqs=64.0, max_num_batched_tokens=1024.0)
+    (found,) = evidence(frame, windows((0.0, 600.0)), settings).to_dicts()
+    assert found["max_num_batched_tokens_exceeded"] is True
+    assert found["max_num_batched_tokens"] is None
