@@ -59,8 +59,8 @@ def stored_settings(
     return now.with_columns(then).select([*SERVING_SCHEMA, "start", "end"])
 
 
-# Tokens of a step above a budget that is in force: iteration_tokens books a prompt whole at its first
-# token. With this many decodes a step no step goes unobserved, so the mean stays below the budget.
+# iteration_tokens books a prompt whole at its first token. With so many decodes a step no step goes
+# unobserved, so the mean stays below a budget that is in force.
 _EXCEEDED_RATIO, _DECODES_A_STEP = 1.25, 4.0
 
 
