@@ -153,7 +153,7 @@ def test_that_no_knob_helps_by_the_first_minutes_is_asked_again(
     assert last.advice.action == later
     page: Any = happened[1].incident.page
     first_line, *others = page.lines
-    assert (first_line.label, first_line.at) == ("Problem", happened[0].at)
+    assert (first_line.label, first_line.at) == ("Problem", happened[1].at)
     if later == "change":
         told_now = "advice now: set max_num_seqs 8 (inferred) → 40; before: +2 replicas"
         assert page.changed == told_now

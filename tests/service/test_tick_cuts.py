@@ -113,7 +113,7 @@ def test_any_cuts_and_restarts_give_the_same_rows_and_incidents(
     cuts = [at(second) for second in sorted(chance.sample(range(60, 200 * 60), 30))] + [END]
     expected, found = cut(kind, [END], set())
     assert found[0] == [TargetKey(LEAVES, "0")]
-    assert len(found) > 3
+    assert len(found) >= 3
     rows, as_well = cut(kind, cuts, set(chance.sample(cuts, 10)))
     assert differences(rows, expected) == []
     assert as_well == found
