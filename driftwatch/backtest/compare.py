@@ -58,9 +58,8 @@ def compare(
 ) -> Comparison:
     """Match the pages of two rule sets.
 
-    Two pages are the same where they are about the same server (or one of them about its pool),
-    come of the same rule or of rules of one group, and overlap in time; the same rule and the
-    longest overlap first, each page once.
+    Two pages are the same where they are about the same pool, come of the same rule or of rules
+    of one group, and overlap in time; the same rule and the longest overlap first, each page once.
 
     Args:
         rules: those of both sets.

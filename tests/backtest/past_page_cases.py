@@ -17,7 +17,7 @@ def at(minutes: float) -> datetime:
 
 def page(
     alert: str,
-    where: str | None,
+    where: str,
     fires: float,
     ends: float | None,
     *,
@@ -25,14 +25,14 @@ def page(
     leaf: str | None = None,
     began: float | None = None,
 ) -> PastPage:
-    """Minutes after START; without a server it is about all of pool chat."""
-    server = {} if where is None else {"instance": f"{where}:8000", "engine": "0"}
+    """Minutes after START; of a pool of one server."""
     return PastPage(
         id=f"{alert}-{where}-{fires}",
         rule=alert,
         alert=alert,
         severity=severity,
-        target={"pool": "chat", **server},
+        pool=where,
+        where=f"{where}:8000",
         started_at=at(fires if began is None else began),
         fired_at=at(fires),
         resolved_at=None if ends is None else at(ends),

@@ -30,7 +30,7 @@ def test_a_page_that_fires_later_is_the_same_page() -> None:
     assert pair.changes == ("5 min later",)
 
 
-def test_another_server_time_or_group_is_another_page() -> None:
+def test_another_pool_time_or_group_is_another_page() -> None:
     before = [page("Slow", "a", 10, 20), page("Slow", "b", 10, 20), page("Slow", "c", 10, 20)]
     now = [page("Slow", "z", 10, 20), page("Slow", "b", 30, 40), page("Drift", "c", 10, 20)]
     result = matched(before, now)
@@ -47,11 +47,6 @@ def test_the_same_rule_goes_before_another_of_its_group() -> None:
     result = matched(before, before[::-1])
     assert all(pair.before == pair.now for pair in result.pairs)
     assert len(result.pairs) == 2
-
-
-def test_a_page_about_the_pool_is_that_of_its_server() -> None:
-    result = matched([page("Slow", "a", 10, 60)], [page("Slow", None, 12, 60)])
-    assert len(result.pairs) == 1
 
 
 def test_one_page_that_became_two_is_one_and_a_new_one() -> None:
