@@ -58,13 +58,10 @@ def with_pages(
         pairs = [(t, one) for t, one in here if one is not None]
         news += pages.opened([pair for pair in pairs if pair[0].event == "firing"], at)
         news += pages.looked_at([pair for pair in pairs if pair[0].event != "firing"], at)
-    news += [_closed(evaluation, t, pages.latest(t.incident)) for t in ended]
-    after = {
-        key: one.model_copy(update={"page": now.page, "told": now.told})
-        if (now := pages.changed.get(one.id)) is not None
-        else one
-        for key, one in incidents.items()
-    }
+    for t in ended:
+        last = replace(t, incident=pages.latest(t.incident))
+        news.append(closing(evaluation.plan, last, _in_target(t, evaluation.rows)))
+    after = {key: pages.latest(one) for key, one in incidents.items()}
     # what happened comes before updates of the same minute
     ordered = sorted(news, key=lambda t: (t.at, t.event == "updated"))
     return tuple(ordered), after, tuple(pages.advices)
@@ -87,11 +84,12 @@ class _OpenPages:
         }
         self._used = Counter[datetime]()  # questions simulated in a minute
         self.advices: list[TargetAdvice] = []
-        self.changed: dict[str, Incident] = {}  # by id, with the page and what receivers were told
 
-    def latest(self, incident: Incident) -> Page | None:
-        """Its page as last made."""
-        return self._open.get(incident.id, incident).page
+    def latest(self, incident: Incident) -> Incident:
+        """The incident with its page as last made, and what receivers were told."""
+        if (last := self._open.get(incident.id)) is None:
+            return incident
+        return incident.model_copy(update={"page": last.page, "told": last.told})
 
     def opened(self, found: Sequence[tuple[Transition, Found]], at: datetime) -> list[Transition]:
         """What fired in a minute, with its page."""
@@ -224,7 +222,7 @@ class _OpenPages:
 
     def _keep(self, incident: Incident, told: Told) -> Incident:
         incident = incident.model_copy(update={"told": told})
-        self._open[incident.id] = self.changed[incident.id] = incident
+        self._open[incident.id] = incident
         return incident
 
 
@@ -285,23 +283,12 @@ def _slo_of(finding: Finding, plan: Plan) -> Slo | None:
     return plan.slo_of(finding.target)
 
 
-def _closed(evaluation: Evaluation, ended: Transition, page: Page | None) -> Transition:
-    in_target = _in_target(ended, evaluation.rows)
-    return closing(evaluation.plan, ended, page, in_target)
-
-
-def closing(
-    plan: Plan, ended: Transition, page: Page | None = None, in_target: bool | None = None
-) -> Transition:
+def closing(plan: Plan, ended: Transition, in_target: bool | None = None) -> Transition:
     """A resolve with its page.
 
-    Args:
-        page: of the incident, if it does not carry its last one.
-        in_target: whether the latency targets were met at its end, None = unknown.
+    ``in_target``: whether the latency targets were met at its end, None = unknown.
     """
     incident = ended.incident
-    if page is not None:
-        incident = incident.model_copy(update={"page": page})
     over = _build(
         plan,
         incident,

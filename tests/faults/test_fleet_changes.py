@@ -92,7 +92,6 @@ FAULTS = {
     "down": (pool("down", during(down)), "4 of 4", "up == 0"),
     "reset": (pool("reset", begun_anew), "", ""),
     "restarted": (pool("restarted", restarted, 1), "", ""),
-    "model": (pool("model", labels=renamed), "", ""),
 }
 
 
@@ -134,6 +133,14 @@ def test_each_incident_stays_one(tell: Tell) -> None:
         assert (counts in summary, why) == (True, reason), name
         assert told.pop(f"{name}/m", None) == ([LOST, BACK] if counts else None), name
     assert told == {}
+
+
+def test_servers_of_another_model_are_another_pool(tell: Tell) -> None:
+    story, _ = tell(pool("model", labels=renamed), pools=())
+    story.until(END)
+    told = [(page["event"], page["pool"]) for page in story.inbox.pages]
+    events = ("firing", "resolved")
+    assert told == [(event, pool) for pool in ("model/m", "model/n") for event in events]
 
 
 @pytest.mark.slow
@@ -194,7 +201,8 @@ def test_buckets_that_change(tell: Tell) -> None:
     ]
     story, _ = tell(servers, rules=rules)
     story.until(END)
-    assert lives(story) == {server.name: [FIRING, RESOLVED] for server in servers}
+    assert lives(story) == {"chat-0:8000": [FIRING, RESOLVED]}
+    assert [page["servers"]["concerned"] for page in story.inbox.pages][-1] == 2
 
 
 @pytest.mark.slow

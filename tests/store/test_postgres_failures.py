@@ -5,12 +5,12 @@ from __future__ import annotations
 import socket
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fakes.postgres_server import NOT_INSTALLED, PostgresServer, installed
+from made_incidents import with_values
 from sqlalchemy import text
 from store_cases import committer, pending
 
@@ -127,7 +127,9 @@ def _without_ports(said: str) -> str:
 def test_a_write_that_fails_keeps_nothing(store: Store, state: str, code: str) -> None:
     committer(store)(pending())
     raising(store, state)
-    error = failure(lambda: committer(store)(replace(pending("b"), alert="x"), memory={"m": b"1"}))
+    error = failure(
+        lambda: committer(store)(with_values(pending("b"), alert="x"), memory={"m": b"1"})
+    )
     assert (error.code, bool(error.help_text)) == (code, True)
     assert list(store.open_incidents().values()) == [pending()]
     assert store.memory() == {}
