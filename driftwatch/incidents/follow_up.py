@@ -13,25 +13,28 @@ from driftwatch.notify.headline import rendered
 from driftwatch.notify.page import Page
 
 
-def what_changed(before: Advice | None, now: Advice | None) -> str:
-    """What the answer of a second try changes, or that it changes nothing.
+def what_changed(before: Advice | None, now: Advice | None) -> str | None:
+    """What another answer changes, in words; None = nothing.
 
     >>> why = Reason("no_knob_helps", "every limit has room")
     >>> none = Advice("none", why, instead=("add 2 replicas: all in target",))
     >>> what_changed(None, none)
     'advice now: add 2 replicas; before: none yet'
     """
-    if now is None or now.action == "insufficient":
-        why = "" if now is None else f": {now.why}"
-        if before is None or before.action == "insufficient":
-            return f"nothing: a second try gives no advice{why}"
-        return f"nothing: the advice stands; a second try gives none{why}"
+    if is_no_answer(now) or says_less(before, now):
+        return None
     one, other = _advice(before), _advice(now)
-    if says_less(before, now):
-        return f"nothing: the advice stands, {one}; a second try gives none"
-    if one == other:
-        return "nothing: a second try gives the same advice"
-    return f"advice now: {other}; before: {one}"
+    return None if one == other else f"advice now: {other}; before: {one}"
+
+
+def is_no_answer(advice: Advice | None) -> bool:
+    """Whether nothing is advised, and it is not said that nothing helps."""
+    return advice is None or advice.action == "insufficient"
+
+
+def no_advice(advice: Advice | None) -> str:
+    """``no advice: 9 of 10 minutes under load``."""
+    return "no advice" if advice is None else f"no advice: {advice.why}"
 
 
 def says_less(before: Advice | None, now: Advice | None) -> bool:

@@ -113,7 +113,9 @@ def headline(page: Page) -> str:
         advices = [f". {text}" for text in imperatives(page)] or [""]
         bads = page.phrases.problem
         if page.changed is not None and page.acknowledgement is None:
-            bads, advices = tuple(shorter(clean(page.changed))), [""]
+            changed = clean(page.changed)
+            both = () if bads[0] in changed else (f"{changed}; {bads[0]}",)
+            bads, advices = (*both, *shorter(changed)), [""]
         # both are shortened step by step, how bad it is first
         pairs = product(enumerate(bads), enumerate(advices))
         ordered = sorted(pairs, key=lambda pair: (pair[0][0] + pair[1][0], pair[1][0]))
@@ -141,7 +143,8 @@ MOST_LINES, BODY_LIMIT, LINE_LIMIT = 6, 900, 300
 
 def rendered(page: Page) -> Page:
     """The page with its texts: ``summary`` and ``lines`` of what it holds."""
-    page = page.model_copy(update={"summary": headline(page)})
+    first = page.first_problem or _problem(page)
+    page = page.model_copy(update={"summary": headline(page), "first_problem": first})
     return page.model_copy(update={"lines": lines(page)})
 
 
@@ -234,7 +237,11 @@ def _verified(page: Page) -> Iterator[Line]:
 
 def _began(page: Page) -> Line:
     """With what it began."""
+    return Line("Began", page.first_problem, page.times.started_at, weight=9)
+
+
+def _problem(page: Page) -> str:
+    """What is wrong, and which limit is full."""
     problem, limit = page.phrases.problem[0], full(page)
     problem = problem.removeprefix(f"since {began(page)} ")
-    text = problem if limit is None or problem.startswith(limit) else f"{problem}; {limit}"
-    return Line("Began", text, page.times.started_at, weight=9)
+    return problem if limit is None or problem.startswith(limit) else f"{problem}; {limit}"

@@ -141,6 +141,7 @@ class Page(Document):
     # servers of the pool, how many are slower, and the speed of the others; None where unknown
     peers: Mapping[str, float] | None = None
     phrases: Phrases = Phrases()
+    first_problem: str = ""  # what the first page of the incident said
     lengths: Literal["mean", "day"] = "mean"  # which ratio of lengths the rule compares
     family: str | None = None  # which kind of drift the weekly report counts it as
     annotations: Mapping[str, str] = {}

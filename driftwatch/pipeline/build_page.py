@@ -93,8 +93,8 @@ def build_page(
 
 # what a resolve keeps of the incident's page
 _KEPT = (
-    *("evidence", "slo", "diagnosis", "advice", "baseline", "recent_change", "servers"),
-    *("peers", "phrases", "verification", "lengths", "family"),
+    *("evidence", "slo", "diagnosis", "advice", "baseline", "recent_change"),
+    *("peers", "phrases", "verification", "lengths", "family", "first_problem"),
 )
 
 
@@ -146,10 +146,13 @@ def _phrases(page: Page, form: PageForm | None) -> Phrases:
 
 
 def _servers(finding: Finding | None, incident: Incident) -> Servers:
-    """The servers of a finding, the worst first; without one those of the incident."""
+    """The servers of a finding, the worst first; of a resolve all that the incident concerned."""
     if finding is None:
-        keys = incident.concerned or tuple(one.key for one in incident.servers)
-        return Servers(concerned=len(keys), of=len(keys), first=_named(keys))
+        last = None if incident.page is None else incident.page.servers
+        keys = tuple(one.key for one in incident.servers if one.met)
+        of = len(keys) if last is None else max(len(keys), last.of)
+        found = Servers(concerned=len(keys), of=of, first=_named(keys))
+        return last if last and not keys else found
     alike, others = finding.configured_alike
     return Servers(
         concerned=len(finding.concerned),

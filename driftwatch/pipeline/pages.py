@@ -19,7 +19,7 @@ import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.diagnose.tree import UNDETERMINED
-from driftwatch.incidents.follow_up import follow_up, what_changed
+from driftwatch.incidents.follow_up import follow_up, is_no_answer, no_advice, what_changed
 from driftwatch.incidents.incident import Incident, Told, Transition
 from driftwatch.model import Finding, Slo
 from driftwatch.notify.page import EVERY, Page
@@ -140,18 +140,17 @@ class _OpenPages:
         changes: list[str] = []
         if answer is not None and _is_final(answer):
             words = what_changed(old.advice, answer.advice)
-            is_same = words.startswith("nothing")
-            if not is_same:
+            if words is not None:
                 finding = replace(answer, asked_again=False, recent_change=old.recent_change)
-            # who was promised an answer gets one
-            changes += [words] if old.asked_again_at is not None or not is_same else []
+                changes.append(words)
+            elif old.asked_again_at is not None and is_no_answer(old.advice):
+                # who was promised an answer gets one
+                changes.append(no_advice(answer.advice))
         incident = look.incident.model_copy(update={"page": old, "told": told})
         incident = self._with_page(incident, finding, at)
         now = _told(incident, finding, at)
         if now.servers >= 2 * told.servers:
-            changes.insert(
-                0, f"{now.servers} of {finding.of_targets} servers, before: {told.servers}"
-            )
+            changes.insert(0, f"spread from {told.servers} to {now.servers} servers")
         if _is_other_cause(now.cause, told.cause) and now.cause == told.last_cause:
             changes.insert(0, _cause_changed(told.cause, now.cause, incident.page))
         if not changes:
@@ -217,7 +216,8 @@ class _OpenPages:
     def _with_page(self, incident: Incident, finding: Finding, at: datetime) -> Incident:
         page = _page_of(self._evaluation, incident, finding, at)
         if incident.page is not None:
-            page = page.model_copy(update={"verification": incident.page.verification})
+            kept = {n: getattr(incident.page, n) for n in ("verification", "first_problem")}
+            page = page.model_copy(update=kept)
         return incident.model_copy(update={"page": page})
 
     def _keep(self, incident: Incident, told: Told) -> Incident:
@@ -246,7 +246,7 @@ def _cause_changed(told: str, now: str, page: Page | None) -> str:
         still = problem.replace("requests miss", "requests still miss")
         return f"{limit} is no longer full; {still}"
     cause = problem if page is None else page.phrases.cause or problem
-    return f"the cause is another: {cause}"
+    return f"cause now: {cause}"
 
 
 def _is_final(answer: Finding) -> bool:

@@ -17,7 +17,8 @@ def test_an_update_says_first_what_changed_and_of_when_the_problem_is() -> None:
     page = CAP.page()
     made = page.times.evaluated_at
     sent = follow_up(page, "updated", made + timedelta(minutes=10), "advice now: other")
-    assert sent.summary == "UPDATE host:8000: advice now: other"
+    problem = "first token takes 1.7 s, 97 % of it queueing"
+    assert sent.summary == f"UPDATE host:8000: advice now: other; {problem}"
     assert (sent.lines[0].label, sent.lines[0].at) == ("Problem", made)
 
 
@@ -35,8 +36,7 @@ def test_a_measured_answer_after_a_replayed_one_is_not_the_same_advice() -> None
         instead=REPLICAS,
         basis="measured",
     )
-    said = what_changed(replayed, measured)
-    assert said == "nothing: the advice stands, +3 replicas; a second try gives none"
+    assert what_changed(replayed, measured) is None
     assert says_less(replayed, measured)
     evidence = Advice(
         action="none", reason=Reason("other", "the KV cache binds"), instead=("add replicas",)
@@ -48,5 +48,4 @@ def test_a_measured_answer_after_a_replayed_one_is_not_the_same_advice() -> None
         moves=(KnobMove("max_num_seqs", 8.0, 40.0, "inferred"),),
     )
     assert not says_less(replayed, change)
-    again = what_changed(replayed.model_copy(update={"basis": "measured"}), measured)
-    assert again == "nothing: a second try gives the same advice"
+    assert what_changed(replayed.model_copy(update={"basis": "measured"}), measured) is None
