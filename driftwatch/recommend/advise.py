@@ -163,7 +163,7 @@ def _check_gate(name: str, check: ModelCheck) -> Gate:
         unit = " ms" if simulated.endswith(" ms") else ""
         simulated = f"{low.removesuffix(unit)} to {simulated}"
     off = f" ({change(1 + one.off_ratio)}, limit {percent(TOLERANCE)})"
-    said = f"simulated {FIGURES[name]} {simulated}, observed {text(one.observed)}{off}"
+    said = f"{FIGURES[name]} {simulated} simulated, {text(one.observed)} observed{off}"
     return Gate(f"fit_{name.partition('_')[0]}", one.passed, said)
 
 

@@ -313,7 +313,7 @@ def by_closed_form(found: ClosedForm, serving: Any, slo: Slo | None, not_simulat
         reason=Reason(
             "closed_form",
             f"{figure(found.waiting_requests)} requests wait with {found.knob} full and the KV "
-            f"cache at {percent(found.kv_use_ratio)}; not simulated: {not_simulated}",
+            f"cache at {percent(found.kv_use_ratio)}; no simulation: {not_simulated}",
         ),
         moves=(KnobMove(found.knob, found.today, found.value, setting.provenance),),
         price=(
@@ -367,7 +367,7 @@ def kv_binds(evidence: Mapping[str, Any], leaf: str | None, why: str) -> Advice 
         reason=Reason(
             "kv_binds",
             "the KV cache is full and requests are preempted; never raise max_num_seqs. "
-            f"Not simulated: {why}",
+            f"No simulation: {why}",
         ),
         instead=("add replicas", "fp8 KV cache", "cache prefixes", "shorter contexts"),
     )

@@ -22,7 +22,7 @@ GOOD = ModelCheck(
     }
 )
 NOT_RUNNING = (
-    "the simulation does not reproduce today: simulated running requests 76 to 94, observed 141 "
+    "the simulation does not reproduce today: running requests 76 to 94 simulated, 141 observed "
     "(-33 %, limit 10 %)"
 )
 
