@@ -6,13 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from driftwatch.fleet.scenario.model import Effect, Scenario
 from driftwatch.fleet.servers import host_of, instance_of, seconds_of, servers_of, uuids_of
-from driftwatch.notify.page import Page
+
+if TYPE_CHECKING:
+    from driftwatch.notify.page import Page
 
 TRUTH, CONFIGURATION = "truth.json", "driftwatch.yaml"
 

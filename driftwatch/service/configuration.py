@@ -169,7 +169,7 @@ def sources_of(settings: Settings, clock: Clock) -> list[Source]:
         elif isinstance(source, kinds.RecordingSource):
             from driftwatch.collect.recordings import open_recording
 
-            sources.append(open_recording(source.recording, labels=source.labels))
+            sources.append(open_recording(source.recording))
         elif isinstance(source, kinds.DcgmSource):
             exporters += source.dcgm
         elif isinstance(source, kinds.NvmlSource) and not any(s.name == "nvml" for s in sources):

@@ -1,4 +1,4 @@
-"""Where scrapes come from: a Prometheus's API, pages, DCGM, NVML."""
+"""Where scrapes come from: a Prometheus's API, pages, DCGM, NVML, recordings."""
 
 from __future__ import annotations
 
@@ -74,10 +74,9 @@ class NvmlSource(Part):
 
 
 class RecordingSource(Part):
-    """Recorded scrapes, of a command line; no configuration names any."""
+    """Recorded scrapes."""
 
-    recording: File
-    labels: Labels = Field(default_factory=dict)
+    recording: File = Field(description="scrapes.jsonl.gz, or the folder of a recording")
 
 
 def _kind_of_source(value: object) -> str | None:
@@ -94,6 +93,7 @@ def _kind_of_source(value: object) -> str | None:
 _KINDS: Mapping[str, type[Part]] = {
     "prometheus": PrometheusSource,
     "pages": PagesSource,
+    "recording": RecordingSource,
     "dcgm": DcgmSource,
     "nvml": NvmlSource,
 }
@@ -102,11 +102,12 @@ _KINDS: Mapping[str, type[Part]] = {
 SourceSettings = Annotated[
     Annotated[PrometheusSource, Tag("(prometheus)")]
     | Annotated[PagesSource, Tag("(pages)")]
+    | Annotated[RecordingSource, Tag("(recording)")]
     | Annotated[DcgmSource, Tag("(dcgm)")]
     | Annotated[NvmlSource, Tag("(nvml)")],
     Discriminator(
         _kind_of_source,
         custom_error_type="source_kind",
-        custom_error_message="a source has exactly one of prometheus, pages, dcgm, nvml",
+        custom_error_message="a source has exactly one of prometheus, pages, recording, dcgm, nvml",
     ),
 ]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from driftwatch.settings.values import File, Url
+from driftwatch.settings.values import File
 from driftwatch.yaml_models import Part
 
 
@@ -64,7 +64,4 @@ class WebSettings(Part):
     )
     proxy: ProxySettings | None = Field(
         None, description="a proxy that names the person in a header"
-    )
-    grafana: Url | None = Field(
-        None, description="address of the dashboard of deploy/grafana; pages link to it"
     )

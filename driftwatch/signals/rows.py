@@ -67,20 +67,17 @@ _EXCEEDED_RATIO, _DECODES_A_STEP = 1.25, 4.0
 def with_budget_in_force(settings: pl.DataFrame, totals: pl.DataFrame) -> pl.DataFrame:
     """Settings without a max_num_batched_tokens that the steps exceed: vLLM runs with another.
 
-    ``max_num_batched_tokens_exceeded`` is whether they do; NULL where no budget is known.
+    ``max_num_batched_tokens_exceeded`` is whether they do; NULL where an input is unknown.
     """
     steps, budget = pl.col("iteration_tokens_count"), pl.col("max_num_batched_tokens")
-    exceeded = (pl.col("iteration_tokens_sum") > _EXCEEDED_RATIO * budget * steps) & (
-        pl.col("itl_seconds_count") >= _DECODES_A_STEP * steps
-    )
+    tokens, decodes = pl.col("iteration_tokens_sum"), pl.col("itl_seconds_count")
+    exceeded = (tokens > _EXCEEDED_RATIO * budget * steps) & (decodes >= _DECODES_A_STEP * steps)
     columns = ("iteration_tokens_count", "iteration_tokens_sum", "itl_seconds_count")
     both = settings.hstack(totals.select(columns)).with_columns(
-        max_num_batched_tokens_exceeded=pl.when(budget.is_not_null()).then(
-            (exceeded & (steps > 0)).fill_null(value=False)
-        )
+        max_num_batched_tokens_exceeded=exceeded & (steps > 0)
     )
-    in_force = pl.when(~pl.col("max_num_batched_tokens_exceeded")).then(budget)
-    return both.with_columns(max_num_batched_tokens=in_force).drop(columns)
+    is_other = pl.col("max_num_batched_tokens_exceeded").fill_null(value=False)
+    return both.with_columns(max_num_batched_tokens=pl.when(~is_other).then(budget)).drop(columns)
 
 
 def _config_number(label: str) -> pl.Expr:

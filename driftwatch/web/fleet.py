@@ -31,7 +31,6 @@ from driftwatch.web.page import (
     Shown,
     Slice,
     Visit,
-    grafana_link,
     paged,
     part_of,
     pool_path,
@@ -283,7 +282,6 @@ def load_pool(visit: Visit) -> Shown:
         "of": of,
         "server_lines": _server_lines(visit, rows, now.at),
         "part": part,
-        "grafana": grafana_link(visit.web.settings.grafana, name, *day),
     }
 
 

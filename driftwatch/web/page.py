@@ -192,18 +192,6 @@ def target_path(text: str) -> str:
     return f"/targets/{quote(text, safe='/:')}"
 
 
-def grafana_link(
-    dashboard: str | None, pool: str, since: datetime, until: datetime, instance: str | None = None
-) -> str | None:
-    """The dashboard of ``deploy/grafana`` over a span, of one pool or server; None without one."""
-    if dashboard is None:
-        return None
-    times = {"from": since, "to": until}
-    query = {"var-pool": pool} | ({} if instance is None else {"var-instance": instance})
-    query |= {name: str(round(1000 * at.timestamp())) for name, at in times.items()}
-    return f"{dashboard}{'&' if '?' in dashboard else '?'}{urlencode(query)}"
-
-
 # of numbers and texts, as every other screen writes them
 _FILTERS = (*("clean", "count", "cut", "duration", "percent", "plural", "squeeze", "utc_text"),)
 # of one text on a page: a label has no bound of its own

@@ -31,7 +31,6 @@ from driftwatch.web.page import (
     Query,
     Shown,
     Visit,
-    grafana_link,
     search,
     target_path,
 )
@@ -107,7 +106,6 @@ def load(visit: Visit) -> Shown:
         "ranges": list(_ranges(now, until, visit)),
         **_answer(explained, incident),
         "signals": _signals(store, now, explained, rows, span) if len(scraped) else None,
-        "grafana": grafana_link(visit.web.settings.grafana, now.pool, *span, now.instance),
     }
 
 

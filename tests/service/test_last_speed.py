@@ -37,7 +37,7 @@ def test_what_was_last_known_holds_while_it_is_unknown() -> None:
     said = advise(
         Question(datetime(2026, 1, 1, tzinfo=UTC), no_minutes(), Server(Serving()), evidence=row)
     ).advice
-    assert (said.action, said.knob) == ("none", None)
+    assert (said.action, said.moves) == ("none", ())
     assert "slower at equal load: 31 %" in said.why
 
 
