@@ -114,7 +114,9 @@ class SlackClient(WebClient):
         raise failure
 
     def _perform_urllib_http_request_internal(self, url: str, req: Request) -> dict[str, Any]:
-        headers, hidden = dict(req.header_items()), (self.token or "",)
+        headers = dict(req.header_items())
+        sent = headers.get("Authorization", "").removeprefix("Bearer ")  # an app's own token
+        hidden = tuple(filter(None, (self.token, sent)))
         body: Any = req.data
         answer = exchange(self.name, "POST", url, body or b"", headers, hidden, self._seconds)
         if answer.status != 429 and not 200 <= answer.status < 300:
