@@ -32,6 +32,8 @@ NOUNS: Mapping[str, str] = {
     "explanation": "notify.explanation:Explanation",
     "report": "report.report:Report",
     "delivery": "incidents.delivery:Delivery",
+    "incident": "incidents.incident:Incident",
+    "silence": "incidents.silence:Silence",
 }
 NAMES = (*NOUNS, *FILES)
 
@@ -48,9 +50,9 @@ NAMES = (*NOUNS, *FILES)
 def command(noun: str | None, folder: Path | None) -> None:
     """Print the JSON Schema of NOUN; without NOUN list them.
 
-    NOUN is page, advice, verification, baseline, explanation, report or delivery (as --json prints
-    and as receivers get them), or rules, tree, test or config (files). An editor with a YAML
-    language server checks a file that names its schema in line 1, relative to the file:
+    NOUN is incident, page, delivery, silence, baseline, advice, verification, explanation or report
+    (as --json prints and as receivers get them), or rules, tree, test or config (files). An editor
+    with a YAML language server checks a file that names its schema in line 1, relative to the file:
     # yaml-language-server: $schema=schemas/rules.schema.json
     """
     if folder is None:

@@ -133,13 +133,6 @@ class Answer(Document):
     notes: tuple[str, ...] = ()
 
     @property
-    def capacity_ratio(self) -> float | None:
-        """Capacity at today's lengths over that at the reference's."""
-        before = self.capacity_reference_requests_per_second
-        now = self.today.capacity_requests_per_second if self.today else None
-        return None if not before or now is None else now / before
-
-    @property
     def utilization_ratio(self) -> float | None:
         """Offered rate over capacity."""
         now = self.today.capacity_requests_per_second if self.today else None
