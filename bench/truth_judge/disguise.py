@@ -95,8 +95,6 @@ def _compact(case: Case, into: Path) -> dict[str, str]:
     for target in manifest["targets"]:
         target["instance"] = names[target["instance"]]
         target["labels"] = {key: names.get(v, v) for key, v in target["labels"].items()}
-    for problem in manifest["problems"]:
-        problem["time"] = None if problem["time"] is None else problem["time"] + SHIFT_SECONDS
     (into / "recording.json").write_text(json.dumps(manifest))
     return names
 
@@ -129,9 +127,9 @@ def told(page: Mapping[str, Any], names: Mapping[str, str], shift_seconds: float
         "severity": page["severity"],
         "at": round(seconds_of(page["times"]["evaluated_at"]) - shift_seconds, 3),
         "started": round(seconds_of(page["times"]["started_at"]) - shift_seconds, 2),
-        "instance": names.get(page["labels"].get("instance"), page["labels"].get("instance")),
+        "servers": [names.get(name, name) for name in page["servers"]["first"]],
         "leaf": (page["diagnosis"] or {}).get("leaf"),
-        "change": [change.get(key) for key in ("action", "knob", "from", "to")],
+        "change": [change.get("action"), change.get("moves")],
         "evidence": {column: _digits(value["value"]) for column, value in page["evidence"].items()},
     }
     return json.dumps(said, sort_keys=True)

@@ -153,18 +153,16 @@ def seconds_of(text: str) -> float:
 
 
 def finding_of(page: Mapping[str, Any]) -> Finding:
-    """One line of ``driftwatch replay --json`` (docs/page.schema.json)."""
-    times, diagnosis = page["times"], page["diagnosis"] or {}
-    change = page["advice"] or {}
-    if change.get("action") != "change":
-        change = {}
+    """One line of ``driftwatch replay --json`` (``driftwatch schema page``)."""
+    times, diagnosis, servers = page["times"], page["diagnosis"] or {}, page["servers"]
+    change: Mapping[str, Any] = next(iter((page["advice"] or {}).get("moves") or ()), {})
     return Finding(
         event=page["event"],
         rule=page["alert"],
         severity=page["severity"],
         at_seconds=seconds_of(times["evaluated_at"]),
         started_seconds=seconds_of(times["started_at"]),
-        instance=page["labels"].get("instance"),
+        instance=servers["first"][0] if servers["concerned"] == 1 else None,
         leaf=diagnosis.get("leaf"),
         knob=change.get("knob"),
         before=change.get("from_value"),

@@ -94,7 +94,7 @@ def test_upgrading_and_asking(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_closed_pipe_is_no_traceback(fill: Callable[..., Path], tmp_path: Path) -> None:
-    fill(*(incident("a", id=f"{n:012x}", key=str(n), alert="A" * 200) for n in range(900)))
+    fill(*(incident("a", id=f"{n:012x}", pool=f"p{n}", alert="A" * 200) for n in range(900)))
     start = "from driftwatch.cli.main import main; main()"
     with subprocess.Popen(
         [sys.executable, "-c", start, "incidents"],

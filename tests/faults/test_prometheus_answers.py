@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -66,7 +67,8 @@ def test_one_that_hangs_or_drips(tell: Tell) -> None:
     assert story.until(FAULT_FROM) == [FIRING]
     story.service._interval_seconds = 0.1
     asker = story.sources[0]._asker  # type: ignore[attr-defined]
-    asker._session._total_seconds = 0.3
+    usual = asker._session._bounds
+    asker._session._bounds = replace(usual, read_seconds=0.3, total_seconds=0.3)
     api.drip = "headers"
     assert story.until(FAULT_FROM + 2) == []
     api.drip = "body"
@@ -76,6 +78,6 @@ def test_one_that_hangs_or_drips(tell: Tell) -> None:
     assert story.until(FAULT_UNTIL, every=3.0) == [LOST]
     assert story.open_alerts() == ["CoverageLost", "Queues"]
     api.faults = []
-    asker._session._total_seconds = 20.0
+    asker._session._bounds = usual
     assert story.until(FAULT_UNTIL + 3) == [BACK]
     assert story.until(END) == [RESOLVED]

@@ -158,10 +158,10 @@ def test_live_pages_equal_replayed_pages_over_restarts(night: Night, thinned: Pa
     ]
     # a restart loses the minute that was open, no more: who is told what stays
     for live, past in zip(night.pages, replayed, strict=True):
-        for name in ("event", "alert", "severity", "target"):
+        for name in ("event", "alert", "severity", "pool"):
             assert live[name] == past.document()[name]
     # learnt before the restarts
-    assert night.pages[0]["evidence"]["max_num_seqs"]["value"] == 8
+    assert night.pages[0]["evidence"]["max_num_seqs"].value == 8
 
 
 def test_a_page_whose_text_cannot_be_made_goes_out_as_it_was(
