@@ -119,8 +119,12 @@ def differences(ours: Sequence[str], theirs: Sequence[str]) -> dict[str, Any]:
 
 
 def told(page: Mapping[str, Any], names: Mapping[str, str], shift_seconds: float) -> str:
-    """What a page says, without its names' disguise and its dates': equal pages, equal text."""
-    change = page["advice"] or {}
+    """What a page says, without its names' disguise and its dates': equal pages, equal text.
+
+    Evidence and leaf are those of the page that fires: they are measured again each ten minutes of
+    the clock, which the disguise moves.
+    """
+    change, fires = page["advice"] or {}, page["event"] == "firing"
     said = {
         "event": page["event"],
         "rule": page["rule"],
@@ -128,9 +132,11 @@ def told(page: Mapping[str, Any], names: Mapping[str, str], shift_seconds: float
         "at": round(seconds_of(page["times"]["evaluated_at"]) - shift_seconds, 3),
         "started": round(seconds_of(page["times"]["started_at"]) - shift_seconds, 2),
         "servers": [names.get(name, name) for name in page["servers"]["first"]],
-        "leaf": (page["diagnosis"] or {}).get("leaf"),
+        "leaf": (page["diagnosis"] or {}).get("leaf") if fires else None,
         "change": [change.get("action"), change.get("moves")],
-        "evidence": {column: _digits(value["value"]) for column, value in page["evidence"].items()},
+        "evidence": {
+            column: _digits(value["value"]) for column, value in page["evidence"].items() if fires
+        },
     }
     return json.dumps(said, sort_keys=True)
 
