@@ -74,7 +74,9 @@ def with_budget_in_force(settings: pl.DataFrame, totals: pl.DataFrame) -> pl.Dat
     exceeded = (tokens > _EXCEEDED_RATIO * budget * steps) & (decodes >= _DECODES_A_STEP * steps)
     columns = ("iteration_tokens_count", "iteration_tokens_sum", "itl_seconds_count")
     both = settings.hstack(totals.select(columns)).with_columns(
-        max_num_batched_tokens_exceeded=exceeded & (steps > 0)
+        max_num_batched_tokens_exceeded=pl.when(
+            budget.is_not_null(), tokens.is_not_null(), decodes.is_not_null()
+        ).then(exceeded & (steps > 0))
     )
     is_other = pl.col("max_num_batched_tokens_exceeded").fill_null(value=False)
     return both.with_columns(max_num_batched_tokens=pl.when(~is_other).then(budget)).drop(columns)
