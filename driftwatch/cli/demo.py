@@ -37,7 +37,7 @@ restarts it with another setting and sends the same requests again.
 _END = """\
 That is all the pages there were: the restart paged nobody, and the same
 requests, sent again to the restarted server, wait no more.
-next:    driftwatch watch http://HOST:8000/metrics      on your own server
+next:    driftwatch watch http://HOST:8000/metrics --db driftwatch.db
          driftwatch recommend HOST:8000                 what to change there
          driftwatch evidence queue                      what the words mean
 """

@@ -55,8 +55,9 @@ def command(
 ) -> None:
     """Explain the state of TARGET (host:8000, host:8000/1, a pool or an incident's id).
 
-    Leave TARGET out where there is only one. Of a pool, driftwatch explains the server with the
-    longest queue; of an incident, the first of its servers. It reads --recording, else
+    Leave TARGET out where there is only one. Of a pool, driftwatch explains a server that an open
+    page concerns, else the one with the longest queue; of an incident that is over, its first
+    server at the moment of the page. It reads --recording, else
     --prometheus, else the database of driftwatch run. Exit code 0: answered; 4: no verdict, and
     the output names what is missing.
     """
@@ -73,12 +74,14 @@ _INCIDENT = re.compile(r"[0-9a-f]{4,12}")
 
 
 def _of_incident(name: str | None, history: History) -> tuple[str | None, History]:
-    """The first server of the incident that is named, as of its end; else what was given."""
+    """The first server of the incident that is named, once it is over as of its page; else what was
+    given.
+    """
     if name is None or not history.is_stored or _INCIDENT.fullmatch(name) is None:
         return name, history
     with history.store() as store, suppress(UsageError):
         incident = store.incident(name)
-        at = history.at or incident.resolved_at
+        at = history.at or (incident.firing_at if incident.resolved_at else None)
         if incident.page is not None and incident.page.servers.first:
             return incident.page.servers.first[0], replace(history, at=at)
     return name, history

@@ -135,12 +135,15 @@ def _drawn(
     box = Box("    \n    \n" + f"{line}\n" + "    \n" + f"{line}\n" + "    \n" * 3)
     drawn = Table(box=box, show_edge=False, show_lines=True, pad_edge=False, padding=(0, 1, 0, 0))
     drawn.header_style = ""
+    width = shutil.get_terminal_size((WIDTH, 24)).columns
+    # with more than its share, two columns between cells, rich would cut what it has folded
+    least = min(_LEAST_COLUMN, max(1, width // len(header) - 2))
     for number, name in enumerate(header):
         widest = max(cell_len(one) for one in (name, *(row[number] for row in rows)))
-        drawn.add_column(Text(name), overflow="fold", min_width=min(widest, _LEAST_COLUMN))
+        drawn.add_column(Text(name), overflow="fold", min_width=min(widest, least))
     for row in rows:
         drawn.add_row(*map(Text, row))
-    console = console_of(sys.stdout, shutil.get_terminal_size((WIDTH, 24)).columns)
+    console = console_of(sys.stdout, width)
     with console.capture() as captured:
         console.print(drawn)
     following = iter(("", *notes))

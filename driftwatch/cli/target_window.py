@@ -191,7 +191,8 @@ def targets_at(
 def chosen_target(
     name: str | None, targets: Mapping[TargetKey, Target], store: Store, end: datetime
 ) -> Target:
-    """The target that is named; of a pool of several the one with the longest queue at the end.
+    """The target that is named; of a pool of several the one with the longest queue at the end,
+    among those that an open page, else a ticket, concerned then.
 
     Raises:
         UsageError: no target, or more than one that is no pool, answers to the name.
@@ -204,10 +205,30 @@ def chosen_target(
     members = {key: one for key, one in targets.items() if name is not None and one.pool == name}
     if len(members) > 1:
         recent = store.past(end - _RECENT, end, members, ["waiting_requests"])
-        queues = recent.drop_nulls("waiting_requests").group_by("instance", "engine")
-        longest = queues.agg(pl.col("waiting_requests").mean()).sort(
-            "waiting_requests", "instance", "engine", descending=[True, False, False]
-        )
+        if troubled := _concerned_at(store, name or "", end) & members.keys():
+            known = pl.DataFrame(sorted(troubled), schema=["instance", "engine"], orient="row")
+            recent = recent.join(known, on=["instance", "engine"], how="semi")
+        else:
+            recent = recent.drop_nulls("waiting_requests")
+        queues = recent.group_by("instance", "engine").agg(pl.col("waiting_requests").mean())
+        order = ["waiting_requests", "instance", "engine"]
+        longest = queues.sort(order, descending=[True, False, False], nulls_last=True)
         if len(longest):
             return members[TargetKey(*longest.row(0)[:2])]
     return target_named(name, targets, LISTED if sys.stderr.isatty() else None)
+
+
+def _concerned_at(store: Store, pool: str, at: datetime) -> set[TargetKey]:
+    """The servers of a pool that a page concerned at a moment; without a page, a ticket."""
+    for severity in ("page", "ticket"):
+        concerned = {
+            server.key
+            for one in store.incidents(since=at, pages=False)
+            if one.pool == pool and one.severity == severity
+            if one.firing_at is not None and one.firing_at <= at
+            for server in one.servers
+            if server.met and server.since <= at <= server.last_true_at + _RECENT
+        }
+        if concerned:
+            return concerned
+    return set()

@@ -52,9 +52,9 @@ def load_rulebook(paths: Sequence[Path] = (), *, configured: Settings | None = N
     """Read rule and tree files.
 
     Args:
-        paths: files, folders (their ``*.yaml``, and ``trees/*.yaml`` below) or globs; empty = the
-            configuration's, else the shipped ones. A tree that a rule names and no file has is
-            taken from the shipped ones.
+        paths: files, folders (their ``*.yaml``) or globs, each with ``trees/*.yaml`` beside the
+            rules; empty = the configuration's, else the shipped ones. A tree that a rule names and
+            no file has is taken from the shipped ones.
         configured: has overrides, and the receivers that rules may name; None = any. An override
             of an alert that ``paths`` do not have changes nothing.
 
@@ -148,11 +148,7 @@ def _check_name(
 
 def _tree_hint(rule: ReadRule, name: str) -> str:
     """The folder that trees are read from."""
-    folder = Path(rule.file.path).parent
-    place = folder / "trees" / f"{name}.yaml"
-    if place.is_file():
-        return f"{place} was not read: name the folder {folder}, or the file too"
-    return f"a tree is a file in {folder / 'trees'} with tree: {name}"
+    return f"a tree is a file in {Path(rule.file.path).parent / 'trees'} with tree: {name}"
 
 
 def _read_trees(
@@ -198,8 +194,9 @@ def rule_files(paths: Sequence[Path], problems: list[Problem] | None = None) -> 
     files: list[Path] = []
     for path in paths:
         inside = yaml_files(path)
-        if (path / "trees").is_dir():
-            inside += yaml_files(path / "trees")
+        trees = (path.parent if path.is_file() else path) / "trees"
+        if trees.is_dir():
+            inside += yaml_files(trees)
         if not inside and problems is not None:
             message = "no rule file is here (*.yaml)"
             problems.append(Problem(display_path(path), None, None, "no-files", message))

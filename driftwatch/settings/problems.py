@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from driftwatch.errors import Problem
+from driftwatch.settings.values import LOOKS_SECRET
 from driftwatch.yaml_models import near, node_at
 from driftwatch.yaml_positions import Entries, Items, Node, Scalar, YamlFile
 
@@ -57,9 +58,9 @@ def without_secrets(problem: Problem) -> Problem:
     before, marked, after = line[:start], line[start:end], line[end:]
     # Of a line that could not be parsed nobody knows which part is a value.
     unparsed = problem.code == "yaml" and ":" in before
-    if unparsed or _SECRET_VALUE.search(before) or _URL.search(before):
+    if unparsed or any(one.search(before) for one in (_SECRET_VALUE, _URL, LOOKS_SECRET)):
         return replace(problem, source_line=None)
-    if _SECRET_KEY.search(before) or _URL.search(marked):
+    if _SECRET_KEY.search(before) or _URL.search(marked) or LOOKS_SECRET.search(marked):
         marked = "<secret>"
     tail = (": …" if after.startswith(":") else " …") if after.strip(" :,]}") else ""
     return replace(problem, source_line=before + marked + tail, length=len(marked))

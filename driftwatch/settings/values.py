@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -161,6 +162,10 @@ def read_secrets(part: BaseModel) -> None:
             part.read_url(name) if name.endswith("url") else part.read(name)
 
 
+# A token or key in the place of a file's name: Slack's, a JSON web token, 32 hex digits or more.
+LOOKS_SECRET = re.compile(r"(?<![\w-])(?:xox[a-z]-|xapp-|eyJ)[\w-]{4}|(?<![\w-])[0-9A-Fa-f]{32}")
+
+
 def redact(text: str, secrets: Iterable[str]) -> str:
     """The text with every secret replaced, longest first."""
     for secret in sorted(filter(None, secrets), key=len, reverse=True):
@@ -169,8 +174,9 @@ def redact(text: str, secrets: Iterable[str]) -> str:
 
 
 def _unusable(file: Path, code: str, reason: str) -> ConfigError:
-    if ":/" in str(file):  # a URL in place of a file's name may be the secret itself
-        message = "a file's name is wanted here, not a URL"
+    what = "a URL" if ":/" in str(file) else "a secret" if LOOKS_SECRET.search(file.name) else ""
+    if what:
+        message = f"a file's name is wanted here, not {what}"
         return ConfigError((Problem(SECRET, None, None, "value", message),))
     message = f"the secret in this file cannot be used: {reason}"
     return ConfigError((Problem(str(file), None, None, code, message),))

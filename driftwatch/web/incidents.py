@@ -14,7 +14,7 @@ from driftwatch.incidents.incident import Incident
 from driftwatch.incidents.silence import silences_incident, silencing
 from driftwatch.model import TargetKey
 from driftwatch.notify.change_text import helm_values_diff, vllm_arguments
-from driftwatch.notify.headline import opening
+from driftwatch.notify.headline import opening, rendered
 from driftwatch.notify.page import Page as IncidentPage
 from driftwatch.notify.path import path_rows
 from driftwatch.notify.verification_line import verification_line
@@ -68,8 +68,16 @@ def line_of(incident: Incident) -> str:
 
 
 def page_lines(incident: Incident) -> tuple[tuple[str, str], ...]:
-    """(label, text) of the lines of its page after the first; none before it fired."""
-    return () if incident.page is None else letter_of(message_of(incident.page)).lines
+    """(label, text) of the lines of its page after the first, of one that is over those that it had
+    while it fired too; none before it fired.
+    """
+    if (page := incident.page) is None:
+        return ()
+    lines = letter_of(message_of(page)).lines
+    if page.event != "resolved":
+        return lines
+    fired = rendered(page.model_copy(update={"event": "firing", "acknowledgement": None}))
+    return (*lines, *letter_of(message_of(fired)).lines)
 
 
 def load(visit: Visit) -> Shown:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from driftwatch.cli.options import parse_time, plan_from
-from driftwatch.cli.printer import Progress
+from driftwatch.cli.printer import Progress, table_lines
 from driftwatch.clock import ManualClock
 from driftwatch.errors import UsageError
 
@@ -88,3 +88,13 @@ def test_what_ends_within_a_second_shows_no_progress(
 def test_no_times(text: str) -> None:
     with pytest.raises(ValueError):
         parse_time(text)
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80])
+def test_a_narrow_terminal_loses_no_letter(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    row = ["3f9c1a7be204", "resolved", "BatchLimitBinding", "rag-8b", "2026-11-21 08:22 UTC"]
+    lines = [*table_lines(["id", "state", "rule", "where", "since"], [row], is_terminal=True)]
+    assert max(map(len, lines)) <= columns
+    drawn = "".join(line for line in lines[1:])
+    assert sorted(drawn.replace(" ", "")) == sorted("".join(row).replace(" ", ""))

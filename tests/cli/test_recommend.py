@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_incidents import incident_of
 from typed_words import call
 
 import driftwatch
@@ -160,5 +161,17 @@ def test_of_a_pool_the_server_with_the_longest_queue_is_asked() -> None:
         store.commit_tick(TickRecord(since=end, until=end, minutes=minutes))
         assert chosen_target("chat", targets, store, end).key.instance == "b:1"
         assert chosen_target("c:1", targets, store, end).key.instance == "c:1"
+        # a slow or stuck server has no long queue: an open page comes first, a later one does not
+        at = end - timedelta(minutes=1)
+        page = incident_of("a", pool="chat", servers=("a:1", "c:1"), at=at)
+        later = incident_of(
+            "b", rule="Y", pool="chat", servers=("b:1",), at=end + timedelta(hours=2)
+        )
+        record = TickRecord(since=end, until=end + timedelta(minutes=1), incidents=(page, later))
+        store.commit_tick(record)
+        assert chosen_target("chat", targets, store, end).key.instance == "c:1"
+        assert (
+            chosen_target("chat", targets, store, at - timedelta(seconds=1)).key.instance == "b:1"
+        )
         with pytest.raises(UsageError, match="name one target"):
             chosen_target(None, targets, store, end)

@@ -15,7 +15,7 @@ from engine_minutes import BLOCKS, H100_8B, START, question_of, requests_of
 from recorded_questions import question_at
 
 from driftwatch.errors import WorkloadError
-from driftwatch.model import Serving, Setting, Slo
+from driftwatch.model import KnobMove, Serving, Setting, Slo
 from driftwatch.recommend.advice import Answer, Question, targets_of
 from driftwatch.recommend.advise import advise, assess
 from driftwatch.recommend.rows import NEAR
@@ -118,10 +118,8 @@ def test_a_request_log_of_the_same_traffic_says_the_same() -> None:
         before.moves[0].to_value,
     )
     assert told.advised is not None and answer().advised is not None
-    assert told.advised.in_target_ratio == pytest.approx(
-        answer().advised.in_target_ratio,
-        abs=0.03,
-    )
+    same = pytest.approx(answer().advised.in_target_ratio, abs=0.03)
+    assert told.advised.in_target_ratio == same
     with pytest.raises(WorkloadError, match="the metrics"):
         advise(replace(capped(), log=log.take(slice(None, None, 2))))
 
@@ -139,10 +137,8 @@ def test_what_is_asked_besides_is_simulated_or_refused() -> None:
 
 def test_where_kv_binds_no_cap_is_raised_and_each_alternative_is_priced() -> None:
     tight = SchedulerConfiguration(64, 2048, 800)
-    found = advise(
-        question_of(requests_of(6.0, 400.0, 450.0), tight, slo=Slo(2.0, 0.05), replicas=2),
-        table=False,
-    )
+    asked = question_of(requests_of(6.0, 400.0, 450.0), tight, slo=Slo(2.0, 0.05), replicas=2)
+    found = advise(asked, table=False)
     said = found.advice
     assert found.today is not None and (found.today.preemptions or 0.0) > 0
     assert said.action == "none" and said.moves == ()
@@ -385,18 +381,13 @@ def test_a_recorded_server_gets_one_answer_at_any_minute(shared_data: Path) -> N
     values = set()
     for minute in range(6, 15):
         found = advise(recorded(shared_data, minute), table=False)
-        said, then = found.advice, found.advised
-        assert (said.action, said.moves[0].knob, said.moves[0].from_value) == (
-            "change",
-            "max_num_seqs",
-            8.0,
-        )
-        assert said.moves[0].from_provenance == "inferred" and said.basis == "simulation"
+        (move,), then = found.advice.moves, found.advised
+        assert (found.advice.action, found.advice.basis) == ("change", "simulation")
+        assert move == KnobMove("max_num_seqs", 8.0, move.to_value, "inferred")
         assert found.today is not None and then is not None
-        assert (then.capacity_requests_per_second or 0) > 1.2 * (
-            found.today.capacity_requests_per_second or 0
-        )
-        values.add(said.moves[0].to_value)
+        now = found.today.capacity_requests_per_second or 0
+        assert (then.capacity_requests_per_second or 0) > 1.2 * now
+        values.add(move.to_value)
     assert len(values) == 1 and values <= {16.0, 32.0, 64.0}
 
 

@@ -90,19 +90,22 @@ def test_what_run_needs_is_looked_at_too(tmp_path: Path) -> None:
         "  - {name: a, serving: {startup_log: no.log}}\n"
         "receivers:\n"
         "  - {name: a, slack: {webhook_url_file: no.url}}\n"
-        "  - {name: b, webhook: {url_file: is.url, secret_file: https://host/CANARY}}\n",
+        "  - {name: b, webhook: {url_file: is.url, secret_file: https://host/CANARY}}\n"
+        "  - {name: c, slack: {bot_token_file: xoxb-1-CANARY, channel: C024BE91L}}\n"
+        f"  - {{name: d, pagerduty: {{routing_key_file: {'0c' * 16}}}}}\n",
     )
     write(tmp_path, "is.url", "https://host/path\n")
     result = check("-c", config)
     assert result.return_value == 1
     lines = [line for line in result.output.splitlines() if "error[file]" in line]
     places = [line.removeprefix(f"{config}:").partition(":")[0] for line in lines]
-    assert places == ["1", "3", "5", "6"]
+    assert places == ["1", "3", "5", "6", "7", "8"]
     for name, line in zip(("no.token", "no.log", "no.url"), lines[:3], strict=True):
         assert f"{tmp_path / name}: " in line
         assert "no such file or directory" in line
     assert "a file's name is wanted here, not a URL" in lines[3]
-    assert "CANARY" not in result.output
+    assert all("a file's name is wanted here, not a secret" in line for line in lines[4:])
+    assert "CANARY" not in result.output and "0c0c" not in result.output
 
 
 def test_a_configuration_that_does_nothing_is_warned_of(
