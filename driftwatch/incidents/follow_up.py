@@ -9,7 +9,7 @@ from driftwatch.incidents.incident import Incident
 from driftwatch.incidents.planner import MessageAbout
 from driftwatch.model import Advice
 from driftwatch.notify.advice import setting_change
-from driftwatch.notify.headline import rendered
+from driftwatch.notify.headline import ADVICE_NOW, rendered
 from driftwatch.notify.page import Page
 
 
@@ -24,7 +24,7 @@ def what_changed(before: Advice | None, now: Advice | None) -> str | None:
     if is_no_answer(now) or says_less(before, now):
         return None
     one, other = _advice(before), _advice(now)
-    return None if one == other else f"advice now: {other}; before: {one}"
+    return None if one == other else f"{ADVICE_NOW}{other}; before: {one}"
 
 
 def is_no_answer(advice: Advice | None) -> bool:

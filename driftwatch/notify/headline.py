@@ -55,6 +55,7 @@ def opening(page: Page) -> str:
     return word
 
 
+ADVICE_NOW = "advice now: "  # in what changed: what to do is not said twice
 HEADLINE_LIMIT = 120  # what a phone shows, Slack's state mark among them
 WHERE_LIMIT = 40
 SHORT_WHERE_LIMIT = 24
@@ -115,11 +116,16 @@ def headline(page: Page) -> str:
         if page.changed is not None and page.acknowledgement is None:
             changed = clean(page.changed)
             both = () if bads[0] in changed else (f"{changed}; {bads[0]}",)
-            bads, advices = (*both, *shorter(changed)), [""]
+            bads = (*both, *shorter(changed))
+            advices.append("")
         # both are shortened step by step, how bad it is first
         pairs = product(enumerate(bads), enumerate(advices))
         ordered = sorted(pairs, key=lambda pair: (pair[0][0] + pair[1][0], pair[1][0]))
-        texts = [f"{word} {w}: {bad}{do}" for (_, bad), (_, do) in ordered for w in wheres]
+        texts = [
+            f"{word} {w}: {bad}{'' if ADVICE_NOW in bad else do}"
+            for (_, bad), (_, do) in ordered
+            for w in wheres
+        ]
     limit = HEADLINE_LIMIT - len(marked(page, ""))
     return next((text for text in texts if len(text) <= limit), cut(texts[-1], limit))
 
