@@ -269,7 +269,7 @@ def _findings(columns: pl.DataFrame) -> Iterator[Finding]:
             quiet = KEEP_MINUTES[rule] + 1
             for end, true in zip(ends, own.select(when).to_series(), strict=True):
                 if true and quiet > KEEP_MINUTES[rule]:
-                    yield Finding("firing", rule, severity, end, end, str(instance))
+                    yield Finding("firing", rule, severity, end, end, frozenset({str(instance)}))
                 quiet = 0 if true else quiet + (true is False)
 
 

@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from truth_judge.facts import Episode, Finding, Stretch, findings_of
+from truth_judge.facts import Episode, Finding, Stretch, findings_of, joined_of
 from truth_judge.figures import NO_VERDICT
 
 EXIT_PARTLY, EXIT_NO_VERDICT = 1, 4
@@ -103,8 +104,17 @@ def pages(*words: str, tree: Path | None = None) -> tuple[list[dict[str, Any]], 
 
 def replayed(case: Case, *more: str, tree: Path | None = None) -> tuple[tuple[Finding, ...], float]:
     """The findings of a case, and the seconds it took; ``tree``: of another version."""
-    said, seconds = pages(*case.words(), *more, str(case.recording.resolve()), tree=tree)
-    return findings_of(said), seconds
+    with TemporaryDirectory(prefix="driftwatch-truth-") as folder:
+        database = ("--db", f"{folder}/replay.db")
+        recording = str(case.recording.resolve())
+        said, seconds = pages(*case.words(), *more, *database, recording, tree=tree)
+        listed = driftwatch(
+            "incidents", "--all", "--limit", "100000", "--json", *database, tree=tree
+        )
+    findings = findings_of(said)
+    incidents = json.loads(listed.stdout)["incidents"]
+    both = (*findings, *joined_of(incidents, findings))
+    return tuple(sorted(both, key=lambda f: f.at_seconds)), seconds
 
 
 def explained(

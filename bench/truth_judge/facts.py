@@ -98,21 +98,28 @@ class Episode:
         """Kind and size: what detection is counted by."""
         return self.kind if self.size is None else f"{self.kind} {self.size:g}"
 
-    def concerns(self, instance: str | None) -> bool:
-        """Whether it is about this server (None: a pool's finding, that is about all)."""
-        return instance is None or not self.instances or instance in self.instances
+    def concerns(self, *instances: str) -> bool:
+        """Whether it is about one of these servers; none given = all of the pool."""
+        return not (instances and self.instances) or not self.instances.isdisjoint(instances)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One event of one incident, as ``driftwatch replay --json`` prints it."""
+    """One event of one incident.
+
+    Attributes:
+        event: ``firing``, ``updated`` or ``resolved`` of a page that ``driftwatch replay --json``
+            prints; ``joined`` where ``driftwatch incidents --json`` lists a server that met the
+            rule after the page, and that no page names.
+        instances: the servers that it names; empty where there are more than a page names.
+    """
 
     event: str
     rule: str
     severity: str
     at_seconds: float
     started_seconds: float
-    instance: str | None = None
+    instances: frozenset[str] = frozenset()
     leaf: str | None = None
     knob: str | None = None
     before: float | None = None
@@ -156,13 +163,14 @@ def finding_of(page: Mapping[str, Any]) -> Finding:
     """One line of ``driftwatch replay --json`` (``driftwatch schema page``)."""
     times, diagnosis, servers = page["times"], page["diagnosis"] or {}, page["servers"]
     change: Mapping[str, Any] = next(iter((page["advice"] or {}).get("moves") or ()), {})
+    every = servers["concerned"] <= len(servers["first"])
     return Finding(
         event=page["event"],
         rule=page["alert"],
         severity=page["severity"],
         at_seconds=seconds_of(times["evaluated_at"]),
         started_seconds=seconds_of(times["started_at"]),
-        instance=servers["first"][0] if servers["concerned"] == 1 else None,
+        instances=frozenset(servers["first"] if every else ()),
         leaf=diagnosis.get("leaf"),
         knob=change.get("knob"),
         before=change.get("from_value"),
@@ -174,3 +182,43 @@ def finding_of(page: Mapping[str, Any]) -> Finding:
 def findings_of(pages: Iterable[Mapping[str, Any]]) -> tuple[Finding, ...]:
     """All of them, oldest first."""
     return tuple(sorted((finding_of(page) for page in pages), key=lambda f: f.at_seconds))
+
+
+def joined_of(
+    incidents: Iterable[Mapping[str, Any]], findings: Sequence[Finding]
+) -> tuple[Finding, ...]:
+    """Servers that joined an incident without a page that names them.
+
+    ``incidents``: of ``driftwatch incidents --all --json``. A server that left and came back
+    counts from when it came back: the incident keeps no earlier time.
+    """
+    joined = []
+    for incident in incidents:
+        if incident["firing_at"] is None:
+            continue
+        firing = seconds_of(incident["firing_at"])
+        over = incident["resolved_at"] and seconds_of(incident["resolved_at"])
+        named = frozenset[str]().union(
+            *(
+                f.instances
+                for f in findings
+                if f.rule == incident["alert"]
+                and f.event in ("firing", "updated")
+                and firing <= f.at_seconds
+                and (over is None or f.at_seconds <= over)
+            )
+        )
+        for server in incident["servers"]:
+            since, instance = seconds_of(server["since"]), server["instance"]
+            if server["met"] and not server["inhibited_by"] and instance not in named:
+                joined.append(
+                    Finding(
+                        "joined",
+                        incident["alert"],
+                        incident["severity"],
+                        max(firing, since),
+                        since,
+                        frozenset({instance}),
+                    )
+                )
+    return tuple(joined)

@@ -1,9 +1,9 @@
 """Findings against truth: which episodes were found and when, and which pages are false.
 
-An episode is *found* if a finding of a rule that must speak, of the severity that is due (a page
-where pages are expected, else a ticket, else a notice), about one of its servers, fires from its
-start to its end plus its grace. A limit that bound before the episode and is paged already needs no
-second page: an incident of a limit that is open at its start finds it, at once.
+An episode is *found* if an incident of a rule that must speak, of the severity that is due (a page
+where pages are expected, else a ticket, else a notice), fires about one of its servers, or takes
+one in, from its start to its end plus its grace. A limit that bound before the episode and is paged
+already needs no second page: an incident of a limit that is open at its start finds it, at once.
 A finding that fires is *false* if no episode that expects anybody to be told covers its moment and
 its server (grace included). A loss of speed that is smaller than any rule promises to see is a loss
 all the same: what is said of it is neither false nor found, and its time is not quiet. What fires
@@ -49,13 +49,13 @@ class Alarm:
     verdict: str
 
 
-def _firing(stretch: Stretch) -> Iterator[Finding]:
-    return (f for f in stretch.findings if f.event == "firing")
+def _firing(stretch: Stretch, *also: str) -> Iterator[Finding]:
+    return (f for f in stretch.findings if f.event in ("firing", *also))
 
 
 def _covers(episode: Episode, finding: Finding) -> bool:
     inside = episode.start_seconds <= finding.at_seconds <= episode.until_seconds
-    return inside and episode.concerns(finding.instance)
+    return inside and episode.concerns(*finding.instances)
 
 
 def detections(stretches: Iterable[Stretch]) -> list[Detection]:
@@ -74,13 +74,15 @@ def detections(stretches: Iterable[Stretch]) -> list[Detection]:
             due = episode.asked or asked[episode.kind]
             if not due:
                 continue
-            told = [f for f in _firing(stretch) if f.said in due and _covers(episode, f)]
+            firing = _firing(stretch, "updated", "joined")
+            told = [f for f in firing if f.said in due and _covers(episode, f)]
             told += _open_at_start(stretch, episode, due)
             first = min(told, key=lambda f: f.at_seconds, default=None)
             since = episode.visible_seconds or episode.start_seconds
             # a guess before it could be seen is no earlier than at once
             delay = None if first is None else max(first.at_seconds - since, 0.0)
-            often = max(Counter(f.instance for f in told).values(), default=0)
+            pages = Counter(f.rule for f in told if f.event == "firing")
+            often = max(pages.values(), default=int(bool(told)))
             found.append(Detection(stretch, episode, delay, first, often))
     return found
 
@@ -94,13 +96,14 @@ def _open_at_start(stretch: Stretch, episode: Episode, due: frozenset[Said]) -> 
     for said in due:
         if said[1] not in episode.allowed:
             continue
-        last: dict[str | None, Finding] = {}
+        last: dict[str, Finding] = {}
         for finding in sorted(stretch.findings, key=lambda f: f.at_seconds):
-            before = finding.at_seconds < episode.start_seconds
-            if before and finding.said == said and finding.event in ("firing", "resolved"):
-                last[finding.instance] = finding
+            if finding.at_seconds < episode.start_seconds and finding.said == said:
+                last |= dict.fromkeys(finding.instances or stretch.instances, finding)
         yield from (
-            f for f in last.values() if f.event == "firing" and episode.concerns(f.instance)
+            finding
+            for instance, finding in last.items()
+            if finding.event != "resolved" and episode.concerns(instance)
         )
 
 

@@ -146,7 +146,7 @@ def paged(stretch: Stretch) -> list[Verdict]:
                 *(
                     leaves_then(minutes, told[0].at_seconds)
                     for name, minutes in episode.waited.items()
-                    if told[0].instance in (None, name)
+                    if not told[0].instances or name in told[0].instances
                 )
             )
             true, also = leaf_then(episode.leaf, episode.also, full)
@@ -161,7 +161,7 @@ def _told_of(findings: Iterable[Finding], episode: Episode) -> list[Finding]:
         for f in findings
         if f.event == "firing"
         and episode.start_seconds <= f.at_seconds <= episode.until_seconds
-        and episode.concerns(f.instance)
+        and episode.concerns(*f.instances)
     ]
 
 

@@ -28,13 +28,14 @@ def shown(which: str, stretches: Iterable[Stretch]) -> Iterator[str]:
             if alarm.verdict != _VERDICTS[which] or said.severity == "notice":
                 continue
             minute = (said.at_seconds - stretch.start_seconds) / 60.0
+            whom = ", ".join(sorted(said.instances)) or "pool"
             yield (
-                f"{stretch.name}, {stretch.draw}, {said.instance or 'pool'}, minute {minute:.0f}: "
-                f"{said.severity} {said.rule}, leaf {said.leaf}"
+                f"{stretch.name}, {stretch.draw}, {whom}, minute {minute:.0f}: {said.severity} "
+                f"{said.rule}, leaf {said.leaf}"
             )
             for near in stretch.episodes:
                 inside = near.start_seconds - 3600 <= said.at_seconds <= near.end_seconds + 3600
-                if inside and near.concerns(said.instance):
+                if inside and near.concerns(*said.instances):
                     yield f"  near: {_span(stretch, near)}"
 
 

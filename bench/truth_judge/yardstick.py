@@ -63,7 +63,9 @@ def judged(case: Case) -> tuple[Finding, ...]:
         for severity, rule, on, leaves in said:
             for at in _begins(on):
                 end, named = case.start_seconds + 60.0 * (at + 1), str(leaves[at])
-                found.append(Finding("firing", rule, severity, end, end, instance, named))
+                found.append(
+                    Finding("firing", rule, severity, end, end, frozenset({instance}), named)
+                )
     return tuple(sorted(found, key=lambda one: one.at_seconds))
 
 

@@ -13,7 +13,7 @@ def day(number: int, *findings: Finding, episodes: tuple[Episode, ...] = ()) -> 
 
 
 def fired(at: float, rule: str, severity: str = "page") -> Finding:
-    return Finding("firing", rule, severity, at, at, A)
+    return Finding("firing", rule, severity, at, at, frozenset({A}))
 
 
 def slowed(number: int, size: float, delay: float | None) -> Stretch:

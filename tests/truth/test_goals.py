@@ -15,9 +15,9 @@ LOSS = Episode(
     "loss", 1000.0, 5000.0, 0.2, frozenset({"a:8000"}),
     pages=frozenset({"SlowerAtEqualLoad"}), leaf="replica_slow",
 )  # fmt: skip
-FOUND = Finding("firing", "SlowerAtEqualLoad", "page", 1480.0, 1400.0, "a:8000")
+FOUND = Finding("firing", "SlowerAtEqualLoad", "page", 1480.0, 1400.0, frozenset({"a:8000"}))
 FALSE = replace(FOUND, at_seconds=3 * DAY_SECONDS, leaf="gpu_throttled")
-NOTICE = Finding("firing", "LengthDrift", "notice", 4 * DAY_SECONDS, 0.0, "a:8000")
+NOTICE = Finding("firing", "LengthDrift", "notice", 4 * DAY_SECONDS, 0.0, frozenset({"a:8000"}))
 
 
 def ran(name: str, *said: Finding, episodes: tuple[Episode, ...] = ()) -> Ran:

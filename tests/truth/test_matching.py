@@ -1,9 +1,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
-from truth_judge.facts import DAY_SECONDS, GRACE_SECONDS, MONTH_SECONDS, Episode, Finding, Stretch
+from truth_judge.facts import (
+    DAY_SECONDS,
+    GRACE_SECONDS,
+    MONTH_SECONDS,
+    Episode,
+    Finding,
+    Stretch,
+    findings_of,
+    joined_of,
+)
 from truth_judge.matching import alarms, detections, quiet_months
 
 A, B = "a:8000", "b:8000"
@@ -20,9 +30,9 @@ QUIET = Episode("season", 0.0, DAY_SECONDS)
 
 
 def fired(
-    at: float, rule: str = "Slower", instance: str | None = A, severity: str = "page"
+    at: float, rule: str = "Slower", *instances: str, severity: str = "page", event: str = "firing"
 ) -> Finding:
-    return Finding("firing", rule, severity, at, at - 60.0, instance)
+    return Finding(event, rule, severity, at, at - 60.0, frozenset(instances or {A}))
 
 
 def stretch(*findings: Finding, episodes: tuple[Episode, ...] = (SLOW,)) -> Stretch:
@@ -46,6 +56,37 @@ def test_an_episode_is_found_from_its_start_to_its_end_and_the_grace(
     assert found.delay_seconds == delay
 
 
+def test_a_server_that_joins_an_incident_is_found() -> None:
+    page = {"event": "firing", "alert": "Slower", "severity": "page", "diagnosis": None}
+    times = {"evaluated_at": _iso(900.0), "started_at": _iso(800.0)}
+    servers = {"concerned": 1, "first": [B]}
+    made = page | {"times": times, "servers": servers, "advice": None, "evidence": {}}
+    both = [
+        {"instance": instance, "since": _iso(since), "met": met, "inhibited_by": None}
+        for instance, since, met in ((B, 800.0, True), (A, 1500.0, True), ("c:8000", 1600.0, False))
+    ]
+    incident = {"alert": "Slower", "severity": "page", "servers": both}
+    incident |= {"firing_at": _iso(900.0), "resolved_at": _iso(4000.0)}
+    findings = findings_of([made])
+    joined = joined_of([incident], findings)
+    assert joined == (Finding("joined", "Slower", "page", 1500.0, 1500.0, frozenset({A})),)
+    one = stretch(*findings, *joined)
+    (found,) = detections([one])
+    assert found.delay_seconds == 500.0
+    assert [alarm.verdict for alarm in alarms([one])] == ["false"]  # one page was sent, about B
+
+
+def test_a_server_joins_when_a_page_names_it_or_never() -> None:
+    assert joined_of([{"firing_at": None}], ()) == ()
+    joined = replace(fired(2000.0), event="joined")
+    (found,) = detections([stretch(fired(400.0, "Slower", B), joined)])
+    assert (found.delay_seconds, found.told) == (1000.0, 1)
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()
+
+
 def test_the_first_finding_counts_and_a_resolved_one_never() -> None:
     resolved = replace(fired(1100.0), event="resolved")
     (found,) = detections([stretch(fired(3000.0), resolved, fired(2000.0))])
@@ -55,7 +96,7 @@ def test_the_first_finding_counts_and_a_resolved_one_never() -> None:
 def test_a_limit_that_is_paged_before_its_episode_needs_no_second_page() -> None:
     limit = replace(SLOW, kind="limit-tokens", allowed=frozenset({"Slower"}))
     before, resolved = fired(400.0), replace(fired(700.0), event="resolved")
-    of_the_other = fired(400.0, instance=B)
+    of_the_other = fired(400.0, "Slower", B)
     for findings, episode, delay in (
         ((before,), limit, 0.0),
         ((before, resolved), limit, None),
@@ -70,12 +111,13 @@ def test_a_limit_that_is_paged_before_its_episode_needs_no_second_page() -> None
     ("finding", "verdict"),
     [
         (fired(2000.0), "found"),
-        (fired(2000.0, instance=None), "found"),  # of the pool
+        (fired(2000.0, "Slower", A, B), "found"),  # one of its servers is slow
+        (replace(fired(2000.0), instances=frozenset()), "found"),  # more than a page names
         (fired(2000.0, rule="Note", severity="notice"), "found"),
         (fired(2000.0, rule="Note"), "unexpected"),  # somebody was woken for it
         (fired(2000.0, severity="notice"), "unexpected"),  # nobody was
         (fired(2000.0, rule="Other"), "unexpected"),
-        (fired(2000.0, instance=B), "false"),  # the other server is healthy
+        (fired(2000.0, "Slower", B), "false"),  # the other server is healthy
         (fired(900.0), "false"),
         (fired(5001.0 + GRACE_SECONDS, rule="Other"), "false"),
     ],

@@ -52,7 +52,7 @@ def test_a_recovered_phase_is_healthy_from_its_first_second(shared_data: Path) -
     assert prompts.until_seconds < generations.start_seconds
 
     def drift(at: float) -> Finding:
-        return Finding("firing", "LengthDrift", "notice", at, at, main.instances[0])
+        return Finding("firing", "LengthDrift", "notice", at, at, frozenset({main.instances[0]}))
 
     recovered = (prompts.end_seconds + generations.start_seconds) / 2
     seen = main.stretch([drift(recovered), drift(generations.end_seconds - 60)])

@@ -17,8 +17,12 @@ CAP = Episode(
     "cap", 1000.0, 5000.0, instances=frozenset({B}), pages=frozenset({"Limit"}), leaf="cap_binding"
 )
 CASE = Case("s", "seed 1", Path("s"), 0.0, 90_000.0, (A, B), (CAP,))
-NOTICE = Finding("firing", "Drift", "notice", 1200.0, 1100.0, B, "drifted", "max_num_seqs", 8, 16)
-PAGE = Finding("firing", "Limit", "page", 1600.0, 1500.0, B, "cap_binding", "max_num_seqs", 8, 64)
+NOTICE = Finding(
+    "firing", "Drift", "notice", 1200.0, 1100.0, frozenset({B}), "drifted", "max_num_seqs", 8, 16
+)
+PAGE = Finding(
+    "firing", "Limit", "page", 1600.0, 1500.0, frozenset({B}), "cap_binding", "max_num_seqs", 8, 64
+)
 
 
 def test_an_episode_is_explained_at_its_end() -> None:
@@ -50,7 +54,7 @@ def test_where_nothing_is_wrong_moments_are_drawn() -> None:
         ((NOTICE, PAGE), "cap_binding"),
         ((replace(PAGE, severity="ticket", leaf=None),), "no verdict"),
         ((NOTICE,), None),
-        ((replace(PAGE, instance=A),), None),
+        ((replace(PAGE, instances=frozenset({A})),), None),
         ((replace(PAGE, at_seconds=900.0),), None),
         ((replace(PAGE, event="resolved"),), None),
     ],
@@ -79,7 +83,7 @@ def test_a_page_is_held_against_what_was_full_in_its_own_minutes(
     episode = Episode(
         "limit", 3600.0, 7200.0, pages=frozenset({"Limit"}), leaf=kind, waited={A: minutes}
     )
-    page = Finding("firing", "Limit", "page", 4200.0, 4000.0, A, leaf=leaf)
+    page = Finding("firing", "Limit", "page", 4200.0, 4000.0, frozenset({A}), leaf=leaf)
     stretch = Stretch("x", "seed 1", 0.0, 86_400.0, (A,), (episode,), (page,))
     (verdict,) = paged(stretch)
     assert (verdict.true == verdict.said) is right
@@ -92,4 +96,4 @@ def test_the_advice_that_is_carried_out_is_of_a_page_or_ticket() -> None:
         "max_num_seqs",
         32,
     )
-    assert advice([replace(PAGE, instance=A)], CAP) is None
+    assert advice([replace(PAGE, instances=frozenset({A}))], CAP) is None

@@ -110,7 +110,7 @@ def test_saturation_excuses_a_page_of_a_limit_and_no_page_of_a_slow_engine() -> 
     (allowed, _) = with_due([], [HARM], ["a:8000"])
 
     def said(rule: str, at: float, instance: str = "a:8000") -> Finding:
-        return Finding("firing", rule, "page", S0 + at, S0 + at - 60, instance)
+        return Finding("firing", rule, "page", S0 + at, S0 + at - 60, frozenset({instance}))
 
     stretch = Stretch(
         "s", "seed 1", S0, S0 + 9000, ("a:8000", "b:8000"), (allowed,),
