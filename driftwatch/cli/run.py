@@ -98,8 +98,6 @@ def _serve(config: Path, settings: Settings, hangups: Hangups, queues: Sequence[
     if settings.heartbeat is not None:
         ping_of(settings.heartbeat)  # its URL can be read
     log = configure_logs()
-    if not receivers:
-        log.warning("no receivers: driftwatch sends pages to nobody; see `driftwatch incidents`")
     clock = SystemClock()
     metrics = OwnMetrics(clock.now)
     _require_procrastinate(settings)

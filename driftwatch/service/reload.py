@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from driftwatch.clock import Clock
 from driftwatch.errors import ConfigError, DriftwatchError, Problem
+from driftwatch.model import Severity
 from driftwatch.pipeline.plan import Plan
-from driftwatch.receivers.registry import Receiver, receivers_of
+from driftwatch.receivers.registry import Receiver, receivers_of, subscriptions_of
 from driftwatch.rulebook.book import read_rulebook
 from driftwatch.service.configuration import plan_of_settings
 from driftwatch.service.own_metrics import OwnMetrics
@@ -21,6 +22,8 @@ AT_START = (
     "database_password_file", "listen", "report",
     "heartbeat",
 )  # fmt: skip
+_SEVERITIES: tuple[Severity, ...] = get_args(Severity)
+_RECEIVER = "receivers: [{name: oncall, slack: {webhook_url_file: slack.url}, severities: [page]}]"
 Checked = tuple[Settings, Plan, list[Receiver]]
 
 
@@ -64,6 +67,8 @@ class Reload:
         self._config, self._adopt, self._log = config, adopt, log
         self._metrics, self._clock = metrics, clock
         self._started, self._plan = settings, plan
+        self._receivers: dict[str, str] = {}
+        self._note_routes(settings, plan)
         metrics.reloaded(good=True, at=clock.now())
 
     @property
@@ -86,10 +91,35 @@ class Reload:
         facts = {"added": _listed(after - before), "removed": _listed(before - after)}
         named = {name: text for name, text in facts.items() if text}
         self._log.info("reloaded", rules=len(plan.enabled), **named)
+        self._note_routes(settings, plan)
         for key in AT_START:
             if getattr(settings, key) != getattr(self._started, key):
                 self._log.warning("needs a restart", key=key)
         self._plan = plan
+
+    def _note_routes(self, settings: Settings, plan: Plan) -> None:
+        """Log who gets pages, tickets and notices, where that changed; warn of nobody."""
+        routes = plan.routes_to(subscriptions_of(settings))
+        each = {f"{one}s": _names(routes.of_severity(one).receivers) for one in _SEVERITIES}
+        each |= _own("of pool", routes.of_pools, routes.names)
+        each |= _own("of rule", routes.of_rules, routes.names)
+        if each == self._receivers:
+            return
+        self._receivers = each
+        self._log.info("receivers", **each)
+        if routes.of_severity("page").reaches_nobody:
+            why = "no receiver takes pages" if routes.names else "there are no receivers"
+            self._log.warning("nobody gets a page", reason=why, help=_RECEIVER)
+
+
+def _own(what: str, named: Mapping[str, Collection[str]], every: Collection[str]) -> dict[str, str]:
+    """The receivers that pools or rules name: these get their pages, whatever they take."""
+    there = {name: [one for one in each if one in every] for name, each in named.items()}
+    return {f"{what} {name}": _names(each) for name, each in there.items() if each}
+
+
+def _names(receivers: Sequence[str]) -> str:
+    return ", ".join(receivers) or "nobody"
 
 
 def _words(problem: Problem) -> dict[str, str]:

@@ -37,6 +37,7 @@ from driftwatch.receivers.slack_blocks import ACKNOWLEDGE, NOT_USEFUL, SILENCE, 
 from driftwatch.service.own_metrics import OwnMetrics
 from driftwatch.service.trouble import Trouble
 from driftwatch.settings.receivers import SlackReceiver
+from driftwatch.store.actions import require_open
 from driftwatch.store.store import Store
 
 LONGEST_DELAY_SECONDS = 60.0
@@ -283,8 +284,7 @@ class SlackClicks:
                 store.note_action("mark", by, now, incident_id=id_, subject=mark, **via)
             return f"marked {mark}; driftwatch ack {id_} --useful or --not-useful marks it anew"
         incident = store.incident(click.incident_id)
-        if incident.state == "resolved":
-            return f"incident {incident.id} is already resolved: there is nothing to silence"
+        require_open(incident, "silenced")
         # of the click's own time: the same click is the same silence
         matchers, at, until = silencing(incident), click.at, click.at + SILENCED_FOR
         with store.one_transaction():

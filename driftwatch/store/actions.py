@@ -23,6 +23,7 @@ from driftwatch.incidents.incident import Incident
 from driftwatch.incidents.silence import Silence
 from driftwatch.matchers import Matcher
 from driftwatch.notify.page import Acknowledgement
+from driftwatch.numbers import moment
 from driftwatch.store.database import Database
 from driftwatch.store.incidents import LONGEST_BECAUSE, by_prefix, one_incident
 from driftwatch.store.tables import actions, incidents, silences
@@ -55,7 +56,7 @@ class Actions(Database):
             incident = one_incident(connection, id_prefix, lock=True)
             if (before := _done(connection, request_id)) is not None:
                 return ActionResult(incident, False, before)
-            _require_firing(incident, "acknowledge")
+            _require_firing(incident, "acknowledged")
             before_by = incident.acknowledgement
             is_others = only_free and before_by is not None and before_by.by != by
             if before_by is not None and (is_others or not comment):
@@ -83,7 +84,7 @@ class Actions(Database):
             incident = one_incident(connection, id_prefix, lock=True)
             if (before := _done(connection, request_id)) is not None:
                 return ActionResult(incident, False, before)
-            _require_firing(incident, "give back")
+            _require_firing(incident, "given back")
             if incident.acknowledgement is None:
                 raise UsageError(f"incident {incident.id} is not acknowledged")
             action = Action(0, incident.id, "unacknowledge", at, by, comment, via, request_id)
@@ -147,10 +148,23 @@ def _check(comment: str) -> None:
         raise UsageError(f"a comment has at most {LONGEST_BECAUSE} characters")
 
 
-def _require_firing(incident: Incident, verb: str) -> None:
+def require_open(incident: Incident, done: str) -> None:
+    """Refuse what is too late; ``done``: what would be done with the incident, in the passive.
+
+    Raises UsageError: it is resolved.
+    """
+    if incident.resolved_at is not None:
+        raise UsageError(
+            f"incident {incident.id} resolved {moment(incident.resolved_at, None)}: "
+            f"it cannot be {done} any more",
+            help_text=f"driftwatch ack {incident.id} --useful or --not-useful marks its page",
+        )
+
+
+def _require_firing(incident: Incident, done: str) -> None:
+    require_open(incident, done)
     if not incident.is_firing:
-        state = "has not fired yet" if incident.state == "pending" else "is already resolved"
-        raise UsageError(f"incident {incident.id} {state}: there is nothing to {verb}")
+        raise UsageError(f"incident {incident.id} has not fired yet: it cannot be {done}")
 
 
 def _done(connection: Connection, request_id: str | None) -> Action | None:

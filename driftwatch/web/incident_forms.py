@@ -14,6 +14,7 @@ from driftwatch.incidents.delivery import WEB
 from driftwatch.incidents.incident import Incident
 from driftwatch.incidents.silence import silencing
 from driftwatch.numbers import clean
+from driftwatch.store.actions import require_open
 from driftwatch.store.incidents import LONGEST_BECAUSE
 from driftwatch.web.incidents import PATH, incident_named, incident_path
 from driftwatch.web.page import Form, Query, Visit
@@ -77,8 +78,7 @@ def silence(visit: Visit) -> str:
     """Silence the alert on its target."""
     store, now, fields, by = visit.store, visit.now, visit.query, _by(visit)
     incident = _incident(visit)
-    if incident.state == "resolved":
-        raise UsageError(f"incident {incident.id} is already resolved: there is nothing to silence")
+    require_open(incident, "silenced")
     until, once = now + timedelta(hours=fields.hours), _once(visit, incident)
     with store.one_transaction():
         if store.is_request_done(once):

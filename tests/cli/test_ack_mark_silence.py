@@ -51,7 +51,7 @@ def test_acking_in_json_by_the_user_of_the_process(
         (("ff",), "no incident"),
         (("a", "--by", " "), "--by"),
         (("b",), "has not fired yet"),
-        (("c",), "already resolved"),
+        (("c",), "it cannot be acknowledged any more\nhelp: driftwatch ack cccc"),
         (("a", "--undo"), "is not acknowledged"),
     ],
 )

@@ -85,6 +85,17 @@ def test_a_file_that_comes_or_goes_is_a_change(edited: Edited) -> None:
     assert rules_of(edited) == ["Waiting"]
 
 
+def test_who_gets_pages_is_in_the_log_where_it_changed(edited: Edited) -> None:
+    desk = "receivers: [{name: desk, stdout: {}, severities: [notice]}]"
+    edited.config.write_text(CONFIG.replace(CONFIG.splitlines()[-1], desk))
+    _, receivers, nobody = edited.look()
+    assert [receivers[one] for one in ("pages", "tickets", "notices")] == ["nobody"] * 2 + ["desk"]
+    assert (nobody["event"], nobody["reason"]) == ("nobody gets a page", "no receiver takes pages")
+    edited.config.write_text(CONFIG.replace("name: chat", "name: chat, receivers: [oncall]"))
+    _, receivers = edited.look()
+    assert (receivers["pages"], receivers["of pool chat"]) == ("oncall", "oncall")
+
+
 def test_what_needs_a_restart_is_named(edited: Edited) -> None:
     edited.config.write_text(CONFIG.replace("metrics", "metric") + "interval: 20s\n")
     log = edited.look()
@@ -311,7 +322,7 @@ def waiting(start: Start, hook: Hook) -> Iterator[Edited]:
 
 def reload(edited: Edited, config: str) -> None:
     edited.config.write_text(config)
-    assert [line["event"] for line in edited.look()] == ["reloaded"]
+    assert edited.look()[0]["event"] == "reloaded"
     edited.minutes(FIRST + 2)
     edited.service.deliver_once()
 

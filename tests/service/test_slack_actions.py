@@ -22,6 +22,7 @@ from secret_file import secret
 from driftwatch.clock import ManualClock
 from driftwatch.errors import StoreError
 from driftwatch.incidents.incident import Transition
+from driftwatch.numbers import moment
 from driftwatch.receivers.registry import Receiver, build_senders
 from driftwatch.receivers.sender import message_of
 from driftwatch.service.own_metrics import OwnMetrics
@@ -167,9 +168,10 @@ def test_what_is_resolved_can_be_marked_and_nothing_else(desk: Desk) -> None:
     for one in late:
         desk.handle(one)
     desk.click("not_useful")
+    over = moment(AT, None)
     assert desk.answers == [
-        f"incident {ID} is already resolved: there is nothing to acknowledge",
-        f"incident {ID} is already resolved: there is nothing to silence",
+        f"incident {ID} resolved {over}: it cannot be acknowledged any more",
+        f"incident {ID} resolved {over}: it cannot be silenced any more",
         f"marked not useful; driftwatch ack {ID} --useful or --not-useful marks it anew",
     ]
     assert desk.store.marks([ID])[ID].by == "Ana"
