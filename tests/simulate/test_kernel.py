@@ -1,4 +1,4 @@
-"""Kernel and reference, in one go, in pieces and again and again: the same to the byte."""
+"""The kernel in one go, in pieces and again and again: the same to the byte."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from comparison import LAW, compare, draw_case, draw_configuration
 from golden_cases import conversation_hour
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
 
 from driftwatch.errors import ImpossibleConfiguration, NoVerdict
 from driftwatch.simulate.configuration import SchedulerConfiguration
@@ -35,23 +32,6 @@ SOON = replace(
     stall_durations_seconds=ROUGH.stall_durations_seconds / 10,
 )
 LAWS = StepTime(0.008, 5e-5, 6e-5, 3e-7, hinge_tokens=200, c4_seconds_per_prefill_pair=1e-9)
-
-
-@settings(
-    max_examples=25,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-@given(st.integers(0, 1_000_000))
-@example(41)  # a second token that is the last: its block is known one step later
-@example(120)  # goes on decoding through a step done one by one, then its client gives up
-@example(5002611)  # preempted with its last token in flight, then its client gives up
-@example(2906)  # stuck unless a request hits what it left itself
-def test_reference_and_kernel_agree(seed: int) -> None:
-    case = draw_case(seed)
-    if case is not None:
-        compare(case)
 
 
 @pytest.fixture(scope="module")
@@ -170,28 +150,32 @@ def test_what_can_never_be_served_is_refused(
         [0.0, 1.0, 2.0], [1, prompt, prompt], [5, 5, 5], prefix_group=[-1, 7, 7]
     )
     with pytest.raises(ImpossibleConfiguration, match=said):
-        simulate(requests, configuration, LAW)
+        simulate(requests, configuration, LAWS)
 
 
 def test_requests_that_preempt_each_other_for_ever_are_no_progress() -> None:
-    """Of one priority and arrival the first of the list gives way: each in its turn."""
-    rng = np.random.default_rng(535)
-    configuration = draw_configuration(rng)
-    count = int(rng.integers(25, 120))
-    gaps = rng.exponential(rng.choice([0.002, 0.02, 0.1]), count)
-    gaps[rng.random(count) < 0.2] = 0
-    gaps[rng.random(count) < 0.05] += 1
-    arrival = np.cumsum(gaps) - gaps[0] * (rng.random() < 0.5)
-    requests = make_requests(
-        arrival,
-        rng.integers(1, rng.choice([8, 40, 60]), count),
-        rng.integers(1, rng.choice([3, 15, 40]), count),
-        priority=rng.integers(0, 3, count),
+    """Of one priority the first of the list gives way: each in its turn."""
+    configuration = SchedulerConfiguration(
+        11,
+        11,
+        num_gpu_blocks=23,
+        block_size=2,
+        max_model_len=36,
+        long_prefill_token_threshold=7,
+        scheduler_reserve_full_isl=False,
+        scheduling_policy="priority",
+        async_scheduling=False,
     )
-    engine = Engine(configuration, LAW, Options())
+    requests = make_requests(
+        [0.0, 0.0, 0.015, 0.057, 0.168],
+        [25, 26, 13, 17, 3],
+        [6, 14, 5, 9, 1],
+        priority=[0, 0, 1, 0, 1],
+    )
+    engine = Engine(configuration, LAWS, Options())
     engine.offer(requests)
     with pytest.raises(NoVerdict, match="preempt each other, none ends"):
         engine.advance(200.0, np.zeros(0))
     # whoever hits what it left itself gets through
-    ended = simulate(requests, configuration, LAW, until_seconds=200.0)
-    assert set(ended.requests["status"]) == {"finished", "rejected"}
+    ended = simulate(requests, configuration, LAWS, until_seconds=200.0)
+    assert set(ended.requests["status"]) == {"finished"}

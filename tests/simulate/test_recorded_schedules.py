@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 from golden_cases import COLUMNS, NAMES, case_of, load_golden
-from reference import run_reference
 
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.requests import Requests, make_requests
@@ -90,20 +89,6 @@ def test_random_settings(run: dict[str, Any]) -> None:
     ran = simulate(*random_case(run), per_step=True)
     same_steps_and_times(ran, run)
     assert ran.preemptions.tolist() == run["request_preemptions"]
-
-
-@pytest.mark.parametrize("run", RANDOM[::5], ids=lambda run: run["name"])
-def test_the_reference_says_the_same(run: dict[str, Any]) -> None:
-    result = run_reference(*random_case(run))
-    assert [[step[name] for name in COLUMNS] for step in result.steps] == run["trace"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["prefix_scarce", "async_preempt", "priority_preempt"])
-def test_so_it_does_of_the_chosen(golden: dict[str, dict[str, Any]], name: str) -> None:
-    run = golden[name]
-    result = run_reference(*case_of(run))
-    assert [[step[column] for column in COLUMNS] for step in result.steps] == run["trace"]
 
 
 def test_every_feature_is_in_the_random_runs() -> None:

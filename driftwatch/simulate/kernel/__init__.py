@@ -2,7 +2,6 @@
 
 Read ``loop`` first (schedule, run, apply), then ``schedule`` (one call of vLLM's scheduler),
 ``decoding`` (how requests that only decode are counted without touching them) and ``events``.
-``tests/simulate/reference.py`` does the same request by request, for reading.
 
 Every function takes ``e``, the engine's own record, and ``t``, its :class:`tables.Tables`.
 Importing ``loop`` imports Numba. Only ``loop.advance`` is cached: it holds all others.
