@@ -70,7 +70,7 @@ def command(
     from driftwatch.clock import SystemClock
     from driftwatch.doctor.checkup import Inputs, checkup
     from driftwatch.doctor.sources import read_sources
-    from driftwatch.service.configuration import serving_said
+    from driftwatch.service.configuration import started_with
     from driftwatch.settings import load_settings
 
     of_config = not urls and history.is_stored
@@ -95,7 +95,9 @@ def command(
             now=None if history.recordings else clock.now(),
             sources=reading.sources,
             gpus=pl.concat(reading.gpus),
-            places={pool.name: serving_said(pool.serving) for pool in pools},
+            places={
+                pool.name: [one.serving for one in started_with(pool.serving)] for pool in pools
+            },
             **known,
         ),
     )

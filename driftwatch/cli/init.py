@@ -123,7 +123,7 @@ def _of_api(
     from driftwatch.clock import SystemClock
     from driftwatch.collect.foreign import STATS_DISABLED
     from driftwatch.collect.inventory import discover
-    from driftwatch.collect.prometheus.names import vllm_servers, why_no_vllm
+    from driftwatch.collect.prometheus.targets import vllm_servers, why_no_vllm
     from driftwatch.onboarding.discovery import found_pools
     from driftwatch.onboarding.text import Api, quoted, written
     from driftwatch.service.probes import asker_of, gpus_of, source_said

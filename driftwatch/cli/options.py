@@ -186,7 +186,7 @@ def plan_from(
         ConfigError: the configuration or a rule file has problems.
         UsageError: the start-up log cannot be read, or B < S.
     """
-    from driftwatch.collect import fingerprint, server_settings
+    from driftwatch.collect import startup
     from driftwatch.collect.fingerprint import merged
     from driftwatch.service import configuration
 
@@ -197,18 +197,19 @@ def plan_from(
             text = startup_log.read_text(encoding="utf-8", errors="replace")
         except OSError as error:
             raise UsageError(f"{startup_log}: {error.strerror}") from error
-        servings.append(server_settings.from_startup_log(text, path=str(startup_log)))
-        reports.append(fingerprint.fingerprint_from_startup_log(text))
-    for sentence in server_settings.contradictions(*servings):
+        started = startup.from_startup_log(text, path=str(startup_log))
+        servings.append(started.serving)
+        reports.append(started.fingerprint)
+    for sentence in startup.contradictions(*servings):
         print_warning(sentence)
-    stated = server_settings.merge(*servings)
+    stated = startup.merge(*servings)
     values = {name: one.value for name in KNOBS if (one := stated.setting(name)) is not None}
     if (why := refusal(values)) is not None:
         raise UsageError(why)
     pools = tuple(
         replace(
             pool,
-            serving=server_settings.merge(stated, pool.serving),
+            serving=startup.merge(stated, pool.serving),
             reported=merged(*reports, pool.reported),
         )
         for pool in plan.pools
@@ -216,7 +217,7 @@ def plan_from(
     return replace(
         plan,
         pools=pools,
-        default_serving=server_settings.merge(stated, plan.default_serving),
+        default_serving=startup.merge(stated, plan.default_serving),
         default_reported=merged(*reports, plan.default_reported),
     )
 

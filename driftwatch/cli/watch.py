@@ -110,11 +110,10 @@ def _named(urls: Sequence[str]) -> dict[str, dict[str, str]]:
     from collections import Counter
     from urllib.parse import urlsplit
 
-    from driftwatch.collect.http import Endpoint
-    from driftwatch.collect.http_session import Bounds
+    from driftwatch.collect.http import address_of
     from driftwatch.errors import UsageError
 
-    pages = {url: Endpoint(url, Bounds()) for url in urls}
+    pages = {url: address_of(url) for url in urls}
     for url, page in pages.items():
         parts = urlsplit(url if "://" in url else f"http://{url}")
         if parts.username is not None or parts.password is not None:

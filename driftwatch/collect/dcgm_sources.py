@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
@@ -24,7 +25,7 @@ from driftwatch.collect.http import Gets
 from driftwatch.collect.http_session import Bounds
 from driftwatch.collect.page_text import PageText, same
 from driftwatch.collect.prometheus.answer import RawSamples
-from driftwatch.collect.prometheus.client import PrometheusAsker, RawAsker, error_text
+from driftwatch.collect.prometheus.client import PrometheusAsker, error_text
 from driftwatch.collect.prometheus.query import matchers, select, time_of, unix_ms
 from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes, folded
 from driftwatch.errors import SourceError
@@ -120,8 +121,8 @@ class DcgmPagesSource:
         """
         batch = DcgmBatch(self._text)
         # in the order of the names, whatever the order they come in
-        answers = self._gets.answers(self._gets.addresses)
-        for exporter, answer in sorted(answers, key=lambda one: one[0]):
+        urls = {name: address.url for name, address in self._gets.addresses.items()}
+        for exporter, answer in sorted(self._gets.answers(urls), key=lambda one: one[0]):
             if answer.body is None:
                 batch.problem(exporter, answer.reason or "no answer", answer.time)
             else:
@@ -164,7 +165,7 @@ class DcgmPrometheusSource:
         self.name = name or f"dcgm at prometheus {asker.host}"
         self.settle_seconds = settle_seconds
         self._asker = asker
-        self._ranges = RawAsker(asker, budget_seconds=budget_seconds)
+        self._budget_seconds = budget_seconds
         matching = matchers(selector or {})
         names = dict.fromkeys(name for one in GPU_FIELDS for name in one.dcgm_names)
         self._any = select(tuple(names), matching, any_case=True)
@@ -186,11 +187,11 @@ class DcgmPrometheusSource:
         if last < first:
             return Collected(empty_scrapes(), {}, was_asked=False)
         at = time_of(last)
-        self._ranges.begin()
         if self._is_unsure:
             self._whose, self._is_unsure = {}, False
         errors: list[SourceError] = []
-        answers = list(self._ranges.pieces([self._any], first, last, errors))
+        deadline = time.monotonic() + self._budget_seconds
+        answers = list(self._asker.pieces([self._any], first, last, errors, deadline))
         problems = [SourceProblem(self.name, error_text(error), at) for error in errors]
         unread = error_text(errors[0]) if errors else None
         for answer in answers:

@@ -1,4 +1,4 @@
-"""GETs with every bound a scrape needs, many at once; a failure is a reason, not an exception."""
+"""GETs of many servers at once; a failure is a reason, not an exception."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from http.client import responses
 from queue import Empty, SimpleQueue
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from driftwatch.clock import Clock, SystemClock
@@ -27,39 +28,61 @@ class Response:
     """What came back."""
 
     time: datetime  # when the GET began
-    status: int | None  # HTTP status, None where there was none
     body: bytes | None  # the whole body of a 200, else None
     reason: str | None  # why there is no body, else None
+    is_answered: bool = True  # with a status, whatever it was
 
 
 def without_secrets(url: str) -> str:
-    """An address as messages show it: no user, password or query."""
-    return re.sub(r"//[^/?#]*@", "//…@", url.partition("?")[0])
+    """An address as messages show it: no user, password or query.
 
-
-class Endpoint:
-    """One server: its address and the connection to it. One GET at a time.
-
-    ``url``: address of its metrics page; ``host:port`` means ``http://host:port/metrics``;
-    ``verify``: check TLS certificates: True, or a file of authorities.
-    Raises UsageError: not an http or https address.
+    A password may hold any of ``/?#``: all before the last ``@`` is hidden.
     """
+    return re.sub(r"(?s)//.*@", "//…@", url).partition("?")[0]
 
-    def __init__(self, url: str, bounds: Bounds, verify: bool | str = True) -> None:
-        try:
-            parts = urlsplit(url if "://" in url else f"http://{url}")
-            host, port = parts.hostname, parts.port
-        except ValueError as error:
-            raise UsageError(f"{without_secrets(url)!r} is not an address: {error}") from None
-        if parts.scheme not in _PORTS or not host:
-            raise UsageError(
-                f"{without_secrets(url)!r} is not an http or https address",
-                help_text="give host:port or http://host:port/metrics",
-            )
-        path = "/metrics" if parts.path in ("", "/") else parts.path
-        self.url = parts._replace(path=path, fragment="").geturl()
-        host = f"[{host}]" if ":" in host else host
-        self.instance = f"{host}:{port or _PORTS[parts.scheme]}"
+
+class Address(NamedTuple):
+    """Where a server's metrics page is."""
+
+    url: str  # of the page
+    instance: str  # host:port
+
+    def beside(self, path: str) -> str:
+        """Address of another page of the same server, e.g. ``/version``."""
+        parts = urlsplit(self.url)
+        base = parts.path.removesuffix("/metrics").rstrip("/")
+        return parts._replace(path=f"{base}{path}", query="").geturl()
+
+
+def address_of(url: str, form: str = "host:port or http://host:port/metrics") -> Address:
+    """An address as a person writes it: ``host:port`` means ``http://host:port/metrics``.
+
+    ``form``: what to give instead.
+    Raises UsageError: not an http or https address; the text holds no password.
+    """
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        why = f": {error}" if "@" not in url else ""  # it may quote a part of the password
+        raise UsageError(f"{without_secrets(url)!r} is not an address{why}") from None
+    if parts.scheme not in _PORTS or not host:
+        raise UsageError(
+            f"{without_secrets(url)!r} is not an http or https address",
+            help_text=f"give {form}",
+        )
+    path = "/metrics" if parts.path in ("", "/") else parts.path
+    host = f"[{host}]" if ":" in host else host
+    page = parts._replace(path=path, fragment="").geturl()
+    return Address(page, f"{host}:{port or _PORTS[parts.scheme]}")
+
+
+class _Server:
+    """One server and the connection to it. One GET at a time."""
+
+    def __init__(self, address: Address, bounds: Bounds, verify: bool | str) -> None:
+        self.address = address
+        self.under_way: Future[Response] | None = None
         self._bounds = bounds
         self._began: float | None = None  # the GET that is under way, monotonic
         self._session = EndableSession()
@@ -68,32 +91,23 @@ class Endpoint:
         # vLLM's server closes idle connections after 5 s, before the next scrape
         self._session.headers["Connection"] = "close"
 
-    def beside(self, path: str) -> str:
-        """Address of another page of the same server, e.g. ``/version``."""
-        parts = urlsplit(self.url)
-        base = parts.path.removesuffix("/metrics").rstrip("/")
-        path, _, query = path.partition("?")
-        return parts._replace(path=f"{base}{path}", query=query).geturl()
-
     def get(self, url: str, clock: Clock) -> Response:
-        """GET ``url``, an address of this server."""
+        """GET an address of this server."""
         asked_at = clock.now()
         self._began = time.monotonic()
         try:
             answer = self._session.exchange("GET", url, self._bounds)
         except NoAnswer as error:
-            return Response(asked_at, None, None, str(error))
+            return Response(asked_at, None, str(error), is_answered=False)
         finally:
             self._began = None
-            self._session.let_go()
         reason = _refusal(answer)
-        return Response(asked_at, answer.status, answer.body if reason is None else None, reason)
+        return Response(asked_at, answer.body if reason is None else None, reason)
 
     @property
     def is_stuck(self) -> bool:
         """The GET that is under way did not end at its time: a name look-up cannot be ended."""
-        began = self._began
-        most = self._bounds.total_seconds + _GRACE_SECONDS
+        began, most = self._began, self._bounds.total_seconds + _GRACE_SECONDS
         return began is not None and time.monotonic() - began > most
 
     def close(self) -> None:
@@ -132,61 +146,56 @@ class Gets:
     ) -> None:
         self._clock = clock or SystemClock()
         self._bounds = bounds or Bounds()
-        self._under_way: dict[str, Future[Response]] = {}
-        self._endpoints: dict[str, Endpoint] = {}
+        self._servers: dict[str, _Server] = {}
         for url, name in urls:
-            endpoint = Endpoint(url, self._bounds, (verify or {}).get(url, True))
-            instance = name or endpoint.instance
-            if instance in self._endpoints:
+            address = address_of(url)
+            instance = name or address.instance
+            if instance in self._servers:
                 raise UsageError(
                     f"{without_secrets(url)!r}: there is already an address with the instance "
                     f"name {instance!r}",
                     help_text="give each address once; where two are meant, give one of them a "
                     "label instance",
                 )
-            self._endpoints[instance] = endpoint
-        if not self._endpoints:
+            trusted = (verify or {}).get(url, True)
+            self._servers[instance] = _Server(address, self._bounds, trusted)
+        if not self._servers:
             raise UsageError("no address of a metrics page was given")
-        workers = max(1, min(workers, len(self._endpoints)))
+        workers = max(1, min(workers, len(self._servers)))
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="driftwatch-scrape")
 
     def close(self) -> None:
         """End what is under way and give back the connections."""
         self._pool.shutdown(wait=False, cancel_futures=True)
-        for endpoint in self._endpoints.values():
-            endpoint.close()
+        for server in self._servers.values():
+            server.close()
 
     @property
-    def addresses(self) -> dict[str, str]:
-        """Instance → address of its metrics page."""
-        return {instance: endpoint.url for instance, endpoint in self._endpoints.items()}
+    def addresses(self) -> dict[str, Address]:
+        """Instance → where its metrics page is."""
+        return {instance: server.address for instance, server in self._servers.items()}
 
-    def beside(self, path: str) -> dict[str, str]:
-        """Instance → address of another page of the same server, e.g. ``/version``."""
-        return {instance: endpoint.beside(path) for instance, endpoint in self._endpoints.items()}
-
-    def answers(self, addresses: Mapping[str, str]) -> Iterator[tuple[str, Response]]:
-        """GET each instance's address, at most ``workers`` at once; answers as they come."""
+    def answers(self, urls: Mapping[str, str]) -> Iterator[tuple[str, Response]]:
+        """GET an address of each instance, at most ``workers`` at once; answers as they come."""
         asked: dict[Future[Response], str] = {}
         done: SimpleQueue[Future[Response]] = SimpleQueue()
-        for instance, url in addresses.items():
-            before = self._under_way.get(instance)
-            if before is not None and not before.done():
+        for instance, url in urls.items():
+            server = self._servers[instance]
+            if server.under_way is not None and not server.under_way.done():
                 yield instance, self._no_answer("the GET before this one has not ended yet")
                 continue
-            future = self._pool.submit(self._endpoints[instance].get, url, self._clock)
-            self._under_way[instance] = future
-            asked[future] = instance
-            future.add_done_callback(done.put)
+            server.under_way = self._pool.submit(server.get, url, self._clock)
+            asked[server.under_way] = instance
+            server.under_way.add_done_callback(done.put)
         while asked:
             with suppress(Empty):
                 future = done.get(timeout=_POLL_SECONDS)
                 if future in asked:  # one that was given up may still come back
                     yield asked.pop(future), future.result()
                 continue
-            for future in [one for one, name in asked.items() if self._endpoints[name].is_stuck]:
+            for future in [one for one, name in asked.items() if self._servers[name].is_stuck]:
                 late = f"no answer within {self._bounds.total_seconds:g} s, not even an address"
                 yield asked.pop(future), self._no_answer(late)
 
     def _no_answer(self, reason: str) -> Response:
-        return Response(self._clock.now(), None, None, reason)
+        return Response(self._clock.now(), None, reason, is_answered=False)

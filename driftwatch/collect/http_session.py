@@ -155,6 +155,8 @@ class EndableSession(requests.Session):
         finally:
             watch.cancel()
             watch.join()  # one that fires late must not end the next exchange
+            if self.headers.get("Connection") == "close":
+                self._hold(None)
         if self.aborted:  # an answer without a length looks complete when it is ended
             raise NoAnswer(late)
         return Answer(response.status_code, response.headers, body)
@@ -167,15 +169,11 @@ class EndableSession(requests.Session):
             with suppress(OSError):  # it ended by itself
                 sock.shutdown(socket.SHUT_RDWR)
 
-    def let_go(self) -> None:
-        """The exchange is over."""
-        self._hold(None)
-
     def close(self) -> None:
         """Give back the connection."""
         super().close()
         self._adapter.close()
-        self.let_go()
+        self._hold(None)
 
     def _hold(self, sock: socket.socket | None) -> None:
         before, self._socket = self._socket, sock

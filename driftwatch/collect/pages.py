@@ -259,7 +259,9 @@ class PagesSource:
         A page that cannot be had or read is a row with ``ok`` False and the reason.
         """
         batch = self._parser.batch()
-        for instance, answer in self._gets.answers(self._gets.addresses):
+        for instance, answer in self._gets.answers(
+            {one: to.url for one, to in self._gets.addresses.items()}
+        ):
             if answer.body is None:
                 batch.fail(instance, answer.time, answer.reason or "no answer")
             else:
@@ -277,10 +279,10 @@ class PagesSource:
         A page that was answered is not asked for again.
         """
         for path, read in _REPORTS.items():
-            urls = self._gets.beside(path)
-            wanted = {one: url for one, url in urls.items() if path not in self._told[one]}
+            addresses = self._gets.addresses.items()
+            wanted = {one: to.beside(path) for one, to in addresses if path not in self._told[one]}
             for instance, answer in self._gets.answers(wanted):
-                if answer.status is None:
+                if not answer.is_answered:
                     continue  # not reached: ask again next time
                 try:
                     said = orjson.loads(answer.body or b"null")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from driftwatch.collect.server_settings import contradictions, from_cache_config
+from driftwatch.collect.startup import contradictions, from_cache_config
 from driftwatch.doctor.checks import Check, Status
 from driftwatch.doctor.rules import Cost, Costs
 from driftwatch.evidence import BY_NAME

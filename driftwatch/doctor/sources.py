@@ -12,7 +12,7 @@ from driftwatch.clock import Clock
 from driftwatch.collect.dcgm_sources import DcgmPrometheusSource as GpusOfApi
 from driftwatch.collect.doubles import read_once
 from driftwatch.collect.gpus import empty_gpus
-from driftwatch.collect.prometheus.names import scraped
+from driftwatch.collect.prometheus.targets import scraped
 from driftwatch.collect.schema import Collected, Source, SourceProblem, empty_scrapes
 from driftwatch.doctor.checks import Check, Setting, TargetCheck
 from driftwatch.errors import SourceError

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from driftwatch.collect.inventory import Inventory, Server
-from driftwatch.collect.server_settings import from_cache_config
+from driftwatch.collect.startup import from_cache_config
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.plan import Plan
 from driftwatch.signals.gpus import MIXED, gpu_counts, reasons_of

@@ -11,8 +11,7 @@ from typing import Any
 import polars as pl
 
 from driftwatch.baselines.in_force import fingerprint, gpu_models
-from driftwatch.collect.fingerprint import NOT_QUANTIZED
-from driftwatch.collect.server_settings import from_cache_config, merge
+from driftwatch.collect.startup import NOT_QUANTIZED, from_cache_config, merge
 from driftwatch.errors import UsageError
 from driftwatch.model import Fingerprint, Serving, Setting, Target
 from driftwatch.pipeline.plan import Plan

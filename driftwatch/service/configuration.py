@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from driftwatch.clock import Clock
-from driftwatch.collect.fingerprint import (
-    fingerprint_from_arguments,
-    fingerprint_from_startup_log,
-    merged,
-)
+from driftwatch.collect.fingerprint import merged
 from driftwatch.collect.schema import Source
-from driftwatch.collect.server_settings import from_arguments, from_config, from_startup_log, merge
+from driftwatch.collect.startup import (
+    Started,
+    from_arguments,
+    from_config,
+    from_startup_log,
+    merge,
+)
 from driftwatch.errors import UsageError
 from driftwatch.knobs import KNOBS
-from driftwatch.model import Fingerprint, Serving, Slo
+from driftwatch.model import Slo
 from driftwatch.pipeline.plan import Plan, Pool, TunedFor
 from driftwatch.rulebook.book import load_rulebook
 from driftwatch.simulate.hardware import is_file, shipped_hardware
@@ -83,32 +85,22 @@ def _pool(pool: PoolSettings) -> Pool:
         tables.model(serving.model)  # a file that cannot be read is said at the start
     if serving.gpu is not None and is_file(serving.gpu):
         tables.gpu(serving.gpu)
+    started = started_with(pool.serving)
     return Pool(
         name=pool.name,
         match=pool.match,
-        serving=merge(*serving_said(pool.serving)),
+        serving=merge(*(one.serving for one in started)),
         slo=Slo() if slo is None else Slo(slo.ttft_seconds, slo.tpot_seconds, slo.share),
         tuned_for=TunedFor()
         if tuned is None
         else TunedFor(tuned.prompt_tokens, tuned.generation_tokens),
         gpus_per_replica=pool.gpus_per_replica,
         gpu_uuids=pool.gpu_uuids,
-        reported=_fingerprint(pool.serving),
+        reported=merged(*(one.fingerprint for one in started)),
         model=serving.model,
         gpu=pool.serving.gpu,
         receivers=pool.receivers or (),
     )
-
-
-def _fingerprint(settings: ServingSettings) -> Fingerprint:
-    parts = []
-    if settings.arguments is not None:
-        parts.append(fingerprint_from_arguments(_words(settings.arguments)))
-    if settings.startup_log is not None:
-        # that it can be read is known: its settings were
-        text = settings.startup_log.read_text(encoding="utf-8", errors="replace")
-        parts.append(fingerprint_from_startup_log(text))
-    return merged(*parts)
 
 
 def _words(arguments: str | tuple[str, ...]) -> list[str]:
@@ -124,17 +116,14 @@ def _words(arguments: str | tuple[str, ...]) -> list[str]:
         raise UsageError(f"serving.arguments: {error}") from None
 
 
-def serving_said(settings: ServingSettings) -> list[Serving]:
+def started_with(settings: ServingSettings) -> list[Started]:
     """What the file says, then the vLLM arguments, then the start-up log.
 
     Raises:
         UsageError: the start-up log cannot be read, or the arguments are none of vLLM's.
     """
-    parts = [
-        from_config(
-            {name: value for name in KNOBS if (value := getattr(settings, name, None)) is not None}
-        )
-    ]
+    values = {knob: getattr(settings, knob, None) for knob in KNOBS}
+    parts = [Started(from_config({k: v for k, v in values.items() if v is not None}))]
     if settings.arguments is not None:
         parts.append(from_arguments(_words(settings.arguments)))
     if settings.startup_log is not None:

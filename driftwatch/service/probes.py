@@ -11,8 +11,7 @@ from pydantic import ValidationError
 
 from driftwatch.clock import SystemClock
 from driftwatch.collect.gpus import empty_gpus
-from driftwatch.collect.http import Endpoint
-from driftwatch.collect.http_session import Bounds
+from driftwatch.collect.http import address_of
 from driftwatch.collect.inventory import Inventory, inventory_of
 from driftwatch.collect.pages import PagesSource
 from driftwatch.collect.prometheus.client import PrometheusAsker
@@ -69,10 +68,7 @@ def found_at_pages(urls: Sequence[str]) -> tuple[Inventory, dict[str, str]]:
     Raises:
         UsageError: an address that is none, or that holds a user or password.
     """
-    endpoints = [Endpoint(url, Bounds()) for url in urls]
-    addresses = {endpoint.instance: endpoint.url for endpoint in endpoints}
-    for endpoint in endpoints:
-        endpoint.close()
+    addresses = {address.instance: address.url for address in map(address_of, urls)}
     _valid(PagesSettings, {"pages": list(addresses.values())})
     source, at = PagesSource(urls), SystemClock().now()
     try:

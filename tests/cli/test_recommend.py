@@ -14,7 +14,7 @@ from made_incidents import incident_of
 from typed_words import call
 
 import driftwatch
-from driftwatch.collect.server_settings import from_arguments
+from driftwatch.collect.startup import from_arguments
 from driftwatch.store import Store
 
 Run = Callable[..., tuple[int, str, str]]
@@ -58,7 +58,7 @@ def test_the_bound_server_is_told_to_raise_its_cap(answer: dict[str, Any]) -> No
     assert 16 <= move["to_value"] <= 64
     assert said["basis"] == "simulation"
     (argument,) = answer["change"]["vllm_arguments"]
-    read = from_arguments(["vllm", "serve", "m", argument]).max_num_seqs
+    read = from_arguments(["vllm", "serve", "m", argument]).serving.max_num_seqs
     assert read is not None
     assert read.value == move["to_value"]
     assert answer["advised"]["knobs"] == {"max_num_seqs": move["to_value"]}

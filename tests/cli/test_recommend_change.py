@@ -10,7 +10,7 @@ import yaml
 from advice_stories import story
 
 from driftwatch.cli.recommend_text import AdviceContext, rendered
-from driftwatch.collect.server_settings import from_arguments
+from driftwatch.collect.startup import from_arguments
 from driftwatch.model import KnobMove, Provenance
 from driftwatch.notify.advice import setting_change
 from driftwatch.notify.change_text import (
@@ -30,12 +30,12 @@ def _side(diff: tuple[str, ...], sign: str) -> Any:
 
 def test_driftwatch_reads_its_own_arguments_back() -> None:
     said = vllm_arguments([SEQS, BUDGET])
-    read = from_arguments(["vllm", "serve", "m", *said])
+    read = from_arguments(["vllm", "serve", "m", *said]).serving
     assert read.max_num_seqs is not None
     assert read.max_num_seqs.value == 128
     assert read.max_num_batched_tokens is not None
     assert read.max_num_batched_tokens.value == 2048
-    back = from_arguments(shlex.split(" ".join(vllm_arguments([SEQS, BUDGET], undo=True))))
+    back = from_arguments(shlex.split(" ".join(vllm_arguments([SEQS, BUDGET], undo=True)))).serving
     assert back.max_num_seqs is not None
     assert back.max_num_seqs.value == 64
 

@@ -12,8 +12,6 @@ import pytest
 from driftwatch.collect.fingerprint import (
     GROUPS,
     differences,
-    fingerprint_from_arguments,
-    fingerprint_from_startup_log,
     fingerprint_of,
     from_version,
     merged,
@@ -21,25 +19,6 @@ from driftwatch.collect.fingerprint import (
 )
 from driftwatch.collect.pages import PageParser
 from driftwatch.model import Fingerprint, Serving, Setting
-
-IDENTITY = {
-    "model": "models/tiny",
-    "dtype": "float32",
-    "quantization": "none",
-    "tensor_parallel_size": "1",
-    "pipeline_parallel_size": "1",
-}
-
-
-def test_the_startup_log_tells_the_release(shared_data: Path) -> None:
-    text = (shared_data / "vllm-0.32/server_startup_log.txt").read_text()
-    found = fingerprint_from_startup_log(text)
-    assert found.release == {"vllm": "0.32.0"}
-    assert dict(found.identity) == IDENTITY
-    # of two starts in one log the last one counts
-    later = fingerprint_from_startup_log(text + text.replace("0.32.0", "0.33.1"))
-    assert later.release == {"vllm": "0.33.1"}
-    assert fingerprint_from_startup_log("") == Fingerprint()
 
 
 def test_a_target_of_a_real_page_has_flags_and_no_release(shared_data: Path) -> None:
@@ -100,56 +79,3 @@ def test_a_real_restart_with_another_setting_is_a_change_of_knobs_only(shared_da
         serving = Serving(max_num_seqs=Setting(cap, "config"))
         prints.append(fingerprint_of({"model_name": "m"}, serving, row["cache_config"]))
     assert [one.text for one in differences(*prints)] == ["max_num_seqs 8 → 64"]
-
-
-SERVE = ["vllm", "serve"]
-
-
-def test_a_whole_command_line() -> None:
-    found = fingerprint_from_arguments(
-        [
-            *SERVE,
-            "meta-llama/Llama-3.1-8B",
-            "--dtype=half",
-            "-tp",
-            "2",
-            "--pipeline_parallel_size=2",
-            "--quantization",
-            "fp8",
-            "--speculative-config",
-            '{"method": "ngram"}',
-            "--enable-lora",
-            "--no-async-scheduling",
-            "--kv-cache-dtype",
-            "fp8",
-            "--max-num-seqs",
-            "8",
-        ]
-    )
-    assert dict(found.identity) == {
-        "model": "meta-llama/Llama-3.1-8B",
-        "dtype": "float16",
-        "tensor_parallel_size": "2",
-        "pipeline_parallel_size": "2",
-        "quantization": "fp8",
-    }
-    assert dict(found.knobs) == {
-        "speculative_config": "given",
-        "enable_lora": "True",
-        "async_scheduling": "False",
-        "kv_cache_dtype": "fp8",
-    }
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        [*SERVE, "$MODEL", "--dtype", "auto", "-tp", "$(TP)"],
-        [*SERVE, "--dtype", "--enforce-no-such-flag"],
-        ["sleep", "1"],
-        ["--model"],
-    ],
-)
-def test_what_only_a_shell_knows_is_unknown(words: list[str]) -> None:
-    found = fingerprint_from_arguments(words)
-    assert found.identity == {}

@@ -174,7 +174,7 @@ def test_a_name_that_is_not_resolved_in_time(monkeypatch: pytest.MonkeyPatch) ->
                 assert scraped(source).scrapes["reason"].to_list() == [reason]
         finally:
             resolved.set()
-        under_way = source._gets._under_way[address]
+        under_way = source._gets._servers[address].under_way
         assert under_way.result(60).reason == "no complete answer within 0.3 s"
         assert scraped(source).scrapes["ok"].to_list() == [True]
         source.close()

@@ -6,12 +6,11 @@ import socket
 
 import pytest
 from page_servers import (
-    PATIENT,
     answer,
     serving,
 )
 
-from driftwatch.collect.http import Endpoint
+from driftwatch.collect.http import address_of
 from driftwatch.collect.pages import PagesSource
 from driftwatch.errors import UsageError
 from driftwatch.model import Fingerprint
@@ -63,7 +62,7 @@ def test_release_and_model_are_asked_once_and_again_after_a_restart() -> None:
     ],
 )
 def test_the_name_of_an_instance(url: str, instance: str) -> None:
-    assert Endpoint(url, PATIENT).instance == instance
+    assert address_of(url).instance == instance
 
 
 @pytest.mark.parametrize("url", ["ftp://a:1", "http://a:99999", ""])

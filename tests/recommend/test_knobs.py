@@ -8,7 +8,7 @@ from dataclasses import fields
 import pytest
 
 from driftwatch import knobs
-from driftwatch.collect.server_settings import (
+from driftwatch.collect.startup import (
     from_arguments,
     from_startup_log,
     merge,
@@ -33,13 +33,15 @@ def test_the_doctests_hold() -> None:
 
 @pytest.mark.parametrize("name", KNOBS)
 def test_an_entry_alone_makes_a_knob_known_to_every_parser(name: str) -> None:
-    typed = from_arguments(["vllm", "serve", "m", flag_of(name), "2000"]).setting(name)
+    typed = from_arguments(["vllm", "serve", "m", flag_of(name), "2000"]).serving.setting(name)
     assert typed is not None
     assert (typed.value, typed.provenance, typed.detail) == (2000.0, "arguments", flag_of(name))
-    log = from_startup_log(f"non-default args: {{'{name}': 512}}", path="vllm.log").setting(name)
+    log = from_startup_log(f"non-default args: {{'{name}': 512}}", path="vllm.log").serving.setting(
+        name
+    )
     assert log is not None
     assert (log.value, log.detail) == (512.0, "vllm.log:1")
-    both = merge(from_arguments([flag_of(name), "7"]), from_arguments([flag_of(name), "9"]))
+    both = merge(*(from_arguments([flag_of(name), one]).serving for one in "79"))
     assert both.setting(name).value == 7.0
 
 
@@ -70,7 +72,7 @@ def test_what_an_answer_may_turn_the_simulator_prices(name: str) -> None:
 
 
 def test_only_what_can_be_off_takes_a_zero() -> None:
-    off = from_arguments(["--long-prefill-token-threshold", "0"])
+    off = from_arguments(["--long-prefill-token-threshold", "0"]).serving
     assert off.setting("long_prefill_token_threshold") is None
     with pytest.raises(UsageError, match="must be above 0"):
         from_arguments(["--max-num-seqs", "0"])

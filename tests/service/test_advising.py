@@ -8,10 +8,9 @@ import polars as pl
 import pytest
 from service_cases import shipped_plan
 
-from driftwatch.collect.fingerprint import fingerprint_from_startup_log
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.schema import Collected
-from driftwatch.collect.server_settings import from_config, from_startup_log
+from driftwatch.collect.startup import from_config, from_startup_log
 from driftwatch.model import Fingerprint, Setting, Slo, Target
 from driftwatch.pipeline.engine import server_of, tokens_a_step
 from driftwatch.pipeline.plan import Pool
@@ -84,9 +83,9 @@ def test_what_a_pool_says_of_its_engine_goes_first(
     log = (shared_data / "vllm-0.32" / "server_startup_log.txt").read_text()
     pool = Pool(
         "a",
-        serving=from_startup_log(log, path="log"),
+        serving=from_startup_log(log, path="log").serving,
         gpus_per_replica=4.0,
-        reported=fingerprint_from_startup_log(log),
+        reported=from_startup_log(log, path="log").fingerprint,
         model="meta-llama/Llama-3.1-8B",
         gpu="NVIDIA H100 80GB HBM3",
     )

@@ -63,7 +63,7 @@ def cut(body: bytes) -> tuple[bytes, Cut] | None:
     return around, Cut(heads, values)
 
 
-def parsed(body: bytes) -> Any:
+def parsed_json(body: bytes) -> Any:
     """A JSON text; None where it is none.
 
     Python's collector is held back: it would look through a large answer's objects several times

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,6 +16,7 @@ from prometheus_api_client import PrometheusConnect
 from urllib3.util.retry import Retry
 
 from driftwatch.collect.cells import short_name
+from driftwatch.collect.http import address_of
 from driftwatch.collect.http_session import UNSENDABLE
 from driftwatch.collect.prometheus.answer import RawSamples, raw_samples
 from driftwatch.collect.prometheus.session import BOUNDS, PrometheusSession
@@ -38,6 +40,9 @@ _GIVE_RANGES = (
     "range selectors at /api/v1/query, as Prometheus, Thanos, Mimir and VictoriaMetrics do"
 )
 _START = 16  # characters of a secret that give it away
+# What one answer holds of samples: they take about 150 bytes each while they are read.
+PIECE_SAMPLES = 1_000_000
+PIECE_MS = 600_000  # span of the first query, which shows how dense samples are
 
 
 class PrometheusAsker:
@@ -49,9 +54,8 @@ class PrometheusAsker:
     question, so that a token that was exchanged is used at once; ``verify``: check TLS
     certificates: True, or a file of authorities; ``params``: parameters that stand in the URL of
     each question, beside those that the address has.
-    ``host``: host:port of the address;
-    ``warnings``: of the last answer; with any,
-    some of what was asked for is missing.
+    ``host``: host:port of the address; ``warnings``: of the last answer; with any, some of what was
+    asked for is missing; ``date``: the server's time of the last answer, to the second.
     Raises UsageError: not an http or https address, a time-out that is not above 0, or two kinds of
     credentials.
     """
@@ -67,7 +71,8 @@ class PrometheusAsker:
         verify: bool | str = True,
         params: Mapping[str, str] | None = None,
     ) -> None:
-        self.host = _host(url)
+        address_of(url if "://" in url else f"://{url}", "http://host:9090")
+        self.host = urlsplit(url).netloc.rpartition("@")[2]
         # OpenShift's tenancy port, for example, wants ?namespace=ml with every question
         url, _, query = url.partition("?")
         if not timeout_seconds >= 0.001:
@@ -77,7 +82,8 @@ class PrometheusAsker:
         self._bearer_token = bearer_token
         self._secrets = _secrets(url, basic_auth)
         self._token: str | None = None
-        self._timeout_seconds = timeout_seconds
+        # how long the API itself may work on a question
+        self._patience = f"{max(1, round(timeout_seconds * 1000))}ms"
         bounds = replace(BOUNDS, read_seconds=timeout_seconds, total_seconds=timeout_seconds)
         self._session = PrometheusSession(bounds, verify=verify)
         self._session.params = dict(parse_qsl(query)) | dict(params or {})
@@ -97,7 +103,7 @@ class PrometheusAsker:
 
     @property
     def date(self) -> datetime | None:
-        """The server's time of the last answer, to the second; None where it did not say."""
+        """The server's time of the last answer; None where it did not say."""
         return self._session.date
 
     def instant(self, text: str, at: datetime) -> list[tuple[dict[str, str], float]]:
@@ -126,6 +132,52 @@ class PrometheusAsker:
             if not any(word in error.message for word in _OF_RANGES):
                 raise
             raise BadQuery(f"{error.message}; {_GIVE_RANGES}") from error
+
+    def pieces(
+        self,
+        selectors: Sequence[str],
+        first_ms: int,
+        last_ms: int,
+        errors: list[SourceError],
+        deadline: float = math.inf,
+    ) -> Iterator[RawSamples]:
+        """The samples of selectors that name different series, both moments in, in pieces.
+
+        ``errors``: what went wrong is added: :class:`Partial` where an answer came with a warning,
+        any other error where some of the span has none; ``deadline``: monotonic seconds; questions
+        after it are refused.
+        """
+        for selector in selectors:
+            start, length = first_ms, PIECE_MS
+            while start <= last_ms:
+                end = min(start + length - 1, last_ms)
+                try:
+                    if time.monotonic() > deadline:
+                        raise Unavailable("not asked: the time for all queries is used up")
+                    answer = self.raw(selector, start, end)
+                except TooExpensive as error:
+                    if end - start < 1000:
+                        errors.append(error)
+                        return
+                    length = (end - start + 1) // 2
+                    continue
+                except (Unavailable, AuthFailed) as error:
+                    errors.append(error)
+                    return  # the other pieces would fare no better
+                except SourceError as error:
+                    errors.append(error)
+                    start = end + 1
+                    continue
+                errors += [Partial(warning) for warning in self.warnings]
+                if answer.native:
+                    first, more = min(map(short_name, answer.native)), len(answer.native) - 1
+                    many = f", and {more} more," if more else ""
+                    why = f"{first}{many} in the form of a native histogram: not read"
+                    errors.append(BadPage(why))
+                yield answer
+                dense = len(answer.series) / (end - start + 1)
+                length = round(PIECE_SAMPLES / dense) if dense else last_ms
+                start = end + 1
 
     def _query(self, text: str, at_ms: int, wanted: str) -> Any:
         params = {"time": _seconds(at_ms), "timeout": self._patience}
@@ -162,11 +214,6 @@ class PrometheusAsker:
         """Give back the connection."""
         self._session.close()
 
-    @property
-    def _patience(self) -> str:
-        """How long the API itself may work on a question."""
-        return f"{max(1, round(self._timeout_seconds * 1000))}ms"
-
     def _answer(self, ask: Callable[[], Any]) -> Any:
         try:
             token = self._bearer_token() if callable(self._bearer_token) else self._bearer_token
@@ -192,91 +239,6 @@ class PrometheusAsker:
             if start in text:  # a long one at the end of what was cut short
                 text = text.partition(start)[0] + SECRET
         return text
-
-
-# What one answer holds of samples: they take about 150 bytes each while they are read.
-PIECE_SAMPLES = 1_000_000
-PIECE_MS = 600_000  # span of the first query, which shows how dense samples are
-
-
-class RawAsker:
-    """Raw samples of any span, in pieces, within a budget for all of them together.
-
-    ``budget_seconds``: for all questions since :meth:`begin`; later ones are refused.
-    """
-
-    def __init__(self, asker: PrometheusAsker, *, budget_seconds: float = 60.0) -> None:
-        self._asker = asker
-        self._budget_seconds = budget_seconds
-        self.begin()
-
-    def begin(self) -> None:
-        """Start the budget anew."""
-        self._deadline = time.monotonic() + self._budget_seconds
-
-    def pieces(
-        self, selectors: Sequence[str], first_ms: int, last_ms: int, errors: list[SourceError]
-    ) -> Iterator[RawSamples]:
-        """The samples of selectors that name different series, both moments in.
-
-        ``errors``: what went wrong is added: :class:`Partial` where an answer came with a warning,
-        any other error where some of the span has none.
-        """
-        for selector in selectors:
-            start, length = first_ms, PIECE_MS
-            while start <= last_ms:
-                end = min(start + length - 1, last_ms)
-                try:
-                    if time.monotonic() > self._deadline:
-                        used = f"the {self._budget_seconds:g} s for all queries are used up"
-                        raise Unavailable(f"not asked: {used}")
-                    answer = self._asker.raw(selector, start, end)
-                except TooExpensive as error:
-                    if end - start < 1000:
-                        errors.append(error)
-                        return
-                    length = (end - start + 1) // 2
-                    continue
-                except (Unavailable, AuthFailed) as error:
-                    errors.append(error)
-                    return  # the other pieces would fare no better
-                except SourceError as error:
-                    errors.append(error)
-                    start = end + 1
-                    continue
-                errors += [Partial(warning) for warning in self._asker.warnings]
-                errors += _native(answer.native)
-                yield answer
-                dense = len(answer.series) / (end - start + 1)
-                length = round(PIECE_SAMPLES / dense) if dense else last_ms
-                start = end + 1
-
-
-def _native(series: Sequence[Mapping[str, str]]) -> list[BadPage]:
-    """An error for series whose samples are whole histograms, not numbers."""
-    if not series:
-        return []
-    many = f", and {len(series) - 1} more," if len(series) > 1 else ""
-    first = min(map(short_name, series))
-    return [BadPage(f"{first}{many} in the form of a native histogram: not read")]
-
-
-def _host(url: str) -> str:
-    """host:port of an address, without a user and password in it."""
-    # with a slash in a password the parts are not what they seem: nothing before the last @
-    quoted_url = repr(url if "@" not in url else f"{SECRET}@{url.rpartition('@')[2]}")
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except ValueError as error:
-        why = f": {error}" if "@" not in url else ""
-        raise UsageError(f"{quoted_url} is not an address{why}") from None
-    if parts.scheme not in ("http", "https") or not host:
-        raise UsageError(
-            f"{quoted_url} is not an http or https address", help_text="give http://host:9090"
-        )
-    host = f"[{host}]" if ":" in host else host
-    return f"{host}:{port}" if port else host
 
 
 def _secrets(url: str, basic_auth: tuple[str, str] | None) -> tuple[str, ...]:

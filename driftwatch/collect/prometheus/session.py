@@ -1,9 +1,4 @@
-"""The HTTP side of a Prometheus API, with every bound the client library leaves out.
-
-``PrometheusConnect`` takes this session as its own. It has no default time-out, puts the query in
-the URL even of a POST, follows redirects, reads any amount, drops ``warnings`` and raises one
-exception for everything; here each failure is one of :mod:`driftwatch.errors`.
-"""
+"""The HTTP side of a Prometheus API, with every bound the client library leaves out."""
 
 from __future__ import annotations
 
@@ -14,8 +9,7 @@ from typing import Any
 import requests
 
 from driftwatch.collect.http_session import Answer, Bounds, EndableSession, NoAnswer, TooLarge
-from driftwatch.collect.prometheus.answer import cut
-from driftwatch.collect.prometheus.answer import parsed as parsed_json
+from driftwatch.collect.prometheus.answer import cut, parsed_json
 from driftwatch.errors import (
     AuthFailed,
     BadPage,
@@ -50,10 +44,11 @@ _TOO_MUCH = (
 class PrometheusSession(EndableSession):
     """One API server: bounded requests, none twice. One request at a time.
 
-    ``warnings`` holds what the last answer warned of; ``date`` the server's time of it, None where
-    it did not say; ``result_type`` what kind of result a query had.
-
-    ``bounds``: of one request; ``verify``: check TLS certificates: True, or a file of authorities.
+    ``PrometheusConnect`` takes it as its own. That has no default time-out, puts the query in the
+    URL even of a POST, follows redirects, reads any amount, drops ``warnings`` and raises one
+    exception for everything; here each failure is one of :mod:`driftwatch.errors`.
+    ``warnings``: of the last answer; ``date``: the server's time of it, None where it did not say;
+    ``result_type``: what kind of result a query had.
     """
 
     def __init__(self, bounds: Bounds = BOUNDS, *, verify: bool | str = True) -> None:

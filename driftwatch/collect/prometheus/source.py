@@ -12,9 +12,7 @@ import polars as pl
 from driftwatch.collect.cells import VLLM, Labels, short_name
 from driftwatch.collect.foreign import STATS_DISABLED
 from driftwatch.collect.prometheus.answer import RawSamples, Reader, attempts_of
-from driftwatch.collect.prometheus.client import PrometheusAsker, RawAsker, error_text
-from driftwatch.collect.prometheus.images import PodImages
-from driftwatch.collect.prometheus.names import look_for_prefixes, why_no_vllm
+from driftwatch.collect.prometheus.client import PrometheusAsker, error_text
 from driftwatch.collect.prometheus.query import (
     Question,
     Selector,
@@ -25,6 +23,7 @@ from driftwatch.collect.prometheus.query import (
     time_of,
     unix_ms,
 )
+from driftwatch.collect.prometheus.targets import PodImages, look_for_prefixes, why_no_vllm
 from driftwatch.collect.rows import scrape_rows
 from driftwatch.collect.samples import Attempt, Known
 from driftwatch.collect.schema import (
@@ -96,7 +95,7 @@ class PrometheusSource:
         name: str | None = None,
     ) -> None:
         self._asker = asker
-        self._ranges = RawAsker(asker, budget_seconds=budget_seconds)
+        self._budget_seconds, self._deadline = budget_seconds, 0.0
         self.name = name or f"prometheus {asker.host}"
         self.settle_seconds = settle_seconds
         self._selector = dict(selector)
@@ -133,7 +132,7 @@ class PrometheusSource:
         if last < first:
             nothing = "nothing was asked"
             return Collected(empty_scrapes(), dict(self._targets), silent=nothing, was_asked=False)
-        self._ranges.begin()
+        self._deadline = time.monotonic() + self._budget_seconds
         at = time_of(last)
         problems: list[SourceProblem] = []
 
@@ -142,7 +141,7 @@ class PrometheusSource:
             return next((e for e in errors if not isinstance(e, Partial)), None)
 
         errors: list[SourceError] = []
-        ups = list(self._ranges.pieces([self._up], first, last, errors))
+        ups = list(self._asker.pieces([self._up], first, last, errors, self._deadline))
         failure = failed(self._up, errors)
         doubt = problems[0].reason if problems else None  # of who exists
         if failure is not None and not any(len(up.series) for up in ups):
@@ -169,7 +168,7 @@ class PrometheusSource:
                 failed(text, [error])
                 return []
 
-        self._targets = self._images.added(there, last, labels_of)
+        self._targets = self._images.added(there, labels_of)
         scrapes, looks = collected.scrapes, None
         if own is not None:
             looks = scrapes["time"].dt.truncate("1m").unique().sort()
@@ -262,7 +261,8 @@ class PrometheusSource:
         errors: list[SourceError] = []
         names = question.written(sorted(self._prefixes))
         texts = [select(names, one) for one in matching]
-        pieces = self._ranges.pieces(texts, asking.first_ms, asking.last_ms, errors)
+        span = (asking.first_ms, asking.last_ms)
+        pieces = self._asker.pieces(texts, *span, errors, self._deadline)
         if not reader.has_learnt:
             pieces = iter(held := list(pieces))
             reader.learn(held, _LABELLED)

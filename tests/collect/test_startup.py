@@ -1,4 +1,4 @@
-"""Where the serving configuration is read, on the real log and the real /server_info answers."""
+"""What a server was started with: the real start-up log, arguments, labels of a page."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from driftwatch.collect.server_settings import (
+from driftwatch.collect.startup import (
     FIELDS,
     contradictions,
     from_arguments,
@@ -30,7 +30,7 @@ def log(shared_data: Path) -> str:
 
 
 def test_real_startup_log(log: str) -> None:
-    serving = from_startup_log(log, path="vllm.log")
+    serving = from_startup_log(log, path="vllm.log").serving
     assert values(serving) == {
         "max_num_seqs": 64,
         "max_num_batched_tokens": 1024,
@@ -45,19 +45,20 @@ def test_real_startup_log(log: str) -> None:
 
 def test_the_last_start_in_a_log_wins(log: str) -> None:
     second = log.replace("'max_num_seqs': 64", "'max_num_seqs': 8").replace("262,144", "5,120")
-    serving = from_startup_log(log + second, path="x")
+    serving = from_startup_log(log + second, path="x").serving
     assert values(serving)["max_num_seqs"] == 8
     assert values(serving)["kv_cache_tokens"] == 5120
     assert serving.max_num_seqs is not None
     assert serving.max_num_seqs.detail == f"x:{len(log.splitlines()) + 8}"
 
-
-def test_a_setting_of_an_earlier_start_does_not_leak_into_the_last(log: str) -> None:
+    # a setting of an earlier start does not leak into the last
     second = log.replace(", 'max_num_seqs': 64", "")
-    assert from_startup_log(log + second, path="x").max_num_seqs is None
+    assert from_startup_log(log + second, path="x").serving.max_num_seqs is None
     # a start that was cut off after its banner: nothing is known of it
     banner = "\n".join(log.splitlines()[:4])
-    assert values(from_startup_log(log + banner, path="x")) == {}
+    assert values(from_startup_log(log + banner, path="x").serving) == {}
+    with pytest.raises(UsageError, match="x: no start of a vLLM server in this log"):
+        from_startup_log("INFO hello", path="x")
 
 
 def test_arguments_that_are_no_python_literals() -> None:
@@ -66,7 +67,10 @@ def test_arguments_that_are_no_python_literals() -> None:
         "'compilation_config': Config(level=3, sizes=[1, 2], {'max_num_seqs': 5}), "
         "'title': 'max_num_seqs: 7', 'max_num_seqs': 12, 'block_size': 16}"
     )
-    assert values(from_startup_log(line, path="x")) == {"max_num_seqs": 12, "kv_block_tokens": 16}
+    assert values(from_startup_log(line, path="x").serving) == {
+        "max_num_seqs": 12,
+        "kv_block_tokens": 16,
+    }
 
 
 def test_arguments_in_every_spelling() -> None:
@@ -76,7 +80,7 @@ def test_arguments_in_every_spelling() -> None:
             *("--max-num-batched-tokens", "2k", "--api-server-count=2", "--block-size", "32"),
             *("--kv-transfer-config", '{"max_num_seqs": 99, "--max-num-seqs": 98}', "--trust"),
         ]
-    )
+    ).serving
     assert values(serving) == {
         "max_num_seqs": 8,
         "max_model_len": 8192,
@@ -89,7 +93,7 @@ def test_arguments_in_every_spelling() -> None:
 
 @pytest.mark.parametrize("value", ["$SEQS", "$(SEQS)", "${SEQS:-8}", "auto", "-1"])
 def test_a_value_that_cannot_be_known_is_unknown(value: str) -> None:
-    assert from_arguments(["--max-model-len", "8", "--max-model-len", value]) == Serving()
+    assert from_arguments(["--max-model-len", "8", "--max-model-len", value]).serving == Serving()
 
 
 @pytest.mark.parametrize(
@@ -129,18 +133,9 @@ def test_cache_config_tells_max_model_len(size: str, together: str, longest: int
     assert (None if found is None else found.value) == longest
 
 
-def test_declared_settings_that_are_wrong() -> None:
-    with pytest.raises(UsageError, match="'max_num_seq' is no serving setting") as caught:
-        from_config({"max_num_seq": 8})
-    assert caught.value.help_text == "did you mean max_num_seqs?"
-    for bad in (0, -8, "x", float("nan"), float("inf"), True, [8]):
-        with pytest.raises(UsageError, match=r"max_num_seqs: .* is not a number above 0"):
-            from_config({"max_num_seqs": bad})
-
-
 def test_the_first_source_wins_and_contradictions_are_told(log: str) -> None:
     config = from_config({"max_num_seqs": 8})
-    started = from_startup_log(log, path="vllm.log")
+    started = from_startup_log(log, path="vllm.log").serving
     merged = merge(config, started)
     assert merged.max_num_seqs == Setting(8, "config", "max_num_seqs")
     assert merged.max_num_batched_tokens == started.max_num_batched_tokens
@@ -150,3 +145,58 @@ def test_the_first_source_wins_and_contradictions_are_told(log: str) -> None:
     assert contradictions(started, merge(started)) == ()
     assert merge() == Serving()
     assert contradictions() == ()
+
+
+def test_the_startup_log_tells_what_ran(log: str) -> None:
+    found = from_startup_log(log, path="x").fingerprint
+    assert found.release == {"vllm": "0.32.0"}
+    assert dict(found.identity) == {
+        "model": "models/tiny",
+        "dtype": "float32",
+        "quantization": "none",
+        "tensor_parallel_size": "1",
+        "pipeline_parallel_size": "1",
+    }
+    # of two starts in one log the last one counts
+    later = from_startup_log(log + log.replace("0.32.0", "0.33.1"), path="x").fingerprint
+    assert later.release == {"vllm": "0.33.1"}
+
+
+SERVE = ["vllm", "serve"]
+
+
+def test_a_whole_command_line() -> None:
+    found = from_arguments(
+        [
+            *(*SERVE, "meta-llama/Llama-3.1-8B", "--dtype=half", "-tp", "2"),
+            *("--pipeline_parallel_size=2", "--quantization", "fp8", "--speculative-config"),
+            *('{"method": "ngram"}', "--enable-lora", "--no-async-scheduling"),
+            *("--kv-cache-dtype", "fp8", "--max-num-seqs", "8"),
+        ]
+    ).fingerprint
+    assert dict(found.identity) == {
+        "model": "meta-llama/Llama-3.1-8B",
+        "dtype": "float16",
+        "tensor_parallel_size": "2",
+        "pipeline_parallel_size": "2",
+        "quantization": "fp8",
+    }
+    assert dict(found.knobs) == {
+        "speculative_config": "given",
+        "enable_lora": "True",
+        "async_scheduling": "False",
+        "kv_cache_dtype": "fp8",
+    }
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [*SERVE, "$MODEL", "--dtype", "auto", "-tp", "$(TP)"],
+        [*SERVE, "--dtype", "--enforce-no-such-flag"],
+        ["sleep", "1"],
+        ["--model"],
+    ],
+)
+def test_what_only_a_shell_knows_is_unknown(words: list[str]) -> None:
+    assert from_arguments(words).fingerprint.identity == {}

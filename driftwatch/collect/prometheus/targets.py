@@ -1,0 +1,157 @@
+"""What a Prometheus-compatible API says of targets: prefixes, other engines, intervals, images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+import numpy as np
+
+from driftwatch.collect.cells import OWN_LABELS, SHAPE_PATTERN, VLLM, Labels, prefixes_of
+from driftwatch.collect.foreign import is_known, without_vllm
+from driftwatch.collect.identity import IMAGE_LABEL, identity_of
+from driftwatch.collect.prometheus.client import PrometheusAsker
+from driftwatch.collect.prometheus.query import matchers, select, unix_ms
+from driftwatch.errors import SourceError
+from driftwatch.model import Target, TargetKey
+
+# one series per engine each: who is there
+_ENGINE_SERIES = ("vllm:num_requests_running", "vllm:generation_tokens_total")
+_LOOK_BACK_MS = 300_000  # over which the time between two scrapes is taken
+_MOST = 20  # targets that one call looks up
+# what Prometheus itself adds to a target
+_ITS_OWN = ("scrape_", "ALERTS")
+
+
+def look_for_prefixes(
+    asker: PrometheusAsker, matching: str, at: datetime, back: timedelta = timedelta(minutes=5)
+) -> frozenset[str]:
+    """What stands before vLLM's names there, ``vllm:`` always among it: relabelling, Ray and KServe
+    write others.
+
+    Raises SourceError: the API does not list names.
+    """
+    inside = f'__name__=~"{SHAPE_PATTERN}"' + (f",{matching}" if matching else "")
+    span = (unix_ms(at - back), unix_ms(at))
+    return prefixes_of(asker.label_values("__name__", [f"{{{inside}}}"], span)) | {VLLM}
+
+
+def vllm_servers(asker: PrometheusAsker, at: datetime) -> int:
+    """How many servers have a series of vLLM, whatever their labels.
+
+    Raises SourceError: the API does not answer.
+    """
+    series = asker.instant(select(_ENGINE_SERIES, ""), at)
+    return len({identity_of(labels, OWN_LABELS) for labels, _ in series})
+
+
+@dataclass(frozen=True, slots=True)
+class Scraped:
+    """One target of the API, by its ``up`` series."""
+
+    labels: Mapping[str, str]  # of the series, without its name
+    up: bool  # the newest scrape succeeded
+    time: float | None  # of the newest scrape, unix seconds; None = none in 5 min
+    interval_seconds: float | None  # true time between two scrapes, None = too few of them
+
+
+def scraped(asker: PrometheusAsker, match: Mapping[str, str], at: datetime) -> list[Scraped]:
+    """Every target with these labels, and how often it is really scraped.
+
+    Raises SourceError: the API does not answer; UsageError: a label that cannot be matched.
+    """
+    up, last_ms = select(("up",), matchers(match)), unix_ms(at)
+    newest = {identity_of(labels, ("__name__",)): value for labels, value in asker.instant(up, at)}
+    samples = asker.raw(up, last_ms - _LOOK_BACK_MS, last_ms)
+    ends = np.searchsorted(samples.series, np.arange(len(samples.heads) + 1))
+    times = {
+        identity_of(labels, ("__name__",)): samples.time[first:last] / 1e6
+        for labels, first, last in zip(samples.labels, ends, ends[1:], strict=False)
+    }
+    found = []
+    for key, value in sorted(newest.items()):
+        own = times.get(key, np.empty(0))
+        interval = round(float(own[-1] - own[0]) / (len(own) - 1), 1) if len(own) > 1 else None
+        last = float(own[-1]) if len(own) else None
+        found.append(Scraped(dict(key), value == 1, last, interval))
+    return found
+
+
+def why_no_vllm(asker: PrometheusAsker, instances: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Instance → why it has no ``vllm:`` series; for up to 20, where the API answers.
+
+    ``instances``: with ``up`` 1 and no ``vllm:`` series now.
+    """
+    for instance in sorted(instances)[:_MOST]:
+        try:
+            names = asker.label_values("__name__", [f"{{{matchers({'instance': instance})}}}"])
+        except SourceError:
+            continue  # what the rows say without it stays true
+        # names that other times and recording rules left behind say nothing
+        own = [n for n in names if n != "up" and not n.startswith((*_ITS_OWN, "vllm:"))]
+        exporters = [n for n in own if ":" not in n]  # level:metric:operations is a rule's name
+        yield instance, without_vllm(own if is_known(own) else exporters)
+
+
+_CONTAINERS = "kube_pod_container_info"
+_VLLM = "vllm"  # in the name or image of the container that runs it, where its labels do not say
+
+
+class PodImages:
+    """The image of each server's container, as kube-state-metrics shows it to a Prometheus.
+
+    vLLM's own series name no release. ``kube_pod_container_info`` has a series for each container;
+    whose it is follows from the labels ``namespace``, ``pod`` and ``container`` of a target's own
+    series. What an answer does not show stays as it was known: a query that fails, a pod that is
+    just being replaced.
+    """
+
+    def __init__(self) -> None:
+        # namespace, pod, own container → image
+        self._image_of: dict[tuple[str, str, str], str] = {}
+
+    def added(
+        self, targets: Mapping[TargetKey, Target], ask: Callable[[str], Sequence[Labels]]
+    ) -> dict[TargetKey, Target]:
+        """The targets with :data:`IMAGE_LABEL` where the image of their container is known.
+
+        ``ask``: labels of the series that a query brings.
+        """
+        labels_of = {key: one.labels for key, one in targets.items()}
+        places = {
+            key: (of["namespace"], of["pod"], of.get("container") or "")
+            for key, of in labels_of.items()
+            if of.get("namespace") and of.get("pod")
+        }
+        if places:
+            # one query for every namespace; a pod's name is compared here, for it may name many
+            spaces = matchers({"namespace": sorted({place[0] for place in places.values()})})
+            found: dict[tuple[str | None, str | None], dict[str, set[str]]] = {}
+            for labels in ask(f"{_CONTAINERS}{{{spaces}}}"):
+                of_pod = found.setdefault((labels.get("namespace"), labels.get("pod")), {})
+                if (container := labels.get("container")) and (image := labels.get("image")):
+                    of_pod.setdefault(container, set()).add(image)
+            for place in set(places.values()):
+                images = _own_images(found.get(place[:2], {}), place[2])
+                if len(images) == 1:  # of a pod that is just being replaced both are there
+                    self._image_of[place] = next(iter(images))
+        images_of = {key: self._image_of.get(place) for key, place in places.items()}
+        return {
+            key: replace(one, labels={**one.labels, IMAGE_LABEL: image})
+            if (image := images_of.get(key))
+            else one
+            for key, one in targets.items()
+        }
+
+
+def _own_images(containers: Mapping[str, set[str]], own: str) -> set[str]:
+    """Images of the container that the server runs in; none where that is not known."""
+    if own or len(containers) <= 1:
+        return containers.get(own, set()) if own else next(iter(containers.values()), set())
+    named = [
+        images
+        for name, images in containers.items()
+        if _VLLM in name.lower() or any(_VLLM in image.lower() for image in images)
+    ]
+    return named[0] if len(named) == 1 else set()
