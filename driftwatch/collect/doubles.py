@@ -1,7 +1,8 @@
-"""What two sources show of one process, and what of two under one name. Pure."""
+"""One process under two names, and two under one: found on the scrape rows. Pure."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -23,6 +24,7 @@ from driftwatch.model import Target, TargetKey
 _BEGAN = ("process_start_time_seconds", "created_seconds")
 _COUNTERS = ("generation_tokens_total", "prompt_tokens_total", "iteration_tokens_count")
 _CLOCKS_APART = timedelta(seconds=20)  # those of two sources, at most
+_INSTANCE = re.compile(r'instance="([^"]*)"')
 _READ = ("instance", "engine", "time", *_BEGAN, *_COUNTERS)
 
 
@@ -47,26 +49,50 @@ def read_once(
         for key, target in brought.targets.items():
             source_of.setdefault(key.instance, name)
             labels.setdefault(key.instance, target.labels)
-    if len(set(source_of.values())) < 2:
-        return list(collected)
+    known = {key.instance for key in targets}
+    servers = {one: _identity(one, own) for one, own in labels.items() if one in source_of}
+    left = _known_doubles(servers, labels, known)
     rows = pl.concat([one.select(_READ) for one in (recent, *(c.scrapes for c in collected))])
-    rows = rows.filter(pl.col("created_seconds").is_not_null())
+    rows = rows.filter(
+        pl.col("created_seconds").is_not_null(),
+        pl.col("instance").is_in([one for one in servers if one not in left]),
+    )
     shared = rows.group_by("engine", *_BEGAN).agg(pl.col("instance").unique())
     shared = shared.filter(pl.col("instance").list.len() > 1)
-    alike = sorted({one for several in shared["instance"].to_list() for one in several})
-    alike = [one for one in alike if one in source_of]
-    if len({source_of[one] for one in alike}) < 2:
-        return list(collected)
-    rows = rows.filter(pl.col("instance").is_in(alike)).sort("time").unique(maintain_order=True)
-    of = {_identity(one, labels[one]): one for one in alike}
+    if alike := sorted({one for several in shared["instance"].to_list() for one in several}):
+        rows = rows.filter(pl.col("instance").is_in(alike)).sort("time")
+        left |= _new_doubles(rows.unique(maintain_order=True), servers, known)
+    return [_without(one, left, servers, source_of) for one in collected] if left else collected
+
+
+def _known_doubles(
+    servers: Mapping[str, Identity], labels: Mapping[str, Mapping[str, str]], known: set[str]
+) -> dict[str, str]:
+    """Servers that were doubles before → the one that is read in their place.
+
+    They stay so while a scrape of them fails, which shows no start time.
+    """
+    readers: dict[str, list[str]] = {}  # a double's instance → who is read
+    for name in known & servers.keys():
+        for instance in _INSTANCE.findall(labels[name].get(ALSO_LABEL, "")):
+            readers.setdefault(instance, []).append(name)
+    return {
+        one: name
+        for one, identity in servers.items()
+        if one not in known
+        for name in readers.get(dict(identity)["instance"], ())
+        if also_text(identity, servers[name]) in labels[name][ALSO_LABEL]
+    }
+
+
+def _new_doubles(
+    rows: pl.DataFrame, servers: Mapping[str, Identity], known: set[str]
+) -> dict[str, str]:
+    """Servers that are another one's process → the one that is read in their place."""
     every = {str(name): own for (name,), own in rows.partition_by("instance", as_dict=True).items()}
-    known = {key.instance for key in targets}
-    before = {one: name for one, name in of.items() if name in known}
+    of = {servers[name]: name for name in every}
 
     def same_counters(one: Identity, other: Identity) -> bool:
-        text = also_text(other, one)
-        if text and text in labels[of[one]].get(ALSO_LABEL, ""):
-            return True  # as before
         both = pl.concat([every[of[one]], every[of[other]]]).sort("time")
         lists = [
             part[counter].drop_nulls().to_list()
@@ -83,12 +109,9 @@ def read_once(
         spans[one] = (int(times[0]), int(times[-1]))
         began = every[name].group_by("engine").agg(pl.col(_BEGAN).last()).sort("engine")
         started[one] = tuple(began.rows())
+    before = {one for one, name in of.items() if name in known}
     twice = doubles(spans, started, before, same_counters)
-    left = {of[o]: of[r] for o, r in twice.items() if source_of[of[o]] != source_of[of[r]]}
-    if not left:
-        return list(collected)
-    names = {name: one for one, name in of.items()}
-    return [_without(one, left, names, source_of) for one in collected]
+    return {of[other]: of[read] for other, read in twice.items()}
 
 
 def _split_shared_names(
@@ -151,25 +174,34 @@ def _identity(name: str, labels: Mapping[str, str]) -> Identity:
 def _without(
     brought: Collected,
     left: Mapping[str, str],
-    identities: Mapping[str, Identity],
+    servers: Mapping[str, Identity],
     source_of: Mapping[str, str],
 ) -> Collected:
     """An answer without the servers that are read elsewhere."""
+
+    def where(name: str, read: str) -> str:
+        return "" if source_of[name] == source_of[read] else f" ({source_of[name]})"
+
     also: dict[str, list[str]] = {}
     for name, read in left.items():
-        text = also_text(identities[name], identities[read]) or source_of[name]
-        also.setdefault(read, []).append(f"{text} ({source_of[name]})")
-    targets, problems = {}, list(brought.problems)
+        text = also_text(servers[name], servers[read]) or source_of[name]
+        also.setdefault(read, []).append(text + where(name, read))
+    targets = {}
     for key, target in brought.targets.items():
         if key.instance in also:
-            text = "; ".join([*filter(None, [target.labels.get(ALSO_LABEL)]), *also[key.instance]])
+            before = target.labels.get(ALSO_LABEL, "")
+            new = [text for text in also[key.instance] if text not in before]
+            text = "; ".join([*filter(None, [before]), *new])
             target = replace(target, labels={**target.labels, ALSO_LABEL: text})
         if key.instance not in left:
             targets[key] = target
-    for name in sorted({key.instance for key in brought.targets} & left.keys()):
-        read = left[name]
-        both = f"{read} ({source_of[read]}) and {name} ({source_of[name]})"
-        why = f"one process that two sources show, as {both}: read once, as {read}"
+    problems = list(brought.problems)
+    if doubled := sorted({key.instance for key in brought.targets} & left.keys()):
+        name, read = doubled[0], left[doubled[0]]
+        both = f"{read}{where(read, name)} and {name}{where(name, read)}"
+        why = f"one process that is scraped more than once, as {both}: read once, as {read}"
+        if len(doubled) > 1:
+            why = f"{len(doubled)} scrapes of servers that are scraped already: {why}"
         problems.append(SourceProblem(name, why, lost=False))
     scrapes = brought.scrapes.filter(~pl.col("instance").is_in(list(left)))
     return replace(brought, targets=targets, scrapes=scrapes, problems=tuple(problems))

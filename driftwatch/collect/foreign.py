@@ -8,8 +8,7 @@ which replaces the colon; the router's from vLLM's production stack. ``--disable
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 
 STATS_DISABLED = (
     "stats disabled (--disable-log-stats): the server answers but exports no vllm: metric"
@@ -31,73 +30,54 @@ _SERVER_NAMES = ("python_", "process_", "http_")
 _SHOWN_NAMES = 3
 
 
-@dataclass(frozen=True, slots=True)
-class _Exporter:
-    """Who writes such names."""
-
-    prefixes: tuple[str, ...]  # that its names begin with
-    what: str  # whose page it is
-    fix: str  # what to do
-
-    @property
-    def reason(self) -> str:
-        begins = " or ".join(self.prefixes)
-        return f"not a vLLM engine's page: no vllm: series, it looks like {self.what} ({begins})"
-
-
-def _engine(prefix: str, what: str) -> _Exporter:
-    return _Exporter((prefix,), what, f"driftwatch reads vLLM only: leave {what} out of the pools")
-
-
-def _beside(prefix: str, what: str) -> _Exporter:
-    return _Exporter((prefix,), what, "give the address of the vLLM server, usually port 8000")
-
-
 _COLON = (
     "scrape vLLM's own /metrics, or put the colon back: metric_relabel_configs with source_labels "
     "[__name__], regex '.*vllm(?::|_)(.+)', target_label __name__, replacement 'vllm:$1'"
 )
-# vLLM under other names first, then other engines, then what runs beside an engine
-_EXPORTERS = (
-    _Exporter(
-        ("ray_vllm_", "ray_vllm:"),
-        "vLLM's metrics as Ray renames them",
-        _COLON,
-    ),
-    _Exporter(
-        ("vllm_",),
+_VLLM_ONLY = "driftwatch reads vLLM only: leave it out of the pools"
+_BESIDE = "give the address of the vLLM server, usually port 8000"
+# What names begin with → whose they are, and what to do: vLLM under other names first, then other
+# engines, then what runs beside an engine.
+_EXPORTERS: Mapping[str, tuple[str, str]] = {
+    "ray_vllm_": ("vLLM's metrics as Ray renames them", _COLON),
+    "ray_vllm:": ("vLLM's metrics as Ray renames them", _COLON),
+    "vllm_": (
         "vLLM's metrics under other names, of a recording rule or an OpenTelemetry exporter",
         _COLON,
     ),
-    _engine("sglang:", "SGLang"),
-    _engine("tgi_", "text-generation-inference"),
-    _engine("trtllm_", "TensorRT-LLM"),
-    _engine("trtllm:", "TensorRT-LLM"),
-    _engine("nv_", "Triton Inference Server"),
-    _engine("lmdeploy:", "LMDeploy"),
-    _engine("llamacpp:", "llama.cpp"),
-    _beside("dynamo_", "a frontend of NVIDIA Dynamo"),
-    _beside("litellm_", "LiteLLM"),
-    _beside("DCGM_", "dcgm-exporter"),
-    _beside("nvidia_smi_", "nvidia_gpu_exporter"),
-    _beside("node_", "node_exporter"),
-    _beside("kube_", "kube-state-metrics"),
-    _beside("container_", "cAdvisor"),
-    _beside("prometheus_", "a Prometheus"),
-    _beside("envoy_", "Envoy"),
-)
+    "sglang:": ("SGLang", _VLLM_ONLY),
+    "tgi_": ("text-generation-inference", _VLLM_ONLY),
+    "trtllm_": ("TensorRT-LLM", _VLLM_ONLY),
+    "trtllm:": ("TensorRT-LLM", _VLLM_ONLY),
+    "nv_": ("Triton Inference Server", _VLLM_ONLY),
+    "lmdeploy:": ("LMDeploy", _VLLM_ONLY),
+    "llamacpp:": ("llama.cpp", _VLLM_ONLY),
+    "dynamo_": ("a frontend of NVIDIA Dynamo", _BESIDE),
+    "litellm_": ("LiteLLM", _BESIDE),
+    "DCGM_": ("dcgm-exporter", _BESIDE),
+    "nvidia_smi_": ("nvidia_gpu_exporter", _BESIDE),
+    "node_": ("node_exporter", _BESIDE),
+    "kube_": ("kube-state-metrics", _BESIDE),
+    "container_": ("cAdvisor", _BESIDE),
+    "prometheus_": ("a Prometheus", _BESIDE),
+    "envoy_": ("Envoy", _BESIDE),
+}
+
+
+def _reason(prefix: str) -> str:
+    what, _ = _EXPORTERS[prefix]
+    return f"not a vLLM engine's page: no vllm: series, it looks like {what} ({prefix})"
+
+
+# How a reason begins → what to do about it; refusals as driftwatch.collect.http words them.
 _FIXES = {
     STATS_DISABLED: (
         "start vLLM without --disable-log-stats; if another program answers there, give the "
         "address of the vLLM server"
     ),
     NOT_AN_ENGINE: "give the addresses of the vLLM servers behind the router",
-    **{exporter.reason: exporter.fix for exporter in _EXPORTERS},
-}
-
-
-# how driftwatch.collect.http words a refusal → what to do about it
-_REFUSALS = {
+    **{_reason(prefix): fix for prefix, (_, fix) in _EXPORTERS.items()},
+    _NAMELESS: "give the address of a vLLM server, usually port 8000",
     "answers 401": "the server wants a login. Give an address without one, or the Prometheus that "
     "scrapes it",
     "answers 403": "the server refuses this machine. Allow it, or give the Prometheus that scrapes "
@@ -110,7 +90,7 @@ _REFUSALS = {
 
 def is_known(names: Iterable[str]) -> bool:
     """Any of the names is of an exporter that is known here."""
-    return any(name.startswith(e.prefixes) for name in names for e in _EXPORTERS)
+    return any(name.startswith(tuple(_EXPORTERS)) for name in names)
 
 
 def without_vllm(names: Iterable[str]) -> str:
@@ -119,9 +99,9 @@ def without_vllm(names: Iterable[str]) -> str:
     ``names``: of its samples; any number of times.
     """
     unique = sorted(set(names))
-    for exporter in _EXPORTERS:
-        if any(name.startswith(exporter.prefixes) for name in unique):
-            return exporter.reason
+    for prefix in _EXPORTERS:
+        if any(name.startswith(prefix) for name in unique):
+            return _reason(prefix)
     others = [name for name in unique if not name.startswith(_SERVER_NAMES)]
     if not others:
         return STATS_DISABLED
@@ -131,7 +111,4 @@ def without_vllm(names: Iterable[str]) -> str:
 
 def fix_of(reason: str) -> str | None:
     """What to do about a page that is not of an engine of vLLM; None where it is another reason."""
-    if reason.startswith(_NAMELESS):
-        return "give the address of a vLLM server, usually port 8000"
-    refusals = (fix for begin, fix in _REFUSALS.items() if reason.startswith(begin))
-    return _FIXES.get(reason) or next(refusals, None)
+    return next((fix for begin, fix in _FIXES.items() if reason.startswith(begin)), None)

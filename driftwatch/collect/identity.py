@@ -83,7 +83,6 @@ class Names:
 
     held: dict[Identity, str] = field(default_factory=dict)
     _seen: dict[Identity, int] = field(default_factory=dict)  # unix microseconds
-    twice: dict[Identity, Identity] = field(default_factory=dict)  # doubles → who was read
 
     def remember(self, stored: Mapping[TargetKey, Target]) -> None:
         """Names that stand in a store: they win over those that were given here."""
@@ -103,16 +102,11 @@ class Names:
             known.add(key.instance)
 
     def give(
-        self,
-        present: Collection[Identity],
-        twice: Mapping[Identity, Identity],
-        later: Mapping[Identity, Identity],
-        now: int,
+        self, present: Collection[Identity], later: Mapping[Identity, Identity], now: int
     ) -> None:
         """Names for those that are there.
 
-        ``twice``: doubles → who is read in their place; ``later``: who left → who has the address
-        now; ``now``: unix microseconds.
+        ``later``: who left → who has the address now; ``now``: unix microseconds.
         """
         for one, heir in sorted(later.items()):
             self._hand_on(one, heir)
@@ -123,21 +117,16 @@ class Names:
             near = absent.get(_instance(one), [])
             before = [other for other in near if set(one) <= set(other)]
             before = before or [other for other in near if _place(other) == _place(one)]
-            if one in self.twice and self.twice[one] not in present:
-                self._hand_on(self.twice[one], one)
-            elif before:
+            if before:
                 last = max(before, key=lambda other: (len(set(other) & set(one)), other))
                 near.remove(last)
                 self._hand_on(last, one)
-        self.twice.update(twice)
         self.held |= names(present, self.held)
         self._seen |= dict.fromkeys(present, now)
         for one in self.held:
             self._seen.setdefault(one, now)
         for one in [o for o, seen in self._seen.items() if seen < now - _KEPT]:
             self._forget(one)
-        if len(self.twice) > 2 * len(self.held):
-            self.twice = dict(twice)
 
     def _hand_on(self, one: Identity, heir: Identity) -> None:
         if one in self.held and heir not in self.held:
@@ -198,7 +187,7 @@ Span = tuple[int, int]  # first and last sample, unix microseconds
 def doubles(
     spans: Mapping[Identity, Span],
     started: Mapping[Identity, Hashable],
-    before: Mapping[Identity, str],
+    before: Collection[Identity],
     same_counters: Callable[[Identity, Identity], bool],
 ) -> dict[Identity, Identity]:
     """Servers that are another one's process, scraped once more → the one that is read.
@@ -206,7 +195,7 @@ def doubles(
     Args:
         spans: of every server.
         started: when the process of a server began and its counters were made, where it says so.
-        before: names given before; who has one is read on.
+        before: who had a name before is read on.
         same_counters: whether the counters of two go up as those of one process.
 
     Two are one process where they have one address and differ only in who scraped it, or where

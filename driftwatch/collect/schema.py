@@ -69,30 +69,17 @@ def scrape_frame(rows: Sequence[Mapping[str, object]]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=dict(SCRAPE_SCHEMA), orient="row", strict=False)
 
 
-def in_order(scrapes: pl.DataFrame, target: Sequence[str] = KEY_COLUMNS) -> pl.DataFrame:
-    """The rows by target (instance and engine) and time; rows alike in these keep their order.
+def in_order(scrapes: pl.DataFrame) -> pl.DataFrame:
+    """The rows by instance, engine and time; rows alike in these keep their order.
 
-    Scrapes mostly are in that order, and looking costs a fiftieth of sorting.
+    Scrapes mostly are in that order, and looking costs a fiftieth of sorting. Sorted column by
+    column and each in one piece: at once, a table of several chunks is held three times.
     """
-    keys = [*target, "time"]
+    keys = [*KEY_COLUMNS, "time"]
     if _is_before(scrapes, keys, or_same=True):
         return scrapes
-    return sorted_by(scrapes, keys)
-
-
-def sorted_by(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    """The rows in ascending order of these columns, rows alike in these as they are."""
-    order = rows.select(keys).with_row_index("place").sort(keys, maintain_order=True)["place"]
-    return at_places(rows, order)
-
-
-def at_places(rows: pl.DataFrame, places: pl.Series) -> pl.DataFrame:
-    """The rows with these numbers, in this order.
-
-    Column by column and each in one piece: sorted at once, a table of several chunks is held three
-    times, and what is gathered from several chunks takes more room than it needs.
-    """
-    return pl.DataFrame([column.rechunk().gather(places) for column in rows.iter_columns()])
+    order = scrapes.select(keys).with_row_index("place").sort(keys, maintain_order=True)["place"]
+    return pl.DataFrame([column.rechunk().gather(order) for column in scrapes.iter_columns()])
 
 
 def only(scrapes: pl.DataFrame, wanted: pl.Expr) -> pl.DataFrame:
@@ -103,11 +90,8 @@ def only(scrapes: pl.DataFrame, wanted: pl.Expr) -> pl.DataFrame:
 
 def scrapes_once(scrapes: pl.DataFrame) -> pl.DataFrame:
     """The rows in order, the first of those with the same instance, engine and time."""
-    keys = [*KEY_COLUMNS, "time"]
-    if _is_before(scrapes, keys, or_same=False):
-        return scrapes
-    ordered = in_order(scrapes)
-    if ordered is not scrapes and _is_before(ordered, keys, or_same=False):
+    keys, ordered = [*KEY_COLUMNS, "time"], in_order(scrapes)
+    if _is_before(ordered, keys, or_same=False):
         return ordered
     return ordered.unique(keys, keep="first", maintain_order=True)
 

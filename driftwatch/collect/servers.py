@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cache
-from itertools import pairwise
 
 import numpy as np
 import polars as pl
@@ -24,8 +22,6 @@ from driftwatch.model import Target, TargetKey
 
 # microseconds in which a server that is scraped has another scrape
 _NEXT_SCRAPE = 90_000_000
-_Counted = dict[tuple[str, int], list[tuple[int, float]]]
-_BEGAN = ("process_start_time_seconds", "created_seconds")
 
 
 class Servers:
@@ -50,7 +46,8 @@ class Servers:
         self.problems: list[SourceProblem] = []
         self.per_engine = np.array([slot.metric.per_engine for slot in slots], np.bool_)
         spans = self._spans(frame, configurations)
-        twice = self._doubles(frame, spans)
+        # two jobs, or two replicas of a Prometheus, that scrape one address
+        twice = doubles(spans, {}, known.names.held, lambda *_: False)
         self._spans_of = {
             one: (spans[read][0] - _NEXT_SCRAPE, spans[read][1] + _NEXT_SCRAPE)
             for one, read in twice.items()
@@ -67,7 +64,7 @@ class Servers:
         self._present = present - twice.keys()
         now = max((span[1] for span in spans.values()), default=0)
         now = max(now, *(one.time for one in attempts), 0)
-        known.names.give(self._present, twice, later, now)
+        known.names.give(self._present, later, now)
         self.keys = self._engines(listed)
         self.number = {key: number for number, key in enumerate(self.keys)}
         self._note_doubles(twice)
@@ -85,70 +82,12 @@ class Servers:
             spans[server] = min(before[0], first), max(before[1], last)
         return spans
 
-    def _doubles(
-        self, frame: pl.DataFrame, spans: Mapping[Identity, Span]
-    ) -> dict[Identity, Identity]:
-        """Servers that are another one's process, scraped once more → the one that is read."""
-        began: dict[Identity, dict[tuple[str, str], float]] = {}
-        starts = [n for n, slot in enumerate(self.slots) if slot.column in _BEGAN]
-        values = frame.filter(pl.col("slot").is_in(starts) & pl.col("value").is_not_nan())
-        for number, slot, value in (
-            values.group_by("unit", "slot", maintain_order=True).agg(pl.col("value").last()).rows()
-        ):
-            unit, column = self.units[number], self.slots[slot].column
-            engine = (unit.engine or "0") if column == "created_seconds" else ""
-            began.setdefault(unit.server, {})[column, engine] = value
-        started = {
-            server: tuple(sorted(times.items()))
-            for server, times in began.items()
-            if any(column == "created_seconds" for column, _ in times)
-        }
-        alike: dict[object, list[Identity]] = {}
-        for server, times in started.items():
-            alike.setdefault(times, []).append(server)
-
-        @cache
-        def counters() -> dict[Identity, _Counted]:
-            return self._counters(frame, {o for of in alike.values() if len(of) > 1 for o in of})
-
-        def same_counters(one: Identity, other: Identity) -> bool:
-            """Whether the counters of two servers go up as those of one process do."""
-            if self._known.names.twice.get(other) == one:
-                return True
-            ours, theirs = counters().get(one, {}), counters().get(other, {})
-            lists = [
-                [v for _, v in sorted([*ours.get(key, ()), *theirs.get(key, ())])]
-                for key in ours.keys() | theirs.keys()
-            ]
-            return any(max(each) > 0 for each in lists) and all(
-                before <= after for each in lists for before, after in pairwise(each)
-            )
-
-        return doubles(spans, started, self._known.names.held, same_counters)
-
-    def _counters(
-        self, frame: pl.DataFrame, servers: Collection[Identity]
-    ) -> dict[Identity, _Counted]:
-        """Server → engine and slot of each counter → times and values."""
-        wanted = [n for n, unit in enumerate(self.units) if unit.server in servers]
-        slots = [n for n, slot in enumerate(self.slots) if slot.metric.type == "counter"]
-        found: dict[Identity, _Counted] = {}
-        rows = frame.filter(pl.col("unit").is_in(wanted) & pl.col("slot").is_in(slots))
-        for number, slot, time, value in zip(*map(pl.Series.to_list, rows), strict=True):
-            unit = self.units[number]
-            counted = found.setdefault(unit.server, {})
-            counted.setdefault((unit.engine or "0", slot), []).append((time, value))
-        return found
-
     def _note_doubles(self, twice: Mapping[Identity, Identity]) -> None:
         self._also: dict[Identity, list[str]] = {}
         for other, read in sorted(twice.items()):
             self._also.setdefault(read, []).append(also_text(other, read))
         for other, read in sorted(twice.items())[:1]:
-            differ = sorted({k for k, _ in set(other) ^ set(read)})
-            both = " and ".join(
-                ", ".join(f'{k}="{v}"' for k, v in one if k in differ) for one in (read, other)
-            )
+            both = f"{also_text(read, other)} and {also_text(other, read)}"
             why = f"one process that is scraped more than once, as {both}: read once"
             if len(twice) > 1:
                 why = f"{len(twice)} scrapes of servers that are scraped already: {why}"

@@ -44,12 +44,12 @@ def test_text_and_parquet_give_the_same_table(text: RecordingSource, folder: Pat
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"version": 2}, "version 2"),
-        ({"version": True}, "version True"),
-        ({"format": "another"}, "not the manifest"),
-        ({"parts": []}, "names no part"),
-        ({"parts": [{"file": "x"}]}, "not a manifest"),
-        ({"targets": [3]}, "not a manifest"),
+        ({"version": 2}, "version: Input should be 1"),
+        ({"format": "another"}, "format: Input should be 'driftwatch-compact-recording'"),
+        ({"parts": []}, "parts: Tuple should have at least 1 item"),
+        ({"parts": [{"file": "x"}]}, "parts.0.kind: Field required"),
+        ({"parts": [{"file": "../x"}]}, "parts.0.file: .*a part lies beside the manifest"),
+        ({"targets": [3]}, "targets.0: Input should be an object"),
     ],
 )
 def test_a_wrong_manifest_is_named(
@@ -58,14 +58,6 @@ def test_a_wrong_manifest_is_named(
     manifest = json.loads((folder / "recording.json").read_text()) | change
     (tmp_path / "recording.json").write_text(json.dumps(manifest))
     with pytest.raises(RecordingError, match=f"{tmp_path}/recording.json: .*{said}"):
-        open_recording(tmp_path).span()
-
-
-def test_a_part_may_not_lie_elsewhere(folder: Path, tmp_path: Path) -> None:
-    manifest = json.loads((folder / "recording.json").read_text())
-    manifest["parts"][0]["file"] = f"../{folder.name}/all.scrapes.parquet"
-    (tmp_path / "recording.json").write_text(json.dumps(manifest))
-    with pytest.raises(RecordingError, match="lies beside the manifest"):
         open_recording(tmp_path).span()
 
 

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 import polars as pl
 
 from driftwatch.collect.cells import VLLM, Labels, short_name
+from driftwatch.collect.doubles import read_once
 from driftwatch.collect.foreign import STATS_DISABLED
 from driftwatch.collect.prometheus.answer import RawSamples, Reader, attempts_of
 from driftwatch.collect.prometheus.client import PrometheusAsker, error_text
@@ -153,6 +154,9 @@ class PrometheusSource:
         collected = self._scrapes(asking, first_asked, [self._matching], attempts)
         if isinstance(collected, str):
             return self._lost(collected, at, problems)
+        origins = dict.fromkeys(self._targets, self.name)
+        before = (self._targets, origins, empty_scrapes())
+        (collected,) = read_once([collected], [self.name], *before)
         if own is not None:
             doubt = doubt or collected.silent
         nobody = doubt or self._behind(until)

@@ -29,8 +29,6 @@ from driftwatch.errors import RecordingError
 from driftwatch.model import Target, TargetKey
 
 MANIFEST = "recording.json"
-FORMAT: Literal["driftwatch-compact-recording"] = "driftwatch-compact-recording"
-VERSION = 1
 
 # rows of one row group: what is read at the least. 720 scrapes are 6 h at 30 s, 1.2 MB in memory.
 _ROW_GROUP = 720
@@ -77,9 +75,9 @@ class Relabelled(_Labelled):
 
 
 class _Manifest(_Entry):
-    format: Literal["driftwatch-compact-recording"] = FORMAT
-    version: int = VERSION
-    parts: tuple[Part, ...]
+    format: Literal["driftwatch-compact-recording"]
+    version: Literal[1]
+    parts: tuple[Part, ...] = Field(min_length=1)
     targets: tuple[_Labelled, ...]
     relabelled: tuple[Relabelled, ...] = ()
 
@@ -200,28 +198,15 @@ def _manifest(path: Path) -> _Manifest:
     try:
         if path.stat().st_size > _MAX_MANIFEST_BYTES:
             raise RecordingError(f"{path}: larger than {_MAX_MANIFEST_BYTES} bytes")
-        raw: Any = orjson.loads(path.read_bytes())
+        return _Manifest.model_validate_json(path.read_bytes())
     except OSError as error:
         raise RecordingError(f"{path}: {error.strerror or error}", help_text=_HELP) from error
-    except orjson.JSONDecodeError as error:
-        raise RecordingError(f"{path}: not JSON: {error}", help_text=_HELP) from error
-    if not isinstance(raw, dict) or raw.get("format") != FORMAT:
-        raise RecordingError(f"{path}: not the manifest of a recording", help_text=_HELP)
-    if (version := raw.get("version")) is True or version != VERSION:
-        reads = f"this driftwatch reads {VERSION}"
-        raise RecordingError(f"{path}: version {version!r:.20}; {reads}")
-    try:
-        manifest = _Manifest.model_validate(raw)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        wrong = f"not a manifest: {where}: {first['msg']}"
+        first = error.errors(include_input=False, include_url=False)[0]
+        wrong = ": ".join([".".join(map(str, first["loc"])), first["msg"]]).removeprefix(": ")
         if first["type"] == "string_pattern_mismatch":
-            wrong = f"{where}: a part lies beside the manifest"
+            wrong = f"{wrong}: a part lies beside the manifest"
         raise RecordingError(f"{path}: {wrong}", help_text=_HELP) from error
-    if not manifest.parts:
-        raise RecordingError(f"{path}: names no part", help_text=_HELP)
-    return manifest
 
 
 def _utc(seconds: float) -> datetime:
@@ -261,7 +246,13 @@ def write_manifest(
 ) -> None:
     """The manifest, last of all: a folder without one is no recording."""
     listed = (_Labelled(**key._asdict(), labels={**one.labels}) for key, one in targets.items())
-    manifest = _Manifest(parts=tuple(parts), targets=tuple(listed), relabelled=tuple(relabelled))
+    manifest = _Manifest(
+        format="driftwatch-compact-recording",
+        version=1,
+        parts=tuple(parts),
+        targets=tuple(listed),
+        relabelled=tuple(relabelled),
+    )
     beside = folder / f"{MANIFEST}.new"
     beside.write_bytes(orjson.dumps(manifest.model_dump(), option=orjson.OPT_INDENT_2) + b"\n")
     beside.replace(folder / MANIFEST)

@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import gzip
 import io
-import math
-import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
-import orjson
 import polars as pl
+from pydantic import BaseModel, Field, ValidationError
 
 from driftwatch.collect.dcgm_sources import DcgmBatch, is_dcgm_page
 from driftwatch.collect.pages import PageParser
@@ -42,13 +40,27 @@ _MAX_LINE_BYTES = 64 * 2**20  # twice the largest live page, for JSON's escapes
 _NAMED_LINES = 20  # broken lines named per file; the others are counted
 
 
-class _Scrape(NamedTuple):
+class _Line(BaseModel):
     """One line: ``status`` 200 has a page in ``body``, any other says there what went wrong."""
 
-    instance: str
-    time: datetime
-    status: int | str
-    body: str
+    t: float = Field(strict=True, ge=0, le=253_402_300_799)  # unix seconds, to the year 9999
+    status: int | str = Field(200, union_mode="left_to_right")
+    body: str = ""
+    instance: str = ""
+
+    @property
+    def time(self) -> datetime:
+        """When it was scraped."""
+        return datetime.fromtimestamp(self.t, UTC)
+
+    @property
+    def failure(self) -> str:
+        """What went wrong, where the status is not 200."""
+        if isinstance(self.status, int):
+            return f"answered {self.status}"
+        if "ConnectionRefusedError" in self.body:
+            return "no answer: connection refused"
+        return f"no answer: {' '.join(self.body.split())[:200] or self.status}"
 
 
 class _Recorded(NamedTuple):
@@ -144,47 +156,43 @@ def _parsed(path: Path, instance: str, parser: PageParser, progress: Progress | 
     batch = parser.batch()
     gpus = DcgmBatch()
     exporters: set[str] = set()
-    failed: list[_Scrape] = []
-    digests: dict[tuple[str, datetime], int] = {}
+    failed: list[tuple[str, datetime, str]] = []
+    read: set[tuple[str, datetime]] = set()
     broken: list[tuple[int, str, datetime | None]] = []
     at: datetime | None = None
-    for number, line in _lines(path, progress):
-        scrape = line if isinstance(line, str) else _scrape(line, instance)
-        if scrape is None:
+    for number, text in _lines(path, progress):
+        line = text if isinstance(text, str) else _line(text)
+        if isinstance(line, str):
+            broken.append((number, line, at))
             continue
-        if isinstance(scrape, str):
-            broken.append((number, scrape, at))
-            continue
-        at = scrape.time
-        # a digest instead of the page: a day of scrapes must not stay in memory
-        digest = hash((scrape.status, scrape.body))
-        if (scrape.instance, at) not in digests:
-            digests[scrape.instance, at] = digest
-            body = scrape.body.encode()
-            if scrape.status != 200:
-                failed.append(scrape)  # of a server or of an exporter: a page of it says which
-            elif not is_dcgm_page(body):
-                batch.add(scrape.instance, at, body)
-            elif gpus.add(scrape.instance, at, body):
-                exporters.add(scrape.instance)
-        elif digests[scrape.instance, at] != digest:
-            what = f"another scrape of {scrape.instance} at {at.isoformat()}: the first is kept"
+        at, name = line.time, line.instance or instance
+        if (name, at) in read:
+            what = f"another scrape of {name} at {at.isoformat()}: the first is kept"
             broken.append((number, what, at))
-    if not digests:
+            continue
+        read.add((name, at))
+        body = line.body.encode()
+        if line.status != 200:
+            failed.append((name, at, line.failure))  # of a server or of an exporter
+        elif not is_dcgm_page(body):
+            batch.add(name, at, body)
+        elif gpus.add(name, at, body):
+            exporters.add(name)
+    if not read:
         number, why, _ = broken[0] if broken else (1, "the file is empty", None)
         raise RecordingError(f"{path}:{number}: not a recording: {why}", help_text=HOW_TO_RECORD)
-    first = min(time for _, time in digests)
+    first = min(time for _, time in read)
     for number, why, time in broken[:_NAMED_LINES]:
         batch.problem(f"{path}:{number}", why, time or first)
     if len(broken) > _NAMED_LINES:
         number, _, time = broken[_NAMED_LINES]
         rest = len(broken) - _NAMED_LINES
         batch.problem(f"{path}:{number}", f"and {rest} more lines from here on", time or first)
-    for scrape in failed:
-        if scrape.instance in exporters:
-            gpus.problem(scrape.instance, _failure(scrape), scrape.time)
+    for name, time, why in failed:
+        if name in exporters:
+            gpus.problem(name, why, time)
         else:
-            batch.fail(scrape.instance, scrape.time, _failure(scrape))
+            batch.fail(name, time, why)
     page = batch.finish()
     table, problems = gpus.finish()
     if page.scrapes.is_empty() and table.is_empty():
@@ -193,54 +201,13 @@ def _parsed(path: Path, instance: str, parser: PageParser, progress: Progress | 
     return _Recorded(page, table, (*page.problems, *problems))
 
 
-def _failure(scrape: _Scrape) -> str:
-    if isinstance(scrape.status, int):
-        return f"answered {scrape.status}"
-    text = " ".join(scrape.body.split())[:200]
-    return f"no answer: {_plain(text) or scrape.status}"
-
-
-def _plain(text: str) -> str:
-    """What a client's exception says, without its internals.
-
-    >>> _plain("ClientConnectorError(Key(host='h'), ConnectionRefusedError(111, 'x'))")
-    'connection refused'
-    >>> _plain("TimeoutError()"), _plain("reset by peer")
-    ('TimeoutError', 'reset by peer')
-    """
-    if "ConnectionRefusedError" in text:
-        return "connection refused"
-    raised = re.match(r"([A-Za-z]+(?:Error|Exception|Disconnected))\(", text)
-    return text if raised is None else raised[1]
-
-
-def _scrape(line: bytes, instance: str) -> _Scrape | str | None:
-    """One line: the scrape, why it is none, or None for a blank line."""
-    if not line.strip():
-        return None
+def _line(text: bytes) -> _Line | str:
+    """One line, or why it is no scrape."""
     try:
-        fields: Any = orjson.loads(line)
-    except orjson.JSONDecodeError as error:
-        return f"not JSON: {error}"
-    if not isinstance(fields, dict):
-        return "not a JSON object"
-    time, status, body = fields.get("t"), fields.get("status", 200), fields.get("body")
-    if isinstance(time, bool) or not isinstance(time, int | float) or not math.isfinite(time):
-        return "no t (unix seconds)" if time is None else f"t is not unix seconds: {time!r:.40}"
-    try:
-        at = datetime.fromtimestamp(time, UTC)
-    except (ValueError, OverflowError, OSError):
-        return f"t is not unix seconds: {time!r:.40}"
-    if isinstance(status, str) and status.isascii() and status.isdecimal() and len(status) < 4:
-        status = int(status)
-    if isinstance(status, bool) or not isinstance(status, int | str):
-        return f"status is neither a number nor a word: {status!r:.40}"
-    if not isinstance(body, str):
-        if status == 200:
-            return "no body" if body is None else "body is not a string"
-        body = ""
-    named = fields.get("instance")
-    return _Scrape(named if isinstance(named, str) and named else instance, at, status, body)
+        return _Line.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        return ": ".join([*map(str, first["loc"][:1]), first["msg"]])
 
 
 def _lines(path: Path, progress: Progress | None) -> Iterator[tuple[int, bytes | str]]:
@@ -256,6 +223,8 @@ def _lines(path: Path, progress: Progress | None) -> Iterator[tuple[int, bytes |
                     progress(min(raw.tell(), size), size)
                 if not line:
                     return
+                if not line.strip():
+                    continue
                 if len(line) > _MAX_LINE_BYTES:
                     while line and not line.endswith(b"\n"):
                         line = file.readline(_MAX_LINE_BYTES)
