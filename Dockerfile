@@ -13,6 +13,7 @@ COPY LICENSE README.md pyproject.toml ./
 COPY driftwatch driftwatch
 COPY migrations migrations
 COPY rules rules
+COPY docs/oncall docs/oncall
 # by the locked build backend; nothing is fetched any more
 RUN /opt/driftwatch/bin/python -m pip install --no-deps --no-build-isolation --no-index . \
     && /opt/driftwatch/bin/driftwatch --version \

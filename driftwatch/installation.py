@@ -1,4 +1,4 @@
-"""Where the shipped rules and migrations lie: in the wheel, or in a checkout beside the package."""
+"""Where the shipped rules, migrations and runbook lie: in the wheel, or beside the package."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def shipped(name: str) -> Path:
-    """The folder ``name`` (``rules`` or ``migrations``) that came with this installation.
+    """The folder ``name`` (``rules``, ``migrations`` or ``docs``) that came with this installation.
 
     Raises:
         FileNotFoundError: the installation is incomplete.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 from importlib.util import find_spec
 
@@ -9,6 +10,7 @@ import click
 
 from driftwatch.cli.history import History
 from driftwatch.cli.history_options import history_options
+from driftwatch.database_place import SqliteFile
 
 
 @click.command()
@@ -44,7 +46,8 @@ def command(listen: str | None, history: History) -> None:
     else:
         web_settings = (settings and settings.web) or WebSettings.model_validate({})
     plan = plan_of_rules(()) if settings is None else plan_of_settings(settings)
-    web = web_of(settings, plan, database_of(history.db, history.config), own=web_settings)
+    place = database_of(history.db, history.config)
+    web = web_of(settings, plan, place, own=web_settings, where=_where(history))
     log = configure_logs()
     for number in (signal.SIGTERM, signal.SIGINT):
         # uvicorn stops at both, and sends them on to whoever had them before
@@ -58,3 +61,13 @@ def command(listen: str | None, history: History) -> None:
         )
         server_of(web).run(sockets)
     log.info("stopped")
+
+
+def _where(history: History) -> str:
+    """The options of this command for others, which may be typed in another folder."""
+    words = [] if history.config is None else ["-c", str(history.config.resolve())]
+    if isinstance(history.db, SqliteFile):
+        words += ["--db", str(history.db.path.resolve())]
+    elif history.db is not None:
+        words += ["--db", history.db.typed]
+    return "".join(f" {shlex.quote(word)}" for word in words)

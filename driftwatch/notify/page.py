@@ -114,6 +114,16 @@ class Phrases(Document):
     over: str = ""  # once it is over: what is so again
 
 
+class First(Document):
+    """What the first page of an incident said, and why."""
+
+    at: datetime  # end of the minute that it tells of
+    summary: str  # line 1
+    lines: tuple[Line, ...]
+    diagnosis: Diagnosis | None = None
+    baseline: Baseline | None = None
+
+
 class Page(Document):
     """One message about an incident: firing, updated, verified or resolved."""
 
@@ -142,6 +152,7 @@ class Page(Document):
     peers: Mapping[str, float] | None = None
     phrases: Phrases = Phrases()
     first_problem: str = ""  # what the first page of the incident said
+    first: First | None = None  # the whole first page; None: this is it
     lengths: Literal["mean", "day"] = "mean"  # which ratio of lengths the rule compares
     family: str | None = None  # which kind of drift the weekly report counts it as
     annotations: Mapping[str, str] = {}
@@ -164,6 +175,17 @@ class Page(Document):
     def baseline_values(self) -> Mapping[str, Any]:
         """Column → value of the baseline; empty without one."""
         return {} if self.baseline is None else self.baseline.values
+
+    @property
+    def as_first(self) -> First:
+        """The first page of the incident: as it is kept, else this one."""
+        return self.first or First(
+            at=self.times.evaluated_at,
+            summary=self.summary,
+            lines=self.lines,
+            diagnosis=self.diagnosis,
+            baseline=self.baseline,
+        )
 
     @property
     def leaf(self) -> str | None:

@@ -46,6 +46,7 @@ class PathRow(NamedTuple):
     before: str  # the baseline's number; empty = it has none
     now: str  # with its name and unit, or why it is unknown
     also: tuple[str, ...] = ()  # what else decided a yes
+    both: str = ""  # from the baseline's number to the one of now, with its name and unit
 
 
 def path_rows(steps: Sequence[Step], reference: Values) -> list[PathRow]:
@@ -63,7 +64,8 @@ def path_rows(steps: Sequence[Step], reference: Values) -> list[PathRow]:
         others = [one for one in others if step.answer == "yes" and one.now not in printed]
         printed.update(one.now for one in (first, *others))
         also = tuple(one.both or one.now for one in others)
-        rows.append(PathRow(clean(step.question), answer, first.before, first.now, also))
+        question = clean(step.question)
+        rows.append(PathRow(question, answer, first.before, first.now, also, first.both))
     return rows
 
 

@@ -103,8 +103,10 @@ def _with_content(
 ) -> Page:
     if finding is None:
         last = incident.page
-        kept = {} if last is None else {name: getattr(last, name) for name in _KEPT}
-        return page.model_copy(update=kept)
+        if last is None:
+            return page
+        kept = {name: getattr(last, name) for name in _KEPT}
+        return page.model_copy(update={**kept, "first": last.as_first})
     diagnosis, at = finding.diagnosis, page.times.evaluated_at
     return page.model_copy(
         update={

@@ -216,8 +216,9 @@ class _OpenPages:
     def _with_page(self, incident: Incident, finding: Finding, at: datetime) -> Incident:
         page = _page_of(self._evaluation, incident, finding, at)
         if incident.page is not None:
-            kept = {n: getattr(incident.page, n) for n in ("verification", "first_problem")}
-            page = page.model_copy(update=kept)
+            last = incident.page
+            kept = {n: getattr(last, n) for n in ("verification", "first_problem")}
+            page = page.model_copy(update={**kept, "first": last.as_first})
         return incident.model_copy(update={"page": page})
 
     def _keep(self, incident: Incident, told: Told) -> Incident:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -31,7 +32,7 @@ from driftwatch.notify.phrases.limits import LIMIT_WORDS
 from driftwatch.numbers import clean, cut
 from driftwatch.pipeline.plan import Plan
 from driftwatch.settings.web import WebSettings, listen_address
-from driftwatch.web import fleet, incident_forms, incidents, reports, target
+from driftwatch.web import fleet, incident_forms, incidents, reports, runbook, target
 from driftwatch.web.access import SIGNED_IN_FOR, People, Person, own_path, person_name, posted
 from driftwatch.web.database import WebDatabase, incident_state
 from driftwatch.web.page import (
@@ -47,7 +48,7 @@ from driftwatch.web.page import (
 )
 
 PAGES: tuple[Page, ...] = (
-    *(fleet.PAGE, incidents.LIST, reports.LIST, reports.PAGE),
+    *(fleet.PAGE, incidents.LIST, reports.LIST, runbook.PAGE, reports.PAGE),
     *(incidents.PAGE, fleet.POOL_PAGE, target.PAGE),
 )
 APIS: tuple[Api, ...] = (fleet.API, *incidents.APIS, *reports.APIS)
@@ -94,6 +95,11 @@ class Web:
     people: People
     clock: Clock
     external_url: str | None = None
+    where: str = ""  # options by which commands find its configuration and database
+
+    def command(self, *words: str) -> str:
+        """A command to copy."""
+        return shlex.join(["driftwatch", *words]) + self.where
 
     @property
     def root(self) -> str:
@@ -271,6 +277,7 @@ def _html(
         people=web.people,
         address=request.url.path + query,
         now=now,
+        command=web.command,
         state_of=incident_state,
         lines_of=incidents.line_of,
         limit_words=LIMIT_WORDS,

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field
 from driftwatch.detect.baselines import Baseline
 from driftwatch.incidents.incident import Incident
 from driftwatch.model import TargetKey
-from driftwatch.numbers import clean, cut, percent
+from driftwatch.numbers import clean, cut, percent, plural
 from driftwatch.plots.plot import Panel, Plot, Series, panels, sparkline
 from driftwatch.plots.scales import Axis
 from driftwatch.store.latest import SLOT, SLOTS, UNKNOWN, PoolNow, ServerNow, Trace, slot_of
@@ -36,7 +36,7 @@ from driftwatch.web.page import (
     pool_path,
     search,
 )
-from driftwatch.web.target_plots import incident_spans
+from driftwatch.web.plots import incident_spans
 
 PATH = "/fleet"
 # the newest minute of a service that runs is younger
@@ -68,8 +68,8 @@ class PoolRow:
     def __init__(
         self, now: PoolNow, trace: str, incidents: Sequence[Incident], *, is_stale: bool
     ) -> None:
-        self.now, self.incidents = now, incidents
-        self._trace, self._is_stale = trace, is_stale
+        self.now, self.incidents, self.is_stale = now, incidents, is_stale
+        self._trace = trace
         # what was sent as a page, or would be but for a silence, says more than the minute
         self.incident = next((one for one in incidents if one.is_firing), None)
         states = Counter[str]({"no data": now.servers} if is_stale else now.states)
@@ -92,7 +92,7 @@ class PoolRow:
         """Why its state is unknown."""
         if self.state not in UNKNOWN:
             return None
-        return STALE if self._is_stale else self.now.why
+        return STALE if self.is_stale else self.now.why
 
     @property
     def lines(self) -> tuple[Markup, Markup]:
@@ -119,9 +119,13 @@ def speed_line(what: str, values: Sequence[float | None]) -> Markup:
 
 def _alt(what: str, values: Sequence[float | None]) -> str:
     known = [one for one in values if one is not None]
-    if not known:
-        return f"24 h of {what}: unknown"
-    return f"24 h of {what}: {percent(min(known))} to {percent(max(known))}"
+    highest = f" to {percent(max(known))}" if known else ""
+    return f"24 h of {what}: {_least(values)}{highest}"
+
+
+def _least(values: Sequence[float | None]) -> str:
+    known = [one for one in values if one is not None]
+    return percent(min(known)) if known else "an unknown share"
 
 
 def _server_lines(
@@ -166,11 +170,10 @@ def load(visit: Visit) -> Shown:
     rows, part = part_of(sorted(every, key=lambda one: one.rank), query, PATH)
     shown = visit.store.with_pages(one.incident for one in rows if one.incident is not None)
     return {
-        "title": "Fleet",
+        "title": _finding(every),
         "end": end,
         "is_stale": is_stale,
         "servers": sum(one.now.servers for one in every),
-        "states": _counts(every),
         "unknown": _unknown(every),
         "pools": rows,
         "lines": {one.id: line_of(one) for one in shown},
@@ -185,10 +188,13 @@ def is_old(end: datetime | None, now: datetime) -> bool:
     return end is None or now - end > OLD_AFTER
 
 
-def _counts(rows: Iterable[PoolRow]) -> list[tuple[str, int]]:
-    """How many pools are in each state, worst first."""
+def _finding(rows: Sequence[PoolRow]) -> str:
+    """``3 pools: 1 firing, 2 in target``; worst first."""
+    if not rows:
+        return "No server yet"
     counts = Counter(one.state for one in rows)
-    return [(state, counts[state]) for state in STATES if counts[state]]
+    states = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
+    return f"{plural(len(rows), 'pool')}: {states}"
 
 
 def _unknown(rows: Iterable[PoolRow]) -> list[tuple[str, int]]:
@@ -264,7 +270,7 @@ def load_pool(visit: Visit) -> Shown:
     row = PoolRow(now, trace, incidents, is_stale=is_stale)
     of = incidents_of(incidents)
     rows, part = server_part(visit, WantedServers(pool=name, first=[*of]), pool_path(name))
-    day = (now.at - timedelta(days=1), now.at)
+    day = store.incidents_between(name, (now.at - timedelta(days=1), now.at), 50)
     shown = store.with_pages([one for one in incidents if one.is_firing][:20])
     return {
         "title": f"Pool {cut(clean(name), 80)}",
@@ -272,7 +278,8 @@ def load_pool(visit: Visit) -> Shown:
         "pool": now,
         "end": now.at,
         "is_stale": is_stale,
-        "plot": _day(Trace.read(trace), now, store.incidents_between(name, day, 50)),
+        "plot": _day(Trace.read(trace), now, day),
+        "day": day,
         "incident": next(
             (one for one in shown if row.incident and one.id == row.incident.id), None
         ),
@@ -304,19 +311,19 @@ def _day(trace: Trace, now: PoolNow, incidents: Iterable[Incident]) -> Plot:
     high = 100 * max([1.05, *(one for one in speeds if one is not None)])
     low = min([100 * one for one in targets if one is not None] + required, default=0.0)
     return panels(
-        f"{clean(now.pool)}, 24 h: {_alt('', targets).partition(': ')[2]} of requests in target, "
-        f"slowest server at {_alt('', speeds).partition(': ')[2]} of its usual speed",
+        f"Worst half hour of the last 24 h: {_least(targets)} of requests in target, "
+        f"the slowest server at {_least(speeds)} of its baseline's speed",
         [
             Panel(
                 Axis("requests in target, %", low=max(0.0, low - 5), high=100.0),
                 [
-                    Series("level", "required", y=required, colour=2),
-                    steps(targets, "each half hour"),
+                    Series("level", "share that the target asks for", y=required, colour=2),
+                    steps(targets, "half hour, mean"),
                 ],
             ),
             Panel(
-                Axis("speed of the slowest server at equal load, %", high=high),
-                [Series("level", "", y=[100.0], colour=4), steps(speeds, "")],
+                Axis("speed of the slowest, % of its baseline", high=high),
+                [Series("level", "speed of its baseline", y=[100.0], colour=4), steps(speeds, "")],
             ),
         ],
         Axis("", low=min(first, until - 3600), high=until, is_time=True),

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date, timedelta
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
+import polars as pl
 from pydantic import Field
 
 from driftwatch.errors import UsageError
-from driftwatch.incidents.delivery import status_text
+from driftwatch.incidents.delivery import Delivery, status_text
 from driftwatch.incidents.incident import Incident
 from driftwatch.incidents.silence import silences_incident, silencing
-from driftwatch.model import TargetKey
+from driftwatch.model import Diagnosis, TargetKey
+from driftwatch.notify.advice import few
 from driftwatch.notify.change_text import helm_values_diff, vllm_arguments
 from driftwatch.notify.headline import opening, rendered
+from driftwatch.notify.page import First, Line
 from driftwatch.notify.page import Page as IncidentPage
-from driftwatch.notify.path import path_rows
+from driftwatch.notify.path import PathRow, path_rows
 from driftwatch.notify.verification_line import verification_line
-from driftwatch.numbers import clean, cut
-from driftwatch.receivers.letter import letter_of
-from driftwatch.receivers.sender import message_of
+from driftwatch.numbers import clean, cut, moment, plural
+from driftwatch.plots.plot import Plot
+from driftwatch.store.minute_columns import STORED_SCHEMA
 from driftwatch.web.access import Person
 from driftwatch.web.database import Wanted, WebStore, incident_state
-from driftwatch.web.missed import missed_plot
 from driftwatch.web.page import (
     Api,
     NotFound,
@@ -36,6 +39,11 @@ from driftwatch.web.page import (
     paged,
     search,
 )
+from driftwatch.web.plots import incident_plot
+from driftwatch.web.signals import changes
+
+if TYPE_CHECKING:
+    from driftwatch.web.app import Web
 
 LIST_PATH, PATH = "/incidents", "/incidents/{incident_id}"
 
@@ -67,17 +75,51 @@ def line_of(incident: Incident) -> str:
     return cut(clean(page.summary.removeprefix(opening(page)).lstrip()), 200)
 
 
-def page_lines(incident: Incident) -> tuple[tuple[str, str], ...]:
-    """(label, text) of the lines of its page after the first, of one that is over those that it had
-    while it fired too; none before it fired.
-    """
-    if (page := incident.page) is None:
-        return ()
-    lines = letter_of(message_of(page)).lines
-    if page.event != "resolved":
-        return lines
-    fired = rendered(page.model_copy(update={"event": "firing", "acknowledgement": None}))
-    return (*lines, *letter_of(message_of(fired)).lines)
+class Look(NamedTuple):
+    """What was found of an incident at one moment: the texts, and how they were decided."""
+
+    title: str
+    line_1: str
+    lines: tuple[tuple[str, str], ...]  # (label, text)
+    path: Sequence[PathRow]
+    diagnosis: Diagnosis | None
+
+
+def _look(title: str, found: First, today: date) -> Look:
+    baseline = {} if found.baseline is None else found.baseline.values
+    return Look(
+        title,
+        clean(found.summary),
+        tuple(page_lines(found.lines, today)),
+        [] if found.diagnosis is None else path_rows(found.diagnosis.path, baseline),
+        found.diagnosis,
+    )
+
+
+def page_lines(lines: Iterable[Line], today: date) -> Iterator[tuple[str, str]]:
+    """(label, text) of the lines of a page after the first."""
+    for one in lines:
+        stamp = "" if one.at is None else moment(one.at, today)
+        yield clean(one.label), clean(": ".join(filter(None, (stamp, one.text))))
+
+
+def looks(page: IncidentPage | None, today: date) -> Iterator[Look]:
+    """The page as it was first made; where it was made again, the last look as well."""
+    if page is None:
+        return
+    is_over = page.event == "resolved"
+    first = page.first or (None if is_over else page.as_first)
+    if first is not None:
+        yield _look(f"The page of {moment(first.at, today)}", first, today)
+    if page.first is None and not is_over:
+        return
+    if is_over:  # its own texts say how it ended
+        page = rendered(page.model_copy(update={"event": "firing", "acknowledgement": None}))
+    last = page.model_copy(update={"first": None}).as_first
+    if first is None or last.diagnosis != first.diagnosis:
+        when = "before it ended" if is_over else f"at {moment(last.at, today)}"
+        summary = last.summary.removeprefix(opening(page)).lstrip()
+        yield _look(f"The last look {when}", last.model_copy(update={"summary": summary}), today)
 
 
 def load(visit: Visit) -> Shown:
@@ -88,24 +130,22 @@ def load(visit: Visit) -> Shown:
     store, today = visit.store, visit.now.date()
     incident = incident_named(store, visit.path["incident_id"])
     page, state, headline = incident.page, incident_state(incident), line_of(incident)
-    diagnosis = None if page is None else page.diagnosis
-    holding = [*_holding(visit, incident)]
+    holding, deliveries = [*_holding(visit, incident)], store.deliveries(incident.id)
     verified = None if page is None else page.verification
+    rows = _rows(visit, incident)
     return {
         "title": f"{state} {headline}",
         "incident": incident,
         "page": page,
         "state": state,
         "headline": headline,
-        "lines": page_lines(incident),
-        "commands": [] if page is None else _commands(page),
-        "plot": missed_plot(visit, incident, servers_of(incident)),
+        "looks": [*looks(page, today)],
+        "sent": _sent(incident, deliveries, holding, today),
+        "commands": [] if page is None else [*_commands(visit.web, incident, page)],
+        "plot": _plot(visit, incident, deliveries, rows),
+        "changes": changes(rows),
         "holding": holding,
-        "path": ()
-        if page is None or diagnosis is None
-        else path_rows(diagnosis.path, page.baseline_values),
-        "diagnosis": diagnosis,
-        "deliveries": [(one, status_text(one, today)) for one in store.deliveries(incident.id)],
+        "deliveries": [(one, status_text(one, today)) for one in deliveries],
         "actions": store.actions(incident.id),
         "mark": store.marks([incident.id]).get(incident.id),
         "verification": None if verified is None else verification_line(verified, today),
@@ -115,9 +155,62 @@ def load(visit: Visit) -> Shown:
     }
 
 
-def _commands(page: IncidentPage) -> list[str]:
-    """What to run: ready to copy."""
-    return [one for one in (page.links.explain, page.links.ack, page.links.silence) if one]
+def _rows(visit: Visit, incident: Incident) -> pl.DataFrame:
+    """Minutes of 20 of its servers, from an hour before it to half an hour after it."""
+    until = min(visit.now, (incident.resolved_at or visit.now) + timedelta(minutes=30))
+    span = (incident.started_at - timedelta(hours=1), until)
+    rows = visit.store.rows_of(servers_of(incident)[:20], span, STORED_SCHEMA)
+    return rows.filter(pl.col("scrapes") > 0)
+
+
+def _plot(
+    visit: Visit, incident: Incident, deliveries: Iterable[Delivery], rows: pl.DataFrame
+) -> Plot | None:
+    plan = visit.web.plan
+    slo = next((one.slo for one in plan.pools if one.name == incident.pool), None)
+    rule = next((one for one in plan.rules if one.id == incident.rule), None)
+    sent = (one.sent_at for one in deliveries if one.event == "firing" and one.sent_at)
+    columns = frozenset() if rule is None else rule.in_pool(incident.pool).columns
+    return incident_plot(rows, slo, incident, columns, min(sent, default=None))
+
+
+def _sent(
+    incident: Incident, deliveries: Iterable[Delivery], holding: Sequence[str], today: date
+) -> str:
+    """Who got the page, in a sentence; who did not, and why."""
+    pages = [one for one in deliveries if one.event == "firing"]
+    sent = [one.sent_at for one in pages if one.sent_at is not None]
+    if sent:
+        names = [*dict.fromkeys(clean(one.receiver) for one in pages if one.sent_at is not None)]
+        return f"Sent to {few(names[:4], len(names))}, {moment(min(sent), today)}."
+    if pages:
+        return f"No receiver has it: {status_text(pages[0], today)}."
+    if incident.firing_at is None:
+        return "It has not fired yet, so nobody got a page."
+    if holding:
+        return f"Nobody got it: {holding[0]}."
+    return (
+        f"Nobody got it: no receiver takes a {incident.severity} of this pool and rule, or a "
+        "replay wrote this database."
+    )
+
+
+def _commands(web: Web, incident: Incident, page: IncidentPage) -> Iterator[tuple[str, str]]:
+    """(what for, command) of what can be done on the command line now."""
+    explain, where = page.links.explain or f"driftwatch explain {incident.id}", web.where
+    at = (
+        f" --at {page.as_first.at:%Y-%m-%dT%H:%MZ}"
+        if page.first or not incident.resolved_at
+        else ""
+    )
+    if at:
+        yield "Explain it as of the page", explain + at + where
+    if incident.is_firing:
+        yield "Explain it as of now", explain + where
+        if incident.acknowledgement is None and page.links.ack:
+            yield "Acknowledge it", page.links.ack + where
+        if page.links.silence:
+            yield "Silence it for 2 h", page.links.silence + where
 
 
 def document(visit: Visit) -> Mapping[str, Any]:
@@ -207,8 +300,9 @@ def load_list(visit: Visit) -> Shown:
     query: IncidentsQuery = visit.query
     incidents, part = _listed(visit)
     pools = {*visit.store.pool_names()[:_MOST_POOLS], query.pool} - {""}
+    number = visit.store.listed_incidents(Wanted("open"), 1, 0)[1]
     return {
-        "title": "Incidents",
+        "title": f"{plural(number, 'open incident')}" if number else "No incident is open",
         "rows": [(one, incident_state(one), line_of(one)) for one in incidents],
         "part": part,
         "query": query,

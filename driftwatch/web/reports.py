@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from datetime import timedelta
 from typing import Any
 
 from driftwatch.errors import UsageError
 from driftwatch.numbers import clean
 from driftwatch.report.html import as_html_body
 from driftwatch.report.report import Report
-from driftwatch.report.week import week_named
+from driftwatch.report.week import week_named, week_of
 from driftwatch.web.page import Api, Link, NotFound, Page, Paged, Shown, Visit, part_of
 
 PATH, WEEK = "/reports", "/reports/{week}"
+_MOST_WEEKS = 8  # without a report, that are offered
 
 
 def load_list(visit: Visit) -> Shown:
@@ -24,8 +26,24 @@ def load_list(visit: Visit) -> Shown:
         "title": "Reports",
         "rows": [(_link(name), made_at) for name, made_at in listed],
         "part": part,
+        "makeable": [*_makeable(visit, {week for week, _ in weeks})],
         "newest": None if newest is None else clean(str(newest.get("summary") or "")),
     }
+
+
+def _makeable(visit: Visit, made: Collection[str]) -> Iterator[tuple[str, str, bool]]:
+    """Title, command and whether it is over, of weeks with minutes and no report; newest first."""
+    if (reach := visit.store.minutes_reach()) is None:
+        return
+    week, first = week_of(reach[1] - timedelta(minutes=1)), week_of(reach[0])
+    for _ in range(_MOST_WEEKS):
+        if week.name not in made:
+            file = f"report-{week.name}.html"
+            command = visit.web.command("report", "--week", week.name, "--html", file)
+            yield week.title, command, week.end <= visit.now
+        if week == first:
+            return
+        week = week.before
 
 
 def load(visit: Visit) -> Shown:

@@ -31,8 +31,10 @@ def web_of(
     *,
     own: WebSettings,
     clock: Clock | None = None,
+    where: str = "",
 ) -> Web:
-    """The web of a configuration; ``own``: its part for the web, or what stands for it.
+    """The web of a configuration; ``own``: its part for the web, or what stands for it; ``where``:
+    options by which commands find configuration and database.
 
     Raises ConfigError: the token cannot be read, or is too short.
     """
@@ -45,6 +47,7 @@ def web_of(
         people=people,
         clock=SystemClock() if clock is None else clock,
         external_url=None if settings is None else settings.external_url,
+        where=where,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -34,17 +34,14 @@ from driftwatch.web.page import (
     search,
     target_path,
 )
-from driftwatch.web.target_plots import (
-    SCHEMA,
-    SIGNAL_SCHEMA,
-    changes,
-    event_ticks,
+from driftwatch.web.plots import (
+    change_ticks,
     incident_spans,
     length_plots,
     signal_plot,
     signal_title,
-    usual,
 )
+from driftwatch.web.signals import SCHEMA, SIGNAL_SCHEMA, changes, usual
 
 LENGTH = timedelta(minutes=10)
 _USUAL_RANGE, _LONGEST, _SHORTEST = timedelta(hours=3), timedelta(days=35), timedelta(minutes=10)
@@ -104,8 +101,9 @@ def load(visit: Visit) -> Shown:
         "until": until,
         "no_data": None if len(scraped) else _no_data(store, now, span),
         "ranges": list(_ranges(now, until, visit)),
-        **_answer(explained, incident),
-        "signals": _signals(store, now, explained, rows, span) if len(scraped) else None,
+        **_answer(explained, incident, visit.now.date()),
+        "signals": _signals(visit, now, explained, rows, span) if len(scraped) else None,
+        "explain": visit.web.command(*_explain(now, visit.query.until)),
     }
 
 
@@ -171,10 +169,11 @@ def _explained(visit: Visit, now: ServerNow, end: datetime) -> Explained:
     return Explained(finding, baseline, None)
 
 
-def _answer(explained: Explained, incident: Incident | None) -> Shown:
+def _answer(explained: Explained, incident: Incident | None, today: date) -> Shown:
     """The answer in a sentence and what to do: the open page's, else that of ``explain``."""
     finding = explained.finding
-    lines = [] if incident is None else page_lines(incident)
+    page = None if incident is None else incident.page
+    lines = [] if page is None else [*page_lines(page.lines, today)]
     if finding is None:
         nothing = explained.why or "no scrape in these ten minutes"
         return {"text": nothing, "lines": lines, "lengths": [], "without_lengths": nothing}
@@ -187,15 +186,22 @@ def _answer(explained: Explained, incident: Incident | None) -> Shown:
     }
 
 
+def _explain(now: ServerNow, until: datetime | None) -> list[str]:
+    """Words of the command that explains the same moment."""
+    at = [] if until is None else ["--at", f"{until:%Y-%m-%dT%H:%MZ}"]
+    return ["explain", clean(now.key.text), *at]
+
+
 def _signals(
-    store: WebStore,
+    visit: Visit,
     now: ServerNow,
     explained: Explained,
     rows: pl.DataFrame,
     span: tuple[datetime, datetime],
 ) -> Shown:
     """The plot of the signals, and its numbers in words."""
-    baseline, bands, why = explained.baseline, {}, "no baseline is in force"
+    store, bands, why = visit.store, {}, "no baseline is in force"
+    baseline = explained.baseline
     if baseline is not None:
         of = (baseline.since, baseline.until)
         bands = usual(store.rows_of([now.key], of, SIGNAL_SCHEMA, _BATCHES_OF_BASELINE))
@@ -207,11 +213,8 @@ def _signals(
     ]
     happened = changes(rows)[-_CHANGES:]
     ends = (span[0].timestamp(), span[1].timestamp())
-    around = [
-        *incident_spans(episodes, *ends),
-        *event_ticks(happened, *ends, "restart or change", colour=3),
-    ]
-    title = signal_title(explained.finding, bands)
+    around = [*incident_spans(episodes, *ends), *change_ticks(happened, *ends)]
+    title = signal_title(explained.finding, bands, moment(span[1], visit.now.date()))
     return {
         "plot": signal_plot(title, rows, span, bands, around),
         "without_usual": None if bands else why,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from html import unescape
 from typing import Any
@@ -15,14 +17,15 @@ import pytest
 from conftest import Recorded
 from made_incidents import with_values
 from operation_cases import commit, every_state, fired
-from web_cases import ANA, BEN, browser, send, shown
+from web_cases import ANA, BEN, browser, send, shown, usual_plan
 
 from driftwatch.model import Slo
 from driftwatch.store import Store
 from driftwatch.store.minute_columns import STORED_SCHEMA
 from driftwatch.web.app import Web
 from driftwatch.web.database import incident_state
-from driftwatch.web.missed import draw
+from driftwatch.web.incidents import looks
+from driftwatch.web.plots import incident_plot, subjects
 from tests.outbox import latest_actions
 from tests.web.web_fleet_cases import END, GOOD
 
@@ -50,7 +53,7 @@ def test_an_incident_has_its_page_its_picture_and_its_deliveries(
     html = unescape(client.get(path).text)
     view = shown(web, path)
     assert view["headline"].startswith("host:8000: first token takes 2.5 s")
-    assert view["headline"] in html and view["path"][0].answer == "yes"
+    assert view["headline"] in html and view["looks"][0].path[0].answer == "yes"
     assert [one.receiver for one, _ in view["deliveries"]] == ["oncall"]
     assert "driftwatch explain" in html
     document = client.get(f"/api/v1{path}").json()
@@ -82,13 +85,62 @@ def test_the_picture_marks_the_page_the_restart_and_the_change() -> None:
     ).with_columns(seconds=pl.lit(60.0))
     incident = fired(END + timedelta(minutes=60), "a", started_at=END + timedelta(minutes=30))
     incident = with_values(incident, firing_at=END + timedelta(minutes=33))
-    plot = draw(rows, Slo(1.0, None, 0.95), incident)
+    columns = {"slower_at_equal_load", "target_missed"}
+    plot = incident_plot(rows, Slo(1.0, None, 0.95), incident, columns, None)
     assert plot is not None
-    assert plot.title == "Up to 80 % of requests missed TTFT 1 s; speed at equal load down to 80 %"
+    missed, slow = "Up to 80 % of requests missed TTFT 1 s", "peed at equal load down to 80 %"
+    assert plot.title == f"{missed}; s{slow} of the baseline's"
     drawn = str(plot.svg)
-    assert "<title>page sent</title>" in drawn
-    assert "<title>restart, max_num_seqs 256 → 512</title>" in drawn
+    assert "<title>it fired, and nobody got a page</title>" in drawn
+    assert "<title>a:1: restart, max_num_seqs 256 → 512</title>" in drawn
     assert drawn.count('class="hatch"') == 2 and "requests that miss TTFT 1 s, %" in drawn
+    sent = incident_plot(rows, None, incident, {"slower_at_equal_load"}, END + timedelta(hours=1))
+    assert sent is not None and sent.title == f"S{slow} of the baseline's"
+    assert "<title>page sent</title>" in sent.svg
+
+
+@pytest.mark.parametrize(
+    ("alert", "wanted"),
+    [
+        ("BatchDrift", ["missed", "lengths"]),
+        ("BatchLimitBinding", ["missed"]),
+        ("SlowerAtEqualLoad", ["speed"]),
+        ("EngineStuck", ["tokens"]),
+        ("RequestsRejected", ["wait"]),
+        ("LengthDrift", ["lengths"]),
+    ],
+)
+def test_the_picture_is_of_what_the_rule_is_about(alert: str, wanted: list[str]) -> None:
+    assert subjects(next(one.columns for one in usual_plan().rules if one.alert == alert)) == wanted
+
+
+def test_the_page_as_it_was_made_stands_beside_the_last_look(web: Web, firing: Recorded) -> None:
+    with Store.open(firing.path, migrate=False) as store:
+        page = store.incident(firing.incident_id).page
+    assert page is not None and page.diagnosis is not None
+    today = firing.now.date()
+    (alone,) = looks(page, today)
+    assert alone.line_1 == page.summary and alone.diagnosis == page.diagnosis
+    over = page.model_copy(
+        update={"event": "resolved", "first": page.as_first, "summary": "RESOLVED",
+                "diagnosis": replace(page.diagnosis, limits=())}
+    )  # fmt: skip
+    first, last = looks(over, today)
+    assert (first.title, first.line_1) == (alone.title, page.summary)
+    assert last.title == "The last look before it ended" and last.diagnosis == over.diagnosis
+    assert [*looks(over.model_copy(update={"first": None}), today)] == [last]
+
+
+def test_commands_name_the_moment_and_where_the_database_is(web: Web, firing: Recorded) -> None:
+    there = replace(web, where=" -c /etc/dw.yaml")
+    path = f"/incidents/{firing.incident_id}"
+    commands = dict(shown(there, path)["commands"])
+    made = commands.pop("Explain it as of the page")
+    assert re.fullmatch(r"driftwatch explain host:8000 --at [-\dT:]+Z -c /etc/dw.yaml", made)
+    assert all(line.endswith(" -c /etc/dw.yaml") for line in commands.values())
+    assert {*commands} == {"Explain it as of now", "Acknowledge it", "Silence it for 2 h"}
+    send(browser(there), path, "acknowledge", ANA)
+    assert "Acknowledge it" not in dict(shown(there, path)["commands"])
 
 
 def test_a_change_that_is_advised_can_be_copied(listed: Callable[..., Any], web: Web) -> None:

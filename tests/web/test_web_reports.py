@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import sqlite3
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from conftest import Recorded
@@ -12,6 +15,7 @@ from web_cases import browser
 
 from driftwatch.report.html import as_html_body
 from driftwatch.report.report import Report
+from driftwatch.service.configuration import plan_of_rules
 from driftwatch.store import Store
 from driftwatch.web.app import Web
 
@@ -35,6 +39,33 @@ def test_the_archive_lists_the_newest_week_first(client: TestClient) -> None:
     assert [row["week"] for row in view["rows"]] == ["2026-W47", "2026-W46", "2026-W40"]
     assert "Week 47, Mon 16 – Sun 22 Nov 2026 UTC</a>" in client.get("/reports").text
     assert client.get("/reports?size=1000000000").status_code == 400
+
+
+def test_a_week_without_a_report_has_the_command_that_makes_one(
+    web: Web, opened: Callable[[], Store]
+) -> None:
+    assert "Weeks with data and without" not in browser(web).get("/reports").text
+    with sqlite3.connect(web.database.place.path) as connection:  # type: ignore[union-attr]
+        connection.execute("DELETE FROM reports")
+    html = browser(web).get("/reports").text
+    assert "No weekly report yet" in html and "(not over yet)" in html
+    assert "<pre>driftwatch report --week 2026-W47 --html report-2026-W47.html</pre>" in html
+
+
+def test_the_runbook_has_an_anchor_for_every_alert(web: Web) -> None:
+    own = plan_of_rules(()).rules[0]
+    mine = replace(
+        own, alert="Mine", annotations={"summary": "mine <b>", "runbook_url": "http://r"}
+    )
+    html = (
+        browser(replace(web, plan=replace(web.plan, rules=(*web.plan.rules, mine))))
+        .get("/runbook")
+        .text
+    )
+    for rule in (*web.plan.rules, mine):
+        assert f'id="{rule.alert}"' in html and f'href="#{rule.alert}"' in html
+    assert set(re.findall(r'href="#(\w+)"', html)) <= {*re.findall(r'id="(\w+)"', html)}
+    assert "mine &lt;b&gt;" in html and 'href="http://r"' in html and "](" not in html
 
 
 def test_a_report_has_the_texts_and_drawings_of_its_document(client: TestClient) -> None:

@@ -18,22 +18,15 @@ from driftwatch.pipeline.plan import Pool
 from driftwatch.service.configuration import plan_of_rules
 from driftwatch.web.app import Web
 from driftwatch.web.page import pool_path, target_path
-from driftwatch.web.target_plots import (
-    SCHEMA,
-    changes,
-    event_ticks,
-    signal_plot,
-    spans,
-    usual,
-    width_of,
-)
+from driftwatch.web.plots import event_ticks, signal_plot
+from driftwatch.web.signals import SCHEMA, changes, stretches, usual, width_of
 
 PATH = "/targets/host:8000"
 T0 = datetime(2026, 3, 2, 12, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 
 
-def test_a_target_has_the_answer_of_explain_and_four_plots(web: Web, firing: Recorded) -> None:
+def test_a_target_has_the_answer_of_explain_and_five_plots(web: Web, firing: Recorded) -> None:
     html = unescape(browser(web).get(PATH).text)
     view = shown(web, PATH)
     assert (view["state"], view["no_data"], view["incident"].id) == (
@@ -43,7 +36,13 @@ def test_a_target_has_the_answer_of_explain_and_four_plots(web: Web, firing: Rec
     assert all("no baseline to compare with" in one.title for one in view["lengths"])
     assert view["signals"]["without_usual"] == "no baseline is in force"
     assert [one.id for one in view["signals"]["episodes"]] == [firing.incident_id]
-    for unit in ("tokens/s", "requests a step", "wait in the queue, s", "tokens of a request"):
+    for unit in (
+        "tokens/s",
+        "speed, % of its baseline",
+        "requests a step",
+        "wait in the queue, s",
+        "tokens of a request",
+    ):
         assert f'class="unit">{unit}' in html
     # from the first data on
     scraped = shown(web, PATH)["since"]
@@ -102,16 +101,19 @@ def rows(count: int, **columns: Any) -> pl.DataFrame:
         "generation_tokens_total": 6000.0,
         "itl_seconds_count": 1900.0,
         "ttft_seconds_count": 100.0,
+        "instance": "a:1",
+        "engine": "0",
         **columns,
     }
     full = {n: v if isinstance(v, list) else [v] * count for n, v in plain.items()}
-    return pl.DataFrame(full, schema={**SCHEMA, "seconds": pl.Float64})
+    schema = {**SCHEMA, "seconds": pl.Float64, "instance": pl.String, "engine": pl.String}
+    return pl.DataFrame(full, schema=schema)
 
 
 def test_a_span_without_a_row_is_unknown_and_means_are_of_sums() -> None:
     minutes = rows(6, forward_passes=[100.0, 300.0, 0.0, None, 100.0, 100.0])
     minutes = minutes.filter(pl.col("end") != T0 + 6 * MINUTE)
-    table = spans(minutes, T0, T0 + 8 * MINUTE, 120).to_dicts()
+    table = stretches(minutes, T0, T0 + 8 * MINUTE, 120).to_dicts()
     assert [row["end"] for row in table] == [T0 + at * MINUTE for at in (2, 4, 6, 8)]
     # 4,000 tokens in 400 steps; of the next two minutes one has no step and one is unknown
     assert [row["requests_per_forward_pass"] for row in table] == [10.0, None, 20.0, None]
@@ -145,8 +147,11 @@ def test_what_changed_is_named_with_its_numbers() -> None:
         max_num_seqs=[256.0, 512.0, 512.0, None],
         release_changed=[False, False, True, False],
     )
-    assert changes(minutes) == [
-        (T0 + 2 * MINUTE, "restart, max_num_seqs 256 → 512"),
+    other = minutes.with_columns(instance=pl.lit("b:1"), release_changed=pl.lit(False))
+    first, *rest = changes(pl.concat([minutes, other]))
+    assert first.text == "a:1 and b:1: restart, max_num_seqs 256 → 512"
+    assert first.times == (T0 + 2 * MINUTE,) * 2
+    assert [(one.times[0], one.what) for one in rest] == [
         (T0 + 3 * MINUTE, "release changed"),
         (T0 + 4 * MINUTE, "settings changed"),
     ]
@@ -159,7 +164,7 @@ def test_the_plot_of_a_busy_range_is_small_and_its_events_are_text() -> None:
     ticks = event_ticks(events, *ends, "restart or change", colour=3)
     bands = {"requests_per_forward_pass": (90.0, 99.0)}
     drawn = str(signal_plot("t", minutes, span, bands, ticks).svg)
-    assert len(drawn) <= 30_000 and drawn.count('class="band c4"') == 2  # and the legend's
+    assert len(drawn) <= 40_000 and drawn.count('class="band c4"') == 2  # and the legend's
     assert "<b>" not in drawn and "restart, &lt;b&gt;" in drawn
     near = [(T0, "restart"), (T0 + MINUTE, "restart"), (T0 + MINUTE, "release changed")]
     (tick,) = event_ticks(near, *ends, "", colour=3)

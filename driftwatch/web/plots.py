@@ -1,0 +1,326 @@
+"""The plots of the web: a server's signals, what an incident is about, lengths. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import pairwise
+from math import inf
+
+import polars as pl
+
+from driftwatch.incidents.incident import Incident
+from driftwatch.model import Finding, Slo
+from driftwatch.notify.shares import Shares, shares
+from driftwatch.numbers import clean, count, is_as_before, percent, times, tokens
+from driftwatch.plots.plot import Panel, Plot, Series, panels, plot
+from driftwatch.plots.scales import Axis
+from driftwatch.web.signals import (
+    LATENCIES,
+    LENGTHS,
+    RATES,
+    SIGNALS,
+    SPEED,
+    Change,
+    changes,
+    missed,
+    stretches,
+    width_of,
+)
+
+_BAND = "baseline's usual range (9 of 10)"
+GREY = 4
+
+
+def signal_plot(
+    title: str,
+    rows: pl.DataFrame,
+    span: tuple[datetime, datetime],
+    bands: Mapping[str, tuple[float, float]],
+    around: Iterable[Series],
+) -> Plot:
+    """Five plots of a server above one time axis: throughput, speed, batch, wait, lengths.
+
+    ``bands``: of the baseline; ``around``: incidents and changes.
+    """
+    width = width_of(*span, rows)
+    table = stretches(rows, *span, width)
+    several = [
+        _panel(names, table, width, span, bands)
+        for names in ([_rate(table)], [SPEED], *([name] for name in list(SIGNALS)[2:4]), LENGTHS)
+    ]
+    return panels(title, several, _time_axis(span), around=list(around))
+
+
+def _rate(table: pl.DataFrame) -> str:
+    return next((one for one in RATES if table[one].is_not_null().any()), RATES[1])
+
+
+def _time_axis(span: tuple[datetime, datetime]) -> Axis:
+    return Axis("", low=span[0].timestamp(), high=span[1].timestamp(), is_time=True)
+
+
+def _panel(
+    names: Sequence[str],
+    table: pl.DataFrame,
+    width: int,
+    span: tuple[datetime, datetime],
+    bands: Mapping[str, tuple[float, float]] | None = None,
+    whose: str = "",
+) -> Panel:
+    """One panel of a signal, or of both lengths."""
+    x = [at.timestamp() - width / 2 for at in table["end"]]
+    ends, series = [at.timestamp() for at in span], list[Series]()
+    for name in names:
+        if name in (bands or {}) and bands is not None and name != SPEED:
+            low, high = bands[name]
+            series.append(Series("band", _BAND, ends, [high] * 2, [low] * 2, colour=GREY))
+    for colour, name in enumerate(names):
+        label = SIGNALS[name].word if len(names) > 1 else ""
+        values = [v if v is None or name != SPEED else 100 * v for v in table[name]]
+        series.append(Series("line", label, x, values, colour=colour))
+    if names[0] == SPEED:
+        series.insert(0, Series("level", "speed of its baseline", y=[100.0], colour=GREY))
+        high = max([105.0, *(v for v in values if v is not None)])
+        return Panel(Axis(f"speed{whose}, % of its baseline", high=high), series)
+    unit = "tokens of a request, mean" if len(names) > 1 else SIGNALS[names[0]].unit
+    return Panel(Axis(unit), series)
+
+
+def signal_title(
+    finding: Finding | None, bands: Mapping[str, tuple[float, float]], end: str
+) -> str:
+    """``10 min to 02:56 UTC: batch 67.0 requests a step, below the baseline's 90 to 99; …``."""
+    moved, within = [], []
+    for name in ("tokens_per_second_per_gpu", SPEED, *list(SIGNALS)[2:4]):
+        value, one = None if finding is None else finding.evidence.get(name), SIGNALS[name]
+        if value is None:
+            continue
+        text = f"{one.word} {one.write(value)}"
+        if name == SPEED:
+            moved.append(f"{text} of its baseline's")
+        elif name not in bands:
+            moved.append(text)
+        elif bands[name][0] <= value <= bands[name][1]:
+            within.append(text)
+        else:
+            low, high = bands[name]
+            where = "below" if value < low else "above"
+            moved.append(f"{text}, {where} the baseline's {one.number(low)} to {one.number(high)}")
+    if within:
+        moved.append(f"{' and '.join(within)} as in the baseline")
+    return f"10 min to {end}: {'; '.join(moved) or 'unknown'}"
+
+
+# what a rule's condition is about, by parts of the names of the columns that it reads
+_ABOUT = {
+    "missed": ("target_missed", "slo_missed", "in_target"),
+    "wait": ("wait", "queue", "rejected", "deferred"),
+    "speed": ("slower", "speed", "creeps", "drafts"),
+    "tokens": ("last_token", "tokens_per_second", "gpus_lost", "given_up", "gauges_live"),
+    "lengths": ("lengths", "tokens_drift", "phase_mix", "tokens_mean", "prefix_hits"),
+}
+
+
+def subjects(columns: Collection[str]) -> list[str]:
+    """What a picture of a rule shows: missed requests, wait, speed, tokens, lengths; two at most.
+
+    >>> subjects({"limit_full", "lengths_moved", "target_missed"})
+    ['missed', 'lengths']
+    """
+    parts = _ABOUT.items()
+    return [what for what, some in parts if any(p in c for p in some for c in columns)][:2]
+
+
+def incident_plot(
+    rows: pl.DataFrame,
+    slo: Slo | None,
+    incident: Incident,
+    columns: Collection[str],
+    sent_at: datetime | None,
+) -> Plot | None:
+    """What an incident's rule is about, over its time; missed requests or throughput where nothing
+    of that was measured; None where nothing is known.
+
+    ``rows``: ``STORED_SCHEMA``, instance, engine and ``seconds``, by server and time; ``columns``:
+    what its rule reads; ``sent_at``: when a receiver took its page, None = none did.
+    """
+    first, last = rows["end"].min(), rows["end"].max()
+    if not isinstance(first, datetime) or not isinstance(last, datetime):
+        return None
+    span = (first - timedelta(minutes=1), last)
+    width = width_of(*span, rows)
+    table = stretches(rows, *span, width)
+    table = table.join(missed(rows, width, slo), on="end", how="left", maintain_order="left")
+    ended = (incident.resolved_at or last) + timedelta(seconds=width)
+    during = table.filter(pl.col("end").is_between(incident.started_at, ended))
+    wanted, parts = subjects(columns), list[tuple[Panel, str]]()
+    for what in (*wanted, *(one for one in ("missed", "tokens") if one not in wanted)):
+        if what in wanted or not parts:
+            parts += _about(what, table, during, (width, span, slo))
+    if not parts:
+        return None
+    ends = (span[0].timestamp(), last.timestamp())
+    fired = incident.firing_at
+    word = "it fired, and nobody got a page" if sent_at is None else "page sent"
+    at = [(sent_at or fired, word)] if fired is not None else []
+    around = [
+        *incident_spans([incident], *ends),
+        *change_ticks(changes(rows), *ends),
+        *event_ticks([(t, w) for t, w in at if t], *ends, word, colour=1),
+    ]
+    title = "; ".join(finding for _, finding in parts)
+    several = [panel for panel, _ in parts]
+    return panels(title[:1].upper() + title[1:], several, _time_axis(span), around=around)
+
+
+def _about(
+    what: str,
+    table: pl.DataFrame,
+    during: pl.DataFrame,
+    drawn: tuple[int, tuple[datetime, datetime], Slo | None],
+) -> Iterator[tuple[Panel, str]]:
+    """Panels of a subject, each with its finding; none of what is unknown."""
+    width, span, slo = drawn
+    if what == "missed":
+        known = {n: v for n in LATENCIES if isinstance(v := during[n].max(), float)}
+        allowed = 1.0 if slo is None else 1 - slo.share
+        # of two that are known those that missed it too often, where one did
+        names = [n for n, worst in known.items() if worst > allowed] or [*known]
+        x = [at.timestamp() - width / 2 for at in table["end"]]
+        for name in names:
+            target = f"{LATENCIES[name]} {getattr(slo, f'{name}_seconds'):g} s"
+            level = Series("level", "the target allows", y=[100 * allowed], colour=2)
+            line = Series("line", "", x, (100 * table[name]).to_list())
+            yield (
+                Panel(Axis(f"requests that miss {target}, %"), [level, line]),
+                f"up to {percent(known[name])} of requests missed {target}",
+            )
+        return
+    names = {
+        "wait": ["batch_assembly_wait_seconds"], "speed": [SPEED], "tokens": [_rate(during)],
+        "lengths": [*LENGTHS],
+    }[what]  # fmt: skip
+    name, values = names[0], during[names[0]]
+    low, high = values.min(), values.max()
+    if not isinstance(low, float) or not isinstance(high, float):
+        return
+    write = SIGNALS[name].write
+    finding = {
+        "wait": f"requests waited up to {write(high)} in the queue",
+        "speed": f"speed at equal load down to {write(low)} of the baseline's",
+        "tokens": f"throughput down to {write(low)}",
+        "lengths": f"mean prompt {write(low)} to {write(high)} tokens",
+    }[what]
+    yield _panel(names, table, width, span, whose=" of the slowest"), finding
+
+
+def event_ticks(
+    events: Iterable[tuple[datetime, str]], first: float, last: float, label: str, *, colour: int
+) -> Iterator[Series]:
+    """Events as ticks with their names; those that would touch are one."""
+    near, ticks = 0.006 * (last - first), dict[float, list[str]]()
+    for moment, what in events:
+        at = moment.timestamp()
+        latest = next(reversed(ticks), None)
+        if latest is not None and at <= latest + near:
+            ticks[latest].append(what)
+        elif first <= at <= last:
+            ticks[at] = [what]
+    if ticks:
+        names = [", ".join(clean(one) for one in dict.fromkeys(some)) for some in ticks.values()]
+        yield Series("ticks", label, [*ticks], names=names, colour=colour)
+
+
+def change_ticks(some: Iterable[Change], first: float, last: float) -> Iterator[Series]:
+    """Restarts and changes as ticks, each with its server."""
+    events = [
+        (at, f"{server}: {one.what}")
+        for one in some
+        for at, server in zip(one.times, one.servers, strict=True)
+    ]
+    return event_ticks(sorted(events), first, last, "restart or change", colour=3)
+
+
+def incident_spans(incidents: Iterable[Incident], first: float, last: float) -> Iterator[Series]:
+    """Incidents as one hatched ground over an axis; what would touch is one."""
+    touching = 0.012 * (last - first)
+    pairs: list[list[float]] = []
+    for one in sorted(incidents, key=lambda one: one.started_at):
+        end = min(last, one.resolved_at.timestamp() if one.resolved_at else last)
+        start = max(one.started_at.timestamp(), first)
+        if pairs and start <= pairs[-1][1] + touching:
+            pairs[-1][1] = max(pairs[-1][1], end)
+        elif end > first and start < last:
+            pairs.append([start, end])
+    if pairs:
+        yield Series("hatch", "incident", [a for a, _ in pairs], [b for _, b in pairs], colour=1)
+
+
+STEMS = {"prompt_tokens": "Prompts", "generation_tokens": "Generations"}
+
+
+def length_plots(finding: Finding) -> Iterator[Plot]:
+    """Each length whose histogram is known, over the baseline's."""
+    for stem in STEMS:
+        both = shares(finding.histograms, stem)
+        alone = _cells(finding.histograms, stem) if both is None else None
+        if both is not None:
+            yield _shares(
+                _length_text(finding, stem, both), stem, both.edges, both.now, both.before
+            )
+        elif alone is not None:
+            yield _shares(_length_text(finding, stem, None), stem, *alone, None)
+
+
+_Cells = tuple[tuple[float, ...], tuple[float, ...]]
+
+
+def _cells(histograms: Mapping[str, Sequence[float]], stem: str) -> _Cells | None:
+    """Edges and shares of the window alone."""
+    counts, edges = (histograms.get(f"{stem}_{part}") or () for part in ("buckets", "edges"))
+    if len(edges) < 3 or len(counts) != len(edges) or not counts[-1]:
+        return None
+    now = tuple((b - a) / counts[-1] for a, b in pairwise([0.0, *counts]))
+    return tuple(edges), now
+
+
+def _length_text(finding: Finding, stem: str, both: Shares | None) -> str:
+    """``Prompts ×2.3 longer than in the baseline: mean 512 → 1,200 tokens, n 87,000``."""
+    who, now = STEMS[stem], finding.evidence.get(f"{stem}_mean")
+    before = (finding.reference or {}).get("values", {}).get(f"{stem}_mean")
+    if now is None:
+        return f"{who}: mean unknown"
+    if both is None or before is None:
+        return f"{who}: mean {tokens(now)} tokens; no baseline to compare with"
+    n = f"n {count(both.n_now)}"
+    if is_as_before(now / before):
+        return f"{who} as long as in the baseline: mean {tokens(now)} tokens, {n}"
+    word = "longer than" if now > before else "as long as"
+    moved = f"mean {tokens(before)} → {tokens(now)} tokens, {n}"
+    return f"{who} {times(now / before)} {word} in the baseline: {moved}"
+
+
+def _shares(
+    title: str,
+    stem: str,
+    upper: Sequence[float],
+    now: Sequence[float],
+    before: Sequence[float] | None,
+) -> Plot:
+    """Shares over log tokens: the baseline as grey steps, now as a line."""
+    finite = [edge for edge in upper if edge != inf]
+    # the first cell begins somewhere above 0, the last one has no end: as wide as its neighbour
+    first = finite[0] ** 2 / finite[1] if len(finite) > 1 else finite[0] / 2
+    last = finite[-1] ** 2 / finite[-2] if len(finite) > 1 else 2 * finite[-1]
+    edges = [first, *finite, *([last] if len(finite) < len(upper) else [])]
+    percent = [100 * share for share in now]
+    series = [Series("steps", "ten minutes at the end", edges, [*percent, percent[-1]])]
+    if before is not None:
+        corners = [x for low, high in pairwise(edges) for x in (low, high)]
+        heights = [100 * share for share in before for _ in range(2)]
+        low = [0.0] * len(heights)
+        series.insert(0, Series("band", "baseline", corners, heights, low, colour=GREY))
+    word = stem.split("_")[0]
+    across = Axis(f"{word} tokens of a request, log scale", edges[0], edges[-1], is_log=True)
+    return plot(title, series, across, Axis("share of requests, %"))

@@ -1,0 +1,197 @@
+"""Signals of servers in stretches of time, their usual ranges, and what was changed. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from driftwatch.collect.schema import TIME
+from driftwatch.model import Slo, TargetKey
+from driftwatch.notify.advice import few
+from driftwatch.numbers import count, figure, percent, seconds, tokens
+from driftwatch.signals.slo import slo_columns
+from driftwatch.store.minute_columns import STORED_SCHEMA, added_up
+
+MOST_SPANS = 240
+_WIDTHS = (60, 120, 300, 600, 1800, 3600, 7200, 21_600)
+_BLOCK, _LEAST_BLOCKS = 600, 6  # of a baseline: seconds, and how many are enough
+
+
+def _over(total: str, over: str) -> pl.Expr:
+    """A sum over a sum, of the rows in which both are known; NULL where nothing was counted."""
+    both = pl.col(total).is_not_null() & pl.col(over).is_not_null()
+    n = pl.col(over).filter(both).sum()
+    return pl.when(n > 0).then(pl.col(total).filter(both).sum() / n)
+
+
+class Signal(NamedTuple):
+    """What is drawn of a stretch of time."""
+
+    word: str
+    unit: str
+    value: pl.Expr  # of the stretch's rows; NULL = unknown
+    number: Callable[[float], str] = figure  # in a sentence
+    suffix: str = ""  # behind it
+
+    def write(self, value: float) -> str:
+        """The number in a sentence, with its unit."""
+        return self.number(value) + self.suffix
+
+
+_TOKENS = "generation_tokens_total"
+SPEED = "speed_at_equal_load_ratio"
+SIGNALS: Mapping[str, Signal] = {
+    "tokens_per_second_per_gpu": Signal(
+        "throughput", "tokens/s/GPU", _over(_TOKENS, "gpu_seconds"), figure, " tokens/s/GPU"
+    ),
+    "generation_tokens_per_second": Signal(
+        "throughput", "tokens/s", _over(_TOKENS, "duration_seconds"), figure, " tokens/s"
+    ),
+    "requests_per_forward_pass": Signal(
+        "batch", "requests a step", _over("outputs", "forward_passes"), figure, " requests a step"
+    ),
+    "batch_assembly_wait_seconds": Signal(
+        "wait", "wait in the queue, s", _over("queue_seconds_sum", "queue_seconds_count"), seconds
+    ),
+    "prompt_tokens_mean": Signal(
+        "prompts", "tokens", _over("prompt_tokens_sum", "prompt_tokens_count"), tokens
+    ),
+    "generation_tokens_mean": Signal(
+        "generations", "tokens", _over("generation_tokens_sum", "generation_tokens_count"), tokens
+    ),
+    SPEED: Signal("speed", "%", pl.col(SPEED).min(), percent),
+}
+LATENCIES = {"ttft": "TTFT", "tpot": "TPOT"}
+RATES, LENGTHS = tuple(SIGNALS)[:2], ("prompt_tokens_mean", "generation_tokens_mean")
+_FLAGS = ("restarted", "configuration_changed", "release_changed")
+# setting → its words and unit
+_KNOBS = {
+    "max_num_seqs": ("max_num_seqs", ""),
+    "max_num_batched_tokens": ("max_num_batched_tokens", ""),
+    "kv_cache_tokens": ("KV cache", " tokens"),
+}
+_COLUMNS = (
+    *("end", "scrapes", "gpu_count", "itl_seconds_count", "ttft_seconds_count", SPEED, _TOKENS),
+    *("duration_seconds", "forward_passes", "queue_seconds_sum", "queue_seconds_count"),
+    *(
+        f"{stem}_{part}"
+        for stem in ("prompt_tokens", "generation_tokens")
+        for part in ("sum", "count")
+    ),
+)
+# what signals are computed from, and besides what the page shows of a span
+SIGNAL_SCHEMA = {name: STORED_SCHEMA[name] for name in _COLUMNS}
+SCHEMA = SIGNAL_SCHEMA | {name: STORED_SCHEMA[name] for name in (*_FLAGS, *_KNOBS)}
+
+
+def width_of(since: datetime, until: datetime, rows: pl.DataFrame) -> int:
+    """Seconds of a stretch: at most :data:`MOST_SPANS` of them, and none shorter than a row."""
+    whole = (until - since).total_seconds()
+    longest = rows["seconds"].max()
+    least = max(whole / MOST_SPANS, float(longest) if isinstance(longest, float) else 60.0)
+    return next((width for width in _WIDTHS if width >= least), _WIDTHS[-1])
+
+
+def _stretch(end: pl.Expr, width: int) -> pl.Expr:
+    begins = (end - pl.duration(microseconds=1)).dt.truncate(f"{width}s")
+    return (begins + pl.duration(seconds=width)).cast(TIME)
+
+
+def _means(rows: pl.DataFrame, width: int) -> pl.DataFrame:
+    counted = rows.with_columns(
+        end=_stretch(pl.col("end"), width),
+        outputs=pl.col("itl_seconds_count") + pl.col("ttft_seconds_count"),
+        gpu_seconds=pl.col("duration_seconds") * pl.col("gpu_count"),
+    )
+    values = {name: one.value for name, one in SIGNALS.items()}
+    return counted.group_by("end").agg(**values).sort("end")
+
+
+def stretches(rows: pl.DataFrame, since: datetime, until: datetime, width: int) -> pl.DataFrame:
+    """``end`` and :data:`SIGNALS` of every stretch of the axis, NULL where it is unknown.
+
+    ``rows``: :data:`SIGNAL_SCHEMA` at least, of any servers; ``width``: in seconds.
+    """
+    step = timedelta(seconds=width)
+    first = _stretch(pl.lit(since + timedelta(microseconds=1), dtype=TIME), width)
+    last = _stretch(pl.lit(until, dtype=TIME), width)
+    ends = pl.select(pl.datetime_range(first, last, step, eager=False).cast(TIME).alias("end"))
+    return ends.join(_means(rows, width), on="end", how="left", maintain_order="left")
+
+
+def usual(rows: pl.DataFrame) -> dict[str, tuple[float, float]]:
+    """Signal → what nine in ten of its ten-minute means lie between; too few: it is not there.
+
+    ``rows``: of a baseline's window, :data:`SIGNAL_SCHEMA` at least.
+    """
+    blocks, bands = _means(rows, _BLOCK), {}
+    for name in SIGNALS:
+        values = blocks[name].drop_nulls()
+        low, high = values.quantile(0.05, "linear"), values.quantile(0.95, "linear")
+        if len(values) >= _LEAST_BLOCKS and low is not None and high is not None:
+            bands[name] = (low, high)
+    return bands
+
+
+def missed(rows: pl.DataFrame, width: int, slo: Slo | None) -> pl.DataFrame:
+    """``end``, and the share of requests of all servers that missed each target, at most."""
+    at = rows.with_columns(end=_stretch(pl.col("end"), width)).sort("end", maintain_order=True)
+    total = added_up(at.select(*STORED_SCHEMA), ["end"])
+    slo = slo or Slo()
+    targets = (
+        pl.lit(getattr(slo, one), pl.Float64).alias(f"slo_{one}")
+        for one in ("ttft_seconds", "tpot_seconds", "share")
+    )
+    shares = slo_columns(total, total.select(pl.col("end"), *targets))
+    return total.select("end").with_columns(
+        (1 - shares[f"{name}_in_target_10m_ratio"]).alias(name) for name in LATENCIES
+    )
+
+
+class Change(NamedTuple):
+    """The same restart or change on some servers within half an hour."""
+
+    times: tuple[datetime, ...]  # of each server
+    servers: tuple[str, ...]
+    what: str
+
+    @property
+    def text(self) -> str:
+        """``a:8000 and b:8000: restart, max_num_seqs 256 → 512``."""
+        return f"{few(self.servers[:4], len(self.servers))}: {self.what}"
+
+
+def changes(rows: pl.DataFrame) -> list[Change]:
+    """When engines restarted, a setting or the release changed, in order of time.
+
+    ``rows``: :data:`SCHEMA` at least, with instance and engine, by server and time.
+    """
+    before = pl.col(*_KNOBS).fill_null(strategy="forward").shift(1)
+    before = before.over("instance", "engine").name.suffix("_before")
+    marked = rows.with_columns(before).filter(
+        pl.any_horizontal(pl.col(name).fill_null(False) for name in _FLAGS)
+    )
+    found: list[Change] = []
+    for row in marked.sort("end", maintain_order=True).iter_rows(named=True):
+        at, what = row["end"], _changed(row)
+        server = TargetKey(row["instance"], row["engine"]).text
+        same = (n for n, one in enumerate(found) if one.what == what and server not in one.servers)
+        near = [n for n in same if at - found[n].times[0] <= timedelta(minutes=30)]
+        one = found.pop(near[0]) if near else Change((), (), what)
+        found.append(Change((*one.times, at), (*one.servers, server), what))
+    return sorted(found, key=lambda one: one.times[0])
+
+
+def _changed(row: Mapping[str, Any]) -> str:
+    words = ["restart"] if row["restarted"] else []
+    moved = [
+        f"{words_of} {count(row[f'{name}_before'])} → {count(row[name])}{unit}"
+        for name, (words_of, unit) in _KNOBS.items()
+        if row[name] is not None and row[f"{name}_before"] not in (None, row[name])
+    ]
+    if row["configuration_changed"]:
+        words += moved or ["settings changed"]
+    return ", ".join(words + (["release changed"] if row["release_changed"] else []))
