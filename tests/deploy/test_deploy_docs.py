@@ -9,8 +9,6 @@ from deploy_cases import ROOT
 
 from driftwatch import __version__
 
-PAGE = (ROOT / "docs/sre/deploy.md").read_text(encoding="utf-8")
-
 
 def test_nothing_is_said_on_two_pages() -> None:
     """A copy grows old: a link does not."""

@@ -187,22 +187,6 @@ def test_every_query_is_answered(
     assert silent == []
 
 
-def test_variables_find_pool_and_instance(
-    dashboard: dict[str, Any], real_prometheus: tuple[PrometheusServer, float]
-) -> None:
-    server, at = real_prometheus
-    variables = {variable["name"]: variable for variable in dashboard["templating"]["list"]}
-    (metric, label) = re.fullmatch(
-        r"label_values\((\w+), (\w+)\)", variables["pool"]["query"]["query"]
-    ).groups()  # type: ignore[union-attr]
-    assert {found["metric"][label] for found in _asked(server, metric, at)} == {"rag-8b"}
-    text = variables["instance"]["query"]["query"]
-    inner = text.removeprefix("query_result(").removesuffix(")")
-    for question in (inner, inner.replace("driftwatch_target", "not_there")):
-        found = _asked(server, _substituted(question), at)
-        assert [one["metric"] for one in found] == [{"instance": INSTANCE}]
-
-
 def test_the_numbers_are_those_of_the_incident(
     dashboard: dict[str, Any], real_prometheus: tuple[PrometheusServer, float]
 ) -> None:

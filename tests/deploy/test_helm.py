@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner
 from deploy_cases import (
     CHART,
     DEPLOY,
     MODES,
-    ROOT,
     containers,
     documents,
     helm,
     helm_rendered,
     of_kind,
-    pod_specs,
 )
 
 from driftwatch import __version__
-from driftwatch.cli.check import command
-from driftwatch.rulebook.book import load_rulebook
-from driftwatch.service.configuration import plan_of_settings
-from driftwatch.settings import load_settings
 
 pytestmark = pytest.mark.helm
 
@@ -124,14 +116,6 @@ def test_a_configuration_is_keys_or_a_file(tmp_path: Path) -> None:
     assert set(config) - set(keys) == {"database", "listen"}
 
 
-@pytest.mark.parametrize("number", [1_000_000, 16_777_217, 2**53 - 1])
-def test_large_numbers_stay_whole(number: int) -> None:
-    """Helm's values are floating point inside."""
-    word = f"config.pools[0].serving.kv_cache_tokens={number}"
-    config = config_of(rendered(*SINGLE, "--set", word))
-    assert config["pools"][0]["serving"]["kv_cache_tokens"] == number
-
-
 def test_a_changed_configuration_and_changed_rules_start_pods_anew() -> None:
     def sums(resources: list[Any]) -> set[str]:
         return {
@@ -179,56 +163,3 @@ def test_the_policy_lets_the_database_through(url: str, port: int) -> None:
 )
 def test_wrong_values_are_refused(words: tuple[object, ...], said: str) -> None:
     assert said in refusal(*words)
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_the_configuration_in_the_map_can_be_used(mode: str, tmp_path: Path) -> None:
-    """Laid out as the pod sees it, with the mount points moved below a folder."""
-    resources = helm_rendered(mode)
-    (spec,) = [spec for pod, spec in pod_specs(resources) if pod == "driftwatch"]
-    maps = {r["metadata"]["name"]: r["data"] for r in of_kind(resources, "ConfigMap")}
-    (container,) = [one for one in spec["containers"] if one["name"] == "driftwatch"]
-    volumes = {volume["name"]: volume for volume in spec["volumes"]}
-    mounts = {m["mountPath"]: volumes[m["name"]] for m in container["volumeMounts"]}
-
-    def moved(text: str) -> str:
-        return re.sub(r"(?<![\w.-])(/(?:etc|var|opt)/[\w-]+)", rf"{tmp_path}\1", text)
-
-    for path, volume in mounts.items():
-        inside = tmp_path / path.lstrip("/")
-        inside.mkdir(parents=True, exist_ok=True)
-        if "configMap" in volume:
-            for name, text in maps[volume["configMap"]["name"]].items():
-                (inside / name).write_text(moved(text))
-        if "secret" in volume:
-            (inside / "slack.url").write_text("https://hooks.slack.example/services/T/B/x")
-            (inside / "web.token").write_text("0123456789abcdef")
-            (inside / "database-password").write_text("secret")
-    # the image has the shipped rules there
-    assert (
-        "COPY --from=build /src/rules /opt/driftwatch/rules\n" in (ROOT / "Dockerfile").read_text()
-    )
-    shutil.copytree(ROOT / "rules", tmp_path / "opt/driftwatch/rules")
-    config = tmp_path / container["args"][-1].lstrip("/")
-    settings = load_settings(config, environ={})
-    assert [receiver.name for receiver in settings.receivers] == ["oncall"]
-    # no shipped rule is lost to rules of one's own, and none of those comes without being asked for
-    used = {rule.id: rule for rule in plan_of_settings(settings).rules}
-    ours = load_rulebook().rules
-    assert {rule.id: rule.enabled for rule in ours}.items() <= {
-        name: rule.enabled for name, rule in used.items()
-    }.items()
-    more = set(used) - {rule.id for rule in ours}
-    assert more == ({"QueueLong"} if mode == "single" else set())
-    assert not any(used[name].enabled for name in more)
-    ran = CliRunner().invoke(command, ["-c", str(config)], standalone_mode=False)
-    assert (ran.exception, ran.return_value or 0) == (None, 0), ran.output
-    environment = {v["name"]: v["value"] for v in container["env"]}
-    database = environment["DRIFTWATCH_DATABASE"]
-    if mode == "fleet":
-        # as the variable says, that the image has
-        secrets = tmp_path / "etc/driftwatch-secrets"
-        assert str(settings.database).replace(str(secrets), "/etc/driftwatch-secrets") == database
-        assert settings.database_password_file in (tmp_path / "etc/driftwatch-secrets").iterdir()
-    else:
-        assert str(Path(database).parent) in mounts

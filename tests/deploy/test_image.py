@@ -9,8 +9,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -110,27 +108,3 @@ def test_what_it_starts_is_a_command_and_its_environment_is_read() -> None:
     assert known_options(json.loads(_all("CMD")[0])) == []
     names = set(re.findall(r"\b(DRIFTWATCH_\w+)=", " ".join(_all("ENV"))))
     assert names == set(ENVIRONMENT)
-
-
-@pytest.mark.parametrize("status", [200, 503])
-def test_the_health_check_works_without_curl(status: int) -> None:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status if self.path == "/-/healthy" else 404)
-            self.end_headers()
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        words = json.loads(_all("HEALTHCHECK")[0].split("CMD ", 1)[1])
-        assert words[:2] == ["python", "-c"]
-        assert _all("EXPOSE") == ["9095"]
-        code = words[2].replace(":9095", f":{server.server_address[1]}")
-        ran = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
-        assert (ran.returncode == 0) is (status == 200)
-    finally:
-        server.shutdown()
-        server.server_close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -175,35 +174,3 @@ def test_commands_and_environment_are_the_programs(everything: list[Any]) -> Non
         assert known_options([str(word) for word in container["args"]]) == [], name
         variables = {variable["name"] for variable in container.get("env", [])}
         assert variables <= set(ENVIRONMENT), name
-
-
-def test_probes_ask_pages_that_are_served(everything: list[Any], tmp_path: Path) -> None:
-    import requests
-    from prometheus_client import CollectorRegistry
-    from starlette.testclient import TestClient
-
-    from driftwatch.database_place import place_of
-    from driftwatch.service.configuration import plan_of_rules
-    from driftwatch.service.endpoint import Endpoint
-    from driftwatch.settings.web import WebSettings
-    from driftwatch.web.app import application
-    from driftwatch.web.server import web_of
-
-    endpoint = Endpoint(("127.0.0.1", 0), CollectorRegistry(), lambda: None, lambda: None)
-    own = WebSettings.model_validate({"listen": "0.0.0.0:9096"})
-    web = web_of(None, plan_of_rules(()), place_of(tmp_path / "none.db"), own=own)
-    pages = TestClient(application(web))
-    try:
-        host, port = endpoint.address
-        for name, container in containers(everything):
-            for key in (key for key in container if key.endswith("Probe")):
-                probe = container[key]["httpGet"]
-                headers = {one["name"]: one["value"] for one in probe.get("httpHeaders", [])}
-                if container["args"][0] == "web":
-                    found = pages.get(probe["path"], headers=headers).status_code
-                else:
-                    url = f"http://{host}:{port}{probe['path']}"
-                    found = requests.get(url, headers=headers, timeout=5).status_code
-                assert found == 200, (name, probe)
-    finally:
-        endpoint.close()

@@ -12,11 +12,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from deploy_cases import DEPLOY, ROOT, documents, known_options
+from deploy_cases import DEPLOY, known_options
 
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 DROP_IN = DEPLOY / "systemd" / "driftwatch.service.d" / "nvml.conf"
-LISTEN = DROP_IN.with_name("listen.conf")
 # systemd's own measure, 0 to 10 (here times 10); what a service without any option gets is 96
 MOST_EXPOSED = {
     "driftwatch": 15,
@@ -84,31 +83,6 @@ def test_the_drop_in_opens_the_devices_and_little_else(
     threshold = f"--threshold={MOST_EXPOSED_WITH_NVML}"
     told = _analyze(systemd_analyze, "security", "--offline=yes", threshold, unit)
     assert "char-nvidiactl:rw" in told
-
-
-def test_the_drop_in_for_a_prometheus_elsewhere_listens_where_its_job_asks(
-    installed: Path, systemd_analyze: str, tmp_path: Path
-) -> None:
-    from driftwatch.settings import load_settings
-
-    folder = installed / "driftwatch.service.d"
-    folder.mkdir()
-    shutil.copy(LISTEN, folder)
-    assert _analyze(systemd_analyze, "verify", "--man=no", installed / "driftwatch.service") == ""
-    (said,) = re.findall(r"^Environment=(\w+)=(\S+)$", LISTEN.read_text(), flags=re.M)
-    config = tmp_path / "driftwatch.yaml"
-    config.write_text("sources: [{prometheus: 'http://p:9090'}]\n")
-    # by itself a Prometheus on another machine cannot reach it: unit, job and docs say so
-    assert load_settings(config, environ={}).listen.startswith("127.0.0.1:")
-    host, _, port = load_settings(config, environ=dict([said])).listen.rpartition(":")
-    assert host == "0.0.0.0"
-    (scraped,) = documents(DEPLOY / "prometheus/prometheus.yml")
-    (job,) = [job for job in scraped["scrape_configs"] if job["job_name"] == "driftwatch"]
-    assert [target.rpartition(":")[2] for target in job["static_configs"][0]["targets"]] == [port]
-    docs = (ROOT / "docs/sre/deploy.md").read_text(encoding="utf-8")
-    told = (docs, (DEPLOY / "prometheus/prometheus.yml").read_text())
-    assert all("driftwatch.service.d/listen.conf" in text for text in told)
-    assert "driftwatch.service.d/listen.conf" in (installed / "driftwatch.service").read_text()
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)

@@ -114,23 +114,6 @@ def test_stats_disabled_is_said_not_idle(run: Any, raw: Path, tmp_path: Path) ->
     assert told.stdout == ""
 
 
-def test_two_engines_stay_apart_and_overcounted_steps_are_marked(
-    run: Any, raw: Path, tmp_path: Path
-) -> None:
-    before = (raw / "metrics_dp2_during.txt").read_text()
-    after = (raw / "metrics_dp2_after.txt").read_text()
-    path = recording(tmp_path / "r.jsonl", lambda s: before if s < 60 else after, 3)
-    ambiguous = run("explain", "host:8000", "--recording", path, "--json")
-    named = json.loads(
-        run("explain", "host:8000/1", "--recording", path, "--json", "--window", "2m").stdout
-    )
-    assert named["server"].endswith("/1")
-    marked = named["evidence"]["requests_per_forward_pass"]
-    assert "lower bound" in marked["reason"]
-    # "host:8000" is engine 0: the exact name wins over the instance's
-    assert not json.loads(ambiguous.stdout)["server"].endswith("/1")
-
-
 @pytest.fixture
 def restarts(raw: Path) -> Iterator[PrometheusApi]:
     import gzip
@@ -180,21 +163,6 @@ def _series(answers: dict[str, Any], name: str) -> list[list[Any]]:
         (v for one in result for v in one["values"]), key=lambda v: v[0]
     )
     return values
-
-
-def test_one_odd_timestamp_does_not_walk_the_years(run: Any, raw: Path, tmp_path: Path) -> None:
-    page = (raw / "metrics_during_load.txt").read_text()
-    path = recording(tmp_path / "r.jsonl", lambda s: going_on(page, s), 3)
-    with path.open("a") as out:
-        out.write(json.dumps({"t": START + 5 * 365 * 86_400, "status": 200, "body": page}) + "\n")
-        out.write(json.dumps({"t": 0, "status": 200, "body": page}) + "\n")
-    with replayed_rows() as rows:
-        result = run("replay", path, "--json")
-    assert result.exit_code == 0, result.output
-    import polars as pl
-
-    observed = rows.table.filter(pl.col("duration_seconds") > 0)
-    assert len(observed) == 3
 
 
 def test_a_stale_configured_cap_is_no_silence(run: Any, raw: Path, tmp_path: Path) -> None:

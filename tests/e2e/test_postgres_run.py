@@ -10,27 +10,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 import requests
 from fakes.exposition_server import ReplayedExposition, read_pages
 from fakes.postgres_server import NOT_INSTALLED, PostgresServer, installed
-from fakes.slack_server import SlackServer
-from secret_file import secret
 
-from driftwatch.clock import ManualClock
-from driftwatch.collect.pages import PagesSource
 from driftwatch.database_place import place_of
-from driftwatch.errors import StoreError
-from driftwatch.receivers.registry import Receiver
-from driftwatch.receivers.slack import SlackSender
-from driftwatch.service.configuration import plan_of_rules
-from driftwatch.service.run import Service
-from driftwatch.settings.receivers import SlackReceiver
 from driftwatch.store.store import Store
 
 pytestmark = pytest.mark.postgres
@@ -53,63 +40,6 @@ def server() -> Iterator[PostgresServer]:
 
 def pages(folder: Path) -> list[tuple[float, str | None]]:
     return read_pages(folder / "vllm-0.32" / "run_cap" / "scrapes.jsonl.gz")
-
-
-def served(store: Store, url: str, slack: SlackServer, clock: ManualClock) -> Service:
-    source = PagesSource({url: {"instance": "host:8000"}}, clock=clock)
-    sender = SlackSender("inbox", SlackReceiver(webhook_url_file=secret(slack.url)))
-    receivers = [Receiver("inbox", ("page", "ticket", "notice"), sender)]
-    return Service([source], plan_of_rules(()), store, receivers, clock)
-
-
-def test_restarts_of_the_server_lose_no_incident_and_no_page(
-    server: PostgresServer, shared_data: Path
-) -> None:
-    """Stopped before ticks, between decision and commit, and between page and mark."""
-    recorded = pages(shared_data)
-    clock = ManualClock(datetime.fromtimestamp(recorded[0][0], UTC))
-    failed: list[str] = []
-    with (
-        Store.open(server.url("driftwatch")) as store,
-        SlackServer() as slack,
-        ReplayedExposition(recorded, clock=lambda: clock.now().timestamp()) as exposition,
-    ):
-        service = served(store, exposition.url, slack, clock)
-        real = store.commit_tick
-
-        def commit_tick(record: Any) -> None:
-            if number % 20 == 10:
-                server.stop("immediate")
-            real(record)
-
-        store.commit_tick = commit_tick  # type: ignore[method-assign]
-        mark, marked = store.write_result_and_claim, list[int]()
-
-        def write_result(result: Any) -> Any:
-            marked.append(len(slack.accepted))
-            if len(marked) == 1:
-                server.stop("immediate")
-            return mark(result)
-
-        store.write_result_and_claim = write_result  # type: ignore[method-assign]
-        for number, (at, _) in enumerate(recorded[:160:2]):
-            clock.set(datetime.fromtimestamp(at, UTC))
-            if number % 20 == 0:
-                server.stop("fast")
-            try:
-                service.tick_once()
-            except StoreError as error:
-                failed.append(error.code)
-                server.start()
-            with suppress(StoreError):
-                service.deliver_once()
-        service.stop()
-        incidents = store.incidents()
-        assert len(failed) == 9
-        assert marked == [1, 1]  # the page was with its receiver when its mark failed
-        assert set(failed) == {"unreachable"}
-        assert [i.rule for i in incidents] == ["BatchLimitBinding"]
-        assert len(slack.accepted) == 1
 
 
 def test_the_process_says_so_and_goes_on_by_itself(

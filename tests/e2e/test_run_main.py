@@ -99,19 +99,6 @@ def test_without_a_reference_nothing_is_claimed(run: Any, recording: Path) -> No
     assert found["advice"]["action"] == "none"
 
 
-def test_tuned_for_is_a_reference_without_swings(run: Any, recording: Path, tmp_path: Path) -> None:
-    config = tmp_path / "driftwatch.yaml"
-    config.write_text(
-        "pools:\n  - name: chat\n    tuned_for: {prompt_tokens: 128, generation_tokens: 64}\n"
-    )
-    assert pages(run("replay", recording, "--json", "-c", config)) == []
-    at = phases(recording)["prompt_drift_4x"]["end"]
-    asked = ("--recording", recording, "-c", config, "--at", at, "--window", "1m", "--json")
-    found = json.loads(run("explain", "host:8000", *asked).stdout)
-    assert found["diagnosis"]["leaf"] == "drifted_within_limits"
-    assert found["evidence"]["prompt_tokens_usual_ratio"]["value"] == 1.0
-
-
 def test_a_broken_line_is_named_and_the_rest_kept(
     run: Any, recording: Path, baseline: str, tmp_path: Path
 ) -> None:

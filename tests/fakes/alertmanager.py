@@ -62,18 +62,6 @@ class Alertmanager(Daemon):
         answer.raise_for_status()
         return list(answer.json())
 
-    def silence(self, name: str, value: str, until: str) -> None:
-        matcher = {"name": name, "value": value, "isRegex": False, "isEqual": True}
-        body = {
-            "matchers": [matcher],
-            "startsAt": "2020-01-01T00:00:00Z",
-            "endsAt": until,
-            "createdBy": "test",
-            "comment": "test",
-        }
-        answer = requests.post(f"{self.url}/api/v2/silences", json=body, timeout=_SECONDS)
-        answer.raise_for_status()
-
 
 class NotificationServer(LoopbackServer):
     """Takes what an Alertmanager posts to a webhook, at :attr:`address`.
@@ -101,18 +89,3 @@ class NotificationServer(LoopbackServer):
                 raise TimeoutError(f"{len(self.notifications)} of {count} notifications came")
             time.sleep(0.02)
         return self.notifications
-
-    def wait_for_alerts(self, count: int, seconds: float = _SECONDS) -> dict[str, Any]:
-        """The first notification of so many alerts: an Alertmanager may begin with fewer.
-
-        Raises TimeoutError: it does not come.
-        """
-        deadline = time.monotonic() + seconds
-        while True:
-            for one in self.notifications:
-                if len(one["alerts"]) == count:
-                    return one
-            if time.monotonic() > deadline:
-                counts = [len(one["alerts"]) for one in self.notifications]
-                raise TimeoutError(f"notifications of {counts} alerts came, none of {count}")
-            time.sleep(0.02)

@@ -222,20 +222,6 @@ class SlackWorkspace(LoopbackServer):
         self.mentions += mentions(arguments)
         return {"channel": channel, "ts": ts, "text": arguments.get("text", "")}
 
-    def _conversations_history(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        channel, oldest = arguments.get("channel"), float(arguments.get("oldest") or 0)
-        if channel not in self.members:
-            return {"ok": False, "error": "channel_not_found"}
-        entries = []
-        for one in reversed(self.top(str(channel))):
-            if float(one.ts) > oldest:
-                entry = {"type": "message", "ts": one.ts, "text": one.payload.get("text", "")}
-                if arguments.get("include_all_metadata") and "metadata" in one.payload:
-                    entry["metadata"] = one.payload["metadata"]
-                entries.append(entry)
-        limit = int(arguments.get("limit") or 100)
-        return {"messages": entries[:limit], "has_more": len(entries) > limit}
-
     def _users_info(self, arguments: dict[str, Any]) -> dict[str, Any]:
         user = str(arguments.get("user"))
         if user not in self.names:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from open_incident_cases import BEGIN, FIRING, RESOLVED, Server, Story, Tell, stories
+from open_incident_cases import FIRING, RESOLVED, Server, Story, Tell, stories
 from structlog.testing import capture_logs
 
 # requests wait from minute 1 to 6
@@ -66,16 +65,6 @@ def test_forward_by_five_minutes_and_back(tell: Tell) -> None:
     story.ahead = 0.0
     assert story.until(14) == []
     assert story.until(16) == [RESOLVED]
-
-
-def test_a_clock_that_is_behind_tells_later(tell: Tell) -> None:
-    story, _ = tell(ONE)
-    story.ahead = -5.0
-    assert story.until(6) == []
-    assert story.until(9) == [FIRING]
-    assert story.until(13) == [RESOLVED]
-    times = [datetime.fromisoformat(page["times"]["started_at"]) for page in story.inbox.pages]
-    assert times == [BEGIN + timedelta(minutes=1)] * 2
 
 
 def test_two_hours_asleep(tell: Tell) -> None:

@@ -16,12 +16,9 @@ from open_incident_cases import (
     FAULT_UNTIL,
     FIRING,
     LOST,
-    QUEUES_FROM,
     QUEUES_UNTIL,
     RESOLVED,
-    RULES,
     Alter,
-    Api,
     Row,
     Server,
     Story,
@@ -29,13 +26,10 @@ from open_incident_cases import (
     during,
     fleet,
     gone,
-    source_of,
     stories,
 )
 
 CHANGED = 8  # the minute in which labels, buckets and counters change
-TTFT = "vllm:time_to_first_token_seconds"
-BUCKETS = (("0.05", "0.25", "1.0", "2.5", "+Inf"), ("0.1", "0.5", "1.5", "4.0", "+Inf"))
 
 
 @pytest.fixture
@@ -79,10 +73,6 @@ def pool(name: str, alter: Alter = unchanged, altered: int = 4, **rest: Any) -> 
         replace(one, name=f"{name}-{n}:8000", alter=alter if n < altered else unchanged, **rest)
         for n, one in enumerate(fleet())
     ]
-
-
-def renamed(minute: float) -> dict[str, str]:
-    return {"namespace": "model", "model_name": "m" if minute < CHANGED else "n"}
 
 
 # namespace → its servers, the counts of its ticket, if there is one, and the reason on it
@@ -135,14 +125,6 @@ def test_each_incident_stays_one(tell: Tell) -> None:
     assert told == {}
 
 
-def test_servers_of_another_model_are_another_pool(tell: Tell) -> None:
-    story, _ = tell(pool("model", labels=renamed), pools=())
-    story.until(END)
-    told = [(page["event"], page["pool"]) for page in story.inbox.pages]
-    events = ("firing", "resolved")
-    assert told == [(event, pool) for pool in ("model/m", "model/n") for event in events]
-
-
 @pytest.mark.slow
 def test_warnings_while_servers_are_missing(tell: Tell) -> None:
     """Who is missing from a partial answer is not gone; nor is it well."""
@@ -175,36 +157,6 @@ def test_a_source_that_repeats_what_it_had(tell: Tell) -> None:
     }
 
 
-def first_tokens(layouts: tuple[tuple[str, ...], tuple[str, ...]]) -> Alter:
-    """Two requests a second; each waits 2 s for its first token while it is slow, else 0.1 s."""
-
-    def alter(minute: float, row: Row) -> Row:
-        slow_minutes = min(max(minute - QUEUES_FROM, 0.0), QUEUES_UNTIL - QUEUES_FROM)
-        slow, fast = 120.0 * slow_minutes, 120.0 * (minute - slow_minutes)
-        counts = {
-            f"{TTFT}_bucket|{le}": slow * (float(le) >= 2.0) + fast * (float(le) >= 0.1)
-            for le in layouts[minute >= CHANGED]
-        }
-        sums = {f"{TTFT}_count": slow + fast, f"{TTFT}_sum": 2.0 * slow + 0.1 * fast}
-        return {**row, **counts, **sums}
-
-    return alter
-
-
-@pytest.mark.slow
-def test_buckets_that_change(tell: Tell) -> None:
-    """Beside a server whose buckets stay."""
-    rules = RULES.replace("waiting_requests >= 5", "ttft_10m_seconds >= 1.5")
-    servers = [
-        Server("chat-0:8000", alter=first_tokens(BUCKETS)),
-        Server("chat-1:8000", alter=first_tokens((BUCKETS[0], BUCKETS[0]))),
-    ]
-    story, _ = tell(servers, rules=rules)
-    story.until(END)
-    assert lives(story) == {"chat-0:8000": [FIRING, RESOLVED]}
-    assert [page["servers"]["concerned"] for page in story.inbox.pages][-1] == 2
-
-
 @pytest.mark.slow
 def test_a_clock_that_was_ahead_from_the_start(tell: Tell) -> None:
     """Prometheus never has what is asked for: the ticket names the clock, and nobody is well."""
@@ -218,28 +170,3 @@ def test_a_clock_that_was_ahead_from_the_start(tell: Tell) -> None:
     assert sorted(story.until(18)) == [FIRING, BACK]
     story.until(END)
     assert lives(story) == {"chat-0:8000": [FIRING, RESOLVED], "chat": [LOST, BACK]}
-
-
-@pytest.mark.slow
-def test_one_source_whose_clock_is_behind(tell: Tell) -> None:
-    """Its servers are unknown, and the ticket names the clock; those of the other are as ever."""
-    story, api = tell([Server("chat-0:8000", (1, 6))], pools=())
-    seconds = 300.0
-    ours = [replace(s, labels=lambda _: {"namespace": "q"}) for s in fleet()[1:]]
-    ours.append(Server("code-0:8000", (1, 6), labels=lambda _: {"namespace": "q"}))
-    series = [
-        replace(one, points=[(at - seconds, value) for at, value in one.points])
-        for server in ours
-        for one in server.series(END)
-    ]
-    with Api(series) as other:
-        other.behind_seconds = seconds
-        story.sources, story.apis = [*story.sources, source_of(other, "prometheus 1")], [api, other]
-        story.restart()
-        story.until(14)
-        story.service.stop()
-    told = lives(story)
-    assert told.pop("chat-0:8000") == [FIRING, RESOLVED]
-    assert told == {"q/m": [LOST]}
-    (ticket,) = [page for page in story.inbox.pages if page["alert"] == "CoverageLost"]
-    assert why_missing(ticket) == "prometheus 1: its clock is 300 s behind"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -14,12 +12,12 @@ import pytest
 from fakes.alertmanager import BINARY, Alertmanager, NotificationServer
 from fakes.loopback import Answer, LoopbackServer, Request
 from made_incidents import with_values
-from page_cases import CAP, CASES, Case
-from receiver_cases import acknowledged, message, refused
+from page_cases import CAP, Case
+from receiver_cases import message, refused
 from secret_file import secret
 
 from driftwatch.notify.page import Page
-from driftwatch.receivers.alertmanager import AlertmanagerSender, labels_of
+from driftwatch.receivers.alertmanager import AlertmanagerSender
 from driftwatch.settings.receivers import AlertmanagerReceiver
 
 needs_alertmanager = pytest.mark.skipif(
@@ -79,24 +77,6 @@ def test_fired_and_resolved_at_once(
     told = notifications.wait(2)
     assert [one["status"] for one in told] == ["firing", "resolved"]
     assert alertmanager.alerts() == []
-
-
-@needs_alertmanager
-def test_what_acknowledges_notifies_nobody_anew_and_every_page_is_taken(
-    alertmanager: Alertmanager, notifications: NotificationServer
-) -> None:
-    to, page = sender(alertmanager.url), recent(CAP).page()
-    to.send(message(page))
-    notifications.wait(1)
-    to.send(acknowledged(page=page))
-    time.sleep(2.5)  # two of its group intervals
-    assert len(notifications.notifications) == 1
-    (held,) = alertmanager.alerts()
-    assert held["annotations"]["summary"].startswith("ACKNOWLEDGED by ana 02:56 UTC")
-    pages = [recent(case).page() for case in CASES.values()]
-    for one in pages:
-        to.send(message(one))
-    assert len(alertmanager.alerts()) == len({json.dumps(labels_of(one)) for one in pages})
 
 
 @needs_alertmanager
@@ -180,19 +160,3 @@ def test_one_that_does_not_answer_is_asked_for_one_part_alone() -> None:
         answers = sender(ill.address, refusing.address, well.address).keep(pages)
         assert [len(one.requests) for one in (ill, refusing, well)] == [1, 5, 5]
     assert [failure is None for failure in answers.values()] == [False, False, True]
-
-
-def test_rules_of_one_alert_name_are_alerts_of_their_own() -> None:
-    page = CAP.page()
-    rules = [f'{page.alert}{{team="{team}"}}' for team in "ab"]
-    pages = [page.model_copy(update={"rule": rule}) for rule in rules]
-    assert len({json.dumps(labels_of(one)) for one in pages}) == 2
-    assert "rule" not in labels_of(page)
-
-
-def test_a_storm_goes_out_in_parts() -> None:
-    with Faulty() as server:
-        pages = many_pages()
-        sender(server.address).keep(pages)
-        counts = [len(json.loads(request.body)) for request in server.requests]
-    assert counts == [200] * 5

@@ -138,14 +138,6 @@ def test_a_request_that_is_never_read_and_a_handshake_that_hangs() -> None:
             assert str(answer) == "ops: no complete answer within 0.5 s"
 
 
-def test_nobody_is_there() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        url = f"http://127.0.0.1:{server.getsockname()[1]}/canary"
-    answer = post("ops", url, b"")
-    assert isinstance(answer, DeliveryError)
-    assert (answer.message, answer.permanent) == ("ops: connection refused", False)
-
-
 class Server(LoopbackServer):
     """Answers as it is planned to."""
 

@@ -16,7 +16,7 @@ from secret_file import secret
 
 from driftwatch.errors import ConfigError
 from driftwatch.notify.page import Amount
-from driftwatch.receivers.pagerduty import BODY_LIMIT, PagerdutySender, dedup_key
+from driftwatch.receivers.pagerduty import BODY_LIMIT, PagerdutySender
 from driftwatch.settings.receivers import PagerdutyReceiver
 
 
@@ -76,13 +76,6 @@ def test_a_late_resolve_does_not_close_the_next_incident(
     sender.send(message(following.page()))
     sender.send(message(CAP.resolved()))
     assert [alert.state for alert in pagerduty.alerts] == ["resolved", "triggered"]
-
-
-@pytest.mark.parametrize("length", [10, 230, 260, 5000])
-def test_a_key_is_at_most_255_characters_and_its_own(length: int) -> None:
-    one, other = (dedup_key(changed(key="x" * length + end)) for end in "12")
-    assert one != other
-    assert len(one) <= 255 and one.endswith(f"/{CAP.incident.id}")
 
 
 def test_a_page_that_is_too_large_is_left_out(

@@ -11,16 +11,15 @@ import pytest
 from fakes.loopback import Answer
 from fakes.slack_server import SlackServer
 from fakes.slack_workspace import BOT_TOKEN, Posted, SlackWorkspace
-from page_cases import AT, BUDGET, CAP, CASES
-from receiver_cases import acknowledged, changed, message, refused, repeat, report
+from page_cases import AT, CAP, CASES
+from receiver_cases import acknowledged, message, refused, repeat, report
 from secret_file import secret
 
 from driftwatch.errors import DeliveryError
 from driftwatch.notify.headline import marked
-from driftwatch.notify.page import Page, Phrases, Servers
 from driftwatch.receivers.registry import sample_pages
 from driftwatch.receivers.slack import SlackClient, SlackSender
-from driftwatch.receivers.slack_blocks import BODY_LIMIT, blocks
+from driftwatch.receivers.slack_blocks import BODY_LIMIT
 from driftwatch.settings.receivers import SlackReceiver
 
 CHANNEL, ANA = "C0000ONCALL", "U0000ANA"
@@ -93,37 +92,6 @@ def test_slack_takes_a_report(hook: SlackServer, slack: SlackWorkspace, app: App
     assert line(slack.top(CHANNEL)[0]).startswith("Report 2026-W47")
 
 
-def test_the_reader_sees_times_on_the_own_clock() -> None:
-    body = body_texts(blocks(BUDGET.page()))[0]
-    assert body.startswith("*Since* <!date^1794969900^{time}|02:45 UTC>: prompts grew ×2.3 ")
-    earlier = BUDGET.page().times.model_copy(update={"started_at": AT.replace(day=16)})
-    body = body_texts(blocks(changed(BUDGET.page(), times=earlier)))[0]
-    assert "^{date_short_pretty} {time}|2026-11-16 02:56 UTC>" in body
-
-
-def test_links_are_buttons_and_the_rest_are_commands() -> None:
-    sent = blocks(CAP.page())
-    assert [b["url"] for b in sent["blocks"][-1]["elements"]] == [
-        "https://driftwatch.example.net/incidents/3f9c1a7be204",
-        "https://wiki.example.net/vllm/batch-limit",
-    ]
-    assert "`driftwatch ack 3f9c1a7be204`" in body_texts(sent)[-1]
-
-
-def evil(text: str) -> Page:
-    phrases = Phrases(problem=(text,), since=text, cause=text, also=(text,), over=text)
-    labels = dict.fromkeys(("instance", "pool", "model_name"), text)
-    servers = Servers(concerned=2, of=3, first=(text, text))
-    return changed(labels=labels, pool=text, phrases=phrases, servers=servers, advice=None)
-
-
-def test_a_long_body_loses_its_lightest_lines_first() -> None:
-    body = body_texts(blocks(evil("a reason of many words that goes on and on " * 8)))[0]
-    assert len(body) <= BODY_LIMIT
-    assert body.startswith("*Since*")
-    assert "*Also*" not in body
-
-
 @pytest.mark.parametrize(
     ("status", "body", "permanent"),
     [(200, "<html>log in</html>", True), (200, "", False), (404, "no_service", True)],
@@ -173,18 +141,6 @@ def test_what_nobody_has_acknowledged_is_told_in_the_channel_too(
     assert "no longer acknowledged, by ana" in line(second)
     assert all(note.payload["reply_broadcast"] is True for note in (first, second))
     assert line(posted).startswith("🔴 UPDATE ")
-
-
-def test_without_an_app_token_commands_stand_where_buttons_would(
-    slack: SlackWorkspace, app: App
-) -> None:
-    app(clicks=False).send(message(CAP.page()))
-    app().send(message(sample_pages("oncall", AT)[0]))
-    posted, test = slack.top(CHANNEL)
-    assert words(posted) == ["Open", "Runbook"]
-    assert "`driftwatch ack 3f9c1a7be204`" in body_texts(posted.payload)[-1]
-    assert line(test).startswith("TEST driftwatch: ")
-    assert words(test) == []
 
 
 @pytest.mark.parametrize("before", [None, {"subject": "host:8000"}])

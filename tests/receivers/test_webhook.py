@@ -45,25 +45,11 @@ def test_a_page_arrives_whole_and_valid(hook: WebhookServer, name: str) -> None:
     assert hook.accepted == [page.document() for page in pages]
 
 
-def test_a_repeated_delivery_is_one_event(hook: WebhookServer) -> None:
-    for _ in range(3):
-        sender(hook).send(message_of(CAP.page()))
-    assert (len(hook.requests), len(hook.accepted)) == (3, 1)
-    keys = {request.headers["idempotency-key"] for request in hook.requests}
-    assert keys == {"3f9c1a7be204-firing"}
-
-
 def test_the_signature_is_over_time_and_body(hook: WebhookServer) -> None:
     assert refused(sender(hook, secret="another")).message == "ops answered 401: wrong signature"
     assert "401" in refused(sender(hook, secret=None)).message
     hook.fail_next(400, f"no {hook.url} {KEY.decode()}")
     assert refused(sender(hook)).message == "ops answered 400: no <secret> <secret>"
-
-
-def test_no_answer_is_a_time_out(hook: WebhookServer) -> None:
-    hook.hang_next()
-    error = refused(sender(hook, seconds=0.3))
-    assert (error.message, error.permanent) == ("ops: no complete answer within 0.3 s", False)
 
 
 @pytest.mark.parametrize("page", [CAP.page(), CAP.resolved()])

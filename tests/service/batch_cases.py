@@ -13,8 +13,6 @@ import sqlalchemy as sa
 from service_cases import FrameSource, NarrowSource
 
 from driftwatch.collect.recordings import open_recording
-from driftwatch.fleet.generate import generate_compact
-from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.plan import Plan, Pool
 from driftwatch.store.store import Store
@@ -22,34 +20,8 @@ from driftwatch.store.tables import metadata
 
 BEGIN = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 RECORDED = ("run_cap", "run_main", "run_slow", "run_cap")
-# more requests than two servers of 16 sequences serve, for a while
-_SIMULATED = {
-    "name": "queues",
-    "title": "requests queue for ten minutes",
-    "duration": "40m",
-    "start": "2026-03-02T14:00:00Z",
-    "scrape": {"interval": "10s"},
-    "pool": {
-        "name": "chat-8b",
-        "replicas": 2,
-        "serving": {"max_num_seqs": 16},
-        "slo": {"ttft_seconds": 0.5, "tpot_seconds": 0.05},
-    },
-    "traffic": {
-        "requests_per_second": 3,
-        "timeout": "60s",
-        "changes": [{"at": "4m", "until": "14m", "rate_factor": 6.0}],
-    },
-    "truth": {"effects": []},
-}
 # what of them depends on who ticked
 _OF_A_PROCESS = {"batch"}
-
-
-def simulated(folder: Path) -> Path:
-    """The recording of a simulated fleet."""
-    generate_compact(Scenario.model_validate(_SIMULATED), 7, folder)
-    return folder
 
 
 def fleet_of(recordings: Iterable[Path], *, narrows: bool = False) -> FrameSource:

@@ -18,7 +18,7 @@ from driftwatch.doctor.checkup import Inputs, checkup
 from driftwatch.doctor.database import database_checks, speed_waits
 from driftwatch.doctor.receivers import receiver_checks
 from driftwatch.errors import DeliveryError
-from driftwatch.model import Serving, Slo, TargetKey
+from driftwatch.model import Slo
 from driftwatch.pipeline.plan import Pool, TunedFor
 from driftwatch.receivers.sender import Message
 from driftwatch.report.make import report_of
@@ -27,9 +27,6 @@ from driftwatch.report.week import Week
 from driftwatch.service.outbox import Outbox
 from driftwatch.service.own_metrics import OwnMetrics
 from driftwatch.store.store import Store
-
-KEY = TargetKey("host:8000", "0")
-
 
 LENGTH_DRIFT = tuple(
     f'LengthDrift{{direction="{direction}", signal="{signal}"}}'
@@ -64,23 +61,6 @@ def test_a_complete_configuration_is_ready(shared_data: Path) -> None:
     assert {rule for rule, able in found.rules.items() if not able} == found.learning | found.off
 
 
-def test_what_waits_says_for_what(shared_data: Path) -> None:
-    """With declared lengths LengthDrift and BatchDrift can fire, as README and init say."""
-    told = "15 of 20 minutes, load spread 2.1x of 3x"
-    found = _checked(_page(shared_data), waits={KEY: told})
-    later = {(c.status, c.what): c.disables for c in found.checks}
-    assert later["LEARNING", told] == (*OF_BASELINES, "SlowerAtEqualLoad")
-    drafts = "drafts no tokens (speculative decoding)"
-    assert later["OFF", drafts] == ("AcceptanceFell",)
-    assert later["OFF", "has 1 server, a comparison needs 3"] == ("ReplicaSlow",)
-    assert later["LEARNING", "needs 7 days of history"] == ("LatencyCreep",)
-    assert all(found.rules[rule] for rule in (*LENGTH_DRIFT, "BatchDrift"))
-    unknown = _checked(_page(shared_data), waits={})
-    assert "SlowerAtEqualLoad" in unknown.learning
-    judged = _checked(_page(shared_data), waits={KEY: ""})
-    assert judged.rules["SlowerAtEqualLoad"]
-
-
 def test_no_reference_disables_length_drift_and_a_baseline_enables_it(shared_data: Path) -> None:
     pool = replace(COMPLETE, tuned_for=TunedFor())
     without = _checked(_page(shared_data), pool)
@@ -92,16 +72,6 @@ def test_no_reference_disables_length_drift_and_a_baseline_enables_it(shared_dat
         *PHASE_MIX,
     ]
     assert _checked(_page(shared_data), pool, has_baseline=True).ready
-
-
-def test_unknown_settings_are_warned_of(shared_data: Path) -> None:
-    found = _checked(_page(shared_data), replace(COMPLETE, serving=Serving(), slo=Slo()))
-    assert found.ready  # the rules can fire, with less to say
-    texts = " ".join(c.what for c in _trouble(found))
-    assert "max_num_seqs" in texts
-    assert "max_num_batched_tokens" in texts
-    assert "no slo" in texts
-    assert {c.pool for c in _trouble(found)} == {"chat"}
 
 
 def test_a_target_between_bucket_edges_is_warned_of(shared_data: Path) -> None:
@@ -132,18 +102,6 @@ def test_stats_disabled_is_the_reason_and_the_fix(shared_data: Path) -> None:
     assert "stats disabled" in missing.what
     assert missing.fix is not None
     assert missing.fix.startswith("start vLLM without --disable-log-stats")
-
-
-def test_several_api_servers_are_warned_of(shared_data: Path) -> None:
-    text = (shared_data / "vllm-0.32/metrics_api2_after.txt").read_text()
-    found = _checked(scrapes_of({"host:8000": text}))
-    assert any("several API servers" in c.what for c in _trouble(found))
-
-
-def test_rules_that_are_off_are_listed_with_their_reason(shared_data: Path) -> None:
-    off = [c for c in _checked(_page(shared_data)).checks if c.status == "OFF" and not c.disables]
-    assert [c.where for c in off] == ["ThroughputDown"]
-    assert "server-month" in off[0].what
 
 
 class _Refusing:

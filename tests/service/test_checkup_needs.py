@@ -15,7 +15,6 @@ from service_cases import FrameSource, shipped_plan
 
 from driftwatch.collect.gpus import gpu_frame
 from driftwatch.collect.recordings.text import RecordingSource
-from driftwatch.collect.registry import BY_COLUMN
 from driftwatch.collect.schema import Collected
 from driftwatch.condition import parse_condition
 from driftwatch.doctor.checks import Checkup
@@ -147,39 +146,6 @@ def test_every_column_as_a_rule_is_known_where_doctor_says_that_it_can_fire(
     unable, never = _unable(_doctor(scrapes, gpus, plan)), _never(scrapes, gpus, plan)
     assert unable - never == set()
     assert never - unable <= NOTHING_HAPPENED
-
-
-SOURCES = (
-    "vllm:generation_tokens_total",
-    "vllm:iteration_tokens_total",
-    "vllm:time_to_first_token_seconds",
-)
-# NULL here since the other half of it is met; true where that is missed
-OTHER_HALF = {"vllm:time_to_first_token_seconds": {"slo_missed"}}
-
-
-@pytest.mark.parametrize("wire_name", SOURCES)
-def test_each_metric_taken_away_blinds_what_doctor_says(shared_data: Path, wire_name: str) -> None:
-    scrapes = _cut(shared_data)
-    metrics = [m for m in BY_COLUMN.values() if m.wire_name == wire_name]
-    names = {
-        f"{metric.column}{part}"
-        for metric in metrics
-        for part in ("", "_count", "_sum", "_buckets", "_edges")
-    }
-    gone = [c for c in scrapes.columns if c in names]
-    assert gone
-    without = scrapes.with_columns(
-        pl.lit(None, dtype=scrapes.schema[column]).alias(column) for column in gone
-    )
-    gpus, plan = _gpus(scrapes), _plan()
-    found = _doctor(without, gpus, plan)
-    unable, never = _unable(found), _never(without, gpus, plan)
-    assert unable - never == set()
-    assert never - unable - NOTHING_HAPPENED == OTHER_HALF.get(wire_name, set())
-    told = [c for c in found.checks if wire_name in c.what and c.status == "MISSING"]
-    before = _unable(_doctor(scrapes, gpus, plan))
-    assert {rule for check in told for rule in check.disables} >= unable - before
 
 
 CONDITIONS = (

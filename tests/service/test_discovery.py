@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -44,9 +43,6 @@ def _counted(
     return [(pool.name, pool.gpus_per_replica, pool.gpus_source) for pool in pools]
 
 
-RAG: dict[str, Any] = {"namespace": "ml", "pod": "rag-0"}
-
-
 def test_servers_with_different_numbers_of_gpus() -> None:
     servers = [_server(f"{n}:8000", namespace="ml", pod=f"rag-{n}") for n in (2, 4)]
     gpus = [row for n in (2, 4) for row in _read(n, f"rag-{n}")]
@@ -56,38 +52,6 @@ def test_servers_with_different_numbers_of_gpus() -> None:
     text = written(found, found_pools(found, NOW), Api("http://p:9090", {}, {}))
     assert "    # gpus_per_replica: N\n" in text.text
     assert any(words in sentence for sentence in text.missing)
-
-
-def test_two_clusters_are_two_pools() -> None:
-    servers = [_server(f"{c}:8000", cluster=c, **RAG) for c in "ab"]
-    gpus = [row for c, n in (("a", 4), ("b", 2)) for row in _read(n, exporter=c, cluster=c)]
-    found = found_pools(Inventory(tuple(servers), gpus=gpu_frame(gpus)), NOW)
-    assert [(p.name, p.gpus_per_replica, p.match["cluster"]) for p in found] == [
-        ("m-a", 4, "a"),
-        ("m-b", 2, "b"),
-    ]
-
-
-def test_servers_of_one_cluster_need_no_label_of_it() -> None:
-    servers = [_server(f"{n}:8000", cluster="a", namespace="ml", pod=f"rag-{n}") for n in "xy"]
-    (pool,) = _pools(servers)
-    assert "cluster" not in pool.match
-
-
-def test_pods_that_cannot_be_told_apart_give_no_count() -> None:
-    servers = [_server(f"{c}:8000", **RAG) for c in "ab"]
-    gpus = [row for c in "ab" for row in _read(4, exporter=c)]
-    ((_, count, source),) = _counted(servers, gpus)
-    assert count is None
-    assert source.startswith("several pods have the target's name at one time (ml/rag-0 on ")
-
-
-def test_relabelled_pods_are_pods() -> None:
-    labels: dict[str, Any] = {"kubernetes_namespace": "ml", "kubernetes_pod_name": "rag-0"}
-    server = _server("a:8000", **labels)
-    assert _counted([server], _read(2)) == [("m", 2, "DCGM, 1 of 1 servers")]
-    (pool,) = _pools([server])
-    assert pool.match == {"kubernetes_namespace": "ml", "model_name": "m"}
 
 
 def test_profiling_noise_makes_no_pools_and_other_hardware_does() -> None:
@@ -146,11 +110,3 @@ def test_what_is_written_always_loads(
             )
             assert first.name == pool.name
     assert Path(path).stat().st_size < 1 << 20
-
-
-def test_what_many_pools_lack_is_said_once() -> None:
-    servers = tuple(_server(f"h{n}:8000", model_name=f"m{n}") for n in range(9))
-    found = Inventory(servers)
-    made = written(found, found_pools(found, NOW), Api("http://p:9090", {}, {}))
-    slo = [sentence for sentence in made.missing if ": slo: " in sentence]
-    assert slo == ["m0, m1, m2 and 6 more: slo: give the latency targets; no metric has them"]

@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
-from filled import fill
 from polars.testing import assert_frame_equal
 from service_cases import FrameSource, shipped_plan
 
-from driftwatch.clock import ManualClock
-from driftwatch.collect.gpus import empty_gpus, gpu_frame
+from driftwatch.collect.gpus import gpu_frame
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.schema import Collected
-from driftwatch.model import Finding, Target, TargetKey
-from driftwatch.notify.explanation import explanation, render_explained
-from driftwatch.pipeline.explain import Window, explain, reference_of
+from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.plan import Plan, Pool
 from driftwatch.pipeline.state import Outcome, State
-from driftwatch.pipeline.stored_state import state_from
 from driftwatch.service.replay import Ticks, replay
-from driftwatch.service.run import Service
 from driftwatch.store.store import Store
-from tests.replayed_rows import evidence_only
 
 POD = {"namespace": "prod", "pod": "rag-0"}
 
@@ -93,10 +85,6 @@ def live(
     return ticks.state, [ticks.tick(now) for now in nows]
 
 
-def rows_of(outcomes: Sequence[Outcome]) -> pl.DataFrame:
-    return pl.concat([evidence_only(o.rows) for o in outcomes if len(o.rows)])
-
-
 def test_tokens_per_second_are_divided_by_the_gpus_that_were_found(server: GpuSource) -> None:
     first, last = server.span
     _, outcomes = live(server, [last], State(collected_until={server.name: first}), plan())
@@ -126,49 +114,3 @@ def test_a_lost_gpu_pages_once_and_says_what_is_left(server: GpuSource) -> None:
     assert evidence["gpu_count"].source == "declared, DCGM agrees"
     assert evidence["gpu_clock_event_reasons"].value is None
     assert evidence["gpu_clock_event_reasons"].reason
-
-
-def test_explain_and_a_baseline_know_the_gpus(server: GpuSource) -> None:
-    first, _ = server.span
-    baseline = Window(first, first + timedelta(minutes=2))
-    window = Window(first + timedelta(minutes=3), first + timedelta(minutes=5))
-
-    def explained(source: GpuSource, known: Plan) -> tuple[Finding, Window]:
-        with Store.in_memory() as store:
-            fill(store, [source], server.span, known, baseline=baseline)
-            targets = known.assign(server.targets)
-            (target,) = targets.values()
-            reference = reference_of(store, targets, known)
-            return explain(store, target, window, known, reference)
-
-    found, whole = explained(server, plan(2.0))
-    text = render_explained(found, whole.start, whole.end)
-    assert "2 GPUs (declared = DCGM)" in text
-    assert "gpus     SM clock 1,980 MHz, GPU_UTIL 96 %, power 5" in text
-    assert found.evidence["gpu_sm_clock_ratio"] == pytest.approx(1.0)
-    assert found.reasons["gpu_clock_event_reasons"] == "not read"
-    without = copy(server)
-    without.gpus = empty_gpus()
-    blind, whole = explained(without, plan())
-    text = render_explained(blind, whole.start, whole.end)
-    assert "GPU count unknown" in text
-    assert "gpus     unknown: no DCGM or NVML reading" in text
-    assert "gpu_count" in explanation(blind, whole.start, whole.end).evidence
-
-
-def test_a_restart_knows_the_readings(server: GpuSource, tmp_path: Path) -> None:
-    first, last = server.span
-    clock = ManualClock(first.astimezone(UTC))
-    with Store.open(tmp_path / "a.db") as store:
-        service = Service([server], plan(), store, [], clock)
-        clock.set(first + timedelta(minutes=5))
-        service.tick_once()
-        assert_frame_equal(
-            store.gpus(first, last),
-            server.gpus.filter(pl.col("time") < first + timedelta(minutes=5)).sort("uuid", "time"),
-        )
-        again = state_from(store, clock.now())
-        _, after = live(server, [last], again, plan())
-    begin = State(collected_until={server.name: first})
-    _, straight = live(server, [first + timedelta(minutes=5), last], begin, plan())
-    assert_frame_equal(rows_of(after), rows_of(straight[1:]))

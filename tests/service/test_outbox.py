@@ -1,26 +1,21 @@
-"""Deliveries: claimed once, sent in order, tried again, given up; the store is the real one."""
+"""Deliveries: claimed once, sent in order, tried again, given up; a hang delays no other."""
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 import pytest
-from fakes.loopback import Answer, LoopbackServer, Request
 from outbox_cases import NOW, Desk, commit, outbox_of, planned, refusing, value
 
 from driftwatch.clock import ManualClock, SystemClock
 from driftwatch.errors import StoreError
 from driftwatch.incidents.delivery import AttemptResult
 from driftwatch.receivers.sender import Message
-from driftwatch.receivers.webhook import IDEMPOTENCY_HEADER, WebhookSender
 from driftwatch.service.outbox import Outbox
 from driftwatch.service.own_metrics import OwnMetrics
-from driftwatch.settings.receivers import WebhookReceiver
 from driftwatch.store import Store
 from driftwatch.store.deliveries import CLAIM
 from tests.outbox import undelivered_count
@@ -277,42 +272,79 @@ def test_what_is_on_its_way_when_it_resolves_is_sent_and_resolved(
     assert [status for *_, status in rows(store, 1)] == ["sent", "sent"]
 
 
-PROCESS = """
-import sys, time
-from driftwatch.clock import SystemClock
-from driftwatch.receivers.webhook import WebhookSender
-from driftwatch.service.outbox import Outbox
-from driftwatch.service.own_metrics import OwnMetrics
-from driftwatch.settings.receivers import WebhookReceiver
-from driftwatch.store import Store
-with Store.open(sys.argv[1]) as store:
-    outbox = Outbox(store, SystemClock(), OwnMetrics())
-    outbox.adopt({"desk": WebhookSender("desk", WebhookReceiver(url=sys.argv[2]))})
-    outbox.start()
-    time.sleep(60)
-"""
+def until(condition: Callable[[], bool], seconds: float = 30.0) -> float:
+    """Wait for it; the seconds that it took."""
+    began = time.monotonic()
+    while not condition():
+        assert time.monotonic() - began < seconds, "it never came"
+        time.sleep(0.005)
+    return time.monotonic() - began
 
 
-class Hook(LoopbackServer):
-    def judge(self, request: Request) -> Answer:
-        return Answer(204)
+class Hanging(Desk):
+    """Takes nothing before it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__(self._hang)
+        self.reached, self.over = threading.Event(), threading.Event()
+
+    def _hang(self, message: Message) -> None:
+        self.reached.set()
+        self.over.wait(60)
 
 
-def test_a_page_that_was_on_its_way_is_sent_again_after_kill_9(database: str) -> None:
-    with Hook() as hook, Store.open(database) as store:
-        hook.hang_next()
-        commit(store, planned(1), planned(2))
-        with subprocess.Popen([sys.executable, "-c", PROCESS, database, hook.address]) as process:
-            for _ in range(6000):
-                if hook.requests or process.poll() is not None:
-                    break
-                time.sleep(0.01)
-            process.send_signal(signal.SIGKILL)
-        assert len(hook.requests) == 1
-        clock = ManualClock(SystemClock().now() + CLAIM)
-        outbox = Outbox(store, clock, OwnMetrics())
-        outbox.adopt({"desk": WebhookSender("desk", WebhookReceiver(url=hook.address))})
-        assert [a.result for a in outbox.deliver_once()] == ["sent", "sent"]
-        keys = sorted(r.headers[IDEMPOTENCY_HEADER.lower()] for r in hook.requests)
-        assert keys == [f"{n:012x}-firing" for n in (1, 1, 2)]
-        assert outbox.deliver_once() == []
+class Running:
+    """An outbox in threads, and its metrics."""
+
+    def __init__(self, store: Store, **desks: Desk) -> None:
+        self.metrics = OwnMetrics()
+        self.outbox = Outbox(store, SystemClock(), self.metrics)
+        self.outbox.adopt(desks)
+
+    def __enter__(self) -> Running:
+        self.outbox.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.outbox.stop()
+
+    def pending(self, receiver: str) -> float | None:
+        labels = {"receiver": receiver, "status": "pending"}
+        return value(self.metrics, "driftwatch_receiver_undelivered", **labels)
+
+
+def test_one_that_hangs_delays_no_other_and_the_gauges_move_meanwhile(store: Store) -> None:
+    slow, busy, well = Hanging(), Desk(refusing("503")), Desk()
+    receivers = ("slow", "busy", "well")
+    with Running(store, slow=slow, busy=busy, well=well) as running:
+        until(lambda: running.pending("well") == 0)
+        commit(store, *(planned(n, "firing", name) for n in range(20) for name in receivers))
+        running.outbox.wake()
+        until(lambda: len(well.taken) == 20)
+        until(lambda: len(busy.messages) >= 20)
+        assert len(slow.messages) == 1
+        commit(store, *(planned(n, "resolved", name) for n in range(20) for name in receivers))
+        running.outbox.wake()
+        until(lambda: len(well.taken) == 40)
+        until(lambda: running.pending("well") == 0)
+        until(lambda: value(running.metrics, "driftwatch_undelivered_pages") > 20)
+        age = "driftwatch_receiver_oldest_pending_seconds"
+        assert value(running.metrics, age, receiver="slow") > 0
+        assert value(running.metrics, age, receiver="well") == 0
+        slow.over.set()
+
+
+def test_a_stop_waits_so_long_and_no_longer(store: Store) -> None:
+    slow = Hanging()
+    running = Running(store, slow=slow)
+    commit(store, planned(1), *(planned(n, "firing", "slow") for n in (2, 3)))
+    running.outbox.start()
+    assert slow.reached.wait(30)
+    began = time.monotonic()
+    running.outbox.stop(0.2)
+    assert time.monotonic() - began < 5
+    slow.over.set()
+    # what was on its way is marked when it ends, and nothing is begun after the stop
+    until(lambda: store.deliveries(f"{2:012x}")[0].status == "sent")
+    time.sleep(0.2)
+    assert len(slow.messages) == 1

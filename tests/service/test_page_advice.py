@@ -1,11 +1,14 @@
-"""Pages ask the replay: the real server's page, whatever goes wrong in it, and who is left out."""
+"""Pages ask the replay: in time, again while they fire, and never after."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -15,19 +18,21 @@ from service_cases import FrameSource, shipped_plan
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.diagnose.tree import Leaf
 from driftwatch.incidents.incident import Transition
-from driftwatch.model import Advice, Diagnosis, Finding, Limit, Reason, Target, TargetKey
+from driftwatch.model import Advice, Diagnosis, Finding, KnobMove, Limit, Reason, Target, TargetKey
 from driftwatch.notify.page import Page
 from driftwatch.pipeline.advice import advised, own_advice
 from driftwatch.pipeline.evaluation import Evaluation
 from driftwatch.pipeline.minutes import PastMinutes
-from driftwatch.pipeline.question import TargetAdvice
+from driftwatch.pipeline.plan import Plan
+from driftwatch.pipeline.question import Moment, TargetAdvice
 from driftwatch.pipeline.state import Outcome, State
 from driftwatch.recommend import advise as advising
-from driftwatch.recommend.advice import Answer
+from driftwatch.recommend.advice import Answer, Gate, Question
+from driftwatch.service.batches import BoundedQuestions
 from driftwatch.service.replay import Ticks
 from driftwatch.signals.minutes import minutes
-from driftwatch.store import Store
 from driftwatch.store.minute_columns import STORED_SCHEMA, no_minutes
+from driftwatch.store.store import Store
 
 
 @pytest.fixture(scope="module")
@@ -158,32 +163,6 @@ def test_who_is_asked_and_who_answers_by_himself() -> None:
         assert (own.action, own.why) == ("none", said)
 
 
-def test_a_server_to_be_drained_says_how_busy_its_busiest_twin_is(cap: FrameSource) -> None:
-    (outcome,) = told(cap, simulations=0)
-    own = outcome.rows.with_columns(pool=pl.lit("chat"))
-    rows = pl.concat([own, own.with_columns(instance=pl.lit("twin:8000"))])
-    (key,) = cap.targets
-    here = replace(cap.targets[key], pool="chat")
-    twin = replace(here, key=TargetKey("twin:8000", "0"))
-    at = rows["end"].max()
-    assert isinstance(at, datetime)
-    slow = replace(_walked("replica_slow"), advice="Do not change a knob; drain it")
-    twins = {"of_targets": 2, "slower": 1, "speed_low_ratio": 1.0, "speed_high_ratio": 1.0}
-    finding = Finding("ReplicaSlow", here, at, {}, diagnosis=slow, peers=twins)
-    firing = incident_of(rule="ReplicaSlow", at=at)
-    found, answers = advised(
-        evaluated(rows, {key: here, twin.key: twin}, 1),
-        [Transition(firing, "firing", at)],
-        {firing.id: (finding, rows.row(0, named=True))},
-    )
-    drained = found[firing.id]
-    assert answers == ()
-    assert drained.advice is not None
-    assert drained.advice.why == "Do not change a knob; drain it"
-    assert drained.peers is not None
-    assert 0.3 < drained.peers["utilization_ratio"] < 3.0
-
-
 def test_pages_before_tickets_long_waits_first_and_notices_never(cap: FrameSource) -> None:
     (outcome,) = told(cap, simulations=0)
     (key,) = cap.targets
@@ -223,24 +202,150 @@ def test_pages_before_tickets_long_waits_first_and_notices_never(cap: FrameSourc
 CHANGE_NOTHING = Advice(action="change", reason=Reason("other", "nothing was said"))
 
 
-def test_a_slow_engine_whose_batch_left_its_pin_is_told_no_knob(cap: FrameSource) -> None:
-    """Its batch is full, so the limit binds; how slow it is was known until five minutes ago."""
-    (outcome,) = told(cap, simulations=0)
-    (key,) = cap.targets
-    row = {**outcome.rows.row(-1, named=True), "slower_at_equal_load": None}
-    at = row["end"]
-    known = minutes(outcome.rows).with_columns(
-        slower_at_equal_load=pl.when(pl.col("end") < at - timedelta(minutes=5)).then(True),
-        speed_at_equal_load_ratio=pl.lit(0.7),
+FEW = Gate("busy_windows", False, "7 busy minutes (gate 10)")
+
+
+@pytest.fixture(scope="module")
+def long_cap(shared_data: Path) -> FrameSource:
+    """The whole recording, three minutes earlier: it fires at 08:27, is full until 08:32 or so."""
+    source = RecordingSource(shared_data / "vllm-0.32" / "run_cap")
+    first, last = source.span()
+    collected = source.collect(first, last)
+    earlier = pl.col("time").dt.offset_by("-3m")
+    return FrameSource(collected.scrapes.with_columns(earlier), collected.targets)
+
+
+class Engine:
+    """In the place of the replay: refused until a time, then a change."""
+
+    def __init__(self, until: datetime | None, *gates: Gate) -> None:
+        self.until = until
+        self.gates = gates
+        self.asked: list[datetime] = []
+
+    def __call__(self, question: Question, **_: Any) -> Answer:
+        self.asked.append(question.at)
+        if self.until is None or question.at < self.until:
+            if not self.gates:
+                raise ZeroDivisionError("no requests")
+            said = Advice(action="insufficient", reason=Reason("other", self.gates[0].said))
+            return Answer(at=question.at, advice=said, gates=self.gates)
+        change = Advice(
+            action="change",
+            reason=Reason("other", "best"),
+            moves=(KnobMove("max_num_seqs", 8.0, 40.0, "inferred"),),
+            effect=("more",),
+            basis="simulation",
+        )
+        return Answer(at=question.at, advice=change)
+
+
+def told_over(
+    source: FrameSource, cuts: Sequence[int] = (), after: datetime | None = None
+) -> tuple[list[Transition], list[Outcome], State]:
+    first, last = source.frame["time"].min(), source.frame["time"].max()
+    assert isinstance(first, datetime)
+    assert isinstance(last, datetime)
+    simulates = None if after is None else last - after
+    ticks = Ticks([source], shipped_plan(1), Store.in_memory(), first, simulates=simulates)
+    outcomes = [ticks.tick(now) for now in [*(first + timedelta(minutes=m) for m in cuts), last]]
+    return [t for o in outcomes for t in o.transitions], outcomes, ticks.state
+
+
+@pytest.mark.parametrize("gates", [(FEW,), ()], ids=["too little traffic", "an exception"])
+def test_the_answer_that_comes_later_is_told_once_however_minutes_are_split(
+    long_cap: FrameSource, monkeypatch: pytest.MonkeyPatch, gates: tuple[Gate, ...]
+) -> None:
+    engine = Engine(None, *gates)
+    monkeypatch.setattr(advising, "advise", engine)
+    happened, _, _ = told_over(long_cap)
+    fired = happened[0]
+    assert [t.event for t in happened] == ["firing", "resolved"]
+    grid = [at for at in engine.asked if at != fired.at]
+    assert grid
+    assert all(at.minute % 10 == 0 and fired.at < at < happened[-1].at for at in grid)
+    page = fired.incident.page
+    assert page is not None and page.asked_again_at == grid[0]
+
+    engine = Engine(grid[0], *gates)
+    monkeypatch.setattr(advising, "advise", engine)
+    happened, _, _ = told_over(long_cap)
+    assert [t.event for t in happened] == ["firing", "updated", "resolved"]
+    assert engine.asked == [fired.at, grid[0]]
+    told_late, resolved = (t.incident.page for t in happened[1:])
+    assert told_late is not None and resolved is not None
+    assert happened[1].at == grid[0]
+    assert told_late.summary == (
+        "UPDATE host:8000: advice now: set max_num_seqs 8 (inferred) → 40; before: none yet"
     )
-    incident = incident_of("b", rule="BatchDrift", at=at)
-    finding = Finding("BatchDrift", cap.targets[key], at, {}, diagnosis=_walked(CHANGE.name))
-    found, _ = advised(
-        evaluated(outcome.rows, cap.targets, 1, known),
-        [Transition(incident, "firing", at)],
-        {incident.id: (finding, row)},
-    )
-    said = found[incident.id].advice
-    assert said is not None
-    assert (said.action, said.moves) == ("none", ())
-    assert "slower at equal load" in said.why
+    assert told_late.asked_again_at is None
+    assert told_late.leaf == page.leaf
+    assert resolved.advice == told_late.advice
+    if not gates:
+        return
+    again, _, _ = told_over(long_cap, (10, 12, 13, 16))
+    assert [_said(t) for t in again] == [_said(t) for t in happened]
+
+
+def _said(transition: Transition) -> tuple[str, datetime, object]:
+    return transition.event, transition.at, transition.incident.page
+
+
+def test_minutes_that_are_caught_up_replay_nothing_but_are_asked_again_later(
+    long_cap: FrameSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(None, FEW)
+    monkeypatch.setattr(advising, "advise", engine)
+    (fired, *_), _, _ = told_over(long_cap)
+    engine.asked.clear()
+    happened, _, _ = told_over(long_cap, after=fired.at)
+    assert fired.at not in engine.asked
+    assert engine.asked  # the grid after it
+    said = happened[0].incident.page.advice.reason.text
+    assert said.startswith("driftwatch caught up with this minute after a stop; run driftwatch")
+    engine.asked.clear()
+    told_over(long_cap, after=happened[-1].at)
+    assert engine.asked == []
+
+
+AT = datetime(2026, 3, 2, 8, tzinfo=UTC)
+PLAN = Plan(rules=(), trees={})
+MOMENT = Moment(Target(TargetKey("a:8000", "0"), {}, "a"), AT, pl.DataFrame())
+
+
+@pytest.fixture
+def leave() -> Iterator[threading.Event]:
+    """For what simulates slowly: it may end."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def test_while_one_is_simulated_others_have_no_answer(leave: threading.Event) -> None:
+    asked: list[str | None] = []
+
+    def slow(moment: Moment, plan: Plan, *, incident_id: str | None = None) -> TargetAdvice:
+        asked.append(incident_id)
+        leave.wait(30)
+        advice = Answer(at=moment.at, advice=Advice(action="none", reason=Reason("other", "fine")))
+        return TargetAdvice(moment.target, moment.at, advice, incident_id)
+
+    questions = BoundedQuestions(0.2, slow)
+    questions.begin()
+    began = time.monotonic()
+    late = [questions(MOMENT, PLAN, incident_id=name) for name in "ab"]
+    assert time.monotonic() - began < 5
+    questions.begin()
+    late.append(questions(MOMENT, PLAN, incident_id="c"))
+    assert {one.answer.advice.why for one in late} == {
+        "the simulations of this tick took over 0.2 s"
+    }
+    assert [one.incident_id for one in late] == ["a", "b", "c"]
+    assert all(one.failed for one in late)  # so that it is asked again
+    assert asked == ["a"]
+    leave.set()
+    time.sleep(0.1)
+    questions.begin()
+    answer = questions(MOMENT, PLAN, incident_id="d")
+    assert (answer.failed, answer.answer.advice.why) == (None, "fine")
+    assert asked == ["a", "d"]

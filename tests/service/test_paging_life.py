@@ -157,3 +157,15 @@ def test_what_people_do_is_planned_between_ticks(database: str, action: str) -> 
         assert (last.receiver, last.event) == ("oncall", "updated")
         is_taken = store.incident(INCIDENT.id).acknowledgement is not None
         assert is_taken is (action == "acknowledge")
+
+
+def test_a_page_whose_text_cannot_be_made_goes_out_as_it_was(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise KeyError("times")
+
+    monkeypatch.setattr("driftwatch.service.planning.sent_page", broken)
+    with Store.open(database) as store:
+        tick(store, 0, Transition(INCIDENT, "firing", FIRED))
+        assert [one.payload for one in store.deliveries(INCIDENT.id)] == [PAGE] * 2

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
-from threading import Event, Thread
 
-import polars as pl
 import pytest
 from fakes.loopback import Answer, LoopbackServer, Request
-from polars.testing import assert_frame_equal
 from reload_cases import CONFIG, FIRST, LAST, Edited, recorded, rule
 
-from driftwatch.collect.schema import Collected
-from driftwatch.incidents.silence import parse_matchers
 from tests.outbox import undelivered_count
 
 HOUR = timedelta(hours=1)
@@ -71,18 +66,6 @@ def test_a_bad_set_is_refused_whole_and_every_problem_is_in_the_log(
 
 def _line(line: dict[str, object]) -> str:
     return " ".join(f"{key}={value}" for key, value in line.items() if key != "log_level")
-
-
-def test_a_file_that_comes_or_goes_is_a_change(edited: Edited) -> None:
-    more = edited.write(rule("More"), file="more.yaml")
-    assert edited.look()[0]["added"] == "More"
-    more.unlink()
-    assert edited.look()[0]["removed"] == "More"
-    edited.write(rule("Waiting")).unlink()
-    assert edited.look()[-1]["event"] == "not reloaded: what is in force stays"
-    edited.config.unlink()
-    assert edited.look()[0]["where"] == "driftwatch.yaml"
-    assert rules_of(edited) == ["Waiting"]
 
 
 def test_who_gets_pages_is_in_the_log_where_it_changed(edited: Edited) -> None:
@@ -180,37 +163,6 @@ def test_rules_that_change(
             assert t.incident.page is not None and t.reason in t.incident.page.summary
 
 
-def test_an_open_incident_keeps_its_severity_and_the_next_has_the_new_one(start: Start) -> None:
-    edited = start(rule("Waiting"))
-    found = []
-    for minute, when in ((1, None), (2, None), (3, HIGH), (4, None)):
-        edited.minutes(FIRST + minute)
-        found += [(one.id, one.severity) for one in edited.store.open_incidents().values()]
-        edited.edit(rule("Waiting", severity="page", **({} if when is None else {"when": when})))
-    edited.minutes(FIRST + 5)
-    (after,) = edited.store.open_incidents().values()
-    assert {severity for _, severity in found} == {"ticket"}
-    assert after.severity == "page"
-    assert after.id not in dict(found)
-
-
-def test_acknowledgement_and_silence_stay(start: Start) -> None:
-    edited = start(rule("Waiting"), rule("Silenced", severity="page"))
-    now = edited.clock.now()
-    matchers = parse_matchers(["rule=Silenced"])
-    until = now + timedelta(hours=1)
-    edited.store.add_silence(matchers, until=until, by="ana", at=now, comment="work on it")
-    edited.minutes(FIRST + 1)
-    (waiting,) = (i for i in edited.store.open_incidents().values() if i.rule == "Waiting")
-    edited.store.acknowledge(waiting.id, "ana", edited.clock.now())
-    edited.edit(rule("Waiting"), rule("Silenced", severity="page"), rule("Third"))
-    edited.minutes(FIRST + 2)
-    after = {one.rule: one for one in edited.store.open_incidents().values()}
-    assert after["Waiting"].acknowledged_by == "ana"
-    assert after["Silenced"].silenced_by is not None
-    assert after["Third"].state == "firing"
-
-
 def test_a_pool_with_another_name_ends_the_pools_incident_with_that_name(start: Start) -> None:
     edited = start(rule("Waiting"))
     edited.minutes(FIRST + 1)
@@ -223,59 +175,6 @@ def test_a_pool_with_another_name_ends_the_pools_incident_with_that_name(start: 
     ]
     (incident,) = edited.store.open_incidents().values()
     assert incident.pool == "rag"
-
-
-def watched(edited: Edited, reload_at: range, restart_at: int | None) -> pl.DataFrame:
-    """Evidence of every minute; in some, the same rules and another comment."""
-    rows = []
-    for minute in range(1, 19):
-        edited.minutes(minute)
-        rows.append(edited.outcome.rows)
-        if minute in reload_at:
-            edited.edit(rule("Waiting", **{"for": "2m"}), f"      # {minute}")
-        if minute == restart_at:
-            edited.service.stop()
-            edited.start()
-    return pl.concat([r for r in rows if len(r)])
-
-
-@pytest.mark.slow
-def test_reloads_and_a_restart_change_no_column(shared_data: Path, tmp_path: Path) -> None:
-    """The memory of the detectors goes on, and a later restart finds it again."""
-    found = []
-    for name, reload_at, restart_at in (("one", range(0), None), ("other", range(3, 12), 13)):
-        (tmp_path / name).mkdir()
-        of_two_minutes = rule("Waiting", **{"for": "2m"})
-        edited = Edited(tmp_path / name, recorded(shared_data), of_two_minutes, begin=0)
-        found.append(watched(edited, reload_at, restart_at))
-    assert_frame_equal(*found)
-
-
-def test_a_service_has_the_old_plan_until_its_tick_is_over(start: Start) -> None:
-    """A reload that comes while a tick is under way waits for it."""
-    edited = start(rule("Old"))
-    edited.minutes(FIRST)
-    under_way, go_on = Event(), Event()
-    collect = edited.source.collect
-
-    def slow(since: datetime, until: datetime) -> Collected:
-        under_way.set()
-        assert go_on.wait(30)
-        return collect(since, until)
-
-    edited.source.collect = slow  # type: ignore[method-assign]
-    tick = Thread(target=edited.minutes, args=[FIRST + 1])
-    tick.start()
-    assert under_way.wait(30)
-    reload = Thread(target=edited.edit, args=[rule("New")])
-    reload.start()
-    reload.join(0.5)
-    assert reload.is_alive()
-    go_on.set()
-    tick.join(30)
-    reload.join(30)
-    assert edited.outcome.verdicts.columns == ["Old"]
-    assert edited.minutes(FIRST + 2)[0] == (FIRST + 2, "Old", "resolved", GONE)
 
 
 # --- a receiver that a reload renames or takes away while a page waits for it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,7 +24,6 @@ from driftwatch.service.outbox import Outbox, ReceiverQueue
 from driftwatch.service.own_metrics import OwnMetrics
 from driftwatch.settings.receivers import AlertmanagerReceiver
 from driftwatch.store import Store, TickRecord
-from tests.outbox import due_deliveries, mark_failed, mark_sent
 
 needs_alertmanager = pytest.mark.skipif(
     shutil.which(BINARY) is None, reason="prometheus-alertmanager is not installed"
@@ -142,22 +141,6 @@ def test_what_resolves_while_it_is_posted_stays_resolved(
         assert running.alerts() == []
 
 
-def test_whom_the_page_never_reached_hears_what_fires_when_it_is_back(store: Store) -> None:
-    fire(store)
-    due = next(one for one in due_deliveries(store, datetime.now(UTC)) if one.receiver == "am")
-    mark_failed(store, due, datetime.now(UTC), "am: no connection", None)  # given up after a day
-    with Answering() as server:
-        queue(store, server.address).repost()
-        assert len(server.requests) == 1
-
-
-def test_nothing_is_posted_of_what_was_not_planned_for_it(store: Store) -> None:
-    fire(store)
-    with Answering() as server:
-        keeping(store, 60.0, stranger=(server.address,)).queues["stranger"].repost()
-        assert server.requests == []
-
-
 def test_one_of_a_cluster_that_refuses_is_a_metric(store: Store) -> None:
     fire(store)
     with Answering() as healthy, Answering() as broken:
@@ -173,23 +156,3 @@ def test_one_of_a_cluster_that_refuses_is_a_metric(store: Store) -> None:
         assert (up(healthy), up(broken)) == (1, 0)
         made.queues["am"].repost()
         assert (up(healthy), up(broken)) == (1, 1)
-
-
-def until(true: Callable[[], Any], seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not become true"
-        time.sleep(0.05)
-
-
-def test_one_that_hangs_delays_no_other(store: Store) -> None:
-    fire(store)
-    for one in due_deliveries(store, datetime.now(UTC)):
-        mark_sent(store, one, datetime.now(UTC))
-    with Answering() as healthy, Answering() as hanging:
-        hanging.hang_next()
-        made = keeping(store, 0.2, am=(hanging.address,), other=(healthy.address,))
-        made.start()
-        until(lambda: hanging.requests and len(healthy.requests) > 3, 5.0)
-        hanging._closing.set()
-        made.stop()

@@ -17,20 +17,14 @@ from pool_cases import (
     retired,
     steady,
     step,
-    told,
     watched,
 )
 from service_cases import shipped_plan
 
-from driftwatch.collect.schema import Collected, empty_scrapes
-from driftwatch.detect.references import Reference, References, TargetDays
-from driftwatch.model import Target, TargetKey
-from driftwatch.pipeline.detection import Detection
-from driftwatch.pipeline.roster import NOT_LISTED, UNCONFIGURED, Sources, roster
-from driftwatch.pipeline.state import State
+from driftwatch.model import TargetKey
+from driftwatch.pipeline.roster import NOT_LISTED, UNCONFIGURED, Sources
 from driftwatch.pipeline.tick import evaluate
 from driftwatch.store.store import Store
-from tests.replayed_rows import evidence_only
 
 PLAN = one_pool(shipped_plan())
 KEY = TargetKey("a:8000", "0")
@@ -118,19 +112,6 @@ def test_a_pod_reborn_with_another_model_inherits_nothing() -> None:
     assert set(rates.round(0).unique()) <= {100.0, 10_000.0}
 
 
-def test_pod_and_model_outlast_a_tick_without_them() -> None:
-    """Two pods in one answer share no label: the next one is compared with the last one known."""
-    state, reborn = State(), []
-    sources = Sources(names=("fleet",), configured=frozenset({"fleet"}))
-    for labels in ({"pod": "p-0", "model_name": "m"}, {}, {"pod": "p-1", "model_name": "m"}):
-        brought = Collected(empty_scrapes(), {KEY: Target(KEY, labels)})
-        now = roster(state, [brought], sources, empty_scrapes(), PLAN)
-        reborn.append(now.reborn)
-        state = replace(state, targets=now.targets)
-    assert reborn == [frozenset(), frozenset(), {KEY}]
-    assert state.targets[KEY].labels["pod"] == "p-1"
-
-
 def test_an_incident_of_who_was_let_go_resolves_with_the_reason() -> None:
     """Stuck until it is taken away: nobody ever saw the condition false."""
     stuck = Server("a:8000", step(600, 100, 0), until=1500)
@@ -162,28 +143,3 @@ def test_who_is_taken_out_of_the_configuration_is_let_go_at_once(sources: Source
     after, outcome = evaluate(state, [collected], until, PLAN, Store.in_memory(), sources)
     assert outcome.retired == {TargetKey("s0:8000", "0"): UNCONFIGURED}
     assert list(after.targets) == [TargetKey("s1:8000", "0")]
-
-
-def test_who_comes_back_within_what_is_caught_up_is_seen() -> None:
-    fleet = [
-        Server("a:8000", steady(0), until=600),
-        Server("a:8000", steady(500), since=1600),
-        *(Server(f"b{k}:8000", steady(100)) for k in range(3)),
-    ]
-    source = FleetSource(fleet, 35)
-    source.servers = [replace(server, since=0.0, until=EVER) for server in fleet]
-    days = TargetDays(measures=((BEGIN.date() - timedelta(days=1), (1.0, None, 0.6, 0.0)),))
-    learnt = References().with_more([Reference("chat", KEY, BEGIN, days)])
-    found = []
-    for every in (2.5, 35):
-        state = State(detection=Detection(references=learnt), collected_until={"fleet": BEGIN})
-        state, outcomes = watched([source], 35, PLAN, every=every, state=state)
-        assert state.detection.references.days("chat", KEY) == days
-        assert retired(outcomes) == {"a:8000": NOT_LISTED}
-        rows = pl.concat([evidence_only(o.rows) for o in outcomes if len(o.rows)])
-        found.append((rows.sort("instance", "start"), told(outcomes)))
-    (rows, happened), (other, same) = found
-    back = rows.filter(pl.col("instance") == "a:8000", pl.col("generation_tokens_per_second") > 0)
-    assert back["end"].min() == BEGIN + timedelta(minutes=28)
-    assert other.equals(rows)
-    assert same == happened

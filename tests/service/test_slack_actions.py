@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -12,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes.loopback import Answer
 from fakes.slack_workspace import APP_TOKEN, BOT_TOKEN, Posted, SlackWorkspace
 from made_incidents import with_values
 from outbox import planned
@@ -20,7 +18,6 @@ from page_cases import AT, CAP
 from secret_file import secret
 
 from driftwatch.clock import ManualClock
-from driftwatch.errors import StoreError
 from driftwatch.incidents.incident import Transition
 from driftwatch.numbers import moment
 from driftwatch.receivers.registry import Receiver, build_senders
@@ -192,18 +189,6 @@ def test_two_hours_of_silence_stand_in_the_thread(desk: Desk) -> None:
     assert note.payload["text"] == f"*Silenced* by Ana until 05:01 UTC: {matchers}"
 
 
-def test_a_database_that_is_locked_is_an_answer(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def locked(*_: Any, **__: Any) -> None:
-        raise StoreError("the database is locked", code="locked")
-
-    monkeypatch.setattr(Store, "acknowledge", locked)
-    desk.click("acknowledge")
-    words = "driftwatch could not do it (the database is locked); the commands work"
-    assert (desk.answers, desk.clicks("failed")) == ([words], 1)
-
-
 def test_clicks_with_an_id_of_nobody_and_payloads_that_are_none(desk: Desk) -> None:
     for number, value in enumerate(("ffffffffffff", "'; drop table incidents", "<!channel>", "")):
         stamp = f"{desk.clock.now().timestamp() + number:.6f}"
@@ -258,25 +243,3 @@ def test_clicks_that_wait_while_the_service_stops_are_done(
     stopping.join(SECONDS)
     assert not stopping.is_alive()
     assert (desk.by, desk.clicks("done")) == ("Ana", 2)
-
-
-def test_a_reload_connects_anew_only_where_the_app_is_another(
-    desk: Desk, actions: SlackActions
-) -> None:
-    actions.adopt(desk.receivers)
-    assert desk.slack.socket.connections == 1
-    actions.adopt(receivers_of(desk.slack, users=[EVE]))
-    until(lambda: desk.slack.socket.connections == 2)
-    actions.adopt([])
-    until(lambda: not desk.slack.socket.open)
-    assert not desk.connected
-
-
-def test_an_app_token_that_is_refused_is_tried_again(desk: Desk) -> None:
-    refused = Answer(200, '{"ok": false, "error": "invalid_auth"}')
-    desk.slack.failing["apps.connections.open"] = deque([refused])
-    listening = SlackActions(desk.store, desk.clock.now, desk.metrics)
-    listening.start(desk.receivers)
-    until(lambda: desk.connected)
-    listening.stop()
-    assert desk.slack.calls.count("apps.connections.open") == 2

@@ -15,14 +15,12 @@ from pipeline_cases import KEY, T0, at, differences, scrapes
 from service_cases import FrameSource, shipped_plan
 
 from driftwatch.collect.recordings import open_recording
-from driftwatch.collect.recordings.compact import CompactRecordingSource, write_manifest, write_part
 from driftwatch.collect.schema import Collected, scrape_frame
 from driftwatch.model import Target, TargetKey
 from driftwatch.notify.page import Page
 from driftwatch.pipeline.state import State
-from driftwatch.pipeline.tick import CATCH_UP
 from driftwatch.service.batches import Batch
-from driftwatch.service.replay import Ticks, replay
+from driftwatch.service.replay import Ticks
 from driftwatch.store import Store
 from tests.replayed_rows import evidence_only
 
@@ -143,14 +141,6 @@ def ticked(source: FrameSource, nows: Sequence[datetime]) -> tuple[State, list[P
     return ticks.state, sent, rows
 
 
-def test_a_source_is_asked_for_every_moment_once(cap: FrameSource) -> None:
-    source, first = FrameSource(cap.frame, cap.targets), first_of(cap)
-    ticked(source, [first + m * MINUTE for m in (3, 4, 9, 29)])
-    assert source.asked[0][0] == first
-    for (_, until), (since, _) in zip(source.asked, source.asked[1:], strict=False):
-        assert until == since
-
-
 def test_a_target_that_dies_mid_window_keeps_its_incident_open(cap: FrameSource) -> None:
     """No data neither resolves nor pages; the loss of coverage is its own ticket."""
     dead_from = first_of(cap) + 12 * MINUTE
@@ -167,31 +157,6 @@ def test_a_target_that_dies_mid_window_keeps_its_incident_open(cap: FrameSource)
     assert unknown.null_count().row(0) == (5, 5)
 
 
-def test_a_restart_after_a_long_silence_is_a_restart_and_slow_scrapes_are_whole(
-    cap: FrameSource,
-) -> None:
-    """The server is away for 40 minutes: what it counted before is still known."""
-    first = first_of(cap)
-    back_at = first + timedelta(minutes=14, seconds=20)  # the recorded one is away for 35 s there
-    away = 40 * MINUTE
-    later = cap.frame.filter((pl.col("time") >= back_at) & pl.col("ok")).with_columns(
-        (pl.col("time") + away).cast(cap.frame.schema["time"]),
-        pl.col("process_start_time_seconds", "created_seconds") + away.total_seconds(),
-    )
-    silent = pl.concat([cap.frame.filter(pl.col("time") < back_at), later])
-    since = (pl.col("time") - first).dt.total_seconds()
-    each_4_min = cap.frame.filter((since // 5 * 5 % 240) == 0)
-    for frame, minutes, restarts in ((silent, 69, 1), (each_4_min, 29, None)):
-        source = FrameSource(frame, cap.targets)
-        end = first + minutes * MINUTE
-        _, _, by_minutes = ticked(
-            source, [*(first + m * MINUTE for m in range(1, minutes, 3)), end]
-        )
-        _, _, at_once = ticked(source, [end])
-        assert by_minutes.equals(at_once)
-        assert restarts is None or at_once["restarted"].sum() == restarts
-
-
 def test_after_a_long_stop_the_last_six_hours_are_caught_up(cap: FrameSource) -> None:
     begun = first_of(cap).replace(second=0, microsecond=0)
     ticks = Ticks([cap], PLAN, Store.in_memory(), begun)
@@ -200,29 +165,3 @@ def test_after_a_long_stop_the_last_six_hours_are_caught_up(cap: FrameSource) ->
     outcome = ticks.tick(now)
     assert outcome.rows["start"].min() == now - timedelta(hours=6)
     assert outcome.rows["end"].max() == now
-
-
-@pytest.mark.slow
-def test_the_stride_of_a_replay_changes_nothing(cap: FrameSource, tmp_path: Path) -> None:
-    """run_cap again and again, for longer than a live service catches up."""
-    rounds, apart = 13, timedelta(minutes=31)
-    assert rounds * apart > CATCH_UP
-    own_times = ("created_seconds", "process_start_time_seconds")
-    every = [
-        cap.frame.with_columns(
-            pl.col("time") + k * apart, pl.col(own_times) + (k * apart).total_seconds()
-        )
-        for k in range(rounds)
-    ]
-    write_manifest(tmp_path, write_part(tmp_path, "all", pl.concat(every)), cap.targets)
-    found = []
-    for stride in (None, timedelta(minutes=23)):
-        source = CompactRecordingSource(tmp_path)
-        outcomes = list(replay([source], source.span(), PLAN, stride=stride))
-        source.close()
-        sent = [t.incident.page for outcome in outcomes for t in outcome.transitions]
-        found.append((sent, pl.concat(o.verdicts for o in outcomes if len(o.verdicts))))
-    (sent, verdicts), (as_well, same) = found
-    assert len(sent) == 2 * rounds
-    assert as_well == sent
-    assert same.equals(verdicts)

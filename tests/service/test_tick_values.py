@@ -130,16 +130,6 @@ def test_a_page_of_any_values_costs_no_other_server_anything(pages: list[str]) -
     assert not any(outcome.not_evaluated for outcome in outcomes)
 
 
-@pytest.mark.parametrize("value", ["3e67", "+Inf", "NaN", "-1"])
-def test_a_process_start_that_is_none_is_unknown_and_named(value: str) -> None:
-    outcomes = _ticks({HEALTHY: SOUND, HOSTILE: _with_start(value)})
-    told = {p.reason for o in outcomes for p in o.problems}
-    assert {t.partition(" is ")[0] for t in told} == {"process_start_time_seconds"}
-    rows = _of(outcomes, HOSTILE)
-    assert rows["generation_tokens_per_second"][-1] == pytest.approx(900)
-    assert not rows["restarted"].any()
-
-
 # --- what the sources let through
 
 

@@ -154,29 +154,6 @@ def test_a_tick_that_another_one_overtook_commits_nothing_and_the_next_is_right(
     same(processes.store, expected)
 
 
-def test_a_batch_that_was_late_catches_up(
-    fleet: FrameSource, expected: Store, tmp_path: Path
-) -> None:
-    processes = Processes(tmp_path / "late.db", fleet)
-    one = processes.start()
-    for minute in range(LENGTH):
-        processes.clock.advance(MINUTE)
-        for number in range(BATCHES):
-            if minute == LENGTH - 1 or (minute + number) % 5 == 0:
-                one.tick(number)
-    end(one)
-    assert_frame_equal(minutes_of(processes.store), minutes_of(expected))
-    mine, theirs = told(processes.store), told(expected)
-    assert mine["incidents"] == theirs["incidents"]
-
-
-def test_the_number_of_batches_is_the_databases(fleet: FrameSource, tmp_path: Path) -> None:
-    processes = Processes(tmp_path / "dealt.db", fleet)
-    for of in (BATCHES, 3):
-        end(processes.start(of))
-        assert [one.of for one in processes.store.batches()] == [BATCHES] * BATCHES
-
-
 def test_who_is_late_is_said_to_the_heartbeat(fleet: FrameSource, tmp_path: Path) -> None:
     processes = Processes(tmp_path / "heartbeat.db", fleet)
     one = processes.start()

@@ -14,9 +14,8 @@ from store_cases import NOW, pending
 
 from driftwatch.errors import StoreError
 from driftwatch.incidents.delivery import AttemptResult, PlannedDelivery
-from driftwatch.incidents.incident import Event, Incident, Transition
+from driftwatch.incidents.incident import Event, Transition
 from driftwatch.incidents.planner import Routes, Subscription, plan_deliveries
-from driftwatch.incidents.silence import parse_matchers
 from driftwatch.model import Advice, KnobMove, Reason
 from driftwatch.store import Store, TickRecord
 from driftwatch.store.deliveries import CLAIM
@@ -109,17 +108,6 @@ def test_a_storm_is_sent_in_the_order_in_which_it_was_planned(store: Store, comm
     assert undelivered_count(store) == len(storm) == len(store.open_incidents())
 
 
-def test_sent_is_sent(store: Store, commit: Commit) -> None:
-    commit(FIRING, deliveries=(planned(),))
-    (due,) = due_deliveries(store, NOW)
-    assert mark_sent(store, due, SOON) is True
-    assert mark_sent(store, due, SOON) is False
-    assert mark_failed(store, due, SOON, "late", None) is False
-    (found,) = store.deliveries("a" * 12)
-    assert (found.status, found.attempts, found.sent_at) == ("sent", 1, SOON)
-    assert undelivered_count(store) == 0
-
-
 def test_a_failed_one_waits_and_stays_counted(store: Store, commit: Commit) -> None:
     commit(FIRING, deliveries=(planned(),))
     (due,) = due_deliveries(store, NOW)
@@ -170,19 +158,6 @@ def test_a_page_that_was_on_its_way_when_it_was_withdrawn_was_sent(
     assert [d.status for d in store.deliveries("a" * 12)] == ["withdrawn", "pending"]
     assert mark_sent(store, on_its_way, LATE)
     assert [d.status for d in store.deliveries("a" * 12)] == ["sent", "pending"]
-
-
-def test_follow_ups_of_a_page_that_was_given_up_are_withdrawn(store: Store, commit: Commit) -> None:
-    commit(FIRING, deliveries=(planned(),))
-    commit(FIRING, deliveries=(planned("verified"),))
-    (due,) = due_deliveries(store, SOON)
-    mark_failed(store, due, SOON, "gone", None)
-    assert due_deliveries(store, SOON) == []
-    assert [(d.event, d.status) for d in store.deliveries("a" * 12)] == [
-        ("firing", "dead"),
-        ("verified", "withdrawn"),
-    ]
-    assert undelivered_count(store) == 1
 
 
 def test_a_resolve_that_waits_goes_before_the_page_of_what_fires_again(
@@ -284,55 +259,6 @@ def test_a_delivery_of_no_incident_is_refused_and_the_tick_is_kept_out_whole(
     assert store.memory() == {}
 
 
-def test_a_silenced_page_goes_out_when_the_silence_ends_across_a_restart(database: str) -> None:
-    """Plan, commit, end the process, plan again: the promise needs nothing but the database."""
-
-    def tick(*happened: Transition, minutes: int) -> None:
-        now = NOW + timedelta(minutes=minutes)
-        with Store.open(database) as store:
-            known: dict[str, Incident] = {
-                **store.open_incidents(),
-                **{t.incident.key: t.incident for t in happened},
-            }
-            plan = plan_deliveries(
-                happened,
-                Routes((Subscription("oncall"),)),
-                store.silences(now),
-                now,
-                open_incidents=known,
-                records=store.outbox_records(),
-            )
-            store.commit_tick(
-                TickRecord(
-                    incidents=plan.open_incidents.values(),
-                    transitions=plan.transitions,
-                    deliveries=plan.deliveries,
-                    since=now,
-                    until=now,
-                )
-            )
-
-    with Store.open(database) as store:
-        silence = store.add_silence(
-            parse_matchers(["alert=Alert"]),
-            until=NOW + timedelta(hours=1),
-            by="Ana",
-            at=NOW,
-            comment="",
-        )
-    tick(Transition(FIRING, "firing", SOON), minutes=1)
-    tick(minutes=59)
-    with Store.open(database) as store:
-        assert due_deliveries(store, NOW + timedelta(hours=9)) == []
-        assert store.incident("a").silenced_by == silence.id
-    tick(minutes=60)
-    tick(minutes=61)
-    with Store.open(database) as store:
-        (due,) = due_deliveries(store, NOW + timedelta(hours=9))
-        assert due.payload == FIRING.page
-        assert store.incident("a").silenced_by is None
-
-
 def test_the_queue_of_a_receiver(store: Store, commit: Commit) -> None:
     storm = [with_values(FIRING, id=f"{n:012x}", pool=f"k{n}") for n in range(4)]
     names = ("oncall", "log")
@@ -361,13 +287,3 @@ def test_a_page_with_nan_is_refused_and_the_tick_is_kept_out_whole(
     with pytest.raises(ValueError, match="JSON"):
         commit(FIRING, deliveries=(planned(payload={"x": float("nan")}),))
     assert store.open_incidents() == {}
-
-
-def test_a_dead_resolve_takes_nothing_else_with_it(store: Store, commit: Commit) -> None:
-    commit(FIRING, deliveries=(planned(),))
-    (due,) = due_deliveries(store, SOON)
-    mark_sent(store, due, SOON)
-    commit(happened=(Transition(RESOLVED, "resolved", SOON),), deliveries=(planned("resolved"),))
-    (due,) = due_deliveries(store, SOON)
-    mark_failed(store, due, SOON, "gone", None)
-    assert [d.status for d in store.deliveries("a" * 12)] == ["sent", "dead"]

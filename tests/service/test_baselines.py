@@ -1,4 +1,4 @@
-"""Pins beside targets in the tick: which hold, what they remember, which release runs."""
+"""Baselines in a tick: which hold, what they remember, which minutes they leave out, own days."""
 
 from __future__ import annotations
 
@@ -18,12 +18,16 @@ from driftwatch.clock import ManualClock
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.schema import Collected
 from driftwatch.detect.baselines import Baseline, Baselines
+from driftwatch.detect.reference import no_reference
+from driftwatch.detect.references import Reference, References, TargetDays
 from driftwatch.model import Fingerprint, Target, TargetKey
-from driftwatch.pipeline.explain import Window
-from driftwatch.pipeline.plan import Plan, Pool, TunedFor
-from driftwatch.service.replay import replay
+from driftwatch.pipeline.detection import Detection
+from driftwatch.pipeline.explain import Window, explain
+from driftwatch.pipeline.state import Outcome, State
+from driftwatch.pipeline.tick import evaluate
 from driftwatch.service.run import Service
-from driftwatch.store import Store
+from driftwatch.signals.minutes import MINUTE_SCHEMA
+from driftwatch.store import Store, TickRecord
 
 KEY, OTHER = TargetKey("host:8000", "0"), TargetKey("host:8001", "0")
 START = datetime(2026, 11, 21, 8, 48, tzinfo=UTC)
@@ -103,16 +107,6 @@ def test_which_baseline_is_in_force(
     assert refused is None or why in refused
 
 
-def test_a_tick_says_why_a_baseline_is_not_in_force(
-    recording: RecordingSource, baseline: Baseline
-) -> None:
-    elsewhere = _ran(baseline, Fingerprint({"model_name": "big"}))
-    span = (START, START + timedelta(minutes=4))
-    (outcome,) = replay([recording], span, PLAN, baselines=Baselines((elsewhere,)))
-    assert outcome.rows["speed_unknown_reason"].str.contains("model_name big → tiny-llama").all()
-    assert outcome.rows["reference_kind"].null_count() == len(outcome.rows)
-
-
 IMAGES = ("vllm/vllm-openai:v0.32.0", "vllm/vllm-openai:v0.33.0")
 
 
@@ -139,17 +133,6 @@ def test_a_part_of_the_release_that_comes_or_is_not_read_is_no_change() -> None:
     releases = learnt(releases, frame, START + timedelta(minutes=9))
     assert releases["release_since"].to_list() == [START + timedelta(minutes=9)]
     assert releases["release_before"].to_list() == ["image vllm:0.32, vllm 0.32.0"]
-
-
-def test_a_change_of_image_is_told_with_where_it_was_read(baseline: Baseline) -> None:
-    ran = replace(baseline.fingerprint, release={"image": IMAGES[0]})
-    held = Baselines((_ran(baseline, ran),))
-    frame = in_force(held, {KEY: _target(kube_image=IMAGES[1])}, PLAN).frame
-    row = with_releases(_minutes(BASELINE.end), frame, no_releases()).row(0, named=True)
-    assert row["release_change"] == f"image {IMAGES[0]} → {IMAGES[1]} (kube_pod_container_info)"
-    same = in_force(held, {KEY: _target(image=IMAGES[0])}, PLAN).frame
-    row = with_releases(_minutes(BASELINE.end), same, no_releases()).row(0, named=True)
-    assert row["release_change"] == "none"
 
 
 @pytest.mark.parametrize("with_own", [True, False])
@@ -197,41 +180,18 @@ def test_the_pools_pin_is_every_targets_and_its_own_goes_first(
     assert sorted(held.reference["instance"]) == [KEY.instance, OTHER.instance]
 
 
-def test_declared_lengths_work_without_any_pin_and_give_way_to_one(
-    recording: RecordingSource, baseline: Baseline
-) -> None:
-    tuned = Pool("tiny-llama", tuned_for=TunedFor(prompt_tokens=64.0))
-    plan: Plan = replace(PLAN, pools=(tuned,))
-    span = (START, START + timedelta(minutes=4))
-    (declared,) = replay([recording], span, plan)
-    assert declared.rows["prompt_tokens_mean_ratio"].drop_nulls().mean() == pytest.approx(
-        2, rel=0.1
-    )
-    (held,) = replay([recording], span, plan, baselines=Baselines((baseline,)))
-    assert held.rows["prompt_tokens_mean_ratio"].drop_nulls().mean() == pytest.approx(1, rel=0.1)
-    assert set(held.rows["reference_kind"]) == {"baseline"}
-
-
 def test_a_service_takes_up_a_baseline_while_it_runs(
     shared_data: Path, baseline: Baseline, tmp_path: Path
 ) -> None:
-    folder = shared_data / "vllm-0.32" / "run_slow"
-    clock = ManualClock(START + timedelta(minutes=3))
+    source, clock = RecordingSource(shared_data / "vllm-0.32" / "run_slow"), ManualClock(START)
     with Store.open(tmp_path / "d.db") as store:
-        service = Service([RecordingSource(folder)], PLAN, store, [], clock)
-        before = service.tick_once()
-        store.add_baselines([baseline])
-        clock.advance(timedelta(minutes=2))
-        after = service.tick_once()
+        service, kinds = Service([source], PLAN, store, [], clock), []
+        for _ in range(2):
+            clock.advance(timedelta(minutes=3))
+            kinds.append(set(service.tick_once().rows["reference_kind"]))
+            store.add_baselines([baseline])
         service.stop()
-        again = Service([RecordingSource(folder)], PLAN, store, [], clock)
-        clock.advance(timedelta(minutes=2))
-        restarted = again.tick_once()
-        again.stop()
-        assert [p.id for p in store.baselines().every] == [baseline.id]
-    assert before.rows["reference_kind"].null_count() == len(before.rows)
-    for outcome in (after, restarted):
-        assert set(outcome.rows["reference_kind"]) == {"baseline"}
+    assert kinds == [{None}, {"baseline"}]
 
 
 def test_a_proposal_stops_at_a_restart(shared_data: Path) -> None:
@@ -247,3 +207,92 @@ def test_a_proposal_stops_at_a_restart(shared_data: Path) -> None:
     reasons = set(told["left_out"].drop_nulls())
     assert "restart and the 10 min after it" in reasons
     assert told["left_out"][0] is None  # it may have run for long before
+
+
+BEGIN = datetime(2026, 11, 9, 12, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+
+
+SLEEPS = {"engine_asleep": pl.col("end").is_between(BEGIN + 20 * MINUTE, BEGIN + 29 * MINUTE)}
+RESTARTS = {"restarted": pl.col("end") == BEGIN + 20 * MINUTE}
+
+
+# from when it is scraped, what is odd about its minutes → which are left out of a baseline, why
+@pytest.mark.parametrize(
+    ("scraped_from", "odd", "left_out", "why"),
+    [
+        (20, {}, range(21, 31), "its first 10 min"),
+        (0, {}, range(0), None),  # it may have run for long
+        (0, SLEEPS, range(20, 30), "the engine sleeps"),
+        (0, RESTARTS, range(20, 30), "restart and the 10 min after it"),
+    ],
+)
+def test_minutes_that_a_baseline_leaves_out(
+    scraped_from: int, odd: dict[str, pl.Expr], left_out: range, why: str | None
+) -> None:
+    rows = [
+        {
+            "instance": "h:8000",
+            "engine": "0",
+            "pool": "chat",
+            "end": BEGIN + minute * MINUTE,
+            "scrapes": 4.0 if minute > scraped_from else 0.0,
+        }
+        for minute in range(1, 61)
+    ]
+    found = marked(pl.DataFrame(rows, schema=MINUTE_SCHEMA).with_columns(**odd))
+    found = found.filter(pl.col("scrapes") > 0).drop_nulls("left_out")
+    assert found["end"].to_list() == [BEGIN + minute * MINUTE for minute in left_out]
+    assert set(found["left_out"]) == ({why} if why else set())
+
+
+def document(until: datetime, hits: float) -> Reference:
+    """What a midnight before a minute learnt: one day with this share of prefix hits."""
+    day = until.date() - timedelta(days=1)
+    days = TargetDays(speed_slope_14d_ratio=-0.01, measures=((day, (1.0, None, hits, 0.0)),))
+    return Reference("", KEY, until, days)
+
+
+def ticked(shared_data: Path, hits: float | None, store: Store) -> tuple[State, Outcome, datetime]:
+    """Fifteen minutes of run_main, whose prompts find 12 % of their tokens in the cache."""
+    source = RecordingSource(shared_data / "vllm-0.32/run_main")
+    begins, _ = source.span()
+    until = begins.replace(second=0, microsecond=0) + timedelta(minutes=15)
+    collected = source.collect(begins, until)
+    source.close()
+    learnt = [] if hits is None else [document(until, hits)]
+    state = State(detection=Detection(references=References().with_more(learnt)))
+    after, outcome = evaluate(
+        state, [Collected(collected.scrapes, collected.targets)], until, PLAN, store
+    )
+    return after, outcome, until
+
+
+@pytest.mark.parametrize(("hits", "lost"), [(0.6, True), (0.15, False), (None, None)])
+def test_a_tick_compares_prefix_hits_with_the_days_before(
+    shared_data: Path, hits: float | None, lost: bool | None
+) -> None:
+    with Store.in_memory() as store:
+        _, outcome, _ = ticked(shared_data, hits, store)
+    last = outcome.rows.filter(pl.col("scrapes") > 0).row(-1, named=True)
+    assert last["reference_prefix_cache_hit_ratio"] == hits
+    assert last["reference_kind"] is None  # nobody has accepted a baseline
+    known = outcome.rows.filter(pl.col("ttft_seconds_count") >= 100)["prefix_hits_lost"]
+    assert len(known) > 3
+    assert set(known) == {lost}
+
+
+def test_explain_reads_them_from_the_store(shared_data: Path) -> None:
+    with Store.in_memory() as store:
+        _, outcome, until = ticked(shared_data, 0.6, store)
+        store.commit_tick(
+            TickRecord(
+                since=until - timedelta(minutes=15),
+                until=until,
+                minutes=outcome.minutes,
+                references=[document(until, 0.6)],
+            )
+        )
+        window = Window(until - timedelta(minutes=10), until)
+        finding, _ = explain(store, Target(KEY, {}), window, PLAN, no_reference())
+        assert finding.evidence["prefix_hits_lost"] is True

@@ -1,0 +1,355 @@
+"""The question of a page: what is known of the server, who is asked, one answer for a pool."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import polars as pl
+import pytest
+from made_incidents import incident_of, with_values
+from service_cases import shipped_plan
+from small_page import small_page
+
+from driftwatch.collect.recordings.text import RecordingSource
+from driftwatch.collect.schema import Collected
+from driftwatch.collect.startup import from_config, from_startup_log
+from driftwatch.incidents.incident import Incident, Transition
+from driftwatch.model import (
+    Advice,
+    Finding,
+    Fingerprint,
+    KnobMove,
+    Reason,
+    Serving,
+    Setting,
+    Target,
+    TargetKey,
+)
+from driftwatch.notify.headline import lines
+from driftwatch.notify.page import Page, Servers, Times
+from driftwatch.pipeline.advice import answer_of_pool, answer_stands, configured_alike
+from driftwatch.pipeline.build_page import build_page
+from driftwatch.pipeline.engine import server_of
+from driftwatch.pipeline.findings import peer_speeds, worst_of
+from driftwatch.pipeline.minutes import with_last_speed
+from driftwatch.pipeline.plan import Pool
+from driftwatch.pipeline.question import (
+    Moment,
+    peers_of,
+    pooled,
+    question_for,
+)
+from driftwatch.pipeline.state import State
+from driftwatch.pipeline.tick import evaluate
+from driftwatch.recommend.advice import Question
+from driftwatch.recommend.advise import advise
+from driftwatch.recommend.server import Server, settings_of
+from driftwatch.rulebook.book import load_rulebook
+from driftwatch.service.configuration import plan_of_rules
+from driftwatch.signals.minutes import MINUTE_SCHEMA, no_minutes
+from driftwatch.store.store import Store
+
+PLAN = shipped_plan()
+
+
+@pytest.fixture(scope="module")
+def seen(shared_data: Path) -> tuple[Target, pl.DataFrame, pl.DataFrame]:
+    """run_cap: 14 min at max_num_seqs 8, a restart, 14 min at 64; nothing is configured."""
+    source = RecordingSource(shared_data / "vllm-0.32" / "run_cap")
+    since, until = source.span()
+    collected: Collected = source.collect(since, until)
+    state, outcome = evaluate(State(), [collected], until, PLAN, Store.in_memory())
+    return (
+        next(iter(state.targets.values())),
+        outcome.rows,
+        outcome.minutes,
+    )
+
+
+def after(rows: pl.DataFrame, minutes_later: int) -> datetime:
+    first: datetime = rows["end"][0]
+    return first + timedelta(minutes=minutes_later)
+
+
+def test_a_page_asks_of_all_that_is_known_of_the_hour(
+    seen: tuple[Target, pl.DataFrame, pl.DataFrame],
+) -> None:
+    target, rows, stored = seen
+    at = after(stored, 11)
+    row = rows.filter(pl.col("end") == at).row(0, named=True)
+    question = question_for(Moment(target, at, stored, row), PLAN, "concurrency_cap_binding")
+    assert question.minutes["end"][-1] == at
+    assert question.minutes["end"].to_list() == stored["end"].filter(stored["end"] <= at).to_list()
+    server = question.server
+    assert server.serving.max_num_seqs is not None
+    assert (server.serving.max_num_seqs.value, server.serving.max_num_seqs.provenance) == (
+        8.0,
+        "inferred",
+    )
+    assert (server.num_gpu_blocks, server.block_size) == (8192, 32)
+    assert (server.model, server.gpu, server.prefix_caching) == ("tiny-llama", None, True)
+    assert server.kv_cache_dtype == "auto"
+    assert server.unsupported == ()
+    known = settings_of(server)
+    assert known is not None and not known.budget_known
+    assert {one.max_num_seqs for one in known.configurations} == {8}
+    assert len(known.configurations) == 6  # max_num_batched_tokens is not known
+
+
+def test_what_a_pool_says_of_its_engine_goes_first(
+    seen: tuple[Target, pl.DataFrame, pl.DataFrame], shared_data: Path
+) -> None:
+    target, _, stored = seen
+    log = (shared_data / "vllm-0.32" / "server_startup_log.txt").read_text()
+    pool = Pool(
+        "a",
+        serving=from_startup_log(log, path="log").serving,
+        gpus_per_replica=4.0,
+        reported=from_startup_log(log, path="log").fingerprint,
+        model="meta-llama/Llama-3.1-8B",
+        gpu="NVIDIA H100 80GB HBM3",
+    )
+    found = server_of(target, replace(PLAN, pools=(pool,)), stored)
+    assert (found.model, found.gpu, found.gpus) == (
+        "meta-llama/Llama-3.1-8B",
+        "NVIDIA H100 80GB HBM3",
+        4.0,
+    )
+    assert (found.tensor_parallel, found.weight_bytes, found.release) == (1, 4.0, "0.32.0")
+    asked = server_of(target, replace(PLAN, pools=(pool,)), stored, model="x", gpu="y")
+    assert (asked.model, asked.gpu) == ("x", "y")
+    silent = replace(pool, reported=Fingerprint(), model=None, gpu=None)
+    found = server_of(target, replace(PLAN, pools=(silent,)), stored)
+    assert (found.model, found.gpu, found.tensor_parallel) == ("tiny-llama", None, 4)
+
+
+def test_the_longest_request_is_what_the_server_says_and_no_label_names_a_file(
+    seen: tuple[Target, pl.DataFrame, pl.DataFrame],
+) -> None:
+    target, _, stored = seen
+    told = Fingerprint(knobs={"max_model_len": "4096"})
+    pool = Pool("default", serving=from_config({"max_model_len": 8192}))
+    plan = replace(PLAN, pools=(pool,), reported={target.key.instance: told})
+    length = server_of(target, plan, stored).serving.max_model_len
+    assert length == Setting(4096.0, "server", "/v1/models")
+    silent = server_of(target, replace(plan, reported={}), stored).serving.max_model_len
+    assert silent == Setting(8192.0, "config", "max_model_len")
+    label = replace(target, labels={**target.labels, "model_name": "/etc/config.json"})
+    assert server_of(label, plan, stored).model == "tiny-llama"
+
+
+UNKNOWN = {"slower_at_equal_load": None, "speed_at_equal_load_ratio": None}
+
+
+def _past(*slower: bool | None, **changed: list[bool | None]) -> pl.DataFrame:
+    ratios = [None if one is None else 0.69 if one else 1.0 for one in slower]
+    return pl.DataFrame(
+        {"slower_at_equal_load": slower, "speed_at_equal_load_ratio": ratios, **changed},
+        schema_overrides={
+            "slower_at_equal_load": pl.Boolean,
+            "speed_at_equal_load_ratio": pl.Float64,
+            **dict.fromkeys(changed, pl.Boolean),
+        },
+    )
+
+
+def test_what_was_last_known_holds_while_it_is_unknown() -> None:
+    row = with_last_speed(UNKNOWN, _past(False, True, True, None, None))
+    assert row["slower_at_equal_load"] is True
+    assert row["speed_at_equal_load_ratio"] == 0.69
+    # and no knob is asked for
+    said = advise(
+        Question(datetime(2026, 1, 1, tzinfo=UTC), no_minutes(), Server(Serving()), evidence=row)
+    ).advice
+    assert (said.action, said.moves) == ("none", ())
+    assert "slower at equal load: 31 %" in said.why
+
+
+@pytest.mark.parametrize(
+    ("row", "past"),
+    [
+        (UNKNOWN, _past(True, False, None)),  # it recovered
+        (UNKNOWN, _past(None, None)),
+        (UNKNOWN, no_minutes()),
+        ({"slower_at_equal_load": False}, _past(True, True)),  # it is known now
+        (UNKNOWN, _past(True, True, None, restarted=[False, False, True])),  # another engine
+        (UNKNOWN, _past(True, None, None, configuration_changed=[None, True, None])),
+    ],
+)
+def test_what_is_known_now_or_was_of_another_engine_does_not(
+    row: dict[str, object], past: pl.DataFrame
+) -> None:
+    assert with_last_speed(row, past) == row
+
+
+AT = datetime(2026, 11, 18, 3, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+A, B, C, D = (TargetKey(f"{name}:8000", "0") for name in "abcd")
+FLEET = {
+    **{key: Target(key, {"model_name": "m"}, pool="p") for key in (A, B)},
+    C: Target(C, {"model_name": "m"}, pool="q"),
+}
+MOVE = KnobMove("max_num_batched_tokens", 512.0, 1024.0)
+CHANGE = Advice(
+    action="change",
+    reason=Reason("other", "1 % → 99 %"),
+    moves=(MOVE,),
+    effect=("in target 1 % → 99 %",),
+    forecast={"in_target_ratio": 0.99},
+    basis="simulation",
+)
+
+
+def minutes(key: TargetKey, first: float, prompt: float = 400.0) -> pl.DataFrame:
+    rows = [
+        {
+            "instance": key.instance,
+            "engine": key.engine,
+            "end": AT - n * MINUTE,
+            "ttft_seconds_count": first,
+            "prompt_tokens_total": first * prompt,
+            "generation_tokens_total": first * 150.0,
+        }
+        for n in range(30)
+    ]
+    known = pl.concat([no_minutes(), pl.DataFrame(rows)], how="diagonal_relaxed")
+    return known.select(*MINUTE_SCHEMA)
+
+
+@pytest.mark.parametrize("asked", [A, B])
+def test_two_servers_of_one_pool_ask_the_same_question(asked: TargetKey) -> None:
+    """Each by itself would be given its own capacity and its own setting for one cause."""
+    plan = plan_of_rules(())
+    frames = {A: minutes(A, 100.0), B: minutes(B, 110.0)}
+    (twin,) = peers_of(FLEET[asked], FLEET, plan)
+    question = question_for(Moment(FLEET[asked], AT, frames[asked], beside=frames[twin]), plan)
+    # the busiest of them, whoever is asked about
+    assert question.minutes["instance"].unique().to_list() == [B.instance]
+    assert [one["instance"].unique().to_list() for one in question.beside] == [[A.instance]]
+    assert peers_of(FLEET[C], FLEET, plan) == ()
+
+
+@pytest.mark.parametrize(
+    ("other", "alike"),
+    [(minutes(B, 110.0), True), (minutes(B, 200.0), False), (minutes(B, 100.0, 900.0), False)],
+)
+def test_a_server_with_another_load_is_asked_about_by_itself(
+    other: pl.DataFrame, alike: bool
+) -> None:
+    both = pl.concat([minutes(A, 100.0), other])
+    assert set(pooled(A, both, AT)) == ({A, B} if alike else {A})
+
+
+def paged(key: TargetKey, minutes_ago: float, advice: Advice | None = None) -> Incident:
+    at = AT - minutes_ago * MINUTE
+    times = Times(started_at=at, evaluated_at=at, measured_at=at)
+    servers = Servers(concerned=1, of=1, first=(key.text,))
+    page = small_page(times=times, servers=servers, advice=advice)
+    return incident_of("x", rule="BatchDrift", servers=(key.instance,), at=at, page=page)
+
+
+# incidents before, settings now → is their answer given
+@pytest.mark.parametrize(
+    ("before", "settings", "same"),
+    [
+        ([paged(A, 2, CHANGE)], {}, True),
+        ([paged(A, 20, CHANGE)], {}, True),  # as long as that page is open
+        ([paged(A, 2, CHANGE)], {MOVE.knob: MOVE.from_value}, True),
+        ([paged(A, 2, CHANGE)], {MOVE.knob: MOVE.to_value}, False),  # the change was made
+        ([paged(C, 2, CHANGE)], {}, False),  # not of those asked about
+        ([paged(A, 2, CHANGE.model_copy(update={"basis": None}))], {}, False),
+        ([paged(A, 2)], {}, False),
+        ([with_values(paged(A, 2, CHANGE), firing_at=None)], {}, False),
+        ([], {}, False),
+    ],
+)
+def test_the_answer_on_another_page_of_the_pool(
+    before: Sequence[Incident], settings: dict[str, float], same: bool
+) -> None:
+    found = answer_of_pool({A, B}, AT, {}, (), before, settings)
+    assert found == ((CHANGE, before[0]) if same else None)
+
+
+def test_an_answer_stands_for_the_hour_that_it_was_computed_of() -> None:
+    assert answer_stands(paged(A, 59), AT)
+    assert not answer_stands(paged(A, 61), AT)
+    assert not answer_stands(with_values(paged(A, 1), told=None), AT)
+
+
+def page_of(concerned: tuple[TargetKey, ...], alike: tuple[TargetKey, ...]) -> Page:
+    limit = "BatchLimitBinding"
+    finding = Finding(limit, FLEET[A], AT, {}, advice=CHANGE, concerned=concerned, of_targets=6)
+    finding = replace(finding, configured_alike=configured_alike(finding, alike))
+    pool = with_values(paged(A, 0), page=None)
+    return build_page(finding, pool, "firing", AT, annotations={"summary": "a limit binds"})
+
+
+@pytest.mark.parametrize(
+    ("concerned", "alike", "ends", "settings"),
+    [
+        (
+            *((A, B, C, D), (A, B), "512 → 1024 on 2 of 4"),
+            "the advice is for a:8000 and b:8000; c:8000 and d:8000 have other settings: "
+            "run driftwatch recommend c:8000",
+        ),
+        (
+            *((A, B), (), "512 → 1024 on 1 of 2"),
+            "the advice is for a:8000; b:8000 has other settings: run driftwatch recommend b:8000",
+        ),
+        ((A, B), (A, B), "512 → 1024", None),
+    ],
+)
+def test_a_page_names_the_servers_that_its_answer_is_for(
+    concerned: tuple[TargetKey, ...], alike: tuple[TargetKey, ...], ends: str, settings: str | None
+) -> None:
+    page = page_of(concerned, alike)
+    assert page.summary.endswith(ends)
+    found = [one.text for one in lines(page) if one.label == "Settings"]
+    assert found == ([] if settings is None else [settings])
+
+
+SPEEDS = {"a:1": 0.8, "b:1": 0.7, "c:1": None, "d:1": 0.99, "e:1": 1.02}
+
+
+def rows() -> pl.DataFrame:
+    return pl.DataFrame(
+        [
+            {
+                "instance": instance,
+                "engine": "0",
+                "pool": "chat",
+                "end": AT,
+                "speed_at_equal_load_ratio": speed,
+                "slower_at_equal_load": None if speed is None else speed < 0.89,
+                "seconds_since_last_token": 200.0 + ord(instance[0]),
+            }
+            for instance, speed in SPEEDS.items()
+        ]
+    )
+
+
+def of_pool(rule: str, *instances: str) -> Transition:
+    return Transition(incident_of(rule=rule, pool="chat", servers=instances, at=AT), "firing", AT)
+
+
+@pytest.mark.parametrize(("rule", "worst"), [("SlowerAtEqualLoad", "b:1"), ("EngineStuck", "c:1")])
+def test_the_worst_of_those_concerned_speaks(rule: str, worst: str) -> None:
+    (of_rule,) = (one for one in load_rulebook().rules if one.id == rule)
+    for servers, first in ((("a:1", "b:1", "c:1"), worst), (("c:1",), "c:1"), (("z:1",), None)):
+        key = worst_of(of_pool(rule, *servers), rows(), of_rule)
+        assert (key and key.instance) == first
+
+
+def test_how_the_others_do_is_of_those_that_are_not_slow() -> None:
+    assert peer_speeds(TargetKey("a:1", "0"), AT, rows()) == {
+        "of_targets": 5,
+        "slower": 2,
+        "speed_low_ratio": 0.99,
+        "speed_high_ratio": 1.02,
+    }
+    alone = rows().filter(pl.col("instance").is_in(["a:1", "c:1"]))
+    assert peer_speeds(TargetKey("a:1", "0"), AT, alone) is None
+    assert peer_speeds(TargetKey("a:1", "0"), AT.replace(hour=13), rows()) is None
