@@ -35,10 +35,11 @@ REASONS = (*dict.fromkeys(_OF_CODES.values()), "inputs missing")
 SUMMED = (
     "ttft_seconds_count", "queue_seconds_sum", "prompt_tokens_sum",
     "prompt_tokens_count", "generation_tokens_sum", "generation_tokens_count",
-    "generation_tokens_total", "duration_seconds",
+    "generation_tokens_total", "duration_seconds", "given_up_requests",
 )  # fmt: skip
-# requests over each target, bounds by the buckets
+# requests over each target, bounds by the buckets; and over any
 _OVER = tuple(f"{name}_over_{bound}" for name in ("ttft", "tpot") for bound in ("low", "high"))
+_MISSED = ("missed_low", "missed_high")
 _GAUGES = ("running_requests",)
 _LAST = (
     "max_num_seqs", "prompt_tokens_usual_ratio", "generation_tokens_usual_ratio",
@@ -53,15 +54,17 @@ CELL_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "pool": pl.String,
     "end": TIME,
     "seconds": pl.Float64,  # that rows stand for, observed or not
+    "row_seconds": pl.Float64,  # of its longest row
     "verdict_seconds": pl.Float64,
     **dict.fromkeys(REASONS, pl.Float64),  # seconds
-    **dict.fromkeys((*SUMMED, *_OVER, *_LOST, *_GAUGES, *_LAST), pl.Float64),
+    **dict.fromkeys((*SUMMED, *_MISSED, *_LOST, *_GAUGES, *_LAST), pl.Float64),
+    "held_requests": pl.Float64,  # in an engine that was stuck
     "speed_at_equal_load_ratio": pl.Float64,
     "lost_gpu_seconds": pl.Float64,  # lost_seconds · GPUs; NULL where nobody counted the GPUs
     **dict.fromkeys(_FLAGS, pl.Boolean),
 }
 # EngineStuck: requests present, no token for two minutes
-_STUCK_SECONDS = 120.0
+STUCK_SECONDS = 120.0
 
 
 def no_cells() -> pl.DataFrame:
@@ -89,6 +92,8 @@ def cells_of(rows: pl.DataFrame, slos: Mapping[str, Slo]) -> pl.DataFrame:
         .agg(
             pl.col("pool").last(),
             pl.col("seconds", *_LOST).sum(),
+            pl.col("seconds").max().alias("row_seconds"),
+            pl.col("held_requests").max(),
             pl.col("seconds").filter(reason.is_null()).sum().alias("verdict_seconds"),
             *[pl.col("seconds").filter(reason == name).sum().alias(name) for name in REASONS],
             *[
@@ -103,6 +108,7 @@ def cells_of(rows: pl.DataFrame, slos: Mapping[str, Slo]) -> pl.DataFrame:
             *[pl.col(name).drop_nulls().last() for name in _LAST],
             *[pl.col(name).any(ignore_nulls=False) for name in _FLAGS],
         )
+        .with_columns(_missed())
         .select(pl.col(name).cast(dtype) for name, dtype in CELL_SCHEMA.items())
         .sort(*KEY_COLUMNS, "end")
     )
@@ -140,9 +146,8 @@ def _losses() -> dict[str, pl.Expr]:
     slower = (pl.col("slower_at_equal_load") | pl.col("slower_than_pool")).fill_null(False)
     own = pl.when("slower_at_equal_load").then("speed_at_equal_load_ratio")
     ratio = pl.coalesce(own, "speed_against_pool_ratio")
-    stuck = (pl.col("seconds_since_last_token") >= _STUCK_SECONDS) & (
-        pl.col("running_requests") + pl.col("waiting_requests").fill_null(0.0) > 0
-    )
+    held = pl.col("running_requests") + pl.col("waiting_requests").fill_null(0.0)
+    stuck = (pl.col("seconds_since_last_token") >= STUCK_SECONDS) & (held > 0)
     stuck = (stuck & pl.col("gauges_live")).fill_null(False)
     loss = (
         pl.when(stuck)
@@ -156,6 +161,7 @@ def _losses() -> dict[str, pl.Expr]:
     return {
         "slow_seconds": pl.when(slower).then(seconds).otherwise(0.0),
         "stuck_seconds": pl.when(stuck).then(seconds).otherwise(0.0),
+        "held_requests": pl.when(stuck).then(held),
         "lost_seconds": loss * seconds,
         "lost_gpu_seconds": pl.when(loss == 0.0)
         .then(0.0)
@@ -181,3 +187,23 @@ def _over_target(rows: pl.DataFrame, slos: Mapping[str, Slo]) -> list[pl.Series]
             )
             columns.append(over.to_series().alias(f"{name}_over_{bound}"))
     return columns
+
+
+def _missed() -> list[pl.Expr]:
+    """Requests that were found to miss a target in a cell: bounds that add up over cells.
+
+    A request misses TTFT with its first token and TPOT with its end, so as many as ran when the
+    cell began may have missed both in two cells; the others that miss TPOT got their first token in
+    it. What a server counted between its last scrape and a restart is lost: all may have missed.
+    """
+    first, last = pl.col("ttft_over_low"), pl.col("tpot_over_low")
+    running, requests = pl.col("running_requests"), pl.col("ttft_seconds_count")
+    low = pl.when(first.is_null()).then(last).otherwise(pl.max_horizontal(first, last - running))
+    most = pl.sum_horizontal("ttft_over_high", "tpot_over_high")
+    high = pl.max_horizontal(low, pl.min_horizontal(most, requests + running))
+    lost = requests * (pl.col("seconds") / pl.col("duration_seconds") - 1).clip(0.0)
+    unseen = pl.when(pl.col("duration_seconds") > 0).then(lost).fill_null(0.0)
+    return [
+        low.alias("missed_low"),
+        pl.when(low.is_not_null()).then(high + unseen).alias("missed_high"),
+    ]

@@ -1,6 +1,7 @@
 """What a stretch of cells cost: requests that missed a target, GPU time that a slow engine lost.
 
-Pure. Every figure has the bounds that the data leave.
+Pure. Every figure has the bounds that the data leave. Requests are counted once, in the cell in
+which they were found to miss: what an incident missed is part of its days, and these of the week.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from datetime import datetime
 
 import polars as pl
 
+from driftwatch.collect.schema import KEY
 from driftwatch.model import TargetKey
-from driftwatch.report.cells import CELL, HOUR_SECONDS
+from driftwatch.report.cells import CELL, HOUR_SECONDS, STUCK_SECONDS
 from driftwatch.report.material import Material
 from driftwatch.report.report import Range
 
@@ -21,6 +23,8 @@ _EDGE_SECONDS = 900.0
 # How far the speed of an engine wanders from the baseline's where no hour of it shows that.
 _UNKNOWN_WANDER = 0.05
 _SIGMAS = 2.0
+_CELLS_BEFORE = 12  # two hours: how many requests came before a hang
+_STUCK = pl.col("stuck_seconds") > 0
 
 
 def of_pool(material: Material, pool: str, keys: Sequence[TargetKey] = ()) -> pl.DataFrame:
@@ -28,8 +32,8 @@ def of_pool(material: Material, pool: str, keys: Sequence[TargetKey] = ()) -> pl
     cells = material.cells.filter(pl.col("pool") == pool)
     if not keys:
         return cells
-    mine = pl.DataFrame(keys, schema=["instance", "engine"], orient="row")
-    return cells.join(mine, on=["instance", "engine"], how="semi")
+    mine = pl.DataFrame(keys, schema=[*KEY], orient="row")
+    return cells.join(mine, on=KEY, how="semi")
 
 
 def between(cells: pl.DataFrame, start: datetime, end: datetime) -> pl.DataFrame:
@@ -42,33 +46,60 @@ def total(cells: pl.DataFrame, name: str) -> float | None:
     return None if cells[name].is_null().all() else float(cells[name].sum())
 
 
+def with_unanswered(cells: pl.DataFrame) -> pl.DataFrame:
+    """Beside the cells how many requests a hang left without an answer: bounds.
+
+    What is sent to an engine that stands still is in no metric. At least those that vLLM began and
+    never finished, and those inside when the process ended. At most as many as came in the busiest
+    ten minutes of the two hours before, or meanwhile to another server of the pool.
+    """
+    stands_before, stands_after = _STUCK.shift(1).over(KEY), _STUCK.shift(-1).over(KEY)
+    begins = _STUCK & ~stands_before.fill_null(value=False)
+    again = pl.col("restarted").fill_null(value=False)
+    dies = _STUCK & (again | stands_after.is_null() | (~stands_after & again.shift(-1).over(KEY)))
+    scatter = _SIGMAS * (pl.col("running_requests").fill_null(0.0) + 1).sqrt()
+    given_up = (pl.col("given_up_requests") - scatter).clip(0.0)
+    held = pl.col("held_requests").fill_null(0.0)
+    low = pl.when(_STUCK | stands_before).then(given_up.fill_null(0.0)).otherwise(0.0) + pl.when(
+        dies
+    ).then(held).otherwise(0.0)
+    came = pl.when(~_STUCK).then(pl.col("ttft_seconds_count") / pl.col("seconds"))
+    busiest = came.rolling_max(_CELLS_BEFORE, min_samples=1).forward_fill().backward_fill()
+    rate = pl.max_horizontal(busiest.over(KEY), came.max().over("pool", "end")).fill_null(0.0)
+    late = pl.col("stuck_seconds") + pl.when(begins).then(_edge()).otherwise(0.0)
+    most = rate * late + pl.when(begins).then(held).otherwise(0.0)
+    return cells.with_columns(
+        unanswered_low=low,
+        unanswered_high=pl.max_horizontal(low, pl.when(_STUCK).then(most)),
+    )
+
+
+def _edge() -> pl.Expr:
+    """How much longer a hang may be than its stuck seconds: two minutes, and a row at each end."""
+    return STUCK_SECONDS + 2 * pl.col("row_seconds").fill_null(60.0)
+
+
+def unanswered(cells: pl.DataFrame) -> Range:
+    """Requests that a hang left without an answer."""
+    return Range(low=total(cells, "unanswered_low"), high=total(cells, "unanswered_high"))
+
+
 def missed(material: Material, cells: pl.DataFrame) -> Range:
-    """Requests over one of their targets.
+    """Requests over one of their targets, and those that got no answer in a hang.
 
     A target inside a bucket leaves a range, and so do two targets: which requests missed both no
-    metric says. What a server counted between its last scrape and a restart is lost: all of it may
-    have missed.
+    metric says.
     """
     if cells.is_empty():
         return Range(reason="no minute of it is stored")
     with_target = cells.filter(pl.col("pool").is_in(sorted(material.slos)))
     if with_target.is_empty():
-        return Range(reason="no latency target (slo)")
-    lows, highs = (
-        [
-            n
-            for stem in ("ttft", "tpot")
-            if (n := total(with_target, f"{stem}_over_{b}")) is not None
-        ]
-        for b in ("low", "high")
-    )
-    if not lows:
+        return Range(reason="no latency target (slo in driftwatch.yaml, -c)")
+    low, high = (total(with_target, f"missed_{end}") for end in ("low", "high"))
+    if low is None or high is None:
         return Range(reason="no histogram of it")
-    low, high = max(lows), sum(highs)
-    most = total(with_target, "ttft_seconds_count") or high
-    lost = pl.col("ttft_seconds_count") * (pl.col("seconds") / pl.col("duration_seconds") - 1)
-    unseen = with_target.filter(pl.col("duration_seconds") > 0).select(lost.clip(0).sum()).item()
-    return Range(low=low, high=max(low, min(high, most)) + unseen)
+    lost = unanswered(with_target)
+    return Range(low=low + (lost.low or 0.0), high=high + (lost.high or 0.0))
 
 
 def in_target(material: Material, cells: pl.DataFrame) -> Range:
@@ -76,24 +107,24 @@ def in_target(material: Material, cells: pl.DataFrame) -> Range:
     late, requests = missed(material, cells), float(cells["ttft_seconds_count"].sum() or 0.0)
     if late.low is None or late.high is None or not requests:
         return Range(reason=late.reason or "no request")
-    return Range(low=max(0.0, 1 - late.high / requests), high=max(0.0, 1 - late.low / requests))
+    lost = unanswered(cells)
+    least, most = (requests + (one or 0.0) for one in (lost.low, lost.high))
+    return Range(low=max(0.0, 1 - late.high / most), high=max(0.0, 1 - late.low / least))
 
 
 def missing_stretch(
-    material: Material, pool: str, start: datetime, end: datetime
+    material: Material, cells: pl.DataFrame, start: datetime, end: datetime
 ) -> tuple[datetime, datetime]:
-    """The stretch and what adjoins it in which the pool missed its target as well.
+    """The stretch and what adjoins it in which the cells of a pool missed its target as well.
 
     The condition of a rule becomes true after users have begun to wait, and false before the last
     of the queue is served.
     """
-    slo = material.slos.get(pool)
+    slo = None if cells.is_empty() else material.slos.get(cells["pool"][0])
     if slo is None:
         return start, end
-    late = pl.max_horizontal(pl.col(f"{stem}_over_low").sum() for stem in ("ttft", "tpot"))
-    is_bad = late > (1 - slo.share) * pl.col("ttft_seconds_count").sum()
-    by_end = of_pool(material, pool).group_by("end").agg(is_bad=is_bad)
-    bad = set(by_end.filter("is_bad")["end"])
+    is_bad = pl.col("missed_low").sum() > (1 - slo.share) * pl.col("ttft_seconds_count").sum()
+    bad = set(cells.group_by("end").agg(is_bad=is_bad).filter("is_bad")["end"])
     while (first := _cell_end(start) - CELL) in bad:
         start = first - CELL
     while (last := _cell_end(end)) in bad:
@@ -112,16 +143,19 @@ def loss(material: Material, cells: pl.DataFrame) -> Range:
 
     It is as uncertain as the speed of the same servers wanders while nothing is wrong.
     """
-    slow = cells.filter((pl.col("slow_seconds") > 0) & (pl.col("stuck_seconds") == 0))
+    slow = cells.filter((pl.col("slow_seconds") > 0) & ~_STUCK)
     if slow.is_empty():
         return Range(reason="no verdict on speed")
     mean = float(slow["lost_seconds"].sum()) / float(slow["slow_seconds"].sum())
-    usual = material.cells.join(slow, on=["instance", "engine"], how="semi").filter(
-        (pl.col("slow_seconds") == 0) & (pl.col("stuck_seconds") == 0)
-    )
-    spread = usual["speed_at_equal_load_ratio"].std()
-    error = _SIGMAS * (spread if isinstance(spread, float) else _UNKNOWN_WANDER)
+    error = wander(material.cells.join(slow, on=KEY, how="semi"))
     return Range(low=max(0.0, mean - error), high=min(1.0, mean + error))
+
+
+def wander(cells: pl.DataFrame) -> float:
+    """How far the speed of servers at equal load wanders while nothing is wrong."""
+    usual = cells.filter((pl.col("slow_seconds") == 0) & ~_STUCK)
+    spread = usual["speed_at_equal_load_ratio"].std()
+    return _SIGMAS * (spread if isinstance(spread, float) else _UNKNOWN_WANDER)
 
 
 def gpu_hours_lost(material: Material, cells: pl.DataFrame) -> Range:
@@ -131,13 +165,18 @@ def gpu_hours_lost(material: Material, cells: pl.DataFrame) -> Range:
         return Range(low=0.0, high=0.0) if judged else Range(reason="no verdict on speed")
     if ((cells["lost_seconds"] > 0) & cells["lost_gpu_seconds"].is_null()).any():
         return Range(reason="GPU count unknown (gpus_per_replica)")
-    gpus = float(cells["lost_gpu_seconds"].sum()) / lost
+    gpus = float(cells["lost_gpu_seconds"].sum()) / lost / HOUR_SECONDS
     stuck, slow = (float(cells[f"{name}_seconds"].sum()) for name in ("stuck", "slow"))
     slower, share = max(0.0, slow - stuck), loss(material, cells)
-    ends = cells.filter(pl.col("lost_seconds") > 0).sort("instance", "engine", "end")
-    gap = pl.col("end").diff().over("instance", "engine") != CELL
-    edge = _EDGE_SECONDS * ends.select(gap.fill_null(True).sum()).item() / (slower + stuck)
-    low, high = (
-        gpus * ((s or 0.0) * slower + stuck) / HOUR_SECONDS for s in (share.low, share.high)
+    edge = _EDGE_SECONDS * len(_begins(cells, pl.col("lost_seconds") > 0)) if slower else 0.0
+    late = float(_begins(cells, _STUCK).select(_edge().sum()).item() or 0.0)
+    return Range(
+        low=gpus * ((share.low or 0.0) * max(0.0, slower - edge) + stuck),
+        high=gpus * ((share.high or 0.0) * (slower + edge) + stuck + late),
     )
-    return Range(low=low * max(0.0, 1 - edge), high=high * (1 + edge))
+
+
+def _begins(cells: pl.DataFrame, condition: pl.Expr) -> pl.DataFrame:
+    """The cells with which each stretch of a condition begins."""
+    held = cells.filter(condition).sort(*KEY, "end")
+    return held.filter((pl.col("end").diff().over(KEY) != CELL).fill_null(value=True))

@@ -75,11 +75,14 @@ def _question(material: Material, pool: str, moves: Sequence[KnobMove], at: date
     if not starts:
         return None
     last = [one for one in starts if one > starts[-1] - timedelta(hours=1)]
-    first = moves[0]
-    was = "what the configuration says" if first.from_value is None else knob(first.from_value)
+    first, when = moves[0], f"{many(len(last), 'restart')} {day_time(last[0])}"
+    is_it = "what is" if first.from_value is None else "is"
+    still = "" if first.from_value is None else f" still {knob(first.from_value)}"
     return (
-        f"{many(len(last), 'restart')} {day_time(last[0])}: is {first.knob} still {was}? "
-        f"{_steps(moves).removeprefix(f'{first.knob} ')} was advised {day_time(at)}"
+        f"{when}: {is_it} {first.knob}{still}{' now' if not still else ''}? "
+        f"{knob(first.to_value)} was advised {day_time(at)}. If it changed, correct "
+        f"serving.{first.knob} of pool {clean(pool)} in driftwatch.yaml, or name the start-up log "
+        "there: serving.startup_log"
     )
 
 

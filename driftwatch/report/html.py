@@ -131,7 +131,7 @@ def _low(values: Sequence[float | None], required: float) -> float:
 
 def _finding(pool: PoolWeek, own: Sequence[Moved]) -> str:
     """What the drawing shows, in a sentence."""
-    missed = words.missed_text(pool.missed)
+    missed = f"{words.missed_text(pool.missed)} in the week"
     if pool.missed.low is not None and pool.missed.high is not None and pool.requests:
         low, high = (one / pool.requests for one in (pool.missed.low, pool.missed.high))
         missed += f" ({percent_range(min(1.0, low), min(1.0, high))} of all)"

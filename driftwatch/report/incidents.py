@@ -10,7 +10,7 @@ from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.model import KnobMove, TargetKey
 from driftwatch.notify.advice import imperatives
 from driftwatch.notify.phrases.traffic import length_ratio
-from driftwatch.numbers import clean, duration, is_as_before, times
+from driftwatch.numbers import clean, is_as_before, times
 from driftwatch.report.material import Material
 from driftwatch.report.report import Told
 
@@ -89,29 +89,26 @@ def ended_because(incidents: Sequence[Incident]) -> str | None:
     return clean(ends[-1].split(" (")[0]) if ends else None
 
 
-def what_moved(
-    family: str, incidents: Sequence[Incident], loss: float | None, stuck_seconds: float
-) -> str:
-    """What moved, in a few words: ``prompts ×2.3``, ``19 % slower``, ``token budget full``.
+def page_lengths(incidents: Sequence[Incident]) -> str | None:
+    """``prompts ×2.3`` by their pages, for a pool whose usual lengths nobody knows."""
+    pages = [one.page for one in incidents if one.page is not None]
+    ratios = [(s, length_ratio(p, s)) for p in pages for s in ("prompt", "generation")]
+    # shorter answers may only be those that clients waited for
+    moved = [(s, r) for s, r in ratios if r and not is_as_before(r) and (r > 1 or s == "prompt")]
+    if not moved:
+        return None
+    stem, ratio = max(moved, key=lambda pair: max(pair[1], 1 / pair[1]))
+    return f"{stem}s {times(ratio)}"
 
-    ``loss``: share of its speed that the engine lost; None = unknown; ``stuck_seconds``: without a
-    token.
-    """
+
+def problem(family: str, incidents: Sequence[Incident]) -> str:
+    """What their pages complain of: ``token budget full``, or their first sentence."""
     pages = [one.page for one in incidents if one.page is not None]
     if family == "traffic":
-        ratios = [(s, length_ratio(p, s)) for p in pages for s in ("prompt", "generation")]
-        moved = [(stem, r) for stem, r in ratios if r and not is_as_before(r)]
-        if moved:
-            stem, ratio = max(moved, key=lambda pair: max(pair[1], 1 / pair[1]))
-            return f"{stem}s {times(ratio)}"
-        full = (_LIMITS.get(str(p.value("binding_limit"))) for p in pages)
+        full = (_LIMITS.get(str(page.value("binding_limit"))) for page in pages)
         return next((text for text in full if text), "requests wait")
-    if family == "speed":
-        return f"{100 * loss:.0f} % slower" if loss else "slower"
-    if family == "stuck" and stuck_seconds:
-        return f"no token for {duration(stuck_seconds)}"
-    texts = [p.phrases.problem[-1] for p in pages if p.phrases.problem]
-    return clean(texts[0]) if texts else clean(incidents[0].alert)
+    texts = [page.phrases.problem[-1] for page in pages if page.phrases.problem]
+    return clean(texts[0] if texts else incidents[0].alert)
 
 
 def told(one: Incident, material: Material) -> Told:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from driftwatch.notify.page import web_address
-from driftwatch.report.costs import gpu_hours_lost
+from driftwatch.report.costs import gpu_hours_lost, with_unanswered
 from driftwatch.report.decisions import decisions
 from driftwatch.report.material import Material
 from driftwatch.report.moved import moved_rows
@@ -17,6 +18,7 @@ from driftwatch.report.words import message_lines, summary
 
 def report_of(material: Material) -> Report:
     """The whole report of a week."""
+    material = replace(material, cells=with_unanswered(material.cells))
     week, until = material.week, material.until.replace(microsecond=0)
     first, last = material.span or (week.start, until)
     report = Report(

@@ -55,24 +55,37 @@ class Told(Document):
     because: str | None
 
 
+class Restarts(Document):
+    """Restarts in answer to an incident, and the pool's requests in target around them."""
+
+    count: int  # servers
+    first: datetime  # starts of their ten minutes
+    last: datetime
+    before: Range  # from the first missed request on
+    after: Range  # in the two hours after, while the load was alike
+    other_load: str | None  # what is so different after that nothing can be judged
+
+
 class Moved(Document):
     """One cause: what moved, what it cost, what was done, whether that worked."""
 
     subject: str  # the server, or the pool
     pool: str
     family: str  # of its rule: traffic, speed, stuck …
-    what: str  # prompts ×2.3; 19 % slower; token budget full
+    what: str  # prompts ×2.3 (of the whole stretch); 19 % slower; token budget full
     start: datetime  # when the first of its incidents began
     end: datetime | None  # when the last was over; None = open
     counted_from: datetime  # what it cost is counted in ten minutes from here
     counted_to: datetime
-    missed: Range  # requests over a target
+    missed: Range  # requests over a target, and those without an answer
     gpu_hours_lost: Range  # Σ (1 - speed) · GPUs · hours
     waited_hours: float | None  # requests' wait for their first step, added up
     speed: Range  # at equal load while it was slower, over the baseline's
     before: Range  # requests of the pool in target in the two hours before that
     during: Range
     after: Range  # in the two hours after
+    restarts: Restarts | None  # within it and the hour after; None = none, or a verified change
+    unanswered: Range  # requests of a hang that got no answer; part of ``missed``
     done: str
     result: str
     incidents: tuple[Told, ...]  # by start
@@ -83,7 +96,7 @@ class Pages(Document):
     """How loud the week was."""
 
     pages: int
-    pages_last_week: int
+    pages_last_week: int | None  # None = not all of that week is stored
     silenced: int
     marked_not_useful: int | None  # None = nobody marked a page
     budget: float  # false pages a week that the configuration allows
@@ -127,7 +140,7 @@ class Hours(Document):
     """A pool by hours of the week: lists with one entry an hour, None is unknown."""
 
     requests: Floats  # first tokens
-    missed_low: Floats  # of them, over a target
+    missed_low: Floats  # over a target, or without an answer
     missed_high: Floats
     speed: Floats  # at equal load, of the median server
     slowest: Floats  # of the slowest
@@ -137,12 +150,20 @@ class Hours(Document):
 
 
 class Stretch(Document):
-    """The stretch in which lengths were farthest from the usual ones."""
+    """A stretch in which lengths were far from the usual ones: a drift."""
 
     start: datetime
     end: datetime
     ratio: float  # of the two means
     mean: float  # tokens
+
+
+class CutShort(Document):
+    """When answers were shorter because requests were given up, the long ones first."""
+
+    start: datetime
+    end: datetime
+    given_up: float  # of the requests that began
 
 
 class Lengths(Document):
@@ -151,7 +172,8 @@ class Lengths(Document):
     mean: float | None  # tokens; None = no finished request
     n: float | None  # requests
     usual: float | None  # what the pool was tuned for, tokens
-    stretch: Stretch | None  # None = no hour was farther off than a quarter
+    stretches: tuple[Stretch, ...] = ()  # hours that were farther off than a quarter; most first
+    cut_short: CutShort | None = None  # no drift
 
 
 class PoolWeek(Document):
@@ -163,7 +185,7 @@ class PoolWeek(Document):
     tpot_seconds: float | None
     share: float  # of requests that must meet them
     requests: float | None  # first tokens
-    missed: Range  # of them, over a target
+    missed: Range  # over a target, or without an answer
     tuned_for: str | None  # where the usual lengths come from
     prompts: Lengths
     generations: Lengths
@@ -180,7 +202,7 @@ class Links(Document):
 class Report(Document):
     """A week: open decisions first. ``event`` and ``rule``: it goes the way of a page."""
 
-    schema_version: Literal[4] = 4
+    schema_version: Literal[5] = 5
     event: Literal["report"] = "report"
     rule: Literal["weekly report"] = "weekly report"
     summary: str = ""  # one line, for a phone

@@ -13,8 +13,8 @@ import polars as pl
 from driftwatch.model import TargetKey
 from driftwatch.report.cells import CELL, MINUTE_SECONDS, REASONS
 from driftwatch.report.incidents import fired_in
+from driftwatch.report.lengths import STEMS
 from driftwatch.report.material import Material
-from driftwatch.report.pools import STEMS
 from driftwatch.report.report import Blind, ForecastError, Pages, Record
 from driftwatch.verify.figures import IN_TARGET
 from driftwatch.verify.verification import Verification
@@ -44,7 +44,7 @@ def pages(material: Material) -> Pages:
     servers = material.cells.select("instance", "engine").n_unique()
     return Pages(
         pages=len(sent),
-        pages_last_week=len(sent_before),
+        pages_last_week=len(sent_before) if material.knows_last_week else None,
         silenced=sum(one.silenced_by is not None for one in fired),
         marked_not_useful=sum(not one.useful for one in marks) if marks else None,
         budget=FALSE_PAGES * servers / _WEEKS_A_MONTH,

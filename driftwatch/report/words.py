@@ -16,7 +16,17 @@ from driftwatch.numbers import (
     tokens,
 )
 from driftwatch.report.moved import BY_SPEED, effect_name
-from driftwatch.report.report import Blind, Lengths, Moved, Pages, Range, Record, Report, Told
+from driftwatch.report.report import (
+    Blind,
+    Lengths,
+    Moved,
+    Pages,
+    PoolWeek,
+    Range,
+    Record,
+    Report,
+    Told,
+)
 
 MOVED = "MOVED"  # the label of the table of what moved
 HEADER = ("WHAT MOVED", "COST", "DONE", "RESULT")
@@ -26,7 +36,8 @@ _MOST_NAMED = 3  # servers on the top screen; more are counted
 # a week whose data begins later than that is only a part
 _WHOLE_WITHIN = timedelta(hours=1)
 _FEW_FORECASTS = 5  # of fewer the median is printed with their number
-_SHOWN_RATIO = 0.0005
+_SHOWN_RATIO, _LISTED_RATIO = 0.0005, 0.005
+_NEARLY_ALL = 0.995
 _ALIKE = 0.005  # shares so close together are one
 
 
@@ -73,30 +84,49 @@ def missed_text(missed: Range) -> str:
     return f"{low if low == high else f'{low}–{high}'} requests missed"
 
 
+def requests_text(pool: PoolWeek) -> str:
+    """``6.02M; 640k–785k requests missed``."""
+    return "; ".join(
+        [*([compact(pool.requests)] if pool.requests else []), missed_text(pool.missed)]
+    )
+
+
 def share_text(share: Range) -> str:
     """``84 %``, ``81–88 %``; else why it is unknown."""
     if share.low is None or share.high is None:
         return f"unknown ({share.reason})"
     if share.high - share.low < _ALIKE:
         return percent(share.low)
+    if share.high > _NEARLY_ALL:
+        return f"at least {percent(share.low)}"
     return percent_range(share.low, share.high)
 
 
 def lost_text(lost: Range) -> str:
-    """``0.30 GPU-hours lost``: the middle of its range; else why it is unknown."""
+    """``0.26–0.34 GPU-hours lost``; else why it is unknown."""
     if lost.low is None or lost.high is None:
         return f"GPU time lost unknown: {lost.reason}"
-    return f"{hours_text((lost.low + lost.high) / 2)} GPU-hours lost"
+    span = dict.fromkeys((hours_text(lost.low), hours_text(lost.high)))
+    return f"{'–'.join(span)} GPU-hours lost"
 
 
 def cost_text(row: Moved) -> str:
     """What a cause cost, in a cell of the table."""
     if row.family in BY_SPEED:
-        more = f", {missed_text(row.missed)}" if row.missed.low else ""
-        return lost_text(row.gpu_hours_lost) + more
+        more = f", {missed_text(row.missed)}" if row.missed.high else ""
+        return lost_text(row.gpu_hours_lost) + (more or unanswered_text(row, ", "))
     if row.missed.low is not None or row.waited_hours is None:
         return missed_text(row.missed)
     return f"requests waited {hours_text(row.waited_hours)} h; {row.missed.reason}"
+
+
+def unanswered_text(row: Moved, before: str = "") -> str:
+    """``60–7,500 requests without an answer``; empty where a hang left none."""
+    low, high = row.unanswered.low, row.unanswered.high
+    if not high:
+        return ""
+    span = dict.fromkeys((compact(low or 0.0), compact(high)))
+    return f"{before}{'–'.join(span)} requests without an answer"
 
 
 def moved_cells(report: Report) -> list[tuple[str, str, str, str]]:
@@ -126,8 +156,9 @@ def sections(report: Report) -> Iterator[tuple[str, list[str]]]:
     rest = [f"{more} more below"] if more > 0 else []
     yield MOVED, rest if report.moved else ["nothing"]
     yield "PAGES", [pages_text(report.pages)]
-    yield "ADVICE", [advice_text(report.advice)]
-    yield "BLIND", [blind_text(report.blind)]
+    if any(report.advice.verdicts.values()) or report.advice.open:
+        yield "ADVICE", [advice_text(report.advice)]
+    yield "BLIND", blind_texts(report.blind)
 
 
 def pages_text(pages: Pages) -> str:
@@ -139,15 +170,20 @@ def pages_text(pages: Pages) -> str:
             allowed = f"one in {round(1 / pages.budget)} weeks"
         parts.append(f"{pages.marked_not_useful} marked not useful, budget {allowed}")
     elif pages.pages:
-        parts.append("nobody marked one as useful or not")
+        parts.append("nobody marked one useful or not useful")
     parts += [f"{pages.silenced} silenced"] if pages.silenced else []
-    return "; ".join([f"{pages.pages} (last week {pages.pages_last_week})", *parts])
+    return "; ".join([f"{pages.pages}{_last_week(pages)}", *parts])
+
+
+def _last_week(pages: Pages) -> str:
+    """`` (last week 6)``; empty where that week is not stored."""
+    return "" if pages.pages_last_week is None else f" (last week {pages.pages_last_week})"
 
 
 def advice_text(record: Record) -> str:
     """The track record of advice, and how far its forecasts were off."""
     verdicts = [f"{n} {name}" for name, n in record.verdicts.items() if n]
-    text = f"{record.weeks} weeks: " + (", ".join(verdicts) or "no advised change verified")
+    text = f"{record.weeks} weeks: " + (", ".join(verdicts) or "no verdict")
     errors = record.forecast_errors
     # what people ask about first, else what was forecast most often
     first = min(errors, key=lambda n: (not n.startswith("ttft"), -errors[n].n, n), default=None)
@@ -160,21 +196,24 @@ def advice_text(record: Record) -> str:
     return text + (f"; {record.open} open" if record.open else "")
 
 
-def blind_text(blind: Blind) -> str:
+def blind_texts(blind: Blind) -> list[str]:
     """Where speed was not judged, the largest reason first, and where lengths would not show."""
     if blind.not_judged_ratio is None:
-        return "no minute of the week is stored"
+        return ["no minute of the week is stored"]
     reasons = sorted(blind.by_reason.items(), key=lambda pair: -pair[1])
-    shown = [f"{reason} {_tenths(share)}" for reason, share in reasons if share >= _SHOWN_RATIO]
-    text = f"speed not judged in {_tenths(blind.not_judged_ratio)} % of server-minutes"
-    text = text if blind.not_judged_ratio else "speed judged in every server-minute"
-    if shown:
-        text += f": {reasons[0][0] if len(shown) == 1 else ', '.join(shown)}"
-    unseen = blind.doubled_lengths_unseen
-    if not unseen:
-        return text
-    named = f" ({', '.join(unseen)})" if len(unseen) <= _MOST_NAMED else ""
-    return f"{text}; on {many(len(unseen), 'server')}{named} length ×2 would be missed"
+    shown = [(reason, share) for reason, share in reasons if share >= _LISTED_RATIO]
+    rest = sum(share for _, share in reasons) - sum(share for _, share in shown)
+    shown += [("other reasons", rest)] if rest >= _SHOWN_RATIO else []
+    texts = [f"speed not judged in {_tenths(blind.not_judged_ratio)} % of server-minutes:"]
+    if not blind.not_judged_ratio:
+        texts = ["speed judged in every server-minute"]
+    elif len(shown) == 1:
+        texts, shown = [f"{texts[0]} {shown[0][0]}"], []
+    texts += [f"{_tenths(share)} % {reason}" for reason, share in shown]
+    if unseen := blind.doubled_lengths_unseen:
+        named = f" ({', '.join(unseen)})" if len(unseen) <= _MOST_NAMED else ""
+        texts.append(f"on {many(len(unseen), 'server')}{named} length ×2 would be missed")
+    return texts
 
 
 def _tenths(ratio: float) -> str:
@@ -194,7 +233,7 @@ def summary(report: Report) -> str:
     pages = report.pages
     return (
         f"Report {report.week.name}: {len(report.for_you) or 'nothing'} for you, {moved}, "
-        f"{many(pages.pages, 'page')} (last week {pages.pages_last_week})"
+        f"{many(pages.pages, 'page')}{_last_week(pages)}"
     )
 
 
@@ -212,17 +251,27 @@ def cause_text(row: Moved) -> str:
     parts = [f"{stretch_text(row.start, row.end)}{lasted}"]
     if row.during.low is not None:
         counted = stretch_text(row.counted_from, row.counted_to)
-        parts.append(f"{missed_text(row.missed)}, {counted}")
+        parts.append(f"{missed_text(row.missed)}, counted {counted}")
         parts.append(
             f"The pool's requests in target: {share_text(row.before)} in the two hours before, "
             f"{share_text(row.during)} meanwhile, {share_text(row.after)} in the two hours after"
         )
+    if lost := unanswered_text(row):
+        parts.append(
+            f"{lost}: at least those that had begun, at most as many as came to it before or "
+            "to another server meanwhile; what is sent to an engine that hangs is in no metric"
+        )
+    if (again := row.restarts) is not None and again.after.low is not None:
+        last = "" if again.last == again.first else f"–{again.last:%H:%M}"
+        parts.append(
+            f"{many(again.count, 'server')} restarted {day_time(again.first)}{last} UTC: in target "
+            f"{share_text(again.before)} before, {share_text(again.after)} in the two hours after"
+        )
     if row.family not in BY_SPEED:
         waited = row.waited_hours
         parts += [f"Requests waited {hours_text(waited)} h in all"] if waited else []
-    elif row.gpu_hours_lost.low is not None and row.gpu_hours_lost.high is not None:
-        low, high = hours_text(row.gpu_hours_lost.low), hours_text(row.gpu_hours_lost.high)
-        parts.append(f"{low} to {high} GPU-hours lost")
+    elif row.gpu_hours_lost.low is not None:
+        parts.append(lost_text(row.gpu_hours_lost))
     if row.speed.low is not None:
         parts.append(f"Speed at equal load: {share_text(row.speed)} of the baseline's")
     return ". ".join(parts) + "."
@@ -246,12 +295,16 @@ def lengths_text(lengths: Lengths) -> str:
     week = f"{tokens(lengths.mean)} tokens"
     if not lengths.usual:
         return f"{week}; no baseline and no tuned_for to compare with"
-    ratio = lengths.mean / lengths.usual
-    week = f"{times(ratio)} ({week}, tuned for {tokens(lengths.usual)})"
-    if is_as_before(ratio) and lengths.stretch is None:
-        return f"{tokens(lengths.mean)} tokens, as tuned for"
-    far = lengths.stretch
-    if far is None:
-        return week
-    when = stretch_text(far.start, far.end)
-    return f"{times(far.ratio)} {when} ({tokens(far.mean)} tokens); week {week}"
+    ratio, far = lengths.mean / lengths.usual, lengths.stretches[:1]
+    text = f"week {times(ratio)} ({week}, tuned for {tokens(lengths.usual)})"
+    if far:
+        when = stretch_text(far[0].start, far[0].end)
+        text = f"{times(far[0].ratio)} {when} ({tokens(far[0].mean)} tokens); {text}"
+    elif is_as_before(ratio):
+        text = f"{week}, as tuned for"
+    if cut := lengths.cut_short:
+        text += (
+            f". Shorter {stretch_text(cut.start, cut.end)}, no drift: clients gave up "
+            f"{percent(cut.given_up)} of the requests, the longest answers first"
+        )
+    return text

@@ -33,6 +33,7 @@ from driftwatch.store.minute_columns import STORED_SCHEMA
 from driftwatch.store.store import Store
 
 _DAY = timedelta(days=1)
+_EDGE = timedelta(hours=1)  # of a week: its first scrape does not lie on its start
 # A report reads so many incidents of its two weeks; a fleet that pages more has another problem.
 MOST_INCIDENTS = 10_000
 # Minutes of 200 targets' day: more do not fit into memory at a time.
@@ -74,6 +75,7 @@ def gather(
     reach = min(first for first, _ in spans), max(last for _, last in spans)
     # the clock may be ahead of what is stored: the last minute's end belongs to the report
     end = end if end == week.end else min(end, reach[1] + timedelta(microseconds=1))
+    stored = store.minutes_reach()
     incidents = store.incidents(since=week.before.start, limit=MOST_INCIDENTS)
     marks = store.marks([one.id for one in incidents])
     return Material(
@@ -97,6 +99,7 @@ def gather(
         marks={name: Marked(m.mark == USEFUL, m.by, m.because) for name, m in marks.items()},
         slos=slos,
         external_url=external_url,
+        knows_last_week=stored is not None and stored[0] <= week.before.start + _EDGE,
     )
 
 

@@ -20,10 +20,12 @@ from driftwatch.cli.main import cli
 from driftwatch.fleet.generate import generate_compact
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.truth import write_truth
+from driftwatch.numbers import times
 from driftwatch.report.report import Moved, Range, Report
 
 TTFT_SECONDS, TPOT_SECONDS = 1.0, 0.1
 SLOW_FACTOR, PROMPT_FACTOR = 1.25, 2.3
+HUNG = 2  # the server that hangs
 # hours from the start
 SLOW, LONGER, ROLLOUT, HANGS = (5.0, 6.5), (8.0, 11.0), 9.5, (13.0, 13.75)
 SCENARIO = Scenario.model_validate(
@@ -60,12 +62,14 @@ SCENARIO = Scenario.model_validate(
                 "down": "40s",
                 "serving": {"max_num_batched_tokens": 1024},
             },
-            {"kind": "wedge", "at": "13h", "until": "13h45m", "replicas": [2]},
+            {"kind": "wedge", "at": "13h", "until": "13h45m", "replicas": [HUNG]},
         ],
         "truth": {"effects": []},
     }
 )
 START = SCENARIO.start
+# a server is seen so long before or after the edge of a window
+_SCRAPE = 30 / 3600
 
 
 @dataclass
@@ -103,9 +107,19 @@ def recorded(folder: Path) -> tuple[Path, pl.DataFrame]:
     steps = pl.col("generated_tokens") - 1
     # vLLM's time per output token: of an answer of one token it is 0
     tpot = (pl.col("end_seconds") - pl.col("first_token_seconds")) / steps.clip(1)
+    hung = [hours * 3600 for hours in (HANGS[0], HANGS[1] + 2 * _SCRAPE)]
+    no_answer = (
+        (pl.col("status") == "timed_out")
+        & (pl.col("server") == HUNG)
+        & pl.col("end_seconds").is_between(*hung)
+    )
+    late_first = pl.col("ttft_seconds") > TTFT_SECONDS
+    late_tokens = (pl.col("status") == "finished") & (tpot > TPOT_SECONDS)
     return folder / "week.db", requests.with_columns(
-        late_first=pl.col("ttft_seconds") > TTFT_SECONDS,
-        late_tokens=(pl.col("status") == "finished") & (tpot > TPOT_SECONDS),
+        no_answer=no_answer,
+        is_late=late_first.fill_null(value=False) | late_tokens | no_answer,
+        # when it is counted: with its first token, or where a hang left it without an answer
+        at=pl.when(no_answer).then("end_seconds").otherwise("first_token_seconds"),
     )
 
 
@@ -115,25 +129,24 @@ def at(hours: float) -> datetime:
 
 
 def missed(requests: pl.DataFrame, start: float, end: float) -> float:
-    """Requests over a target whose first token came in hours [start, end)."""
-    return float(_first_tokens(requests, start, end).select((_IS_LATE).sum()).item())
+    """Requests over a target, or without an answer in a hang, in hours [start, end)."""
+    return float(_counted(requests, start, end)["is_late"].sum())
 
 
 def share(requests: pl.DataFrame, start: float, end: float) -> float:
     """Share of them in target."""
-    return 1 - float(_first_tokens(requests, start, end).select(_IS_LATE.mean()).item())
+    return 1 - float(_counted(requests, start, end).select(pl.col("is_late").mean()).item())
 
 
-_IS_LATE = pl.col("late_first") | pl.col("late_tokens")
+def unanswered(requests: pl.DataFrame, start: float, end: float) -> float:
+    """Those without an answer."""
+    return float(_counted(requests, start, end)["no_answer"].sum())
 
 
-def _first_tokens(requests: pl.DataFrame, start: float, end: float) -> pl.DataFrame:
-    first = pl.col("first_token_seconds").is_between(start * 3600, end * 3600, closed="left")
-    return requests.filter(first)
+def _counted(requests: pl.DataFrame, start: float, end: float) -> pl.DataFrame:
+    return requests.filter(pl.col("at").is_between(start * 3600, end * 3600, closed="left"))
 
 
-# a server is seen so long before or after the edge of a window
-_SCRAPE = 30 / 3600
 # A rule's windows are ten minutes long and its ``for`` as long: it begins and ends so late.
 _LATE = timedelta(minutes=25)
 
@@ -185,8 +198,8 @@ def _figures(report: Report, requests: pl.DataFrame) -> Iterator[Figure]:
     by_family = {row.family: row for row in report.moved}
     for family, (first, last) in (("traffic", LONGER), ("speed", SLOW), ("stuck", HANGS)):
         yield from _of_cause(by_family[family], first, last, requests)
-    longer = pool.prompts.stretch
-    assert longer is not None and pool.prompts.usual is not None
+    (longer,) = pool.prompts.stretches
+    assert pool.prompts.usual is not None
     ended = requests.filter(
         pl.col("end_seconds").is_between(*(_hours(t) * 3600 for t in (longer.start, longer.end)))
         & (pl.col("status") == "finished")
@@ -222,6 +235,20 @@ def _of_cause(row: Moved, first: float, last: float, requests: pl.DataFrame) -> 
         yield _of("speed, GPU-hours lost", row.gpu_hours_lost, lost)
     if name == "stuck":
         yield _of("stuck, GPU-hours lost", row.gpu_hours_lost, last - first)
+        yield _of("stuck, without an answer", row.unanswered, _within(unanswered, mine, *window))
+
+
+def _sums_nest(report: Report) -> None:
+    """What a cause missed is within its days, and these within the week."""
+    (pool,) = report.pools
+    assert pool.hours is not None and pool.missed.low is not None and pool.missed.high is not None
+    hours = [pool.hours.missed_low, pool.hours.missed_high]
+    low, high = ([sum(v or 0.0 for v in ends[d : d + 24]) for d in (24, 48)] for ends in hours)
+    assert sum(low) == pytest.approx(pool.missed.low)
+    assert sum(high) == pytest.approx(pool.missed.high)
+    for row in report.moved:
+        assert row.missed.low is not None and row.missed.high is not None
+        assert row.missed.low <= sum(low) and row.missed.high <= sum(high)
 
 
 def _line(one: Figure) -> str:
@@ -242,9 +269,15 @@ def test_every_figure_holds_the_truth(tmp_path: Path, capsys: pytest.CaptureFixt
     assert ran.exit_code == 0, ran.output
     report = Report.model_validate(json.loads(ran.stdout))
     figures = list(_figures(report, requests))
+    _sums_nest(report)
     with capsys.disabled():
         sys.stdout.write("\n" + "\n".join(map(_line, figures)) + "\n")
     assert [one.name for one in figures if not one.holds] == []
+    by_family = {row.family: row for row in report.moved}
+    (longer,) = report.pools[0].prompts.stretches
+    assert by_family["traffic"].what == f"prompts {times(longer.ratio)}", "one size of one drift"
+    assert by_family["traffic"].result.startswith("worked: ")
+    assert report.pools[0].generations.stretches == ()
     # a rollout that nobody wrote into the configuration is asked about
     asked = [one.what for one in report.for_you if one.kind == "question"]
     assert (

@@ -22,6 +22,7 @@ from driftwatch.store.minute_columns import STORED_SCHEMA
 
 ENDED = BEGAN + timedelta(minutes=61)
 RATIO = {"prompt_tokens_mean_ratio": Amount(value=2.34, unit="1")}
+NO_TARGET = "no latency target (slo in driftwatch.yaml, -c)"
 HUNG = [
     cell(10 * n, stuck_seconds=600.0, lost_seconds=600.0, lost_gpu_seconds=600.0)
     for n in range(1, 7)
@@ -29,7 +30,7 @@ HUNG = [
 
 
 def _late(minutes: float, low: float, high: float | None = None) -> dict[str, Any]:
-    over = {"ttft_over_low": low, "ttft_over_high": low if high is None else high}
+    over = {"missed_low": low, "missed_high": low if high is None else high}
     return cell(minutes, ttft_seconds_count=1000.0, **over)
 
 
@@ -75,11 +76,15 @@ def test_the_cost_begins_where_the_target_was_first_missed() -> None:
 @pytest.mark.parametrize(
     ("alert", "values", "cost"),
     [
-        ("BatchDrift", {}, "requests missed unknown: no latency target (slo)"),
+        (
+            "BatchDrift",
+            {},
+            "requests missed unknown: no latency target (slo in driftwatch.yaml, -c)",
+        ),
         (
             "BatchDrift",
             {"queue_seconds_sum": 7200.0},
-            "requests waited 2.00 h; no latency target (slo)",
+            f"requests waited 2.00 h; {NO_TARGET}",
         ),
         (
             "SlowerAtEqualLoad",
@@ -108,7 +113,8 @@ def test_gpu_hours_lost_are_a_range_as_wide_as_the_speed_wanders() -> None:
     times = dict.fromkeys(("last_true_at", "resolved_at"), BEGAN + timedelta(minutes=110))
     said = incident(alert="SlowerAtEqualLoad", **times)
     (row,) = reported(cells=cells(*slow, *usual), incidents=[said]).moved
-    assert row.what == "20 % slower" and row.result == "speed 100 % again"
+    assert row.what == "20 % slower (16–24 %)"
+    assert row.result == "over after 110 min, speed now 96–104 %"
     low, high = row.gpu_hours_lost.low, row.gpu_hours_lost.high
     assert low is not None and high is not None
     assert low < 2 * 0.2 * 2 < high  # GPUs · loss · hours
@@ -133,7 +139,97 @@ def test_what_waits_after_a_hang_is_a_row_of_its_own() -> None:
 
 def test_a_restart_within_an_hour_is_what_was_done() -> None:
     (row,) = reported(cells=cells(*HUNG, cell(70, restarted=True)), incidents=[_hang()]).moved
-    assert row.done == "restarted"
+    assert (row.done, row.result) == ("1 restart Wed 03:40", "cannot be judged: no data after it")
+
+
+def _share(minutes: float, share: float, prompts: float = 2300.0, **values: Any) -> dict[str, Any]:
+    """Ten minutes in which a share of 1,000 requests misses its target."""
+    tokens = {"prompt_tokens_count": 1000.0, "prompt_tokens_sum": 1000 * prompts}
+    return {**_late(minutes, 1000 * share), **tokens, **values}
+
+
+@pytest.mark.parametrize(
+    ("after", "result"),
+    [
+        ({"share": 0.7}, "did not work: 70 % still missed"),
+        ({"share": 0.01}, "worked: 90 % missed before it, 1 % after"),
+        # the prompts are short again: whether more budget would have helped nobody knows
+        ({"share": 0.01, "prompts": 1000.0}, "cannot be judged: prompts ×0.43 after it"),
+        (
+            {"share": 0.02, "missed_high": 300.0},
+            "cannot be judged: 90 % missed before it, 2–30 % after",
+        ),
+    ],
+    ids=["no", "yes", "other load", "wide"],
+)
+def test_a_restart_worked_where_the_share_after_it_says_so(
+    after: dict[str, Any], result: str
+) -> None:
+    """The end of the incident says nothing: prompts may be short again, hours later."""
+    rows = [
+        *(_share(10 * n, 0.9) for n in range(1, 7)),
+        _share(70, 0.9, restarted=True),
+        *(_share(10 * n, **after) for n in range(8, 20)),
+        *(_share(10 * n, 0.0) for n in range(20, 30)),
+    ]
+    (row,) = reported(cells=cells(*rows), incidents=[incident()]).moved
+    assert (row.done, row.result) == ("1 restart Wed 03:40", result)
+
+
+def test_a_hang_counts_those_without_an_answer_and_its_backlog() -> None:
+    usual = [_late(10 * n, 0) for n in range(-11, 1)]
+    stuck = [
+        {**one, "row_seconds": 60.0, "held_requests": 7.0, "missed_low": 0.0, "missed_high": 0.0}
+        for one in HUNG
+    ]
+    after = _late(70, 500) | {"given_up_requests": 70.0, "running_requests": 15.0}
+    report = reported(cells=cells(*usual, *stuck, after), incidents=[_hang()])
+    (row,) = report.moved
+    lost = row.unanswered
+    # 70 that began never ended, give or take what was running; 1,000 came in ten minutes before
+    assert (lost.low, lost.high) == (pytest.approx(62), pytest.approx(6000 + 400 + 7 + 62))
+    assert row.missed.low == pytest.approx(562)
+    assert report.pools[0].missed == row.missed
+    assert "requests missed" in words.cost_text(row)
+    # a restart ends what was in it
+    died = [*stuck[:-1], stuck[-1] | {"restarted": True}]
+    (row,) = reported(cells=cells(*usual, *died), incidents=[_hang()]).moved
+    assert row.unanswered.low == 7
+
+
+def test_shorter_answers_of_requests_that_clients_gave_up_are_no_drift() -> None:
+    """Long answers run into a time-out first: those that finish are short."""
+    tokens = [
+        {"generation_tokens_count": 100.0, "generation_tokens_sum": 100.0 * mean}
+        | {"ttft_seconds_count": 100.0 + lost, "given_up_requests": lost}
+        for mean, lost in [(200, 0.0)] * 30 + [(120, 40.0)] * 18 + [(200, 0.0)] * 30
+    ]
+    usual = {"p": Usual("tuned_for", {"generation_tokens_mean": 200.0})}
+    rows = [cell(10 * n, **values) for n, values in enumerate(tokens)]
+    (pool,) = reported(cells=cells(*rows), usual=usual).pools
+    assert pool.generations.stretches == ()
+    text = words.lengths_text(pool.generations)
+    assert text.endswith(
+        "Shorter Wed 07:30–10:30 UTC, no drift: clients gave up 29 % of the requests, the longest "
+        "answers first"
+    )
+    assert pool.hours is not None and None in pool.hours.generations[56:58]
+    kept = [cell(10 * n, **{**v, "given_up_requests": 0.0}) for n, v in enumerate(tokens)]
+    (pool,) = reported(cells=cells(*kept), usual=usual).pools
+    assert [round(one.ratio, 2) for one in pool.generations.stretches] == [0.6]
+
+
+def test_a_drift_has_one_size_everywhere() -> None:
+    rows = [
+        _share(10 * n, 0.5, prompts=2300 if 6 <= n < 30 else 1000, generation_tokens_total=1.0)
+        for n in range(-60, 60)
+    ]
+    usual = {"p": Usual("tuned_for", {"prompt_tokens_mean": 1000.0})}
+    sent = page(evidence={"prompt_tokens_mean_ratio": Amount(value=1.9, unit="1")})
+    report = reported(cells=cells(*rows), incidents=[incident(page=sent)], usual=usual)
+    assert report.moved[0].what == "prompts ×2.3"
+    assert words.lengths_text(report.pools[0].prompts).startswith("×2.3 ")
+    assert "×1.9" not in as_html(report)
 
 
 def _slow(name: str, *servers: int) -> Any:

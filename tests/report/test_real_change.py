@@ -31,6 +31,6 @@ def test_what_drifted_what_was_done_and_that_it_worked(
     sent = 2 * 6661  # the same requests twice (shared/data/README.md)
     assert told["pools"][0]["prompts"]["n"] == pytest.approx(sent, rel=0.01)
     # nobody said a target or counted GPUs, and no baseline tells the speed: none of it is 0
-    assert row["missed"]["reason"] == "no latency target (slo)"
+    assert row["missed"]["reason"] == "no latency target (slo in driftwatch.yaml, -c)"
     assert row["gpu_hours_lost"]["low"] is None
     assert row["waited_hours"] > 1

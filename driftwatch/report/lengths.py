@@ -1,0 +1,150 @@
+"""How long requests of a pool were, and the stretches in which that was far from the usual. Pure.
+
+A drift has one size in a report: the mean of its whole stretch over the usual mean.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime, timedelta
+
+import polars as pl
+
+from driftwatch.detect.lengths import MOST_GIVEN_UP
+from driftwatch.numbers import is_as_before, times
+from driftwatch.report.cells import CELL
+from driftwatch.report.costs import between, of_pool
+from driftwatch.report.material import Material
+from driftwatch.report.report import CutShort, Lengths, Stretch
+
+HOUR = timedelta(hours=1)
+STEMS = ("prompt_tokens", "generation_tokens")
+# a mean of fewer requests jumps by itself
+_LEAST_REQUESTS = 30
+# lengths of an hour that are so far from the usual ones are worth a sentence
+_FAR = math.log(1.25)
+
+
+def hour_of() -> pl.Expr:
+    """The start of the hour that a cell lies in."""
+    return (pl.col("end") - pl.duration(microseconds=1)).dt.truncate("1h")
+
+
+def pool_lengths(material: Material, pool: str) -> tuple[Lengths, Lengths]:
+    """Prompts and generations of a pool's week."""
+    cells, usual = of_pool(material, pool), material.usual.get(pool)
+    values = {} if usual is None else usual.values
+    prompts, generations = (lengths_of(s, cells, values.get(f"{s}_mean")) for s in STEMS)
+    return prompts, generations
+
+
+def drift_text(material: Material, pool: str, start: datetime, end: datetime) -> str | None:
+    """``prompts ×2.3``: the drift of a pool's lengths in a stretch that changed most.
+
+    It has the size that the pool's row has; a smaller one that of the stretch's own mean. None: no
+    length moved, or the pool has no usual lengths.
+    """
+    cells, ratios = between(of_pool(material, pool), start, end), {}
+    for stem, one in zip(STEMS, pool_lengths(material, pool), strict=True):
+        far = [s.ratio for s in one.stretches if s.start < end and s.end > start]
+        own = lengths_of(stem, cells, one.usual)
+        if far:
+            ratios[stem] = far[0]
+        elif own.mean and own.usual and own.cut_short is None:
+            ratios[stem] = own.mean / own.usual
+    moved = {stem: ratio for stem, ratio in ratios.items() if not is_as_before(ratio)}
+    if not moved:
+        return None
+    stem = max(moved, key=lambda s: abs(math.log(moved[s])))
+    return f"{stem.removesuffix('_tokens')}s {times(moved[stem])}"
+
+
+def lengths_of(stem: str, cells: pl.DataFrame, usual: float | None) -> Lengths:
+    """The lengths of a pool's cells beside the usual mean; None = nobody knows that one."""
+    n = float(cells[f"{stem}_count"].sum())
+    mean = float(cells[f"{stem}_sum"].sum()) / n if n else None
+    if not usual:
+        return Lengths(mean=mean, n=n or None, usual=usual)
+    parts = _parts(stem, cells)
+    far = [] if parts.is_empty() else _far(parts, usual)
+    return Lengths(
+        mean=mean, n=n, usual=usual, stretches=tuple(far), cut_short=_cut_short(parts, usual)
+    )
+
+
+def hourly(stem: str, cells: pl.DataFrame, usual: float | None) -> dict[datetime, float]:
+    """Hour → its mean over a length; without hours of few requests, and of those cut short."""
+    if not usual:
+        return {}
+    hours = _hours(_parts(stem, cells).filter(~pl.col("is_cut")))
+    known = hours.filter((pl.col("n") >= _LEAST_REQUESTS) & (pl.col("tokens") > 0))
+    return {at: tokens / n / usual for at, n, tokens in known.iter_rows()}
+
+
+def _parts(stem: str, cells: pl.DataFrame) -> pl.DataFrame:
+    """Ten minutes of a pool: end, n, tokens, begun, given_up, is_cut.
+
+    Where many requests are given up, the long answers are the first: those that finish are short.
+    """
+    is_cut = pl.lit(value=False)
+    if stem == "generation_tokens":
+        is_cut = pl.col("given_up") > MOST_GIVEN_UP * pl.col("begun")
+    return (
+        cells.group_by("end")
+        .agg(
+            n=pl.col(f"{stem}_count").sum(),
+            tokens=pl.col(f"{stem}_sum").sum(),
+            begun=pl.col("ttft_seconds_count").sum(),
+            given_up=pl.col("given_up_requests").sum(),
+        )
+        .with_columns(is_cut=is_cut)
+        .sort("end")
+    )
+
+
+def _hours(parts: pl.DataFrame) -> pl.DataFrame:
+    return parts.group_by(hour_of().alias("at")).agg(pl.col("n", "tokens").sum()).sort("at")
+
+
+def _far(parts: pl.DataFrame, usual: float) -> list[Stretch]:
+    """Hours next to each other that are far from the usual on one side, the farthest first."""
+    log = (pl.col("tokens") / pl.col("n") / usual).log()
+    # 1 and -1: far above and below
+    is_far = (pl.col("n") >= _LEAST_REQUESTS) & (log.abs() >= _FAR)
+    side = pl.when(is_far).then(log.sign()).fill_null(0)
+    is_next = (side == side.shift(1)) & (pl.col("at").diff() == HOUR)
+    whole = parts.filter(~pl.col("is_cut"))
+    runs = (
+        _hours(whole)
+        .with_columns(side=side, run=(~is_next).fill_null(value=True).cum_sum())
+        .filter(pl.col("side") != 0)
+        .group_by("run", maintain_order=True)
+        .agg(pl.col("at").first(), pl.col("at").last().alias("last"), pl.col("n", "tokens").sum())
+        .with_columns(log=log)
+        .sort(log.abs() * pl.col("n"), descending=True, maintain_order=True)
+    )
+    found = []
+    for first, last, middle in runs.select("at", "last", "log").iter_rows():
+        # ten minutes at its edges belong to it where they are nearer to it than to the usual mean
+        near = whole.filter(
+            pl.col("end").is_between(first - HOUR, last + 2 * HOUR, closed="right")
+            & (pl.col("n") > 0)
+            & (log / middle >= 0.5)
+        )
+        if len(near):
+            mean = float(near["tokens"].sum()) / float(near["n"].sum())
+            start, end = near["end"][0] - CELL, near["end"][-1]
+            found.append(Stretch(start=start, end=end, ratio=mean / usual, mean=mean))
+    return found
+
+
+def _cut_short(parts: pl.DataFrame, usual: float) -> CutShort | None:
+    """The ten minutes of shorter answers that come from requests which were given up."""
+    cut = parts.filter(pl.col("is_cut") & (pl.col("tokens") < pl.col("n") * usual))
+    if cut.is_empty():
+        return None
+    return CutShort(
+        start=cut["end"][0] - CELL,
+        end=cut["end"][-1],
+        given_up=float(cut["given_up"].sum()) / float(cut["begun"].sum()),
+    )
