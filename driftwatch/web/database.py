@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-import polars as pl
 from sqlalchemy import ColumnElement, Select, and_, case, event, func, or_, select, tuple_
 
 from driftwatch.database_place import Place
@@ -29,18 +28,15 @@ from driftwatch.store.database import (
     reading,
     require_place,
 )
-from driftwatch.store.frames import Schema, decode
 from driftwatch.store.incidents import stored_incident, stored_page
 from driftwatch.store.latest import MINUTE_STATES, SERVER_COLUMNS, UNKNOWN, PoolNow, ServerNow
 from driftwatch.store.migrate import check_revision, schema_revision, written_by
-from driftwatch.store.minutes import MINUTE
 from driftwatch.store.store import Store
 from driftwatch.store.tables import (
     baselines,
     incidents,
     latest_pools,
     latest_servers,
-    minute_batches,
     reports,
 )
 
@@ -96,16 +92,12 @@ class WantedServers:
 class WebStore(Store):
     """The store with what only pages ask of it."""
 
-    def fleet_now(self) -> list[tuple[PoolNow, str]]:
-        """Every pool, and the JSON of its last 24 h."""
+    def pools_now(self, pool: str | None = None) -> list[tuple[PoolNow, str]]:
+        """Every pool, or the one of this name, and the JSON of its last 24 h."""
         query = select(latest_pools.c.document, latest_pools.c.trace).order_by(latest_pools.c.pool)
+        if pool is not None:
+            query = query.where(latest_pools.c.pool == pool)
         return [(PoolNow.read(row["document"]), row["trace"]) for row in self._all(query)]
-
-    def pool_now(self, pool: str) -> tuple[PoolNow, str] | None:
-        """One of these; None: there is no such pool."""
-        query = select(latest_pools.c.document, latest_pools.c.trace)
-        rows = self._all(query.where(latest_pools.c.pool == pool))
-        return next(((PoolNow.read(row["document"]), row["trace"]) for row in rows), None)
 
     def pool_names(self) -> list[str]:
         """The names of all pools, in order."""
@@ -128,21 +120,16 @@ class WebStore(Store):
             rank.insert(0, case((tuple_(_SERVER.instance, _SERVER.engine).in_(before), 0), else_=1))
         query = select(*SERVER_COLUMNS).where(where).limit(limit).offset(offset)
         query = query.order_by(*rank, _SERVER.pool, _SERVER.instance, _SERVER.engine)
-        with self._reading() as connection:
-            number = connection.execute(
-                select(func.count()).select_from(latest_servers).where(where)
-            ).scalar_one()
-            rows = connection.execute(query).mappings().all()
-        return [ServerNow(**row) for row in rows], number
+        number = self._scalar(select(func.count()).select_from(latest_servers).where(where))
+        return [ServerNow(**row) for row in self._all(query)], int(number)
 
     def server(self, text: str) -> ServerNow | None:
         """The server whose key reads so; None: there is none."""
         name, _, engine = text.rpartition("/")
         keys = [TargetKey(text, "0"), *([TargetKey(name, engine)] if name else [])]
         query = select(*SERVER_COLUMNS).where(tuple_(_SERVER.instance, _SERVER.engine).in_(keys))
-        return next(
-            (one for row in self._all(query) if (one := ServerNow(**row)).key.text == text), None
-        )
+        found = (ServerNow(**row) for row in self._all(query))
+        return next((one for one in found if one.key.text == text), None)
 
     def listed_incidents(
         self, wanted: Wanted, limit: int, offset: int
@@ -153,10 +140,8 @@ class WebStore(Store):
         where = and_(*_conditions(wanted))
         order = (_OPEN_FIRST, _SEVEREST_FIRST, _COLUMN.started_at.desc(), _COLUMN.id)
         query = select(incidents).where(where).order_by(*order).limit(limit).offset(offset)
-        with self._reading() as connection:
-            number = connection.execute(select(func.count()).where(where)).scalar_one()
-            rows = connection.execute(query).mappings().all()
-        return [stored_incident(row) for row in rows], number
+        number = self._scalar(select(func.count()).where(where))
+        return [stored_incident(row) for row in self._all(query)], int(number)
 
     def open_now(self, pool: str | None = None) -> list[Incident]:
         """Open incidents of a pool or of all, worst first, without their pages."""
@@ -186,54 +171,6 @@ class WebStore(Store):
         own = and_(baselines.c.instance == target.instance, baselines.c.engine == target.engine)
         whole = and_(baselines.c.scope == "pool", baselines.c.pool == pool)
         return list(map(baseline_of, self._all(in_force().where(or_(own, whole)))))
-
-    def rows_of(
-        self,
-        targets: Collection[TargetKey],
-        span: tuple[datetime, datetime],
-        schema: Schema,
-        most: int | None = None,
-    ) -> pl.DataFrame:
-        """Minutes and longer rows of targets that end in (from, to], in order of target and time.
-
-        ``schema``: the columns wanted, ``end`` among them; ``most``: so many batches at most,
-        evenly over the span; None = all. Returns these, ``instance``, ``engine`` and ``seconds``.
-        """
-        key = {"instance": pl.String, "engine": pl.String}
-        frames = [pl.DataFrame(schema={**key, **schema, "seconds": pl.Float64})]
-        mine = pl.DataFrame([tuple(one) for one in targets], key, orient="row")
-        for seconds, frame in self._batches(targets, span, most):
-            rows = decode(frame, {**key, **schema}).filter(
-                pl.col("end").is_between(*span, closed="right")
-            )
-            rows = rows.join(mine, on=list(key), how="semi", maintain_order="left")
-            frames.append(
-                rows.with_columns(seconds=pl.lit(float(seconds))).select(frames[0].columns)
-            )
-        rows = pl.concat(frames)
-        # a minute written again counts once; a longer row may be in two parts
-        is_minute, unit = pl.col("seconds") == MINUTE, [*key, "end"]
-        minutes = rows.filter(is_minute).unique(unit, keep="last", maintain_order=True)
-        return pl.concat([minutes, rows.filter(~is_minute)]).sort(unit)
-
-    def _batches(
-        self, targets: Collection[TargetKey], span: tuple[datetime, datetime], most: int | None
-    ) -> Iterator[tuple[int, bytes]]:
-        """Length of a row and the rows of each batch that may have some of these."""
-        if not targets:
-            return
-        table, (since, until) = minute_batches.c, span
-        names = [one.instance for one in targets]
-        own = (table.first_instance <= max(names), table.last_instance >= min(names))
-        query = select(table.id).where(table.until > since, table.since < until, *own)
-        with self._reading() as connection:
-            ids = connection.execute(query.order_by(table.since, table.id)).scalars().all()
-            step = 1.0 if most is None else max(1.0, len(ids) / most)
-            chosen = [ids[int(at * step)] for at in range(min(len(ids), most or len(ids)))]
-            for part in chunks(chosen):
-                batches = select(table.seconds, table.frame).where(table.id.in_(part))
-                for row in connection.execute(batches.order_by(table.id)):
-                    yield row[0], row[1]
 
     def incidents_between(
         self, pool: str, span: tuple[datetime, datetime], most: int

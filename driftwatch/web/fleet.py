@@ -12,14 +12,12 @@ import polars as pl
 from markupsafe import Markup
 from pydantic import AfterValidator, Field
 
-from driftwatch.detect.baselines import Baseline
 from driftwatch.incidents.incident import Incident
 from driftwatch.model import TargetKey
-from driftwatch.numbers import clean, cut, percent, plural
+from driftwatch.numbers import clean, cut, percent, plural, utc_text
 from driftwatch.plots.plot import Panel, Plot, Series, panels, sparkline
 from driftwatch.plots.scales import Axis
 from driftwatch.store.latest import SLOT, SLOTS, UNKNOWN, PoolNow, ServerNow, Trace, slot_of
-from driftwatch.store.minute_columns import STORED_SCHEMA
 from driftwatch.web.database import STATES, WantedServers, incident_state
 from driftwatch.web.incidents import line_of, servers_of
 from driftwatch.web.page import (
@@ -32,21 +30,19 @@ from driftwatch.web.page import (
     Slice,
     Visit,
     paged,
-    part_of,
     pool_path,
     search,
 )
-from driftwatch.web.plots import incident_spans
+from driftwatch.web.plots import GREY, incident_spans
+from driftwatch.web.signals import SPEED
 
 PATH = "/fleet"
 # the newest minute of a service that runs is younger
 OLD_AFTER = timedelta(minutes=5)
 STALE = "driftwatch run wrote no minute in the last 5 min"
-_LINE_SCHEMA = {
-    name: STORED_SCHEMA[name] for name in ("end", "slo_missed", "speed_at_equal_load_ratio")
-}
 _OF_INCIDENTS = ("firing", "acknowledged", "silenced")
-_BASELINES = 200
+_MOST = 200  # baselines
+Values = Sequence[float | None]
 
 
 def _state(text: str) -> str:
@@ -63,22 +59,23 @@ class FleetQuery(Paged):
 
 
 class PoolRow:
-    """A pool with its open incidents."""
+    """A pool with its open incidents, worst first."""
 
     def __init__(
         self, now: PoolNow, trace: str, incidents: Sequence[Incident], *, is_stale: bool
     ) -> None:
-        self.now, self.incidents, self.is_stale = now, incidents, is_stale
+        self.now, self.incidents = now, incidents
         self._trace = trace
         # what was sent as a page, or would be but for a silence, says more than the minute
         self.incident = next((one for one in incidents if one.is_firing), None)
         states = Counter[str]({"no data": now.servers} if is_stale else now.states)
         if (first := self.incident) is not None and first.severity == "page":
-            concerned = min(len(servers_of(first)), now.servers)
-            self.state, self.count = incident_state(first), concerned
+            self.state = incident_state(first)
+            self.count = min(len(servers_of(first)), now.servers)
         else:
             self.state = min(states, key=STATES.index, default="no data")
             self.count = states[self.state]
+        self.why = (STALE if is_stale else now.why) if self.state in UNKNOWN else None
 
     @property
     def rank(self) -> tuple[int, float, float, str]:
@@ -88,44 +85,33 @@ class PoolRow:
         return STATES.index(self.state), missed, now.speed or 1.0, now.pool
 
     @property
-    def why(self) -> str | None:
-        """Why its state is unknown."""
-        if self.state not in UNKNOWN:
-            return None
-        return STALE if self.is_stale else self.now.why
-
-    @property
     def lines(self) -> tuple[Markup, Markup]:
         """Requests in target, and the speed of its slowest server, over the last 24 h."""
         trace = Trace.read(self._trace)
         return (
-            target_line("requests in target", trace.in_target, self.now.required),
-            speed_line("speed of the slowest server", trace.speed),
+            _target_line("requests in target", trace.in_target, self.now.required),
+            _speed_line("speed of the slowest server", trace.speed),
         )
 
 
-def target_line(what: str, values: Sequence[float | None], required: float | None) -> Markup:
-    """A sparkline of shares in target."""
-    low = min((one for one in values if one is not None), default=1.0)
-    return sparkline(_alt(what, values), values, min(0.8, low), 1.0, required)
+def _target_line(what: str, values: Values, required: float | None) -> Markup:
+    low = min(0.8, *_known(values), 1.0)
+    return sparkline(_alt(what, values), values, low, 1.0, required)
 
 
-def speed_line(what: str, values: Sequence[float | None]) -> Markup:
-    """A sparkline of speeds at equal load."""
-    known = [one for one in values if one is not None]
-    low, high = min(0.7, *known, 1.0), max(1.1, *known, 1.0)
+def _speed_line(what: str, values: Values) -> Markup:
+    low, high = min(0.7, *_known(values), 1.0), max(1.1, *_known(values), 1.0)
     return sparkline(_alt(what, values), values, low, high, 1.0)
 
 
-def _alt(what: str, values: Sequence[float | None]) -> str:
-    known = [one for one in values if one is not None]
-    highest = f" to {percent(max(known))}" if known else ""
-    return f"24 h of {what}: {_least(values)}{highest}"
+def _known(values: Values) -> list[float]:
+    return [one for one in values if one is not None]
 
 
-def _least(values: Sequence[float | None]) -> str:
-    known = [one for one in values if one is not None]
-    return percent(min(known)) if known else "an unknown share"
+def _alt(what: str, values: Values) -> str:
+    known = _known(values)
+    span = f"{percent(min(known))} to {percent(max(known))}" if known else "unknown"
+    return f"24 h of {what}: {span}"
 
 
 def _server_lines(
@@ -134,21 +120,19 @@ def _server_lines(
     """Server → share of its minutes in target, and its speed, over the last 24 h."""
     first = slot_of(until) - (SLOTS - 1) * SLOT
     keys = [one.key for one in servers]
-    rows = visit.store.rows_of(keys, (first, until), _LINE_SCHEMA)
+    rows = visit.store.past(first, until, keys, ("slo_missed", SPEED))
     past = (pl.col("end") - first).dt.total_microseconds() / 1e6
     slot = ((past / SLOT.total_seconds()).ceil() - 1).cast(pl.Int64)
     halves = rows.group_by("instance", "engine", slot=slot).agg(
-        in_target=1 - pl.col("slo_missed").mean(), speed=pl.col("speed_at_equal_load_ratio").mean()
+        1 - pl.col("slo_missed").mean(), pl.col(SPEED).mean()
     )
-    values: dict[TargetKey, tuple[list[float | None], list[float | None]]] = {
-        key: ([None] * SLOTS, [None] * SLOTS) for key in keys
-    }
-    for instance, engine, at, in_target, speed in halves.iter_rows():
-        both = values[TargetKey(instance, engine)]
-        both[0][at], both[1][at] = in_target, speed
+    values = {key: ([None] * SLOTS, [None] * SLOTS) for key in keys}
+    for instance, engine, at, *both in halves.iter_rows():
+        for line, value in zip(values[TargetKey(instance, engine)], both, strict=True):
+            line[at] = value
     return {
-        key: (target_line("minutes in target", both[0], None), speed_line("its speed", both[1]))
-        for key, both in values.items()
+        key: (_target_line("minutes in target", one, None), _speed_line("its speed", other))
+        for key, (one, other) in values.items()
     }
 
 
@@ -157,17 +141,17 @@ def load(visit: Visit) -> Shown:
     query: FleetQuery = visit.query
     if query.q or query.state:
         return _servers(visit)
-    incidents = visit.store.open_now()
+    incidents, pools = visit.store.open_now(), visit.store.pools_now()
     of_pool: dict[str, list[Incident]] = {}
     for one in incidents:
         of_pool.setdefault(one.pool, []).append(one)
-    pools = visit.store.fleet_now()
     end = max((one.at for one, _ in pools), default=None)
     is_stale = is_old(end, visit.now)
-    every = [
-        PoolRow(one, trace, of_pool.get(one.pool, ()), is_stale=is_stale) for one, trace in pools
-    ]
-    rows, part = part_of(sorted(every, key=lambda one: one.rank), query, PATH)
+    every = sorted(
+        (PoolRow(one, line, of_pool.get(one.pool, ()), is_stale=is_stale) for one, line in pools),
+        key=lambda one: one.rank,
+    )
+    rows, part = paged(query, PATH, lambda size, at: (every[at : at + size], len(every)))
     shown = visit.store.with_pages(one.incident for one in rows if one.incident is not None)
     return {
         "title": _finding(every),
@@ -190,8 +174,8 @@ def is_old(end: datetime | None, now: datetime) -> bool:
 
 def _finding(rows: Sequence[PoolRow]) -> str:
     """``3 pools: 1 firing, 2 in target``; worst first."""
-    if not rows:
-        return "No server yet"
+    if len(rows) < 2:
+        return f"1 pool: {rows[0].state}" if rows else "No server yet"
     counts = Counter(one.state for one in rows)
     states = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
     return f"{plural(len(rows), 'pool')}: {states}"
@@ -210,7 +194,7 @@ def _servers(visit: Visit) -> Shown:
     end = visit.store.newest_minute()
     rows, part, of = _listed(visit, PATH)
     return {
-        "title": "Servers",
+        "title": f"{plural(part.rows, 'server')}, worst first",
         "end": end,
         "is_stale": is_old(end, visit.now),
         "pools": None,
@@ -227,22 +211,15 @@ def _listed(
 ) -> tuple[Sequence[ServerNow], Slice, Mapping[TargetKey, Incident]]:
     """The servers that the query asks for, which part it is, and whose page they are on."""
     query: FleetQuery = visit.query
-    of, only = incidents_of(visit.store.open_now()), None
+    of, only = _incidents_of(visit.store.open_now()), None
     if query.state in _OF_INCIDENTS:
         only = [key for key, one in of.items() if incident_state(one) == query.state]
     state = "" if only is not None else query.state
     wanted = WantedServers(text=query.q, state=state, only=only, first=[*of])
-    return *server_part(visit, wanted, path), of
+    return *paged(query, path, partial(visit.store.servers, wanted)), of
 
 
-def server_part(
-    visit: Visit, wanted: WantedServers, path: str
-) -> tuple[Sequence[ServerNow], Slice]:
-    """One part of the servers, and which it is."""
-    return paged(visit.query, path, partial(visit.store.servers, wanted))
-
-
-def incidents_of(incidents: Iterable[Incident]) -> dict[TargetKey, Incident]:
+def _incidents_of(incidents: Iterable[Incident]) -> dict[TargetKey, Incident]:
     """Server → its worst open page; ``incidents``: worst first."""
     of: dict[TargetKey, Incident] = {}
     for one in incidents:
@@ -252,39 +229,30 @@ def incidents_of(incidents: Iterable[Incident]) -> dict[TargetKey, Incident]:
     return of
 
 
-class PoolQuery(Paged):
-    """Which part of the servers is listed."""
-
-
 def load_pool(visit: Visit) -> Shown:
     """The pool and a part of its servers.
 
     Raises NotFound: no server is in a pool of that name.
     """
     name, store = visit.path["pool"], visit.store
-    found = store.pool_now(name)
-    if found is None:
+    if not (found := store.pools_now(name)):
         raise NotFound(f"There is no pool {cut(clean(name), 80)}.", search(PATH, name))
-    now, trace = found
+    ((now, trace),) = found
     incidents, is_stale = store.open_now(name), is_old(now.at, visit.now)
-    row = PoolRow(now, trace, incidents, is_stale=is_stale)
-    of = incidents_of(incidents)
-    rows, part = server_part(visit, WantedServers(pool=name, first=[*of]), pool_path(name))
+    of = _incidents_of(incidents)
+    wanted = partial(store.servers, WantedServers(pool=name, first=[*of]))
+    rows, part = paged(visit.query, pool_path(name), wanted)
     day = store.incidents_between(name, (now.at - timedelta(days=1), now.at), 50)
-    shown = store.with_pages([one for one in incidents if one.is_firing][:20])
     return {
         "title": f"Pool {cut(clean(name), 80)}",
-        "row": row,
+        "row": PoolRow(now, trace, incidents, is_stale=is_stale),
         "pool": now,
         "end": now.at,
         "is_stale": is_stale,
         "plot": _day(Trace.read(trace), now, day),
         "day": day,
-        "incident": next(
-            (one for one in shown if row.incident and one.id == row.incident.id), None
-        ),
-        "incidents": shown,
-        "baselines": _baselines(visit, name),
+        "incidents": store.with_pages([one for one in incidents if one.is_firing][:20]),
+        "baselines": store.pool_baselines(name, _MOST),
         "rows": rows,
         "of": of,
         "server_lines": _server_lines(visit, rows, now.at),
@@ -294,28 +262,28 @@ def load_pool(visit: Visit) -> Shown:
 
 def _day(trace: Trace, now: PoolNow, incidents: Iterable[Incident]) -> Plot:
     """The last 24 h of a pool, from its first minute on."""
-    targets, speeds = trace.in_target, trace.speed
-    known = [
-        at for at, pair in enumerate(zip(targets, speeds, strict=True)) if pair != (None, None)
-    ]
-    start, step = trace.first.timestamp(), SLOT.total_seconds()
-    first = start + step * min(known, default=0)
-    ends = [start + step * at for at in range(len(targets))]
+    targets, speeds, step = trace.in_target, trace.speed, SLOT.total_seconds()
+    ends = [trace.first.timestamp() + step * at for at in range(len(targets) + 1)]
+    pairs = zip(ends, targets, speeds, strict=False)
+    first = next((at for at, *both in pairs if both != [None, None]), ends[0])
     until = now.at.timestamp()
 
-    def steps(values: Sequence[float | None], name: str) -> Series:
+    def steps(values: Values, name: str) -> Series:
         percents = [None if one is None else 100 * one for one in values]
-        return Series("steps", name, [*ends, ends[-1] + step], [*percents, percents[-1]])
+        return Series("steps", name, ends, [*percents, percents[-1]])
 
     required = [] if now.required is None else [100 * now.required]
-    high = 100 * max([1.05, *(one for one in speeds if one is not None)])
-    low = min([100 * one for one in targets if one is not None] + required, default=0.0)
+    high = 100 * max([1.05, *_known(speeds)])
+    low = max(0.0, min([*(100 * one for one in _known(targets)), *required, 100.0]) - 5)
+    worst = (
+        percent(min(_known(some))) if _known(some) else "unknown" for some in (targets, speeds)
+    )
     return panels(
-        f"Worst half hour of the last 24 h: {_least(targets)} of requests in target, "
-        f"the slowest server at {_least(speeds)} of its baseline's speed",
+        f"24 h to {utc_text(now.at)}, worst half hour: requests in target {next(worst)}, speed of "
+        f"the slowest server {next(worst)}",
         [
             Panel(
-                Axis("requests in target, %", low=max(0.0, low - 5), high=100.0),
+                Axis("requests in target, %", low=low, high=100.0),
                 [
                     Series("level", "share that the target asks for", y=required, colour=2),
                     steps(targets, "half hour, mean"),
@@ -323,24 +291,15 @@ def _day(trace: Trace, now: PoolNow, incidents: Iterable[Incident]) -> Plot:
             ),
             Panel(
                 Axis("speed of the slowest, % of its baseline", high=high),
-                [Series("level", "speed of its baseline", y=[100.0], colour=4), steps(speeds, "")],
+                [
+                    Series("level", "speed of its baseline", y=[100.0], colour=GREY),
+                    steps(speeds, ""),
+                ],
             ),
         ],
         Axis("", low=min(first, until - 3600), high=until, is_time=True),
         around=[*incident_spans(incidents, first, until)],
     )
-
-
-def _baselines(visit: Visit, pool: str) -> list[tuple[Baseline, str | None, int]]:
-    """The baselines of the pool and of its servers: one of each kind, why it does not judge the
-    speed, and how many they are.
-    """
-    kinds: dict[tuple[Any, ...], list[Baseline]] = {}
-    for one in visit.store.pool_baselines(pool, _BASELINES):
-        lacking = None if one.load_model is not None else one.arming or "no load model"
-        kind = (one.since, one.until, one.accepted_by, one.instance is None, lacking)
-        kinds.setdefault(kind, []).append(one)
-    return [(some[0], kind[-1], len(some)) for kind, some in kinds.items()]
 
 
 def targets(visit: Visit) -> Mapping[str, Any]:
@@ -350,5 +309,5 @@ def targets(visit: Visit) -> Mapping[str, Any]:
 
 
 PAGE = Page(PATH, "Fleet", "fleet.html", load, FleetQuery, is_placed=True)
-POOL_PAGE = Page(POOL, "Pool", "pool.html", load_pool, PoolQuery)
+POOL_PAGE = Page(POOL, "Pool", "pool.html", load_pool, Paged)
 API = Api("/targets", targets, FleetQuery)

@@ -14,9 +14,8 @@ from driftwatch.incidents.delivery import WEB
 from driftwatch.incidents.incident import Incident
 from driftwatch.incidents.silence import silencing
 from driftwatch.numbers import clean
-from driftwatch.store.actions import require_open
 from driftwatch.store.incidents import LONGEST_BECAUSE
-from driftwatch.web.incidents import PATH, incident_named, incident_path
+from driftwatch.web.incidents import PATH, incident_named
 from driftwatch.web.page import Form, Query, Visit
 
 Comment = Annotated[str, Field(max_length=LONGEST_BECAUSE)]
@@ -52,65 +51,65 @@ class Note(Query):
 
 def acknowledge(visit: Visit) -> str:
     """Acknowledge it; an acknowledgement that is there stays."""
-    incident, comment = _incident(visit), visit.query.comment
+    incident, who = _who(visit)
     done = visit.store.acknowledge(
-        incident.id, _by(visit), visit.now, comment=comment, via=WEB, only_free=True
+        incident.id, who, visit.now, comment=visit.query.comment, via=WEB, only_free=True
     )
-    return _back(incident, "acknowledged" if done.is_new else "before")
+    return _back(incident, "acknowledged", is_new=done.is_new)
 
 
 def unacknowledge(visit: Visit) -> str:
     """End the acknowledgement, unless it is another one than when the form was drawn."""
     with visit.store.one_transaction():
-        incident = _incident(visit)
+        incident, who = _who(visit)
         holder, known = clean(incident.acknowledged_by or "").strip(), visit.query.holder
         if not holder and incident.state == "firing":
-            return _back(incident, "before")
+            return _back(incident, "acknowledged", is_new=False)
         if holder and known and holder != known:
             raise UsageError(f"{holder} has acknowledged it: nothing was changed")
         done = visit.store.unacknowledge(
-            incident.id, _by(visit), visit.now, comment=visit.query.comment, via=WEB
+            incident.id, who, visit.now, comment=visit.query.comment, via=WEB
         )
-    return _back(incident, "acknowledged" if done.is_new else "before")
+    return _back(incident, "acknowledged", is_new=done.is_new)
 
 
 def silence(visit: Visit) -> str:
     """Silence the alert on its target."""
-    store, now, fields, by = visit.store, visit.now, visit.query, _by(visit)
-    incident = _incident(visit)
-    require_open(incident, "silenced")
-    until, once = now + timedelta(hours=fields.hours), _once(visit, incident)
+    store, now, fields = visit.store, visit.now, visit.query
+    incident, who = _who(visit)
+    if incident.state == "resolved":
+        raise UsageError(f"incident {incident.id} is already resolved: there is nothing to silence")
+    once, until = _once(visit, incident), now + timedelta(hours=fields.hours)
     with store.one_transaction():
-        if store.is_request_done(once):
-            return _back(incident, "before")
-        one = store.add_silence(
-            silencing(incident), until=until, by=by, at=now, comment=fields.comment
-        )
-        _keep(visit, incident, "silence", one.id, fields.comment, once)
-    return _back(incident, "silenced")
+        is_new = not store.is_request_done(once)
+        if is_new:
+            one = store.add_silence(
+                silencing(incident), until=until, by=who, at=now, comment=fields.comment
+            )
+            _keep(visit, incident, "silence", one.id, once)
+    return _back(incident, "silenced", is_new=is_new)
 
 
 def mark(visit: Visit) -> str:
     """Say whether its page was of use; the last mark counts."""
-    fields, incident = visit.query, _incident(visit)
+    fields, (incident, who) = visit.query, _who(visit)
     with visit.store.one_transaction():
-        visit.store.mark(
-            incident.id, fields.mark, by=_by(visit), at=visit.now, because=fields.because
-        )
-        _keep(visit, incident, "mark", fields.mark, fields.because)
+        visit.store.mark(incident.id, fields.mark, by=who, at=visit.now, because=fields.because)
+        _keep(visit, incident, "mark", fields.mark)
     return _back(incident, "marked")
 
 
 def note(visit: Visit) -> str:
     """Write something down beside it."""
-    incident = _incident(visit)
-    once = _once(visit, incident)
-    is_new = _keep(visit, incident, "note", None, visit.query.comment, once)
-    return _back(incident, "noted" if is_new else "before")
+    incident, _ = _who(visit)
+    is_new = _keep(visit, incident, "note", None, _once(visit, incident))
+    return _back(incident, "noted", is_new=is_new)
 
 
-def _incident(visit: Visit) -> Incident:
-    return incident_named(visit.store, visit.path["incident_id"])
+def _who(visit: Visit) -> tuple[Incident, str]:
+    """The incident of the path, and who acts."""
+    assert visit.person is not None  # noqa: S101 - nobody else reaches a form
+    return incident_named(visit.store, visit.path["incident_id"]), visit.person.name
 
 
 def _keep(
@@ -118,39 +117,37 @@ def _keep(
     incident: Incident,
     action: Literal["silence", "mark", "note"],
     subject: str | None,
-    comment: str,
     once: str | None = None,
 ) -> bool:
     """Keep what was done; False: it was done before."""
+    fields = visit.query
     return visit.store.note_action(
-        *(action, _by(visit), visit.now),
+        *(action, _who(visit)[1], visit.now),
         incident_id=incident.id,
         subject=subject,
-        comment=comment,
+        comment=fields.because if action == "mark" else fields.comment,
         via=WEB,
         request_id=once,
     )
 
 
-def _by(visit: Visit) -> str:
-    assert visit.person is not None  # noqa: S101 - nobody else reaches a form
-    return visit.person.name
-
-
 def _once(visit: Visit, incident: Incident) -> str:
     kind, minute = type(visit.query).__name__, int(visit.now.timestamp()) // _AGAIN_SECONDS
-    parts = (kind, incident.id, _by(visit), visit.query.model_dump(), minute)
+    parts = (kind, incident.id, _who(visit)[1], visit.query.model_dump(), minute)
     return f"web {kind} {hashlib.sha256(orjson.dumps(parts)).hexdigest()[:32]}"
 
 
-def _back(incident: Incident, after: str) -> str:
-    return f"{incident_path(incident.id)}?after={after}"
+def _back(incident: Incident, after: str, *, is_new: bool = True) -> str:
+    return f"/incidents/{incident.id}?after={after if is_new else 'before'}"
 
 
-FORMS = (
-    Form(f"{PATH}/acknowledge", Acknowledgement, acknowledge),
-    Form(f"{PATH}/unacknowledge", Acknowledgement, unacknowledge),
-    Form(f"{PATH}/silence", Silencing, silence),
-    Form(f"{PATH}/mark", Marking, mark),
-    Form(f"{PATH}/note", Note, note),
+FORMS = tuple(
+    Form(f"{PATH}/{name}", fields, act)
+    for name, fields, act in (
+        ("acknowledge", Acknowledgement, acknowledge),
+        ("unacknowledge", Acknowledgement, unacknowledge),
+        ("silence", Silencing, silence),
+        ("mark", Marking, mark),
+        ("note", Note, note),
+    )
 )

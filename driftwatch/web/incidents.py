@@ -24,7 +24,6 @@ from driftwatch.notify.path import PathRow, path_rows
 from driftwatch.notify.verification_line import verification_line
 from driftwatch.numbers import clean, cut, moment, plural
 from driftwatch.plots.plot import Plot
-from driftwatch.store.minute_columns import STORED_SCHEMA
 from driftwatch.web.access import Person
 from driftwatch.web.database import Wanted, WebStore, incident_state
 from driftwatch.web.page import (
@@ -52,11 +51,6 @@ class IncidentQuery(Query):
     """What a form that was just sent came to."""
 
     after: Literal["acknowledged", "silenced", "marked", "noted", "before", ""] = ""
-
-
-def incident_path(incident_id: str) -> str:
-    """Where an incident's page is."""
-    return PATH.format(incident_id=incident_id)
 
 
 def servers_of(incident: Incident) -> list[TargetKey]:
@@ -158,8 +152,8 @@ def load(visit: Visit) -> Shown:
 def _rows(visit: Visit, incident: Incident) -> pl.DataFrame:
     """Minutes of 20 of its servers, from an hour before it to half an hour after it."""
     until = min(visit.now, (incident.resolved_at or visit.now) + timedelta(minutes=30))
-    span = (incident.started_at - timedelta(hours=1), until)
-    rows = visit.store.rows_of(servers_of(incident)[:20], span, STORED_SCHEMA)
+    since = incident.started_at - timedelta(hours=1)
+    rows = visit.store.past(since, until, servers_of(incident)[:20])
     return rows.filter(pl.col("scrapes") > 0)
 
 

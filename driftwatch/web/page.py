@@ -150,11 +150,6 @@ def paged(
     return rows, Slice(page, pages, count, before, after)
 
 
-def part_of(rows: Sequence[Row], query: Paged, path: str) -> tuple[Sequence[Row], Slice]:
-    """The same of rows that are all at hand."""
-    return paged(query, path, lambda limit, first: (rows[first : first + limit], len(rows)))
-
-
 def address(path: str, query: Query, **changes: object) -> str:
     """The path with the query's parameters that are not usual, some of them changed.
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from datetime import timedelta
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 from driftwatch.errors import UsageError
@@ -11,7 +11,7 @@ from driftwatch.numbers import clean
 from driftwatch.report.html import as_html_body
 from driftwatch.report.report import Report
 from driftwatch.report.week import week_named, week_of
-from driftwatch.web.page import Api, Link, NotFound, Page, Paged, Shown, Visit, part_of
+from driftwatch.web.page import Api, Link, NotFound, Page, Paged, Shown, Slice, Visit, paged
 
 PATH, WEEK = "/reports", "/reports/{week}"
 _MOST_WEEKS = 8  # without a report, that are offered
@@ -20,7 +20,7 @@ _MOST_WEEKS = 8  # without a report, that are offered
 def load_list(visit: Visit) -> Shown:
     """The weeks of one part."""
     weeks = visit.store.kept_reports()
-    listed, part = part_of(weeks, visit.query, PATH)
+    listed, part = _part(visit)
     newest = visit.store.report(weeks[0][0]) if weeks else None
     return {
         "title": "Reports",
@@ -29,6 +29,11 @@ def load_list(visit: Visit) -> Shown:
         "makeable": [*_makeable(visit, {week for week, _ in weeks})],
         "newest": None if newest is None else clean(str(newest.get("summary") or "")),
     }
+
+
+def _part(visit: Visit) -> tuple[Sequence[tuple[str, datetime]], Slice]:
+    weeks = visit.store.kept_reports()
+    return paged(visit.query, PATH, lambda size, at: (weeks[at : at + size], len(weeks)))
 
 
 def _makeable(visit: Visit, made: Collection[str]) -> Iterator[tuple[str, str, bool]]:
@@ -65,7 +70,7 @@ def load(visit: Visit) -> Shown:
 
 def documents(visit: Visit) -> Mapping[str, Any]:
     """The weeks that have a report, and when it was made."""
-    listed, part = part_of(visit.store.kept_reports(), visit.query, PATH)
+    listed, part = _part(visit)
     return {"rows": [{"week": week, "made_at": at} for week, at in listed], "part": part}
 
 

@@ -73,7 +73,8 @@ _KNOBS = {
     "max_num_batched_tokens": ("max_num_batched_tokens", ""),
     "kv_cache_tokens": ("KV cache", " tokens"),
 }
-_COLUMNS = (
+# what signals are computed from
+SIGNAL_COLUMNS = (
     *("end", "scrapes", "gpu_count", "itl_seconds_count", "ttft_seconds_count", SPEED, _TOKENS),
     *("duration_seconds", "forward_passes", "queue_seconds_sum", "queue_seconds_count"),
     *(
@@ -82,9 +83,8 @@ _COLUMNS = (
         for part in ("sum", "count")
     ),
 )
-# what signals are computed from, and besides what the page shows of a span
-SIGNAL_SCHEMA = {name: STORED_SCHEMA[name] for name in _COLUMNS}
-SCHEMA = SIGNAL_SCHEMA | {name: STORED_SCHEMA[name] for name in (*_FLAGS, *_KNOBS)}
+# what the page of a server shows besides
+COLUMNS = (*SIGNAL_COLUMNS, *_FLAGS, *_KNOBS)
 
 
 def width_of(since: datetime, until: datetime, rows: pl.DataFrame) -> int:
@@ -113,7 +113,7 @@ def _means(rows: pl.DataFrame, width: int) -> pl.DataFrame:
 def stretches(rows: pl.DataFrame, since: datetime, until: datetime, width: int) -> pl.DataFrame:
     """``end`` and :data:`SIGNALS` of every stretch of the axis, NULL where it is unknown.
 
-    ``rows``: :data:`SIGNAL_SCHEMA` at least, of any servers; ``width``: in seconds.
+    ``rows``: :data:`SIGNAL_COLUMNS` at least, of any servers; ``width``: in seconds.
     """
     step = timedelta(seconds=width)
     first = _stretch(pl.lit(since + timedelta(microseconds=1), dtype=TIME), width)
@@ -125,7 +125,7 @@ def stretches(rows: pl.DataFrame, since: datetime, until: datetime, width: int) 
 def usual(rows: pl.DataFrame) -> dict[str, tuple[float, float]]:
     """Signal → what nine in ten of its ten-minute means lie between; too few: it is not there.
 
-    ``rows``: of a baseline's window, :data:`SIGNAL_SCHEMA` at least.
+    ``rows``: of a baseline's window, :data:`SIGNAL_COLUMNS` at least.
     """
     blocks, bands = _means(rows, _BLOCK), {}
     for name in SIGNALS:
@@ -167,7 +167,7 @@ class Change(NamedTuple):
 def changes(rows: pl.DataFrame) -> list[Change]:
     """When engines restarted, a setting or the release changed, in order of time.
 
-    ``rows``: :data:`SCHEMA` at least, with instance and engine, by server and time.
+    ``rows``: :data:`COLUMNS` at least, with instance and engine, by server and time.
     """
     before = pl.col(*_KNOBS).fill_null(strategy="forward").shift(1)
     before = before.over("instance", "engine").name.suffix("_before")

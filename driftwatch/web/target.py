@@ -1,11 +1,9 @@
-"""A target: its answer, its signals on one time axis, lengths, limits."""
+"""A target: its answer, its signals on one time axis, lengths."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import date, datetime, timedelta
-from typing import Annotated, Any, NamedTuple
-from urllib.parse import urlencode
+from datetime import datetime, timedelta
+from typing import Annotated
 
 import polars as pl
 from pydantic import ConfigDict, Field
@@ -13,27 +11,15 @@ from pydantic import ConfigDict, Field
 from driftwatch.baselines.in_force import in_force
 from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.errors import NoVerdict, UsageError
-from driftwatch.incidents.incident import Incident
 from driftwatch.model import Finding
 from driftwatch.notify.explanation import state_text, what_to_do
 from driftwatch.numbers import clean, cut, moment
 from driftwatch.pipeline.explain import explain, window_ending
 from driftwatch.store.latest import ServerNow
-from driftwatch.web.database import WebStore, incident_state
+from driftwatch.web.database import incident_state
 from driftwatch.web.fleet import STALE, is_old
 from driftwatch.web.incidents import page_lines, servers_of
-from driftwatch.web.page import (
-    TARGET,
-    Link,
-    Moment,
-    NotFound,
-    Page,
-    Query,
-    Shown,
-    Visit,
-    search,
-    target_path,
-)
+from driftwatch.web.page import TARGET, Moment, NotFound, Page, Query, Shown, Visit, search
 from driftwatch.web.plots import (
     change_ticks,
     incident_spans,
@@ -41,12 +27,13 @@ from driftwatch.web.plots import (
     signal_plot,
     signal_title,
 )
-from driftwatch.web.signals import SCHEMA, SIGNAL_SCHEMA, changes, usual
+from driftwatch.web.signals import COLUMNS, SIGNAL_COLUMNS, changes, usual
 
-LENGTH = timedelta(minutes=10)
-_USUAL_RANGE, _LONGEST, _SHORTEST = timedelta(hours=3), timedelta(days=35), timedelta(minutes=10)
+_EXPLAINED, _SHORTEST = timedelta(minutes=10), timedelta(minutes=10)
+_USUAL_RANGE, _LONGEST = timedelta(hours=3), timedelta(days=35)
 _RANGES = {"1 h": 1, "3 h": 3, "12 h": 12, "2 d": 48, "7 d": 168}
-_EPISODES, _CHANGES, _BATCHES_OF_BASELINE, _LONGEST_TEXT = 50, 40, 8, 600
+_OF_BASELINE = timedelta(days=3)  # of whose end the usual ranges are
+_INCIDENTS, _CHANGES, _LONGEST_TEXT = 50, 40, 600
 
 
 class TargetQuery(Query):
@@ -57,13 +44,19 @@ class TargetQuery(Query):
     since: Annotated[Moment | None, Field(alias="from", description="ISO 8601; UTC")] = None
     until: Annotated[Moment | None, Field(alias="to", description="after from by 35 days")] = None
 
+    def range(self, newest: datetime) -> tuple[datetime, datetime]:
+        """From and to; ``newest``: end of the newest minute.
 
-class Explained(NamedTuple):
-    """Ten minutes of a target, as ``driftwatch explain`` explains them."""
-
-    finding: Finding | None  # None = no minute with a scrape lies in the window
-    baseline: Baseline | None  # in force; None = there is none
-    why: str | None  # why there is no finding
+        Raises UsageError: it is none, or too long.
+        """
+        until = self.until or newest
+        since = self.since or until - _USUAL_RANGE
+        if not timedelta(0) < until - since <= _LONGEST:
+            raise UsageError(
+                f"from {moment(since, None)} to {moment(until, None)} is no range",
+                help_text="from lies before to, by 35 days at most",
+            )
+        return min(since, until - _SHORTEST), until
 
 
 def load(visit: Visit) -> Shown:
@@ -71,27 +64,31 @@ def load(visit: Visit) -> Shown:
 
     Raises NotFound: there is no such target; UsageError: the range is none, or too long.
     """
-    store = visit.store
-    now = _server(visit)
-    since, until = _range(visit.query, visit.now, now.at)
-    rows = store.rows_of([now.key], (since, until), SCHEMA)
-    scraped = rows.filter(pl.col("scrapes") > 0)
-    first, last = scraped["end"].min(), scraped["end"].max()
-    end = last if isinstance(last, datetime) else until
-    if isinstance(first, datetime):
-        # from the first data on
+    store, name, query, today = visit.store, visit.path["target"], visit.query, visit.now.date()
+    if (now := store.server(name)) is None:
+        raise NotFound(f"There is no target {cut(clean(name), 100)}.", search("/fleet", name))
+    since, until = query.range(min(visit.now, now.at))
+    rows = store.past(since, until, [now.key], COLUMNS)
+    first, last = (
+        getattr(rows.filter(pl.col("scrapes") > 0)["end"], at)() for at in ("min", "max")
+    )
+    if first is not None:  # from the first data on
         since = min(max(since, first - timedelta(minutes=1)), until - _SHORTEST)
-    explained = _explained(visit, now, end)
+    finding, baseline, why = _explained(visit, now, last or until)
     is_newest = until >= now.at - timedelta(minutes=1)
-    open_ones = store.with_pages(store.open_now(now.pool)) if is_newest else []
-    mine = [one for one in open_ones if one.is_firing and now.key in servers_of(one)]
-    incident = next(iter(mine), None)
-    is_stale = is_old(now.at, visit.now)
-    span = (since, until)
+    open_now = store.with_pages(store.open_now(now.pool)) if is_newest else []
+    mine = [one for one in open_now if one.is_firing and now.key in servers_of(one)]
+    incident, is_stale = next(iter(mine), None), is_old(now.at, visit.now)
+    page = None if incident is None else incident.page
+    state: str = "no data" if is_stale else now.state
+    if incident is not None and incident.severity == "page":
+        state = incident_state(incident)
+    at = [] if query.until is None else ["--at", f"{until:%Y-%m-%dT%H:%MZ}"]
+    to_do = [] if finding is None else [(one.label, clean(one.text)) for one in what_to_do(finding)]
     return {
         "title": f"Target {cut(clean(now.key.text), 80)}",
         "server": now,
-        "state": None if visit.query.until else _state(now, incident, is_stale=is_stale),
+        "state": None if query.until else state,
         "why": STALE if is_stale else now.why,
         "end": now.at,
         "is_stale": is_stale,
@@ -99,127 +96,68 @@ def load(visit: Visit) -> Shown:
         "incidents": mine,
         "since": since,
         "until": until,
-        "no_data": None if len(scraped) else _no_data(store, now, span),
-        "ranges": list(_ranges(now, until, visit)),
-        **_answer(explained, incident, visit.now.date()),
-        "signals": _signals(visit, now, explained, rows, span) if len(scraped) else None,
-        "explain": visit.web.command(*_explain(now, visit.query.until)),
+        "has_end": query.until is not None,
+        "ranges": [(text, until - timedelta(hours=hours)) for text, hours in _RANGES.items()],
+        "text": why if finding is None else cut(state_text(finding), _LONGEST_TEXT),
+        "lines": to_do if page is None else [*page_lines(page.lines, today)],
+        "lengths": [] if finding is None else [*length_plots(finding)],
+        "without_lengths": _without_lengths(finding),
+        "no_data": why if first is None else None,
+        "signals": None
+        if first is None
+        else _signals(visit, now, (finding, baseline), rows, (since, until)),
+        "explain": visit.web.command("explain", clean(now.key.text), *at),
     }
 
 
-def _server(visit: Visit) -> ServerNow:
-    name = visit.path["target"]
-    found = visit.store.server(name)
-    if found is None:
-        raise NotFound(f"There is no target {cut(clean(name), 100)}.", search("/fleet", name))
-    return found
+def _without_lengths(finding: Finding | None) -> str:
+    why = None if finding is None else finding.reasons.get("prompt_tokens_mean")
+    return why or "no request finished in these minutes"
 
 
-def _state(now: ServerNow, incident: Incident | None, *, is_stale: bool) -> str:
-    if incident is not None and incident.severity == "page":
-        return incident_state(incident)
-    return "no data" if is_stale else now.state
-
-
-def _range(query: Any, now: datetime, newest: datetime) -> tuple[datetime, datetime]:
-    until = query.until or min(now, newest)
-    since = query.since or until - _USUAL_RANGE
-    if not timedelta(0) < until - since <= _LONGEST:
-        raise UsageError(
-            f"from {moment(since, None)} to {moment(until, None)} is no range",
-            help_text="from lies before to, by 35 days at most",
-        )
-    return min(since, until - _SHORTEST), until
-
-
-def _ranges(now: ServerNow, until: datetime, visit: Visit) -> Iterator[Link]:
-    path, has_end = target_path(now.key.text), visit.query.until is not None
-    for text, hours in _RANGES.items():
-        query = {"from": _iso(until - timedelta(hours=hours))}
-        query |= {"to": _iso(until)} if has_end else {}
-        yield Link(text=text, path=f"{path}?{urlencode(query)}")
-
-
-def _iso(at: datetime) -> str:
-    return f"{at:%Y-%m-%dT%H:%M:%SZ}"
-
-
-def _no_data(store: WebStore, now: ServerNow, span: tuple[datetime, datetime]) -> str:
-    """Why a range has none, and where there is some."""
-    since, until = (moment(at, None) for at in span)
-    text = f"No scrape of it from {since} to {until} is stored"
-    if (reach := store.minutes_span(now.key)) is None:
-        return f"{text}, and none of another time."
-    first, last = (moment(at, None) for at in reach)
-    return f"{text}; its minutes reach from {first} to {last}."
-
-
-def _explained(visit: Visit, now: ServerNow, end: datetime) -> Explained:
-    """What the ten minutes before ``end`` tell of a target, against its baseline."""
+def _explained(
+    visit: Visit, now: ServerNow, end: datetime
+) -> tuple[Finding | None, Baseline | None, str]:
+    """What ``driftwatch explain`` tells of the ten minutes before ``end``, against the baseline in
+    force; why nothing, where no minute with a scrape lies in them.
+    """
     plan, store = visit.web.plan, visit.store
     of = Baselines(tuple(store.baselines_naming(now.key, now.pool)))
     every = in_force(of, {now.key: now.target}, plan)
     baseline = every.baselines.of_target(now.instance, now.engine, now.pool)
-    window = window_ending(end, LENGTH)
+    window = window_ending(end, _EXPLAINED)
     try:
         finding, _ = explain(store, now.target, window, plan, every.reference, today=end.date())
     except NoVerdict as error:
-        why = f"{error.message}; {error.help_text}" if error.help_text else error.message
-        return Explained(None, baseline, clean(why))
-    return Explained(finding, baseline, None)
-
-
-def _answer(explained: Explained, incident: Incident | None, today: date) -> Shown:
-    """The answer in a sentence and what to do: the open page's, else that of ``explain``."""
-    finding = explained.finding
-    page = None if incident is None else incident.page
-    lines = [] if page is None else [*page_lines(page.lines, today)]
-    if finding is None:
-        nothing = explained.why or "no scrape in these ten minutes"
-        return {"text": nothing, "lines": lines, "lengths": [], "without_lengths": nothing}
-    why = finding.reasons.get("prompt_tokens_mean", "no request finished in these minutes")
-    return {
-        "text": cut(state_text(finding), _LONGEST_TEXT),
-        "lines": lines or [(one.label, clean(one.text)) for one in what_to_do(finding)],
-        "lengths": list(length_plots(finding)),
-        "without_lengths": why,
-    }
-
-
-def _explain(now: ServerNow, until: datetime | None) -> list[str]:
-    """Words of the command that explains the same moment."""
-    at = [] if until is None else ["--at", f"{until:%Y-%m-%dT%H:%MZ}"]
-    return ["explain", clean(now.key.text), *at]
+        return None, baseline, clean(f"{error.message}; {error.help_text}")
+    return finding, baseline, ""
 
 
 def _signals(
     visit: Visit,
     now: ServerNow,
-    explained: Explained,
+    explained: tuple[Finding | None, Baseline | None],
     rows: pl.DataFrame,
     span: tuple[datetime, datetime],
 ) -> Shown:
-    """The plot of the signals, and its numbers in words."""
-    store, bands, why = visit.store, {}, "no baseline is in force"
-    baseline = explained.baseline
+    """The plot of the signals, and what it marks in words."""
+    (finding, baseline), store = explained, visit.store
+    bands, why = dict[str, tuple[float, float]](), "no baseline is in force"
     if baseline is not None:
-        of = (baseline.since, baseline.until)
-        bands = usual(store.rows_of([now.key], of, SIGNAL_SCHEMA, _BATCHES_OF_BASELINE))
+        since = max(baseline.since, baseline.until - _OF_BASELINE)
+        bands = usual(store.past(since, baseline.until, [now.key], SIGNAL_COLUMNS))
         why = "fewer than an hour of its own minutes of the baseline's window is stored"
-    episodes = [
-        one
-        for one in store.incidents_between(now.pool, span, _EPISODES)
-        if now.key in servers_of(one)
-    ]
-    happened = changes(rows)[-_CHANGES:]
+    near = store.incidents_between(now.pool, span, _INCIDENTS)
+    incidents = [one for one in near if now.key in servers_of(one)]
+    changed = changes(rows)[-_CHANGES:]
     ends = (span[0].timestamp(), span[1].timestamp())
-    around = [*incident_spans(episodes, *ends), *change_ticks(happened, *ends)]
-    title = signal_title(explained.finding, bands, moment(span[1], visit.now.date()))
+    around = [*incident_spans(incidents, *ends), *change_ticks(changed, *ends)]
+    title = signal_title(finding, bands, moment(span[1], visit.now.date()))
     return {
         "plot": signal_plot(title, rows, span, bands, around),
         "without_usual": None if bands else why,
-        "episodes": episodes,
-        "changes": happened,
+        "incidents": incidents,
+        "changes": changed,
     }
 
 

@@ -141,7 +141,7 @@ def test_a_pool_has_the_answer_of_its_worst_incident(web: Web, client: TestClien
     assert "driftwatch explain p</pre>" in html
     view = shown(web, "/pools/p")
     assert [one.instance for one in view["rows"]] == ["fires:8000", "held:8000", "gone:8000"]
-    assert (view["row"].state, view["incident"].id) == ("firing", "a" * 12)
+    assert (view["row"].state, view["incidents"][0].id) == ("firing", "a" * 12)
     assert ">firing<" in html and ">acknowledged<" in html and "No baseline is in force" in html
     assert 'aria-label="24 h of its speed: 80 % to 80 %"' in html
 
