@@ -14,9 +14,8 @@ from fakes.prometheus_api import PrometheusApi, Series, refused
 
 from driftwatch.collect.http_session import Bounds
 from driftwatch.collect.prometheus.client import PrometheusAsker
-from driftwatch.collect.prometheus.query import matchers, questions, select
+from driftwatch.collect.prometheus.query import matchers
 from driftwatch.collect.prometheus.session import PrometheusSession
-from driftwatch.collect.registry import BY_COLUMN
 from driftwatch.errors import (
     AuthFailed,
     BadPage,
@@ -188,14 +187,6 @@ def test_no_retries_and_no_redirects(api: PrometheusApi) -> None:
     assert len(api.requests) == 2
 
 
-def test_an_api_without_range_selectors_says_what_to_give(api: PrometheusApi) -> None:
-    body = '{"status":"error","errorType":"bad_data","error":"range vector is not supported"}'
-    api.faults = [("up", Answer(422, body))]
-    found = collected(api)
-    assert "range vector is not supported; samples are asked for" in (found.silent or "")
-    assert "give the address of an API that answers range selectors" in (found.silent or "")
-
-
 # --- answers of which some is missing
 
 
@@ -290,12 +281,3 @@ def test_options_that_cannot_be() -> None:
             matchers({name: "x"})
     with pytest.raises(UsageError, match="not valid text"):
         matchers({"a": "\ud800"})
-
-
-def test_values_are_escaped_never_pasted() -> None:
-    assert matchers({"a": 'x",job="y'}) == 'a="x\\",job=\\"y"'
-    assert matchers({"a": "back\\slash", "b": "two\nlines"}) == 'a="back\\\\slash",b="two\\nlines"'
-    assert select(("up",), "") == "up"
-    assert select(("a:b", "c"), 'job="v"') == '{__name__=~"a:b|c",job="v"}'
-    fed = [column for question in questions() for column in question.columns]
-    assert sorted(fed) == sorted(BY_COLUMN)

@@ -34,21 +34,6 @@ def test_one_row_a_scrape_in_the_published_schema() -> None:
     assert target.labels == {"instance": "a:1", "engine": "0", "model_name": "m", **JOB}
 
 
-def test_looking_back_brings_no_scrape_of_the_interval_before() -> None:
-    up, running = (
-        series("up", [1] * 7, first=-8),
-        series("vllm:num_requests_running", range(7), first=-8, engine="0"),
-    )
-    with PrometheusApi([up, running]) as api:
-        source = source_of(api)
-        part = timedelta(seconds=20)
-        found = [source.collect(T0 + i * part, T0 + (i + 1) * part) for i in (-1, 0, 1)]
-        assert source.collect(T0, T0).silent == "nothing was asked"
-        source.close()
-    assert [seconds(one) for one in found] == [[-8], [2, 12], [22, 32]]
-    assert found[1].scrapes["running_requests"].to_list() == [1, 2]
-
-
 def test_a_failed_scrape_is_a_row_for_each_engine() -> None:
     found = collect(
         series("up", [1, 1, 0, 0, 1, 1]),
@@ -193,20 +178,3 @@ def test_the_main_run_as_a_real_prometheus_answered(shared_data: Path) -> None:
     config = json.loads(last["cache_config"])
     assert config["kv_cache_size_tokens"] == "262144"
     assert not {"instance", "job", "deployment", "engine", "__name__"} & config.keys()
-
-
-def test_two_restarts_as_a_real_prometheus_answered(shared_data: Path) -> None:
-    answers, found = _recorded(shared_data / "vllm-0.32/restart/query_range_restart.json.gz")
-    up = [value == "1" for _, value in answers["up"][0]["values"]]
-    assert found.scrapes["ok"].to_list() == up
-    good = found.scrapes.filter("ok")
-    drops = good.filter(pl.col("generation_tokens_total").diff() < 0)
-    # the drop is where the process is another one, and so is the configuration
-    restarted = good.filter(pl.col("process_start_time_seconds").diff() > 0)
-    reconfigured = good.filter(pl.col("cache_config") != pl.col("cache_config").shift())
-    assert drops.height == 2
-    assert restarted["time"].to_list() == reconfigured["time"].to_list() == drops["time"].to_list()
-    texts = good["cache_config"].unique(maintain_order=True)
-    truth = sorted(answers["vllm:cache_config_info"], key=lambda s: s["values"][0][0])
-    blocks = [json.loads(text)["num_gpu_blocks"] for text in texts]
-    assert blocks == [s["metric"]["num_gpu_blocks"] for s in truth]

@@ -78,26 +78,6 @@ def test_a_selector_value_cannot_leave_its_quotes() -> None:
     assert names(found) == {"a:1"}
 
 
-def test_one_twenty_one() -> None:
-    held = server("a:1", scrapes=18)
-    for i in range(19):
-        held += server(f"b-{i}:1", first=6)
-    found = minutes(held, 3)
-    assert [len(names(one)) for one in found] == [1, 20, 1]
-    assert [one.scrapes.height for one in found] == [6, 120, 6]
-    assert [one.silent for one in found] == [None] * 3
-    assert all(one.scrapes["ok"].all() and one.problems == () for one in found)
-
-
-def test_a_pod_reborn_under_the_same_address() -> None:
-    before, after = minutes(server("a:1", pod="old") + server("a:1", first=6, pod="new"))
-    (old,), (new,) = before.targets.values(), after.targets.values()
-    assert old.key == new.key
-    assert (old.labels["pod"], new.labels["pod"]) == ("old", "new")
-    assert after.scrapes["running_requests"].to_list() == [3] * 6
-    assert after.problems == ()
-
-
 def test_a_pod_reborn_within_one_answer_is_the_new_one() -> None:
     """Old and new pod are both in the answer of the tick between them; `b:1` lives on."""
     held = server("a:1", scrapes=9, pod="old", node="n") + server("b:1", scrapes=12, pod="b")

@@ -122,13 +122,6 @@ def test_a_broken_line_is_named_and_the_rest_is_used(line: bytes, why: str) -> N
         assert row == one(PAGE) | {"reason": why}
 
 
-def test_many_broken_lines_are_counted() -> None:
-    parsed = read(PAGE + "".join(f"broken{i}\n" for i in range(25)))
-    assert len(parsed.problems) == 11
-    assert "and 15 more lines that are no samples" in [p.reason for p in parsed.problems]
-    assert parsed.scrapes.to_dicts()[0]["reason"].endswith("; and 8 more")
-
-
 @pytest.mark.parametrize(
     ("page", "reason"),
     [

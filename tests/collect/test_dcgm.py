@@ -46,20 +46,6 @@ def test_every_label() -> None:
 
 
 @pytest.mark.parametrize(
-    ("labels", "hostname"),
-    [
-        ({"hostname": "a", "Hostname": ""}, "a"),
-        # the exporter's pod is no host; a label that relabelling added is
-        ({"Hostname": OWN["pod"], "node": "a"}, "a"),
-        ({"Hostname": OWN["pod"]}, None),
-        ({"Hostname": ""}, None),
-    ],
-)
-def test_hostname(labels: dict[str, str], hostname: str | None) -> None:
-    assert named(labels, OWN["pod"]).hostname == hostname
-
-
-@pytest.mark.parametrize(
     ("labels", "found"),
     [
         (WORK, ("prod", "vllm-0")),
@@ -177,11 +163,3 @@ def test_a_value_that_is_none_has_a_reason(
 )
 def test_the_gpu_that_fell_off_the_bus(samples: list[tuple[str, float]], lost: bool | None) -> None:
     assert row_of(*samples)[0]["lost"] is lost
-
-
-def test_the_preferred_name_and_the_first_sample_count() -> None:
-    old, new = "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", "DCGM_FI_DEV_CLOCKS_EVENT_REASONS"
-    assert table((old, 8), (new, 4))["clock_event_reasons"].to_list() == [4.0]
-    power = "DCGM_FI_DEV_POWER_USAGE"
-    found = table((power, 40.0), (power, 41.0), *((f.dcgm_names[0], 0) for f in GPU_FIELDS))
-    assert (found["power_watts"].to_list(), found["reasons"].to_list()) == ([40.0], [None])

@@ -64,25 +64,6 @@ def test_a_whole_page_with_its_workload() -> None:
     assert list(json.loads(row["reasons"])) == ["clock_event_reasons"]
 
 
-def test_mig_instances_are_left_out_and_said_once() -> None:
-    gpus, problems = read((DATA / "h100_mig.prom").read_bytes())
-    assert gpus.is_empty()
-    (divided,) = [p.reason for p in problems]
-    assert divided.startswith("GPUs that are divided into MIG instances are left out")
-
-
-def test_two_exporters_and_a_shared_gpu() -> None:
-    shared = [FakeGpu(0, "GPU-a", workload=workload("prod", f"vllm-{i}")) for i in range(2)]
-    alone = FakeGpu(0, "GPU-b", workload=workload("prod", "vllm-9"))
-    gpus, problems = read(dcgm_page(shared), dcgm_page([alone], "node-2"))
-    assert problems == ()
-    assert gpus.select("exporter", "hostname", "uuid", "pod").rows() == [
-        ("node-1:9400", "node-1", "GPU-a", "vllm-0"),
-        ("node-1:9400", "node-1", "GPU-a", "vllm-1"),
-        ("node-2:9400", "node-2", "GPU-b", "vllm-9"),
-    ]
-
-
 def test_a_gpu_that_is_told_twice_differently() -> None:
     twice = [FakeGpu(0, "GPU-a", values={"DCGM_FI_DEV_POWER_USAGE": watts}) for watts in (300, 301)]
     gpus, problems = read(dcgm_page(twice))

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
-import pytest
-from fakes.loopback import Answer, Request
 from fakes.prometheus_api import PrometheusApi, Series
 
 from driftwatch.collect.dcgm_sources import DcgmPrometheusSource
@@ -39,18 +35,6 @@ def source_of(api: PrometheusApi, **selector: str) -> DcgmPrometheusSource:
     return DcgmPrometheusSource(PrometheusAsker(api.address, timeout_seconds=5), selector=selector)
 
 
-@pytest.fixture
-def api() -> Iterator[PrometheusApi]:
-    with PrometheusApi([series(CLOCK, 40), series(WATTS, 300)]) as api:
-        yield api
-
-
-def asked(api: PrometheusApi) -> list[str]:
-    paths = [request.path for request in api.requests]
-    api.requests.clear()
-    return paths
-
-
 def test_readings_are_those_of_the_scrapes_however_they_are_asked_for() -> None:
     cuts = [T0, T0 + timedelta(seconds=7), T0 + timedelta(seconds=31), T0 + 5 * MINUTE]
     with PrometheusApi([series(CLOCK, 40), series(WATTS, 300)]) as api:
@@ -62,27 +46,6 @@ def test_readings_are_those_of_the_scrapes_however_they_are_asked_for() -> None:
     assert whole.gpus["time"].to_list() == [T0 + timedelta(seconds=15 * i) for i in range(20)]
     assert whole.gpus["sm_clock_hertz"].to_list() == [1e6 * (40 + i) for i in range(20)]
     assert whole.gpus.equals(pieces[0].vstack(pieces[1]).vstack(pieces[2]))
-
-
-def test_one_question_for_all_fields_with_the_selector(api: PrometheusApi) -> None:
-    source = source_of(api, job="dcgm")
-    found = source.collect(T0, T0 + MINUTE)
-    assert found.gpus["power_watts"].to_list() == [300.0, 301.0, 302.0, 303.0]
-    assert len(asked(api)) == 1
-    source.close()
-    other = source_of(api, job="other")
-    assert other.collect(T0, T0 + MINUTE).gpus.is_empty()
-    other.close()
-
-
-def test_a_partial_answer_is_used_and_told(api: PrometheusApi) -> None:
-    source = source_of(api)
-    api.warnings = ["store 2 is down"]
-    found = source.collect(T0, T0 + MINUTE)
-    source.close()
-    assert [p.reason for p in found.problems] == ["Partial: store 2 is down"]
-    assert found.gpus.height == 4
-    assert json.loads(found.gpus["reasons"][0])["utilization_ratio"] == "Partial: store 2 is down"
 
 
 def test_one_gpu_told_by_two_jobs_is_one_row_whatever_the_order() -> None:
@@ -133,32 +96,3 @@ def test_names_in_lower_case_are_read() -> None:
         "nvidia a100",
         0.8,
     )
-
-
-def test_the_cluster_of_the_prometheus_that_scraped() -> None:
-    found = collected(series(CLOCK, 40, cluster="a"), series(CLOCK, 50, gpu="GPU-b"))
-    assert found.gpus.select("uuid", "cluster").unique(maintain_order=True).rows() == [
-        ("GPU-a", "a"),
-        ("GPU-b", None),
-    ]
-
-
-def test_what_could_not_be_asked_is_asked_again() -> None:
-    with PrometheusApi([series(CLOCK, 40, pod="gpu-metrics-1")]) as api:
-        source = source_of(api)
-        first = source.collect(T0, T0 + MINUTE)
-        assert first.gpus["pod"].unique().to_list() == ["gpu-metrics-1"]
-        target = {"job": "dcgm", "instance": "node-1:9400", "pod": "gpu-metrics-1"}
-        told = {"resultType": "vector", "result": [{"metric": target, "value": [0, "1"]}]}
-        original = api.judge
-
-        def judge(request: Request) -> Answer:
-            if b"up+and" not in request.body and b"up%20and" not in request.body:
-                return original(request)
-            return Answer(200, json.dumps({"status": "success", "data": told}))
-
-        api.judge = judge  # type: ignore[method-assign]
-        second = source.collect(T0 + MINUTE, T0 + 2 * MINUTE)
-        source.close()
-    assert second.problems == ()
-    assert second.gpus["pod"].unique().to_list() == [None]

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from driftwatch.collect.page_text import PageText
 from driftwatch.collect.pages import PageParser
 from driftwatch.collect.registry import BY_COLUMN, COUNTERS, GAUGES, HISTOGRAMS
 
@@ -161,14 +160,3 @@ def test_any_bytes_give_a_row_and_never_an_exception(body: bytes) -> None:
     assert len(rows) >= 1
     for row in rows:
         assert row["ok"] or row["reason"]
-
-
-def test_what_is_remembered_is_bounded_by_entries_and_by_bytes() -> None:
-    series = [f'vllm:num_requests_running{{engine="0",pod="{i}"}} 1\n' for i in range(5000)]
-    for bounds, most in (({"max_entries": 100}, 100), ({"max_bytes": 10_000}, 10_000 // 45)):
-        text = PageText(lambda labels: labels["pod"], **bounds)
-        for at in range(0, 5000, 7):
-            page = text.samples("".join(series[at : at + 7]).encode())
-            assert not isinstance(page, str)
-            assert page.series == [str(i) for i in range(at, min(at + 7, 5000))]
-            assert 0 < len(text) <= most

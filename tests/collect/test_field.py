@@ -6,7 +6,6 @@ from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
 
-import polars as pl
 import pytest
 from fakes.prometheus_api import PrometheusApi, Series
 
@@ -31,20 +30,6 @@ def collected(fleet: Fleet) -> Collected:
         found = source.collect(T0, T0 + timedelta(minutes=1))
         source.close()
     return found
-
-
-def test_36_one_instance_in_two_namespaces(vsim: ModuleType) -> None:
-    fleet = Fleet()
-    for seed, (namespace, rate) in enumerate((("prod", 9.0), ("dev", 0.5))):
-        page = engine(vsim, seed, rate)
-        labels = {"instance": "vllm-0:metrics", "job": "pods", "namespace": namespace}
-        for at in range(0, 60, 15):
-            fleet.page(at, page(at), {**labels, "pod": "vllm-0", "cluster": "c1"})
-    found = collected(fleet)
-    assert found.problems == ()
-    waiting = found.scrapes.group_by("instance").agg(pl.col("waiting_requests").max())
-    assert dict(waiting.rows())["dev/vllm-0:metrics"] == 0
-    assert dict(waiting.rows())["prod/vllm-0:metrics"] > 10
 
 
 def test_03_one_server_scraped_by_two_jobs(vsim: ModuleType) -> None:
@@ -82,20 +67,6 @@ def test_01_any_prefix_on_a_page(vsim: ModuleType, prefix: str) -> None:
     truth = PageParser().parse("h:1", T0, body.encode())
     assert ours.problems == ()
     assert ours.scrapes.equals(truth.scrapes)
-
-
-def test_37b_an_allow_list_without_start_times(vsim: ModuleType) -> None:
-    """All else is read; that there are several API servers is a guess."""
-    fleet, page = Fleet(), engine(vsim, 1, 4.0)
-    labels = {"instance": "10.1.0.5:8000", "job": "vllm"}
-    for at in range(0, 60, 15):
-        lines = page(at).splitlines()
-        kept = [o for o in lines if not o.startswith("process_") and "_created" not in o]
-        fleet.page(at, "\n".join(kept), labels)
-    rows = collected(fleet).scrapes
-    assert rows["several_api_servers"].all()
-    assert rows["iteration_tokens_count"].null_count() == 0
-    assert rows["itl_seconds_buckets"].null_count() == 0
 
 
 def vllm(namespace: str, **labels: str) -> list[Series]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -65,17 +63,3 @@ def test_what_counts_as_a_change(group: str, before: str, now: str, text: str | 
     assert [one.group for one in found] == [group] * len(found)
     for other in GROUPS:
         assert differences(old, new, [other]) == (found if other == group else ())
-
-
-def test_a_real_restart_with_another_setting_is_a_change_of_knobs_only(shared_data: Path) -> None:
-    """run_cap: max_num_seqs 8, then 64, which no page shows; the cache is sized alike."""
-    with gzip.open(shared_data / "vllm-0.32/run_cap/scrapes.jsonl.gz", "rt") as lines:
-        bodies = [s["body"] for line in lines if (s := json.loads(line)).get("status") == 200]
-    prints = []
-    for body, cap in ((bodies[0], 8.0), (bodies[-1], 64.0)):
-        batch = PageParser().batch()
-        batch.add("h:1", datetime(2026, 11, 21, tzinfo=UTC), body.encode())
-        row = batch.finish().scrapes.row(0, named=True)
-        serving = Serving(max_num_seqs=Setting(cap, "config"))
-        prints.append(fingerprint_of({"model_name": "m"}, serving, row["cache_config"]))
-    assert [one.text for one in differences(*prints)] == ["max_num_seqs 8 → 64"]

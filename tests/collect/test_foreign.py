@@ -38,13 +38,6 @@ def test_the_page_of_another_exporter_is_named_with_what_to_do(what: str, page: 
     assert fix_of(told) is not None
 
 
-def test_renamed_metrics_come_with_the_rule_that_puts_the_colon_back() -> None:
-    fix = fix_of(reason(PAGES["OpenTelemetry"]))
-    assert fix is not None
-    assert "regex '.*vllm(?::|_)(.+)'" in fix
-    assert "replacement 'vllm:$1'" in fix
-
-
 def test_a_router_is_not_an_engine() -> None:
     page = 'vllm:current_qps{server="http://a"} 2\nvllm:num_requests_running{server="http://a"} 1\n'
     assert reason(page) == NOT_AN_ENGINE

@@ -61,20 +61,6 @@ def of(**labels: str) -> Identity:
     return tuple(sorted(labels.items()))
 
 
-def test_the_shortest_name_that_tells_them_apart() -> None:
-    common = {"instance": "vllm-0:metrics", "job": "pods"}
-    prod, dev = of(**common, namespace="prod"), of(**common, namespace="dev")
-    assert names([prod], {}) == {prod: "vllm-0:metrics"}
-    assert names([prod, dev], {}) == {dev: "dev/vllm-0:metrics", prod: "prod/vllm-0:metrics"}
-    # who has a name keeps it
-    assert names([prod, dev], {prod: "vllm-0:metrics"}) == {
-        prod: "vllm-0:metrics",
-        dev: "dev/vllm-0:metrics",
-    }
-    east, west = (of(**common, namespace="prod", cluster=one) for one in ("east", "west"))
-    assert set(names([east, west], {}).values()) == {"east/vllm-0:metrics", "west/vllm-0:metrics"}
-
-
 def test_two_that_cannot_be_one_process() -> None:
     """Started by one rollout in the same moment, with the same counts."""
     one, other = of(instance="a:1", pod="x"), of(instance="b:1", pod="y")

@@ -8,7 +8,6 @@ import pytest
 from fakes.loopback import Answer
 from fakes.prometheus_api import PrometheusApi, Series
 
-from driftwatch.collect.inventory import discover
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.model import TargetKey
@@ -59,14 +58,6 @@ def test_the_image_of_its_pod() -> None:
     assert images(*server(**POD), info(OLD)) == [OLD]
 
 
-def test_it_is_no_label_that_init_could_write() -> None:
-    with PrometheusApi([*server(**POD), info(OLD)]) as api:
-        asker = PrometheusAsker(api.address)
-        (found,) = discover(asker, {"job": "vllm"}, T0 + timedelta(seconds=120)).servers
-        asker.close()
-    assert dict(found.labels) == {"instance": "a:1", "job": "vllm", **POD}
-
-
 def test_a_pod_that_is_replaced_under_its_name_has_another_image() -> None:
     held = [*server(**POD), info(OLD, until=200), info(NEW, since=220)]
     assert images(*held, at=(120, 205, 300)) == [OLD, OLD, NEW]
@@ -93,18 +84,6 @@ def test_whose_image_it_is(
     labels: dict[str, str], held: list[Series], expected: str | None
 ) -> None:
     assert images(*server(**labels), *held) == [expected]
-
-
-def test_it_is_not_asked_for_where_nobody_has_a_pod() -> None:
-    for labels, wanted in ((POD, 2), ({}, 0)):
-        with PrometheusApi([*server(**labels), info(OLD)]) as api:
-            source = PrometheusSource(PrometheusAsker(api.address), selector={"job": "vllm"})
-            for minute in range(2):
-                since = T0 + timedelta(minutes=minute)
-                source.collect(since, since + timedelta(minutes=1))
-            source.close()
-            asked = [one["query"] for one in api.queries if "kube_pod" in one["query"]]
-        assert asked == ['kube_pod_container_info{namespace="llm"}'] * wanted
 
 
 def test_a_refused_question_is_a_problem_and_what_was_known_stays() -> None:

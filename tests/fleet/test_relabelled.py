@@ -79,5 +79,5 @@ def test_a_broken_change_of_labels_is_refused(tmp_path: Path, change: dict[str, 
     said = orjson.loads(path.read_bytes())
     said["relabelled"][0] |= change
     path.write_bytes(orjson.dumps(said))
-    with pytest.raises(RecordingError, match="relabelled.0.since: Input should be a valid number"):
+    with pytest.raises(RecordingError, match=r"relabelled\.0\.since: Input"):
         source.span()

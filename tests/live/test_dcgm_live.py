@@ -103,41 +103,6 @@ def test_each_label_scheme_gives_the_page(
     assert once.equals(truth.drop("time"))
 
 
-def test_a_gpu_is_given_to_a_pod_and_the_exporter_goes(real_prometheus: None) -> None:
-    # all are idle at first: nothing but up tells whose pod the label is
-    with DcgmExporter(dcgm_page([IDLE])) as exporter:
-        config = {
-            "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
-            "scrape_configs": [job("aside", exporter, honor=False)],
-        }
-        with PrometheusServer(config) as server:
-            wait_for(server, "DCGM_FI_DEV_SM_CLOCK", 1)
-            wait_for(server, "up == 1", 1)
-            source = source_of(server, "aside")
-
-            def pods() -> list[str | None]:
-                found = source.collect(*soon())
-                assert found.problems == ()
-                return found.gpus["pod"].tail(len(found.gpus["uuid"].unique())).to_list()
-
-            assert pods() == [None]
-            held = FakeGpu(1, "GPU-b", workload=workload("prod", "vllm-7"))
-            exporter.page = dcgm_page([held])
-            wait_for(server, 'DCGM_FI_DEV_SM_CLOCK{exported_pod="vllm-7"}', 1)
-            wait_for(server, "DCGM_FI_DEV_SM_CLOCK", 1)
-            time.sleep(2.5)
-            assert pods() == ["vllm-7"]
-            exporter.page = ""
-            wait_for(server, "DCGM_FI_DEV_SM_CLOCK", 0)
-            time.sleep(2.5)
-            gone = source.collect(*soon())
-            source.close()
-    assert gone.gpus.is_empty()
-    (problem,) = gone.problems
-    assert problem.where == exporter.instance
-    assert problem.reason.startswith("no DCGM series any more")
-
-
 def test_a_server_and_its_gpus_from_one_history(shared_data: Path, tmp_path: Path) -> None:
     pages = read_pages(shared_data / "vllm-0.32/run_cap/scrapes.jsonl.gz")[:120]
     labels = {"job": "vllm", "instance": "10.0.0.1:8000", "namespace": "prod", "pod": "vllm-0"}

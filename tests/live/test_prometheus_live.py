@@ -13,12 +13,9 @@ from fakes.prometheus_server import PrometheusServer, backfill, scrape_config
 
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
-from driftwatch.collect.recordings.text import RecordingSource
-from driftwatch.collect.schema import SCRAPE_SCHEMA
 
 pytestmark = pytest.mark.usefixtures("real_prometheus")
 
-KEY = ["instance", "engine", "time"]
 NASTY = 'a "quoted" \\back\\slash\nnew line {job="x"} or vector(1) é'
 
 
@@ -41,28 +38,6 @@ def history(
     return blocks
 
 
-def test_history_of_a_real_prometheus_is_the_recording(run_main: Path, history: Path) -> None:
-    recording = RecordingSource(run_main, instance="host:8000")
-    since, until = recording.span()
-    with PrometheusServer(blocks=history) as server:
-        source = PrometheusSource(PrometheusAsker(server.url), selector={"job": "vllm"})
-        # in two intervals: what lies between them comes once
-        middle = since + (until - since) / 2
-        found = [source.collect(since, middle), source.collect(middle, until)]
-        source.close()
-    assert [f.problems for f in found] == [(), ()]
-    ours = pl.concat([f.scrapes for f in found])
-    # Prometheus keeps ms
-    truth = recording.collect(since, until).scrapes.with_columns(pl.col("time").dt.round("1ms"))
-    assert ours.select(KEY).is_duplicated().sum() == 0
-    both = ours.join(truth, on=KEY, how="left", suffix="_truth")
-    # two scrapes less than a step apart show as one
-    assert truth.height - 2 <= both.height <= truth.height
-    for column in SCRAPE_SCHEMA:
-        if column not in KEY:
-            assert both[column].to_list() == both[f"{column}_truth"].to_list(), column
-
-
 def test_a_selector_value_reaches_prometheus_as_it_is(pages: list[Page], history: Path) -> None:
     since = datetime.fromtimestamp(pages[0][0], UTC)
     with PrometheusServer(blocks=history) as server:
@@ -73,21 +48,6 @@ def test_a_selector_value_reaches_prometheus_as_it_is(pages: list[Page], history
             assert found.problems == ()
             assert (found.scrapes.height > 0) == rows
             assert all(t.labels["pool"] == NASTY for t in found.targets.values())
-
-
-def test_more_than_eleven_thousand_points_are_asked_in_pieces(
-    pages: list[Page], history: Path
-) -> None:
-    # most of it lies before the recording: empty points cost nothing
-    until = datetime.fromtimestamp(pages[0][0] + 12, UTC)
-    with PrometheusServer(blocks=history) as server:
-        source = PrometheusSource(PrometheusAsker(server.url), selector={"job": "vllm"})
-        found = source.collect(until - timedelta(minutes=2), until)
-        source.close()
-    assert found.problems == ()
-    times = [round(t * 1000) for t, _ in pages if t < until.timestamp()]
-    assert len(times) > 2
-    assert [round(t.timestamp() * 1000) for t in found.scrapes["time"]] == times
 
 
 def test_a_live_prometheus_scraping_a_replay(pages: list[Page]) -> None:

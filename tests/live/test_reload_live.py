@@ -12,15 +12,11 @@ from pathlib import Path
 
 import pytest
 import requests
-from fakes.exposition_server import read_pages
-from fakes.prometheus_server import PrometheusServer, backfill
+from fakes.prometheus_server import PrometheusServer
 from fakes.webhook_server import WebhookServer
 
 from driftwatch.notify.page import Page
 
-ROOT = Path(__file__).resolve().parents[2]
-# minutes into run_cap: requests have queued for four minutes, and still do
-QUEUED = 12.5
 RULE = """\
       - alert: {alert}
         when: waiting_requests >= 5
@@ -35,17 +31,6 @@ def webhook() -> Iterator[WebhookServer]:
         yield server
 
 
-@pytest.fixture
-def blocks(shared_data: Path, tmp_path: Path) -> Path:
-    """A past that ends now, with requests that queue."""
-    pages = read_pages(shared_data / "vllm-0.32/run_cap/scrapes.jsonl.gz")
-    start = pages[0][0]
-    shift = time.time() - 20 - (start + QUEUED * 60)
-    moved = [(at + shift, body) for at, body in pages if at <= start + QUEUED * 60]
-    backfill(moved, {"job": "vllm", "instance": "gpu-7:8000"}, tmp_path / "blocks")
-    return tmp_path / "blocks"
-
-
 def write(folder: Path, *alerts: str) -> None:
     """The rule file, put in place in one step."""
     text = "groups:\n  - name: own\n    rules:\n" + "".join(RULE.format(alert=a) for a in alerts)
@@ -54,7 +39,7 @@ def write(folder: Path, *alerts: str) -> None:
 
 
 def test_a_running_service_takes_good_rules_and_refuses_bad_ones(
-    blocks: Path, real_prometheus: None, webhook: WebhookServer, tmp_path: Path
+    blocks: Path, webhook: WebhookServer, tmp_path: Path
 ) -> None:
     write(tmp_path, "Stays", "Goes")
     with PrometheusServer(blocks=blocks) as server:

@@ -8,16 +8,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fakes import postgres_server
-from fakes.exposition_server import read_pages
 from fakes.postgres_server import PostgresServer
-from fakes.prometheus_server import PrometheusServer, backfill
+from fakes.prometheus_server import PrometheusServer
 from fakes.webhook_server import WebhookServer
 from process_cases import Process, until
 from scheduler_cases import RULES, Cut, arrivals
@@ -28,9 +26,6 @@ pytestmark = [
     pytest.mark.kill,
     pytest.mark.skipif(not postgres_server.installed(), reason=postgres_server.NOT_INSTALLED),
 ]
-ROOT = Path(__file__).resolve().parents[2]
-# minutes into run_cap: requests have queued for four minutes, and still do
-QUEUED = 12.5
 # three signs of life of 1 s, two minutes of 2 s, and what a machine that does much else needs
 TAKES_OVER = 120.0  # a claim lasts 60 s
 
@@ -53,17 +48,10 @@ def webhook() -> Iterator[WebhookServer]:
 
 
 @pytest.fixture
-def folder(
-    shared_data: Path, real_prometheus: None, webhook: WebhookServer, tmp_path: Path
-) -> Iterator[Path]:
+def folder(blocks: Path, webhook: WebhookServer, tmp_path: Path) -> Iterator[Path]:
     """A configuration of a Prometheus whose past has one incident to tell of."""
-    pages = read_pages(shared_data / "vllm-0.32/run_cap/scrapes.jsonl.gz")
-    start = pages[0][0]
-    shift = time.time() - 20 - (start + QUEUED * 60)
-    moved = [(at + shift, body) for at, body in pages if at <= start + QUEUED * 60]
-    backfill(moved, {"job": "vllm", "instance": "gpu-7:8000"}, tmp_path / "blocks")
     (tmp_path / "own.yaml").write_text(RULES)
-    with PrometheusServer(blocks=tmp_path / "blocks") as server:
+    with PrometheusServer(blocks=blocks) as server:
         (tmp_path / "driftwatch.yaml").write_text(
             f"sources: [{{prometheus: '{server.url}', match: {{job: vllm}}}}]\n"
             "interval: 2s\nlisten: 127.0.0.1:0\nrules: [own.yaml]\n"

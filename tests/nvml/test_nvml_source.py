@@ -135,22 +135,6 @@ def test_nvml_that_cannot_be_started_is_a_problem_and_tried_again(
     assert collect(source).gpus.height == 1
 
 
-@pytest.mark.parametrize("call", ["nvmlDeviceGetCount", "nvmlDeviceGetPowerUsage"])
-def test_a_driver_that_goes_and_comes_back(
-    stand_in: StandIn, source: NvmlSource, call: str
-) -> None:
-    collect(source)
-    stand_in.errors = {(call, "*"): 9}
-    found = collect(source)
-    if call == "nvmlDeviceGetCount":
-        assert "not loaded" in found.problems[0].reason
-    else:
-        assert why(rows(found)["GPU-0"], "power_watts") == "n/a: DriverNotLoaded"
-    stand_in.errors = {}
-    # the stand-in refuses handles of before nvmlShutdown: new ones were taken
-    assert rows(collect(source))["GPU-0"]["power_watts"] == 402.5
-
-
 @pytest.mark.parametrize("call", ["nvmlInit", "nvmlDeviceGetPowerUsage"])
 def test_a_call_that_hangs_ends_no_tick(
     stand_in: StandIn, source: NvmlSource, monkeypatch: pytest.MonkeyPatch, call: str

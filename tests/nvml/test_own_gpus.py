@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 from fakes.exposition_server import ReplayedExposition, read_pages
 from nvml_cases import StandIn
 
-from driftwatch.cli.watch import hosts_with_own_gpus
 from driftwatch.clock import ManualClock
 from driftwatch.collect.nvml import NvmlSource, own_hosts
 from driftwatch.collect.pages import PagesSource
@@ -65,23 +63,6 @@ def test_the_only_server_has_the_gpus_in_use(
     assert last["gpu_sm_clock_hertz"] == 1.98e9
     assert last["gpus_lost"] == 0.0
     assert "NVML" in last["gpu_count_source"]
-
-
-def test_which_urls_are_of_this_machine(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    def look_up(host: str, port: None) -> list[tuple[int, int, int, str, tuple[str, int]]]:
-        address = {"alias": "127.0.0.1"}.get(host, "203.0.113.7")
-        return [(0, 0, 0, "", (address, 0))]
-
-    monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    # TEST-NET-3: of no machine
-    assert hosts_with_own_gpus(["http://203.0.113.77:1/metrics"]) == frozenset()
-    assert hosts_with_own_gpus(["http://elsewhere:8000/metrics"]) == frozenset()
-    for host in ("localhost", "[::1]", "alias"):
-        hosts = hosts_with_own_gpus([f"http://{host}:8000/metrics"])
-        assert host.strip("[]") in hosts
-        assert "elsewhere" not in hosts
-    stand_in.errors = {("nvmlInit", "*"): 9}  # no driver is no news
-    assert hosts_with_own_gpus(["http://localhost:8000/metrics"]) == frozenset()
 
 
 def test_a_configuration_with_nvml(stand_in: StandIn, tmp_path: Path, clock: ManualClock) -> None:

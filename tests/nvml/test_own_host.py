@@ -18,15 +18,6 @@ def resolver(**known: list[str]) -> object:
     return look_up
 
 
-def test_names_and_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = {"GPU-1.rack.example": ["127.0.0.7", "203.0.113.9"]}  # the second is of no machine
-    monkeypatch.setattr(socket, "getaddrinfo", resolver(**told))
-    assert own_hosts(hostname="GPU-1.rack.example") == {
-        *("localhost", "127.0.0.1", "::1", "127.0.0.7"),
-        *("GPU-1", "gpu-1", "GPU-1.rack.example", "gpu-1.rack.example"),
-    }
-
-
 def test_a_host_that_is_asked_for_by_another_name(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, other = "127.0.0.7", "203.0.113.9"
     known = {"alias": [ours], "other": [other], "both": [ours, other], "127.0.0.2": ["127.0.0.2"]}

@@ -1,9 +1,9 @@
-"""Modes of files that driftwatch makes and reads; code that it must not hold."""
+"""Modes of files that driftwatch makes and reads; code that it must not hold (with ruff's S)."""
 
 from __future__ import annotations
 
-import ast
 import os
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -87,62 +87,10 @@ def test_every_secret_file_of_the_settings_is_walked() -> None:
     assert Settings.model_validate({}).receivers == ()
 
 
-# names of the standard library and of others that run what they read
-NEVER_CALLED = frozenset(("eval", "exec", "compile", "__import__"))
-NEVER_IMPORTED = frozenset(("pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle"))
-
-
-WRONG = {"shell": True, "verify": False, "allow_pickle": True, "trust_env": True}
-
-
-def trees() -> Iterator[tuple[Path, ast.AST]]:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        yield path.relative_to(PACKAGE), ast.parse(path.read_text(encoding="utf-8"))
-
-
-def faults(node: ast.AST) -> Iterator[str]:
-    """What a node does that driftwatch never does."""
-    if isinstance(node, ast.Call):
-        called = node.func
-        if isinstance(called, ast.Name) and called.id in NEVER_CALLED:
-            yield f"{called.id}()"
-        if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name):
-            owner, name = called.value.id, called.attr
-            if owner == "yaml" and name in ("load", "load_all", "unsafe_load", "full_load"):
-                yield f"yaml.{name}()"
-            if (owner, name) in (("os", "system"), ("os", "popen"), ("pl", "deserialize")):
-                yield f"{owner}.{name}()"
-        for keyword in node.keywords:
-            value = getattr(keyword.value, "value", None)
-            if keyword.arg in WRONG and value is WRONG[keyword.arg]:
-                yield f"{keyword.arg}={value}"
-    if isinstance(node, ast.Import | ast.ImportFrom):
-        module = getattr(node, "module", None) or ""
-        names = {alias.name for alias in node.names} | {module}
-        yield from (f"import {name}" for name in names & NEVER_IMPORTED)
-        if module == "jinja2" and "Environment" in names:
-            yield "an Environment of Jinja that is not sandboxed"
-        if names & {"CERT_NONE", "_create_unverified_context"}:
-            yield "certificates unchecked"
-    if isinstance(node, ast.Attribute) and node.attr in ("CERT_NONE", "_create_unverified_context"):
-        yield "certificates unchecked"
-
-
-def test_no_code_runs_what_it_reads() -> None:
-    found = [
-        (str(path), one) for path, tree in trees() for n in ast.walk(tree) for one in faults(n)
-    ]
+def test_no_code_trusts_what_ruff_does_not_look_for() -> None:
+    never = re.compile(
+        r"CERT_NONE|_create_unverified_context|allow_pickle=True|trust_env ?= ?True"
+        r"|pl\.deserialize|from jinja2 import .*\bEnvironment\b"
+    )
+    found = [path for path in PACKAGE.rglob("*.py") if never.search(path.read_text())]
     assert found == []
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        "eval('1')", "exec(x)", "import pickle", "from marshal import loads", "yaml.load(x)",
-        "subprocess.run(x, shell=True)", "requests.get(x, verify=False)", "os.system('x')",
-        "from jinja2 import Environment", "context.verify_mode = ssl.CERT_NONE",
-        "np.load(x, allow_pickle=True)",
-    ],
-)  # fmt: skip
-def test_the_house_test_sees_it(code: str) -> None:
-    assert [one for node in ast.walk(ast.parse(code)) for one in faults(node)]

@@ -20,8 +20,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_incidents import with_values
 from page_cases import CAP, DRIFT
-from prometheus_client import CollectorRegistry, Gauge, generate_latest
-from prometheus_client.parser import text_string_to_metric_families
 
 from driftwatch.notify.terminal import render
 from driftwatch.receivers.apprise import job_of
@@ -172,12 +170,3 @@ def test_no_mixture_acts(text: str) -> None:
     for page in pages(text):
         for holder in HOLDERS:
             holder(page)
-
-
-@given(HOSTILE)
-def test_a_label_in_own_metrics_is_one_label(text: str) -> None:
-    registry = CollectorRegistry()
-    Gauge("driftwatch_x", "An x.", ["instance"], registry=registry).labels(text).set(1)
-    (family,) = text_string_to_metric_families(generate_latest(registry).decode())
-    (sample,) = family.samples
-    assert sample.value == 1 and sample.labels.keys() == {"instance"}
