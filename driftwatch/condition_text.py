@@ -85,15 +85,22 @@ _WORDS = frozenset(("AND", "OR", "NOT", "IS", "IN", "BETWEEN", "NULL", "TRUE", "
 _FREE_TEXT = {TokenType.NUMBER, TokenType.STRING, TokenType.VAR}
 
 
+def refusal(
+    text: str, offset: int, code: str, message: str, help_text: str | None = None, length: int = 1
+) -> ConditionError:
+    """What is wrong at a character offset of the text (its end is a place too)."""
+    line = text.count("\n", 0, offset) + 1
+    column = offset - (text.rfind("\n", 0, offset) + 1) + 1
+    return ConditionError(
+        message, code=code, line=line, column=column, length=length, help_text=help_text
+    )
+
+
 def refuse(
     text: str, offset: int, code: str, message: str, help_text: str | None = None, length: int = 1
 ) -> NoReturn:
-    """Raise a ConditionError at a character offset of the text (its end is a place too)."""
-    line = text.count("\n", 0, offset) + 1
-    column = offset - (text.rfind("\n", 0, offset) + 1) + 1
-    raise ConditionError(
-        message, code=code, line=line, column=column, length=length, help_text=help_text
-    )
+    """Raise it."""
+    raise refusal(text, offset, code, message, help_text, length)
 
 
 def read_tokens(text: str, columns: Collection[str]) -> list[Token]:
@@ -279,15 +286,14 @@ def _null_test(tokens: list[Token], index: int) -> int:
 
 
 def _check_names(text: str, tokens: list[Token], columns: Collection[str]) -> None:
-    """Refuse a name that is no column, with the nearest one that is."""
+    """Refuse the names that are no columns, each with the nearest one that is."""
+    wrong = []
     for token in tokens:
         if token.token_type is TokenType.VAR and token.text not in columns:
             close = difflib.get_close_matches(token.text.lower(), columns, n=1)
-            refuse(
-                text,
-                token.start,
-                "unknown-column",
-                token.text,
-                f"did you mean {close[0]}?" if close else "driftwatch evidence lists the columns",
-                len(token.text),
-            )
+            hint = f"did you mean {close[0]}?" if close else "driftwatch evidence lists the columns"
+            place = (token.start, "unknown-column", token.text, hint, len(token.text))
+            wrong.append(refusal(text, *place))
+    if wrong:
+        wrong[0].others = tuple(wrong[1:])
+        raise wrong[0]

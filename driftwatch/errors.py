@@ -74,7 +74,10 @@ class ConfigError(DriftwatchError):
 
 
 class ConditionError(DriftwatchError):
-    """A condition is not a predicate over the evidence table."""
+    """A condition is not a predicate over the evidence table.
+
+    ``others``: what else is wrong in it, where that is known.
+    """
 
     def __init__(
         self,
@@ -85,7 +88,9 @@ class ConditionError(DriftwatchError):
         column: int,
         length: int = 1,
         help_text: str | None = None,
+        others: tuple[ConditionError, ...] = (),
     ) -> None:
+        self.others = others
         self.code = code
         self.line = line
         self.column = column

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from copy import deepcopy
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, WithJsonSchema
@@ -15,9 +16,20 @@ from pydantic_core import PydanticCustomError
 
 from driftwatch.durations import PATTERN, parse_duration
 from driftwatch.errors import Problem
-from driftwatch.yaml_positions import Entries, Items, Node, Place, Scalar, YamlFile, plain
+from driftwatch.yaml_positions import (
+    MAX_DEPTH,
+    Entries,
+    Items,
+    Node,
+    Place,
+    Scalar,
+    YamlFile,
+    plain,
+)
 
 Location = tuple[int | str, ...]
+Span = tuple[int, int, int]  # line, column and length inside a text
+Found = tuple[str, str, str | None, Span | None]  # code, message, help, place of a fault
 
 _KINDS = {
     "bool_type": "true or false is wanted here",
@@ -66,14 +78,16 @@ def fault(
     help_text: str | None = None,
     *,
     inner: Location = (),
-    span: tuple[int, int, int] | None = None,
+    span: Span | None = None,
+    more: Sequence[Found] = (),
 ) -> PydanticCustomError:
     """What a validator raises to name a problem itself.
 
     ``inner``: the key or item inside the validated value that is meant; ``span``: line, column and
-    length inside a text.
+    length inside a text; ``more``: what else is wrong with the value.
     """
-    context = {"code": code, "message": message, "help": help_text, "inner": inner, "span": span}
+    found = [(code, message, help_text, span), *more]
+    context = {"message": message, "inner": inner, "found": found}
     return PydanticCustomError(_FAULT, "{message}", context)
 
 
@@ -131,6 +145,43 @@ def wrong_keys(error: ValidationError) -> frozenset[object]:
     return frozenset(place[0] for place in places if place)
 
 
+def right_part(
+    model: type[M], values: Any, error: ValidationError, context: Mapping[str, Any] | None = None
+) -> M | None:
+    """A mapping without the keys that are wrong, so that the others can be checked.
+
+    Positions in lists stay: an item that is no use takes its list along. None where nothing is
+    left that the model takes.
+    """
+    values = deepcopy(values)
+    for _ in range(MAX_DEPTH):
+        errors = error.errors(include_url=False, include_input=False)
+        places = [(*one["loc"], *one.get("ctx", {}).get("inner", ())) for one in errors]
+        if not sum(_without(values, place) for place in places):
+            return None
+        try:
+            return model.model_validate(values, context=context)
+        except ValidationError as again:
+            error = again
+    return None
+
+
+def _without(values: Any, location: Location) -> bool:
+    """Take away the last key of a location that there is; False where there is none."""
+    holder, last = None, ""
+    for part in location:
+        if isinstance(part, str) and part.startswith("("):
+            continue
+        if isinstance(values, dict) and part in values:
+            holder, last = values, str(part)
+        elif not (isinstance(values, list) and isinstance(part, int) and part < len(values)):
+            break
+        values = values[part]
+    if holder is not None:
+        del holder[last]
+    return holder is not None
+
+
 def note_errors(
     file: YamlFile,
     root: Entries,
@@ -166,9 +217,10 @@ def note_errors(
                 file.add(place_of(root, location, place), "missing-key", message, hint)
         elif kind == _FAULT:
             at = place_of(root, (*location, *context["inner"]), place)
-            if context["span"] is not None and isinstance(value, Scalar):
-                at = file.inside(value, *context["span"])
-            file.add(at, context["code"], context["message"], context["help"])
+            for code, message, help_text, span in context["found"]:
+                if span is not None and isinstance(value, Scalar):
+                    at = file.inside(value, *span)
+                file.add(at, code, message, help_text)
         elif kind == "source_kind":
             at, hint = _misspelt(root, location, model)
             file.add(at, "value", _message(kind, one["msg"], context), hint)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -21,6 +21,14 @@ from driftwatch.errors import Problem
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 50
+
+_MOST_BREAKS = 20  # of YAML that are named; what is broken in more places is broken everywhere
+# what a block that is no YAML may have mended: found beside one, none of these is a problem yet
+FOLLOW_UPS = frozenset((
+    "missing-key", "unknown-alert", "unknown-tree", "unknown-node", "unknown-receiver",
+    "unknown-pool", "unreachable", "no-summary", "no-runbook", "no-sources", "no-receivers",
+    "unrouted",
+))  # fmt: skip
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 LINE_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")  # as PyYAML counts lines
@@ -104,6 +112,7 @@ class YamlFile:
     root: Node | None = None
     # what is wrong with it as YAML; later checks append theirs
     problems: list[Problem] = field(default_factory=list)
+    is_partial: bool = False  # a block that is no YAML was left out
 
     def add(
         self,
@@ -183,26 +192,76 @@ def read_yaml(path: Path) -> YamlFile:
 
 
 def parse_yaml(text: str, path: str) -> YamlFile:
-    """The same for a text; ``path`` is what problems call it."""
+    """The same for a text; ``path`` is what problems call it.
+
+    A block that is no YAML is left out, and the rest is read: its list item or key, then what that
+    stands in. What may follow from the gap is no problem of its own (:data:`FOLLOW_UPS`).
+    """
     file = YamlFile(path, LINE_BREAK.split(text))
+    depths = [_depth(line) for line in file.lines]
+    broken: list[Problem] = []
+    gap = range(0)
+    for _ in range(_MOST_BREAKS):
+        if (line := _parse(file, text)) is None:
+            break
+        if is_new := line not in gap:
+            broken += file.problems
+        file.is_partial = True
+        gap = _block(depths, line if is_new else gap.start, outer=not is_new)
+        text = _without_lines(text, gap)
+    file.problems[:0] = [one for one in broken if one not in file.problems]
+    return file
+
+
+def _parse(file: YamlFile, text: str) -> int | None:
+    """Read the text as the file's root; else note why not and return the (0-based) line of that.
+
+    None also where it is too deep, which leaves nothing to read.
+    """
+    file.root = None
     for loader in _LOADERS:
         file.problems.clear()
         try:
             file.root = _Composer(file, text).document(yaml.parse(text, loader))
-            return file
+            return None
         except _TooDeep as error:
             file.add(error.place, "too-deep", f"nested more than {MAX_DEPTH} levels")
-            return file
+            return None
         except (yaml.YAMLError, UnicodeError, RecursionError) as error:
             failure: Exception = error
+    file.problems.clear()
     if isinstance(failure, yaml.MarkedYAMLError):
-        _add_yaml_error(file, failure)
-        return file
+        return _add_yaml_error(file, failure)
     position = getattr(failure, "position", None)
     place = _place_of(text, position) if isinstance(position, int) else Place(1, 1)
     reason = str(getattr(failure, "reason", None) or type(failure).__name__)
     file.add(place, "yaml", f"this cannot stand in a YAML file ({reason})")
-    return file
+    return place.line - 1
+
+
+def _depth(line: str) -> int:
+    """How far a line is indented; of a blank line and of a comment further than any other."""
+    text = line.strip()
+    return len(line) - len(line.lstrip(" ")) if text and text[0] != "#" else MAX_BYTES
+
+
+def _block(depths: Sequence[int], line: int, *, outer: bool) -> range:
+    """The lines of the list item or key at a line, or of the one ``outer`` to it."""
+    line = next((n for n in range(min(line, len(depths) - 1), -1, -1) if depths[n] < MAX_BYTES), 0)
+    if outer:
+        above = (n for n in range(line - 1, -1, -1) if depths[n] < depths[line])
+        if (line := next(above, -1)) < 0:
+            return range(len(depths))
+    end = (n for n in range(line + 1, len(depths)) if depths[n] <= depths[line])
+    return range(line, next(end, len(depths)))
+
+
+def _without_lines(text: str, gap: range) -> str:
+    """The text with the lines of a gap empty, so that the others stay where they are."""
+    parts = re.split(f"({LINE_BREAK.pattern})", text)  # line, its end, line, …
+    for number in gap:
+        parts[2 * number] = ""
+    return "".join(parts)
 
 
 def plain(node: Node | None) -> object:
@@ -319,18 +378,25 @@ def _whole(path: str, code: str, message: str) -> Problem:
     return Problem(path, None, None, code, message)
 
 
-def _add_yaml_error(file: YamlFile, error: yaml.MarkedYAMLError) -> None:
-    mark = error.problem_mark or error.context_mark
-    place = Place(mark.line + 1, mark.column + 1) if mark is not None else Place(1, 1)
+def _add_yaml_error(file: YamlFile, error: yaml.MarkedYAMLError) -> int:
+    """Note it; the (0-based) line of what is no YAML: of a quote or bracket where it opens."""
+    mark, opened = error.problem_mark or error.context_mark, error.context_mark
     message = (error.problem or error.context or "this is not YAML").split("\n")[0]
+    if opened is None or not _OPENED.search(error.context or ""):
+        opened = mark
+    elif mark is not None and opened.line < mark.line:
+        mark = opened
+    place = Place(mark.line + 1, mark.column + 1) if mark is not None else Place(1, 1)
     help_text = None
     if "'\\t'" in message:
         message, help_text = "a tab stands where spaces are wanted", "indent with spaces"
     elif error.context and error.context != message:
         message = f"{message} {error.context}"
     file.add(place, "yaml", message, help_text)
+    return 0 if opened is None else opened.line
 
 
+_OPENED = re.compile("quoted scalar|flow")
 _ESCAPES = {"x": 4, "u": 6, "U": 10}  # of a text in double quotes: \\x41, \\u0041, \\U00000041
 
 

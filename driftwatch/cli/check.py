@@ -30,16 +30,24 @@ def command(files: tuple[Path, ...], config: Path | None, as_json: bool) -> int:
     """Check configuration, rules and trees; every problem at once.
 
     Without arguments ./driftwatch.yaml and its rules are checked, where there is one, else the
-    shipped rules. FILES are rules, trees, folders or globs; ./driftwatch.yaml then only gives the
-    names that rules may use. Exit: 0 no problem, 1 problems found, 2 a file cannot be read, 3
-    warnings only.
+    shipped rules. FILES are rules, trees, folders, globs or a configuration; without one
+    ./driftwatch.yaml gives the names that rules may use. Exit: 0 no problem, 1 problems found, 2 a
+    file cannot be read, 3 warnings only.
     """
-    from driftwatch.rulebook.lint import check_rulebook
+    from driftwatch.rulebook.lint import Checked, check_rulebook
+    from driftwatch.yaml_positions import FOLLOW_UPS
 
+    config, files = _configuration_among(files, config)
     settings, found, names = _configuration(config, is_checked=not files)
-    checked = check_rulebook(files, configured=settings)
+    # of a configuration of which nothing is known nobody knows the rules
+    is_lost = settings is None and bool(names) and not files
+    checked = Checked() if is_lost else check_rulebook(files, configured=settings)
     skipped = None if names or settings is None or settings.file is None else settings.file.path
-    problems = [*found, *(one for one in checked.problems if one.path != skipped)]
+    mine = [one for one in checked.problems if one.path in names]
+    problems = sorted([*found, *mine], key=lambda one: (one.line or 0, one.column or 0))
+    problems += [one for one in checked.problems if one.path not in (*names, skipped)]
+    if any(one.code == "yaml" for one in problems):
+        problems = [one for one in problems if one.code not in FOLLOW_UPS]
     number = len(names) + len(checked.files)
     if as_json:
         documents = [{**asdict(one), "docs": f"{DOCS}#{one.code}"} for one in problems]
@@ -52,6 +60,19 @@ def command(files: tuple[Path, ...], config: Path | None, as_json: bool) -> int:
         unchecked = ", ".join(checked.unchecked)
         click.echo(f"not checked without a configuration (-c FILE): {unchecked}", err=True)
     return exit_code(problems)
+
+
+def _configuration_among(
+    files: tuple[Path, ...], config: Path | None
+) -> tuple[Path | None, tuple[Path, ...]]:
+    """The configuration, where --config or a file is one, and the other files."""
+    from driftwatch.rulebook.book import kind_of
+    from driftwatch.yaml_positions import read_yaml
+
+    if config is None:
+        named = (p for p in files if p.is_file() and kind_of(read_yaml(p).root) == "configuration")
+        config = next(named, None)
+    return config, tuple(path for path in files if path != config)
 
 
 def print_problems(problems: Sequence[Problem], files: int, rules: int | None = None) -> None:
@@ -87,8 +108,11 @@ def _configuration(
         if not is_checked:
             return None, (), []
         readable = cast("Settings | None", error.readable)
-        more = () if readable is None else (p for p in unmet(readable, path) if p.line is not None)
-        return readable, [*error.problems, *more], [str(path)]
+        if readable is None:
+            return None, error.problems, [str(path)]
+        problems = [*unmet(readable, path), *configured_argument_problems(readable, path)]
+        named_there = (one for one in problems if one.line is not None)
+        return readable, [*error.problems, *named_there], [str(path)]
     if not is_checked:
         return settings, (), []
     problems = [*unmet(settings, path), *configured_argument_problems(settings, path)]

@@ -92,7 +92,7 @@ def command(
         plan,
         Inputs(
             has_baseline=history.baseline is not None,
-            now=None if history.recordings else clock.now(),
+            now=None if _is_past(settings) else clock.now(),
             sources=reading.sources,
             gpus=pl.concat(reading.gpus),
             places={
@@ -111,6 +111,13 @@ def command(
         _print(result, show_all, place)
     code = 0 if result.ready else 1
     click.get_current_context().exit(code if result.targets else EXIT_NO_VERDICT)
+
+
+def _is_past(settings: Settings) -> bool:
+    """Every source is a recording, which is judged at its own end."""
+    from driftwatch.settings import RecordingSource
+
+    return all(isinstance(source, RecordingSource) for source in settings.sources)
 
 
 def _paging(configured: Settings, plan: Plan) -> Iterator[Check]:
@@ -246,7 +253,7 @@ def _print_json(
 
 def _print(result: Checkup, show_all: bool, place: Callable[[Check], str] | None) -> None:
     """Trouble first, verdict last."""
-    checks = sorted(result.checks, key=lambda check: _ORDER.index(check.status))
+    checks = _ordered(result)
     # of what is off only that is a trouble which costs a rule
     troubles = [c for c in checks if c.status != "ok" and (c.status != "OFF" or c.disables)]
     listed = checks if show_all else troubles
@@ -256,10 +263,21 @@ def _print(result: Checkup, show_all: bool, place: Callable[[Check], str] | None
         _print_check(check, wide, place, later)
     if not show_all:
         click.echo(f"ok      {sum(c.status == 'ok' for c in checks)} checks; --all lists them")
-    click.echo(_verdict(result))
+    _wrapped(_verdict(result, checks), 1)
 
 
-def _verdict(result: Checkup) -> str:
+def _ordered(result: Checkup) -> list[Check]:
+    """The checks, the worst first; of what is missing what is mended by the shortest line."""
+
+    def order(check: Check) -> tuple[int, int]:
+        fix = min((len(one) for one in (check.fix, check.flags) if one), default=1_000)
+        return _ORDER.index(check.status), fix if check.status == "MISSING" else 0
+
+    return sorted(result.checks, key=order)
+
+
+def _verdict(result: Checkup, checks: Sequence[Check]) -> str:
+    """``NOT READY: 22 of 24 rules can fire, 2 MISSING; no slo (SloMissed)``."""
     if not result.targets:
         return "NO VERDICT: no source has a vLLM server"
     able, learning, off = sum(result.rules.values()), len(result.learning), len(result.off)
@@ -269,11 +287,31 @@ def _verdict(result: Checkup) -> str:
     text = f"{able} of {len(result.rules)} rules can fire"
     text += " on every pool" if result.targets > 1 else ""
     text += "".join(f", {number} {status}" for status, number in states.items() if number)
-    checks = Counter(check.status for check in result.checks)
-    of_none = {"WRONG": checks["WRONG"], "MISSING": 0 if states["MISSING"] else checks["MISSING"]}
+    found = Counter(check.status for check in checks)
+    of_none = {"WRONG": found["WRONG"], "MISSING": 0 if states["MISSING"] else found["MISSING"]}
     beside = ", ".join(f"{number} {status}" for status, number in of_none.items() if number)
     word = "READY" if result.ready else "NOT READY"
-    return f"{word}: {text}" + (f"; other checks: {beside}" if beside else "")
+    reasons = "".join(f"; {one}" for one in _reasons(result, checks))
+    return f"{word}: {text}" + (f"; other checks: {beside}" if beside else "") + reasons
+
+
+def _reasons(result: Checkup, checks: Sequence[Check]) -> Iterator[str]:
+    """Why rules cannot fire and can be made to, each rule once; ``checks`` in their order."""
+    lost = {rule for rule, can in result.rules.items() if not can}
+    lost -= result.learning | result.off
+    for check in checks:
+        is_every = "every rule" in check.disables
+        here = lost if is_every else lost & {*check.disables}
+        if check.status == "MISSING" and here:
+            names = "every rule" if is_every else _names([r for r in result.rules if r in here])
+            yield f"{check.where}: {check.what} ({names})"
+            lost -= here
+
+
+def _names(rules: Sequence[str]) -> str:
+    """Their alerts, each once: a rule's labels tell nothing here."""
+    counts = Counter(name.partition("{")[0] for name in rules)
+    return ", ".join(f"{n} ({many} rules)" if many > 1 else n for n, many in counts.items())
 
 
 def _print_check(
@@ -285,10 +323,7 @@ def _print_check(
     """
     is_later = check.status in ("LEARNING", "OFF")
     disables = [rule for rule in check.disables if rule in later or not is_later]
-    # a rule's selectors tell nothing here
-    counts = Counter(name.partition("{")[0] for name in disables)
-    names = ", ".join(f"{n} ({many} rules)" if many > 1 else n for n, many in counts.items())
-    what = check.what
+    names, what = _names(disables), check.what
     if is_later and names:
         what = f"{what}: {names} cannot fire" + (" yet" if check.status == "LEARNING" else "")
         names = ""

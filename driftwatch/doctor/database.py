@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from driftwatch.doctor.checks import Check
 from driftwatch.model import TargetKey
+from driftwatch.notify.minute_line import speed_line
 from driftwatch.numbers import plural
 from driftwatch.store.progress import BatchProgress, unwatched
 from driftwatch.store.store import Store
@@ -33,7 +34,7 @@ def speed_waits(store: Store) -> Mapping[TargetKey, str]:
     last = store.past(reach[1] - _MOMENT, reach[1] + _MOMENT)
     newest = last.sort("end").group_by("instance", "engine").last()
     return {
-        TargetKey(row["instance"], row["engine"]): row["speed_unknown_reason"] or ""
+        TargetKey(row["instance"], row["engine"]): speed_line(row)
         if row["speed_unknown_code"] in _WAITS
         else ""
         for row in newest.iter_rows(named=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from driftwatch.doctor.checks import Check
+from driftwatch.doctor.checks import Check, Status
 from driftwatch.incidents.planner import Routes
 from driftwatch.model import Severity
 from driftwatch.rulebook.rules import Rule
@@ -21,10 +21,11 @@ def receiver_checks(receivers: Iterable[tuple[str, str | None]]) -> list[Check]:
         for name, reason in receivers
     ]
     none = Check(
-        "WARNING",
+        "MISSING",
         "receivers",
         "none configured: pages reach nobody",
-        fix="receivers: [{name: oncall, slack: {webhook_url_file: slack.url}}]",
+        ("every page",),
+        "receivers: [{name: oncall, slack: {webhook_url_file: slack.url}}]",
     )
     return checks or [none]
 
@@ -46,14 +47,11 @@ def route_checks(routes: Routes, rules: Iterable[Rule]) -> list[Check]:
         ids = [rule.id for rule in rules if any(one.severity == severity for one in rule.variants)]
         rest = routes.of_severity(severity)
         if ids and rest.reaches_nobody:
-            where = " that no rule or pool routes" if _are_routed(routes) else ""
-            what = f"{severity}s{where} reach nobody: {rest.why}"
+            what = f"{severity}s reach nobody: {rest.why}"
             fix = "put the severity among a receiver's severities"
-            checks.append(Check("WARNING", "routes", what, tuple(ids), fix, setting=("receivers",)))
+            status: Status = "MISSING" if severity == "page" else "WARNING"
+            lost = (f"every {severity}",)
+            checks.append(Check(status, "routes", what, lost, fix, setting=("receivers",)))
         elif ids:
             checks.append(Check("ok", "routes", f"{severity}s reach a receiver: {rest.why}"))
     return checks
-
-
-def _are_routed(routes: Routes) -> bool:
-    return any((*routes.of_rules.values(), *routes.of_pools.values()))

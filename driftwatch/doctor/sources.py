@@ -255,7 +255,8 @@ def in_time(
     """
     of = {instance: source for source in sources for instance in source.instances}
     for key, at in sorted(newest.items()):
-        if (source := of.get(key.instance)) is not None:
+        source = of.get(key.instance)
+        if source is not None and source.kind != "recording":
             yield _fresh(key, (now - at).total_seconds(), source)
             yield from _often(key, source)
 

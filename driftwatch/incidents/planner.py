@@ -34,7 +34,6 @@ class Subscription:
     """What a receiver takes."""
 
     receiver: str  # its name
-    # used where no rule or pool names receivers; a notice needs `notice` here
     severities: tuple[Severity, ...] = ("page", "ticket")
 
 
@@ -62,16 +61,13 @@ class Routes:
         return tuple(one.receiver for one in self.subscriptions)
 
     def of(self, incident: Incident) -> Routed:
-        """The receivers of an incident: of its rule, else of its pool, else of its severity."""
-        severity, pool = incident.severity, incident.pool
-        every, taking = self.names, self.of_severity(severity)
+        """Those that take its severity: of its rule's receivers, else its pool's, else of all."""
+        pool, taking = incident.pool, self.of_severity(incident.severity)
         for names, why in (
             (self.of_rules.get(incident.rule, ()), f"receivers of rule {incident.rule}"),
             (self.of_pools.get(pool, ()), f"receivers of pool {pool}"),
         ):
-            if there := tuple(dict.fromkeys(name for name in names if name in every)):
-                if severity == "notice":
-                    there = tuple(name for name in there if name in taking.receivers)
+            if there := tuple(dict.fromkeys(name for name in names if name in taking.receivers)):
                 return Routed(there, why)
         return taking
 

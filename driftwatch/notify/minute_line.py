@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from driftwatch.evidence import BY_NAME
 from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.notify.engine_words import gpu_count_text, gpus_text
 from driftwatch.notify.layout import columns
@@ -131,7 +132,8 @@ def speed_line(row: Mapping[str, Any]) -> str:
     """
     ratio = row.get("speed_at_equal_load_ratio")
     if ratio is None:
-        return clean(row.get("speed_unknown_reason") or "unknown")
+        reason = BY_NAME["speed_at_equal_load_ratio"].disabled_by
+        return clean(row.get("speed_unknown_reason") or reason or "unknown")
     against = row.get("speed_reference") or "its baseline"
     if row.get("slower_at_equal_load"):
         return f"{percent(1.0 - ratio)} slower at equal load ({against})"

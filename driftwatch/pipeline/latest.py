@@ -10,8 +10,8 @@ from typing import Any
 import polars as pl
 
 from driftwatch.collect.schema import KEY
-from driftwatch.evidence import BY_NAME
 from driftwatch.model import Slo, Target, TargetKey
+from driftwatch.notify.minute_line import speed_line
 from driftwatch.numbers import clean, cut
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.unknown_reasons import why_slo_unknown
@@ -93,7 +93,7 @@ def _server(target: Target, pool: str, row: Mapping[str, Any], at: datetime) -> 
         in_target=low,
         in_target_at_most=high if low is not None and high is not None and high > low else None,
         speed=speed,
-        speed_why=None if speed is not None or is_silent else _bounded(_speed_why(row)),
+        speed_why=None if speed is not None or is_silent else _bounded(speed_line(row)),
         limit=row["binding_limit"],
         margin=row["binding_margin_ratio"],
     )
@@ -101,10 +101,6 @@ def _server(target: Target, pool: str, row: Mapping[str, Any], at: datetime) -> 
 
 def _bounded(text: str | None) -> str | None:
     return None if text is None else cut(clean(text), _LONGEST)
-
-
-def _speed_why(row: Mapping[str, Any]) -> str:
-    return row["speed_unknown_reason"] or BY_NAME["speed_at_equal_load_ratio"].disabled_by or ""
 
 
 def state_of(row: Mapping[str, Any]) -> tuple[MinuteState, str | None]:
@@ -122,7 +118,7 @@ def state_of(row: Mapping[str, Any]) -> tuple[MinuteState, str | None]:
         return "in target", None
     if row["slower_at_equal_load"] is False:
         return "as its baseline", None
-    return "not judged", row["speed_unknown_reason"] or NOTHING_TO_JUDGE_BY
+    return "not judged", speed_line(row) if row["speed_unknown_reason"] else NOTHING_TO_JUDGE_BY
 
 
 def _in_target(row: Mapping[str, Any]) -> tuple[float | None, float | None]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Literal
 
 from driftwatch.diagnose.tree import Tree
 from driftwatch.errors import ConfigError, Problem
@@ -14,9 +15,17 @@ from driftwatch.rulebook.overrides import ReadOverride, overridden
 from driftwatch.rulebook.rules import ReadRule, Rule, read_rules, with_ids
 from driftwatch.rulebook.trees import continued_by, read_tree
 from driftwatch.settings import Settings
-from driftwatch.settings.problems import without_secrets
+from driftwatch.settings.problems import receiver_names, without_secrets
 from driftwatch.yaml_models import near, node_at
-from driftwatch.yaml_positions import Entries, Scalar, YamlFile, plain, read_yaml, yaml_files
+from driftwatch.yaml_positions import (
+    Entries,
+    Node,
+    Scalar,
+    YamlFile,
+    plain,
+    read_yaml,
+    yaml_files,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,23 +85,24 @@ def read_rulebook(paths: Sequence[Path] = (), *, configured: Settings | None = N
     places: dict[str, str] = {}
     of_trees: list[tuple[YamlFile, Entries]] = []
     own = () if configured is None else configured.rules.files
-    for path in rule_files(paths or own or (shipped("rules"),), problems):
-        file = read_yaml(path)
-        file.path = display_path(path)
-        file.problems = [replace(p, path=file.path) for p in file.problems]
+    for file in _rule_files(paths or own or (shipped("rules"),), problems):
         files.append(file)
         root = file.root
         if not isinstance(root, Entries):
             if not file.problems:
                 message = "neither rules (groups: …) nor a tree (tree: …)"
                 file.problems.append(Problem(file.path, None, None, "empty", message))
-        elif "tree" in root.entries or "nodes" in root.entries:
+        elif (kind := kind_of(root)) == "tree":
             of_trees.append((file, root))
-        else:
+        elif kind == "rules":
             rules_read += read_rules(file, root)
+        else:
+            message, help_text = _NO_RULES[kind]
+            file.add(root.place, "value", message, help_text.format(file=file.path))
     trees_read = _read_trees(of_trees, trees, places)
     rules = with_ids(rules_read, None if configured is None else configured.rules.runbook)
-    rules, overrides, config = overridden(rules, configured, every=not paths)
+    alerts = {str(alert.value) for one in rules_read for alert in one.names("alert")}
+    rules, overrides, config = overridden(rules, configured, None if paths else alerts)
     declared = {str(plain(node_at(root, ("tree",)))) for _, root in of_trees}
     _check_names(rules_read, trees, declared)
     if configured is not None:
@@ -103,6 +113,31 @@ def read_rulebook(paths: Sequence[Path] = (), *, configured: Settings | None = N
     book = Rulebook(rules, trees)
     read = tuple(rules_read), tuple(trees_read), overrides
     return Reading(book, tuple(problems), tuple(files), *read)
+
+
+_TESTS, _KEYS = frozenset(("tests", "bases")), frozenset(Settings.model_fields) - {"rules"}
+_RULES = frozenset(("rules", "tree"))
+FileKind = Literal["rules", "tree", "tests", "configuration", "other"]
+# of a file that is named, what it is instead, and what reads it
+_NO_RULES: Mapping[FileKind, tuple[str, str]] = {
+    "tests": ("these are tests of rules", "driftwatch rules test {file}"),
+    "configuration": ("this is a configuration", "driftwatch check -c {file}"),
+    "other": ("this is a manifest of Kubernetes", "name the files of rules alone"),
+}
+
+
+def kind_of(root: Node | None) -> FileKind:
+    """What a YAML file is for, by its keys; rules where they do not say."""
+    keys = frozenset(root.entries) if isinstance(root, Entries) else frozenset()
+    if keys & {"tree", "nodes"}:
+        return "tree"
+    if "groups" in keys:
+        return "rules"
+    if keys & _TESTS:
+        return "tests"
+    if keys & _KEYS:
+        return "configuration"
+    return "other" if keys >= {"apiVersion", "kind"} else "rules"
 
 
 def _check_names(
@@ -126,6 +161,10 @@ def _check_names(
 def _check_configured(rules: Sequence[ReadRule], settings: Settings) -> None:
     """Receivers that rules name exist."""
     receivers = {one.name for one in settings.receivers}
+    if settings.file is not None and isinstance(root := settings.file.root, Entries):
+        if "receivers" not in root.entries and root.entries.keys() - Settings.model_fields:
+            return  # one of the unknown keys may be meant for it
+        receivers |= receiver_names(root)
     for one in rules:
         for name in one.names("receivers"):
             _check_name(one, name, "receiver", receivers, " in the configuration")
@@ -186,22 +225,33 @@ def shipped_trees() -> Mapping[str, Tree]:
     return trees
 
 
-def rule_files(paths: Sequence[Path], problems: list[Problem] | None = None) -> list[Path]:
+def _rule_files(paths: Sequence[Path], problems: list[Problem]) -> list[YamlFile]:
     """Every file that is meant, each once, folders and globs in name order.
 
-    ``problems``: gets one for each folder and glob without a file.
+    Of a folder or glob those that hold rules or a tree, and those that cannot be read; a folder or
+    glob without one is a problem.
     """
-    files: list[Path] = []
+    files: dict[Path, YamlFile] = {}
     for path in paths:
         inside = yaml_files(path)
         trees = (path.parent if path.is_file() else path) / "trees"
         if trees.is_dir():
             inside += yaml_files(trees)
-        if not inside and problems is not None:
+        meant = {one: files.get(one) or read_named(one) for one in inside}
+        meant = {p: f for p, f in meant.items() if p == path or kind_of(f.root) in _RULES}
+        if not meant:
             message = "no rule file is here (*.yaml)"
             problems.append(Problem(display_path(path), None, None, "no-files", message))
-        files += inside
-    return list(dict.fromkeys(files))
+        files |= meant
+    return list(files.values())
+
+
+def read_named(path: Path) -> YamlFile:
+    """A file under the name that problems have of it."""
+    file = read_yaml(path)
+    file.path = display_path(path)
+    file.problems = [replace(p, path=file.path) for p in file.problems]
+    return file
 
 
 def display_path(path: Path) -> str:

@@ -21,6 +21,8 @@ LINTS: Mapping[str, Literal["error", "warning"]] = {
     # overrides
     "shadowed": "warning",
     "no-effect": "warning",
+    # who hears of it
+    "unrouted": "warning",
     # what on-call reads
     "no-summary": "warning",
     "annotation": "warning",

@@ -25,10 +25,10 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import Field, model_validator
 
 from driftwatch.model import Severity
-from driftwatch.rulebook.rules import Override, Rule, pool_pattern
+from driftwatch.rulebook.rules import FORMER, Override, Rule, pool_pattern, read_partly
 from driftwatch.rulebook.values import RulePart, When, disabled_needs_reason
 from driftwatch.settings import Settings
-from driftwatch.yaml_models import Duration, fault, near, node_at, place_of, read_model
+from driftwatch.yaml_models import Duration, fault, near, node_at, place_of
 from driftwatch.yaml_positions import Entries, Items, YamlFile
 
 _MEANT = frozenset({"alert", "labels", "pools"})
@@ -38,6 +38,7 @@ class OverrideInFile(RulePart):
     """What a rule is in some pools, as written; what it leaves out is as in the rule."""
 
     INSTEAD: ClassVar[Mapping[str, tuple[str, str]]] = {
+        **FORMER,
         "pool": ("pools", "a list of names; * stands for any text"),
         "rule": ("alert", "the alert's name; labels: tell its rules apart"),
         "match": ("pools", "a pool of the configuration has the labels that its targets carry"),
@@ -90,11 +91,12 @@ class ReadOverride:
 
 
 def overridden(
-    rules: Sequence[Rule], configured: Settings | None, *, every: bool = False
+    rules: Sequence[Rule], configured: Settings | None, alerts: Collection[str] | None = None
 ) -> tuple[tuple[Rule, ...], tuple[ReadOverride, ...], YamlFile | None]:
     """The rules with the overrides of a configuration, those, and its file with their problems.
 
-    ``every``: an override that no rule is meant by is a problem: the rules are the configuration's.
+    ``alerts``: every one that the configuration's files have, readable or not: an override of
+    another is a problem; None: the rules are other ones.
     """
     if configured is None or configured.file is None or not configured.rules.overrides:
         return tuple(rules), (), None
@@ -102,19 +104,19 @@ def overridden(
     applied: dict[str, list[Override]] = {rule.id: [] for rule in rules}
     read = []
     for entries in _written(file):
-        override = read_model(file, entries, OverrideInFile)
+        override, right = read_partly(file, entries, OverrideInFile, {})
         if override is None:
             continue
         meant = [rule for rule in rules if override.means(rule)]
-        if every and not meant:
-            _note_nobody(file, entries, override, rules)
+        if alerts is not None and not meant:
+            _note_nobody(file, entries, override, rules, alerts)
         _note_severity(file, entries, override, meant)
         made = tuple(replace(rule, overrides=(), **override.changes) for rule in meant)
         place = f"{Path(file.path).name}:{place_of(entries, ('alert',)).line}"
-        for rule in made:
+        for rule in made if right is entries else ():
             applied[rule.id].append(Override(override.pools, rule, place))
         _note_pools(file, entries, override, {pool.name for pool in configured.pools})
-        read.append(ReadOverride(file, entries, override, made))
+        read.append(ReadOverride(file, right, override, made))
     with_them = (replace(rule, overrides=tuple(applied[rule.id])) for rule in rules)
     return tuple(with_them), tuple(read), file
 
@@ -127,17 +129,22 @@ def _written(file: YamlFile) -> Iterator[Entries]:
 
 
 def _note_nobody(
-    file: YamlFile, entries: Entries, override: OverrideInFile, rules: Sequence[Rule]
+    file: YamlFile,
+    entries: Entries,
+    override: OverrideInFile,
+    rules: Sequence[Rule],
+    alerts: Collection[str],
 ) -> None:
     """No rule is meant: its alert is misspelt, or its labels are no rule's."""
     alert, named = override.alert, [rule.id for rule in rules if rule.alert == override.alert]
+    if alert in alerts and not named:
+        return  # the rule has problems of its own
     if named:
         message = f"no rule of {alert} has these labels"
         place = place_of(entries, ("labels",), to_key=True)
         file.add(place, "unknown-alert", message, f"its rules: {', '.join(named)}")
         return
-    alerts = tuple(dict.fromkeys(rule.alert for rule in rules))
-    hint = near(alert, alerts) or f"alerts: {', '.join(alerts)}"
+    hint = near(alert, alerts) or f"alerts: {', '.join(sorted(alerts))}"
     place = place_of(entries, ("alert",))
     file.add(place, "unknown-alert", f"there is no alert {alert} in the rules", hint)
 

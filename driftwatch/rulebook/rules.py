@@ -22,7 +22,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 import polars as pl
 from pydantic import AfterValidator, Field, ValidationError, WithJsonSchema, model_validator
@@ -41,6 +41,7 @@ from driftwatch.yaml_models import (
 )
 from driftwatch.yaml_positions import Entries, Items, Node, Place, Scalar, YamlFile, plain
 
+M = TypeVar("M", bound=RulePart)
 Instead = Mapping[str, tuple[str, str]]
 # columns that say that a latency target is missed
 MISSED = frozenset({"target_missed", "slo_missed"})
@@ -180,13 +181,22 @@ def _label_name(text: str) -> str:
     return text
 
 
+# keys of rules and overrides of former versions
+FORMER: Instead = {
+    "per": ("", "leave it out: an incident is a rule and a pool"),
+    "by": ("", "leave it out: an incident is a rule and a pool"),
+    "group": ("", "leave it out: the servers of a pool have one incident"),
+    "overrides": ("", "in driftwatch.yaml: rules: {overrides: [{alert: …, pools: […]}]}"),
+    "escalate": ("", "leave it out: PagerDuty and Alertmanager escalate"),
+    "mute": ("", "leave it out: driftwatch silence holds pages back for a time"),
+}
+
+
 class RuleInFile(RulePart):
     """A rule as written; fields are those of :class:`Rule`."""
 
     INSTEAD: ClassVar[Instead] = {
-        "per": ("", "leave it out: an incident is a rule and a pool"),
-        "by": ("", "leave it out: an incident is a rule and a pool"),
-        "group": ("", "leave it out: the servers of a pool have one incident"),
+        **FORMER,
         "expr": ("when", "conditions are SQL predicates, not PromQL"),
         "record": ("alert", "driftwatch has no recording rules; evidence columns take their place"),
     }
@@ -261,17 +271,13 @@ class ReadRule:
 
 def read_rules(file: YamlFile, root: Entries) -> Iterator[ReadRule]:
     """Rules of one file; what is wrong is noted in ``file``."""
-    if "groups" not in root.entries and "sources" in root.entries:
-        message = "groups is missing: this is a configuration"
-        file.add(root.place, "missing-key", message, f"driftwatch check -c {file.path}")
-        return
     read_model(file, root, RuleFile)
     note_duplicates(file, root, "groups")
     for group in _mappings(root, "groups"):
         there = read_model(file, group, RulesInFile)
         for entries in _mappings(group, "rules"):
             place = entries.entries["alert"][0] if "alert" in entries.entries else entries.place
-            one, right = _read_rule(file, entries, place)
+            one, right = read_partly(file, entries, RuleInFile, _STAND_INS, place)
             if one is None:
                 yield ReadRule(file, entries, None)
                 continue
@@ -290,17 +296,26 @@ def read_rules(file: YamlFile, root: Entries) -> Iterator[ReadRule]:
 _STAND_INS: Mapping[str, object] = {"alert": "A", "when": "scrapes >= 0", "severity": "notice"}
 
 
-def _read_rule(file: YamlFile, entries: Entries, place: Place) -> tuple[RuleInFile | None, Entries]:
-    """A rule and the mapping that it was read of: where it has problems, without their keys."""
+def read_partly(
+    file: YamlFile,
+    entries: Entries,
+    model: type[M],
+    stand_ins: Mapping[str, object],
+    place: Place | None = None,
+) -> tuple[M | None, Entries]:
+    """A mapping as a model, and what it was read of: where it has problems, without their keys.
+
+    ``stand_ins``: for required keys that are wrong or missing; problems are added to the file.
+    """
     try:
-        return RuleInFile.model_validate(plain(entries)), entries
+        return model.model_validate(plain(entries)), entries
     except ValidationError as error:
-        note_errors(file, entries, RuleInFile, error, place=place)
+        note_errors(file, entries, model, error, place=place)
         wrong = wrong_keys(error)
     right = Entries(entries.place, {k: v for k, v in entries.entries.items() if k not in wrong})
     try:
         values: Any = plain(right)
-        return RuleInFile.model_validate({**_STAND_INS, **values}), right
+        return model.model_validate({**stand_ins, **values}), right
     except ValidationError:
         return None, right
 

@@ -11,7 +11,7 @@ from driftwatch.condition_text import MAX_CHARACTERS
 from driftwatch.errors import ConditionError
 from driftwatch.evidence import BY_NAME
 from driftwatch.rulebook.metric_names import columns_from, metric_at
-from driftwatch.yaml_models import Part, fault, near
+from driftwatch.yaml_models import Found, Part, fault, near
 
 
 class RulePart(Part):
@@ -43,20 +43,25 @@ def disabled_needs_reason(enabled: bool | None, reason: str | None) -> None:
         raise fault("missing-key", message, help_text, inner=("enabled",))
 
 
+def _refusal(text: str, error: ConditionError) -> Found:
+    """Code, message, help and place of what is wrong with a condition."""
+    span = (error.line, error.column, error.length)
+    if (metric := metric_at(text, error.line, error.column)) is not None:
+        offset, name = metric
+        message = f"{name} is a metric, not a column"
+        return "unknown-column", message, columns_from(name), (error.line, offset + 1, len(name))
+    help_text = _OF_A_POOL if error.message in _LABELS else error.help_text
+    return error.code, error.message, help_text, span
+
+
 def _condition(value: object) -> Condition:
     if not isinstance(value, str | int | float):
         raise fault("type", "a condition such as scrapes > 1 is wanted here")
     try:
         condition = parse_condition(str(value).rstrip(), columns=BY_NAME)
     except ConditionError as error:
-        span = (error.line, error.column, error.length)
-        if (metric := metric_at(str(value), error.line, error.column)) is not None:
-            offset, name = metric
-            message = f"{name} is a metric, not a column"
-            span = (error.line, offset + 1, len(name))
-            raise fault("unknown-column", message, columns_from(name), span=span) from None
-        help_text = _OF_A_POOL if error.message in _LABELS else error.help_text
-        raise fault(error.code, error.message, help_text, span=span) from None
+        first, *more = (_refusal(str(value), one) for one in (error, *error.others))
+        raise fault(*first[:3], span=first[3], more=more) from None
     if not condition.columns:
         help_text = "name an evidence column: driftwatch evidence"
         raise fault("constant", "the condition reads no column", help_text)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from glob import has_magic
 from pathlib import Path
 
 from driftwatch.errors import Problem
 from driftwatch.installation import shipped
-from driftwatch.rulebook.book import Rulebook, display_path, read_rulebook, resolved
+from driftwatch.rulebook.book import Rulebook, read_rulebook, resolved
 from driftwatch.ruletests.cases import RuleTest, RuleTestFile
 from driftwatch.ruletests.files import FOLDER
 from driftwatch.ruletests.names import note_wrong_names
@@ -18,7 +18,7 @@ from driftwatch.ruletests.places import Places
 from driftwatch.ruletests.series import Evidence, evidence_of
 from driftwatch.settings import Settings
 from driftwatch.yaml_models import note_duplicates, read_model
-from driftwatch.yaml_positions import Entries, YamlFile, read_yaml
+from driftwatch.yaml_positions import Entries, YamlFile
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,13 +45,13 @@ class Reading:
 
 
 def read_tests(
-    paths: Sequence[Path], rules: Sequence[Path] = (), *, configured: Settings | None = None
+    files: Sequence[YamlFile], rules: Sequence[Path] = (), *, configured: Settings | None = None
 ) -> Reading:
     """Every test of the files; nothing is raised.
 
     Args:
-        rules: what a file tests that names no ``rule_files`` and lies in no folder ``tests``;
-            empty = the shipped ones.
+        rules: what a file tests that names no ``rule_files`` and lies in no folder ``tests``
+            below a folder of rules; empty = the shipped ones.
         configured: whose overrides hold.
     """
     tests: list[PlacedTest] = []
@@ -61,17 +61,16 @@ def read_tests(
     def book_of(of_rules: tuple[Path, ...]) -> Rulebook | None:
         """The rules; None where they have problems, which are added."""
         reading = read_rulebook(of_rules or (shipped("rules"),), configured=configured)
+        if not reading.files and of_rules != tuple(rules) and of_rules[0].is_dir():
+            return book_of(tuple(rules))  # the folder above has no rules
         wrong = [p for p in reading.problems if p.severity == "error"]
         problems.extend(wrong)
         return None if wrong else reading.book
 
-    for path in paths:
-        file = read_yaml(path)
-        file.path = display_path(path)
-        file.problems = [replace(p, path=file.path) for p in file.problems]
-        tests += _tests(file, path, rules, book_of)
+    for file in files:
+        tests += _tests(file, Path(file.path), rules, book_of)
         problems += sorted(file.problems, key=lambda p: (p.line or 0, p.column or 0))
-    return Reading(tuple(tests), tuple(dict.fromkeys(problems)), len(paths))
+    return Reading(tuple(tests), tuple(dict.fromkeys(problems)), len(files))
 
 
 def _tests(

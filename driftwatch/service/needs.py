@@ -36,6 +36,12 @@ def unmet(settings: Settings, path: Path) -> list[Problem]:
         if reason is not None and isinstance(root, Entries):
             file.add(place_of(root, location), "file", reason)
     for number, pool in enumerate(settings.pools):
+        for earlier in settings.pools[:number]:
+            if earlier.match.items() <= pool.match.items() and isinstance(root, Entries):
+                message = f"no server is ever in {pool.name}: {earlier.name} above matches all"
+                place = place_of(root, ("pools", number, "name"))
+                file.add(place, "shadowed", message, "put the narrower pool first", "warning")
+                break
         for name, longest in LONGEST_TARGETS.items():
             value = getattr(pool.slo, name, None)
             if value is not None and value > longest and isinstance(root, Entries):

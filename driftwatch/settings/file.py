@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import (
     Field,
@@ -28,8 +28,8 @@ from driftwatch.settings.service import HeartbeatSettings, ReportSettings
 from driftwatch.settings.sources import SourceSettings
 from driftwatch.settings.values import File, Seconds, Url, below
 from driftwatch.settings.web import Listen, WebSettings, listen_address
-from driftwatch.yaml_models import Part, fault, note_duplicates, note_errors, wrong_keys
-from driftwatch.yaml_positions import Entries, YamlFile, plain, read_yaml
+from driftwatch.yaml_models import Part, fault, note_duplicates, note_errors, right_part
+from driftwatch.yaml_positions import FOLLOW_UPS, Entries, YamlFile, plain, read_yaml
 
 # Two of them: no settings framework is needed for that.
 ENVIRONMENT = {"DRIFTWATCH_DATABASE": "database", "DRIFTWATCH_LISTEN": "listen"}
@@ -53,6 +53,14 @@ Database = Annotated[
 
 class Settings(Part):
     """The whole configuration file."""
+
+    INSTEAD: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "routes": ("receivers", "each has its severities; a rule or a pool names receivers"),
+        "fallback_receiver": ("receivers", "severities: [page, ticket] of one of them"),
+        "time_intervals": ("", "leave it out: PagerDuty and Alertmanager mute by time"),
+        "shards": ("", "leave it out: on PostgreSQL several driftwatch run share the pools"),
+        "batches": ("", "leave it out: the database has 16 on PostgreSQL and 1 on SQLite"),
+    }
 
     sources: tuple[SourceSettings, ...] = Field((), description="where scrapes come from")
     interval: Seconds = Field(15.0, description="time between two ticks")
@@ -148,21 +156,12 @@ def load_settings(path: Path | str, *, environ: Mapping[str, str] | None = None)
             settings = Settings.model_validate(values, context=context)
         except ValidationError as error:
             note_errors(file, root, Settings, error, {k: n for n, k in overrides.items()})
-            settings = _readable(values, wrong_keys(error), context)
+            settings = right_part(Settings, values, error, context)
     if settings is not None:
         settings._file = file
     if settings is None or file.problems:
         ordered = sorted(file.problems, key=lambda p: (p.line or 0, p.column or 0))
+        if file.is_partial:
+            ordered = [one for one in ordered if one.code not in FOLLOW_UPS]
         raise ConfigError(tuple(without_secrets(problem) for problem in ordered), settings)
     return settings
-
-
-def _readable(values: Any, wrong: Collection[object], context: dict[str, Path]) -> Settings | None:
-    """The settings without the keys that are wrong; None where rules could not be held to them."""
-    if "receivers" not in values or "receivers" in wrong:
-        return None
-    rest = {key: value for key, value in values.items() if key not in wrong}
-    try:
-        return Settings.model_validate(rest, context=context)
-    except ValidationError:
-        return None

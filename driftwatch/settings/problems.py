@@ -24,14 +24,19 @@ _URL = re.compile(r"(?i)\w+://\S")
 
 def checked_receivers(file: YamlFile, root: Entries) -> None:
     """Note every name in the place of a receiver's that no receiver has."""
-    there = [node_at(one, ("name",)) for one in _items(node_at(root, ("receivers",)))]
-    names = {str(node.value) for node in there if isinstance(node, Scalar)}
+    names = receiver_names(root)
     for wanted in _wanted(root):
         if isinstance(wanted, Scalar) and wanted.value is not None and wanted.value not in names:
             text = str(wanted.value)
             choice = f"receivers: {', '.join(sorted(names))}" if names else "there is none"
             message = f"there is no receiver {text}"
             file.add(wanted.place, "unknown-receiver", message, near(text, names) or choice)
+
+
+def receiver_names(root: Entries) -> set[str]:
+    """Names that the file gives to receivers, well or not."""
+    there = [node_at(one, ("name",)) for one in _items(node_at(root, ("receivers",)))]
+    return {str(node.value) for node in there if isinstance(node, Scalar)}
 
 
 def _wanted(root: Entries) -> Iterator[Node | None]:

@@ -193,8 +193,12 @@ RULES, POOLS = {"X": ("log",)}, {"a": ("team", "gone")}
 @pytest.mark.parametrize(
     ("routes", "severity", "pool", "receivers", "why"),
     [
-        (Routes(RECEIVERS, RULES, POOLS), "page", "a", "log", "receivers of rule X"),
-        (Routes(RECEIVERS, {}, POOLS), "page", "a", "team", "receivers of pool a"),
+        # whoever names a receiver, it gets its severities alone; else the next road decides
+        (Routes(RECEIVERS, RULES, POOLS), "notice", "a", "log", "receivers of rule X"),
+        (Routes(RECEIVERS, RULES, POOLS), "ticket", "a", "team", "receivers of pool a"),
+        (Routes(RECEIVERS, RULES, POOLS), "page", "a", "oncall lead", "receivers that take pages"),
+        (Routes(RECEIVERS, {"X": ("lead",)}, POOLS), "page", "a", "lead", "receivers of rule X"),
+        (Routes(RECEIVERS, {}, POOLS), "ticket", "b", "oncall team", "receivers that take"),
         (Routes(RECEIVERS, {}, POOLS), "page", "b", "oncall lead", "receivers that take pages"),
         (Routes(RECEIVERS), "ticket", "a", "oncall team", "receivers that take tickets"),
         (Routes(RECEIVERS, {"X": ("gone",)}), "page", "a", "oncall lead", "receivers that take"),

@@ -81,6 +81,100 @@ def test_a_broken_configuration_does_not_hide_the_rules(tmp_path: Path) -> None:
     assert result.output.endswith("2 errors in 2 files, 1 rule\n")
 
 
+BROKEN = (
+    SOURCES
+    + """\
+receivers: [{name: oncall, stdout: {}}, {name: mail, emial: {}}]
+pools:
+  - {name: a, serving: {max_num_seqs: 0}, slo: {ttft_seconds: 500}}
+interval: "5
+rules:
+  files: [r.yaml]
+  overrides:
+    - {alert: D, per: pool, when: kv_cache_usage_ratio > 90}
+"""
+)
+BROKEN_RULES = """\
+groups:
+  - name: g
+    rules:
+      - {alert: A, when: scrape > 1 AND slo_mised, severity: pages, receivers: [onkall]}
+      - {alert: B, when: scrapes > 1
+      - {alert: C, when: kv_cache_usage_ratio > 90, severity: ticket, enabled: nope}
+      - {alert: D, when: scrapes > 1, severity: page}
+"""
+
+
+def test_no_error_hides_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not one of YAML, nor of a value, in the configuration or in a file of rules."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "driftwatch.yaml", BROKEN)
+    write(tmp_path, "r.yaml", BROKEN_RULES)
+    found = json.loads(check("--json").output)["problems"]
+    assert [(one["path"], one["line"], one["code"]) for one in found] == [
+        ("driftwatch.yaml", 2, "unknown-key"),
+        ("driftwatch.yaml", 4, "value"),
+        ("driftwatch.yaml", 4, "unit"),
+        ("driftwatch.yaml", 5, "yaml"),
+        ("driftwatch.yaml", 9, "unknown-key"),
+        ("driftwatch.yaml", 9, "never-holds"),
+        *(("r.yaml", 4, code) for code in ("unknown-column", "unknown-column", "value")),
+        ("r.yaml", 5, "yaml"),
+        ("r.yaml", 6, "never-holds"),
+        ("r.yaml", 6, "type"),
+    ]
+    assert found[4]["help_text"] == "leave it out: an incident is a rule and a pool"
+
+
+def test_pages_that_reach_nobody_and_pools_that_get_no_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "r.yaml", RULE + CLEAN.partition("rules:\n")[2])
+    pools = (
+        "pools:\n  - {name: chat, match: {job: vllm}}\n"
+        "  - {name: chat-eu, match: {job: vllm, region: eu}}\n  - {name: rag, match: {job: rag}}\n"
+    )
+    receivers = "receivers:\n  - {name: oncall, stdout: {}, severities: [ticket]}\n"
+    write(tmp_path, "driftwatch.yaml", SOURCES + pools + receivers + "rules: [r.yaml]\n")
+    lines = [line for line in check().output.splitlines() if "warning" in line]
+    assert lines == [
+        "driftwatch.yaml:4:12: warning[shadowed] no server is ever in chat-eu: chat above matches "
+        "all",
+        "driftwatch.yaml:6:1: warning[unrouted] no receiver takes pages: nobody hears of A",
+        "r.yaml:4:66: warning[unrouted] oncall does not take pages: they go where they would "
+        "without this line",
+        "3 warnings in 2 files, 2 rules",
+    ]
+
+
+def test_what_a_file_is_for_is_decided_by_what_is_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Configuration, rules, tests and a manifest lie in one folder, as they do in repositories."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "driftwatch.yaml", CONFIG + "rules: [q.yaml]\n")
+    write(tmp_path, "q.yaml", CLEAN)
+    write(tmp_path, "deploy.yaml", "apiVersion: apps/v1\nkind: Deployment\n")
+    (tmp_path / "tests").mkdir()
+    test = "tests: [{name: t, series: {a: {slo_missed: truex3}}, expect: [{alerts: [A]}]}]\n"
+    write(tmp_path, "tests/q.yaml", test)
+    for arguments in ((), ("driftwatch.yaml",), (".",), ("*.yaml",)):
+        files = 2 if arguments in ((), ("driftwatch.yaml",)) else 1
+        result = check(*arguments)
+        assert (result.return_value, result.output) == (
+            0,
+            f"0 errors in {files} files, 1 rule\n".replace("1 files", "1 file"),
+        )
+    for tests in ((), ("tests",), (".",), ("tests/q.yaml",)):
+        result = CliRunner().invoke(cli, ["rules", "test", *tests], standalone_mode=False)
+        assert (result.return_value, result.output) == (0, "1 passed\n")
+    named = check("tests/q.yaml")
+    assert named.return_value == 1
+    assert "these are tests of rules\n" in named.output
+    assert " help: driftwatch rules test tests/q.yaml\n" in named.output
+
+
 def test_what_run_needs_is_looked_at_too(tmp_path: Path) -> None:
     config = write(
         tmp_path,

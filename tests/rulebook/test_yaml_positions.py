@@ -65,9 +65,11 @@ def test_a_word_stays_a_word(word: str) -> None:
         ("a: !mine {b: 1}\n", [("tag", 1, 4)]),
         ("a: 1\n---\nb: 2\n", [("documents", 2, 1)]),
         ("? [a]\n: 1\n", [("key", 1, 3)]),
-        ("a: 'x\n", [("yaml", 2, 1)]),
+        ("a: 'x\n", [("yaml", 1, 4)]),
         ("a: b: c\n", [("yaml", 1, 5)]),
-        ("a: [1\n", [("yaml", 2, 1)]),
+        ("a: [1\n", [("yaml", 1, 4)]),
+        # what is broken is left out, and the rest is read
+        ("a: [1\nb: 'x\nc: 1\nc: 2\n", [("yaml", 1, 4), ("yaml", 2, 4), ("duplicate-key", 4, 1)]),
         ("a: \x07\n", [("yaml", 1, 4)]),
         ("a: @x\n", [("yaml", 1, 4)]),
     ],

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from driftwatch.evidence import DType
+from driftwatch.rulebook.book import read_named
 from driftwatch.ruletests.notation import MOST_MINUTES, NotationError, values_of
 from driftwatch.ruletests.reader import read_tests
 from driftwatch.yaml_positions import LINE_BREAK, plain, read_yaml
@@ -55,7 +56,7 @@ def test_files_with_changes(
     folder = tmp_path_factory.mktemp("tests")
     ((name, text),) = files.items()
     (folder / name).write_text(text, encoding="utf-8", newline="")
-    reading = read_tests([folder / name], [RULES])
+    reading = read_tests([read_named(folder / name)], [RULES])
     lines = LINE_BREAK.split(text)
     for one in reading.problems:
         assert one.message

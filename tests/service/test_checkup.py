@@ -85,13 +85,14 @@ def test_a_target_between_bucket_edges_is_warned_of(shared_data: Path) -> None:
 
 def test_receivers() -> None:
     (none,) = receiver_checks([])
-    assert (none.status, none.what) == ("WARNING", "none configured: pages reach nobody")
+    assert (none.status, none.what) == ("MISSING", "none configured: pages reach nobody")
     good, bad = receiver_checks([("a", None), ("b", "/x: no such file or directory")])
     assert good.status == "ok"
     assert (bad.status, bad.where) == ("MISSING", "b")
     assert "/x: no such file" in bad.what
     assert not Checkup((good, bad), {"R": True}).ready
-    assert Checkup((good, none), {"R": True}).ready
+    assert not Checkup((good, none), {"R": True}).ready
+    assert Checkup((good,), {"R": True}).ready
 
 
 def test_stats_disabled_is_the_reason_and_the_fix(shared_data: Path) -> None:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from driftwatch.ruletests.coverage import Table
     from driftwatch.ruletests.reader import PlacedTest
     from driftwatch.ruletests.runner import Result, Runner
-    from driftwatch.settings import Settings
 
 
 @click.command("test")
@@ -54,18 +53,21 @@ def command(
     and expects alerts, a leaf or line 1 of the page. Exit: 0 all pass, 1 some fail or the coverage
     is low, 2 a test cannot be run.
     """
+    from driftwatch.cli.database import config_here
     from driftwatch.ruletests.files import files_of
     from driftwatch.ruletests.reader import read_tests
     from driftwatch.ruletests.runner import Runner
+    from driftwatch.settings import load_settings
 
-    settings = _settings(config)
+    place = config or config_here()
+    settings = None if place is None else load_settings(place)
     rules = () if settings is None else settings.rules.files
     is_shipped = not files and not rules
     if is_shipped:
         print_note(SHIPPED)
     # the shipped tests say what the shipped thresholds do
     configured = None if is_shipped else settings
-    reading = read_tests(files_of(files, rules), rules, configured=configured)
+    reading = read_tests(files_of(files, rules, place), rules, configured=configured)
     if reading.problems:
         print_problems(reading.problems, reading.files)
         return EXIT_USAGE
@@ -80,15 +82,6 @@ def command(
     if any(result.error is not None for result in results):
         return EXIT_USAGE
     return EXIT_PROBLEM if low or not all(result.passed for result in results) else EXIT_ANSWERED
-
-
-def _settings(config: Path | None) -> Settings | None:
-    """The configuration, where there is one."""
-    from driftwatch.cli.database import config_here
-    from driftwatch.settings import load_settings
-
-    config = config or config_here()
-    return None if config is None else load_settings(config)
 
 
 def _chosen(tests: Sequence[PlacedTest], pattern: str | None) -> Sequence[PlacedTest]:
