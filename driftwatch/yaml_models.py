@@ -8,7 +8,6 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from copy import deepcopy
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, WithJsonSchema
@@ -17,7 +16,6 @@ from pydantic_core import PydanticCustomError
 from driftwatch.durations import PATTERN, parse_duration
 from driftwatch.errors import Problem
 from driftwatch.yaml_positions import (
-    MAX_DEPTH,
     Entries,
     Items,
     Node,
@@ -143,43 +141,6 @@ def wrong_keys(error: ValidationError) -> frozenset[object]:
     errors = error.errors(include_url=False, include_input=False)
     places = ((*one["loc"], *one.get("ctx", {}).get("inner", ())) for one in errors)
     return frozenset(place[0] for place in places if place)
-
-
-def right_part(
-    model: type[M], values: Any, error: ValidationError, context: Mapping[str, Any] | None = None
-) -> M | None:
-    """A mapping without the keys that are wrong, so that the others can be checked.
-
-    Positions in lists stay: an item that is no use takes its list along. None where nothing is
-    left that the model takes.
-    """
-    values = deepcopy(values)
-    for _ in range(MAX_DEPTH):
-        errors = error.errors(include_url=False, include_input=False)
-        places = [(*one["loc"], *one.get("ctx", {}).get("inner", ())) for one in errors]
-        if not sum(_without(values, place) for place in places):
-            return None
-        try:
-            return model.model_validate(values, context=context)
-        except ValidationError as again:
-            error = again
-    return None
-
-
-def _without(values: Any, location: Location) -> bool:
-    """Take away the last key of a location that there is; False where there is none."""
-    holder, last = None, ""
-    for part in location:
-        if isinstance(part, str) and part.startswith("("):
-            continue
-        if isinstance(values, dict) and part in values:
-            holder, last = values, str(part)
-        elif not (isinstance(values, list) and isinstance(part, int) and part < len(values)):
-            break
-        values = values[part]
-    if holder is not None:
-        del holder[last]
-    return holder is not None
 
 
 def note_errors(

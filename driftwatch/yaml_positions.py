@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -18,20 +18,13 @@ from typing import Any
 import yaml
 
 from driftwatch.errors import Problem
+from driftwatch.yaml_gaps import LINE_BREAK, block_around, depth_of, without_lines
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 50
 
 _MOST_BREAKS = 20  # of YAML that are named; what is broken in more places is broken everywhere
-# what a block that is no YAML may have mended: found beside one, none of these is a problem yet
-FOLLOW_UPS = frozenset((
-    "missing-key", "unknown-alert", "unknown-tree", "unknown-node", "unknown-receiver",
-    "unknown-pool", "unreachable", "no-summary", "no-runbook", "no-sources", "no-receivers",
-    "unrouted",
-))  # fmt: skip
-
 _SURROGATE = re.compile("[\ud800-\udfff]")
-LINE_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")  # as PyYAML counts lines
 # libyaml takes a tenth of the time; what it refuses is read again for PyYAML's own words
 _LOADERS: tuple[Any, ...] = (getattr(yaml, "CSafeLoader", yaml.SafeLoader), yaml.SafeLoader)
 
@@ -195,10 +188,10 @@ def parse_yaml(text: str, path: str) -> YamlFile:
     """The same for a text; ``path`` is what problems call it.
 
     A block that is no YAML is left out, and the rest is read: its list item or key, then what that
-    stands in. What may follow from the gap is no problem of its own (:data:`FOLLOW_UPS`).
+    stands in. What may follow from the gap is no problem of its own (``yaml_gaps.FOLLOW_UPS``).
     """
     file = YamlFile(path, LINE_BREAK.split(text))
-    depths = [_depth(line) for line in file.lines]
+    depths = [depth_of(line) for line in file.lines]
     broken: list[Problem] = []
     gap = range(0)
     for _ in range(_MOST_BREAKS):
@@ -207,8 +200,8 @@ def parse_yaml(text: str, path: str) -> YamlFile:
         if is_new := line not in gap:
             broken += file.problems
         file.is_partial = True
-        gap = _block(depths, line if is_new else gap.start, outer=not is_new)
-        text = _without_lines(text, gap)
+        gap = block_around(depths, line if is_new else gap.start, outer=not is_new)
+        text = without_lines(text, gap)
     file.problems[:0] = [one for one in broken if one not in file.problems]
     return file
 
@@ -237,31 +230,6 @@ def _parse(file: YamlFile, text: str) -> int | None:
     reason = str(getattr(failure, "reason", None) or type(failure).__name__)
     file.add(place, "yaml", f"this cannot stand in a YAML file ({reason})")
     return place.line - 1
-
-
-def _depth(line: str) -> int:
-    """How far a line is indented; of a blank line and of a comment further than any other."""
-    text = line.strip()
-    return len(line) - len(line.lstrip(" ")) if text and text[0] != "#" else MAX_BYTES
-
-
-def _block(depths: Sequence[int], line: int, *, outer: bool) -> range:
-    """The lines of the list item or key at a line, or of the one ``outer`` to it."""
-    line = next((n for n in range(min(line, len(depths) - 1), -1, -1) if depths[n] < MAX_BYTES), 0)
-    if outer:
-        above = (n for n in range(line - 1, -1, -1) if depths[n] < depths[line])
-        if (line := next(above, -1)) < 0:
-            return range(len(depths))
-    end = (n for n in range(line + 1, len(depths)) if depths[n] <= depths[line])
-    return range(line, next(end, len(depths)))
-
-
-def _without_lines(text: str, gap: range) -> str:
-    """The text with the lines of a gap empty, so that the others stay where they are."""
-    parts = re.split(f"({LINE_BREAK.pattern})", text)  # line, its end, line, …
-    for number in gap:
-        parts[2 * number] = ""
-    return "".join(parts)
 
 
 def plain(node: Node | None) -> object:

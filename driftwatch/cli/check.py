@@ -35,7 +35,7 @@ def command(files: tuple[Path, ...], config: Path | None, as_json: bool) -> int:
     file cannot be read, 3 warnings only.
     """
     from driftwatch.rulebook.lint import Checked, check_rulebook
-    from driftwatch.yaml_positions import FOLLOW_UPS
+    from driftwatch.yaml_gaps import FOLLOW_UPS
 
     config, files = _configuration_among(files, config)
     settings, found, names = _configuration(config, is_checked=not files)

@@ -19,8 +19,9 @@ from driftwatch.rulebook.lint_places import problem, variants_of
 from driftwatch.rulebook.lint_trees import tree_problems
 from driftwatch.settings import Settings
 from driftwatch.settings.problems import without_secrets
+from driftwatch.yaml_gaps import FOLLOW_UPS
 from driftwatch.yaml_models import place_of
-from driftwatch.yaml_positions import FOLLOW_UPS, Entries
+from driftwatch.yaml_positions import Entries
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,15 +21,16 @@ from pydantic import (
 from driftwatch.database_place import Place, SqliteFile, place_of
 from driftwatch.errors import ConfigError, Problem, StoreError
 from driftwatch.settings.pools import PoolSettings
-from driftwatch.settings.problems import checked_receivers, without_secrets
+from driftwatch.settings.problems import checked_receivers, right_part, without_secrets
 from driftwatch.settings.receivers import ReceiverSettings, takes
 from driftwatch.settings.rules import RuleSettings, with_rule_files
 from driftwatch.settings.service import HeartbeatSettings, ReportSettings
 from driftwatch.settings.sources import SourceSettings
 from driftwatch.settings.values import File, Seconds, Url, below
 from driftwatch.settings.web import Listen, WebSettings, listen_address
-from driftwatch.yaml_models import Part, fault, note_duplicates, note_errors, right_part
-from driftwatch.yaml_positions import FOLLOW_UPS, Entries, YamlFile, plain, read_yaml
+from driftwatch.yaml_gaps import FOLLOW_UPS
+from driftwatch.yaml_models import Part, fault, note_duplicates, note_errors
+from driftwatch.yaml_positions import Entries, YamlFile, plain, read_yaml
 
 # Two of them: no settings framework is needed for that.
 ENVIRONMENT = {"DRIFTWATCH_DATABASE": "database", "DRIFTWATCH_LISTEN": "listen"}

@@ -16,7 +16,8 @@ from driftwatch.evidence import BY_NAME
 from driftwatch.rulebook.book import read_rulebook
 from driftwatch.rulebook.lint import check_rulebook
 from driftwatch.rulebook.render import render_problems
-from driftwatch.yaml_positions import LINE_BREAK, plain, read_yaml
+from driftwatch.yaml_gaps import LINE_BREAK
+from driftwatch.yaml_positions import plain, read_yaml
 
 RULES = Path(__file__).parents[2] / "rules"
 FILES = sorted([*RULES.glob("*.yaml"), *RULES.glob("trees/*.yaml")])

@@ -14,7 +14,8 @@ from driftwatch.evidence import DType
 from driftwatch.rulebook.book import read_named
 from driftwatch.ruletests.notation import MOST_MINUTES, NotationError, values_of
 from driftwatch.ruletests.reader import read_tests
-from driftwatch.yaml_positions import LINE_BREAK, plain, read_yaml
+from driftwatch.yaml_gaps import LINE_BREAK
+from driftwatch.yaml_positions import plain, read_yaml
 
 RULES = Path(__file__).parents[2] / "rules"
 FILES = sorted((RULES / "tests").glob("*.yaml"))

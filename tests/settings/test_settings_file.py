@@ -14,7 +14,8 @@ from driftwatch.errors import ConfigError, Problem, UsageError
 from driftwatch.service.configuration import plan_of
 from driftwatch.service.needs import configured_argument_problems, unmet
 from driftwatch.settings import PagesSource, PrometheusSource, Settings, load_settings
-from driftwatch.yaml_positions import LINE_BREAK, parse_yaml, plain
+from driftwatch.yaml_gaps import LINE_BREAK
+from driftwatch.yaml_positions import parse_yaml, plain
 
 SMALLEST = """\
 sources: [{prometheus: http://prometheus:9090}]
