@@ -98,6 +98,20 @@ def flag_of(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
+# vLLM books a prompt whole in one step, so that a minute's mean may lie a little above the budget.
+_BOOKED_WHOLE = 1.05
+
+
+def budget_of_steps(tokens: float) -> float | None:
+    """The smallest usual token budget that steps of so many tokens fit in; None = no usual one.
+
+    >>> budget_of_steps(2058.0), budget_of_steps(1700.0), budget_of_steps(40_000.0)
+    (2048.0, 2048.0, None)
+    """
+    usual = KNOBS["max_num_batched_tokens"].values
+    return next((float(value) for value in usual if value >= tokens / _BOOKED_WHOLE), None)
+
+
 def refusal(values: Mapping[str, float | None]) -> str | None:
     """Why vLLM would not start with these values; None where it would, or one is unknown.
 

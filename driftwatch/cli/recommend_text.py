@@ -110,6 +110,8 @@ def _details(advice: Answer) -> Iterator[tuple[str, str]]:
     if answer.action == "insufficient":
         texts = [gate.said for gate in advice.gates if not gate.passed]
         yield from (("Also", text) for text in texts if text and text not in answer.reason.text)
+        if advice.contradiction is not None:
+            yield "Settings", advice.contradiction
         return
     if answer.action == "change" and answer.basis != "simulation" and answer.effect:
         yield "Why", answer.why
@@ -121,6 +123,7 @@ def _details(advice: Answer) -> Iterator[tuple[str, str]]:
         ("Cost", "; ".join(answer.price)),
         ("Undo", undo),
         ("Also", "; ".join(answer.not_cured)),
+        ("Settings", advice.contradiction),
     ):
         if text:
             yield label, text

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import click
 
 from driftwatch.cli.replay_summary import TakenProposals
 from driftwatch.errors import NoVerdict, UsageError
@@ -126,14 +130,19 @@ def target_window(
     Raises:
         RecordingError: the recording cannot be read.
         StoreError: the store is missing or does not serve.
-        UsageError: no target answers to the name, or more than one that are no pool; the moment
-            lies after the last scrape by more than the window.
+        UsageError: no target answers to the name, or more than one that are no pool, or it is a
+            file; the moment lies after the last scrape by more than the window.
         NoVerdict: there is no scrape, or no target at all.
     """
     from driftwatch.cli.database import last_scraped
     from driftwatch.pipeline.explain import window_ending
     from driftwatch.pipeline.stored_state import stored_origins
 
+    if name is not None and Path(name).exists():
+        option = "--db" if Path(name).suffix in (".db", ".sqlite") else "--recording"
+        command = click.get_current_context().command_path
+        meant = f"{command} {option} {shlex.quote(name)}"
+        raise UsageError(f"{name} is a file, no server", help_text=meant)
     if history.is_stored and (history.since or history.until):
         raise UsageError("--from and --to need --prometheus")
     with history.store() as store:

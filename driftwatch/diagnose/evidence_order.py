@@ -37,6 +37,7 @@ _EXTRA = {
     "first_time",
     "last_time",
     "kv_block_tokens",
+    "max_num_batched_tokens_configured",
     "slo_ttft_seconds",
     "slo_tpot_seconds",
     "slo_share",

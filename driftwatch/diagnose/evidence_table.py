@@ -234,7 +234,11 @@ def evidence_table(
     settings = settings.with_columns(gpus_per_replica=on_gpus["gpu_count"])
     evidence = (
         base_columns(own, settings)
-        .with_columns(*on_gpus, settings["max_num_batched_tokens_exceeded"])
+        .with_columns(
+            *on_gpus,
+            settings["max_num_batched_tokens_exceeded"],
+            settings["max_num_batched_tokens_configured"],
+        )
         .with_columns(
             *found,
             *slo_columns(last_10m, settings),

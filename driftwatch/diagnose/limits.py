@@ -6,6 +6,9 @@ sequence cap, the token budget or the KV blocks stop the admission loop.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import polars as pl
 
 # running >= min(0.95 S, S - 1) counts as at the cap
@@ -368,3 +371,16 @@ def waits_are_most(share: float) -> pl.Expr:
 
 
 _BINDING = _binding()
+
+
+def budget_contradiction(row: Mapping[str, Any]) -> str | None:
+    """How the steps contradict the configured max_num_batched_tokens; None where they do not.
+
+    ``row``: an evidence row.
+    """
+    if not row.get("max_num_batched_tokens_exceeded"):
+        return None
+    configured, tokens = row["max_num_batched_tokens_configured"], row["tokens_per_forward_pass"]
+    return (
+        f"configured {configured:.0f}, but steps take {tokens:,.0f} tokens: the file is out of date"
+    )

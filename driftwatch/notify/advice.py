@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from driftwatch.collect.registry import BY_COLUMN
+from driftwatch.evidence import BY_NAME
 from driftwatch.knobs import COLUMN_KNOBS
-from driftwatch.model import LEADS, Advice
+from driftwatch.model import LEADS, Advice, Diagnosis
+from driftwatch.notify.columns import name_of
 from driftwatch.notify.page import Line, Page
 from driftwatch.notify.phrases.limits import room
 from driftwatch.numbers import clean, knob, moment, setting
@@ -87,16 +90,51 @@ def no_verdict(page: Page) -> str | None:
     if page.value("gpus_lost") or (advised is not None and advised.basis is not None):
         return None
     if diagnosis is not None and page.leaf == "undetermined":
-        missing = [clean(name) for name in diagnosis.missing]
-        if missing == ["binding_limit"]:
-            missing = [_KV] if page.value(_KV) is None else settings_to_give(page)
-            if not missing:
-                return "no configured limit is full"
-        return f"{_and(missing) or 'an input'} unknown"
+        if diagnosis.missing != ("binding_limit",):
+            return "the cause is not determined"
+        if page.value(_KV) is None:
+            return "the use of the KV cache is unknown"
+        settings = settings_to_give(page)
+        return f"{_and(settings)} unknown" if settings else "no configured limit is full"
     if advised is not None and advised.action == "insufficient":
         # what a leaf or a rule says by itself holds without a simulation
         return None if full_advice(page) else clean(advised.why)
     return None
+
+
+def page_reasons(page: Page) -> dict[str, str]:
+    """Column → why it is unknown, of the columns of a page."""
+    return {name: one.reason for name, one in page.evidence.items() if one.reason}
+
+
+def open_question(diagnosis: Diagnosis, reasons: Mapping[str, str]) -> str:
+    """``"Did the engine keep its speed?" has no answer: …``: where the walk ended, and why.
+
+    ``reasons``: column → why it is unknown.
+    """
+    whys = [_why_unknown(name, reasons).split(" (")[0] for name in diagnosis.missing]
+    why = ", and ".join(dict.fromkeys(whys))
+    asked = clean(diagnosis.path[-1].question if diagnosis.path else "What is the cause?")
+    return f'"{_capital(asked.rpartition(": ")[2])}" has no answer: {why or "no data"}'
+
+
+def _why_unknown(column: str, reasons: Mapping[str, str]) -> str:
+    why = clean(reasons.get(column) or BY_NAME[column].disabled_by or "not on the page")
+    if not why.startswith("not "):
+        return why
+    metric = BY_COLUMN[column].wire_name if column in BY_COLUMN else name_of(column)
+    return f"{metric} is {why}"
+
+
+def remedy(diagnosis: Diagnosis, reasons: Mapping[str, str]) -> str:
+    """What to give, or to run, so that the question gets its answer; else to wait.
+
+    ``reasons``: column → why it is unknown, how to mend it in brackets behind it.
+    """
+    whys = [_why_unknown(name, reasons) for name in diagnosis.missing]
+    fixes = dict.fromkeys(one.partition(" (")[2].partition(")")[0] for one in whys)
+    texts = [f"{'run' if one.startswith('driftwatch ') else 'give'} {one}" for one in fixes if one]
+    return "; ".join(texts) or "wait: driftwatch looks again every 10 min"
 
 
 def full_advice(page: Page) -> str | None:
@@ -132,8 +170,11 @@ def advice_lines(page: Page) -> Iterator[Line]:
         elif settings := settings_to_give(page):
             keys = _and([f"serving.{name}" for name in settings])
             yield Line("Do", f"give {keys} (driftwatch doctor prints the line)", weight=8)
-        elif lacking not in page.summary:
-            yield Line("No advice:", lacking, weight=7)
+        else:
+            if lacking not in page.summary:
+                yield Line("No advice:", lacking, weight=7)
+            if page.diagnosis is not None and page.leaf == "undetermined":
+                yield Line("Do", remedy(page.diagnosis, page_reasons(page)), weight=8)
     elif advised is not None and advised.instead:
         yield Line("Do", clean(advised.instead[0]), weight=8)
         lead = LEADS.get(advised.reason.code)
@@ -156,7 +197,12 @@ def few(names: Sequence[str], total: int) -> str:
 
 
 def settings_line(page: Page) -> str | None:
-    """Whose answer a page gives, where it is about servers with different settings."""
+    """A configured setting that the steps contradict; else whose answer a page gives, where it is
+    about servers with different settings.
+    """
+    budget = page.evidence.get("max_num_batched_tokens")
+    if budget is not None and page.value("max_num_batched_tokens_exceeded"):
+        return f"max_num_batched_tokens: {clean(budget.reason or '')}"
     alike, others = page.servers.alike, page.servers.otherwise
     is_simulated = page.advice is not None and page.advice.basis == "simulation"
     if alike is None or others is None or not is_simulated:

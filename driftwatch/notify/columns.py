@@ -31,7 +31,7 @@ _ALWAYS = (
     "observed_10m_seconds", "scrapes", "requests_per_second",
     "running_requests", "effective_batch_size", "requests_per_forward_pass", "waiting_requests",
     "kv_cache_usage_ratio", "prompt_tokens_mean", "generation_tokens_mean", "finished_requests",
-    "max_num_seqs", "max_num_batched_tokens", "restarted",
+    "max_num_seqs", "max_num_batched_tokens", "max_num_batched_tokens_exceeded", "restarted",
     "slower_at_equal_load", "speed_at_equal_load_ratio",
     "generation_tokens_per_second", "tokens_per_second_per_gpu", "itl_seconds_mean",
     "batch_assembly_wait_10m_seconds", "speed_smallest_detectable_loss_ratio",

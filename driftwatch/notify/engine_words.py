@@ -73,18 +73,13 @@ def _gpus_gone(now: Values, before: Values) -> str | None:
 
 
 def gpu_count_text(now: Values) -> str:
-    """``8 GPUs (declared = DCGM)``: how many, and where that came from."""
+    """``8 GPUs``; where the sources differ, or nobody declared them, where that was read."""
     gpus, source = now.get("gpu_count"), now.get("gpu_count_source")
     if gpus is None:
         return "GPU count unknown"
     text = f"{count(gpus)} {'GPU' if gpus == 1 else 'GPUs'}"
-    if not source:
-        return text
-    # "declared, DCGM agrees" is an equation
-    first, _, rest = clean(source).partition("; ")
-    if first.startswith("declared, ") and first.endswith(" agrees"):
-        first = f"declared = {first.removeprefix('declared, ').removesuffix(' agrees')}"
-    return f"{text} ({'; '.join(filter(None, (first, rest)))})"
+    parts = [part for part in clean(source or "").split("; ") if not part.endswith(" agrees")]
+    return f"{text} ({'; '.join(parts)})" if any(parts) else text
 
 
 def _numbers(now: Values, before: Values) -> Iterator[str]:

@@ -14,16 +14,18 @@ from driftwatch.documents import Document
 from driftwatch.evidence import COLUMNS
 from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.model import Advice, Diagnosis, Finding
-from driftwatch.notify.advice import advice_lines
+from driftwatch.notify.advice import advice_lines, imperatives, settings_line
 from driftwatch.notify.attribution import Attribution, attribution, reason_of, throughput_table
-from driftwatch.notify.columns import name_of
 from driftwatch.notify.engine_words import engine_text, gpu_count_text, gpus_text
-from driftwatch.notify.facts import amounts, baseline_of, with_reasons
+from driftwatch.notify.facts import amounts, baseline_of, slo_in, with_reasons
+from driftwatch.notify.headline import cause_text
 from driftwatch.notify.layout import paint, wrap
 from driftwatch.notify.minute_line import speed_line
-from driftwatch.notify.page import Amount, Baseline, Line, Page, Servers, Times
+from driftwatch.notify.page import Amount, Baseline, Line, Page, Phrases, Servers, Times
 from driftwatch.notify.path import render_limits, render_path
+from driftwatch.notify.phrases.fill import fill
 from driftwatch.notify.phrases.limits import MANY_GAVE_UP
+from driftwatch.notify.phrases.traffic import many_never_finish
 from driftwatch.notify.shares import Shares, shares, shares_table
 from driftwatch.numbers import (
     change,
@@ -42,6 +44,7 @@ from driftwatch.numbers import (
 _WIDTH, _UNBOUNDED = 80, 100_000
 _STEMS = ("prompt_tokens", "generation_tokens")
 _CALM_LEAVES = ("healthy", "drifted_within_limits", "request_rate_drop")
+_SILENT_SECONDS = 120.0  # as the trees ask
 # without these a window says nothing, however calm the rest looks
 _NEEDED = frozenset(("observed_10m_seconds", "binding_limit", "waiting_requests"))
 
@@ -125,18 +128,22 @@ def is_healthy(finding: Finding) -> bool:
     return (
         not any(now.get(name) for name in (*harmed, "gpus_lost"))
         and (is_calm or (diagnosis is not None and diagnosis.leaf in _CALM_LEAVES))
-        and (now.get("seconds_since_last_token") or 0.0) < 120.0
+        and not is_silent(now)
     )
 
 
+def is_silent(now: Mapping[str, Any]) -> bool:
+    """Whether no token came for two minutes although requests are there."""
+    return (now.get("seconds_since_last_token") or 0.0) >= _SILENT_SECONDS
+
+
 def state_text(finding: Finding) -> str:
-    """The answer in one sentence: what holds where all is well, else the cause."""
-    diagnosis, why = finding.diagnosis, "; ".join(lacking(finding))
+    """The answer in one sentence: what holds where all is well, else line 1 of a page."""
     if is_healthy(finding):
         return healthy_text(finding)
-    if diagnosis is None or why:
-        return f"Cause unknown: {why}" if why else "No rule of this server names a tree"
-    return clean(diagnosis.meaning or diagnosis.leaf)
+    if finding.diagnosis is None:
+        return "No rule of this server names a tree"
+    return _page_of(finding).summary
 
 
 def healthy_text(finding: Finding) -> str:
@@ -167,26 +174,24 @@ def _lengths_text(finding: Finding) -> str:
 
 
 def what_to_do(finding: Finding) -> tuple[Line, ...]:
-    """What the finding's own advice says, in the lines of a page; nothing where all is well."""
-    missing = finding.diagnosis.missing if finding.diagnosis else ()
-    if is_healthy(finding):
+    """The cause and what to do, in the lines of a page; nothing where all is well."""
+    if is_healthy(finding) or finding.diagnosis is None:
         return ()
-    if missing:
-        whys = [f"{name_of(n)}: {clean(finding.reasons.get(n) or 'unknown')}" for n in missing]
-        return (Line("Do", f"give what is missing: {'; '.join(dict.fromkeys(whys))}"),)
-    if finding.advice is None:
-        return ()
-    state = state_text(finding).lower()
-    lines = [line for line in advice_lines(_page_of(finding)) if line.text.lower() != state]
-    if finding.advice.not_cured:
+    page = _page_of(finding)
+    cause = cause_text(page)
+    lines = [] if cause in page.summary.lower() else [Line("Cause", cause)]
+    lines += advice_lines(page)
+    if (settings := settings_line(page)) is not None:
+        lines.append(Line("Settings", settings))
+    if finding.advice is not None and finding.advice.not_cured:
         lines.append(Line("Also", "; ".join(finding.advice.not_cured)))
-    return tuple(lines)
+    return tuple(line for line in lines if line.text)
 
 
 def _page_of(finding: Finding) -> Page:
-    """The finding as a page would have it, without an incident."""
+    """The finding as a page would have it, without an incident: line 1 names no server."""
     at, diagnosis, server = finding.minute, finding.diagnosis, finding.target.key.text
-    return Page(
+    page = Page(
         event="firing",
         incident="",
         key="",
@@ -197,16 +202,24 @@ def _page_of(finding: Finding) -> Page:
         servers=Servers(concerned=1, of=1, first=(server,)),
         times=Times(started_at=at, evaluated_at=at, measured_at=at),
         evidence=amounts(finding, [column.name for column in COLUMNS]),
+        slo=slo_in(finding.evidence),
+        baseline=baseline_of(finding),
         diagnosis=None if diagnosis is None else with_reasons(diagnosis, finding.reasons),
         advice=finding.advice,
     )
-
-
-def lacking(finding: Finding) -> list[str]:
-    """Why there is no verdict, each reason once, without how to mend it; empty with a verdict."""
-    missing = finding.diagnosis.missing if finding.diagnosis else ()
-    texts = [f"{name_of(name)}: {reason_of(name, finding.reasons)}" for name in missing]
-    return [*dict.fromkeys(texts)]
+    problems = {
+        "{gpus_of_server} lost": page.value("gpus_lost"),
+        "no token for {seconds_since_last_token}": is_silent(finding.evidence),
+        "{slower}": (is_slow := bool(page.value("slower_at_equal_load"))),
+        "{slower_than_peers}": page.value("slower_than_pool"),
+    }
+    worst = [template for template, is_so in problems.items() if is_so]
+    known = (*worst, "{harm}", "{moved}", "{meaning}")
+    bad = next(fill(page, known), "the cause is not determined")
+    cause = next(fill(page, ("{step_time}" if is_slow else "{limit}", "{meaning}")), "")
+    do = imperatives(page)[:1]
+    summary = ". ".join((f"{bad[:1].upper()}{bad[1:]}", *do))
+    return page.model_copy(update={"summary": summary, "phrases": Phrases(cause=cause)})
 
 
 def render_explained(
@@ -363,7 +376,9 @@ def _moved_text(finding: Finding) -> str:
             parts.append(f"{name} unknown ({why})")
             continue
         factor = times(ratio, 3) if unit == "tokens" else change(ratio)
-        parts.append(f"{name} {factor} ({figure(before[column])} → {figure(now[column])} {unit})")
+        text = f"{name} {factor} ({figure(before[column])} → {figure(now[column])} {unit})"
+        biased = name == "generations" and ratio < 1 and many_never_finish(now.get)
+        parts.append(f"{text} of those that finished" if biased else text)
     return "; ".join(parts)
 
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from driftwatch.evidence import BY_NAME, COLUMNS
-from driftwatch.model import Diagnosis, Finding, Step
+from driftwatch.model import Diagnosis, Finding, Slo, Step
 from driftwatch.notify.columns import page_columns
 from driftwatch.notify.page import Amount, Baseline
 from driftwatch.numbers import utc_text
@@ -59,6 +59,15 @@ def _amount(column: str, finding: Finding) -> Amount:
     if value is None and not reason:
         reason = _NOT_FINITE if raw is not None else BY_NAME[column].disabled_by or _NO_INPUT
     return Amount(value=value, unit=unit, reason=reason or None, **more)
+
+
+def slo_in(evidence: Mapping[str, Any]) -> Slo | None:
+    """The latency targets that an evidence row carries; None without any."""
+    ttft, tpot = (evidence.get(f"slo_{name}_seconds") for name in ("ttft", "tpot"))
+    if ttft is None and tpot is None:
+        return None
+    share = evidence.get("slo_share")
+    return Slo(ttft, tpot, Slo().share if share is None else share)
 
 
 def _which_gpus(evidence: Mapping[str, Any]) -> dict[str, Any]:

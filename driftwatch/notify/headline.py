@@ -15,6 +15,8 @@ from driftwatch.notify.advice import (
     advice_lines,
     few,
     imperatives,
+    open_question,
+    page_reasons,
     settings_line,
     settings_to_give,
     shorter,
@@ -182,7 +184,7 @@ def _firing(page: Page) -> Iterator[Line]:
     elif page.times.measured_at < page.times.evaluated_at:
         yield Line("Measured", "", page.times.measured_at, weight=5)
     yield Line("Since", _since(page), page.times.started_at, weight=9)
-    if not is_news and (cause := _cause(page)):
+    if not is_news and (cause := cause_text(page)):
         yield Line("Cause", cause, weight=7)
     yield from advice_lines(page)
     if (settings := settings_line(page)) is not None:
@@ -207,18 +209,13 @@ def _since(page: Page) -> str:
     return "; ".join(filter(None, (*parts, page.phrases.since)))
 
 
-def _cause(page: Page) -> str:
+def cause_text(page: Page) -> str:
     """Why: the inputs that the walk lacks, else the first of the rule's causes that is known."""
     if settings := settings_to_give(page):
         lacking = " and ".join(settings)
         return f"not determined: without {lacking} driftwatch cannot tell which limit is full"
     if page.diagnosis is not None and page.leaf == "undetermined":
-        whys = []
-        for name in page.diagnosis.missing:
-            entry = page.evidence.get(name)
-            why = (None if entry is None else entry.reason) or "no data"
-            whys.append(f"{name} is unknown ({why})")
-        return f"not determined: {clean('; '.join(whys)) or 'an input is unknown'}"
+        return f"not determined. {open_question(page.diagnosis, page_reasons(page))}"
     return page.phrases.cause
 
 

@@ -5,6 +5,7 @@ A line or two a question; what an earlier question printed is not printed again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from driftwatch.numbers import clean, count, duration, percent
 
 _QUESTION_WIDTH, _ANSWER_WIDTH, _BEFORE_WIDTH = 41, 4, 8
 _ANSWER_AT = _QUESTION_WIDTH + 2
+_COLUMN = re.compile(r"\b([a-z0-9]+(?:_[a-z0-9]+)+): ")  # before a reason
 # names, which a walk repeats in its questions
 _NAMES = ("binding_limit", "engine_kind")
 # at rest these say nothing, whatever the answer
@@ -26,6 +28,13 @@ _QUIET_AT_ZERO = (
 )
 
 _ALWAYS_FULL = 0.95  # of the scrapes
+# cause of a diagnosis → in a sentence
+_CAUSES = {
+    "prompts": "prompts are longer",
+    "generations": "generations are longer",
+    "prefix_hits": "prefix hits were lost",
+    "demand": "more requests come",
+}
 
 Values = Mapping[str, Any]
 
@@ -93,8 +102,9 @@ def render_path(
         if row.also:
             out += wrap("   " + "; ".join(row.also), width, "   ")
     if diagnosis.leaf != "undetermined":
-        cause = f", cause: {diagnosis.cause}" if diagnosis.cause else ""
-        out.append(f" leaf {diagnosis.leaf}{cause}")
+        cause = _CAUSES.get(diagnosis.cause or "")
+        because = f", because {cause}" if cause else ""
+        out += wrap(f" So: {clean(diagnosis.meaning or diagnosis.leaf)}{because}", width, " ")
     return "\n".join(out)
 
 
@@ -106,13 +116,14 @@ def short_reason(reason: str) -> str:
 def _facts(step: Step, reference: Values) -> list[_Fact]:
     """Its known values, or why there is none."""
     if step.reason and step.answer in ("unknown", "not asked"):
-        return [_Fact(short_reason(step.reason.removeprefix("unknown: ")))]
+        why = short_reason(step.reason.removeprefix("unknown: "))
+        return [_Fact(_COLUMN.sub(lambda m: f"{name_of(m[1])}: ", why))]
     facts = []
     for column, amount in step.evidence.items():
         if amount is None or column in _NAMES or (column in _QUIET_AT_ZERO and amount == 0):
             continue
-        if isinstance(amount, bool):
-            continue  # the answer says it
+        if isinstance(amount, bool) or (column == "tokens_per_output" and amount == 1):
+            continue  # the answer says it; one token a step is no speculative decoding
         if column == "preemptions_per_second":
             facts.append(_Fact(preemptions(amount)))
         elif column.endswith("_tokens_mean_ratio") and column[:-6] in step.evidence:

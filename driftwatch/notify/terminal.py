@@ -53,9 +53,12 @@ def _line(page: Page, line: Line) -> str:
 
 def _commands(page: Page, next_command: str | None, stored: bool) -> Iterator[str]:
     links = page.links
-    if stored and page.event in _OPEN and not page.test:
-        yield f"ack:     {clean(links.ack or '')}"
-        yield f"silence: {clean(links.silence or '')}"
+    if page.event in _OPEN and not page.test:
+        if stored:
+            yield f"ack:     {clean(links.ack or '')}"
+            yield f"silence: {clean(links.silence or '')}"
+        else:
+            yield f"id:      {clean(page.incident)}"
     following = next_command or (links.explain if stored else None)
     if following:
         yield f"next:    {clean(following)}"

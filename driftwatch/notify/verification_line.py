@@ -23,7 +23,7 @@ _LIMIT = 2
 _MILLISECONDS_BELOW, _FINE = 0.1, 0.005  # seconds
 
 
-_OUTCOMES = {"PASS": "IT WORKED", "FAIL": "IT DID NOT WORK", "INCONCLUSIVE": "CANNOT TELL"}
+_OUTCOMES = {"PASS": "IT WORKED", "FAIL": "IT DID NOT WORK", "INCONCLUSIVE": "CANNOT BE JUDGED"}
 
 
 def verification_line(one: Verification, today: date | None) -> str:

@@ -53,8 +53,7 @@ def own_advice(
         many = "1 GPU is" if lost == 1 else f"{count(lost)} GPUs are"
         return Advice(action="none", reason=Reason("gpus_lost", f"{many} lost"))
     if leaf is None:  # an unknown input may be why the limit binds
-        named = ", ".join(diagnosis.missing) or "its inputs"
-        return Advice(action="none", reason=Reason("undetermined", f"{named} unknown"))
+        return Advice(action="none", reason=Reason("undetermined", "the cause is not determined"))
     if leaf.kind == "change" or leaf.name == KV_PRESSURE:
         return None
     return Advice(action="none", reason=Reason("leaf", leaf.advice or leaf.meaning))

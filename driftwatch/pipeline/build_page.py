@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
+from urllib.parse import quote
 
 from driftwatch.incidents.incident import Incident
 from driftwatch.model import (
@@ -15,7 +16,7 @@ from driftwatch.model import (
     TargetKey,
 )
 from driftwatch.notify.advice import NOTHING_TO_DO
-from driftwatch.notify.facts import amounts, baseline_of, plain, with_reasons
+from driftwatch.notify.facts import amounts, baseline_of, plain, slo_in, with_reasons
 from driftwatch.notify.headline import given_pool, rendered
 from driftwatch.notify.page import (
     NAMED_SERVERS,
@@ -178,12 +179,7 @@ def _advice(advice: Advice | None, incident: Incident) -> Advice | None:
 def _slo(slo: Slo | None, evidence: Mapping[str, Any]) -> Slo | None:
     """The targets as given, or as the evidence row carries them; None without any."""
     if slo is None:
-        share = evidence.get("slo_share")
-        slo = Slo(
-            evidence.get("slo_ttft_seconds"),
-            evidence.get("slo_tpot_seconds"),
-            Slo().share if share is None else share,
-        )
+        return slo_in(evidence)
     return None if slo.ttft_seconds is None and slo.tpot_seconds is None else slo
 
 
@@ -193,7 +189,8 @@ def _links(incident: Incident, page: Page, external_url: str | None) -> Links:
     about = given_pool(page) if page.is_of_many or not page.servers.first else None
     explain = ["driftwatch", "explain", about or next(iter(page.servers.first), "")]
     return Links(
-        runbook=http_url(page.annotations.get("runbook_url")),
+        runbook=http_url(page.annotations.get("runbook_url"))
+        or web_address(external_url, f"/runbook#{quote(incident.alert, safe='')}"),
         driftwatch=web_address(external_url, f"/incidents/{incident.id}"),
         explain=shlex.join(filter(None, explain)),
         ack=shlex.join(["driftwatch", "ack", incident.id]),

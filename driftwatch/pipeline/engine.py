@@ -13,10 +13,12 @@ import polars as pl
 from driftwatch.baselines.in_force import fingerprint, gpu_models
 from driftwatch.collect.startup import NOT_QUANTIZED, from_cache_config, merge
 from driftwatch.errors import UsageError
+from driftwatch.knobs import budget_of_steps
 from driftwatch.model import Fingerprint, Serving, Setting, Target
 from driftwatch.pipeline.plan import Plan
 from driftwatch.recommend.server import Server
 from driftwatch.recommend.window import undisturbed
+from driftwatch.signals.rows import DECODES_A_STEP, EXCEEDED_RATIO
 from driftwatch.simulate.hardware import is_file, shipped_hardware
 from driftwatch.simulate.model_config import DTYPE_BYTES, QUANTIZED_BYTES
 
@@ -149,9 +151,7 @@ def _as_then(now: Serving, minutes: pl.DataFrame, row: Mapping[str, Any]) -> Ser
         of_cap = usable.filter(pl.col("max_num_seqs").is_not_null())
         cap, inferred = _last(of_cap, "max_num_seqs"), _last(of_cap, "max_num_seqs_inferred")
     then = now
-    if row.get("max_num_batched_tokens_exceeded"):
-        then = replace(then, max_num_batched_tokens=None)
-    elif budget is None:
+    if budget is None:
         budget = _last(usable, "max_num_batched_tokens")
     if cap is not None and inferred:
         plateau = Setting(cap, "inferred", "plateau of running requests")
@@ -166,7 +166,20 @@ def _as_then(now: Serving, minutes: pl.DataFrame, row: Mapping[str, Any]) -> Ser
     if budget is not None and (before is None or before.value != budget):
         limit = Setting(budget, "config", "as it was then")
         then = replace(then, max_num_batched_tokens=limit)
-    return then
+    return replace(then, max_num_batched_tokens=_of_steps(then.max_num_batched_tokens, usable))
+
+
+def _of_steps(budget: Setting | None, minutes: pl.DataFrame) -> Setting | None:
+    """A token budget, or the smallest usual one that the steps fit in where they contradict it."""
+    counted = minutes.filter(
+        pl.col("itl_seconds_count") >= DECODES_A_STEP * pl.col("forward_passes")
+    )
+    most = (counted["iteration_tokens_sum"] / counted["forward_passes"]).max()
+    if budget is None or not isinstance(most, float) or most <= EXCEEDED_RATIO * budget.value:
+        return budget
+    why = f"configured {budget.value:.0f}, but steps take {most:,.0f} tokens"
+    larger = budget_of_steps(most)
+    return None if larger is None else Setting(larger, "inferred", why)
 
 
 def _running_cap(serving: Serving) -> float | None:

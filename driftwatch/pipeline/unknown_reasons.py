@@ -7,6 +7,7 @@ from typing import Any
 
 from driftwatch.detect.lengths import LENGTHS, MIN_REQUESTS
 from driftwatch.detect.reference import RATIOS
+from driftwatch.diagnose.limits import budget_contradiction
 from driftwatch.evidence import BY_NAME, Column
 from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.model import Reason
@@ -37,11 +38,8 @@ def reasons(row: Mapping[str, Any]) -> dict[str, str]:
     if row.get("forward_passes_overcounted"):
         for name in ("requests_per_forward_pass", "tokens_per_forward_pass"):
             reason_of[name] = "a lower bound: several API servers count each step once each"
-    if row.get("max_num_batched_tokens_exceeded"):
-        reason_of["max_num_batched_tokens"] = (
-            f"steps hold {row['tokens_per_forward_pass']:,.0f} tokens, more than the configured "
-            "value: give the one that the server runs with"
-        )
+    if (contradiction := budget_contradiction(row)) is not None:
+        reason_of["max_num_batched_tokens"] = contradiction
     if row.get("max_num_seqs_inferred"):
         reason_of["max_num_seqs"] = "inferred from the plateau of running requests"
     for state, inputs in _MADE_OF.items():

@@ -22,6 +22,7 @@ from driftwatch.incidents.follow_up import follow_up
 from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.model import Fingerprint, Slo, Target, TargetKey
+from driftwatch.notify.headline import rendered
 from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.plan import Plan
 from driftwatch.recommend.advice import Answer
@@ -51,6 +52,7 @@ ADVICE_HOLDS = timedelta(days=14)
 
 _READ = ("scrapes", *COLUMN_KNOBS, "max_num_seqs_inferred", "cache_config")
 _LOAD = ("running_requests", "running_requests_max")
+_STEPS = ("iteration_tokens_sum", "forward_passes")
 _FLAGS = ("restarted", "configuration_changed", "release_changed")
 
 # (since, until) → answers given in between, in order of time
@@ -92,7 +94,7 @@ def step(
     """
     runs, opened, last_read = dict(before.runs), dict(before.opened), dict(before.last_read)
     news: dict[str, Verification] = {}
-    columns = [name for name in (*_READ, *_LOAD, *_FLAGS) if name in rows.columns]
+    columns = [name for name in (*_READ, *_LOAD, *_STEPS, *_FLAGS) if name in rows.columns]
     ordered = rows.select("instance", "engine", "end", *columns).sort("end", "instance", "engine")
     for row in ordered.iter_rows(named=True):
         key = TargetKey(row["instance"], row["engine"])
@@ -271,6 +273,15 @@ class Verified:
         """An incident whose page shows the verification of the change that it advised."""
         return _on_page(incident, self.news)
 
+    def on_resolves(self, transitions: Iterable[Transition]) -> tuple[Transition, ...]:
+        """Transitions; a resolve's page shows what was known of the change when it ended."""
+        return tuple(
+            replace(t, incident=_on_page(t.incident, [one for one in self.news if _known(one, t)]))
+            if t.event == "resolved"
+            else t
+            for t in transitions
+        )
+
 
 def verify_changes(
     before: Verifications,
@@ -325,6 +336,10 @@ def _follow_ups(
     return tuple(one for one in transitions if one is not None)
 
 
+def _known(one: Verification, t: Transition) -> bool:
+    return one.opened_at <= t.at and (one.closed_at is None or one.closed_at <= t.at)
+
+
 # of several changes that one page had advised (its pool's servers) the page says the gravest
 _GRAVEST = ("open", "INCONCLUSIVE", "PASS", "FAIL")
 
@@ -342,7 +357,7 @@ def _on_page(incident: Incident, news: Iterable[Verification]) -> Incident:
     if not about:
         return incident
     page = incident.page.model_copy(update={"verification": max(about, key=_grave)})
-    return incident.model_copy(update={"page": page})
+    return incident.model_copy(update={"page": rendered(page)})
 
 
 def _follow_up(incident: Incident, verdicts: Sequence[Verification]) -> Transition | None:

@@ -108,7 +108,8 @@ class Answer(Document):
     ``candidates`` were swept, in the table's order, today among them; ``what_ifs`` what was asked
     for besides; ``settings``: knob → today's value as simulated; ``window_seconds``: length of the
     stretch that was simulated, which ends at ``at``; ``requests``: how many; ``notes``: what is not
-    known and what was taken instead.
+    known and what was taken instead; ``contradiction``: a configured setting that the minutes
+    contradict, and how to correct it.
     """
 
     schema_version: Literal[2] = 2
@@ -131,6 +132,7 @@ class Answer(Document):
     source: str = "metrics"
     requests: int = 0
     notes: tuple[str, ...] = ()
+    contradiction: str | None = None
 
     @property
     def utilization_ratio(self) -> float | None:

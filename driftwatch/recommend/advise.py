@@ -150,6 +150,7 @@ def _described(answer: Answer, situation: Situation) -> Answer:
             "source": "metrics" if question.log is None else "request log",
             "requests": round(demand.requests_per_second * situation.now.seconds),
             "notes": tuple(notes),
+            "contradiction": situation.settings.contradiction,
         }
     )
 

@@ -69,6 +69,7 @@ class Settings:
 
     configurations: tuple[SchedulerConfiguration, ...]
     notes: tuple[str, ...] = ()
+    contradiction: str | None = None  # a configured setting that cannot be, and how to answer
 
     @property
     def budget_known(self) -> bool:
@@ -81,10 +82,16 @@ def settings_of(server: Server) -> Settings | None:
     serving = server.serving
     if serving.max_num_seqs is None:
         return None
-    seqs = int(serving.max_num_seqs.value)
+    seqs, contradiction = int(serving.max_num_seqs.value), None
     notes = []
     if serving.max_num_batched_tokens is not None:
-        budgets: tuple[int, ...] = (int(serving.max_num_batched_tokens.value),)
+        given = serving.max_num_batched_tokens
+        budgets: tuple[int, ...] = (int(given.value),)
+        if given.provenance == "inferred":
+            contradiction = (
+                f"max_num_batched_tokens: {given.detail}, so {budgets[0]} is inferred; correct "
+                "serving.max_num_batched_tokens of the pool, or give --startup-log FILE"
+            )
     else:
         budgets = tuple(budget for budget in BUDGETS if budget >= seqs) or (seqs,)
         notes.append(
@@ -99,7 +106,7 @@ def settings_of(server: Server) -> Settings | None:
         notes.append(f"scheduling policy {policy!r} is simulated as {FCFS}")
         policy = FCFS
     configurations = tuple(_configuration(server, seqs, budget, policy) for budget in budgets)
-    return Settings(configurations, tuple(notes))
+    return Settings(configurations, tuple(notes), contradiction)
 
 
 def _configuration(server: Server, seqs: int, budget: int, policy: str) -> SchedulerConfiguration:

@@ -142,6 +142,7 @@ class Batch:
             verifications=verified.state,
             incidents={key: verified.on_page(one) for key, one in state.incidents.items()},
         )
+        outcome = replace(outcome, transitions=verified.on_resolves(outcome.transitions))
         happened = (*outcome.transitions, *verified.transitions)
         learnt, gone = changes_of(before.detection.references, state.detection.references)
         latest = self._latest(outcome, before, state, plan)

@@ -47,31 +47,37 @@ def current_settings(
         kv_cache_tokens=pl.coalesce(
             "kv_cache_tokens", "page_tokens", pl.col("page_blocks") * pl.col("page_block")
         ),
-    ).select([*SERVING_SCHEMA, "start", "end"])
+        max_num_batched_tokens_configured=pl.col("max_num_batched_tokens"),
+    ).select([*SERVING_SCHEMA, "max_num_batched_tokens_configured", "start", "end"])
 
 
 def stored_settings(
     windows: pl.DataFrame, serving: pl.DataFrame, said: pl.DataFrame
 ) -> pl.DataFrame:
     """Settings per window as its last row had them; what is not stored as configured now."""
-    now = windows.join(serving, on=KEY, how="left", maintain_order="left")
+    now = windows.join(serving, on=KEY, how="left", maintain_order="left").with_columns(
+        max_num_batched_tokens_configured=pl.col("max_num_batched_tokens")
+    )
     then = said.select(STORED_SETTINGS).with_columns(api_server_count=pl.lit(None, pl.Float64))
-    return now.with_columns(then).select([*SERVING_SCHEMA, "start", "end"])
+    columns = [*SERVING_SCHEMA, "max_num_batched_tokens_configured", "start", "end"]
+    return now.with_columns(then).select(columns)
 
 
 # iteration_tokens books a prompt whole at its first token. With so many decodes a step no step goes
 # unobserved, so the mean stays below a budget that is in force.
-_EXCEEDED_RATIO, _DECODES_A_STEP = 1.25, 4.0
+EXCEEDED_RATIO, DECODES_A_STEP = 1.25, 4.0
 
 
 def with_budget_in_force(settings: pl.DataFrame, totals: pl.DataFrame) -> pl.DataFrame:
     """Settings without a max_num_batched_tokens that the steps exceed: vLLM runs with another.
 
-    ``max_num_batched_tokens_exceeded`` is whether they do; NULL where an input is unknown.
+    ``max_num_batched_tokens_exceeded`` is whether they do; NULL where an input is unknown. A stored
+    row has no budget that its steps exceeded: there they are held against the configured one.
     """
-    steps, budget = pl.col("iteration_tokens_count"), pl.col("max_num_batched_tokens")
+    steps, then = pl.col("iteration_tokens_count"), pl.col("max_num_batched_tokens")
+    budget = pl.coalesce(then, "max_num_batched_tokens_configured")
     tokens, decodes = pl.col("iteration_tokens_sum"), pl.col("itl_seconds_count")
-    exceeded = (tokens > _EXCEEDED_RATIO * budget * steps) & (decodes >= _DECODES_A_STEP * steps)
+    exceeded = (tokens > EXCEEDED_RATIO * budget * steps) & (decodes >= DECODES_A_STEP * steps)
     columns = ("iteration_tokens_count", "iteration_tokens_sum", "itl_seconds_count")
     both = settings.hstack(totals.select(columns)).with_columns(
         max_num_batched_tokens_exceeded=pl.when(
@@ -79,7 +85,10 @@ def with_budget_in_force(settings: pl.DataFrame, totals: pl.DataFrame) -> pl.Dat
         ).then(exceeded & (steps > 0))
     )
     is_other = pl.col("max_num_batched_tokens_exceeded").fill_null(value=False)
-    return both.with_columns(max_num_batched_tokens=pl.when(~is_other).then(budget)).drop(columns)
+    return both.with_columns(
+        max_num_batched_tokens=pl.when(~is_other).then(then),
+        max_num_batched_tokens_configured=budget,
+    ).drop(columns)
 
 
 def _config_number(label: str) -> pl.Expr:

@@ -11,9 +11,11 @@ from functools import lru_cache
 from typing import Any
 
 from driftwatch.collect.fingerprint import differences, fingerprint_of, merged
-from driftwatch.knobs import COLUMN_KNOBS
+from driftwatch.knobs import COLUMN_KNOBS, budget_of_steps
 from driftwatch.model import Advice, Fingerprint, KnobMove, Serving, TargetKey
 from driftwatch.verify.verification import Change, Kind
+
+BUDGET = "max_num_batched_tokens"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,8 @@ class Running:
     fingerprint: Fingerprint = field(default_factory=Fingerprint)
     # the cap that the plateau of running requests shows; None = none
     inferred_max_num_seqs: float | None = None
+    # the usual token budget that the steps fit in, where they exceed the one that was read
+    inferred_budget: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +46,9 @@ def running(
     """What runs in a minute; what it does not say is as in the minute before.
 
     ``row``: a minute: ``scrapes``, ``max_num_seqs``, ``max_num_seqs_inferred``,
-    ``max_num_batched_tokens`` and, where it is known, ``cache_config``; ``fingerprint``: settings
-    and release by labels, configuration, server or log; ``before``: of the minute before, since the
-    last start; None = unknown.
+    ``max_num_batched_tokens``, ``iteration_tokens_sum``, ``forward_passes`` and, where it is known,
+    ``cache_config``; ``fingerprint``: settings and release by labels, configuration, server or log;
+    ``before``: of the minute before, since the last start; None = unknown.
     """
     value = row.get("max_num_seqs")
     inferred = bool(row.get("max_num_seqs_inferred")) and value is not None
@@ -55,12 +59,25 @@ def running(
     }
     now = merged(Fingerprint(knobs=knobs), fingerprint, _of_page(row.get("cache_config")))
     cap = float(row["max_num_seqs"]) if inferred else None
+    budget = _budget_of_steps(row, now)
     if before is None:
-        return Running(now, cap)
+        return Running(now, cap, budget)
     if not row.get("scrapes"):
         # an inferred cap still stands in a minute without a scrape
         cap = cap if cap is not None else before.inferred_max_num_seqs
-    return Running(merged(now, before.fingerprint), cap)
+    known = [one for one in (budget, before.inferred_budget) if one is not None]
+    return Running(merged(now, before.fingerprint), cap, max(known, default=None))
+
+
+def _budget_of_steps(row: Mapping[str, Any], now: Fingerprint) -> float | None:
+    """The budget that the steps of a minute show, where its row contradicts the one that is read:
+    then the row has none.
+    """
+    tokens, passes = row.get("iteration_tokens_sum"), row.get("forward_passes")
+    if row.get(BUDGET) is not None or BUDGET not in now.knobs or not tokens or not passes:
+        return None
+    shown = budget_of_steps(tokens / passes)
+    return shown if shown is not None and shown > float(now.knobs[BUDGET]) else None
 
 
 @lru_cache(1024)  # many servers, each minute, have the same
@@ -80,11 +97,32 @@ def changed(
     what = {one.name: (one.before, one.now) for one in read if one.group != "identity"}
     if (cap := _inferred_cap(before, now, most_requests)) is not None:
         what["max_num_seqs"] = cap
+    if before.inferred_budget is not None or now.inferred_budget is not None:
+        what.pop(BUDGET, None)
+        if (budget := _inferred_budget(before, now)) is not None:
+            what[BUDGET] = budget
     if not what:
         return None
-    of_knobs = any(one.group == "knobs" for one in read) or "max_num_seqs" in what
+    of_knobs = any(one.group == "knobs" for one in read) or not {"max_num_seqs", BUDGET}.isdisjoint(
+        what
+    )
     kind: Kind = "knobs" if of_knobs else "release"
     return Change(kind, at, dict(sorted(what.items())))
+
+
+def _inferred_budget(before: Running, now: Running) -> tuple[str, str] | None:
+    """The budget before and after, where one of both was inferred; one that was read and that no
+    step contradicts is no news: a light load contradicts nothing.
+    """
+    read_before, read_now = (one.fingerprint.knobs.get(BUDGET) for one in (before, now))
+    one, other = before.inferred_budget, now.inferred_budget
+    was = read_before if one is None else f"{one:.0f} (inferred)"
+    then = read_now if other is None else f"{other:.0f} (inferred)"
+    if was is None or then is None or was == then:
+        return None
+    if other is None and (read_before == read_now or float(then) == one):
+        return None
+    return was, then
 
 
 def _inferred_cap(

@@ -96,7 +96,7 @@ def test_pages_of_history_offer_what_works_on_history(run: Run, shared_data: Pat
     words = following[0].split()[2:]
     code, out, _ = run(*words)
     assert code == 0
-    assert "concurrency_cap_binding" in out
+    assert "max_num_seqs is full" in out
 
 
 def test_the_configuration_that_lies_here_is_not_taken(run: Run, page: str) -> None:

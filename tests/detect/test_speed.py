@@ -160,7 +160,7 @@ def test_work_that_the_baseline_has_not_seen_is_named() -> None:
     assert there["slower_at_equal_load"].null_count() == len(there)
     assert set(there["speed_unknown_code"]) == {"out_of_range"}
     assert set(there["speed_unknown_reason"]) == {
-        "work that the baseline has not seen: prompt tokens per generated token"
+        "the baseline has no minutes with such a ratio of prompt to generated tokens"
     }
 
 

@@ -48,6 +48,11 @@ def test_a_pool_that_is_slow_as_a_whole_has_no_others() -> None:
     median = Amount(value=0.82, unit="1")
     page = small_page(evidence={"pool_speed_at_equal_load_ratio": median})
     assert peers(page) == "the others run at 82 % of their usual speed"
+    two = {"of_targets": 3, "slower": 2, "speed_low_ratio": 0.83, "speed_high_ratio": 0.83}
+    assert peers(page.model_copy(update={"peers": two})) == (
+        "2 of 3 replicas by more than the threshold; the other runs at 83 % of its usual speed: it "
+        "is slow too"
+    )
     assert peers(page.model_copy(update={"servers": Servers(concerned=3, of=3, first=())})) is None
     all_slow = {"slower": 3, "of_targets": 3, "speed_low_ratio": 0.8, "speed_high_ratio": 0.9}
     assert peers(page.model_copy(update={"peers": all_slow})) == "3 of 3 replicas"

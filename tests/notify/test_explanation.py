@@ -74,11 +74,14 @@ def test_a_healthy_server_says_what_holds(
     [{"slo_missed": True}, {"limit_full": "kv_cache"}, {"binding_limit": None}, {"gpus_lost": 1.0}],
 )
 def test_what_is_not_healthy_says_its_cause(bad: dict[str, Any]) -> None:
-    why = {"requests_per_second_ratio": "tuned_for does not say requests_per_second (add it)"}
+    why = {"requests_per_second_ratio": "tuned_for does not say requests_per_second (its rate)"}
     missing = ("requests_per_second_ratio",)
     finding = _finding({**CALM, **bad}, "undetermined", missing, reasons=why)
-    assert state_text(finding).endswith("tuned_for does not say requests_per_second")
-    assert what_to_do(finding)[0].text.startswith("give what is missing: ")
+    bad_first = "1 GPU lost" if "gpus_lost" in bad else "No advice: the cause is not determined"
+    assert state_text(finding).endswith(bad_first)
+    cause, *do = what_to_do(finding)
+    assert cause.text.endswith("has no answer: tuned_for does not say requests_per_second")
+    assert [line.text for line in do] == ["give its rate"] * ("gpus_lost" not in bad)
 
 
 def test_what_leaves_nothing_to_set_does_not_repeat_the_answer() -> None:

@@ -117,10 +117,27 @@ def test_missing_evidence_is_said_with_its_reason() -> None:
         ),
     )
     page = case_without.page()
-    assert "No advice: kv_cache_usage_ratio unknown" in page.summary
-    assert "kv_cache_usage_ratio is unknown (not on the page)" in render(page)
+    assert page.summary.endswith("No advice: the cause is not determined")
+    text = " ".join(render(page).split())
+    assert "has no answer: vllm:kv_cache_usage_perc is not on the page" in text
+    assert "wait: driftwatch looks again every 10 min" in text
     assert page.evidence["running_requests"].value is None
     assert page.evidence["running_requests"].reason
+
+
+def test_what_steps_contradict_is_named_and_who_finished_is_no_drift() -> None:
+    shrunk = {"generation_tokens_mean_ratio": 0.5, "given_up_10m_low_ratio": 0.16}
+    contradicted = {"max_num_batched_tokens": None, "max_num_batched_tokens_exceeded": True}
+    finding = CASES["batch_drift"].finding
+    evidence = {**finding.evidence, **shrunk, **contradicted}
+    reasons = {"max_num_batched_tokens": "configured 512, but steps take 2,000 tokens"}
+    made = replace(finding, evidence=evidence, reasons=reasons)
+    text = render(replace(CASES["batch_drift"], finding=made).page())
+    assert "generations" not in text
+    assert "max_num_batched_tokens: configured 512, but steps take 2,000" in " ".join(text.split())
+    evidence["given_up_10m_low_ratio"], evidence["slo_missed"] = 0.0, False
+    page = replace(CASES["batch_drift"], finding=replace(made, evidence=evidence)).page()
+    assert "generations shrank to ×0.5" in render(page)
 
 
 def test_slo_given_by_the_caller_wins_over_the_row() -> None:

@@ -48,7 +48,7 @@ def test_the_baseline_stands_in_a_column_and_an_unknown_says_why() -> None:
         "28 waiting",
         "Slower? unknown no baseline",
         "Full? no KV 50 %",
-        "leaf healthy, cause: prompts",
+        "So: healthy, because prompts are longer",
     ]
 
 

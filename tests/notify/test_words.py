@@ -66,7 +66,7 @@ def test_gpus_of_explain(change: dict[str, Any], ending: str) -> None:
 def test_a_reading_that_is_unknown_is_left_out_and_never_zero() -> None:
     assert gpus_text(dict.fromkeys(GPUS)) is None and gpu_line(dict.fromkeys(GPUS)) is None
     assert gpus_text({"gpu_utilization_ratio": 0.0}) == "GPU_UTIL 0 %"  # a measured 0 is 0
-    said = "8 GPUs (declared = DCGM): SM clock 1,155 MHz, GPU_UTIL 99 %, power 540 W"
+    said = "8 GPUs: SM clock 1,155 MHz, GPU_UTIL 99 %, power 540 W"
     assert gpu_line(GPUS) == said
     assert gpu_count_text({"gpu_count": None}) == "GPU count unknown"
 

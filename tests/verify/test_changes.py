@@ -29,6 +29,9 @@ def of(group: str, **values: str) -> Running:
 
 
 BOTH = read(max_num_seqs="128", max_num_batched_tokens="8192")
+BUDGET = "max_num_batched_tokens"
+SHORT = read(max_num_batched_tokens="512")
+LONG = replace(SHORT, inferred_budget=2048.0)
 OF_BOTH = {"max_num_batched_tokens": ("2048", "8192"), "max_num_seqs": ("64", "128")}
 
 
@@ -58,6 +61,11 @@ OF_BOTH = {"max_num_batched_tokens": ("2048", "8192"), "max_num_seqs": ("64", "1
         (inferred(8), read(max_num_seqs="64"), 20.0, {"max_num_seqs": ("8 (inferred)", "64")}),
         (inferred(8), read(max_num_seqs="8"), 8.0, None),
         (read(max_num_seqs="8"), inferred(16), 16.0, {"max_num_seqs": ("8", "16 (inferred)")}),
+        # steps that exceed the configured budget show another one; a light load shows nothing
+        (SHORT, LONG, None, {BUDGET: ("512", "2048 (inferred)")}),
+        (LONG, SHORT, None, None),
+        (LONG, read(max_num_batched_tokens="2048"), None, None),
+        (LONG, read(max_num_batched_tokens="4096"), None, {BUDGET: ("2048 (inferred)", "4096")}),
     ],
 )
 def test_a_change(before: Running, now: Running, most: float | None, what: object) -> None:
@@ -76,6 +84,16 @@ def test_what_a_minute_does_not_say_is_as_before() -> None:
     assert running({"scrapes": 0.0}, NOTHING, first) == first
     # more ran than the inferred cap allowed: it was none
     assert running({**row, "max_num_seqs": None}, NOTHING, first).inferred_max_num_seqs is None
+
+
+def test_steps_show_the_budget_that_the_configuration_does_not_know() -> None:
+    configured = Fingerprint(knobs={BUDGET: "512"})
+    row = {"scrapes": 4.0, BUDGET: None, "iteration_tokens_sum": 2_058_000.0}
+    full = running({**row, "forward_passes": 1000.0}, configured)
+    assert full.inferred_budget == 2048.0
+    calm = {"scrapes": 4.0, BUDGET: 512.0, "iteration_tokens_sum": 1e5, "forward_passes": 1e3}
+    assert running(calm, configured).inferred_budget is None
+    assert running(calm, configured, full).inferred_budget == 2048.0  # until the next start
 
 
 UP = KnobMove("max_num_seqs", 8.0, 40.0)

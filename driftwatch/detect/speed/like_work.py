@@ -37,11 +37,11 @@ FOUND_DEVIATIONS = 1.645  # 95 of 100
 # The kind of a window, as medians of logarithms: name, printed words, smallest value.
 # Prompt and first tokens per token belong to the requests: a slow engine does not change them.
 KINDS = (
-    ("requests", "requests per forward pass", 0.01),
-    ("prompts", "prompt tokens per generated token", 1e-2),
-    ("first", "length of the answers", 1e-3),
-    ("queued", "wait in the queue", 0.1),
-    ("overlap", "ITL × passes per second", 1e-2),
+    ("requests", "so many requests a step", 0.01),
+    ("prompts", "such a ratio of prompt to generated tokens", 1e-2),
+    ("first", "answers of such a length", 1e-3),
+    ("queued", "such a wait in the queue", 0.1),
+    ("overlap", "such pauses between steps", 1e-2),
 )
 # The covariates that make them.
 INPUTS = ("requests", "prefill", "first", "queued", "overlap")

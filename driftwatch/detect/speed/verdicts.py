@@ -47,7 +47,7 @@ LEARNING, NO_BASELINE, UNLIKE = "learning", "no_baseline", "out_of_range"
 _TOO_FEW = Unknown("too_few_minutes", f"fewer than {KNOWN} of the last {WINDOW} minutes are known")
 _PROPOSED = Unknown(NO_BASELINE, "no baseline in use yet: driftwatch baseline list has one")
 _UNLIKE = tuple(
-    Unknown(UNLIKE, f"work that the baseline has not seen: {words}") for _, words, _ in KINDS
+    Unknown(UNLIKE, f"the baseline has no minutes with {words}") for _, words, _ in KINDS
 )
 
 

@@ -20,6 +20,7 @@ from driftwatch.numbers import (
 )
 
 _NAMED_METRICS = 2
+_KEEPS_SPEED = 0.95  # of its usual speed: what equal load is measured to, as in the trees
 
 
 def slower(page: Page) -> str:
@@ -82,7 +83,12 @@ def peers(page: Page) -> str | None:
         return text
     low, high = (f"{speeds[f'speed_{end}_ratio'] * 100:.0f}" for end in ("low", "high"))
     span = low if low == high else f"{low} to {high}"
-    return f"{text}, the others run at {span} % of their usual speed"
+    only = round(speeds["of_targets"]) - slow == 1
+    others = f"the other{' runs' if only else 's run'} at {span} % of {'its' if only else 'their'}"
+    if speeds["speed_high_ratio"] > _KEEPS_SPEED:
+        return f"{text}, {others} usual speed"
+    also = "it is slow too" if only else "they are slow too"
+    return f"{text} by more than the threshold; {others} usual speed: {also}"
 
 
 def drift_14d(page: Page) -> str | None:

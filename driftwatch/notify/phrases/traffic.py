@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 from driftwatch.notify.page import Page
+from driftwatch.notify.phrases.limits import MANY_GAVE_UP
 from driftwatch.numbers import is_as_before, moment, percent, plural, times, tokens
 
 _STEMS = ("prompt", "generation")
@@ -20,7 +23,21 @@ def _ratios(page: Page) -> dict[str, float]:
     """Each length that is compared, the one that the rule is about first."""
     signal = page.labels.get("signal", "")
     stems = sorted(_STEMS, key=lambda stem: not signal.startswith(stem))
-    return {stem: ratio for stem in stems if (ratio := length_ratio(page, stem)) is not None}
+    known = {stem: ratio for stem in stems if (ratio := length_ratio(page, stem)) is not None}
+    if known.get("generation", 1.0) < 1 and many_never_finish(page.value):
+        del known["generation"]  # the short ones finished: it is no drift
+    return known
+
+
+def many_never_finish(value: Callable[[str], Any]) -> bool:
+    """Whether so many requests end without an answer that those that finish are the short ones.
+
+    ``value``: evidence column → its value, None where unknown.
+    """
+    return (value("given_up_10m_low_ratio") or 0.0) >= MANY_GAVE_UP or any(
+        (value(f"{name}_in_target_10m_ratio") or 1.0) < 0.5 and value("slo_missed")
+        for name in ("ttft", "tpot")
+    )
 
 
 def _moved(page: Page) -> dict[str, float]:
