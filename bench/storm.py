@@ -37,8 +37,8 @@ from driftwatch.pipeline.plan import Pool  # noqa: E402
 from driftwatch.receivers.registry import Receiver  # noqa: E402
 from driftwatch.receivers.webhook import WebhookSender  # noqa: E402
 from driftwatch.service.configuration import plan_of_rules  # noqa: E402
+from driftwatch.service.metrics import OwnMetrics  # noqa: E402
 from driftwatch.service.outbox import Outbox  # noqa: E402
-from driftwatch.service.own_metrics import OwnMetrics  # noqa: E402
 from driftwatch.service.run import Service  # noqa: E402
 from driftwatch.settings.receivers import WebhookReceiver  # noqa: E402
 from driftwatch.store.store import Store  # noqa: E402

@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from driftwatch.service.target_metrics import TARGET_COLUMNS
+from driftwatch.service.metrics import TARGET_COLUMNS
 
 
 def evidence_rows(*rows: dict[str, Any], **more: type[pl.DataType]) -> pl.DataFrame:

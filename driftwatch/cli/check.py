@@ -93,7 +93,7 @@ def _configuration(
     """
     from driftwatch.cli.database import config_here
     from driftwatch.errors import ConfigError
-    from driftwatch.service.needs import configured_argument_problems, unmet
+    from driftwatch.service.configuration import configured_argument_problems, unmet
     from driftwatch.settings import load_settings
 
     path = named or config_here()

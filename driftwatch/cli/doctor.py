@@ -124,7 +124,7 @@ def _paging(configured: Settings, plan: Plan) -> Iterator[Check]:
     """Whether receivers can be used, and whether pages reach one."""
     from driftwatch.doctor.receivers import receiver_checks, route_checks, secret_file_checks
     from driftwatch.receivers.registry import subscriptions_of
-    from driftwatch.service.needs import receiver_files
+    from driftwatch.service.configuration import receiver_files
     from driftwatch.settings.secret_files import secret_files
 
     yield from receiver_checks(receiver_files(configured))
@@ -156,7 +156,7 @@ def _settings(
     Raises ConfigError: files of these sources cannot be read, all at once; those of receivers are
     checks.
     """
-    from driftwatch.service.needs import unmet
+    from driftwatch.service.configuration import unmet
     from driftwatch.settings import PagesSource, RecordingSource, Settings
 
     if urls and recordings:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from driftwatch.pipeline.plan import Plan
     from driftwatch.receivers.registry import Receiver
     from driftwatch.service.fleet import Fleet
-    from driftwatch.service.own_metrics import OwnMetrics
+    from driftwatch.service.metrics import OwnMetrics
     from driftwatch.service.run import Service
     from driftwatch.settings import Settings
     from driftwatch.store.store import Store
@@ -88,9 +88,8 @@ def _serve(config: Path, settings: Settings, hangups: Hangups, queues: Sequence[
     from driftwatch.clock import SystemClock
     from driftwatch.receivers.registry import receivers_of
     from driftwatch.service.configuration import plan_of_settings
-    from driftwatch.service.endpoint import Endpoint
-    from driftwatch.service.heartbeat import ping_of
-    from driftwatch.service.own_metrics import OwnMetrics
+    from driftwatch.service.liveness import Endpoint, ping_of
+    from driftwatch.service.metrics import OwnMetrics
     from driftwatch.service.reload import Reload
     from driftwatch.store.store import Store
 
@@ -113,7 +112,7 @@ def _serve(config: Path, settings: Settings, hangups: Hangups, queues: Sequence[
         try:
             host, port = endpoint.address
             service, runner = _service(config, settings, plan, receivers, store, metrics, queues)
-            endpoint.serve(metrics.registry, runner.why_unhealthy, runner.why_not_ready)
+            endpoint.check(runner.why_unhealthy, runner.why_not_ready)
             reload = Reload(config, settings, plan, service.adopt, metrics, clock, log)
             hangups.listen()  # what is on its way from now on is to end
             runner.start()
@@ -161,7 +160,7 @@ def _service(
     from driftwatch.clock import SystemClock
     from driftwatch.database_place import PostgresPlace
     from driftwatch.service.configuration import sources_of
-    from driftwatch.service.heartbeat import ping_of
+    from driftwatch.service.liveness import ping_of
     from driftwatch.service.report_material import schedule_of
     from driftwatch.service.run import Service
 

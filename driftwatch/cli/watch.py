@@ -158,7 +158,7 @@ class _Screen:
     """
 
     def __init__(self, reports: Mapping[str, Fingerprint], *, to_stderr: bool) -> None:
-        from driftwatch.service.tick_notes import ScrapeFailures
+        from driftwatch.service.notes import ScrapeFailures
 
         self.answered: set[str] = set()
         self._reports = reports

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from driftwatch.rulebook.rules import Rule
-from driftwatch.service.target_metrics import EVERY_TARGET, RULE
+from driftwatch.service.metrics import EVERY_TARGET, RULE
 
 # What one alert is about.
 TARGET_LABELS = ("pool", "instance", "engine")

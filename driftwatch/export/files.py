@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import yaml
 
 from driftwatch.export.alerts import Alert, Exported
-from driftwatch.service.target_metrics import EVERY_TARGET, LEFT_OUT, RULES_LEFT_OUT
+from driftwatch.service.metrics import EVERY_TARGET, LEFT_OUT, RULES_LEFT_OUT
 
 To = Literal["prometheus", "kubernetes"]
 TO: tuple[To, ...] = get_args(To)

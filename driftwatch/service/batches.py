@@ -6,12 +6,10 @@ decides with what is to be sent. What a process keeps of a batch is a cache of w
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import polars as pl
 
@@ -19,11 +17,11 @@ from driftwatch.collect.gpus import GPU_KEY
 from driftwatch.collect.schema import KEY, Collected, keys_frame
 from driftwatch.detect.references import changes_of
 from driftwatch.incidents.incident import Incident, Transition
-from driftwatch.model import Advice, Reason, Target, TargetKey
+from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.evaluation import Ask
 from driftwatch.pipeline.latest import latest_of
 from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.question import Moment, TargetAdvice, target_advice
+from driftwatch.pipeline.question import target_advice
 from driftwatch.pipeline.roster import Sources
 from driftwatch.pipeline.server_reports import reports_memory
 from driftwatch.pipeline.state import SCRAPED_SCHEMA, Outcome, State, nothing_scraped
@@ -31,7 +29,6 @@ from driftwatch.pipeline.stored_state import advice_rows, memory_of, state_from
 from driftwatch.pipeline.tick import evaluate
 from driftwatch.pipeline.verifications import Verified, open_by_target, verify_changes
 from driftwatch.receivers.registry import Receiver
-from driftwatch.recommend.advice import Answer
 from driftwatch.service.planning import commit_planned
 from driftwatch.store.advice import AdviceRow
 from driftwatch.store.latest import Latest
@@ -306,41 +303,3 @@ def _scraped(given: TickInput) -> pl.DataFrame:
         for name, one in zip(given.sources.names, given.collected, strict=True)
     )
     return pl.concat([nothing_scraped(), *each]).unique(maintain_order=True)
-
-
-class BoundedQuestions:
-    """Asked as ``ask`` is, in a thread; what a tick waits for takes no longer than so many seconds.
-
-    An answer that is late is none: the page says so, and asks again. While a question is still
-    simulated, no other one is.
-    """
-
-    def __init__(self, seconds: float, ask: Ask = target_advice) -> None:
-        self._seconds, self._ask = seconds, ask
-        self._until = 0.0  # monotonic
-        self._thread: threading.Thread | None = None
-
-    def begin(self) -> None:
-        """A tick begins."""
-        self._until = time.monotonic() + self._seconds
-
-    def __call__(self, moment: Moment, plan: Plan, **question: Any) -> TargetAdvice:
-        """The answer, or that there is none in time."""
-        answers: list[TargetAdvice] = []
-        remaining_seconds = self._until - time.monotonic()
-        if remaining_seconds > 0 and (self._thread is None or not self._thread.is_alive()):
-            # nothing waits for it at the end of the process
-            self._thread = threading.Thread(
-                target=lambda: answers.append(self._ask(moment, plan, **question)),
-                name="driftwatch-simulation",
-                daemon=True,
-            )
-            self._thread.start()
-            self._thread.join(remaining_seconds)
-        if answers:
-            return answers[0]
-        why = f"the simulations of this tick took over {self._seconds:g} s"
-        advice = Answer(
-            at=moment.at, advice=Advice(action="insufficient", reason=Reason("failed", why))
-        )
-        return TargetAdvice(moment.target, moment.at, advice, question.get("incident_id"), why)

@@ -28,8 +28,8 @@ from driftwatch.receivers.sender import (
     Sender,
     next_attempt,
 )
-from driftwatch.service.own_metrics import DEAD_COUNTS_FOR, OwnMetrics
-from driftwatch.service.trouble import Trouble
+from driftwatch.service.metrics import DEAD_COUNTS_FOR, OwnMetrics
+from driftwatch.service.notes import Trouble
 from driftwatch.store.store import Store
 
 POLL_SECONDS = 2.0

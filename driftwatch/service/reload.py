@@ -13,7 +13,7 @@ from driftwatch.pipeline.plan import Plan
 from driftwatch.receivers.registry import Receiver, receivers_of, subscriptions_of
 from driftwatch.rulebook.book import read_rulebook
 from driftwatch.service.configuration import plan_of_settings
-from driftwatch.service.own_metrics import OwnMetrics
+from driftwatch.service.metrics import OwnMetrics
 from driftwatch.settings import Settings, load_settings
 
 # What a process is connected to; the rest of the configuration is what it decides with.
@@ -69,7 +69,7 @@ class Reload:
         self._started, self._plan = settings, plan
         self._receivers: dict[str, str] = {}
         self._note_routes(settings, plan)
-        metrics.reloaded(good=True, at=clock.now())
+        metrics.note_reload(good=True, at=clock.now())
 
     @property
     def rules(self) -> int:
@@ -79,7 +79,7 @@ class Reload:
     def reload(self) -> None:
         """Read everything anew, and take it unless there is a problem."""
         found = checked(self._config, self._started)
-        self._metrics.reloaded(good=not isinstance(found, list), at=self._clock.now())
+        self._metrics.note_reload(good=not isinstance(found, list), at=self._clock.now())
         if isinstance(found, list):
             for problem in found:
                 self._log.error("refused", **_words(problem))

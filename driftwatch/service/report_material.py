@@ -208,19 +208,19 @@ _FIRST_WITHIN = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class ReportSchedule:
     """Who gets reports."""
 
     receivers: tuple[str, ...] = ()
     external_url: str | None = None
 
 
-def schedule_of(settings: Settings) -> Schedule | None:
+def schedule_of(settings: Settings) -> ReportSchedule | None:
     """What a configuration says of reports; None where it wants none."""
     report = settings.report
     if report is None:
         return None
-    return Schedule(
+    return ReportSchedule(
         receivers=tuple(
             one.name
             for one in settings.receivers
@@ -237,7 +237,7 @@ def due_week(names: Sequence[str], now: datetime) -> Week | None:
     return None if week.name in names or (not names and is_late) else week
 
 
-def make_due(store: Store, plan: Plan, schedule: Schedule, now: datetime) -> Week | None:
+def make_due(store: Store, plan: Plan, schedule: ReportSchedule, now: datetime) -> Week | None:
     """Make the report that is due, and say of which week; a week without a minute has none.
 
     Raises StoreError: the store does not serve.

@@ -27,33 +27,32 @@ from driftwatch.pipeline.stored_state import evaluated_until
 from driftwatch.receivers.registry import Receiver
 from driftwatch.service.batches import (
     Batch,
-    BoundedQuestions,
     ListedPools,
     TickContext,
     TickInput,
     TickResult,
     of_batch,
 )
-from driftwatch.service.heartbeat import Answering, Heartbeat, Ping, why_withheld
+from driftwatch.service.liveness import Answering, Heartbeat, Ping, why_withheld
+from driftwatch.service.metrics import OwnMetrics
+from driftwatch.service.notes import TickNotes
 from driftwatch.service.outbox import Attempt, Outbox
-from driftwatch.service.own_metrics import OwnMetrics
 from driftwatch.service.planning import plan_actions
-from driftwatch.service.report_material import SETTLED_MINUTE, Schedule, make_due
+from driftwatch.service.report_material import ReportSchedule, make_due
 from driftwatch.service.slack_actions import SlackActions
-from driftwatch.service.source_threads import (
+from driftwatch.service.sources import (
     SHORTEST_WAIT_SECONDS,
-    ClockSteps,
     Collecting,
     HeldSource,
     held,
 )
-from driftwatch.service.tick_notes import TickNotes
-from driftwatch.service.ticker import Ticker
+from driftwatch.service.timing import BoundedQuestions, ClockSteps, Schedule
 from driftwatch.store.progress import UNWATCHED, unwatched
 from driftwatch.store.store import Store
 
 _ACTIONS_SECONDS = 1.0
 _PRUNE_SECONDS = 3600.0
+_REPORTS_SECONDS = 600.0
 # GPU readings; what is not evaluated yet stays.
 SCRAPES_KEPT = timedelta(hours=1)
 # Resolved incidents are kept as long as the longest look back that reports take.
@@ -88,7 +87,7 @@ class Service:
         *,
         interval_seconds: float = 15.0,
         on_outcome: Callable[[Outcome], None] | None = None,
-        reports: Schedule | None = None,
+        reports: ReportSchedule | None = None,
         metrics: OwnMetrics | None = None,
         batches: int = 1,
         is_one_of_several: bool = False,
@@ -126,7 +125,7 @@ class Service:
         self._clock_steps = ClockSteps()
         self._heartbeat: Heartbeat | None = None
         self._slack_actions = SlackActions(store, clock.now, self.metrics)
-        self._ticker = Ticker(self._failed)
+        self._schedule = Schedule(self._failed)
 
     def adopt(self, plan: Plan, receivers: Sequence[Receiver]) -> None:
         """Decide with another plan and other receivers; waits for a tick that is under way.
@@ -143,8 +142,7 @@ class Service:
 
     def beat(self, ping: Ping, every_seconds: float = 60.0) -> None:
         """Send it after each complete tick from now on, at most each so many seconds."""
-        counts, at = self.metrics.heartbeats, self.metrics.heartbeat_at
-        self._heartbeat = Heartbeat(ping, every_seconds, self._clock, counts, at)
+        self._heartbeat = Heartbeat(ping, every_seconds, self._clock, self.metrics)
 
     def tick_once(self) -> Outcome:
         """A tick of every batch now. What each decided is in the store or not at all.
@@ -231,10 +229,11 @@ class Service:
         shown = merge([one for _, one, _ in self._recent.values()])
         self.metrics.batches.set(len(self._recent))
         self._notes.tick(outcome, shown, state, self._plan.enabled, now - began, self._clock.now())
-        happened = [one for each in ticked for one in each.happened]
-        self._notes.events(happened, outcome, [one for each in ticked for one in each.failed])
+        for traceback in (one for each in ticked for one in each.failed):
+            self._log.error("verification failed", why=traceback)
         routes = self._plan.routes_to(r.subscription for r in self._receivers)
-        self._notes.unrouted(routes, happened, state.incidents)
+        happened = [one for each in ticked for one in each.happened]
+        self._notes.events(happened, state.incidents, routes)
 
     def tell_heartbeat(self) -> None:
         """Tell those outside that every batch was ticked; or nobody, and why."""
@@ -285,13 +284,12 @@ class Service:
 
     def start(self) -> None:
         """Tick, deliver and prune on a schedule until :meth:`stop`."""
-        add = self._ticker.every
-        add(self._interval_seconds, "tick", self.tick_once, "ticks")
-        add(_ACTIONS_SECONDS, "actions", self.plan_actions_once, "actions")
-        add(_PRUNE_SECONDS, "prune", self.prune, "slow")
-        if self._reports is not None:  # each hour: one may be due, or was missed
-            self._ticker.hourly(SETTLED_MINUTE, "report", self.make_reports, "slow")
-        self._ticker.start(lambda: self._attempted, self._interval_seconds)
+        every = self._schedule.every
+        every(self._interval_seconds, "tick", self.tick_once)
+        every(_ACTIONS_SECONDS, "actions", self.plan_actions_once)
+        every(_PRUNE_SECONDS, "prune", self.prune)
+        if self._reports is not None:  # one may be due, or was missed
+            every(_REPORTS_SECONDS, "report", self.make_reports)
         self.outbox.start()
         self.listen_to_slack()
 
@@ -312,10 +310,10 @@ class Service:
         """Finish the tick under way with what has come, then stop."""
         if self._heartbeat is not None:
             self._heartbeat.end()
-        # before the scheduler waits for the tick: a source may take its whole budget to answer
+        # before the tick is waited for: a source may take its whole budget to answer
         self._collecting.end()
         self._slack_actions.stop()
-        self._ticker.stop()
+        self._schedule.stop()
         self.outbox.stop()
         for source in self._sources:
             source.close()
@@ -351,13 +349,13 @@ class Service:
             self._restarted = set()
             self._ask_servers()
 
-    def _failed(self, job: str, error: BaseException | None) -> None:
-        """A job raised, or was missed (None); it is tried again next time."""
-        result = "skipped" if error is None else "failed"
+    def _failed(self, job: str, error: Exception | None) -> None:
+        """A job raised, or was skipped because the one before took too long (None)."""
         if job == "tick":
-            self.metrics.ticks.labels(result).inc()
-            self._last_error = "the tick was missed" if error is None else str(error)
-        self._log.error(f"{job} {result}", reason="missed" if error is None else str(error))
+            self.metrics.ticks.labels("skipped" if error is None else "failed").inc()
+        if error is not None:
+            self._log.error(f"{job} failed", reason=str(error))
+            self._last_error = str(error) if job == "tick" else self._last_error
 
 
 def _merged(states: Sequence[State]) -> State:

@@ -34,8 +34,8 @@ from driftwatch.receivers.http import post
 from driftwatch.receivers.registry import Receiver
 from driftwatch.receivers.slack import SILENT, SlackClient, client_of
 from driftwatch.receivers.slack_blocks import ACKNOWLEDGE, NOT_USEFUL, SILENCE, USEFUL, plain
-from driftwatch.service.own_metrics import OwnMetrics
-from driftwatch.service.trouble import Trouble
+from driftwatch.service.metrics import OwnMetrics
+from driftwatch.service.notes import Trouble
 from driftwatch.settings.receivers import SlackReceiver
 from driftwatch.store.actions import require_open
 from driftwatch.store.store import Store

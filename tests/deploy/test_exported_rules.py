@@ -17,7 +17,7 @@ from driftwatch.export.alerts import alerts_of
 from driftwatch.export.files import file_of
 from driftwatch.model import Target, TargetKey
 from driftwatch.rulebook.book import load_rulebook
-from driftwatch.service.target_metrics import TargetMetrics
+from driftwatch.service.metrics import OwnMetrics
 
 END = datetime(2026, 1, 2, 3, 1, tzinfo=UTC)
 TYPES = {"float": pl.Float64, "bool": pl.Boolean, "string": pl.String}
@@ -48,9 +48,9 @@ def test_they_read_what_driftwatch_serves_with_these_rules(exported: str) -> Non
     columns = {column for rule in rules for column in rule.columns}
     types = {column: TYPES[BY_NAME[column].dtype] for column in columns}
     rows = evidence_rows({"instance": "h:1", "end": END}, **types)
-    metrics, key = TargetMetrics(lambda: END), TargetKey("h:1", "0")
-    metrics.note(rows, {key: Target(key, pool="rag")}, rules=rules)
-    served = {family.name for family in metrics.collect()}
+    metrics, key = OwnMetrics(lambda: END), TargetKey("h:1", "0")
+    metrics.note_minutes(rows, {key: Target(key, pool="rag")}, rules)
+    served = {family.name for family in metrics.registry.collect()}
     expressions = " ".join(rule["expr"] for rule in _rules(exported))
     assert set(re.findall(r"driftwatch_\w+", expressions)) <= served
     asked = set(re.findall(r'driftwatch_rule\{rule="((?:[^"\\]|\\.)*)"', expressions))

@@ -23,8 +23,8 @@ from driftwatch.clock import ManualClock
 from driftwatch.collect.recordings import open_recording
 from driftwatch.receivers.stdout import StdoutSender
 from driftwatch.service.configuration import plan_of_settings
+from driftwatch.service.metrics import TARGET_COLUMNS
 from driftwatch.service.run import Receiver, Service
-from driftwatch.service.target_metrics import TARGET_COLUMNS
 from driftwatch.settings import load_settings
 from driftwatch.store.store import Store
 

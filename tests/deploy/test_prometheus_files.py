@@ -19,8 +19,8 @@ from fakes.prometheus_server import PrometheusServer
 from target_metric_cases import evidence_rows
 
 from driftwatch.model import Target, TargetKey
-from driftwatch.service.endpoint import Endpoint
-from driftwatch.service.own_metrics import OwnMetrics
+from driftwatch.service.liveness import Endpoint
+from driftwatch.service.metrics import OwnMetrics
 
 FOLDER = DEPLOY / "prometheus"
 RULES = FOLDER / "rules" / "driftwatch.yml"
@@ -176,7 +176,7 @@ def test_a_real_prometheus_scrapes_a_service_and_hears_that_it_is_alive() -> Non
     own.last_tick.set(time.time())
     key = TargetKey("rag-0:8000", "0")
     row = {"instance": "rag-0:8000", "end": end, "running_requests": 7.0}
-    own.per_target.note(evidence_rows(row), {key: Target(key, pool="rag-8b")})
+    own.note_minutes(evidence_rows(row), {key: Target(key, pool="rag-8b")})
     (config,) = documents(FOLDER / "prometheus.yml")
     (job,) = [job for job in config["scrape_configs"] if job["job_name"] == "driftwatch"]
     endpoint = Endpoint(("127.0.0.1", 0), own.registry, lambda: None, lambda: None)

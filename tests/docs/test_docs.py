@@ -272,8 +272,7 @@ def test_the_runbook_names_the_severities_that_ship() -> None:
 
 
 def test_every_metric_of_driftwatch_itself_is_documented() -> None:
-    from driftwatch.service.own_metrics import OwnMetrics
-    from driftwatch.service.target_metrics import PREFIX, TARGET_COLUMNS
+    from driftwatch.service.metrics import PREFIX, TARGET_COLUMNS, OwnMetrics
 
     text = (DOCS / "sre/operations.md").read_text(encoding="utf-8")
     assert [column for column in TARGET_COLUMNS if f"`{column}`" not in text] == []

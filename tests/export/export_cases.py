@@ -12,7 +12,6 @@ from typing import Any
 
 import polars as pl
 from fakes.exposition_server import Page
-from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -29,8 +28,8 @@ from driftwatch.pipeline.incidents import advanced
 from driftwatch.pipeline.plan import Plan
 from driftwatch.rulebook.rules import Rule
 from driftwatch.service.configuration import plan_of
+from driftwatch.service.metrics import OwnMetrics
 from driftwatch.service.replay import replay
-from driftwatch.service.target_metrics import TargetMetrics
 
 END = datetime(2026, 1, 2, 3, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -49,11 +48,9 @@ def served(
     if targets is None:
         keys = [TargetKey(*key) for key in rows.select("instance", "engine").unique().iter_rows()]
         targets = {key: Target(key, pool="rag") for key in keys}
-    metrics = TargetMetrics(lambda: end)
-    metrics.note(rows, targets, rules=rules)
-    registry = CollectorRegistry()
-    registry.register(metrics)
-    return generate_latest(registry).decode()
+    metrics = OwnMetrics(lambda: end)
+    metrics.note_minutes(rows, targets, rules)
+    return generate_latest(metrics.registry).decode()
 
 
 @dataclass

@@ -12,7 +12,7 @@ from life_cycle_cases import TARGETS, life_cycle, life_cycle_rules
 from target_metric_cases import evidence_rows
 
 from driftwatch.model import TargetKey
-from driftwatch.service import target_metrics
+from driftwatch.service import metrics as own_metrics
 
 pytestmark = [
     pytest.mark.prometheus,
@@ -51,7 +51,7 @@ def test_an_alert_survives_a_restart_of_driftwatch_and_ends_with_its_target(
 def test_exported_alerts_are_not_silent_where_nothing_is_served(
     why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(target_metrics, "MOST_VALUES", 24)
+    monkeypatch.setattr(own_metrics, "MOST_VALUES", 24)
     rules = life_cycle_rules(tmp_path)
     one = Watched(tuple(rule for rule in rules if rule.alert == "Missing"))
     for number in range(20):

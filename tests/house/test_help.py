@@ -14,7 +14,6 @@ from driftwatch.cli.main import VERBS, cli, command_of
 
 HEAVY = (
     "alembic",
-    "apscheduler",
     "numpy",
     "polars",
     "prometheus_api_client",

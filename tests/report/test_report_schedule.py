@@ -28,10 +28,10 @@ from driftwatch.receivers.stdout import StdoutSender
 from driftwatch.receivers.webhook import WebhookSender
 from driftwatch.report.make import report_of
 from driftwatch.report.report import Report
+from driftwatch.service.metrics import OwnMetrics
 from driftwatch.service.outbox import Attempt, Outbox
-from driftwatch.service.own_metrics import OwnMetrics
 from driftwatch.service.report_material import (
-    Schedule,
+    ReportSchedule,
     due_week,
     gather,
     make_due,
@@ -45,7 +45,7 @@ from driftwatch.store.store import Store
 
 MONDAY = FLEET_WEEK.end
 AT_SEVEN = MONDAY + timedelta(hours=7, minutes=10)
-SCHEDULE = Schedule(receivers=("desk", "hook", "out"))
+SCHEDULE = ReportSchedule(receivers=("desk", "hook", "out"))
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def _deliver(store: Store, senders: dict[str, Any], at: Any) -> list[Attempt]:
 
 def test_every_receiver_gets_it_once(fleet_store: Store, fleet_plan: Plan) -> None:
     said = io.StringIO()
-    schedule = Schedule(receivers=SCHEDULE.receivers, external_url="https://ops.example/")
+    schedule = ReportSchedule(receivers=SCHEDULE.receivers, external_url="https://ops.example/")
     with SlackServer() as slack, WebhookServer({}) as hook:
         senders = {
             "desk": SlackSender("desk", SlackReceiver(webhook_url_file=secret(slack.url))),
@@ -200,7 +200,7 @@ def test_the_service_makes_it_and_sends_it_once_over_a_restart(
     said = io.StringIO()
     clock = ManualClock(AT_SEVEN - timedelta(minutes=20))
     receivers = [Receiver("out", ("page",), StdoutSender("out", json=True, stream=said))]
-    schedule = Schedule(receivers=("out",))
+    schedule = ReportSchedule(receivers=("out",))
 
     def service() -> Service:
         return Service([], fleet_plan, fleet_store, receivers, clock, reports=schedule)

@@ -30,7 +30,7 @@ from driftwatch.collect import http_session
 from driftwatch.database_place import place_of
 from driftwatch.errors import DeliveryError
 from driftwatch.receivers.registry import build_senders
-from driftwatch.service.heartbeat import ping_of
+from driftwatch.service.liveness import ping_of
 from driftwatch.settings import load_settings
 from driftwatch.store.store import Store
 

@@ -22,8 +22,8 @@ from structlog.testing import capture_logs
 from driftwatch.clock import ManualClock
 from driftwatch.incidents.incident import Transition
 from driftwatch.receivers.registry import build_senders
+from driftwatch.service.metrics import OwnMetrics
 from driftwatch.service.outbox import Outbox
-from driftwatch.service.own_metrics import OwnMetrics
 from driftwatch.settings import ReceiverSettings
 from driftwatch.store.store import Store, TickRecord
 

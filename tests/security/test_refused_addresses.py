@@ -26,7 +26,7 @@ from driftwatch.receivers.http import post
 from driftwatch.receivers.registry import build_senders, sample_pages
 from driftwatch.receivers.sender import message_of
 from driftwatch.service.configuration import sources_of
-from driftwatch.service.heartbeat import ping_of
+from driftwatch.service.liveness import ping_of
 from driftwatch.settings import ReceiverSettings, Settings
 
 AT = datetime(2026, 11, 18, 2, 56, tzinfo=UTC)

@@ -15,8 +15,8 @@ from driftwatch.errors import DeliveryError
 from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.incidents.incident import Event, Incident, Transition
 from driftwatch.receivers.sender import Conversation, Message
+from driftwatch.service.metrics import OwnMetrics
 from driftwatch.service.outbox import Outbox
-from driftwatch.service.own_metrics import OwnMetrics
 from driftwatch.store import Store, TickRecord
 
 NOW = datetime(2026, 11, 18, 2, 56, tzinfo=UTC)

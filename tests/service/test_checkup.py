@@ -24,8 +24,8 @@ from driftwatch.receivers.sender import Message
 from driftwatch.report.make import report_of
 from driftwatch.report.material import Material
 from driftwatch.report.week import Week
+from driftwatch.service.metrics import OwnMetrics
 from driftwatch.service.outbox import Outbox
-from driftwatch.service.own_metrics import OwnMetrics
 from driftwatch.store.store import Store
 
 LENGTH_DRIFT = tuple(

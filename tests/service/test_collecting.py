@@ -22,7 +22,7 @@ from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.schema import Collected
 from driftwatch.errors import Unavailable
 from driftwatch.service.run import Service
-from driftwatch.service.source_threads import Collecting, HeldSource, held
+from driftwatch.service.sources import Collecting, HeldSource, held
 from driftwatch.store.store import Store
 
 PLAN = one_pool(shipped_plan())

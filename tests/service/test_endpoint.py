@@ -11,7 +11,7 @@ import requests
 from prometheus_client import CollectorRegistry, Gauge
 
 from driftwatch.errors import UsageError
-from driftwatch.service.endpoint import Endpoint
+from driftwatch.service.liveness import Endpoint
 
 
 @contextmanager

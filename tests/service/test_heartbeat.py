@@ -22,7 +22,7 @@ from driftwatch.collect.schema import Collected, Source, scrape_frame
 from driftwatch.errors import Unavailable
 from driftwatch.incidents.incident import Transition
 from driftwatch.model import Target, TargetKey
-from driftwatch.service.heartbeat import Ping
+from driftwatch.service.liveness import Ping
 from driftwatch.service.run import Service
 from driftwatch.store.store import Store, TickRecord
 from tests.outbox import due_deliveries, mark_failed, mark_sent

@@ -21,20 +21,23 @@ from driftwatch.collect.schema import scrape_frame
 from driftwatch.model import Target, TargetKey
 from driftwatch.rulebook.book import load_rulebook
 from driftwatch.rulebook.rules import Rule
-from driftwatch.service import target_metrics
-from driftwatch.service.own_metrics import MOST_INCIDENTS, ONE, OPEN, OwnMetrics
-from driftwatch.service.replay import Ticks
-from driftwatch.service.target_metrics import (
+from driftwatch.service import metrics as own_metrics
+from driftwatch.service.metrics import (
     EVERY_TARGET,
     LEFT_OUT,
     LIMIT_BINDS,
     LIMITS,
+    MOST_INCIDENTS,
+    ONE,
+    OPEN,
     PREFIX,
     RULE,
     RULES_LEFT_OUT,
     TARGET_COLUMNS,
+    OwnMetrics,
 )
-from driftwatch.service.tick_notes import ScrapeFailures
+from driftwatch.service.notes import ScrapeFailures
+from driftwatch.service.replay import Ticks
 from driftwatch.settings import load_settings
 from driftwatch.store.store import Store
 
@@ -59,7 +62,7 @@ class Served:
         keys = [TargetKey(instance, "0") for instance in targets]
         listed = {key: Target(key, pool=pool) for key in keys}
         frame = evidence_rows(*({"end": END, **row} for row in rows))
-        self.own.per_target.note(frame, listed, rules=rules)
+        self.own.note_minutes(frame, listed, rules)
 
     def value(self, name: str, instance: str = "a:1", **labels: str) -> float | None:
         found = {"instance": instance, "engine": "0", "pool": "rag", **labels}
@@ -96,8 +99,7 @@ def test_only_the_newest_minute_is_served_while_it_is_now(served: Served) -> Non
     served.note(older, {"instance": "a:1", "running_requests": 2.0})
     assert served.value(RUNNING) == 2.0
     assert "gone:1" not in generate_latest(served.own.registry).decode()
-    served.own.per_target.note(pl.DataFrame(), {})  # a tick in which no minute became complete
-    served.now = END + timedelta(seconds=target_metrics.STALE_SECONDS)
+    served.now = END + timedelta(seconds=own_metrics.STALE_SECONDS)
     assert served.value(RUNNING) == 2.0
     served.now += timedelta(seconds=1)
     assert served.value(RUNNING) is None
@@ -122,8 +124,8 @@ def test_above_a_bound_states_give_way_and_then_everything(
     state: float | None,
     left_out: tuple[int, int],
 ) -> None:
-    monkeypatch.setattr(target_metrics, "MOST_TARGETS", targets)
-    monkeypatch.setattr(target_metrics, "MOST_VALUES", values)
+    monkeypatch.setattr(own_metrics, "MOST_TARGETS", targets)
+    monkeypatch.setattr(own_metrics, "MOST_VALUES", values)
     served.note({"instance": "a:1", "running_requests": 1.0}, rules=rules_of(tmp_path))
     assert (served.value(RUNNING), served.value(RULE, rule="Full")) == (running, state)
     said = (served.own.registry.get_sample_value(name) for name in (LEFT_OUT, RULES_LEFT_OUT))
@@ -168,7 +170,7 @@ def test_a_recorded_server_in_the_eyes_of_promtool(shared_data: Path) -> None:
     ticks = Ticks([source], shipped_plan(), Store.in_memory(), first)
     outcome, state = ticks.tick(end), ticks.state
     own = OwnMetrics(lambda: end)
-    own.note_minute(outcome, state, shipped_plan().enabled)
+    own.note_outcome(outcome, state, shipped_plan().enabled)
     (row,) = outcome.rows.filter(pl.col("end") == outcome.rows["end"].max()).to_dicts()
     (target,) = state.targets.values()
     labels = {"instance": row["instance"], "engine": row["engine"], "pool": target.pool}

@@ -14,8 +14,8 @@ from driftwatch.clock import ManualClock, SystemClock
 from driftwatch.errors import StoreError
 from driftwatch.incidents.delivery import AttemptResult
 from driftwatch.receivers.sender import Message
+from driftwatch.service.metrics import OwnMetrics
 from driftwatch.service.outbox import Outbox
-from driftwatch.service.own_metrics import OwnMetrics
 from driftwatch.store import Store
 from driftwatch.store.deliveries import CLAIM
 from tests.outbox import undelivered_count

@@ -28,8 +28,8 @@ from driftwatch.pipeline.question import Moment, TargetAdvice
 from driftwatch.pipeline.state import Outcome, State
 from driftwatch.recommend import advise as advising
 from driftwatch.recommend.advice import Answer, Gate, Question
-from driftwatch.service.batches import BoundedQuestions
 from driftwatch.service.replay import Ticks
+from driftwatch.service.timing import BoundedQuestions
 from driftwatch.signals.minutes import minutes
 from driftwatch.store.minute_columns import STORED_SCHEMA, no_minutes
 from driftwatch.store.store import Store

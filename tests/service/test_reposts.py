@@ -20,8 +20,8 @@ from page_cases import CAP
 from driftwatch.clock import SystemClock
 from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.receivers.alertmanager import AlertmanagerSender
+from driftwatch.service.metrics import OwnMetrics
 from driftwatch.service.outbox import Outbox, ReceiverQueue
-from driftwatch.service.own_metrics import OwnMetrics
 from driftwatch.settings.receivers import AlertmanagerReceiver
 from driftwatch.store import Store, TickRecord
 

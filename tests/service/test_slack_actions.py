@@ -22,7 +22,7 @@ from driftwatch.incidents.incident import Transition
 from driftwatch.numbers import moment
 from driftwatch.receivers.registry import Receiver, build_senders
 from driftwatch.receivers.sender import message_of
-from driftwatch.service.own_metrics import OwnMetrics
+from driftwatch.service.metrics import OwnMetrics
 from driftwatch.service.slack_actions import SlackActions, SlackClicks, apps_of
 from driftwatch.settings import ReceiverSettings
 from driftwatch.store.store import Store, TickRecord

@@ -17,7 +17,7 @@ from driftwatch.clock import ManualClock
 from driftwatch.collect.schema import Collected
 from driftwatch.receivers.registry import Receiver
 from driftwatch.receivers.sender import Message
-from driftwatch.service.heartbeat import why_withheld
+from driftwatch.service.liveness import why_withheld
 from driftwatch.service.run import Service
 from driftwatch.store.store import Store
 

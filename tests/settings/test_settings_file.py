@@ -11,8 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from driftwatch.errors import ConfigError, Problem, UsageError
-from driftwatch.service.configuration import plan_of
-from driftwatch.service.needs import configured_argument_problems, unmet
+from driftwatch.service.configuration import configured_argument_problems, plan_of, unmet
 from driftwatch.settings import PagesSource, PrometheusSource, Settings, load_settings
 from driftwatch.yaml_gaps import LINE_BREAK
 from driftwatch.yaml_positions import parse_yaml, plain

@@ -1,4 +1,4 @@
-"""What a complete tick leaves in driftwatch's own metrics and in the log."""
+"""What a process leaves in its metrics and in the log: of each tick, and of troubles that last."""
 
 from __future__ import annotations
 
@@ -15,8 +15,28 @@ from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.incidents.planner import Routes
 from driftwatch.pipeline.state import Outcome, State
 from driftwatch.rulebook.rules import Rule
-from driftwatch.service.own_metrics import OwnMetrics
-from driftwatch.service.source_threads import Gathered
+from driftwatch.service.metrics import OwnMetrics
+from driftwatch.service.sources import Gathered
+
+
+class Trouble:
+    """A trouble in the log: when it begins, when its reason changes, when it is over.
+
+    ``begins``, ``over``: what the log says; ``about``: fields of its lines.
+    """
+
+    def __init__(self, begins: str, over: str, **about: Any) -> None:
+        self._begins, self._over, self._about = begins, over, about
+        self._why: str | None = None
+
+    def note(self, why: str | None) -> None:
+        """What is wrong now; None = nothing."""
+        before, self._why = self._why, why
+        log = structlog.get_logger()
+        if why is not None and why != before:
+            log.warning(self._begins, **self._about, reason=why)
+        elif why is None and before is not None:
+            log.info(self._over, **self._about)
 
 
 class Change(NamedTuple):
@@ -58,7 +78,7 @@ class TickNotes:
         self._log: Any = structlog.get_logger()
 
     def sources(self, sources: Iterable[Source], gathered: Gathered) -> None:
-        """Set the metrics of sources: how long each took to answer, and how far it was read."""
+        """How long each source took to answer, and how far it was read."""
         metrics = self._metrics
         for name, seconds in gathered.seconds.items():
             metrics.source_seconds.labels(name).set(seconds)
@@ -77,7 +97,7 @@ class TickNotes:
         seconds: float,
         now: datetime,
     ) -> None:
-        """Metrics and log lines of one complete tick.
+        """One complete tick.
 
         ``shown``, ``state``: of every batch that this process ticks; ``seconds``: how long it took.
         """
@@ -88,7 +108,7 @@ class TickNotes:
         if state.evaluated_until is not None:
             metrics.evaluated_until.set(state.evaluated_until.timestamp())
         metrics.targets.set(len(state.targets))
-        metrics.note_minute(shown, state, rules)
+        metrics.note_outcome(shown, state, rules)
         good = int(outcome.scrapes["ok"].sum()) if len(outcome.scrapes) else 0
         metrics.scrapes.labels("ok").inc(good)
         metrics.scrapes.labels("failed").inc(len(outcome.scrapes) - good)
@@ -110,31 +130,21 @@ class TickNotes:
             self._log.error("not evaluated", target=instance, why=why)
         for problem in outcome.problems:
             self._log.warning("source", where=problem.where, reason=problem.reason)
-
-    def events(
-        self, happened: Sequence[Transition], outcome: Outcome, verifications_failed: Sequence[str]
-    ) -> None:
-        """Log what receivers get, and the tracebacks of what must not happen."""
         for answer in outcome.advices:
             if answer.failed is not None:
-                self._log.error(
-                    "simulation failed", target=answer.target.key.text, why=answer.failed
-                )
-        for traceback in verifications_failed:
-            self._log.error("verification failed", why=traceback)
+                target = answer.target.key.text
+                self._log.error("simulation failed", target=target, why=answer.failed)
+
+    def events(
+        self, happened: Iterable[Transition], incidents: Mapping[str, Incident], routes: Routes
+    ) -> None:
+        """What receivers get, and the open pages and tickets that none gets."""
         for transition in happened:
             incident = transition.incident
             summary = None if incident.page is None else incident.page.summary
-            self._log.info(transition.event, id=incident.id, rule=incident.rule, summary=summary)
-
-    def unrouted(
-        self, routes: Routes, happened: Iterable[Transition], incidents: Mapping[str, Incident]
-    ) -> None:
-        """Open pages and tickets that no receiver gets; in the log those that fired just now."""
-        for transition in happened:
-            incident = transition.incident
+            about = {"id": incident.id, "rule": incident.rule}
+            self._log.info(transition.event, **about, summary=summary)
             if transition.event == "firing" and (routed := routes.of(incident)).reaches_nobody:
-                why = routed.why
-                self._log.error("reaches nobody", id=incident.id, rule=incident.rule, why=why)
+                self._log.error("reaches nobody", **about, why=routed.why)
         firing = [one for one in incidents.values() if one.is_firing]
         self._metrics.unrouted.set(sum(routes.of(one).reaches_nobody for one in firing))
