@@ -21,8 +21,6 @@ INTER_TOKEN_LATENCY_SECONDS = (
 ITERATION_TOKENS = (
     1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0,
 )  # fmt: skip
-PARAMS_N = (1.0, 2.0, 5.0, 10.0, 20.0)
-NUM_PREEMPTIONS = (1.0, 2.0, 3.0, 4.0, 5.0, 10.0, 20.0)
 
 
 def request_tokens(max_model_len: int) -> tuple[float, ...]:

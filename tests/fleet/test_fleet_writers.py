@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
-from fakes.fleet_files import write_openmetrics
 
 from driftwatch.collect.recordings import open_recording
+from driftwatch.collect.recordings.compact import CompactRecordingSource, Part, write_manifest
 from driftwatch.fleet.generate import generate, generate_compact
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.server_run import Chunk
-from driftwatch.fleet.servers import instance_of, seconds_of
+from driftwatch.fleet.servers import instance_of, relabelled_of, seconds_of, targets_of
 from driftwatch.fleet.truth import write_truth
+from driftwatch.model import TargetKey
 
 
 @pytest.fixture(scope="module")
@@ -109,11 +111,43 @@ def test_a_restart_begins_at_zero_and_a_throttled_clock_is_seen(
     assert after["sm_clock_hertz"][0] == pytest.approx(before["sm_clock_hertz"][0] / 1.5, rel=1e-3)
 
 
-def test_openmetrics_tells_which_scrapes_failed(
-    made: Scenario, chunks: list[Chunk], tmp_path: Path
-) -> None:
-    lines = write_openmetrics(made, chunks, tmp_path).read_text().splitlines()
-    up = [line.split()[1] for line in lines if line.startswith("up{")]
-    told = pl.concat([chunk.scrapes for chunk in chunks])
-    failed = len(told.filter(~pl.col("ok")))
-    assert 0 < failed == up.count("0.0") and len(up) == len(told)
+ROLLOUT: dict[str, Any] = {
+    "name": "upgrade",
+    "title": "one replica after the other gets another release",
+    "duration": "2h",
+    "pool": {"name": "chat", "replicas": 2, "vllm_version": "0.32.0"},
+    "traffic": {"requests_per_second": 1.0},
+    "faults": [
+        {
+            "kind": "rollout",
+            "at": "1h",
+            "every": "10m",
+            "down": "1m",
+            "vllm_version": "0.33.0",
+        }
+    ],
+    "truth": {},
+}
+
+
+def recording(folder: Path) -> tuple[Scenario, CompactRecordingSource]:
+    scenario = Scenario.model_validate(ROLLOUT)
+    start = scenario.start.timestamp()
+    part = Part(file="no.scrapes.parquet", kind="scrapes", first=start, last=start + 7200.0, rows=1)
+    write_manifest(folder, [part], targets_of(scenario), relabelled=relabelled_of(scenario))
+    return scenario, CompactRecordingSource(folder)
+
+
+def test_each_server_has_its_release_of_that_moment(tmp_path: Path) -> None:
+    scenario, source = recording(tmp_path)
+    first, second = TargetKey("chat-0:8000", "0"), TargetKey("chat-1:8000", "0")
+
+    def releases(after: timedelta) -> list[str]:
+        targets = source.targets_until(scenario.start + after)
+        return [targets[key].labels["vllm_version"] for key in (first, second)]
+
+    assert releases(timedelta(minutes=61)) == ["0.32.0", "0.32.0"]  # it is down still
+    assert releases(timedelta(minutes=61, seconds=1)) == ["0.33.0", "0.32.0"]
+    assert releases(timedelta(hours=2)) == ["0.33.0", "0.33.0"]
+    labels = source.targets_until(scenario.start + timedelta(hours=2))[first].labels
+    assert labels["model_name"] == "meta-llama/Llama-3.1-8B"  # the others stay

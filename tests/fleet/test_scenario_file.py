@@ -6,12 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from driftwatch.errors import ConfigError, UsageError
-from driftwatch.fleet.scenario.file import (
-    read_scenario,
-    scenario_named,
-    shipped_scenarios,
-)
+from driftwatch.errors import ConfigError
+from driftwatch.fleet.scenario.file import read_scenario, shipped_scenarios
 from driftwatch.service.configuration import plan_of_rules
 
 GOOD = """\
@@ -119,12 +115,6 @@ truth: {}
     ]
     lost = GOOD.replace("{requests_per_second", "{path: nowhere.csv, requests_per_second")
     assert problems(tmp_path, lost) == [(4, 17, f"there is no {tmp_path / 'nowhere.csv'}")]
-
-
-def test_an_unknown_name_has_a_hint() -> None:
-    with pytest.raises(UsageError) as caught:
-        scenario_named("wegded")
-    assert caught.value.help_text == "did you mean wedged?"
 
 
 # Recordings of the field end in these: tests/e2e/test_field_reports.py, 10 and 30.

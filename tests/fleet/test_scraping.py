@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 from fleet_cases import whole_run
 
-from driftwatch.collect.registry import HISTOGRAMS
-from driftwatch.fleet.generate import generate
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.servers import gaps, gpu_times, scrape_times
 
@@ -68,17 +66,3 @@ def test_exporters_are_scraped_apart_from_their_servers() -> None:
     assert np.allclose(behind, 7.0, atol=1e-3)
     together = whole_run(scenario(0.25))
     assert together.gpus["time"].to_list() == together.scrapes["time"].to_list()
-
-
-def test_dropped_buckets_and_metrics_are_gone_from_the_table() -> None:
-    made = scenario(
-        0.25, without_buckets=[TPOT], without_metrics=["vllm:request_queue_time_seconds"]
-    )
-    chunk = next(iter(generate(made, 1)))
-    row = chunk.scrapes.filter("ok")[-1]
-    assert row["tpot_seconds_edges"].to_list() == [[float("inf")]]
-    assert row["tpot_seconds_buckets"].to_list() == [row["tpot_seconds_count"].to_list()]
-    assert row["queue_seconds_sum"].null_count() == 1
-    assert row["queue_seconds_edges"].null_count() == 1
-    assert len(row["ttft_seconds_edges"][0]) > 5
-    assert "tpot_seconds" in HISTOGRAMS and "queue_seconds" in HISTOGRAMS

@@ -70,13 +70,6 @@ def test_lengths_follow_the_recorded_distribution(
         assert (lengths <= edge).mean() == pytest.approx(share, abs=spread)
 
 
-def test_spans_that_are_not_there(recording: ServeGen) -> None:
-    rng = np.random.default_rng(0)
-    for span in ((-600, 0), (5, 5), (13 * DAY, 15 * DAY)):
-        with pytest.raises(ValueError, match="no span of the recording"):
-            recording.requests(*span, rng)
-
-
 RATES = pl.DataFrame(
     {
         "client": [3, 3],
@@ -133,11 +126,3 @@ def test_broken_tables(
     with pytest.raises(WorkloadError) as caught:
         small(tmp_path, rates, lengths)
     assert problem in caught.value.problems[0]
-
-
-def test_no_file(tmp_path: Path) -> None:
-    with pytest.raises(WorkloadError, match=r"nowhere\.parquet"):
-        ServeGen(tmp_path / "nowhere.parquet", tmp_path / "either.parquet")
-    (tmp_path / "text.parquet").write_text("no Parquet")
-    with pytest.raises(WorkloadError, match="no Parquet file"):
-        ServeGen(tmp_path / "text.parquet", tmp_path / "either.parquet")

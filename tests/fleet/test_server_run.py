@@ -10,11 +10,9 @@ import pytest
 from fleet_cases import between, whole_run
 
 from driftwatch.fleet.hidden_engine import fault_factor
-from driftwatch.fleet.scenario.file import scenario_named
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.server_run import scrape_times
 from driftwatch.fleet.servers import servers_of
-from driftwatch.fleet.traffic import PoolTraffic
 
 
 def scenario(minutes: int = 30, **more: Any) -> Scenario:
@@ -95,18 +93,3 @@ def test_scrapes_are_late_by_a_little_and_a_slowdown_comes_up() -> None:
     (fault,) = scenario(faults=[slow]).faults
     times = np.array([599.0, 600.0, 900.0, 1200.0, 1499.0, 1500.0])
     assert fault_factor(fault, times) == pytest.approx([1, 1, np.sqrt(2), 2, 2, 1])
-
-
-@pytest.mark.parametrize("name", ["prompts-x4", "generations-x4"])
-def test_lengths_change_by_the_factor_that_is_said(name: str) -> None:
-    made = scenario_named(name)
-    (change,) = made.traffic.changes
-    plain = made.model_copy(update={"traffic": made.traffic.model_copy(update={"changes": ()})})
-    since, until = change.at, change.at + 1800.0
-    with_it, without = (PoolTraffic.of(m, 3).requests(0, since, until) for m in (made, plain))
-    for column, factor in (
-        ("prompt_tokens", change.prompt_factor),
-        ("generation_tokens", change.generation_factor),
-    ):
-        means = [float(np.mean(getattr(one, column))) for one in (with_it, without)]
-        assert means[0] / means[1] == pytest.approx(factor, rel=0.01), column

@@ -44,18 +44,6 @@ def words(made: Scenario, *findings: Fired) -> list[list[tuple[str, str]]]:
     return [[(line.word, line.text) for line in lines] for lines in compared(made, findings)]
 
 
-def test_found_on_every_server_with_leaf_and_advice() -> None:
-    made = scenario(pages=["BatchLimitBinding"], leaf="token_budget_binding", knob="max_num_seqs")
-    good = {"leaf": "token_budget_binding", "knob": "max_num_seqs"}
-    found, rest = words(made, said(made, 70, **good), said(made, 72, server=1, **good))
-    assert found == [
-        ("FOUND", "page BatchLimitBinding after 10 min, 2 of 2 servers"),
-        ("FOUND", "leaf token_budget_binding"),
-        ("FOUND", "advice max_num_seqs"),
-    ]
-    assert rest == []
-
-
 def test_other_and_missed() -> None:
     made = scenario(
         pages=["BatchLimitBinding", "SlowerAtEqualLoad"],
@@ -88,13 +76,6 @@ def test_what_belongs_to_nothing_is_extra(late: dict[str, Any]) -> None:
     found, rest = words(made, said(made, **late))
     assert found == [("MISSED", "page BatchLimitBinding")]
     assert [word for word, _ in rest] == ["EXTRA"]
-
-
-def test_a_pool_speaks_for_all_its_servers() -> None:
-    made = scenario(tickets=["CoverageLost"])
-    found, rest = words(made, said(made, 65, "CoverageLost", "ticket", None))
-    assert found == [("FOUND", "ticket CoverageLost after 5 min, the pool")]
-    assert rest == []
 
 
 def test_nothing_injected_nothing_said_is_quiet_and_one_word_is_not() -> None:

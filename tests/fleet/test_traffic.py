@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fleet_cases import whole_run
+from pydantic import ValidationError
 
-from driftwatch.fleet.hidden_engine import disturbance_of, step_time_of, wander
+from driftwatch.fleet.hidden_engine import capacity, disturbance_of, step_time_of, wander
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.servers import generator, servers_of, servers_up
 from driftwatch.fleet.traffic import PoolTraffic, season_factor
@@ -144,15 +146,6 @@ def test_servers_share_what_is_up() -> None:
     assert len(pool_requests(made, 2 * HOUR, 3 * HOUR)[3]) == 0
 
 
-def test_servegen_gives_the_asked_rate_over_its_two_weeks() -> None:
-    made = scenario({"source": "servegen", "requests_per_second": 2.0}, duration="14d")
-    traffic = PoolTraffic.of(made, 1)
-    day = 86_400.0
-    counts = [len(traffic.requests(0, d * day, (d + 1) * day)) for d in range(14)]
-    assert sum(counts) * 2 / (14 * day) == pytest.approx(2.0, rel=0.05)
-    assert max(counts) > 1.1 * min(counts)  # days differ, as they did
-
-
 def test_the_hidden_engine_is_harder_than_a_model_and_follows_from_the_seed() -> None:
     made = scenario(
         {},
@@ -180,3 +173,47 @@ def test_the_hidden_engine_is_harder_than_a_model_and_follows_from_the_seed() ->
     assert law.seconds(0, 33, 33_000) == law.seconds(0, 40, 33_000)  # CUDA graphs
     twice = law.seconds(2048, 0, 0, 2048.0**2) - law.seconds(2048, 0, 0, 2048.0**2 / 2)
     assert twice > 0.01 * law.seconds(2048, 0, 0)  # quadratic attention
+
+
+def test_a_burst_raises_the_rate_and_ends() -> None:
+    made = scenario(
+        {"requests_per_second": 1.0, "bursts": {"per_day": 20, "lasting": "4m", "rate_factor": 5}},
+        duration="24h",
+    )
+    traffic = PoolTraffic.of(made, 4)
+    times = np.arange(5.0, 86_400.0, 10.0)
+    rates = traffic.rates(times)
+    quiet = np.isclose(rates, 1.0)
+    assert 0.8 < quiet.mean() < 0.99
+    assert np.median(rates[~quiet]) > 2.5
+    starts, ends = traffic.bursts.start_seconds, traffic.bursts.end_seconds
+    assert 10 < len(starts) < 32
+    assert 100 < np.median(ends - starts) < 500
+    assert np.isclose(rates[-1], 1.0) or times[-1] < ends.max()
+    (again, other) = (PoolTraffic.of(made, seed).bursts for seed in (4, 5))
+    assert np.array_equal(again.start_seconds, starts)
+    assert not np.array_equal(other.start_seconds, starts)
+
+
+@pytest.mark.parametrize("share", [0.12, 0.95])
+def test_servers_are_as_busy_as_the_share_that_is_asked_for(share: float) -> None:
+    made = scenario(
+        {"requests_per_second": None, "utilisation_ratio": share},
+        duration="30m",
+        engine={"times_roofline": 4.0, "wander_sd_ratio": 0.0, "stalls_per_day": 0.0},
+        pool={"replicas": 2, "dcgm": False, "serving": {"max_num_seqs": 24}},
+    )
+    whole = PoolTraffic.of(made, 1).mean_rate
+    assert whole == pytest.approx(share * 2 * capacity(made))
+    busy = whole_run(made).scrapes.filter("ok")
+    sequences = float(busy["running_requests"].mean()) / 24  # type: ignore[arg-type]
+    if share < 0.5:
+        assert sequences < 0.3 and busy["waiting_capacity_requests"].max() <= 2
+    else:
+        assert sequences > 0.6 and busy["waiting_capacity_requests"].max() > 2
+
+
+@pytest.mark.parametrize("traffic", [{"utilisation_ratio": 0.5}, {"requests_per_second": None}])
+def test_the_rate_is_given_once(traffic: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match="one of them"):
+        scenario(traffic)
