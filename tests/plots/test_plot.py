@@ -16,7 +16,6 @@ from driftwatch.plots.plot import (
     Series,
     panels,
     plot,
-    sparkline,
     thinned,
 )
 from driftwatch.plots.scales import Axis
@@ -76,13 +75,6 @@ def test_a_peak_stays_where_points_are_left_out() -> None:
     assert {9.0, 0.1} <= set(few.y)
 
 
-def test_a_rate_begins_at_zero_and_a_log_axis_does_not() -> None:
-    linear = plot("t", [Series("line", "", [0, 1], [50.0, 90.0])], Axis("x"), Axis("y"))
-    assert ">0<" in linear.svg and ">100<" in linear.svg
-    log = plot("t", [Series("steps", "", [10, 1000], [1, 2])], Axis("x", is_log=True), Axis("y"))
-    assert all(f">{text}<" in log.svg for text in ("10", "100", "1,000"))
-
-
 @pytest.mark.parametrize(
     "y",
     [[], [None], [0.0], [5.0, 5.0], [-3.0, 4.0], [1e-12, 1e12], [math.inf, 1.0], [math.nan, 2.0]],
@@ -121,13 +113,6 @@ def test_labels_beside_each_other_do_not_touch() -> None:
         assert len(labels) >= 2
         for (x, one), (next_x, other) in pairwise(labels):
             assert next_x - x > 7.0 * (len(one) + len(other)) / 2, (axis, labels)
-
-
-def test_a_sparkline_shows_gaps_and_the_level() -> None:
-    drawn = sparkline("in target <b>", [1.0, 0.5, None, 0.9, None], 0.0, 1.0, 0.95)
-    paths = [one.attrib["d"] for one in ElementTree.fromstring(str(drawn)).iter("path")]
-    assert paths == ["M0 2H4", "M0 1L1 10M3 3h0"]
-    assert "in target &lt;b&gt;" in drawn
 
 
 def test_panels_have_one_axis_and_each_the_same_incidents() -> None:

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Recorded
 from sqlalchemy import Engine, event
 from starlette.testclient import TestClient
-from web_cases import ANA, browser, send, shown, web_at
+from web_cases import browser, shown, web_at
 from web_fleet_cases import END, fired, fleet_database
 
 from driftwatch.store import Store
@@ -144,19 +143,6 @@ def test_a_pool_has_the_answer_of_its_worst_incident(web: Web, client: TestClien
     assert (view["row"].state, view["incidents"][0].id) == ("firing", "a" * 12)
     assert ">firing<" in html and ">acknowledged<" in html and "No baseline is in force" in html
     assert 'aria-label="24 h of its speed: 80 % to 80 %"' in html
-
-
-def test_a_page_that_nobody_has_acknowledged_stands_first_until_somebody_has(
-    copied: Recorded, tmp_path: Path
-) -> None:
-    recorded = web_at(copied.path, copied.now, tmp_path)
-    client, page = browser(recorded), f"/incidents/{copied.incident_id}"
-    html = unescape(client.get("/fleet").text)
-    assert f'href="{page}">host:8000: first token takes 2.5 s, all of it queueing.' in html
-    assert "nobody has acknowledged it" in html
-    send(client, page, "acknowledge", ANA)
-    html = client.get("/fleet").text
-    assert "Ana has acknowledged it" in html and ">acknowledged<" in html
 
 
 @contextmanager

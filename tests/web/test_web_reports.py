@@ -76,19 +76,6 @@ def test_a_report_has_the_texts_and_drawings_of_its_document(client: TestClient)
     assert 'href="/reports/2026-W46"' in html
 
 
-def test_names_of_a_report_are_escaped(client: TestClient) -> None:
-    html = client.get("/reports/2026-W46").text
-    assert "<script>" not in html
-    assert "&lt;script&gt;alert(1)" in html
-
-
 def test_a_report_of_another_version_shows_its_summary_and_why_no_more(client: TestClient) -> None:
     html = client.get("/reports/2026-W40").text
     assert "Another version of driftwatch" in html and "of &lt;b&gt; before" in html
-
-
-@pytest.mark.parametrize("week", ["2026-W45", "2026", "x" * 300, "..%2Fdriftwatch.db"])
-def test_an_unknown_week_leads_to_every_report(client: TestClient, week: str) -> None:
-    answer = client.get(f"/reports/{week}")
-    assert answer.status_code == 404
-    assert week != "2026-W45" or 'href="/reports"' in answer.text

@@ -18,11 +18,8 @@ from conftest import Recorded
 from starlette.testclient import TestClient
 from web_cases import ANA, BEN, TOKEN, browser, send, web_at
 
-from driftwatch.errors import ConfigError
-from driftwatch.settings.web import WebSettings
 from driftwatch.store import Store
 from driftwatch.web.app import HEADERS, Web
-from driftwatch.web.server import web_of
 from tests.outbox import latest_actions
 
 
@@ -164,14 +161,6 @@ def test_a_session_ends_after_twelve_hours_and_one_that_nobody_signed_is_nobodys
         assert "Acknowledge as" not in html, text
 
 
-def test_a_token_that_is_too_short_is_a_problem_of_its_file(tmp_path: Path, web: Web) -> None:
-    (tmp_path / "short").write_text("secret\n")
-    own = WebSettings.model_validate({"token_file": tmp_path / "short"})
-    with pytest.raises(ConfigError) as refused:
-        web_of(None, web.plan, web.database.place, own=own)
-    assert "shorter than 16" in str(refused.value) and "secret\n" not in str(refused.value)
-
-
 def test_below_a_path_every_link_has_it(firing: Recorded, tmp_path: Path) -> None:
     web = web_at(firing.path, firing.now, tmp_path, external_url="https://ops.example/drift/")
     client = browser(web)
@@ -183,23 +172,6 @@ def test_below_a_path_every_link_has_it(firing: Recorded, tmp_path: Path) -> Non
     data, site = {"name": "Ana", "token": TOKEN}, {"Origin": "https://ops.example"}
     answer = stranger.post("/drift/sign-in", data=data, headers=site)
     assert re.search("path=/drift;.*; secure", answer.headers["set-cookie"])
-
-
-def test_the_same_form_twice_is_done_once(web: Web, page: str, opened: Callable[[], Store]) -> None:
-    client = browser(web)
-    for form, fields in (
-        ("note", {"comment": "looks like the batch"}),
-        ("silence", {"hours": "1"}),
-        ("acknowledge", {}),
-        ("unacknowledge", {}),
-    ):
-        for _ in range(2):
-            answer = client.post(f"{page}/{form}", data=fields, headers=ANA)
-            assert answer.status_code in (303, 409), answer.text
-    with opened() as store:
-        done = [one.action for one in reversed(latest_actions(store, 20))]
-        assert done == ["note", "silence", "acknowledge", "unacknowledge"]
-        assert len(store.silences()) == 1
 
 
 def test_of_two_at_once_one_has_it_and_the_other_learns_who(web: Web, page: str) -> None:
@@ -215,11 +187,3 @@ def test_of_two_at_once_one_has_it_and_the_other_learns_who(web: Web, page: str)
     for after in ("acknowledged", "before"):
         done = send(client, page, "unacknowledge", BEN, holder="Ana")
         assert done.headers["location"].endswith(f"after={after}")
-
-
-def test_what_an_address_claims_is_not_repeated_unless_it_holds(web: Web, page: str) -> None:
-    client = browser(web)
-    assert "no silence holds it now" in client.get(f"{page}?after=silenced").text
-    send(client, page, "silence", ANA, hours="2")
-    html = client.get(f"{page}?after=silenced").text
-    assert "silenced: see Held back" in html and "<dt>Held back</dt><dd>silenced" in html

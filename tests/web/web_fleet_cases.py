@@ -8,11 +8,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import orjson
 import polars as pl
 from made_incidents import incident_of
 
-from driftwatch.incidents.incident import Incident
+from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.model import Slo, Target, TargetKey
 from driftwatch.pipeline.latest import latest_of
 from driftwatch.pipeline.plan import Pool
@@ -54,52 +53,27 @@ def fleet_database(
     """Write a fleet; a row has ``instance``, may have ``labels``, and columns unlike GOOD's; one
     with ``scrapes`` None has no minute.
     """
-    targets = [
-        {
-            "instance": row["instance"],
-            "engine": "0",
-            "labels": row.get("labels", {}),
-            "source": None,
-        }
-        for row in rows
-    ]
-    document = {
-        "targets": targets,
-        "collected_until": {"pages": end.isoformat()},
-        "evaluated_until": end.isoformat(),
-        "retired": [],
-    }
     minutes = [
         {"engine": "0", "end": end, "pool": "p", **GOOD, **row}
         for row in rows
         if row.get("scrapes", 4.0) is not None
     ]
-    frame = pl.DataFrame(
-        [{name: row.get(name) for name in STORED_SCHEMA} for row in minutes],
-        schema=STORED_SCHEMA,
-        orient="row",
-    )
     evidence = pl.DataFrame(
-        [{name: row.get(name) for name in EVIDENCE} for row in minutes],
-        schema=EVIDENCE,
-        orient="row",
+        [{name: one.get(name) for name in EVIDENCE} for one in minutes], EVIDENCE
     )
-    listed = {
-        TargetKey(row["instance"], "0"): Target(
-            TargetKey(row["instance"], "0"), {}, row.get("pool", "p")
-        )
-        for row in rows
-    }
+    keys = {TargetKey(row["instance"], "0"): row.get("pool", "p") for row in rows}
+    listed = {key: Target(key, {}, pool) for key, pool in keys.items()}
+    over = [Transition(one, "resolved", end) for one in incidents if one.resolved_at]
     plan = replace(plan_of_rules(()), pools=(Pool("p", slo=Slo(1.0, None, 0.95)),))
     with Store.open(path) as store:
         store.commit_tick(
             TickRecord(
                 since=end - timedelta(minutes=1),
                 until=end,
-                minutes=frame,
-                incidents=incidents,
+                minutes=evidence.select(*STORED_SCHEMA),
+                incidents=[one for one in incidents if one.resolved_at is None],
+                transitions=over,
                 latest=latest_of(evidence, listed, plan, {}, end),
-                memory={"tick": orjson.dumps(document)},
             )
         )
         for one in incidents:
