@@ -1,54 +1,194 @@
-"""What a backtest prints: data of the report, the same for text and JSON."""
+"""What a backtest prints: one document, and its text for a terminal. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
-from typing import Any
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Literal
 
-from driftwatch.backtest.compare import Comparison, Pair
-from driftwatch.backtest.marks import Score, document_of_score
-from driftwatch.backtest.outcome import Backtest, History, Rate, RuleCount
-from driftwatch.backtest.pages import PastPage
+from driftwatch.backtest.outcome import Backtest, History
+from driftwatch.backtest.pages import (
+    Comparison,
+    Marked,
+    PastPage,
+    Score,
+    compare,
+    score_of_marks,
+)
+from driftwatch.documents import Document
 from driftwatch.model import Severity
-from driftwatch.numbers import brief, duration, figure, moment, plural, utc_text
+from driftwatch.notify.layout import wrap
+from driftwatch.numbers import brief, clean, duration, figure, moment, plural
+from driftwatch.rulebook.rules import Rule
 
-SCHEMA_VERSION = 1
 _PER_MONTH = "per server-month [95 %]"
 _DARK = 0.5  # a rule without a verdict in so many of the minutes is named
-_PLURALS = {"page": "pages", "ticket": "tickets", "notice": "notices"}
+_WIDTH = 80
+_LIST_HINT = "--list: when, how long, leaf, line 1"
 
 
-@dataclass(frozen=True, slots=True)
-class Against:
-    """The version that is compared with."""
+class RuleCount(Document):
+    """One rule and what came of it."""
+
+    rule: str  # rule id
+    severity: Severity
+    pages: int
+    before: int | None  # with the rules that are compared with; None = none are
+    leaf: str | None  # where most of its diagnoses ended; None without one
+    per_server_month: float | None  # None = too little was judged for a rate
+    per_server_month_interval: tuple[float, float] | None
+
+
+class Against(Document):
+    """Another rule set against this one."""
 
     name: str  # as typed: main, or a folder
-    result: Backtest
-    comparison: Comparison
-    useful_lost: tuple[PastPage, ...] = ()  # of those that are gone, what on-call marked useful
+    gone: int
+    new: int
+    later: tuple[int, ...]  # by how many minutes pages moved, those that did
+    by_another_rule: int
+    useful_lost: tuple[str, ...]  # ids of those that are gone and that on-call marked useful
 
 
-@dataclass(frozen=True, slots=True)
-class BacktestReport:
+class BacktestReport(Document):
     """Everything that was asked for."""
 
-    result: Backtest
+    schema_version: Literal[2] = 2
+    since: datetime
+    until: datetime
+    servers: int
+    server_months: float  # with data
+    data_ratio: float | None  # share of the minutes with data; None without a minute
     severities: tuple[Severity, ...]
-    against: Against | None = None
-    score: Score | None = None  # by what on-call marked; None = nobody marked any
-    silent: tuple[str, ...] = ()  # sentences: which rules could not be judged, and why
+    rules: tuple[RuleCount, ...]  # by severity, the one with the most pages first
+    pages: tuple[PastPage, ...]  # in order of time, those that are gone among them
+    # rule id → share of the minutes with data in which it had no verdict
+    undetermined_ratio: Mapping[str, float]
+    against: Against | None
+    marks: Score | None  # None = nobody marked any
+    silent: tuple[str, ...]  # sentences: which rules could not be judged, and why
 
 
-Row = tuple[str, ...]
+def report_of(
+    result: Backtest,
+    severities: Sequence[Severity],
+    rules: Sequence[Rule],
+    *,
+    other: tuple[str, Backtest] | None = None,
+    marks: Sequence[Marked] = (),
+    silent: Sequence[str] = (),
+) -> BacktestReport:
+    """A rule set over a history, beside another one, and by what on-call marked.
+
+    ``rules``: of both sets; ``other``: its name and what it would have sent.
+    """
+    history, until = result.history, result.history.until
+    pages = [one for one in result.pages if one.severity in severities]
+    before = None if other is None else [p for p in other[1].pages if p.severity in severities]
+    compared = None if before is None else compare(before, pages, rules, until)
+    # what fired outside of the history could not be sent in it
+    due = [one for one in marks if history.since <= one.page.fired_at <= until]
+    return BacktestReport(
+        since=history.since,
+        until=until,
+        servers=history.servers,
+        server_months=history.server_months,
+        data_ratio=history.data_ratio,
+        severities=tuple(severities),
+        rules=tuple(_counts(history, severities, pages, before)),
+        pages=tuple(pages) if compared is None else compared.listed,
+        undetermined_ratio=result.undetermined_ratio,
+        against=None
+        if other is None or compared is None
+        else _against(other[0], compared, marks, rules, until),
+        marks=score_of_marks(pages, due, rules, until) if due else None,
+        silent=tuple(silent),
+    )
 
 
-def summary_line(history: History) -> str:
-    """``46 servers, 30 d, data in 97.2 % of minutes``."""
-    ratio = history.data_ratio
+def _against(
+    name: str, compared: Comparison, marks: Sequence[Marked], rules: Sequence[Rule], until: datetime
+) -> Against:
+    useful = [one.page for one in marks if one.is_useful]
+    lost = compare(useful, compared.gone, rules, until).pairs
+    return Against(
+        name=name,
+        gone=len(compared.gone),
+        new=len(compared.new),
+        later=compared.later,
+        by_another_rule=sum(was.rule != now.rule for was, now in compared.pairs),
+        useful_lost=tuple(now.id for _, now in lost),
+    )
+
+
+def _counts(
+    history: History,
+    severities: Sequence[Severity],
+    pages: Sequence[PastPage],
+    before: Sequence[PastPage] | None,
+) -> Iterator[RuleCount]:
+    for severity in severities:
+        now, was = (
+            Counter(one.rule for one in several or () if one.severity == severity)
+            for several in (pages, before)
+        )
+        for rule in sorted({*now, *was}, key=lambda r: (-now[r], -was[r], r)):
+            leaves = Counter(p.leaf for p in pages if p.rule == rule and p.leaf is not None)
+            rate = history.rate(now[rule])
+            yield RuleCount(
+                rule=rule,
+                severity=severity,
+                pages=now[rule],
+                before=None if before is None else was[rule],
+                leaf=min(leaves, key=lambda leaf: (-leaves[leaf], leaf)) if leaves else None,
+                per_server_month=rate and rate[0],
+                per_server_month_interval=rate and rate[1:],
+            )
+
+
+def text_lines(report: BacktestReport, *, with_list: bool, piped: bool) -> Iterator[str]:
+    """The answer first, then what qualifies it, the verdict last.
+
+    ``piped``: tabs between the cells, and no line is wrapped.
+    """
+    ratio = report.data_ratio
     data = "no minute" if ratio is None else f"data in {_share(ratio)} of minutes"
-    return f"{plural(history.servers, 'server')}, {_days(history.days)}, {data}"
+    length = (report.until - report.since).total_seconds()
+    days = duration(length) if length < 2 * 86_400 else f"{brief(length / 86_400)} d"
+    yield f"{plural(report.servers, 'server')}, {days}, {data}"
+    for severity in report.severities:
+        rows = [_row(one) for one in report.rules if one.severity == severity]
+        if rows:
+            yield from _table([_header(report, severity, len(rows[0])), *rows], piped=piped)
+    if with_list:
+        yield from _list(report, piped=piped)
+    for line in (*_undetermined(report), *_marks(report)):
+        indent = " " * (len(line) - len(line.lstrip()) + 2)
+        yield from [line] if piped else wrap(line, _WIDTH, indent)
+    verdict = verdict_line(report)
+    yield verdict if with_list or not report.pages else f"{verdict} ({_LIST_HINT})"
+
+
+def _header(report: BacktestReport, severity: Severity, columns: int) -> list[str]:
+    against = [] if report.against is None else [report.against.name]
+    rate = [_PER_MONTH] if columns - len(against) > 2 else []
+    return ["rule", f"{severity}s", *rate, *against]
+
+
+def _row(one: RuleCount) -> list[str]:
+    rate = _rate(one.per_server_month, one.per_server_month_interval)
+    before = [] if one.before is None else [str(one.before)]
+    return [f" {one.rule}", str(one.pages), *([rate] if rate else []), *before]
+
+
+def _rate(rate: float | None, interval: tuple[float, float] | None) -> str:
+    """``2.5 [1.5, 4]``; empty where there is none."""
+    if rate is None or interval is None:
+        return ""
+    numbers = (rate, *interval)
+    whole, low, high = (f"{number:.2g}" if number < 9.5 else figure(number) for number in numbers)
+    return f"{whole} [{low}, {high}]"
 
 
 def _share(ratio: float) -> str:
@@ -57,193 +197,87 @@ def _share(ratio: float) -> str:
     return "99.9 %" if ratio < 1 and float(text) >= 100 else f"{text} %"
 
 
-def _days(days: float) -> str:
-    """``29 min``, ``30 d``."""
-    return duration(86400 * days) if days < 2 else f"{brief(days)} d"
-
-
-def rule_rows(report: BacktestReport, severity: Severity) -> tuple[Row, list[Row]]:
-    """Header and rows of the table of a severity; without rows where nothing was sent."""
-    result, against = report.result, report.against
-    noun = _PLURALS[severity]
-    before = {} if against is None else {c.rule: c for c in against.result.counts(severity)}
-    now = {count.rule: count for count in result.counts(severity)}
-    rules = sorted(
-        {*now, *before},
-        key=lambda r: (-_pages(now.get(r)), -_pages(before.get(r)), r),
-    )
-    has_rate = result.per_server_month(0) is not None
-    header: Row = ("rule", noun, _PER_MONTH) if has_rate else ("rule", noun)
-    header += () if against is None else (against.name,)
-    rows = []
-    for rule in rules:
-        pages = _pages(now.get(rule))
-        row: Row = (f" {rule}", str(pages), *_rates(result, pages))
-        row += () if against is None else (str(_pages(before.get(rule))),)
-        rows.append(row)
-    return header, rows
-
-
-def _pages(count: RuleCount | None) -> int:
-    return 0 if count is None else count.pages
-
-
-def _rates(result: Backtest, pages: int) -> tuple[str, ...]:
-    """The cell of a rate, where enough was judged for one."""
-    rate = result.per_server_month(pages)
-    return () if rate is None else (_rate(rate),)
-
-
-def _rate(rate: Rate) -> str:
-    """``2.5 [1.5, 4]``."""
-    numbers = (rate.per_server_month, rate.low, rate.high)
-    whole, low, high = (f"{number:.2g}" if number < 9.5 else figure(number) for number in numbers)
-    return f"{whole} [{low}, {high}]"
-
-
 def verdict_line(report: BacktestReport) -> str:
     """``6 gone, 0 new, 1 that was marked useful lost``; of one rule set how much it sent: where
     that is no rate, over what.
     """
     against = report.against
     if against is None:
-        counts = [
-            plural(len(report.result.of(severity)), severity) for severity in report.severities
-        ]
-        history = report.result.history
-        seen = history.minutes_with_data / max(history.servers, 1)
-        over = f" in {duration(60 * seen)} on {plural(history.servers, 'server')}"
-        return ", ".join(counts) + ("" if history.rate(0) is not None else over)
-    comparison = against.comparison
-    parts = [f"{len(comparison.dropped)} gone", f"{len(comparison.new)} new"]
-    if moved := comparison.moved:
-        parts.append(f"{len(moved)} moved by {_minutes(moved)}")
-    if others := [pair for pair in comparison.pairs if pair.before.rule != pair.now.rule]:
-        parts.append(f"{len(others)} by another rule")
+        sent = Counter(one.severity for one in report.pages)
+        counts = ", ".join(plural(sent[severity], severity) for severity in report.severities)
+        if History.is_rate(report.server_months):
+            return counts
+        seconds = report.server_months * History.MONTH_SECONDS / max(report.servers, 1)
+        return f"{counts} in {duration(seconds)} on {plural(report.servers, 'server')}"
+    parts = [f"{against.gone} gone", f"{against.new} new"]
+    if later := against.later:
+        ends = "{:+d}" if later[0] == later[-1] else "{:+d} to {:+d}"
+        parts.append(f"{len(later)} moved by {ends.format(later[0], later[-1])} min")
+    if others := against.by_another_rule:
+        parts.append(f"{others} by another rule")
     if lost := len(against.useful_lost):
         parts.append(f"{lost} that {'was' if lost == 1 else 'were'} marked useful lost")
     return ", ".join(parts)
 
 
-def _minutes(pairs: Sequence[Pair]) -> str:
-    minutes = sorted({round(pair.later / timedelta(minutes=1)) for pair in pairs})
-    ends = f"{minutes[0]:+d}" if len(minutes) == 1 else f"{minutes[0]:+d} to {minutes[-1]:+d}"
-    return f"{ends} min"
+def _list(report: BacktestReport, *, piped: bool) -> Iterator[str]:
+    """Every page: some lines each; piped a row of sign (+ new, - gone), fired at, lasted, rule,
+    severity, where, leaf, line 1, what changed.
+    """
+    for page in report.pages:
+        sign = {"new": "+", "gone": "-"}.get(page.compared or "", "")
+        at, changes = moment(page.fired_at, None), ", ".join(page.changes)
+        open_for = (page.resolved_at or report.until) - page.fired_at
+        length = duration(max(open_for.total_seconds(), 60.0))
+        length += "" if page.resolved_at else " or longer"
+        if piped:
+            cells = (sign, at, length, page.rule, page.severity, page.where, page.leaf or "")
+            yield "\t".join(map(clean, (*cells, page.headline, changes)))
+            continue
+        leaf = f", leaf {page.leaf}" if page.leaf else ""
+        yield ""
+        yield from wrap(
+            f"{sign} {at}, {length}: {page.rule} on {page.where}{leaf}".strip(), _WIDTH, "  "
+        )
+        more = [page.headline] if page.headline else []
+        if changes and report.against is not None:
+            more.append(f"compared with {report.against.name}: {changes}")
+        more += [f"closed: {page.closed}"] if page.closed else []
+        for line in more:
+            yield from wrap(f"  {clean(line)}", _WIDTH, "    ")
+    if report.pages and not piped:
+        yield ""
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """One page of the list."""
-
-    page: PastPage
-    sign: str = ""  # + new, - gone, empty = in both, or there is one rule set
-    changes: tuple[str, ...] = ()  # what is not as before
-
-
-def listed(report: BacktestReport) -> list[Listed]:
-    """Every page in order of time, what is gone and new among them."""
-    if report.against is None:
-        return [Listed(page) for page in report.result.pages]
-    comparison = report.against.comparison
-    every = [
-        *(Listed(page, "-") for page in comparison.dropped),
-        *(Listed(page, "+") for page in comparison.new),
-        *(Listed(pair.now, "", pair.changes) for pair in comparison.pairs),
-    ]
-    return sorted(every, key=lambda one: (one.page.fired_at, one.page.rule, one.page.where))
-
-
-def lasted(page: PastPage, until: datetime) -> str:
-    """``71 min``, or how long it had fired at the end of the history."""
-    if page.resolved_at is None:
-        return f"{_lasted(until - page.fired_at)} or longer"
-    return _lasted(page.resolved_at - page.fired_at)
-
-
-def _lasted(length: timedelta) -> str:
-    return duration(max(length.total_seconds(), 60.0))
-
-
-def score_lines(report: BacktestReport) -> Iterator[str]:
-    """What on-call said of the pages."""
-    if (score := report.score) is None:
-        return
-    due, late = len(score.useful) + len(score.missed), score.median_delay
-    after = "" if late is None else f", after {_lasted(late)} (median)"
-    sent = f"{len(score.useful)} of {plural(due, 'useful page')} sent{after}"
-    yield f"marks: {sent}" if due else "marks: no useful page was due"
-    if count := len(score.useful) + len(score.noise):
-        rate = report.result.per_server_month(len(score.noise))
-        often = "" if rate is None else f" ({_rate(rate)} per server-month)"
-        yield f" {len(score.noise)} of {plural(count, 'judged page')} marked not useful{often}"
-    for one in score.missed:
-        yield f" missed: {one}"
-    if score.unjudged:
-        yield f" {plural(len(score.unjudged), 'page')} not judged: nobody says anything of them"
-
-
-def undetermined_lines(report: BacktestReport) -> Iterator[str]:
+def _undetermined(report: BacktestReport) -> Iterator[str]:
     """Rules without a verdict in half of the minutes with data or more, and why."""
-    by_share: dict[str, list[str]] = {}
-    for rule, share in report.result.undetermined_ratio.items():
+    for rule, share in report.undetermined_ratio.items():
         if _DARK <= share < 1.0:  # in all of them: the sentences below say why
-            by_share.setdefault(_share(share), []).append(rule)
-    for text, rules in by_share.items():
-        has = "has" if len(rules) == 1 else "have"
-        yield f"{', '.join(rules)} {has} no verdict in {text} of minutes with data"
+            yield f"{rule} has no verdict in {_share(share)} of minutes with data"
     yield from report.silent
 
 
-def document(report: BacktestReport) -> dict[str, Any]:
-    """The whole report as JSON values."""
-    result, history = report.result, report.result.history
-    against = report.against
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "since": utc_text(history.since),
-        "until": utc_text(history.until),
-        "servers": history.servers,
-        "server_months": history.server_months,
-        "data_ratio": history.data_ratio,
-        "rules": [
-            {**asdict(count), **_rate_document(result, count.pages)}
-            for severity in report.severities
-            for count in result.counts(severity)
-        ],
-        "pages": [_page(one) for one in listed(report)],
-        "undetermined_ratio": dict(result.undetermined_ratio),
-        "against": None
-        if against is None
-        else {
-            "name": against.name,
-            "gone": len(against.comparison.dropped),
-            "new": len(against.comparison.new),
-            "moved": len(against.comparison.moved),
-            "useful_lost": [page.id for page in against.useful_lost],
-        },
-        "marks": None if report.score is None else document_of_score(report.score),
-    }
+def _marks(report: BacktestReport) -> Iterator[str]:
+    """What on-call said of the pages."""
+    if (score := report.marks) is None:
+        return
+    due, late = score.useful + len(score.missed), score.delay_median_seconds
+    after = "" if late is None else f", after {duration(max(late, 60.0))} (median)"
+    sent = f"{score.useful} of {plural(due, 'useful page')} sent{after}"
+    yield f"marks: {sent}" if due else "marks: no useful page was due"
+    if count := score.useful + score.not_useful:
+        yield f" {score.not_useful} of {plural(count, 'judged page')} marked not useful"
+    yield from (f" missed: {one}" for one in score.missed)
+    if score.unjudged:
+        yield f" {plural(score.unjudged, 'page')} not judged: nobody marked them"
 
 
-def _rate_document(result: Backtest, pages: int) -> dict[str, Any]:
-    rate = result.per_server_month(pages)
-    return {
-        "per_server_month": rate and rate.per_server_month,
-        "per_server_month_interval": rate and [rate.low, rate.high],
-    }
-
-
-def _page(one: Listed) -> dict[str, Any]:
-    values = asdict(one.page)
-    times = ("started_at", "fired_at", "resolved_at")
-    return {
-        **values,
-        **{name: values[name] and utc_text(values[name]) for name in times},
-        "compared": {"+": "new", "-": "gone"}.get(one.sign),
-        "changes": one.changes,
-    }
-
-
-def when(page: PastPage) -> str:
-    """The minute it fires, with its day."""
-    return moment(page.fired_at, None)
+def _table(rows: Sequence[Sequence[str]], *, piped: bool) -> Iterator[str]:
+    """Names to the left, numbers to the right; the header is the first row."""
+    if piped:
+        yield from ("\t".join(cell.strip() for cell in row) for row in rows)
+        return
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for first, *rest in rows:
+        numbers = (cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True))
+        yield "  ".join([first.ljust(widths[0]), *numbers])

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from driftwatch.rulebook.rules import Rule
@@ -20,24 +20,9 @@ from driftwatch.service.metrics import EVERY_TARGET, RULE
 # What one alert is about.
 TARGET_LABELS = ("pool", "instance", "engine")
 OVERRIDE_LABEL = "pools"  # which pools an override's alert is about
-NAME_REASON = "a name that Prometheus refuses: it takes letters, digits and _"
+_NAME_REASON = "a name that Prometheus refuses: it takes letters, digits and _"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# parts that are exported and mean something a little else there
-_DIFFER = frozenset({"for", "keep_firing_for"})
-FOR_REASON = "a minute without a verdict restarts `for`; driftwatch only pauses its count"
-
-
-@dataclass(frozen=True, slots=True)
-class Omission:
-    """What of some rules was left out."""
-
-    rules: tuple[str, ...]  # alert names, rule ids where only some of an alert's rules are meant
-    part: str  # key of the rule
-    reason: str
-
-    def __str__(self) -> str:
-        word = "Differs" if self.part in _DIFFER else "Not exported"
-        return f"{word}: `{self.part}` of {', '.join(self.rules)}: {self.reason}."
+_FOR_REASON = "a minute without a verdict restarts `for`; driftwatch only pauses its count"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,43 +85,33 @@ class Exported:
     """A set of rules as alerts."""
 
     alerts: tuple[Alert, ...]  # in file order
-    omissions: tuple[Omission, ...]
+    omissions: tuple[str, ...]  # what was left out or differs, and of which rules
     disabled: tuple[Rule, ...]  # off in driftwatch too
 
 
 def alerts_of(rules: Sequence[Rule]) -> Exported:
     """The alerts of a set of rules."""
     enabled = [rule for rule in rules if rule.is_evaluated]
-    left_out: list[_LeftOut] = []
-    for rule in enabled:
-        if not all(map(_NAME.fullmatch, rule.annotations)):
-            left_out.append((rule, "annotations", NAME_REASON))
-        if any(alert.pending_seconds for alert in _alerts(rule)):
-            left_out.append((rule, "for", FOR_REASON))
+    unnamed = [r for r in enabled if not all(map(_NAME.fullmatch, r.annotations))]
+    pending = [r for r in enabled if any(alert.pending_seconds for alert in _alerts(r))]
+    omissions = [
+        f"{part} of {_named(some, enabled)}: {reason}."
+        for part, reason, some in (
+            ("Not exported: `annotations`", _NAME_REASON, unnamed),
+            ("Differs: `for`", _FOR_REASON, pending),
+        )
+        if some
+    ]
     alerts = tuple(alert for rule in enabled for alert in _alerts(rule))
     disabled = tuple(rule for rule in rules if not rule.is_evaluated)
-    return Exported(alerts, _grouped(left_out, enabled), disabled)
+    return Exported(alerts, tuple(omissions), disabled)
 
 
-_LeftOut = tuple[Rule, str, str]  # rule, part, reason
-
-
-def _grouped(left_out: Iterable[_LeftOut], rules: Sequence[Rule]) -> tuple[Omission, ...]:
-    """One omission per part and reason.
-
-    Args:
-        rules: all of them: an alert is named by its name alone where all of its rules are meant.
-    """
-    meant: dict[tuple[str, str], list[Rule]] = {}
-    for rule, part, reason in left_out:
-        meant.setdefault((part, reason), []).append(rule)
-    count = Counter(rule.alert for rule in rules)
-    omissions = []
-    for (part, reason), some in meant.items():
-        here = Counter(rule.alert for rule in some)
-        names = (r.alert if here[r.alert] == count[r.alert] else r.id for r in some)
-        omissions.append(Omission(tuple(dict.fromkeys(names)), part, reason))
-    return tuple(omissions)
+def _named(some: Sequence[Rule], every: Sequence[Rule]) -> str:
+    """Names of alerts; ids of rules where only some of an alert's rules are meant."""
+    here, count = (Counter(rule.alert for rule in rules) for rules in (some, every))
+    names = (rule.alert if here[rule.alert] == count[rule.alert] else rule.id for rule in some)
+    return ", ".join(dict.fromkeys(names))
 
 
 def _alerts(rule: Rule) -> Iterator[Alert]:

@@ -1,18 +1,23 @@
-"""``driftwatch rules backtest`` as it is typed: what it prints, and how it ends."""
+"""``driftwatch rules backtest`` as it is typed, of recordings and of the database."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
-from dataclasses import astuple
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from filled import fill
 
 from driftwatch.backtest.outcome import History
+from driftwatch.cli.options import plan_from
+from driftwatch.collect.recordings import open_recording
 from driftwatch.errors import Unavailable
 from driftwatch.installation import shipped
+from driftwatch.store import Store
 
 Run = Callable[..., tuple[int, str, str]]
 Golden = Callable[[str, str], None]
@@ -24,15 +29,18 @@ def words(shared_data: Path) -> list[object]:
     return ["--recording", recording, "--max-num-seqs", 8]
 
 
-@pytest.fixture
-def other(run: Run) -> Path:
-    """The shipped rules with another `for` and one rule fewer, in ./other."""
+def other_rules(held: str) -> Path:
+    """The shipped rules with another `for`, in ./other."""
     shutil.copytree(shipped("rules"), "other")
     limits = Path("other/batch-limits.yaml")
-    limits.write_text(
-        limits.read_text().replace("        for: 0s # the 10", "        for: 2m # 10")
-    )
+    text = limits.read_text().replace("        for: 0s # the 10", f"        for: {held} # 10")
+    limits.write_text(text)
     return Path("other")
+
+
+@pytest.fixture
+def other(run: Run) -> Path:
+    return other_rules("2m")
 
 
 def test_the_screen(run: Run, words: list[object], golden: Golden) -> None:
@@ -109,5 +117,38 @@ def test_a_rate_needs_three_server_days_and_has_an_interval(
     minutes = round(days * 24 * 60)
     since = datetime(2026, 11, 1, tzinfo=UTC)
     history = History(since, since + timedelta(days=days), 1, minutes, minutes)
-    found = history.rate(pages)
-    assert (None if found is None else astuple(found)) == (rate and pytest.approx(rate, rel=0.01))
+    assert history.rate(pages) == (rate and pytest.approx(rate, rel=0.01))
+
+
+SPAN = ("--from", "2026-11-21T08:00Z", "--to", "2026-11-21T09:00Z")
+OF_DATABASE = ("--max-num-seqs", 8, *SPAN)
+
+
+@pytest.fixture
+def database(run: Run, shared_data: Path) -> None:
+    """./driftwatch.db with the minutes of a real server and the incident that it had, marked."""
+    source = open_recording(shared_data / "vllm-0.32" / "run_cap")
+    plan = replace(plan_from(None, max_num_seqs=8), simulations=0)
+    with Store.open(Path("driftwatch.db")) as store:
+        fill(store, [source], source.span(), plan)
+        (page,) = [one.id for one in store.incidents() if one.rule == "BatchLimitBinding"]
+        store.mark(page, "useful", by="ana", at=source.span()[1])
+
+
+@pytest.mark.usefixtures("database")
+def test_marks_of_the_database_score_the_pages(run: Run) -> None:
+    code, out, _ = run(*OF_DATABASE, "--json")
+    document = json.loads(out)
+    (page,) = document["pages"]
+    assert code == 0
+    assert (page["rule"], page["leaf"]) == ("BatchLimitBinding", "concurrency_cap_binding")
+    score = document["marks"]
+    assert (score["useful"], score["not_useful"], score["missed"]) == (1, 0, [])
+    code, out, err = run(other_rules("30m"), *OF_DATABASE, "--against", shipped("rules"))
+    assert code == 0 and "note: " in err
+    assert "1 gone, 0 new, 1 that was marked useful lost (--list" in out
+    assert "marks: 0 of 1 useful page sent\n" in out
+    assert " missed: BatchLimitBinding host:8000 at 2026-11-21 08:30 UTC\n" in out
+    code, out, err = run("--from", "2020-01-01T00:00Z", "--to", "2020-01-02T00:00Z")
+    assert code == 4 and out.startswith("NO VERDICT: ")
+    assert "help: minutes reach from 2026-11-21 08:" in err

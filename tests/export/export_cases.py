@@ -1,4 +1,4 @@
-"""What a driftwatch serves while it watches a scenario, and what it says of every minute."""
+"""What a driftwatch serves of rows, and the minutes in which its incidents fire."""
 
 from __future__ import annotations
 
@@ -8,28 +8,19 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 from fakes.exposition_server import Page
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from driftwatch.collect.recordings import open_recording
 from driftwatch.export.alerts import Exported, alerts_of
 from driftwatch.export.files import file_of
-from driftwatch.fleet.generate import generate_compact
-from driftwatch.fleet.scenario.file import read_scenario
-from driftwatch.fleet.truth import write_truth
 from driftwatch.incidents.incident import Transition
 from driftwatch.model import Target, TargetKey
-from driftwatch.pipeline.explain import Window
 from driftwatch.pipeline.incidents import advanced
-from driftwatch.pipeline.plan import Plan
 from driftwatch.rulebook.rules import Rule
-from driftwatch.service.configuration import plan_of
 from driftwatch.service.metrics import OwnMetrics
-from driftwatch.service.replay import replay
 
 END = datetime(2026, 1, 2, 3, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -55,7 +46,7 @@ def served(
 
 @dataclass
 class Watched:
-    """A scenario after driftwatch watched it, every rule on its own."""
+    """Rows after driftwatch watched them, every rule on its own."""
 
     rules: tuple[Rule, ...]
     pages: list[Page] = field(default_factory=list)  # of driftwatch itself, a page a minute
@@ -69,28 +60,6 @@ class Watched:
     @property
     def ends(self) -> list[float]:
         return [at for at, _ in self.pages]
-
-
-def watched(plan: Plan, source: Any, span: tuple[datetime, datetime], until: datetime) -> Watched:
-    """Replay, without what Alertmanager does: one alert that silences or replaces others."""
-    rules = tuple(replace(r, inhibited_by=()) for r in plan.rules)
-    plan = replace(plan, rules=rules, simulations=0)
-    end = Watched(tuple(rule for rule in rules if rule.is_evaluated))
-    baseline = Window(span[0] + 10 * MINUTE, until)
-    every = list[pl.DataFrame]()
-    for outcome in replay([source], span, plan, baseline=baseline):
-        judged = outcome.rows.hstack(outcome.minutes.select("ever_seen"))
-        for (minute_end,), rows in judged.group_by("end", maintain_order=True):
-            assert isinstance(minute_end, datetime)
-            targets = {
-                TargetKey(*key): Target(TargetKey(*key), pool=pool)
-                for *key, pool in rows.select("instance", "engine", "pool").iter_rows()
-            }
-            end.pages.append((minute_end.timestamp(), served(rows, targets, rules=end.rules)))
-        every.append(outcome.rows)
-    end.pages.sort(key=lambda page: page[0])
-    note_servers(end, pl.concat(one for one in every if one.width), span[1] + MINUTE)
-    return end
 
 
 def note_servers(one: Watched, rows: pl.DataFrame, until: datetime) -> None:
@@ -139,26 +108,6 @@ def _labels(rule: Rule, target: Mapping[str, str]) -> Labels:
         **{name: target[name] for name in about},
     }
     return tuple(sorted(labels.items()))
-
-
-def watched_scenario(document: Mapping[str, Any], folder: Path) -> Watched:
-    """A scenario generated, and watched with its configuration and the shipped rules."""
-    path = folder / "scenario.yaml"
-    path.write_text(json.dumps(document), encoding="utf-8")
-    scenario = read_scenario(path)
-    fleet = folder / "fleet"
-    generate_compact(scenario, scenario.seed, fleet, jobs=1)
-    write_truth(scenario, scenario.seed, fleet)
-    truth = json.loads((fleet / "truth.json").read_text(encoding="utf-8"))
-    start, end = (
-        datetime.fromtimestamp(truth[f"{name}_seconds"], UTC) for name in ("start", "end")
-    )
-    until = datetime.fromtimestamp(truth["baseline"]["end_seconds"], UTC)
-    plan = plan_of(fleet / "driftwatch.yaml")
-    return watched(plan, open_recording(fleet), (start, end), until)
-
-
-# -- what promtool reads --------------------------------------------------------------------------
 
 
 def rules_file(exported: Exported, folder: Path) -> Path:

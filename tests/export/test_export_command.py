@@ -116,21 +116,6 @@ def test_nothing_left_out_is_exit_0(export: Callable[..., Result]) -> None:
         assert (answer.return_value, answer.stderr) == (0, ""), to
 
 
-@pytest.mark.prometheus
-@pytest.mark.skipif(not prometheus_server.installed(), reason=prometheus_server.NOT_INSTALLED)
-def test_groups_of_one_name_in_two_files_are_one(export: Callable[..., Result]) -> None:
-    text = "groups: [{name: %s, rules: [{alert: %s, when: running_requests > 1, severity: page}]}]"
-    for number, group in enumerate(("one", "two", "one")):
-        Path(f"{number}.yaml").write_text(text % (group, f"A{number}"), encoding="utf-8")
-    config = CONFIG.partition("  overrides")[0].replace("rules.yaml", "0.yaml, 1.yaml, 2.yaml")
-    Path("driftwatch.yaml").write_text(config, encoding="utf-8")
-    export("--to", "prometheus", "--out", "rules.yml")
-    ran = subprocess.run(
-        ["promtool", "check", "rules", "rules.yml"], capture_output=True, text=True, check=False
-    )
-    assert "4 rules found" in ran.stdout, ran.stderr
-
-
 def test_rules_with_problems_are_not_exported(export: Callable[..., Result]) -> None:
     text = "groups: [{name: g, rules: [{alert: A, when: runing_requests > 1, severity: page}]}]"
     Path("rules.yaml").write_text(text, encoding="utf-8")

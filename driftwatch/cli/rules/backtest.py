@@ -18,13 +18,11 @@ from driftwatch.cli.printer import Progress, print_json, print_note
 from driftwatch.errors import NoVerdict, Unavailable
 
 if TYPE_CHECKING:
-    from driftwatch.backtest.marks import Marked
-    from driftwatch.backtest.outcome import Backtest
-    from driftwatch.backtest.report import Against, BacktestReport
+    from driftwatch.backtest.pages import Marked
+    from driftwatch.backtest.report import BacktestReport
     from driftwatch.backtest.stored import StoredHistory
     from driftwatch.model import Severity
     from driftwatch.pipeline.plan import Plan
-    from driftwatch.rulebook.rules import Rule
     from driftwatch.store import Store
 
 
@@ -68,8 +66,7 @@ def command(
     The history is a Prometheus, recordings, or the database. Nothing is simulated.
     Exit: 0 answered, 2 usage or configuration, 4 no data or no answer.
     """
-    from driftwatch.backtest.report import document
-    from driftwatch.backtest.text import text_lines
+    from driftwatch.backtest.report import text_lines
 
     severities: tuple[Severity, ...] = ("page", "ticket")
     wanted = Wanted(
@@ -77,15 +74,15 @@ def command(
         against=against,
         severities=(*severities, "notice") if notices else severities,
     )
-    report = report_of(history, wanted)
+    report = _report(history, wanted)
     if as_json:
-        print_json(document(report))
+        print_json(report.document())
     else:
         for line in text_lines(report, with_list=with_list, piped=not sys.stdout.isatty()):
             click.echo(line)
 
 
-def report_of(history: History, wanted: Wanted) -> BacktestReport:
+def _report(history: History, wanted: Wanted) -> BacktestReport:
     """Everything that the options ask for.
 
     Raises:
@@ -125,33 +122,25 @@ def _of_rules(
     marks: Sequence[Marked],
     progress: Progress,
 ) -> BacktestReport:
-    from driftwatch.backtest.marks import marks_within, score_of_marks
     from driftwatch.backtest.outcome import backtests
-    from driftwatch.backtest.report import BacktestReport
+    from driftwatch.backtest.report import report_of
     from driftwatch.cli.replay_summary import SilentRules
 
     silent = SilentRules(plan.enabled)
     progress.begin("judging")
-    result, *others = (
-        _of_severities(one, wanted.severities)
-        for one in backtests(
-            days,
-            [plan] if other is None else [plan, other],
-            progress=progress,
-            each=lambda one: silent.note(one.rows, one.verdicts),
-        )
+    result, *others = backtests(
+        days,
+        [plan] if other is None else [plan, other],
+        progress=progress,
+        each=lambda one: silent.note(one.rows, one.verdicts),
     )
-    against = None
-    if other is not None:
-        rules, until = [*plan.rules, *other.rules], days.span[1]
-        against = _against(wanted, others[0], result, rules, until, marks)
     progress.close()
-    due = marks_within(marks, days.span)
-    return BacktestReport(
+    return report_of(
         result,
         wanted.severities,
-        against=against,
-        score=score_of_marks(result.pages, due, plan.rules, days.span[1]) if due else None,
+        [*plan.rules, *(() if other is None else other.rules)],
+        other=(_heading(wanted.against or Path(), wanted.rules), others[0]) if others else None,
+        marks=marks,
         silent=tuple(silent.lines()),
     )
 
@@ -166,23 +155,6 @@ def _other_version(history: History, plan: Plan, wanted: Wanted) -> Plan | None:
     return replace(plan, rules=book.rules, trees=book.trees)
 
 
-def _against(
-    wanted: Wanted,
-    before: Backtest,
-    result: Backtest,
-    rules: Sequence[Rule],
-    until: datetime,
-    marks: Sequence[Marked],
-) -> Against:
-    from driftwatch.backtest.compare import compare
-    from driftwatch.backtest.marks import useful_lost
-    from driftwatch.backtest.report import Against
-
-    comparison = compare(before.pages, result.pages, rules, until)
-    lost = tuple(useful_lost(comparison.dropped, marks, rules, until))
-    return Against(_heading(wanted.against or Path(), wanted.rules), before, comparison, lost)
-
-
 def _heading(version: Path, rules: Sequence[Path]) -> str:
     """The last name of a folder; with its parent's, where the rules' own is the same."""
     path = version.resolve()
@@ -190,14 +162,9 @@ def _heading(version: Path, rules: Sequence[Path]) -> str:
     return str(Path(path.parent.name, path.name)) if path.name in own else path.name
 
 
-def _of_severities(result: Backtest, severities: Sequence[Severity]) -> Backtest:
-    pages = tuple(page for page in result.pages if page.severity in severities)
-    return replace(result, pages=pages)
-
-
 def _marks(history: History) -> list[Marked]:
     """What on-call marked, where a database is named or read."""
-    from driftwatch.backtest.marks import marked_pages
+    from driftwatch.backtest.pages import marked_pages
 
     if history.db is None and not history.is_stored:
         return []
