@@ -177,7 +177,7 @@ def _material(history: History) -> Material:
         history = replace(history, since=None, until=None)
     with history.store() as store:
         of = material_of_store if history.is_stored else material_of_replayed
-        material = of(store, history.plan)
+        material = of(store, history.plan_of(store))
     if material.until is None and not material.baselines.every:
         where = "the database holds no minute yet" if history.is_stored else "no whole minute"
         raise NoVerdict(where, help_text="driftwatch run -c driftwatch.yaml")

@@ -142,7 +142,7 @@ def _show_outcome(outcome: Outcome, pause: float) -> None:
     from driftwatch.receivers.sender import message_of
     from driftwatch.receivers.stdout import StdoutSender
 
-    sender = StdoutSender(mark=True, stored=False)
+    sender = StdoutSender(mark=True, stored=False, options=lambda _: None)
     for row in outcome.rows.iter_rows(named=True):
         click.echo(minute_line(row))
     for transition in outcome.transitions:
@@ -236,7 +236,10 @@ def _play_scenario(scenario: Scenario, typed: str, seed: int, pause: float) -> b
     from driftwatch.service.replay import replay
 
     _print_story(scenario, seed)
-    sender, proposals = StdoutSender(mark=True, stored=False), TakenProposals()
+    sender, proposals = (
+        StdoutSender(mark=True, stored=False, options=lambda _: None),
+        TakenProposals(),
+    )
     pages: dict[str, Fired] = {}  # incident id → what its page said, with the advice that stood
     updates = 0
     with tempfile.TemporaryDirectory(prefix="driftwatch-demo-") as name:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftwatch.cli.history import History
+from driftwatch.cli.history import History, refuse_file
 from driftwatch.cli.history_options import history_options, json_option
 from driftwatch.cli.main import EXIT_NO_VERDICT
 from driftwatch.cli.options import plan_from
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from driftwatch.settings import Settings
 
 _EXAMPLE = "driftwatch doctor http://host:8000/metrics"
+_LIST = "driftwatch baseline list"
 _ORDER = ("MISSING", "WRONG", "WARNING", "LEARNING", "OFF", "ok")
 
 
@@ -108,7 +109,8 @@ def command(
     if as_json:
         _print_json(result, reading.sources, place)
     else:
-        _print(result, show_all, place)
+        named = f" -c {shlex.quote(str(history.config))}" if of_config and history.config else ""
+        _print(result, show_all, place, named)
     code = 0 if result.ready else 1
     click.get_current_context().exit(code if result.targets else EXIT_NO_VERDICT)
 
@@ -162,8 +164,7 @@ def _settings(
     if urls and recordings:
         raise UsageError("give URLs or --recording, not both", help_text=_EXAMPLE)
     for url in urls:
-        if (meant := _meant_by_file(url)) is not None:
-            raise UsageError(f"{url} is a file, no URL", help_text=f"driftwatch doctor {meant}")
+        refuse_file(url, "URL")
     sources: list[Any] = [
         RecordingSource.model_construct(recording=path, labels={}) for path in recordings
     ]
@@ -180,16 +181,6 @@ def _settings(
     if wrong := tuple(p for p in unmet(without, config) if p.severity == "error"):
         raise ConfigError(wrong)
     return configured
-
-
-def _meant_by_file(url: str) -> str | None:
-    """What to write where a file stands in the place of a URL; None: it is none."""
-    path, name = Path(url), shlex.quote(url)
-    if path.suffix in (".yaml", ".yml"):
-        return f"--config {name}"
-    if path.suffix in (".db", ".sqlite"):
-        return f"-c driftwatch.yaml: the configuration whose database {name} is"
-    return f"--recording {name}" if path.exists() else None
 
 
 def _with_own_gpus(hosts: frozenset[str], plan: Plan, settings: Settings) -> tuple[Plan, Settings]:
@@ -251,8 +242,10 @@ def _print_json(
     print_json({"schema_version": 3, **told, "sources": list(map(asdict, sources))})
 
 
-def _print(result: Checkup, show_all: bool, place: Callable[[Check], str] | None) -> None:
-    """Trouble first, verdict last."""
+def _print(
+    result: Checkup, show_all: bool, place: Callable[[Check], str] | None, named: str
+) -> None:
+    """Trouble first, verdict last; ``named``: -c of the commands that mend it."""
     checks = _ordered(result)
     # of what is off only that is a trouble which costs a rule
     troubles = [c for c in checks if c.status != "ok" and (c.status != "OFF" or c.disables)]
@@ -260,7 +253,8 @@ def _print(result: Checkup, show_all: bool, place: Callable[[Check], str] | None
     wide = min(20, max((len(c.where) for c in listed), default=0))
     later = result.learning | result.off
     for check in listed:
-        _print_check(check, wide, place, later)
+        fix = check.fix and check.fix.replace(_LIST, f"{_LIST}{named}")
+        _print_check(replace(check, fix=fix), wide, place, later)
     if not show_all:
         click.echo(f"ok      {sum(c.status == 'ok' for c in checks)} checks; --all lists them")
     _wrapped(_verdict(result, checks), 1)

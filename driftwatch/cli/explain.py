@@ -16,15 +16,15 @@ from driftwatch.cli.history_options import WINDOW_OPTIONS, history_options, json
 from driftwatch.cli.main import EXIT_NO_VERDICT
 from driftwatch.cli.options import Duration
 from driftwatch.cli.printer import print_json, print_wrapped
-from driftwatch.cli.target_window import TargetWindow, target_window
+from driftwatch.cli.target import TargetWindow, concerned_at, target_window
 from driftwatch.errors import NoVerdict, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from driftwatch.cli.target_window import Evaluated
+    from driftwatch.cli.target import Evaluated
     from driftwatch.incidents.incident import Incident
-    from driftwatch.model import Finding, Target
+    from driftwatch.model import Finding
     from driftwatch.notify.page import Page
     from driftwatch.pipeline.explain import Window
 
@@ -44,14 +44,12 @@ _TRAFFIC = timedelta(hours=1)  # of which an advice is made, at most
 @click.option(
     "--symptom",
     type=click.Choice(["batch", "latency", "throughput", "gpu-idle"]),
-    default="batch",
-    show_default=True,
-    help="Symptom at which the diagnosis starts; all end in the same causes.",
+    help="Symptom at which the diagnosis starts; default: that of the rule that fires, else batch.",
 )
 @json_option
 @history_options(*WINDOW_OPTIONS)
 def command(
-    target: str | None, length: timedelta, symptom: str, as_json: bool, history: History
+    target: str | None, length: timedelta, symptom: str | None, as_json: bool, history: History
 ) -> None:
     """Explain the state of TARGET (host:8000, host:8000/1, a pool or an incident's id).
 
@@ -62,12 +60,11 @@ def command(
     the output names what is missing.
     """
     from driftwatch.clock import SystemClock
-    from driftwatch.pipeline.explain import SYMPTOMS
 
-    today, tree = SystemClock().now().date(), SYMPTOMS[symptom]
+    today = SystemClock().now().date()
     target, history = _of_incident(target, history)
     with target_window(target, history, length, today=today) as scope:
-        _explain(scope, tree, as_json)
+        _explain(scope, symptom, as_json)
 
 
 _INCIDENT = re.compile(r"[0-9a-f]{4,12}")
@@ -87,16 +84,20 @@ def _of_incident(name: str | None, history: History) -> tuple[str | None, Histor
     return name, history
 
 
-def _explain(scope: TargetWindow, tree: str, as_json: bool) -> None:
+def _explain(scope: TargetWindow, symptom: str | None, as_json: bool) -> None:
     from driftwatch.notify.explanation import explanation, is_healthy
     from driftwatch.pipeline.advice import explained
 
-    history = scope.history
-    pages = [] if history.at is not None else _pages(scope.incidents, scope.target)
-    evaluated = _evaluated(scope, tree, () if as_json else pages)
-    window = evaluated.window
-    assert evaluated.finding is not None  # noqa: S101 - evaluated() raises without one
-    finding = explained(evaluated.finding, evaluated.row, history.plan, evaluated.moment)
+    history, incidents = scope.history, scope.incidents()
+    evaluated = _evaluated(scope, _tree(scope, symptom, incidents), () if as_json else incidents)
+    window, finding = evaluated.window, evaluated.finding
+    assert finding is not None  # noqa: S101 - evaluated() raises without one
+    pages = [page for one in incidents if (page := page_at(scope, one, finding)) is not None]
+    if pages and pages[0].severity != "notice" and pages[0].advice and _is_answered(pages[0]):
+        finding = replace(finding, advice=pages[0].advice)  # a moment has one answer
+    else:
+        finding = explained(finding, evaluated.row, scope.plan, evaluated.moment)
+        pages = [page if _is_answered(page) else _with_advice(page, finding) for page in pages]
     if as_json:
         print_json(explanation(finding, window.start, window.end).document())
     else:
@@ -108,14 +109,88 @@ def _explain(scope: TargetWindow, tree: str, as_json: bool) -> None:
     click.get_current_context().exit(EXIT_NO_VERDICT if no_verdict else 0)
 
 
-def _evaluated(scope: TargetWindow, tree: str, pages: Sequence[Page]) -> Evaluated:
-    """The window; where it has no scrape, the open pages are printed before the error."""
+def _tree(scope: TargetWindow, symptom: str | None, incidents: Sequence[Incident]) -> str:
+    """The tree of the symptom, else of the rule that fires."""
+    from driftwatch.pipeline.explain import DEFAULT_TREE, SYMPTOMS
+
+    rules = {rule.id: rule.tree for rule in scope.plan.rules}
+    if symptom is not None:
+        return SYMPTOMS[symptom]
+    return next(filter(None, (rules.get(one.rule) for one in incidents)), DEFAULT_TREE)
+
+
+def _evaluated(scope: TargetWindow, tree: str, incidents: Sequence[Incident]) -> Evaluated:
+    """The window; where it has no scrape, what is open is printed before the error."""
     try:
         return scope.evaluated(_TRAFFIC, tree)
     except NoVerdict:
-        for page in pages:
-            print_wrapped(page.summary)
+        for one in incidents:
+            if one.page is not None and one.page.event != "resolved":
+                print_wrapped(one.page.summary)
         raise
+
+
+def page_at(scope: TargetWindow, incident: Incident, finding: Finding) -> Page | None:
+    """The page of an incident as of the window's end: as it was sent, else made of the finding.
+
+    None where neither it nor its rule is known.
+    """
+    from driftwatch.notify.page import Page
+    from driftwatch.pipeline.build_page import build_page
+    from driftwatch.pipeline.findings import peer_speeds
+
+    at, last = scope.window.end, incident.page
+    if last is None:
+        return None
+    if scope.history.at is None or (last.event != "resolved" and last.times.evaluated_at <= at):
+        return last
+    sent = [
+        one.payload
+        for one in scope.store.deliveries(incident.id)
+        if isinstance(one.payload, Page) and one.payload.event in ("firing", "updated")
+        if one.payload.times.evaluated_at <= at
+    ]
+    if sent:
+        return sent[-1]
+    key, minute = scope.target.key, scope.store.past(at - timedelta(minutes=1), at)
+    of_pool = [one for one in scope.targets.values() if one.pool == incident.pool]
+    answers = scope.store.advices(incident.firing_at or at, at + timedelta(seconds=1))
+    own = [one.answer.advice for one in answers if one.incident_id == incident.id]
+    rule = next((rule for rule in scope.plan.rules if rule.id == incident.rule), None)
+    needed = timedelta(seconds=rule.in_pool(incident.pool).for_seconds if rule else 0)
+    met = {one.key for one in incident.servers if one.since + needed <= at}
+    others = [one for one in concerned_at(incident, at) if one != key and one in met]
+    then = incident.model_copy(update={"resolved_at": None, "acknowledgement": None})
+    of_rule = replace(
+        finding,
+        rule=incident.rule,
+        concerned=(key, *others),
+        of_targets=len(of_pool),
+        peers=peer_speeds(key, at, minute),
+        advice=own[-1] if own else last.advice,
+    )
+    return build_page(
+        of_rule,
+        then,
+        "firing",
+        at,
+        annotations=rule.annotations if rule else last.annotations,
+        form=rule.page if rule else None,
+        external_url=scope.plan.external_url,
+        slo=scope.plan.slo_of(scope.target),
+    )
+
+
+def _is_answered(page: Page) -> bool:
+    """Whether the page leaves no question to this command."""
+    return page.advice is None or page.advice.reason.code != "not_asked"
+
+
+def _with_advice(page: Page, finding: Finding) -> Page:
+    """The page with the advice of this moment."""
+    from driftwatch.notify.headline import rendered
+
+    return rendered(page.model_copy(update={"advice": finding.advice}))
 
 
 def _print(
@@ -151,10 +226,3 @@ def _print(
             notes=notes,
         )
     )
-
-
-def _pages(incidents: Sequence[Incident], target: Target) -> list[Page]:
-    """The pages of firing incidents that concern the target, before tickets and notices."""
-    rank = ("page", "ticket", "notice")
-    own = (one.page for one in incidents if one.is_firing and target.key in one.concerned)
-    return sorted((page for page in own if page), key=lambda page: rank.index(page.severity))

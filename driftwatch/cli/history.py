@@ -13,6 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from driftwatch.cli.database import config_here, last_scraped, open_store
 from driftwatch.cli.options import plan_from
 from driftwatch.cli.printer import Progress, print_warning
@@ -63,6 +65,21 @@ class History:
         Raises: as :func:`plan_from`.
         """
         return plan_from(self.config_file, **self.serving)
+
+    def plan_of(self, store: Store, at: datetime | None = None) -> Plan:
+        """The plan; without a configuration the pools are those of the database.
+
+        ``at``: the moment whose settings count; None = the newest scrape.
+
+        Raises: as :attr:`plan`.
+        """
+        from driftwatch.cli.target import with_stored_pools
+        from driftwatch.pipeline.stored_state import newest
+
+        at = at or newest(store)
+        if at is None or self.config_file is not None or not self.is_stored:
+            return self.plan
+        return with_stored_pools(self.plan, store, at)
 
     def plan_with(self, rules: Sequence[Path]) -> Plan:
         """The plan with the rules of these files, where some are named.
@@ -284,6 +301,25 @@ def _raise_if_nothing(notes: Mapping[str, Any]) -> None:
     """Raises NoVerdict: what the store was filled from has no usable scrape."""
     if notes["nothing"] is not None:
         raise NoVerdict(notes["nothing"], help_text=notes["help"])
+
+
+def refuse_file(text: str, what: str) -> None:
+    """Raises UsageError: a file stands where a server (``what``) is expected."""
+    path, name = Path(text), shlex.quote(text)
+    is_named_so = path.suffix in (".yaml", ".yml", ".db", ".sqlite")
+    if "://" in text or not (is_named_so or path.exists()):
+        return
+    context = click.get_current_context()
+    option = f"--recording {name}"
+    if path.suffix in (".yaml", ".yml"):
+        option = f"-c {name}"
+    elif is_named_so:
+        option = f"-c driftwatch.yaml, whose database {name} is"
+        if any("--db" in one.opts for one in context.command.params):
+            option = f"--db {name}"
+    raise UsageError(
+        f"{text} is a file, not a {what}", help_text=f"driftwatch {context.info_name} {option}"
+    )
 
 
 def between(span: tuple[datetime, datetime]) -> str:

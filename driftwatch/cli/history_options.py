@@ -121,7 +121,7 @@ def repeat_options(*, at: datetime | None = None, without: Collection[str] = ())
         without: names of History that the next command does not take.
     """
     context = click.get_current_context()
-    words = [] if at is None else [f" --at {_typed(at)}"]
+    words = [] if at is None else [f" --at {typed(at)}"]
     for option in context.command.params:
         name = option.name or ""
         if name not in _NAMES or name == "at" or name in without:
@@ -131,16 +131,16 @@ def repeat_options(*, at: datetime | None = None, without: Collection[str] = ())
             for value in values if isinstance(values, tuple) else (values,):
                 flag = min(option.opts, key=len) if isinstance(option, click.Option) else None
                 flag = flag or "--recording"  # replay takes recordings as arguments
-                words.append(f" {flag} {shlex.quote(_typed(value))}")
+                words.append(f" {flag} {shlex.quote(typed(value))}")
     return "".join(words)
 
 
-def _typed(value: object) -> str:
-    """Times in UTC to the microsecond, a window as FROM..TO."""
+def typed(value: object) -> str:
+    """As it is typed: times in UTC to the microsecond, a window as FROM..TO."""
     from driftwatch.pipeline.explain import Window
 
     if isinstance(value, Window):
-        return f"{_typed(value.start)}..{_typed(value.end)}"
+        return f"{typed(value.start)}..{typed(value.end)}"
     if isinstance(value, datetime):
         return value.isoformat().replace("+00:00", "Z")
     return value.typed if isinstance(value, SqliteFile | PostgresPlace) else str(value)

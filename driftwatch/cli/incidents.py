@@ -138,7 +138,8 @@ def _notes_of(incidents: Iterable[Incident], store: IncidentStore, now: datetime
         undelivered[record.subject] += record.is_pending or record.is_dead
     silences, notes = store.silences(now), {}
     for one in incidents:
-        ends = [silence.until for silence in silences if silences_incident(silence, one)]
+        held = () if one.resolved_at else silences
+        ends = [silence.until for silence in held if silences_incident(silence, one)]
         held_by = None if one.resolved_at else one.inhibited_by
         parts = [
             f"{len(one.concerned)} servers" if len(one.concerned) > 1 else "",

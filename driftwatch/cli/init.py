@@ -62,8 +62,11 @@ def command(
     """
     if (prometheus is None) == (not urls):
         raise UsageError(
-            "give --prometheus URL, or /metrics URLs; not both",
-            help_text=f"driftwatch init --prometheus http://prometheus:9090 -o {DEFAULT_CONFIG}",
+            "where to look: name vLLM's /metrics pages, or a Prometheus that scrapes them"
+            if prometheus is None
+            else "name /metrics pages or a Prometheus, not both",
+            help_text=f"driftwatch init http://host:8000/metrics -o {DEFAULT_CONFIG}, or "
+            f"driftwatch init --prometheus http://prometheus:9090 -o {DEFAULT_CONFIG}",
         )
     if output is not None and output.exists() and not force:
         raise UsageError(f"{output} is there already", help_text="give --force to replace it")

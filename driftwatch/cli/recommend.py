@@ -24,7 +24,7 @@ from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
     from driftwatch.cli.recommend_text import AdviceContext
-    from driftwatch.cli.target_window import Evaluated, TargetWindow
+    from driftwatch.cli.target import Evaluated, TargetWindow
     from driftwatch.pipeline.plan import Plan
     from driftwatch.recommend.advice import Answer, Question
 
@@ -90,7 +90,7 @@ def command(
     nothing is to be changed; 4: no advice, and the output names the check that failed and what
     would settle it.
     """
-    from driftwatch.cli.target_window import target_window
+    from driftwatch.cli.target import target_window
     from driftwatch.clock import SystemClock
     from driftwatch.pipeline.explain import DEFAULT_TREE
     from driftwatch.recommend.advise import advise
@@ -107,7 +107,7 @@ def command(
         )
     with target_window(target, history, _EVIDENCE, today=today, until_last=True) as scope:
         evaluated = scope.evaluated(length or _LONGEST, DEFAULT_TREE, finding_needed=False)
-        question = _question(evaluated, history.plan, length, values, rest)
+        question = _question(evaluated, scope.plan, length, values, rest)
     advice = advise(question, hardware=tables)
     if as_json:
         _print_json(advice, scope)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -13,10 +14,10 @@ from typing import TYPE_CHECKING
 import click
 
 from driftwatch.cli.history import History, between
-from driftwatch.cli.history_options import history_options, repeat_options
+from driftwatch.cli.history_options import history_options, repeat_options, typed
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM
 from driftwatch.cli.options import Database
-from driftwatch.cli.printer import print_warning, print_wrapped
+from driftwatch.cli.printer import print_note, print_warning, print_wrapped
 from driftwatch.cli.replay_summary import ScrapeCounts, SilentRules, TakenProposals, with_proposals
 from driftwatch.errors import NoVerdict, Unavailable, UsageError
 from driftwatch.notify.page import Page
@@ -110,7 +111,7 @@ def command(
     1: parts of it could not be; 2: a file is no recording; 4: there is no usable scrape.
     """
     proposals, counts = TakenProposals(), ScrapeCounts()
-    sender = StdoutSender(json=as_json, stored=False, next_command=_explained(history))
+    sender = StdoutSender(json=as_json, stored=False, options=_options(history, database))
     screen = ReplayScreen(sender, whole=whole or as_json)
     plan = with_proposals(history.plan)
     plan = replace(plan, simulations=0) if no_advice else plan
@@ -127,6 +128,17 @@ def command(
         except Unavailable as error:
             lost = error
     screen.close()
+    if pages and not as_json and database is None:
+        print_wrapped(
+            f"A next: command needs these options too:{repeat_options()}. With --db FILE, replay "
+            "keeps what it found, and --db FILE is enough.",
+            piped_too=True,
+        )
+    if history.config_file is None and not as_json:
+        print_note(
+            "no latency target: -c FILE gives them, with "
+            "pools: [{name: chat, slo: {ttft_seconds: 1.0, tpot_seconds: 0.05}}]"
+        )
     proposals.tell()
     _print_read(counts, lost, history.where)
     if lost is not None:
@@ -181,18 +193,9 @@ def _print_lost(lost: Unavailable, until: datetime | None, pages: int) -> None:
         click.echo(f"help: go on with the same command and --from {utc_text(until)}", err=True)
 
 
-def _explained(history: History) -> Callable[[Page], str | None]:
-    """A page → the command that explains it from the same recording with the same options.
-
-    None where the history is not in one recording, which is all that ``explain`` reads.
+def _options(history: History, database: Place | None) -> Callable[[Page], str]:
+    """A page → the options with which a command looks at its minute; those that all pages share
+    are printed once, at the end.
     """
-    words = repeat_options(without=("since", "until"))
-
-    def command(page: Page) -> str | None:
-        explain = page.links.explain
-        if explain is None or len(history.recordings) != 1:
-            return None
-        minute = f"{page.times.evaluated_at:%Y-%m-%dT%H:%MZ}"
-        return f"{explain} --at {minute}{words}"
-
-    return command
+    kept = "" if database is None else f" --db {shlex.quote(typed(database))}"
+    return lambda page: f" --at {page.times.evaluated_at:%Y-%m-%dT%H:%MZ}{kept}"

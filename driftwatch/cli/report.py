@@ -83,7 +83,7 @@ def _material(history: History, chosen: Week | None) -> Material:
                 raise NoVerdict(
                     f"no scrape of {week.name} ({week.title})", help_text=f"scrapes reach {reach}"
                 )
-        return gather(store, plan, week, until=min(now, week.end))
+        return gather(store, history.plan_of(store), week, until=min(now, week.end))
 
 
 def _write(report: Report, html: Path | None, as_json: bool) -> None:

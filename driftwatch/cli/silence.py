@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import click
 
-from driftwatch.cli.database import incident_store, person, written
+from driftwatch.cli.database import incident_store, open_store, person, written
 from driftwatch.cli.history import History
 from driftwatch.cli.history_options import history_options, json_option
 from driftwatch.cli.options import Duration, Time
@@ -16,7 +16,6 @@ from driftwatch.cli.printer import (
     id_text,
     print_json,
     print_table,
-    print_warning,
     print_wrapped,
     time_text,
 )
@@ -25,11 +24,13 @@ from driftwatch.errors import UsageError
 from driftwatch.numbers import clean, moment, plural
 
 if TYPE_CHECKING:
+    from driftwatch.incidents.incident import Incident
     from driftwatch.incidents.silence import Silence
     from driftwatch.matchers import Matcher
     from driftwatch.store.people import IncidentStore
 
 LONGEST = timedelta(days=366)
+_LISTED = 12  # names in an error
 HEADER = ("ID", "STARTS UTC", "UNTIL UTC", "BY", "MATCHERS", "COMMENT")
 
 
@@ -60,8 +61,9 @@ def command(
 
     A matcher is name=value, name!=value, name=~regex or name!~regex (the whole label has to
     match). Labels: alert (the name), rule (the name with the rule's own labels), severity, and
-    those of the target (instance, engine, pool, model_name). Who got the firing page still gets
-    its resolve. When the silence ends, driftwatch pages the alerts that still fire.
+    those of the server (instance, engine, pool, model_name). A name that nothing has is refused; a
+    regex also takes names that are not there yet. Who got the firing page still gets its resolve.
+    When the silence ends, driftwatch pages the alerts that still fire.
     """
     now = SystemClock().now()
     if listing + (expire is not None) + bool(matchers) != 1:
@@ -89,11 +91,9 @@ def command(
         raise UsageError("--for: a silence lasts at most 366d")
     parsed = _parsed(matchers)
     with incident_store(history.db, history.config_file) as store:
+        _refuse_unknown(parsed, store.incidents(limit=1000, pages=False), history)
         silence = _added(store, parsed, start, length, by, comment, now)
         words = _words(store, silence, now)
-        warnings = [*_unknown_labels(store, silence), *_unknown_values(store, silence, history)]
-    for warning in warnings:
-        print_warning(warning)
     _print(silence, words, as_json)
 
 
@@ -139,39 +139,69 @@ def _words(store: IncidentStore, silence: Silence, now: datetime) -> str:
     )
 
 
-def _unknown_labels(store: IncidentStore, silence: Silence) -> Iterator[str]:
-    """Label names that no incident carries, each with a close one that some do."""
-    from driftwatch.incidents.silence import unknown_label_names
-
-    incidents = store.incidents(limit=1000, pages=False)
-    for name, close in unknown_label_names(incidents, silence.matchers):
-        hint = f"; did you mean {close}?" if close else ""
-        yield f"no target here has a label {name}{hint}"
-
-
-def _unknown_values(store: IncidentStore, silence: Silence, history: History) -> Iterator[str]:
-    """Alerts that it names and that neither a rule nor an incident has; misspelt pools.
-
-    Raises: as :attr:`History.plan`.
-    """
+def _refuse_unknown(
+    matchers: Sequence[Matcher], incidents: Sequence[Incident], history: History
+) -> None:
+    """Raises UsageError: a label that no server has, or a value that none of its names equals."""
+    from driftwatch.incidents.silence import LABELS
     from driftwatch.yaml_models import near
 
-    equal = [(one.name, one.value) for one in silence.matchers if one.operator == "="]
-    named = {value for name, value in equal if name == "alert"}
-    alerts = {one.alert for one in store.incidents(limit=1000, pages=False)}
-    pools = {value for name, value in equal if name == "pool"}
-    if named <= alerts and not pools:
-        return
-    plan = history.plan
-    alerts |= {rule.alert for rule in plan.rules}
-    for name in sorted(named - alerts):
-        hint = near(name, alerts) or f"alerts: {', '.join(sorted(alerts))}"
-        yield f"no rule has the alert {clean(name)}; {hint}"
-    configured = {pool.name for pool in plan.pools}
-    for name in sorted(pools - configured):
-        # labels make pools too: one that is like no configured one is no mistake
-        if (meant := near(name, configured)) is not None:
-            yield f"no pool of the configuration is called {clean(name)}; {meant}"
+    known: dict[str, set[str]] = {name: set() for name in LABELS}
+    for one in incidents:
+        for labels in one.server_labels():
+            for name, value in labels.items():
+                known.setdefault(name, set()).add(value)
+    equal = [one for one in matchers if one.operator == "=" and one.value]
+    if not {m.name for m in matchers} <= known.keys() or any(
+        m.value not in known[m.name] for m in equal
+    ):
+        for name, values in _configured(history).items():
+            known.setdefault(name, set()).update(values)
+    wrong = [
+        f"no server here has a label {clean(name)}; {near(name, known) or f'labels: {_few(known)}'}"
+        for name in sorted({one.name for one in matchers} - known.keys())
+    ]
+    for matcher in equal:
+        names = known.get(matcher.name, set())
+        if names and matcher.value not in names:
+            meant = near(matcher.value, names) or f"known: {_few(names)}"
+            wrong.append(f"no {matcher.name} is called {clean(matcher.value)}; {meant}")
+    if wrong:
+        help_text = "to silence what is not there yet, write it as a regex: pool=~new-pool"
+        raise UsageError("; ".join(wrong), help_text=help_text)
+
+
+def _few(names: Collection[str]) -> str:
+    return ", ".join(map(clean, sorted(names)[:_LISTED])) + (", …" if len(names) > _LISTED else "")
+
+
+def _configured(history: History) -> dict[str, set[str]]:
+    """Label → the names that rules, pools and servers have; nothing of a wrong configuration."""
+    from driftwatch.errors import ConfigError
+    from driftwatch.pipeline.stored_state import stored_targets
+
+    try:
+        plan = history.plan
+    except ConfigError:
+        return {}
+    found: dict[str, set[str]] = {
+        "alert": {rule.alert for rule in plan.rules},
+        "rule": {rule.id for rule in plan.rules},
+        "severity": {"page", "ticket", "notice"},
+        "pool": {pool.name for pool in plan.pools},
+    }
+    with open_store(history.db, history.config_file) as store:
+        targets = history.plan_of(store).assign(stored_targets(store)).values()
+    for rule in plan.rules:
+        for name, value in rule.labels.items():
+            found.setdefault(name, set()).add(value)
+    found |= {
+        "instance": {one.key.instance for one in targets},
+        "engine": {one.key.engine for one in targets},
+        "model_name": {name for one in targets if (name := one.labels.get("model_name"))},
+    }
+    found["pool"] |= {one.pool or "default" for one in targets}
+    return found
 
 
 def _print_list(silences: Sequence[Silence], now: datetime, as_json: bool) -> None:

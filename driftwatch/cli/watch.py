@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from driftwatch.cli.history import History
-from driftwatch.cli.history_options import history_options
+from driftwatch.cli.history_options import history_options, typed
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM
 from driftwatch.cli.options import Database, Duration, plan_from
 from driftwatch.cli.printer import print_wrapped
@@ -78,7 +79,9 @@ def command(
     plan = with_proposals(plan_from(history.config, **history.serving))
     hosts = frozenset[str]() if no_nvml else hosts_with_own_gpus(urls)
     screen = _Screen(source.reports(), to_stderr=as_json)
-    sender = StdoutSender(json=as_json, stored=database is not None)
+    is_kept = database is not None
+    words = f" --db {shlex.quote(typed(database))}" if is_kept else None
+    sender = StdoutSender(json=as_json, stored=is_kept, options=lambda _: words)
     with tempfile.TemporaryDirectory(prefix="driftwatch-") as folder:
         path = database or Path(folder) / "watch.db"
         with Store.open(path) as store, store.tick_lock():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Annotated
@@ -77,17 +76,6 @@ def matches(silence: Silence, labels: Mapping[str, str]) -> bool:
 def silences_incident(silence: Silence, incident: Incident) -> bool:
     """Whether it matches a server that the incident is about."""
     return any(matches(silence, labels) for labels in incident.server_labels())
-
-
-def unknown_label_names(
-    incidents: Iterable[Incident], matchers: Iterable[Matcher]
-) -> list[tuple[str, str | None]]:
-    """Label names that no incident carries, each with a close one that some do."""
-    labels = set(LABELS).union(*(one.labels for one in incidents))
-    unknown = sorted({matcher.name for matcher in matchers} - labels)
-    return [
-        (name, next(iter(difflib.get_close_matches(name, labels, n=1)), None)) for name in unknown
-    ]
 
 
 def silencing(incident: Incident) -> tuple[Matcher, ...]:

@@ -149,7 +149,7 @@ def state_text(finding: Finding) -> str:
 def healthy_text(finding: Finding) -> str:
     """``In target, no limit full, lengths as in the baseline; speed …``."""
     now = finding.evidence
-    target = "No latency target" if now.get("slo_missed") is None else "In target"
+    target = "No latency target (slo of its pool)" if now.get("slo_missed") is None else "In target"
     least = now.get("speed_smallest_detectable_loss_ratio")
     speed = f"speed: {speed_line(now)}"
     if now.get("speed_at_equal_load_ratio") is not None and least is not None:
@@ -257,7 +257,7 @@ def render_explained(
     out += [*_tables(finding, width), ""]
     facts = (f"{label:<8} {text}" for label, text in fact_texts(finding) if text)
     out += [*_wrapped(facts, width, " " * 9), ""]
-    out += wrap(f"next:    {_next(finding)}{where}", width, " " * 9)
+    out += wrap(f"next:    {_next(finding, where)}", width, " " * 9)
     return paint("\n".join(out).rstrip(), colour)
 
 
@@ -281,14 +281,14 @@ def _tables(finding: Finding, width: int) -> list[str]:
     return out
 
 
-def _next(finding: Finding) -> str:
-    """The command that goes on from here."""
+def _next(finding: Finding, where: str) -> str:
+    """The command that goes on from here; ``where``: options that look at the same moment."""
     advice, now = finding.advice, finding.evidence
     missing = finding.diagnosis.missing if finding.diagnosis else ()
     if missing and not is_healthy(finding):
-        return f"driftwatch doctor, driftwatch evidence {missing[0]}"
+        return f"driftwatch evidence {missing[0]}"
     if advice is not None and (advice.basis == "simulation" or advice.action == "insufficient"):
-        return f"driftwatch recommend {finding.target.key.text}"
+        return f"driftwatch recommend {finding.target.key.text}{where}"
     slower = now.get("slower_at_equal_load") or now.get("slower_than_pool")
     return f"driftwatch evidence {'speed' if slower else 'queue'}"
 

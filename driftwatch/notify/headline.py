@@ -221,7 +221,7 @@ def cause_text(page: Page) -> str:
 
 def _resolved(page: Page) -> Iterator[Line]:
     yield _began(page)
-    if page.verification is not None:
+    if page.verification is not None and page.verification.verdict != "open":
         ended = page.times.resolved_at
         today = None if ended is None else ended.date()
         yield Line("Verified", verification_line(page.verification, today), weight=8)

@@ -23,16 +23,16 @@ def render(
     *,
     width: int = 80,
     colour: bool = False,
-    next_command: str | None = None,
+    options: str | None = "",
     mark: bool = False,
     stored: bool = True,
 ) -> str:
     """The whole page as text without a final newline.
 
     ``width``: columns, at least 48; commands are never broken, they are there to be copied;
-    ``next_command``: instead of the page's ``explain`` command; ``mark``: put Slack's state mark
-    before line 1; ``stored``: a database holds the incident: of history there is nothing to
-    acknowledge or to silence, and only ``next_command`` can explain it.
+    ``options``: what commands need besides, with a blank before it; None = no command can look at
+    the incident; ``mark``: put Slack's state mark before line 1; ``stored``: somebody may
+    acknowledge or silence it: of history nobody can.
     """
     width = max(_NARROWEST, width)
     indent = " " * _LABEL_WIDTH
@@ -40,7 +40,7 @@ def render(
     out = wrap(top, width, " ")
     for text in (_line(page, line) for line in page.lines):
         out += wrap(text, width, indent)
-    commands = list(_commands(page, next_command, stored))
+    commands = list(_commands(page, options, stored))
     return paint("\n".join([*out, "", *commands] if commands else out), colour)
 
 
@@ -51,16 +51,15 @@ def _line(page: Page, line: Line) -> str:
     return f"{line.label:<{_LABEL_WIDTH - 1}} {': '.join(filter(None, (stamp, line.text)))}"
 
 
-def _commands(page: Page, next_command: str | None, stored: bool) -> Iterator[str]:
+def _commands(page: Page, options: str | None, stored: bool) -> Iterator[str]:
     links = page.links
     if page.event in _OPEN and not page.test:
-        if stored:
-            yield f"ack:     {clean(links.ack or '')}"
-            yield f"silence: {clean(links.silence or '')}"
+        if stored and options is not None:
+            yield f"ack:     {clean((links.ack or '') + options)}"
+            yield f"silence: {clean((links.silence or '') + options)}"
         else:
             yield f"id:      {clean(page.incident)}"
-    following = next_command or (links.explain if stored else None)
-    if following:
-        yield f"next:    {clean(following)}"
+    if links.explain and options is not None:
+        yield f"next:    {clean(links.explain + options)}"
     if links.runbook:
         yield f"runbook: {links.runbook}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 
@@ -46,45 +46,6 @@ class Window:
 
     start: datetime
     end: datetime
-
-
-def target_named(
-    name: str | None, targets: Mapping[TargetKey, Target], limit: int | None = 8
-) -> Target:
-    """The target a person means: ``host:8000``, ``host:8000/1``, a pool of one, or none named.
-
-    Args:
-        limit: how many candidates are listed; None = all.
-
-    Raises:
-        UsageError: no target or more than one matches; names the candidates.
-        NoVerdict: there is no target at all.
-    """
-    every = [targets[key] for key in sorted(targets)]
-    if name is None:
-        matching = every
-    else:
-        exact = [t for t in every if name in (t.key.text, f"{t.key.instance}/{t.key.engine}")]
-        matching = exact or [
-            t for t in every if name in (t.key.instance, t.pool, t.labels.get("model_name"))
-        ]
-    if len(matching) == 1:
-        return matching[0]
-    if not every:
-        raise NoVerdict("there is no target here", help_text="is the recording or store empty?")
-    if not matching:
-        listing = _listing(every, limit)
-        raise UsageError(f"no target {name!r}", help_text=f"known targets: {listing}")
-    raise UsageError(
-        "name one target" if name is None else f"{name!r} names {len(matching)} targets",
-        help_text=f"one of: {_listing(matching, limit)}",
-    )
-
-
-def _listing(targets: Sequence[Target], limit: int | None) -> str:
-    names = ", ".join(target.key.text for target in targets[:limit])
-    more = 0 if limit is None else len(targets) - limit
-    return f"{names} and {more} more" if more > 0 else names
 
 
 # Over less than two usual scrape intervals (15 s) a rate is the difference of two scrapes.

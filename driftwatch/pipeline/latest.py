@@ -153,6 +153,7 @@ def _pool(
         in_target=in_target,
         in_target_why=None if judged else _no_share(slo),
         required=None if slo is None else slo.share,
+        slo=slo,
         speed=min(speeds, default=None),
         speed_why=None if speeds else _commonest(one.speed_why or one.why for one in every),
         limit=limit,

@@ -78,6 +78,8 @@ class Plan:
     pools: tuple[Pool, ...] = ()  # configured pools; the first that matches wins
     # labels that name the pool of a target which no configured pool matches
     pool_by: tuple[str, ...] = ("namespace", "model_name")
+    # server → its pool as a database has it, where no configuration is read
+    stored_pools: Mapping[TargetKey, Pool] = field(default_factory=dict)
     # settings of targets that no configured pool matches
     default_serving: Serving = field(default_factory=Serving)
     # what runs there, by the arguments and the log on the command line
@@ -126,11 +128,19 @@ class Plan:
             {pool.name: pool.receivers for pool in self.pools},
         )
 
+    @property
+    def every_pool(self) -> tuple[Pool, ...]:
+        """The configured pools, and those of a database."""
+        stored = {pool.name: pool for pool in self.stored_pools.values()}
+        return (*self.pools, *stored.values())
+
     def pool_of(self, target: Target) -> Pool:
-        """The configured pool, or one named by the ``pool_by`` labels."""
+        """The configured pool, else the stored one, or one named by the ``pool_by`` labels."""
         for pool in self.pools:
             if pool.holds(target):
                 return pool
+        if (stored := self.stored_pools.get(target.key)) is not None:
+            return stored
         named = [target.labels[label] for label in self.pool_by if target.labels.get(label)]
         return Pool(
             "/".join(named) or "default",

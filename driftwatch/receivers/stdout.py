@@ -24,9 +24,9 @@ class StdoutSender:
     json: bool = False  # one line of JSON a page instead of the terminal's form
     stream: TextIO | None = None  # where to; None = standard output, looked up at each page
     mark: bool = False  # put Slack's state mark before line 1 (``demo`` shows it as the phone does)
-    stored: bool = True  # a database holds the incidents; False for pages of history
-    # of a page, instead of its ``explain`` command; terminal's form only
-    next_command: Callable[[Page], str | None] = lambda _: None
+    stored: bool = True  # somebody may acknowledge the incidents; False for pages of history
+    # of a page, what its commands need besides; None = no command can look at it
+    options: Callable[[Page], str | None] = lambda _: ""
 
     def send(self, message: Message) -> None:
         """Write the page and flush.
@@ -40,7 +40,7 @@ class StdoutSender:
             else:
                 shown = {"colour": wants_colour(stream), "mark": self.mark, "stored": self.stored}
                 page = message.page
-                text = render(page, next_command=self.next_command(page), **shown) + "\n"
+                text = render(page, options=self.options(page), **shown) + "\n"
             stream.write(text + "\n")
             stream.flush()
         except (OSError, ValueError) as error:

@@ -58,7 +58,7 @@ def gather(
     end = week.end if until is None else min(until, week.end)
     slos = {
         pool.name: pool.slo
-        for pool in plan.pools
+        for pool in plan.every_pool
         if pool.slo.ttft_seconds is not None or pool.slo.tpot_seconds is not None
     }
     spans: list[tuple[datetime, datetime]] = []
@@ -124,7 +124,7 @@ def _usual(store: Store, plan: Plan, at: datetime) -> dict[str, Usual]:
     Of several servers' baselines each column's mean.
     """
     usual = {}
-    for pool in plan.pools:
+    for pool in plan.every_pool:
         tuned = pool.tuned_for
         lengths = {
             f"{name}_mean": value

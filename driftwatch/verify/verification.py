@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from driftwatch.documents import Document
+from driftwatch.model import TargetKey
 
 Verdict = Literal["open", "PASS", "FAIL", "INCONCLUSIVE"]
 Kind = Literal["knobs", "release"]
@@ -57,3 +58,8 @@ class Verification(Document):
     forecast: Mapping[str, Any] | None = None
     incident_id: str | None = None  # whose page had advised it; None = none
     notes: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> TargetKey:
+        """Of the server."""
+        return TargetKey(self.instance, self.engine)

@@ -150,27 +150,36 @@ def test_silencing_listing_and_expiring(run: Run, fill: Callable[..., Path]) -> 
     assert run("silence", "--expire", id_)[0] == 2
 
 
-def test_an_alert_that_no_rule_has_is_warned_of(run: Run, fill: Callable[..., Path]) -> None:
-    fill(incident("a", alert="OfAnEarlierRule"))
-    code, out, err = run("silence", "alert=EngineStuk", "pool=p", "--for", "1h")
-    assert code == 0 and out.startswith("silence ")
-    assert err == "warning: no rule has the alert EngineStuk; did you mean EngineStuck?\n"
-    Path("driftwatch.yaml").write_text("pools: [{name: rag-8b}]\n")
-    code, _, err = run("silence", "pool=rag8b", "--for", "1h")
-    assert code == 0
-    assert err == "warning: no pool of the configuration is called rag8b; did you mean rag-8b?\n"
-    assert run("silence", "pool=other", "--for", "1h")[2] == ""
-    assert "; alerts: AcceptanceFell, " in run("silence", "alert=X", "--for", "1h")[2]
-    for fine in ("alert=EngineStuck", "alert=OfAnEarlierRule", "alert=~X.*"):
-        assert run("silence", fine, "--for", "1h")[2] == ""
-
-
-def test_a_silence_that_matches_nothing_says_so(run: Run, fill: Callable[..., Path]) -> None:
-    fill(incident("a"))
-    assert "matches no open incident now" in run("silence", "alert=Typo", "--for", "1h")[1]
-    told = json.loads(run("silence", "alert=Typo", "--for", "1h", "--json")[1])
-    assert told["silence"]["matchers"] == ["alert=Typo"]
-    assert told["silence"]["expired_at"] is None
+@pytest.mark.parametrize(
+    ("matcher", "said"),
+    [
+        ("alert=EngineStuk", "no alert is called EngineStuk; did you mean EngineStuck?"),
+        ("alert=X", "no alert is called X; known: AcceptanceFell, "),
+        ("pool=rag8b", "no pool is called rag8b; did you mean rag-8b?"),
+        ("instance=gpu-b:8000", "did you mean gpu-a:8000?"),
+        ("pol=rag-8b", "no server here has a label pol; did you mean pool?"),
+        ("alert=EngineStuck", None),
+        ("alert=OfAnEarlierRule", None),
+        ("pool=rag-8b", None),
+        ("instance=gpu-a:8000", None),
+        ("alert!=Nothing", None),
+        ("pool=~not-there-yet", None),
+    ],
+)
+def test_a_name_that_nothing_has_is_refused(
+    run: Run, fill: Callable[..., Path], matcher: str, said: str | None
+) -> None:
+    path = fill(incident("a", alert="OfAnEarlierRule"))
+    Path("driftwatch.yaml").write_text(f"{{database: {path}, pools: [{{name: rag-8b}}]}}\n")
+    code, out, err = run("silence", matcher, "severity=page", "--for", "1h")
+    with Store.open(path) as store:
+        silences = store.silences()
+    if said is None:
+        assert (code, err, len(silences)) == (0, "", 1)
+        assert "; matches " in out
+    else:
+        assert (code, silences) == (2, [])
+        assert said in err and "write it as a regex" in err
 
 
 @pytest.mark.parametrize(
@@ -179,7 +188,7 @@ def test_a_silence_that_matches_nothing_says_so(run: Run, fill: Callable[..., Pa
         ((), "one of them"),
         (("a=b", "--list"), "one of them"),
         (("--list", "--for", "2h"), "--for and --start belong"),
-        (("a=b", "--for", "2h", "--start", "2h"), "begins now, or later"),
+        (("pool=pa", "--for", "2h", "--start", "2h"), "begins now, or later"),
         (("a=b",), "how long"),
         (("a=b", "--for", "-2h"), "negative"),
         (("a=b", "--for", "400d"), "at most 366d"),

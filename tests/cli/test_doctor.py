@@ -50,12 +50,12 @@ PAGES = "pages: [{url}]\n    labels: {{namespace: ml, pod: a}}"
 def test_a_file_is_no_url(run: Run) -> None:
     Path("a recording.jsonl").touch()
     for name, meant in (
-        ("other.yaml", "driftwatch doctor --config other.yaml"),
-        ("service.db", "driftwatch doctor -c driftwatch.yaml: the configuration whose database"),
+        ("other.yaml", "driftwatch doctor -c other.yaml"),
+        ("service.db", "driftwatch doctor -c driftwatch.yaml, whose database service.db is"),
         ("a recording.jsonl", "driftwatch doctor --recording 'a recording.jsonl'"),
     ):
         code, _, errors = run("doctor", name)
-        assert (code, f"{name} is a file, no URL" in errors, meant in errors) == (2, True, True)
+        assert (code, f"{name} is a file, not a URL" in errors, meant in errors) == (2, True, True)
 
 
 def test_what_is_complete_is_ready(run: Run, shared_data: Path) -> None:

@@ -91,7 +91,9 @@ def test_a_healthy_server_is_answered(run: Run, page: str) -> None:
     _store(page, {"a:1": 0})
     code, out, _ = run("explain")
     assert code == 0
-    assert out.startswith("No latency target, no limit full, lengths not compared (no baseline); ")
+    assert out.startswith(
+        "No latency target (slo of its pool), no limit full, lengths not compared (no baseline); "
+    )
 
 
 def test_an_incident_is_explained_by_its_server(run: Run, page: str) -> None:
@@ -119,11 +121,12 @@ def test_a_target_that_is_gone_says_since_when_and_what_is_open(run: Run, page: 
 
 def test_many_candidates_are_all_named_in_a_pipe(run: Run, page: str) -> None:
     _store(page, {f"s{n:02}:1": 1500 for n in range(11)})
-    code, _, err = run("explain", "rag-8b")  # a pool of which nobody was scraped in the window
+    code, _, err = run("explain", "rag-8c")
     assert code == 2
-    assert "'rag-8b' names 11 targets" in err
+    assert "no server and no pool is called 'rag-8c'" in err and "did you mean rag-8b?" in err
     assert all(f"s{n:02}:1" in err for n in range(11))
-    assert "more" not in err
+    code, out, _ = run("explain", "rag-8b")  # nobody of the pool was scraped in the window
+    assert code == 4 and out.startswith("NO VERDICT: s00:1: last seen ")
 
 
 def test_a_date_stands_on_another_day(run: Run, page: str) -> None:

@@ -221,7 +221,7 @@ def test_nobody_there(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "give --prometheus URL, or /metrics URLs"),
+        ((), "name vLLM's /metrics pages"),
         (("--prometheus", "http://p:9090", "http://h:8000"), "not both"),
         (("--prometheus", "http://u:pw@p:9090"), "no user or password in a URL"),
         (("--prometheus", "http://p:9090", "--match", "job"), "is not LABEL=VALUE"),

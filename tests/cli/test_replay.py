@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -91,12 +92,29 @@ def test_pages_of_history_offer_what_works_on_history(run: Run, shared_data: Pat
     assert "ack: " not in out and "silence: " not in out
     following = [line for line in out.splitlines() if line.startswith("next:")]
     assert following
-    for line in following:
-        assert line.endswith(f"--recording {path} --max-num-seqs 8")
-    words = following[0].split()[2:]
-    code, out, _ = run(*words)
+    assert f"--recording {path} --max-num-seqs 8." in " ".join(out.split())
+    command = following[0].split()[2:]
+    assert len(following[0]) < 80
+    code, out, _ = run(*command, "--recording", path, "--max-num-seqs", "8")
     assert code == 0
     assert "max_num_seqs is full" in out
+
+
+def test_what_is_kept_is_explained_from_the_database_alone(run: Run, shared_data: Path) -> None:
+    Path("c.yaml").write_text(
+        "pools: [{name: chat, serving: {max_num_seqs: 8}, slo: {ttft_seconds: 1.0}}]\n"
+    )
+    path = str(shared_data / "vllm-0.32" / "run_cap")
+    _, out, _ = run("replay", path, "-c", "c.yaml", "--no-advice", "--db", "kept.db")
+    first, command = out.splitlines()[0], re.search(r"^next: +driftwatch (.*)$", out, re.M)
+    assert command is not None and command[1].endswith(" --db kept.db")
+    code, out, _ = run(*command[1].split())
+    assert code == 0
+    where = first.partition(":")[0]
+    assert out.startswith(where) and "pool chat" in out and "max_num_seqs 8" in out
+    assert run("explain", "chat", *command[1].split()[2:])[1] == out
+    assert run("verify", "chat", "--db", "kept.db")[0] == 4
+    assert "did you mean chat?" in run("explain", "chatt", "--db", "kept.db")[2]
 
 
 def test_the_configuration_that_lies_here_is_not_taken(run: Run, page: str) -> None:

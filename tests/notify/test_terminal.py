@@ -52,7 +52,7 @@ def test_colour_only_repeats_a_word() -> None:
 
 def test_the_date_stands_on_a_page_once() -> None:
     for page in (CAP.page(), CAP.resolved()):
-        shown = render(page, next_command="driftwatch doctor")
+        shown = render(page, options=" --db x.db")
         assert shown.count("2026-11-18") == 1
         assert re.search("^(Since|Began)    +2026-11-18 02:45 UTC", shown, re.MULTILINE)
 
@@ -66,8 +66,8 @@ def test_a_command_is_never_broken() -> None:
 
 
 def test_the_next_command_can_be_another() -> None:
-    text = render(CAP.page(), next_command="driftwatch explain --recording FILE")
-    assert "next:    driftwatch explain --recording FILE\n" in text
+    text = render(CAP.page(), options=" --db x.db")
+    assert "--db x.db\n" in text
     assert "--at" not in text
 
 

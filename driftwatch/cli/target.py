@@ -1,18 +1,15 @@
-"""A target in a window of a store, as ``explain`` and ``recommend`` look at it."""
+"""Which server a person means, and its window of a store."""
 
 from __future__ import annotations
 
-import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
+from driftwatch.cli.database import last_scraped
 from driftwatch.cli.replay_summary import TakenProposals
 from driftwatch.errors import NoVerdict, UsageError
 
@@ -23,25 +20,26 @@ if TYPE_CHECKING:
     from driftwatch.incidents.incident import Incident
     from driftwatch.model import Finding, Target, TargetKey
     from driftwatch.pipeline.explain import LastSeen, Window
+    from driftwatch.pipeline.plan import Plan
     from driftwatch.pipeline.question import Moment
     from driftwatch.store import Store
 
-LISTED = 8  # targets that an error names on a terminal
+_LISTED = 8  # names in an error on a terminal; piped all
 _RECENT = timedelta(minutes=10)  # whose queue decides which server of a pool is meant
 _GPUS = timedelta(hours=25)  # readings around the window that name its GPUs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TargetWindow:
-    """A target in a window of a store that is open."""
+    """A server in a window of a store that is open."""
 
     history: History  # plan, baseline
+    plan: Plan
     store: Store
     targets: Mapping[TargetKey, Target]  # with pools
     target: Target
     window: Window
     today: date  # the day whose times are printed without a date
-    incidents: tuple[Incident, ...] = ()  # that are open now
     source: str | None = None  # name of the source that lists the target
 
     @property
@@ -50,6 +48,17 @@ class TargetWindow:
         from driftwatch.pipeline.explain import last_seen
 
         return last_seen(self.store, self.target.key, self.window.end, self.source)
+
+    def incidents(self) -> list[Incident]:
+        """Incidents that fire at the window's end and concern the server, the gravest first."""
+        at, key = self.window.end, self.target.key
+        rank = ("page", "ticket", "notice")
+        found = [
+            one
+            for one in incidents_at(self.store, self.history.at)
+            if key in (one.concerned if self.history.at is None else concerned_at(one, at))
+        ]
+        return sorted(found, key=lambda one: rank.index(one.severity))
 
     def evaluated(self, traffic: timedelta, tree: str, *, finding_needed: bool = True) -> Evaluated:
         """Evidence and minutes.
@@ -64,11 +73,10 @@ class TargetWindow:
             UsageError: the store knows nothing of the baseline.
             NoVerdict: nothing of the target is known in the window.
         """
-        from driftwatch.cli.database import last_scraped
         from driftwatch.pipeline.explain import explain, reference_of
         from driftwatch.pipeline.question import Moment, peers_of
 
-        store, target, window, plan = self.store, self.target, self.window, self.history.plan
+        store, target, window, plan = self.store, self.target, self.window, self.plan
         gpus = store.gpus(window.end - _GPUS, window.end + _GPUS)
         baseline = self.history.baseline if self.history.is_stored else None
         reference = reference_of(store, self.targets, plan, baseline, gpus)
@@ -124,25 +132,22 @@ def target_window(
     """Which target and window are meant; the store is open meanwhile.
 
     Args:
-        name: of a target or a pool; None = the only one.
+        name: of a server or a pool; None = the only server.
         until_last: the window ends at the last scrape at the latest.
 
     Raises:
         RecordingError: the recording cannot be read.
         StoreError: the store is missing or does not serve.
-        UsageError: no target answers to the name, or more than one that are no pool, or it is a
-            file; the moment lies after the last scrape by more than the window.
+        UsageError: no server and no pool has the name; the moment lies after the last scrape by
+            more than the window.
         NoVerdict: there is no scrape, or no target at all.
     """
-    from driftwatch.cli.database import last_scraped
+    from driftwatch.cli.history import refuse_file
     from driftwatch.pipeline.explain import window_ending
     from driftwatch.pipeline.stored_state import stored_origins
 
-    if name is not None and Path(name).exists():
-        option = "--db" if Path(name).suffix in (".db", ".sqlite") else "--recording"
-        command = click.get_current_context().command_path
-        meant = f"{command} {option} {shlex.quote(name)}"
-        raise UsageError(f"{name} is a file, no server", help_text=meant)
+    if name is not None:
+        refuse_file(name, "server")
     if history.is_stored and (history.since or history.until):
         raise UsageError("--from and --to need --prometheus")
     with history.store() as store:
@@ -153,24 +158,25 @@ def target_window(
                 help_text=f"scrapes reach to {last:%Y-%m-%dT%H:%MZ}",
             )
         end = min(at or last, last) if until_last else at or last
-        targets = targets_at(store, history, end, name)
+        plan = history.plan_of(store, end)
+        targets = targets_at(store, plan, end, name)
         target = chosen_target(name, targets, store, end)
         if not history.is_stored:
             TakenProposals().note_stored(store, end, [target.key]).tell()
         yield TargetWindow(
             history,
+            plan,
             store,
             targets,
             target,
             window_ending(end, length),
             today,
-            tuple(store.open_incidents().values()) if history.is_stored else (),
             stored_origins(store).get(target.key),
         )
 
 
 def targets_at(
-    store: Store, history: History, at: datetime, name: str | None
+    store: Store, plan: Plan, at: datetime, name: str | None = None
 ) -> Mapping[TargetKey, Target]:
     """The targets that are known now, and those that had minutes then, with their pools; of one
     that is named any minute will do.
@@ -180,7 +186,7 @@ def targets_at(
     from driftwatch.model import Target, TargetKey
     from driftwatch.pipeline.stored_state import stored_targets
 
-    now = history.plan.assign(stored_targets(store))
+    now = plan.assign(stored_targets(store))
     read = ("instance", "engine", "end", "pool", "model_name")
     rows = store.past(at - _RECENT, at, columns=read)
     if name is not None:
@@ -197,47 +203,148 @@ def targets_at(
     return {**then, **now}
 
 
+def members_of(name: str | None, targets: Mapping[TargetKey, Target]) -> dict[TargetKey, Target]:
+    """The server that is named, else the servers of the pool, the instance or the model; every one
+    without a name.
+
+    Raises:
+        UsageError: there is none of that name.
+        NoVerdict: there is no target at all.
+    """
+    if not targets:
+        raise NoVerdict("there is no server here", help_text="is the recording or store empty?")
+    if name is None:
+        return dict(targets)
+    for called in (_is_called, _is_in_pool, _is_of_model):
+        if found := {key: one for key, one in targets.items() if called(one, name)}:
+            return found
+    from driftwatch.yaml_models import near
+
+    servers = [targets[key].key.text for key in sorted(targets)]
+    pools = sorted({one.pool for one in targets.values() if one.pool})
+    meant = near(name, [*pools, *servers])
+    raise UsageError(
+        f"no server and no pool is called {name!r}",
+        help_text=f"{meant or 'there are'} pools: {_few(pools)}; servers: {_few(servers)}",
+    )
+
+
+def _is_called(one: Target, name: str) -> bool:
+    return name in (one.key.text, f"{one.key.instance}/{one.key.engine}")
+
+
+def _is_in_pool(one: Target, name: str) -> bool:
+    return name in (one.pool, one.key.instance)
+
+
+def _is_of_model(one: Target, name: str) -> bool:
+    return one.labels.get("model_name") == name
+
+
+def _few(names: Collection[str]) -> str:
+    """All of them; on a terminal the first, the others counted."""
+    limit = _LISTED if sys.stderr.isatty() else len(names)
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(list(names)[:limit]) + more
+
+
 def chosen_target(
     name: str | None, targets: Mapping[TargetKey, Target], store: Store, end: datetime
 ) -> Target:
-    """The target that is named; of a pool of several the one with the longest queue at the end,
+    """The server that is named; of a pool of several the one with the longest queue at the end,
     among those that an open page, else a ticket, concerned then.
 
     Raises:
-        UsageError: no target, or more than one that is no pool, answers to the name.
+        UsageError: there is none of that name; or no name, and several servers.
+        NoVerdict: there is no server at all.
     """
     import polars as pl
 
     from driftwatch.model import TargetKey
-    from driftwatch.pipeline.explain import target_named
 
-    members = {key: one for key, one in targets.items() if name is not None and one.pool == name}
-    if len(members) > 1:
-        recent = store.past(end - _RECENT, end, members, ["waiting_requests"])
-        if troubled := _concerned_at(store, name or "", end) & members.keys():
-            known = pl.DataFrame(sorted(troubled), schema=["instance", "engine"], orient="row")
-            recent = recent.join(known, on=["instance", "engine"], how="semi")
-        else:
-            recent = recent.drop_nulls("waiting_requests")
-        queues = recent.group_by("instance", "engine").agg(pl.col("waiting_requests").mean())
-        order = ["waiting_requests", "instance", "engine"]
-        longest = queues.sort(order, descending=[True, False, False], nulls_last=True)
-        if len(longest):
-            return members[TargetKey(*longest.row(0)[:2])]
-    return target_named(name, targets, LISTED if sys.stderr.isatty() else None)
+    members = members_of(name, targets)
+    if len(members) == 1:
+        return next(iter(members.values()))
+    if name is None:
+        pools = sorted({one.pool for one in members.values() if one.pool})
+        servers = _few([members[key].key.text for key in sorted(members)])
+        raise UsageError(
+            "name a server or a pool", help_text=f"pools: {_few(pools)}; servers: {servers}"
+        )
+    recent = store.past(end - _RECENT, end, members, ["waiting_requests"])
+    if troubled := _troubled(store, members, end):
+        known = pl.DataFrame(sorted(troubled), schema=["instance", "engine"], orient="row")
+        recent = recent.join(known, on=["instance", "engine"], how="semi")
+    queues = recent.group_by("instance", "engine").agg(pl.col("waiting_requests").mean())
+    order = ["waiting_requests", "instance", "engine"]
+    longest = queues.sort(order, descending=[True, False, False], nulls_last=True)
+    key = TargetKey(*longest.row(0)[:2]) if len(longest) else min(members)
+    return members[key]
 
 
-def _concerned_at(store: Store, pool: str, at: datetime) -> set[TargetKey]:
-    """The servers of a pool that a page concerned at a moment; without a page, a ticket."""
+def incidents_at(store: Store, at: datetime | None) -> list[Incident]:
+    """Incidents that fire at a moment; None = now."""
+    if at is None:
+        return [one for one in store.open_incidents().values() if one.is_firing]
+    return [
+        one
+        for one in store.incidents(since=at)
+        if one.firing_at is not None
+        and one.firing_at <= at
+        and (one.resolved_at is None or one.resolved_at > at)
+    ]
+
+
+def concerned_at(incident: Incident, at: datetime) -> tuple[TargetKey, ...]:
+    """The servers that an incident concerned at a moment of its life."""
+    return tuple(
+        server.key
+        for server in incident.servers
+        if server.met and server.since <= at <= server.last_true_at + _RECENT
+    )
+
+
+def _troubled(store: Store, members: Collection[TargetKey], at: datetime) -> set[TargetKey]:
+    """The servers among these that a page concerned at a moment; without a page, a ticket."""
+    firing = [one for one in store.incidents(since=at, pages=False) if one.firing_at is not None]
     for severity in ("page", "ticket"):
         concerned = {
-            server.key
-            for one in store.incidents(since=at, pages=False)
-            if one.pool == pool and one.severity == severity
-            if one.firing_at is not None and one.firing_at <= at
-            for server in one.servers
-            if server.met and server.since <= at <= server.last_true_at + _RECENT
+            key
+            for one in firing
+            if one.severity == severity and one.firing_at <= at  # type: ignore[operator]
+            for key in concerned_at(one, at)
         }
-        if concerned:
+        if concerned := concerned & set(members):
             return concerned
     return set()
+
+
+def with_stored_pools(plan: Plan, store: Store, at: datetime) -> Plan:
+    """The plan with the pools that the database has: names, settings and latency targets as the
+    service that watches the servers had them.
+    """
+    from dataclasses import replace
+
+    from driftwatch.collect.server_settings import merge, serving_of
+    from driftwatch.knobs import COLUMN_KNOBS
+    from driftwatch.model import Setting, Slo, TargetKey
+    from driftwatch.pipeline.plan import Pool
+
+    of_gpus = ("gpu_count", "gpu_count_source")
+    read = ("instance", "engine", "end", "pool", "max_num_seqs_inferred", *of_gpus, *COLUMN_KNOBS)
+    rows = store.past(at - _RECENT, at, columns=read)
+    slos, pools = {one.pool: one.slo for one in store.pools_now()}, {}
+    for row in rows.unique(["instance", "engine"], keep="last").iter_rows(named=True):
+        known = {name: row[name] for name in COLUMN_KNOBS if row[name] is not None}
+        if row["max_num_seqs_inferred"]:
+            known.pop("max_num_seqs", None)
+        settings = {name: Setting(value, "config", "stored") for name, value in known.items()}
+        is_declared = (row["gpu_count_source"] or "").startswith("declared")
+        pools[TargetKey(row["instance"], row["engine"])] = Pool(
+            row["pool"] or "default",
+            serving=merge(plan.default_serving, serving_of(settings)),
+            slo=slos.get(row["pool"]) or Slo(),
+            gpus_per_replica=row["gpu_count"] if is_declared else None,
+            reported=plan.default_reported,
+        )
+    return replace(plan, stored_pools=pools)
