@@ -198,7 +198,7 @@ def _configured(history: History) -> dict[str, set[str]]:
     found |= {
         "instance": {one.key.instance for one in targets},
         "engine": {one.key.engine for one in targets},
-        "model_name": {name for one in targets if (name := one.labels.get("model_name"))},
+        "model_name": {one.labels["model_name"] for one in targets if one.labels.get("model_name")},
     }
     found["pool"] |= {one.pool or "default" for one in targets}
     return found

@@ -325,7 +325,7 @@ def with_stored_pools(plan: Plan, store: Store, at: datetime) -> Plan:
     """
     from dataclasses import replace
 
-    from driftwatch.collect.server_settings import merge, serving_of
+    from driftwatch.collect.startup import merge, serving_of
     from driftwatch.knobs import COLUMN_KNOBS
     from driftwatch.model import Setting, Slo, TargetKey
     from driftwatch.pipeline.plan import Pool

@@ -47,8 +47,8 @@ def _finding(
         (
             {**CALM, "slo_missed": None, "speed_unknown_reason": "not judged yet: 5 of 20 minutes"},
             None,
-            "No latency target, no limit full, lengths not compared (no baseline); speed: not "
-            "judged yet: 5 of 20 minutes",
+            "No latency target (slo of its pool), no limit full, lengths not compared (no "
+            "baseline); speed: not judged yet: 5 of 20 minutes",
         ),
         (
             {**CALM, **SAME, "prompt_tokens_drift": "longer", "prompt_tokens_mean_ratio": 2.3},
