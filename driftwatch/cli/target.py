@@ -333,7 +333,7 @@ def with_stored_pools(plan: Plan, store: Store, at: datetime) -> Plan:
     of_gpus = ("gpu_count", "gpu_count_source")
     read = ("instance", "engine", "end", "pool", "max_num_seqs_inferred", *of_gpus, *COLUMN_KNOBS)
     rows = store.past(at - _RECENT, at, columns=read)
-    slos, pools = {one.pool: one.slo for one in store.pools_now()}, {}
+    slos, pools = {one.pool: one.slo for one in store.stored_pools()}, {}
     for row in rows.unique(["instance", "engine"], keep="last").iter_rows(named=True):
         known = {name: row[name] for name in COLUMN_KNOBS if row[name] is not None}
         if row["max_num_seqs_inferred"]:

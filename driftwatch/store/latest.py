@@ -155,7 +155,7 @@ class LatestRows(Database):
             query = query.where(latest_pools.c.batch == self.batch)
         return {row["pool"]: Trace.read(row["trace"]) for row in self._all(query)}
 
-    def pools_now(self) -> list[PoolNow]:
+    def stored_pools(self) -> list[PoolNow]:
         """Every pool as of its newest minute."""
         return [PoolNow.read(row["document"]) for row in self._all(select(latest_pools.c.document))]
 
