@@ -11,9 +11,9 @@ import numpy as np
 
 from driftwatch.cli.engine_options import Numbers, engine_of, lab_command, mix_of, option
 from driftwatch.cli.printer import UNKNOWN, Progress, number, print_answer
-from driftwatch.lab import comparison as lab
+from driftwatch.lab import loads as lab
 from driftwatch.lab.batchers import CONTINUOUS, POLICIES, Settings, serve
-from driftwatch.lab.comparison import DEFINITION, Knee, Point
+from driftwatch.lab.loads import STEADY_PART, Knee, Point
 from driftwatch.numbers import figure, percent, rate
 from driftwatch.simulate.demand import paced
 from driftwatch.simulate.requests import Requests, make_requests
@@ -61,7 +61,7 @@ def command(rates: tuple[float, ...] | None, batch_size: int, as_json: bool, **f
         "generation_tokens_mean": float(mix.generation_tokens.mean()),
         "step_time": asdict(engine.step_time),
         "settings": asdict(settings),
-        "steady_part": DEFINITION,
+        "steady_part": STEADY_PART,
         "limit_e2e_p99_seconds": found.limit_seconds,
         "policies": {
             name: {
@@ -133,7 +133,7 @@ def _details(found: Comparison) -> Iterator[str]:
         "generation of the batch. padding: share of the prompt tokens computed. Neither is defined "
         "where no request waits for the longest of its batch. vLLM pads nothing."
     )
-    yield f"{DEFINITION[0].upper()}{DEFINITION[1:]}"
+    yield f"{STEADY_PART[0].upper()}{STEADY_PART[1:]}"
     known = [f"{name} {rate(limit)}" for name, limit in found.capacities.items() if limit]
     if known:
         yield f"Capacity (throughput while the queue never empties): {', '.join(known)}."

@@ -13,15 +13,15 @@ from driftwatch.cli.engine_options import mix_of as requests_of
 from driftwatch.cli.options import SloText
 from driftwatch.cli.printer import Progress, number, print_answer
 from driftwatch.errors import UsageError
-from driftwatch.lab.plan import is_problem, mix_of, plan
-from driftwatch.lab.sweep import (
-    DEFINITION,
+from driftwatch.lab.loads import (
+    DEGRADES,
     Degradation,
     Level,
     find_degradation,
     gains_of,
     level,
 )
+from driftwatch.lab.plan import is_problem, mix_of, plan
 from driftwatch.model import Slo
 from driftwatch.numbers import count, figure, milliseconds, times
 
@@ -194,7 +194,7 @@ def _degradation(levels: tuple[int, ...], as_json: bool, flags: Mapping[str, Any
         },
         "levels": [asdict(one) for one in reached],
         "gain_ratios": gains_of([one for one in reached if one.figures.requests]),
-        "latency_degrades": {"definition": DEFINITION, **asdict(knee)},
+        "latency_degrades": {"definition": DEGRADES, **asdict(knee)},
     }
     table = (_USERS_HEADER, [_users_row(one, knee) for one in reached])
     details = ["TTFT and e2e (end to end): seconds."]

@@ -110,7 +110,7 @@ def gpu_of(
 
 
 def own_pods(
-    series: Iterable[Mapping[str, str]], up: Iterable[Mapping[str, str]] | None
+    series: Iterable[Mapping[str, str]], up: Iterable[Mapping[str, str]]
 ) -> frozenset[str]:
     """Pods of one exporter itself, as Prometheus labelled its series.
 
@@ -118,24 +118,16 @@ def own_pods(
     workload's come as ``exported_*``; a GPU that nobody uses has none, so that its series carry
     the exporter's pod alone. With ``honorLabels: true`` the workload's win, and again an idle GPU
     carries the exporter's. In both cases the exporter's pod is the one that ``up`` of the same
-    scrape carries, and with the first also any that stands beside ``exported_*``. Where no ``up``
-    is stored it is taken for the exporter's if it is called after dcgm-exporter, or if the
-    exporter names it as its host.
+    scrape carries, and with the first also any that stands beside ``exported_*``.
 
-    ``up``: labels of its ``up`` series, None where there is none.
+    ``up``: labels of its ``up`` series.
     """
-    scrape = ("pod", *_POD_OF_SCRAPE)
-    pods = {pod for one in up or () if (pod := _first(one, scrape))}
+    pods = {pod for one in up if (pod := _first(one, ("pod", *_POD_OF_SCRAPE)))}
     for one in series:
         relabelled = _first(one, _POD_OF_SCRAPE)
-        pod = relabelled or one.get("pod")
-        if not pod:
-            continue
         # a relabelled name takes nothing from the workload's: they stand beside each other
         beside = any(one.get(name) for name in (*_EXPORTED, *(("pod",) if relabelled else ())))
-        named = "dcgm-exporter" in f"{pod} {one.get('container', '')}"
-        hosts = (one.get("Hostname"), one.get("hostname"))
-        if beside or (up is None and (named or pod in hosts)):
+        if beside and (pod := relabelled or one.get("pod")):
             pods.add(pod)
     return frozenset(pods)
 
@@ -249,11 +241,13 @@ def _value(field: GpuField) -> pl.Expr:
 def _why(field: GpuField, unread: str | None) -> pl.Expr:
     """Why the field is NULL; NULL where it is not."""
     name, raw = field.dcgm_names[0], pl.coalesce(field.dcgm_names)
+    absent = f"{' or '.join(field.dcgm_names)} not exported"
+    absent += f": {field.absent}" if field.absent else ""
     odd = pl.when(_is_odd(field, raw)).then(raw)
     told = odd.map_elements(partial(_odd, field), return_dtype=pl.String)
     return (
         pl.when(raw.is_null())
-        .then(pl.lit(unread or _not_exported(field)))
+        .then(pl.lit(unread or absent))
         .when(_is_blank(raw))
         .then(pl.lit(f"not supported: {name} is DCGM's mark for no value"))
         .otherwise(told)
@@ -266,21 +260,6 @@ def _odd(field: GpuField, value: float) -> str:
     else:
         text = "NaN" if math.isnan(value) else "infinite"
     return f"{field.dcgm_names[0]} is {text}"
-
-
-def _not_exported(field: GpuField) -> str:
-    """Why a field of the query may be missing."""
-    text = f"{' or '.join(field.dcgm_names)} not exported"
-    if not field.on_by_default:
-        return f"{text}: it is off in dcgm-exporter's shipped list of counters"
-    if field.dcgm_names[0].startswith("DCGM_FI_PROF_"):
-        return (
-            f"{text}: the GPU or its driver gives no profiling fields, or a profiler has paused "
-            "them"
-        )
-    if field.column == "xid_code":
-        return f"{text}: some exporters write it only after the first XID"
-    return text
 
 
 def _as_json(whys: pl.DataFrame) -> pl.Series:

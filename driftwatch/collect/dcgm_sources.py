@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 import polars as pl
 
 from driftwatch.clock import Clock
-from driftwatch.collect.cells import Labels, short_name
 from driftwatch.collect.dcgm import (
     DCGM_NAMES,
     DIVIDED,
@@ -27,6 +26,7 @@ from driftwatch.collect.page_text import PageText, same
 from driftwatch.collect.prometheus.answer import RawSamples
 from driftwatch.collect.prometheus.client import PrometheusAsker, error_text
 from driftwatch.collect.prometheus.query import matchers, select, time_of, unix_ms
+from driftwatch.collect.registry import Labels, short_name
 from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes, folded
 from driftwatch.errors import SourceError
 
@@ -141,7 +141,6 @@ _NO_SERIES = "no DCGM series any more: its scrape fails, or it is gone"
 _NAMED = 10  # exporters named that are gone; the others are counted
 
 Exporter = tuple[str, str]  # job and instance
-Head = tuple[tuple[str, str], ...]  # labels of a series, without its name
 
 
 class DcgmPrometheusSource:
@@ -169,14 +168,8 @@ class DcgmPrometheusSource:
         matching = matchers(selector or {})
         names = dict.fromkeys(name for one in GPU_FIELDS for name in one.dcgm_names)
         self._any = select(tuple(names), matching, any_case=True)
-        self._selector = dict(selector or {})
         self._up = f"up and on (job, instance) {select(_ANY_GPU, matching, any_case=True)}"
-        self._own: dict[Exporter, frozenset[str]] = {}  # pods of the exporters themselves
-        self._ups: dict[Exporter, list[Labels]] | None = None  # labels of their up series
-        self._listed: set[str] = set()
-        self._samples = GpuSamples()
-        self._whose: dict[Head, int | str] = {}  # labels → number of the GPU, or why not known
-        self._is_unsure = False  # the query for the exporters' own pods failed
+        self._listed: set[str] = set()  # exporters that had readings the last time
 
     def collect(self, since: datetime, until: datetime) -> Collected:
         """GPU readings with since <= time < until.
@@ -186,17 +179,16 @@ class DcgmPrometheusSource:
         first, last = unix_ms(since), unix_ms(until) - 1
         if last < first:
             return Collected(empty_scrapes(), {}, was_asked=False)
-        at = time_of(last)
-        if self._is_unsure:
-            self._whose, self._is_unsure = {}, False
-        errors: list[SourceError] = []
+        at, errors = time_of(last), list[SourceError]()
         deadline = time.monotonic() + self._budget_seconds
         answers = list(self._asker.pieces([self._any], first, last, errors, deadline))
         problems = [SourceProblem(self.name, error_text(error), at) for error in errors]
-        unread = error_text(errors[0]) if errors else None
-        for answer in answers:
-            self._read(answer, at, problems)
-        gpus = self._samples.table(unread)
+        every = [[canonical(labels) for labels in answer.labels] for answer in answers]
+        own = self._own_pods([one for labels in every for one in labels], at, problems)
+        samples = GpuSamples()
+        for answer, labels in zip(answers, every, strict=True):
+            self._read(answer, labels, own, samples, at, problems)
+        gpus = samples.table(error_text(errors[0]) if errors else None)
         if not errors:
             problems += self._departed(gpus, at)
         return Collected(empty_scrapes(), {}, folded(problems), gpus=gpus)
@@ -205,67 +197,52 @@ class DcgmPrometheusSource:
         """Give back the connection."""
         self._asker.close()
 
-    def _read(self, answer: RawSamples, at: datetime, problems: list[SourceProblem]) -> None:
-        """Add the samples of an answer."""
-        # two jobs that scrape one exporter, the replicas of a Prometheus, a pod with two shares of
-        # a GPU: the first in the order of labels counts
-        order = sorted(
-            range(len(answer.labels)), key=lambda one: sorted(answer.labels[one].items())
-        )
-        every = [canonical(labels) for labels in answer.labels]
-        heads = [tuple((k, v) for k, v in one.items() if k != "__name__") for one in every]
-        series_of = dict(zip(heads, every, strict=True))
-        if new := {head: one for head, one in series_of.items() if head not in self._whose}:
-            self._learn(new, series_of, at, problems)
-        series = []
-        for rank, index in enumerate(order):
-            whose, name = self._whose[heads[index]], every[index].get("__name__", "")
-            if isinstance(whose, str):
-                text = DIVIDED if whose == DIVIDED else f"{short_name(every[index])}: {whose}"
-                problems.append(SourceProblem(self.name, text, at))
-            elif name in DCGM_NAMES:
-                series.append((index, rank, whose, name))
-        schema = {"series": pl.Int32, "rank": pl.Int32, "gpu": pl.Int32, "name": pl.String}
-        columns = {"series": answer.series, "time": answer.time, "value": answer.value}
-        samples = pl.DataFrame(columns).join(
-            pl.DataFrame(series, schema, orient="row"), on="series"
-        )
-        samples = samples.sort("rank", maintain_order=True)
-        self._samples.add(samples.select("gpu", "name", "time", "value"))
-
-    def _learn(
+    def _read(
         self,
-        new: Mapping[Head, Labels],
-        every: Mapping[Head, Labels],
+        answer: RawSamples,
+        labels: Sequence[Labels],
+        own: Mapping[Exporter, frozenset[str]],
+        samples: GpuSamples,
         at: datetime,
         problems: list[SourceProblem],
     ) -> None:
-        """Find the GPU of each new series."""
-        of: dict[Exporter, list[Labels]] = {}
-        for labels in new.values():
-            of.setdefault(exporter_of(labels), []).append(labels)
-        if any(pod_of(one)[1] and not one.get("exported_pod") for one in new.values()):
+        """Add the samples of an answer.
+
+        Of two jobs that scrape one exporter, the replicas of a Prometheus, a pod with two shares
+        of a GPU the first in the order of labels counts.
+        """
+        rows = []
+        order = sorted(range(len(labels)), key=lambda index: sorted(labels[index].items()))
+        for rank, index in enumerate(order):
+            one = labels[index]
+            name = one.get("instance") or one.get("Hostname") or ""
+            gpu = gpu_of(one, name, own[exporter_of(one)])
+            if isinstance(gpu, str):
+                text = DIVIDED if gpu == DIVIDED else f"{short_name(one)}: {gpu}"
+                problems.append(SourceProblem(self.name, text, at))
+            elif one["__name__"] in DCGM_NAMES:
+                rows.append((index, rank, samples.number(gpu), one["__name__"]))
+        schema = {"series": pl.Int32, "rank": pl.Int32, "gpu": pl.Int32, "name": pl.String}
+        columns = {"series": answer.series, "time": answer.time, "value": answer.value}
+        joined = pl.DataFrame(columns).join(pl.DataFrame(rows, schema, orient="row"), on="series")
+        ranked = joined.sort("rank", maintain_order=True)
+        samples.add(ranked.select("gpu", "name", "time", "value"))
+
+    def _own_pods(
+        self, every: Sequence[Labels], at: datetime, problems: list[SourceProblem]
+    ) -> dict[Exporter, frozenset[str]]:
+        """The pods that are the exporters' own, and no workload's."""
+        series: dict[Exporter, list[Labels]] = {}
+        for one in every:
+            series.setdefault(exporter_of(one), []).append(one)
+        ups: dict[Exporter, list[Labels]] = {}
+        if any(pod_of(one)[1] and not one.get("exported_pod") for one in every):
             try:
-                ups = self._asker.instant(self._up, at)
+                for labels, _ in self._asker.instant(self._up, at):
+                    ups.setdefault(exporter_of(labels), []).append(labels)
             except SourceError as error:
-                self._is_unsure = True  # tried again next time
                 problems.append(SourceProblem(self._up, error_text(error), at))
-            else:
-                self._ups = {}
-                for labels, _ in ups:
-                    self._ups.setdefault(exporter_of(labels), []).append(labels)
-        before = dict(self._own)
-        for exporter, several in of.items():
-            ups_of = None if self._ups is None else self._ups.get(exporter)
-            self._own[exporter] = own_pods(several, ups_of) | before.get(exporter, frozenset())
-        changed = {exporter for exporter in of if before.get(exporter) != self._own[exporter]}
-        again = {h: one for h, one in every.items() if exporter_of(one) in changed}
-        for head, labels in sorted({**new, **again}.items()):
-            name = labels.get("instance") or labels.get("Hostname") or ""
-            gpu = gpu_of(labels, name, self._own[exporter_of(labels)])
-            self._whose[head] = gpu if isinstance(gpu, str) else self._samples.number(gpu)
-        if len(self._whose) > 4 * len(every) + 1000:  # most of it is gone
-            self._whose = {head: self._whose[head] for head in every}
+        return {one: own_pods(of, ups.get(one, ())) for one, of in series.items()}
 
     def _departed(self, gpus: pl.DataFrame, at: datetime) -> list[SourceProblem]:
         """A problem for each exporter that had readings the last time and has none now."""

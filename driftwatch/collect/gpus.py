@@ -23,7 +23,7 @@ class GpuField:
     dcgm_names: tuple[str, ...]  # dcgm-exporter's names for it, the preferred one first
     factor: float  # base units per unit of dcgm-exporter (MHz → 1e6 hertz)
     meaning: str  # one line
-    on_by_default: bool = True  # dcgm-exporter's shipped list of counters has it
+    absent: str = ""  # why dcgm-exporter may not export it
     # more than this cannot be, in the base unit; a share may be over it by SHARE_OVER
     most: float = 1.0
     why_most: str = "above 100 %"  # what is wrong with more, as a reason says it
@@ -45,7 +45,8 @@ GPU_FIELDS: tuple[GpuField, ...] = (
     GpuField("utilization_ratio", ("DCGM_FI_DEV_GPU_UTIL",),
         0.01, "a kernel was resident; not work"),
     GpuField("engine_active_ratio", ("DCGM_FI_PROF_GR_ENGINE_ACTIVE",),
-        1.0, "the graphics or compute engine was busy"),
+        1.0, "the graphics or compute engine was busy",
+        absent="the GPU or its driver gives no profiling fields, or a profiler has paused them"),
     GpuField("sm_clock_hertz", ("DCGM_FI_DEV_SM_CLOCK",),
         1e6, "SM clock",
         most=10e9, why_most="above 10 GHz, which no GPU clock reaches"),
@@ -57,11 +58,13 @@ GPU_FIELDS: tuple[GpuField, ...] = (
         most=2.0**42, why_most="above 4 TiB, which no GPU has"),
     GpuField("xid_code", ("DCGM_FI_DEV_XID_ERRORS",),
         1.0, "the last XID error, 0 = none; 79 = the GPU has fallen off the bus",
+        absent="some exporters write it only after the first XID",
         most=9999.0, why_most="above 9999, where no XID is"),
     GpuField("clock_event_reasons",
         ("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS"),
         1.0, "bit mask of why the clocks are what they are (nvml.h, nvmlClocksEventReason*)",
-        on_by_default=False, most=2.0**53, why_most="above 2^53, where a float holds no mask"),
+        absent="it is off in dcgm-exporter's shipped list of counters",
+        most=2.0**53, why_most="above 2^53, where a float holds no mask"),
 )
 # fmt: on
 # what NVML reads of a whole GPU

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from driftwatch.collect.cells import Slot
+from driftwatch.collect.registry import Slot
 from driftwatch.collect.schema import BUCKETS
 
 Ints = npt.NDArray[np.int64]
@@ -18,26 +17,17 @@ Bools = npt.NDArray[np.bool_]
 NONE = -1
 
 
-@dataclass(slots=True)
 class Histograms:
     """One column's histograms, a row each; none of a row's numbers where one is not sound."""
 
-    count: int  # of rows
-    sums: Floats = field(init=False)
-    counts: Floats = field(init=False)
-    wrong: list[tuple[int, str]] = field(default_factory=list)  # row, and why it is not read
-    bare: list[Ints] = field(default_factory=list)  # rows that have a sum and a count, no bucket
-    _place: Ints = field(init=False)
-    _pieces: list[pl.Series] = field(default_factory=lambda: [pl.Series(dtype=BUCKETS)])
-    _held: int = 0
-    _edges_of: Ints = field(init=False)
-    _edges: list[pl.Series] = field(default_factory=lambda: [pl.Series(dtype=BUCKETS)])
-    _free: Bools = field(init=False)  # rows that have no histogram yet
-
-    def __post_init__(self) -> None:
-        self.sums, self.counts = np.full(self.count, np.nan), np.full(self.count, np.nan)
-        self._place, self._edges_of = np.full(self.count, NONE), np.full(self.count, NONE)
-        self._free = np.ones(self.count, np.bool_)
+    def __init__(self, count: int) -> None:
+        self.wrong: list[tuple[int, str]] = []  # row, and why it is not read
+        self.bare: list[Ints] = []  # rows that have a sum and a count, no bucket
+        self._sums, self._counts = np.full(count, np.nan), np.full(count, np.nan)
+        self._place, self._edges_of = np.full(count, NONE), np.full(count, NONE)
+        self._free = np.ones(count, np.bool_)  # rows that have no histogram yet
+        self._pieces, self._edges = [pl.Series(dtype=BUCKETS)], [pl.Series(dtype=BUCKETS)]
+        self._held = 0
 
     def add(self, slots: Sequence[tuple[Slot, int]], matrix: Floats) -> None:
         """Read the histograms of one name, in rows that have none of a newer name.
@@ -76,7 +66,7 @@ class Histograms:
     def _put(self, rows: Ints, edges: Floats, value: Floats) -> None:
         if not len(rows):
             return
-        self.sums[rows], self.counts[rows] = value[:, -2], value[:, -1]
+        self._sums[rows], self._counts[rows] = value[:, -2], value[:, -1]
         if not len(edges):
             self.bare.append(rows)
             return
@@ -89,8 +79,8 @@ class Histograms:
     def columns(self, name: str, buckets: bool) -> Mapping[str, pl.Series]:
         """The columns of the scrape table."""
         columns = {
-            f"{name}_sum": pl.Series(self.sums).fill_nan(None),
-            f"{name}_count": pl.Series(self.counts).fill_nan(None),
+            f"{name}_sum": pl.Series(self._sums).fill_nan(None),
+            f"{name}_count": pl.Series(self._counts).fill_nan(None),
         }
         if not buckets:
             return columns

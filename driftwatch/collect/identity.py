@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from dataclasses import dataclass, field
 from itertools import combinations
 
-from driftwatch.collect.cells import OWN_LABELS, Labels
+from driftwatch.collect.registry import OWN_LABELS, Labels
 from driftwatch.model import Target, TargetKey
 
 # A label of a target whose process is scraped more than once: the other scrapes' labels.

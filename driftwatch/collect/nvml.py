@@ -70,10 +70,6 @@ class Unread(Exception):
         super().__init__(reason)
 
 
-class _LeftOut(Exception):
-    """A GPU of this machine that has no row."""
-
-
 class NvmlSource:
     """The GPUs of this machine, read now.
 
@@ -135,12 +131,10 @@ class NvmlSource:
 
         threading.Thread(target=work, name="driftwatch-nvml", daemon=True).start()
         try:
-            return answer.result(READING_SECONDS)
+            return _called(lambda: answer.result(READING_SECONDS))
         except TimeoutError:
             self._hanging = answer
             raise Unread(f"no answer within {READING_SECONDS:g} s") from None
-        except Exception as error:
-            raise _unread(error) from error
 
     def _read(self, now: datetime) -> tuple[list[dict[str, Any]], list[SourceProblem]]:
         """Rows of the GPU table, and what is left out."""
@@ -148,53 +142,51 @@ class NvmlSource:
         rows, problems = [], []
         try:
             for index in range(pynvml.nvmlDeviceGetCount()):
-                try:
-                    rows.append(self._row(index) | {"time": now})
-                except _LeftOut as why:
+                row = self._row(index)
+                if isinstance(row, str):
                     self._seen.pop(self._names.get(index, {}).get("uuid", ""), None)
-                    problems.append(SourceProblem(f"{self._where}, GPU {index}", str(why), now))
+                    problems.append(SourceProblem(f"{self._where}, GPU {index}", row, now))
+                else:
+                    rows.append(row | {"time": now})
         finally:
             with suppress(pynvml.NVMLError):
                 pynvml.nvmlShutdown()
         listed = {row["uuid"] for row in rows if "uuid" in row}
         unlisted = "n/a: NVML does not list this GPU any more"
         reasons = json.dumps(_NOT_READ | dict.fromkeys(NVML_COLUMNS, unlisted))
-        for uuid, known in sorted(self._seen.items()):
-            if uuid not in listed:
-                rows.append(known | {"time": now, "reasons": reasons})
-        return rows, problems
+        gone = (known for uuid, known in sorted(self._seen.items()) if uuid not in listed)
+        return [*rows, *(known | {"time": now, "reasons": reasons} for known in gone)], problems
 
-    def _row(self, index: int) -> dict[str, Any]:
-        """A GPU's row. Raises _LeftOut: it is not to be read."""
+    def _row(self, index: int) -> dict[str, Any] | str:
+        """A GPU's row, or why it has none."""
         values: dict[str, float] = {}
         whys: dict[str, Unread] = {}
         try:
             handle = _called(lambda: pynvml.nvmlDeviceGetHandleByIndex(index))
         except Unread as why:
             if why.code == pynvml.NVML_ERROR_NO_PERMISSION and index not in self._names:
-                raise _LeftOut("no permission for this GPU: it is left out") from why
+                return "no permission for this GPU: it is left out"
             whys = dict.fromkeys(NVML_COLUMNS, why)
         else:
-            with suppress(Unread):  # most GPUs have no MIG
-                if _called(lambda: pynvml.nvmlDeviceGetMigMode(handle))[0] == 1:
-                    raise _LeftOut("MIG is on, so it is left out")
-            with suppress(Unread):  # a lost GPU keeps what it was
-                self._names[index] = {
-                    "uuid": str(_called(lambda: pynvml.nvmlDeviceGetUUID(handle))),
-                    "gpu_model": str(_called(lambda: pynvml.nvmlDeviceGetName(handle))),
-                }
+            with suppress(pynvml.NVMLError):  # most GPUs have no MIG
+                if pynvml.nvmlDeviceGetMigMode(handle)[0] == 1:
+                    return "MIG is on, so it is left out"
+            with suppress(pynvml.NVMLError):  # a lost GPU keeps what it was
+                uuid, model = pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetName(handle)
+                self._names[index] = {"uuid": str(uuid), "gpu_model": str(model)}
             for column in NVML_COLUMNS:
                 try:
                     values[column] = _checked(column, _called(partial(_READ[column], handle)))
                 except Unread as why:
                     whys[column] = why
+        names = self._names.get(index, {})
         known: dict[str, Any] = {
             "origin": "NVML",
             "exporter": f"nvml:{self.hostname}",
             "hostname": self.hostname,
             "own_host": True,
             "gpu": str(index),
-            **(names := self._names.get(index, {})),
+            **names,
         }
         before = self._seen.get(names.get("uuid", ""), {}).get("lost")
         codes = {why.code for why in whys.values()}
@@ -206,11 +198,20 @@ class NvmlSource:
 
 
 def _called(call: Callable[[], T]) -> T:
-    """The call's answer. Raises Unread."""
+    """The call's answer.
+
+    Raises Unread: with the error in NVML's words, as ``NotSupported``; TimeoutError.
+    """
     try:
         return call()
+    except pynvml.NVMLError as error:
+        code = int(error.value)
+        _, _, words = pynvml.NVMLError(code).__class__.__name__.partition("_")
+        raise Unread(words or f"NVML error {code}", code) from error
+    except (Unread, TimeoutError):
+        raise
     except Exception as error:
-        raise _unread(error) from error
+        raise Unread(f"{type(error).__name__}: {error}") from error
 
 
 def _checked(column: str, value: float) -> float:
@@ -225,17 +226,6 @@ def _checked(column: str, value: float) -> float:
     if value > field.most:
         raise Unread(f"{value:.12g} is {field.why_most}")
     return value
-
-
-def _unread(error: Exception) -> Unread:
-    """An error in NVML's words: ``NotSupported``, ``GpuIsLost``."""
-    if isinstance(error, Unread):
-        return error
-    if not isinstance(error, pynvml.NVMLError):
-        return Unread(f"{type(error).__name__}: {error}")
-    code = int(error.value)
-    _, _, words = pynvml.NVMLError(code).__class__.__name__.partition("_")
-    return Unread(words or f"NVML error {code}", code)
 
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})

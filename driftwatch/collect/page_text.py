@@ -108,9 +108,6 @@ class PageText(Generic[T]):
         self._max_entries, self._max_bytes = max_entries, max_bytes
         self.forget()
 
-    def __len__(self) -> int:
-        return len(self._series)
-
     def forget(self) -> None:
         """Every series is read anew."""
         self._series: dict[bytes, T] = {}

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from functools import cache
 from typing import NamedTuple
 
 import orjson
 import polars as pl
 
 from driftwatch.clock import Clock
-from driftwatch.collect.cells import OWN_LABELS, VLLM, prefixes_of
 from driftwatch.collect.fingerprint import from_models, from_version, merged
 from driftwatch.collect.foreign import NOT_AN_ENGINE, ROUTER_NAMES, without_vllm
 from driftwatch.collect.http import Gets
 from driftwatch.collect.http_session import Bounds
 from driftwatch.collect.identity import Identity, identity_of
-from driftwatch.collect.page_text import PageText
+from driftwatch.collect.page_text import PageSamples, PageText
+from driftwatch.collect.registry import OWN_LABELS, VLLM, prefixes_of
 from driftwatch.collect.rows import scrape_rows
 from driftwatch.collect.samples import Attempt, Known, Samples, SeriesReader, Unit, unit_of
 from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes, folded
@@ -28,7 +27,7 @@ _PAGES_PER_FLUSH = 512  # numbers held before they become rows: about 4 MB
 # One page of vLLM shows the engines of one data-parallel deployment; each is a target to judge.
 MAX_ENGINES = 256
 # What no fleet has: pages whose labels change with every scrape must not fill the memory.
-_MOST_PLACES = 100_000
+_MOST_UNITS = 100_000
 # Names of targets: they stand in every row, page and file name.
 MAX_NAME_CHARACTERS = 256
 # each engine has one of these series, with the labels that distinguish the servers of a page
@@ -40,7 +39,7 @@ class _Series(NamedTuple):
 
     name: str  # in the registry's words, where it is known there
     labels: Mapping[str, str]
-    place: int  # number of its server on the page, engine and model
+    place: Unit  # labels that distinguish its server on the page, engine, model
     cells: tuple[int, ...] | None  # numbers of slots; None: its labels are the value
 
 
@@ -54,8 +53,6 @@ class PageParser:
         self.known = Known()
         self.reader = SeriesReader()
         self._prefixes: frozenset[str] = frozenset()
-        # labels that distinguish a server on its page, engine and model → number
-        self._places: dict[Unit, int] = {}
         self._text = PageText(self._series, max_series)
 
     def parse(self, instance: str, time: datetime, body: bytes) -> Collected:
@@ -65,20 +62,17 @@ class PageParser:
     def parse_many(self, pages: Iterable[tuple[str, datetime, bytes]]) -> Collected:
         """Many pages (instance, time, body) in any order → one sorted table."""
         batch = self.batch()
-        for instance, time, body in pages:
-            batch.add(instance, time, body)
+        for page in pages:
+            batch.add(*page)
         return batch.finish()
 
     def batch(self) -> Batch:
         """An empty batch, for pages that come one by one."""
         return Batch(self)
 
-    def samples(self, body: bytes) -> tuple[list[_Series], list[float], list[str]] | str:
-        """Series and values of a page's samples, and lines that are no samples; or why the page has
-        none.
-        """
-        if len(self._places) > _MOST_PLACES:
-            self._places = {}
+    def samples(self, body: bytes) -> PageSamples[_Series] | str:
+        """The samples of a page, or why it has none."""
+        if len(self.reader.units) > _MOST_UNITS:
             self.reader = SeriesReader(self._prefixes, self.reader.server_labels)
             self._text.forget()
         page = self._text.samples(body)
@@ -87,7 +81,7 @@ class PageParser:
             page = self._text.samples(body)
         if isinstance(page, str):
             return page
-        return _refused(page.series) or (page.series, page.values, page.doubts)
+        return _refused(page.series) or page
 
     def _has_new_labels(self, series: Sequence[_Series]) -> bool:
         """The page has prefixes, or labels that distinguish servers, that no page had before."""
@@ -113,19 +107,7 @@ class PageParser:
         }
         name = self.reader.wire_names.get(written, written)
         place = unit_of(identity_of(beside, ()), labels)
-        number = self._places.setdefault(place, len(self._places))
-        return _Series(name, labels, number, self.reader.cells(labels))
-
-    def units(self, instance: str) -> Callable[[int], int]:
-        """Number of a place → number of the unit that it is of a server at this address."""
-        places = list(self._places)
-
-        @cache
-        def unit(place: int) -> int:
-            beside, engine, model = places[place]
-            return self.reader.unit(Unit((("instance", instance), *beside), engine, model))
-
-        return unit
+        return _Series(name, labels, place, self.reader.cells(labels))
 
 
 class Batch:
@@ -151,21 +133,23 @@ class Batch:
             return
         if self._samples.reader is not self._parser.reader:
             self._flush()
-        series, values, doubts = found
-        micros = _micros(time)
+        micros, reader = _micros(time), self._parser.reader
         scrape: Identity = (("instance", instance),)
-        unit_of_place = self._parser.units(instance)
+        unit_of_place: dict[Unit, int] = {}
         units, slots, times, numbers = self._columns
-        for (_, labels, place, cells), value in zip(series, values, strict=True):
+        for (_, labels, place, cells), value in zip(found.series, found.values, strict=True):
+            if (unit := unit_of_place.get(place)) is None:
+                whole = place._replace(server=(*scrape, *place.server))
+                unit = unit_of_place[place] = reader.unit(whole)
             if cells is None:
-                text = self._parser.reader.configuration(labels)
-                self._samples.configurations.append((unit_of_place(place), micros, text))
+                text = reader.configuration(labels)
+                self._samples.configurations.append((unit, micros, text))
             for slot in cells or ():
-                units.append(unit_of_place(place))
+                units.append(unit)
                 slots.append(slot)
                 numbers.append(value)
         times += [micros] * (len(units) - len(times))
-        self._samples.doubts += [(scrape, micros, doubt) for doubt in doubts]
+        self._samples.doubts += [(scrape, micros, doubt) for doubt in found.doubts]
         self._attempts.append(Attempt(scrape, micros, None))
         if len(self._attempts) >= _PAGES_PER_FLUSH:
             self._flush()

@@ -1,4 +1,6 @@
-"""What vLLM calls each metric, by version: the only place that knows wire names.
+"""What vLLM calls each metric, by version, and which cell of the scrape table a series fills.
+
+The only place that knows wire names.
 
 Sources: vLLM 0.32 ``v1/metrics/loggers.py`` and recorded pages; renames from PR#18354, #29330
 (``gpu_cache_usage_perc``), #24110, #32661 (``time_per_output_token_seconds``), #12383.
@@ -8,10 +10,11 @@ Wire names are as on the wire: the client library appends ``_total`` to counters
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 MetricType = Literal["counter", "gauge", "histogram", "info"]
 
@@ -42,6 +45,11 @@ class Metric:
     sum_over: tuple[str, ...] = ()  # labels that are summed away (one column for all their values)
     per_engine: bool = True  # False where the series carries no ``engine`` label
     buckets: bool = True  # False: of the histogram only sum and count are read
+
+    @property
+    def wire_names(self) -> tuple[str, ...]:
+        """Its name on the wire and those that it had before, newest first."""
+        return (self.wire_name, *(old.wire_name for old in self.old_names))
 
     @property
     def suffixes(self) -> tuple[str, ...]:
@@ -156,18 +164,148 @@ REGISTRY: tuple[Metric, ...] = (
 # fmt: on
 
 BY_COLUMN: dict[str, Metric] = {metric.column: metric for metric in REGISTRY}
-
-
-def wire_names() -> dict[str, tuple[Metric, ...]]:
-    """Every family name on the wire, current or old → the metrics read from it."""
-    metrics: dict[str, tuple[Metric, ...]] = {}
-    for metric in REGISTRY:
-        for name in (metric.wire_name, *(old.wire_name for old in metric.old_names)):
-            metrics[name] = (*metrics.get(name, ()), metric)
-    return metrics
-
-
 GAUGES = tuple(m.column for m in REGISTRY if m.type == "gauge")
 COUNTERS = tuple(m.column for m in REGISTRY if m.type == "counter")
 HISTOGRAMS = tuple(m.column for m in REGISTRY if m.type == "histogram")
 BUCKETED = tuple(h for h in HISTOGRAMS if BY_COLUMN[h].buckets)
+
+# --- cells
+
+Labels = Mapping[str, str]
+Part = Literal["value", "bucket", "sum", "count", "labels"]
+
+_PARTS: Mapping[str, Part] = {"_bucket": "bucket", "_sum": "sum", "_count": "count"}
+_SHOWN_CHARACTERS = 200
+
+
+class Slot(NamedTuple):
+    """One number of a scrape row, or a summand of one."""
+
+    column: str  # of the registry
+    rank: int  # 0 for the current wire name, 1 for the newest old name, and so on
+    part: Part
+    edge: float = 0.0  # upper edge of a bucket, NaN where ``le`` is no number
+    summand: str = ""  # value of the label that is summed away
+
+    @property
+    def metric(self) -> Metric:
+        """The quantity that it is of."""
+        return BY_COLUMN[self.column]
+
+    @property
+    def wire_name(self) -> str:
+        """The name of its samples."""
+        family = self.metric.wire_names[self.rank]
+        return family + ("" if self.part in ("value", "labels") else f"_{self.part}")
+
+
+def _slots() -> dict[str, tuple[Slot, ...]]:
+    """Name of a sample → the cells that its series may fill, without edge and summand."""
+    slots: dict[str, tuple[Slot, ...]] = {}
+    for metric in BY_COLUMN.values():
+        for rank, wire in enumerate(metric.wire_names):
+            for suffix in metric.suffixes:
+                part: Part = _PARTS.get(suffix, "labels" if metric.type == "info" else "value")
+                slots.setdefault(wire + suffix, ())
+                slots[wire + suffix] += (Slot(metric.column, rank, part),)
+    return slots
+
+
+_SLOTS = _slots()
+SAMPLE_NAMES = frozenset(_SLOTS)
+# Labels that tell series of one engine apart; any other label says which server a series is of.
+CHOOSING = tuple(
+    sorted(
+        {name for metric in BY_COLUMN.values() for name, _ in metric.labels}
+        | {name for metric in BY_COLUMN.values() for name in metric.sum_over}
+    )
+)
+# Names of samples that such a label is read of.
+CHOSEN_NAMES = frozenset(
+    name for name, of in _SLOTS.items() if any(o.metric.labels or o.metric.sum_over for o in of)
+)
+OWN_LABELS = frozenset({"__name__", "le", "engine", "model_name", *CHOOSING})
+
+
+# What an engine of vLLM always has; three of them under one prefix are no other program's.
+_SHAPE = tuple(
+    name.removeprefix("vllm:")
+    for name in (
+        *("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:generation_tokens_total"),
+        *("vllm:prompt_tokens_total", "vllm:request_success_total", "vllm:num_preemptions_total"),
+        *("vllm:iteration_tokens_total_count", "vllm:time_to_first_token_seconds_count"),
+        *("vllm:e2e_request_latency_seconds_count", "vllm:inter_token_latency_seconds_count"),
+    )
+)
+SHAPE_PATTERN = f".+[:_]({'|'.join(_SHAPE)})"
+_LEAST = 3
+VLLM = "vllm:"
+# Engines that took over some of vLLM's names.
+_OTHERS = ("sglang:", "tgi_", "trtllm:", "trtllm_", "lmdeploy:", "llamacpp:", "dynamo_", "nv_")
+
+
+def prefixes_of(names: Iterable[str]) -> frozenset[str]:
+    """What stands before vLLM's names, judged by the names that follow: ``vllm:``, ``ray_vllm_``.
+
+    >>> core = ["num_requests_running", "num_requests_waiting", "generation_tokens_total"]
+    >>> sorted(prefixes_of([f"kserve_vllm:{name}" for name in core] + ["node_load1"]))
+    ['kserve_vllm:']
+    """
+    found: dict[str, set[str]] = {}
+    for name in names:
+        for suffix in _SHAPE:
+            if name.endswith(suffix) and name[: -len(suffix)].endswith((":", "_")):
+                found.setdefault(name[: -len(suffix)], set()).add(suffix)
+    return frozenset(
+        prefix
+        for prefix, suffixes in found.items()
+        if prefix == VLLM or (len(suffixes) >= _LEAST and not prefix.startswith(_OTHERS))
+    )
+
+
+def written_as(name: str, prefix: str) -> str:
+    """A name of the registry as a server writes it that has this prefix.
+
+    >>> written_as("vllm:num_requests_running", "ray_vllm_")
+    'ray_vllm_num_requests_running'
+    >>> written_as("process_start_time_seconds", "kserve_vllm:")
+    'kserve_process_start_time_seconds'
+    """
+    if name.startswith(VLLM):
+        return prefix + name.removeprefix(VLLM)
+    return prefix.removesuffix(VLLM) + name
+
+
+def wire_names_of(prefixes: Iterable[str]) -> dict[str, str]:
+    """A sample's name as it is written with one of the prefixes → its name in the registry."""
+    return {written_as(name, prefix): name for prefix in (*prefixes, VLLM) for name in SAMPLE_NAMES}
+
+
+def slots_of(name: str, labels: Labels) -> tuple[Slot, ...]:
+    """The cells that a series fills; none where nothing reads it.
+
+    >>> [slot.column for slot in slots_of("vllm:num_requests_running", {})]
+    ['running_requests']
+    """
+    return tuple(
+        one._replace(
+            edge=_edge(labels) if one.part == "bucket" else 0.0,
+            summand="\x00".join(labels.get(label) or "" for label in one.metric.sum_over),
+        )
+        for one in _SLOTS.get(name, ())
+        if all(labels.get(label) == value for label, value in one.metric.labels)
+    )
+
+
+def _edge(labels: Labels) -> float:
+    try:
+        return float(labels["le"])
+    except (KeyError, ValueError):
+        return math.nan
+
+
+def short_name(labels: Labels) -> str:
+    """A series as problems name it, shortened."""
+    rest = ",".join(f'{k}="{v}"' for k, v in sorted(labels.items()) if k != "__name__")
+    text = labels.get("__name__", "") + (f"{{{rest}}}" if rest else "")
+    return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"

@@ -15,7 +15,8 @@ import numpy.typing as npt
 import orjson
 import polars as pl
 
-from driftwatch.collect.cells import (
+from driftwatch.collect.identity import Identity, Names
+from driftwatch.collect.registry import (
     CHOOSING,
     CHOSEN_NAMES,
     Labels,
@@ -24,7 +25,6 @@ from driftwatch.collect.cells import (
     slots_of,
     wire_names_of,
 )
-from driftwatch.collect.identity import Identity, Names
 from driftwatch.model import TargetKey
 
 Ints = npt.NDArray[np.int64]

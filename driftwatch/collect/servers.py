@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from driftwatch.collect.cells import Slot
 from driftwatch.collect.identity import (
     ALSO_LABEL,
     Identity,
@@ -16,6 +15,7 @@ from driftwatch.collect.identity import (
     doubles,
     successors,
 )
+from driftwatch.collect.registry import Slot
 from driftwatch.collect.samples import NONE, Attempt, Bools, Ints, Known, Unit
 from driftwatch.collect.schema import SourceProblem
 from driftwatch.model import Target, TargetKey

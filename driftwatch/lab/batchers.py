@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from driftwatch.lab.figures import Served
+from driftwatch.arrays import Flags, Floats, Integers
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.step_time import StepTime
@@ -21,6 +21,22 @@ from driftwatch.simulate.trial import simulate
 
 STATIC, DYNAMIC, CONTINUOUS, HYBRID = POLICIES = ("static", "dynamic", "continuous", "hybrid")
 FOREVER = float("inf")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Served:
+    """What a run did: an entry a request, in the order of the input.
+
+    The ratios are None where no request waits for the longest of its batch.
+    """
+
+    arrival_seconds: Floats
+    first_token_seconds: Floats  # NaN where there was none
+    end_seconds: Floats  # the same
+    generated_tokens: Integers
+    finished: Flags  # the others were rejected
+    batch_efficiency_ratio: float | None = None  # Σ generated / Σ (batch × longest), 0 … 1
+    prompt_padding_waste_ratio: float | None = None  # of the prompt tokens computed
 
 
 @dataclass(frozen=True, slots=True)

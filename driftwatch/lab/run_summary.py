@@ -85,6 +85,17 @@ def _seconds_by_limit(
     """Seconds in steps by what held requests back meanwhile, ``none`` among it."""
     cap = settings.max_num_active_seqs or settings.max_num_seqs
     tokens = pl.col("prefill_tokens") + pl.col("decode_seqs")
+    rest = "kv_cache" if settings.num_gpu_blocks is not None else "other"
+    if not settings.enable_chunked_prefill:
+        # a whole prompt waits where the shortest one does not fit what is left of the budget
+        tokens += pl.lit(int(requests.prompt_tokens.min()) - 1)
+    if settings.max_loras is not None and (requests.adapter != NO_ADAPTER).any():
+        longest = int(requests.prompt_tokens.max())
+        has_room = pl.col("free_blocks") * settings.block_size >= longest
+        no_blocks = pl.lit(settings.num_gpu_blocks is not None) & ~has_room.fill_null(True)
+        otherwise = pl.when(no_blocks).then(pl.lit("kv_cache")).otherwise(pl.lit("max_loras"))
+    else:
+        otherwise = pl.lit(rest)
     held_back = (
         pl.when(pl.col("waiting") == 0)
         .then(pl.lit("none"))
@@ -94,31 +105,11 @@ def _seconds_by_limit(
         .then(pl.lit("max_num_seqs"))
         .when(tokens >= settings.max_num_batched_tokens)
         .then(pl.lit("max_num_batched_tokens"))
-        .otherwise(pl.Series(_rest(steps, requests, settings), dtype=pl.String))
+        .otherwise(otherwise)
         .alias("held_back")
     )
     seconds = (pl.col("end_seconds") - pl.col("start_seconds")).sum()
     return dict(steps.group_by(held_back).agg(seconds).iter_rows())
-
-
-def _rest(steps: pl.DataFrame, requests: Requests, settings: SchedulerConfiguration) -> list[str]:
-    """For each step, who would hold back a request that finds a place and some budget."""
-    prompts = np.sort(requests.prompt_tokens)
-    no_blocks = no_budget = np.zeros(steps.height)
-    neither = "other" if settings.num_gpu_blocks is None else "kv_cache"
-    if settings.num_gpu_blocks is not None:
-        reserve = int(settings.watermark * settings.num_gpu_blocks)
-        free = (steps["free_blocks"].to_numpy() - reserve) * settings.block_size
-        no_blocks = 1.0 - np.searchsorted(prompts, free, side="right") / len(prompts)
-    if not settings.enable_chunked_prefill:
-        spent = (steps["prefill_tokens"] + steps["decode_seqs"]).to_numpy()
-        unspent = settings.max_num_batched_tokens - spent
-        no_budget = 1.0 - np.searchsorted(prompts, unspent, side="right") / len(prompts)
-        neither = "max_num_batched_tokens"
-    names = np.where(no_blocks > no_budget, "kv_cache", neither)
-    if settings.max_loras is not None and (requests.adapter != NO_ADAPTER).any():
-        names = np.where(np.maximum(no_blocks, no_budget) < 0.5, "max_loras", names)
-    return [str(name) for name in names]
 
 
 def _distribution(values: pl.Series) -> dict[str, float | None] | None:

@@ -130,5 +130,5 @@ def test_a_server_and_its_gpus_from_one_history(shared_data: Path, tmp_path: Pat
     assert first <= times.min() <= times.max() < last  # type: ignore[operator]
     (watts,) = readings.gpus["power_watts"].unique()
     assert watts == 512.25
-    default = {f.column for f in GPU_FIELDS if f.on_by_default}
+    default = {f.column for f in GPU_FIELDS if not f.absent}
     assert {column for column in default if readings.gpus[column].null_count()} == set()

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from driftwatch.lab.batchers import STATIC, Settings
-from driftwatch.lab.comparison import Point, alone_seconds, capacity, knee, steady
-from driftwatch.lab.figures import Figures, Served
+from driftwatch.lab.batchers import STATIC, Served, Settings
+from driftwatch.lab.loads import Figures, Point, alone_seconds, capacity, knee, steady
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.requests import make_requests
 from driftwatch.simulate.step_time import StepTime

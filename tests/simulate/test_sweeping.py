@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driftwatch.lab.figures import Figures, Served, figures
-from driftwatch.lab.sweep import Level, find_degradation, measure
+from driftwatch.lab.batchers import Served
+from driftwatch.lab.loads import Figures, Level, figures, find_degradation, measure
 
 
 def closed_loop(users: int, slots: int, service: float, count: int) -> Served:

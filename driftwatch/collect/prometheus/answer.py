@@ -13,8 +13,8 @@ import numpy.typing as npt
 import orjson
 import polars as pl
 
-from driftwatch.collect.cells import OWN_LABELS, Labels
 from driftwatch.collect.identity import Identity, identity_of
+from driftwatch.collect.registry import OWN_LABELS, Labels
 from driftwatch.collect.samples import NONE, Attempt, Samples, SeriesReader, unit_of
 from driftwatch.errors import BadPage
 

@@ -15,11 +15,11 @@ import requests
 from prometheus_api_client import PrometheusConnect
 from urllib3.util.retry import Retry
 
-from driftwatch.collect.cells import short_name
 from driftwatch.collect.http import address_of
 from driftwatch.collect.http_session import UNSENDABLE
 from driftwatch.collect.prometheus.answer import RawSamples, raw_samples
 from driftwatch.collect.prometheus.session import BOUNDS, PrometheusSession
+from driftwatch.collect.registry import short_name
 from driftwatch.errors import (
     AuthFailed,
     BadPage,

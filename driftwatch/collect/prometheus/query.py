@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from driftwatch.collect.cells import written_as
-from driftwatch.collect.registry import REGISTRY, Metric
+from driftwatch.collect.registry import REGISTRY, Metric, written_as
 from driftwatch.errors import UsageError
 
 _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
@@ -127,8 +126,7 @@ def _question(metrics: Iterable[Metric]) -> Question:
     names: dict[str, None] = {}
     columns = []
     for metric in metrics:
-        families = (metric.wire_name, *(old.wire_name for old in metric.old_names))
-        names |= {family + part: None for family in families for part in metric.suffixes}
+        names |= {family + part: None for family in metric.wire_names for part in metric.suffixes}
         columns.append(metric.column)
     return Question(tuple(names), tuple(columns))
 

@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 
 import polars as pl
 
-from driftwatch.collect.cells import VLLM, Labels, short_name
 from driftwatch.collect.doubles import read_once
 from driftwatch.collect.foreign import STATS_DISABLED
 from driftwatch.collect.prometheus.answer import RawSamples, Reader, attempts_of
@@ -25,6 +24,7 @@ from driftwatch.collect.prometheus.query import (
     unix_ms,
 )
 from driftwatch.collect.prometheus.targets import PodImages, look_for_prefixes, why_no_vllm
+from driftwatch.collect.registry import VLLM, Labels, short_name
 from driftwatch.collect.rows import scrape_rows
 from driftwatch.collect.samples import Attempt, Known
 from driftwatch.collect.schema import (
@@ -352,9 +352,8 @@ class RetryingSource:
     def __init__(
         self, source: Source, pause: Pause = time.sleep, help_text: str | None = None
     ) -> None:
-        self._help_text = help_text
         self.name, self.settle_seconds = source.name, source.settle_seconds
-        self._source, self._pause = source, pause
+        self._source, self._pause, self._help_text = source, pause, help_text
         self._answered = False
 
     def collect(self, since: datetime, until: datetime) -> Collected:
@@ -363,20 +362,18 @@ class RetryingSource:
         Raises Unavailable: it does not answer, where it did before not after :data:`PAUSES_SECONDS`
         either.
         """
-        collected = self._source.collect(since, until)
-        for seconds in PAUSES_SECONDS if self._answered else ():  # or the address is a wrong one
-            if _has_answer(collected):
-                break
-            self._pause(seconds)
+        for seconds in (0.0, *PAUSES_SECONDS) if self._answered else (0.0,):
+            if seconds:
+                self._pause(seconds)
             collected = self._source.collect(since, until)
-        if not _has_answer(collected):
-            why = (collected.silent or "").removeprefix("Unavailable: ")
-            raise Unavailable(
-                f"{self.name} does not answer from {since:%Y-%m-%dT%H:%M:%SZ} on: {why}",
-                help_text=None if self._answered else self._help_text,
-            )
-        self._answered = True
-        return collected
+            if _has_answer(collected):
+                self._answered = True
+                return collected
+        why = (collected.silent or "").removeprefix("Unavailable: ")
+        raise Unavailable(
+            f"{self.name} does not answer from {since:%Y-%m-%dT%H:%M:%SZ} on: {why}",
+            help_text=None if self._answered else self._help_text,
+        )
 
     def close(self) -> None:
         """Give back connections."""

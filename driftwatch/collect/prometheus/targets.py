@@ -8,11 +8,11 @@ from datetime import datetime, timedelta
 
 import numpy as np
 
-from driftwatch.collect.cells import OWN_LABELS, SHAPE_PATTERN, VLLM, Labels, prefixes_of
 from driftwatch.collect.foreign import is_known, without_vllm
 from driftwatch.collect.identity import IMAGE_LABEL, identity_of
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.query import matchers, select, unix_ms
+from driftwatch.collect.registry import OWN_LABELS, SHAPE_PATTERN, VLLM, Labels, prefixes_of
 from driftwatch.errors import SourceError
 from driftwatch.model import Target, TargetKey
 
