@@ -12,17 +12,14 @@ import math
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import Literal
 
 from markupsafe import Markup, escape
 
-from driftwatch.numbers import brief, clean, cut
+from driftwatch.numbers import clean, cut
 from driftwatch.plots.scales import Axis, Scale, fitted, time_ticks
 
-# units across a panel, however wide it is shown; more points than units show nothing more
-ACROSS = 1000.0
-MOST_POINTS = 320
+ACROSS = 1000.0  # units across a panel, however wide it is shown
 # of a drawing on a phone and on a wide screen, in pixels: labels are chosen for both
 _NARROW, _WIDE = 280.0, 900.0
 _UNIT, _FOOT, _APART = 24.0, 24.0, 12.0  # above a panel, below the last one, between two
@@ -37,8 +34,8 @@ class Series:
     """One thing that is drawn, over the horizontal axis of its plot.
 
     ``line`` and ``steps``: y over x, a gap where y is unknown; ``steps`` hold their value up to
-    the next x. ``band``: between ``low`` and ``y``. ``hatch``: the spans from x to ``y`` of the
-    axis. ``ticks``: events at x, with their names. ``level``: one value across.
+    the next x. ``band``: between ``low`` and ``y``, all known. ``hatch``: the spans from x to ``y``
+    of the axis. ``ticks``: events at x, with their names. ``level``: one value across.
     """
 
     kind: Kind
@@ -83,13 +80,13 @@ def panels(
 
     ``around``: hatches and ticks of every panel; ``each``: height of a panel, in pixels.
     """
-    thin = [replace(one, series=[*around, *map(thinned, one.series)]) for one in several]
-    values = [value for one in thin for value in _xs(one.series)]
+    whole = [replace(one, series=[*around, *one.series]) for one in several]
+    values = [value for one in whole for value in _xs(one.series)]
     across = Scale(fitted(x, values), 0.0, ACROSS)
     identity = f"h{zlib.crc32(title.encode()):x}"
-    has_spans = any(one.kind == "hatch" for panel in thin for one in panel.series)
+    has_spans = any(one.kind == "hatch" for panel in whole for one in panel.series)
     top, parts = _UNIT, [_pattern(identity)] if has_spans else []
-    for one in thin:
+    for one in whole:
         parts += _panel(one, across, top, each, identity)
         top += each + _UNIT + _APART
     bottom = top - _UNIT - _APART
@@ -100,7 +97,7 @@ def panels(
         parts.append(f'<text x="50%" y="{height - 4:.0f}" class="mid">{escape(x.title)}</text>')
     svg = (
         f'<svg class="plot" height="{height:.0f}" role="img" aria-label="{alt}">'
-        f"{''.join(parts)}</svg>{_legend(one for panel in thin for one in panel.series)}"
+        f"{''.join(parts)}</svg>{_legend(one for panel in whole for one in panel.series)}"
     )
     return Plot(title, Markup(svg))  # noqa: S704 - texts are escaped
 
@@ -126,19 +123,6 @@ def sparkline(
         f'role="img" aria-label="{escape(cut(clean(alt), 200))}">{grey}'
         f'<path d="{"".join(path)}"/></svg>'
     )
-
-
-def thinned(series: Series, most: int = MOST_POINTS) -> Series:
-    """At most so many points: of each stretch its lowest and highest value, so peaks stay."""
-    if series.kind not in ("line", "steps") or len(series.x) <= most:
-        return series
-    per, keep = math.ceil(len(series.x) / (most / 2)), []
-    for first in range(0, len(series.x), per):
-        part = range(first, min(first + per, len(series.x)))
-        values = [(value, i) for i in part if (value := series.y[i]) is not None]
-        # a stretch without a value stays a gap
-        keep += sorted({min(values)[1], max(values)[1]}) if values else [part[0]]
-    return replace(series, x=[series.x[i] for i in keep], y=[series.y[i] for i in keep])
 
 
 def _xs(series: Iterable[Series]) -> list[float]:
@@ -184,7 +168,6 @@ def _panel(panel: Panel, across: Scale, top: float, height: float, identity: str
     for one in panel.series:
         if one.kind == "ticks":
             yield from _ticks(one, across, top, height)
-    yield from _beyond(panel.series, across, up, top)
     bottom = f"{top + height:.0f}"
     yield f'<line class="axis" x2="100%" y1="{bottom}" y2="{bottom}"/>'
 
@@ -238,16 +221,9 @@ def _ticks(series: Series, across: Scale, top: float, height: float) -> Iterator
 def _stretched(series: Series, across: Scale, up: Scale) -> Iterator[str]:
     css = f"c{series.colour}"
     if series.kind == "band":
-        for is_known, run in groupby(
-            zip(series.x, series.y, series.low, strict=True),
-            key=lambda one: one[1] is not None and one[2] is not None,
-        ):
-            points = list(run)
-            upper = [_point(across(x), up(y)) for x, y, _ in points if is_known and y is not None]
-            lower = [_point(across(x), up(y)) for x, _, y in points if is_known and y is not None]
-            if upper:
-                path = "L".join([*upper, *reversed(lower)])
-                yield f'<path class="band {css}" d="M{path}Z"/>'
+        edges = (zip(series.x, ends, strict=True) for ends in (series.y, series.low))
+        upper, lower = ([_point(across(x), up(y or 0.0)) for x, y in edge] for edge in edges)
+        yield f'<path class="band {css}" d="M{"L".join([*upper, *reversed(lower)])}Z"/>'
         return
     if series.kind == "level":
         known = [value for value in series.y if value is not None][:1]
@@ -280,25 +256,6 @@ def _path(series: Series, across: Scale, up: Scale) -> str:
             parts.append(f"L{_point(at, up(y))}")
         is_pen_down = True
     return "".join(parts)
-
-
-def _beyond(series: Iterable[Series], across: Scale, up: Scale, top: float) -> Iterator[str]:
-    """What the axis leaves out, printed at its upper end beside the highest."""
-    high = up.axis.high
-    points = [
-        (y, x)
-        for one in series
-        if one.kind in ("line", "steps")
-        for x, y in zip(one.x, one.y, strict=True)
-        if high is not None and y is not None and math.isfinite(y) and y > high * (1 + 1e-9)
-    ]
-    if points:
-        y, x = max(points)
-        others = f" and {len(points) - 1} more" if len(points) > 1 else ""
-        css = "end" if across(x) > ACROSS / 2 else ""
-        text = f"off the scale: {escape(brief(y))}{others}"
-        at = f'x="{_percent(across, x)}" y="{top + 10:.0f}"'
-        yield f'<text {at} class="{css}">▲ {text}</text>'
 
 
 def _dash(series: Series) -> str:

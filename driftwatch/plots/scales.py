@@ -19,7 +19,6 @@ class Axis:
     high: float | None = None
     is_log: bool = False
     is_time: bool = False  # numbers are seconds since 1970, UTC
-    is_robust: bool = False  # a few values far above all others do not stretch it
 
 
 _LABEL = 52.0  # pixels from label to label beside each other, at least
@@ -75,8 +74,6 @@ def fitted(axis: Axis, values: Sequence[float], *, from_zero: bool = False) -> A
         values = [value for value in values if value > 0]
     low = min(values, default=1.0) if axis.low is None else axis.low
     high = max(values, default=low + 1.0) if axis.high is None else axis.high
-    if axis.is_robust and axis.high is None:
-        high = robust_high(values) or high
     if axis.low is None and from_zero:
         low = min(0.0, low)
     if high <= low:
@@ -87,18 +84,6 @@ def fitted(axis: Axis, values: Sequence[float], *, from_zero: bool = False) -> A
         step = _step(high - low, 5)
         high = math.ceil(high / step - 1e-9) * step
     return replace(axis, low=low, high=high)
-
-
-def robust_high(values: Sequence[float]) -> float | None:
-    """Where an axis ends that leaves out at most 2 % of the values, and always one; None: nowhere.
-
-    It leaves out only what lies above three times the highest of the others.
-    """
-    ordered = sorted(value for value in values if math.isfinite(value))
-    if len(ordered) < 3:
-        return None
-    usual = ordered[min(math.floor(0.98 * (len(ordered) - 1)), len(ordered) - 2)]
-    return 1.2 * usual if 0 < 3 * usual < ordered[-1] else None
 
 
 def _step(span: float, most: int) -> float:

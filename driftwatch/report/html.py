@@ -104,7 +104,7 @@ def week_plot(report: Report, pool: PoolWeek, hours: Hours) -> Plot:
     ]
     if lengths:
         usual = "tuned for" if pool.tuned_for else "the week's mean"
-        several.append(Panel(Axis(f"mean length, times {usual}", low=0.0, is_robust=True), lengths))
+        several.append(Panel(Axis(f"mean length, times {usual}", low=0.0), lengths))
     own = [row for row in report.moved if row.pool == pool.pool]
     around = [
         Series(

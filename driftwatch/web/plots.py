@@ -139,8 +139,8 @@ def incident_plot(
     columns: Collection[str],
     sent_at: datetime | None,
 ) -> Plot | None:
-    """What an incident's rule is about, over its time; missed requests or throughput where nothing
-    of that was measured; None where nothing is known.
+    """What an incident's rule is about, over its time; missed requests, wait or throughput where
+    nothing of that was measured; None where nothing is known.
 
     ``rows``: ``STORED_SCHEMA``, instance, engine and ``seconds``, by server and time; ``columns``:
     what its rule reads; ``sent_at``: when a receiver took its page, None = none did.
@@ -155,7 +155,7 @@ def incident_plot(
     ended = (incident.resolved_at or last) + timedelta(seconds=width)
     during = table.filter(pl.col("end").is_between(incident.started_at, ended))
     wanted, parts = subjects(columns), list[tuple[Panel, str]]()
-    for what in (*wanted, *(one for one in ("missed", "tokens") if one not in wanted)):
+    for what in (*wanted, *(one for one in ("missed", "wait", "tokens") if one not in wanted)):
         if what in wanted or not parts:
             parts += _about(what, table, during, (width, span, slo))
     if not parts:

@@ -15,10 +15,10 @@ from driftwatch.receivers.registry import Receiver
 from driftwatch.receivers.stdout import StdoutSender
 from driftwatch.report.make import report_of
 from driftwatch.report.week import week_of
-from driftwatch.service.batches import BoundedQuestions
 from driftwatch.service.configuration import plan_of_rules
 from driftwatch.service.report_material import gather
 from driftwatch.service.run import Service
+from driftwatch.service.timing import BoundedQuestions
 from driftwatch.store import Store
 
 MINUTE = timedelta(minutes=1)
