@@ -11,7 +11,7 @@ from driftwatch.documents import Document
 from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.model import Severity
 from driftwatch.rulebook.rules import Rule
-from driftwatch.store.incidents import USEFUL, Mark
+from driftwatch.store.actions import USEFUL, Mark
 
 
 class PastPage(Document):

@@ -54,11 +54,8 @@ def command(
     with incident_store(history.db, history.config_file) as store:
         if useful is not None:
             said = "useful" if useful else "not useful"
-            with store.one_transaction():
-                mark = store.mark(incident_id, said, by=by, at=now, because=comment)
-                of = mark.incident_id
-                store.note_action("mark", by, now, incident_id=of, subject=said, comment=comment)
-            incident, data = store.incident(of), {"mark": mark}
+            mark = store.mark(incident_id, said, by=by, at=now, because=comment)
+            incident, data = store.incident(mark.incident_id), {"mark": mark}
             done = f"marked {said} by {by} at {moment(now, now.date())}"
         else:
             act = store.unacknowledge if undo else store.acknowledge

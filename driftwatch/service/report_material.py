@@ -28,7 +28,7 @@ from driftwatch.report.week import Week, last_whole
 from driftwatch.rulebook.rules import Rule
 from driftwatch.settings import Settings
 from driftwatch.settings.receivers import takes
-from driftwatch.store.incidents import USEFUL
+from driftwatch.store.actions import USEFUL
 from driftwatch.store.minute_columns import STORED_SCHEMA
 from driftwatch.store.store import Store
 

@@ -279,9 +279,7 @@ class SlackClicks:
             return f"{done.incident.acknowledged_by} acknowledged it at {when}"
         if click.action in _MARKS:
             mark = _MARKS[click.action]
-            with store.one_transaction():
-                id_ = store.mark(click.incident_id, mark, by=by, at=now).incident_id
-                store.note_action("mark", by, now, incident_id=id_, subject=mark, **via)
+            id_ = store.mark(click.incident_id, mark, by=by, at=now, **via).incident_id
             return f"marked {mark}; driftwatch ack {id_} --useful or --not-useful marks it anew"
         incident = store.incident(click.incident_id)
         require_open(incident, "silenced")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -24,13 +24,26 @@ from driftwatch.incidents.silence import Silence
 from driftwatch.matchers import Matcher
 from driftwatch.notify.page import Acknowledgement
 from driftwatch.numbers import moment
-from driftwatch.store.database import Database
-from driftwatch.store.incidents import LONGEST_BECAUSE, by_prefix, one_incident
+from driftwatch.store.database import Database, chunks
+from driftwatch.store.incidents import LONGEST_BECAUSE, Incidents, by_prefix, one_incident
 from driftwatch.store.tables import actions, incidents, silences
 
+USEFUL, NOT_USEFUL = "useful", "not useful"
 
-class Actions(Database):
-    """Part of the store: acknowledgements, and what people did."""
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What somebody said of one incident's page."""
+
+    incident_id: str  # whose
+    mark: str  # useful or not useful
+    at: datetime  # when it was said
+    by: str  # who
+    because: str = ""  # why; empty = not said
+
+
+class Actions(Incidents):
+    """Part of the store: what people did; acknowledgements, marks of pages."""
 
     def acknowledge(
         self,
@@ -119,6 +132,33 @@ class Actions(Database):
             row = Action(0, incident_id, action, at, by, comment, via, request_id, at)
             _write(connection, replace(row, subject=subject))
             return True
+
+    def mark(
+        self, id_prefix: str, mark: str, *, by: str, at: datetime, because: str = "", **more: Any
+    ) -> Mark:
+        """Keep what somebody says of a page: :data:`USEFUL` or not; the last mark counts.
+
+        ``because``: why; empty = not said; ``more``: as of :meth:`note_action`.
+
+        Raises UsageError: no such incident, more than one, or it has not fired; or the reason is
+        too long.
+        """
+        incident = self.incident(id_prefix)
+        if incident.state == "pending":
+            raise UsageError(f"incident {incident.id} has not fired yet: there is no page to mark")
+        about = {"incident_id": incident.id, "subject": mark, "comment": because}
+        self.note_action("mark", by, at, **about, **more)
+        return Mark(incident.id, mark, at, by, because)
+
+    def marks(self, incident_ids: Collection[str]) -> dict[str, Mark]:
+        """Incident → its mark; those that nobody marked are not among them."""
+        table, mark_of = actions.c, dict[str, Mark]()
+        query = select(table.incident_id, table.subject, table.at, table.by, table.comment)
+        for ids in chunks(sorted(set(incident_ids))):
+            marked = query.where(table.action == "mark", table.incident_id.in_(ids))
+            for row in self._all(marked.order_by(table.id)):
+                mark_of[row["incident_id"]] = Mark(*row.values())
+        return mark_of
 
     def is_request_done(self, request_id: str) -> bool:
         """Whether a click or form of that name was done."""

@@ -1,10 +1,9 @@
-"""Incidents and the marks on their pages, in the database."""
+"""Incidents in the database."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -29,7 +28,7 @@ from driftwatch.errors import DocumentError, UsageError
 from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.notify.page import Acknowledgement, Page
 from driftwatch.store.database import Database, chunks
-from driftwatch.store.tables import deliveries, incidents, marks
+from driftwatch.store.tables import deliveries, incidents
 
 # of a row: what a tick writes of one that is there, besides its page
 _WRITTEN = (
@@ -37,23 +36,11 @@ _WRITTEN = (
     *("resolved_at", "silenced_by", "document"),
 )
 
-USEFUL, NOT_USEFUL = "useful", "not useful"
 LONGEST_BECAUSE = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """What somebody said of one incident's page."""
-
-    incident_id: str  # whose
-    mark: str  # useful or not useful
-    at: datetime  # when it was said
-    by: str  # who
-    because: str = ""  # why; empty = not said
-
-
 class Incidents(Database):
-    """Part of the store: incidents and marks."""
+    """Part of the store: incidents."""
 
     def open_incidents(self) -> dict[str, Incident]:
         """Pending and firing incidents by key; of a batch its own."""
@@ -103,36 +90,6 @@ class Incidents(Database):
         """
         with self._reading() as connection:
             return one_incident(connection, id_prefix)
-
-    def mark(self, id_prefix: str, mark: str, *, by: str, at: datetime, because: str = "") -> Mark:
-        """Note what somebody says of a page, in the place of what was said of it before.
-
-        ``id_prefix``: how the incident's id begins; ``mark``: useful or not useful; ``by``: who
-        says it; ``at``: when; ``because``: why; empty = not said.
-
-        Raises UsageError: no such incident, more than one, or it has not fired; or the reason is
-        longer than :data:`LONGEST_BECAUSE` characters.
-        """
-        if len(because) > LONGEST_BECAUSE:
-            raise UsageError(f"a reason has at most {LONGEST_BECAUSE} characters")
-        with self._writing() as connection:
-            incident = one_incident(connection, id_prefix)
-            if incident.state == "pending":
-                raise UsageError(
-                    f"incident {incident.id} has not fired yet: there is no page to mark"
-                )
-            new = Mark(incident.id, mark, at, by, because)
-            connection.execute(delete(marks).where(marks.c.incident_id == incident.id))
-            connection.execute(insert(marks), [asdict(new)])
-            return new
-
-    def marks(self, incident_ids: Collection[str]) -> dict[str, Mark]:
-        """Incident → its mark; those that nobody marked are not among them."""
-        mark_of: dict[str, Mark] = {}
-        for ids in chunks(sorted(set(incident_ids))):
-            for row in self._all(select(marks).where(marks.c.incident_id.in_(ids))):
-                mark_of[row["incident_id"]] = Mark(**row)
-        return mark_of
 
 
 def by_prefix(

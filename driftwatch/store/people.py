@@ -23,14 +23,13 @@ from driftwatch.store.database import (
     require_place,
 )
 from driftwatch.store.deliveries import Deliveries
-from driftwatch.store.incidents import Incidents
 from driftwatch.store.migrate import check_revision, schema_revision, upgrade, written_by
 from driftwatch.store.sqlite import memory_engine, tick_lock
 from driftwatch.store.tables import NO_BATCH, metadata
 from driftwatch.store.tables import memory as memory_table
 
 
-class IncidentStore(Incidents, Actions, Deliveries, Silences):
+class IncidentStore(Actions, Deliveries, Silences):
     """Incidents, deliveries, silences and what people did, of one database.
 
     A method is one transaction unless it says otherwise.

@@ -98,18 +98,6 @@ Index(
     postgresql_where=incidents.c.state != "resolved",
 )
 
-# a person's, from the command line: the tick never writes them
-marks = Table(
-    "marks",
-    metadata,
-    Column("incident_id", ForeignKey("incidents.id", ondelete="CASCADE"), primary_key=True),
-    Column("mark", String(16), nullable=False),
-    Column("at", UtcTime, nullable=False),
-    Column("by", Text, nullable=False),
-    Column("because", Text, nullable=False),  # empty: not said
-    CheckConstraint("mark IN ('useful', 'not useful')", name="mark"),
-)
-
 # what people did: kept; acknowledgements are told to receivers by the next planning
 actions = Table(
     "actions",

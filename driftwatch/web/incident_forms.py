@@ -93,9 +93,8 @@ def silence(visit: Visit) -> str:
 def mark(visit: Visit) -> str:
     """Say whether its page was of use; the last mark counts."""
     fields, (incident, who) = visit.query, _who(visit)
-    with visit.store.one_transaction():
-        visit.store.mark(incident.id, fields.mark, by=who, at=visit.now, because=fields.because)
-        _keep(visit, incident, "mark", fields.mark)
+    because = fields.because
+    visit.store.mark(incident.id, fields.mark, by=who, at=visit.now, because=because, via=WEB)
     return _back(incident, "marked")
 
 
@@ -115,7 +114,7 @@ def _who(visit: Visit) -> tuple[Incident, str]:
 def _keep(
     visit: Visit,
     incident: Incident,
-    action: Literal["silence", "mark", "note"],
+    action: Literal["silence", "note"],
     subject: str | None,
     once: str | None = None,
 ) -> bool:
@@ -125,7 +124,7 @@ def _keep(
         *(action, _who(visit)[1], visit.now),
         incident_id=incident.id,
         subject=subject,
-        comment=fields.because if action == "mark" else fields.comment,
+        comment=fields.comment,
         via=WEB,
         request_id=once,
     )

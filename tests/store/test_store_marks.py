@@ -11,7 +11,8 @@ from store_cases import NOW, committer, pending
 from driftwatch.errors import UsageError
 from driftwatch.incidents.incident import Incident
 from driftwatch.store import Store
-from driftwatch.store.incidents import LONGEST_BECAUSE, Mark
+from driftwatch.store.actions import Mark
+from driftwatch.store.incidents import LONGEST_BECAUSE
 
 
 def fired(digit: str = "a") -> Incident:
