@@ -2,99 +2,95 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from driftwatch.diagnose.tree import Tree
 from driftwatch.rulebook.book import Rulebook, shipped_trees
-from driftwatch.rulebook.lint_trees import Way, possible_edges
-
-Edge = tuple[str, str, str]  # tree, node, yes or no
-Kind = str
+from driftwatch.rulebook.lint_trees import possible_edges
 
 
 @dataclass(slots=True)
 class Coverage:
-    """What expectations that hold confirmed, over one rule set."""
+    """What expectations that hold confirmed, of one test or over one rule set."""
 
     fired: set[str] = field(default_factory=set)  # rule ids
-    # rule ids whose condition was false in a test in which the rule fires too
+    # rule ids whose condition was false; over a rule set in a test in which the rule fires too
     quiet: set[str] = field(default_factory=set)
     leaves: set[tuple[str, str]] = field(default_factory=set)  # tree, leaf
-    edges: set[Edge] = field(default_factory=set)
+    edges: set[tuple[str, str, str]] = field(default_factory=set)  # tree, node, yes or no
 
-    def add_test(self, fired: AbstractSet[str], false: AbstractSet[str]) -> None:
-        """Add the rules that one test confirmed, by id.
+    def add(self, test: Coverage) -> None:
+        """Add what one test confirmed; what was false where the test shows that it would notice."""
+        self.fired |= test.fired
+        self.quiet |= test.quiet & test.fired
+        self.leaves |= test.leaves
+        self.edges |= test.edges
 
-        What was false counts where the test shows that it would notice.
-        """
-        self.fired |= fired
-        self.quiet |= false & fired
-
-    def add_walk(
-        self, book: Rulebook, tree_name: str, leaf: str, answers: Mapping[str, str]
-    ) -> None:
-        """Add the walk that a test confirmed by its leaf."""
-        tree = book.trees[tree_name]
-        self.leaves.add((_owner_of_leaf(book, tree, leaf), leaf))
+    def add_walk(self, book: Rulebook, tree: str, leaf: str, answers: Mapping[str, str]) -> None:
+        """Add a walk that was confirmed by its leaf; ``answers``: node → answer."""
+        self.leaves.add((_owner_of_leaf(book, book.trees[tree], leaf), leaf))
         for node, answer in answers.items():
             if answer != "unknown":
                 way = "yes" if answer == "yes" else "no"
-                self.edges.add((_owner_of_edge(book, tree, node, way), node, way))
+                self.edges.add((_owner_of_edge(book, book.trees[tree], node, way), node, way))
 
-    def tables(self, book: Rulebook) -> tuple[Table, ...]:
+    def tables(self, book: Rulebook) -> Iterator[Table]:
         """Rules, leaves and edges of the rule set, with what no test reaches."""
         rules = [rule.id for rule in book.rules if rule.enabled]
-        trees = [tree for name, tree in sorted(book.trees.items()) if _is_own(name, tree)]
-        leaves = [
-            (t.name, leaf)
-            for t in trees
-            for leaf in t.leaves
-            if _owner_of_leaf(book, t, leaf) == t.name
-        ]
-        edges = [
-            (tree.name, node, way)
-            for tree in trees
-            for node, way in _in_file_order(tree)
-            if _owner_of_edge(book, tree, node, way) == tree.name
-        ]
-        untested_leaves = [": ".join(one) for one in leaves if one not in self.leaves]
-        untested = [f"{one[0]}: {one[1]}, {one[2]}" for one in edges if one not in self.edges]
-        return (
-            Table("rules that fire", len(rules), tuple(r for r in rules if r not in self.fired)),
-            Table(
-                "rules that do not fire", len(rules), tuple(r for r in rules if r not in self.quiet)
-            ),
-            Table("leaves", len(leaves), tuple(untested_leaves)),
-            Table("edges", len(edges), tuple(untested)),
-        )
+        yield _table("rules that fire", rules, self.fired)
+        yield _table("rules that do not fire", rules, self.quiet)
+        # without the shipped trees that rules only name
+        own = [tree for n, tree in sorted(book.trees.items()) if shipped_trees().get(n) is not tree]
+        leaves = {
+            (tree.name, leaf): f"{tree.name}: {leaf}"
+            for tree in own
+            for leaf in tree.leaves
+            if _owner_of_leaf(book, tree, leaf) == tree.name
+        }
+        yield _table("leaves", list(leaves.values()), (leaves.get(one, "") for one in self.leaves))
+        edges = {
+            (tree.name, node, way): f"{tree.name}: {node}, {way}"
+            for tree in own
+            for possible in [possible_edges(tree)]
+            for node in tree.nodes
+            for way in ("yes", "no")
+            if (node, way) in possible and _owner_of_edge(book, tree, node, way) == tree.name
+        }
+        yield _table("edges", list(edges.values()), (edges.get(one, "") for one in self.edges))
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
     """One kind of thing that tests reach."""
 
-    kind: Kind
+    kind: str
     total: int
     missing: tuple[str, ...]  # that no test reaches
 
     @property
     def percent(self) -> float:
         """How many of hundred are reached."""
-        return 100.0 if not self.total else 100.0 * (self.total - len(self.missing)) / self.total
+        return 100.0 * (self.total - len(self.missing)) / self.total if self.total else 100.0
+
+    def lines(self) -> Iterator[str]:
+        """How much is reached, never 100 % where something is missing, and what is left out."""
+        reached = self.total - len(self.missing)
+        yield f" {self.kind:22} {reached} of {self.total}, {int(self.percent)} %"
+        for name in self.missing:
+            yield f"  no test: {name}"
+
+    def document(self) -> dict[str, Any]:
+        """The same for JSON."""
+        tested = self.total - len(self.missing)
+        counts = {"kind": self.kind, "total": self.total, "tested": tested}
+        return {**counts, "missing": list(self.missing)}
 
 
-def _is_own(name: str, tree: Tree) -> bool:
-    """Not a shipped tree that was only named."""
-    return shipped_trees().get(name) is not tree
-
-
-def _in_file_order(tree: Tree) -> list[tuple[str, str]]:
-    """Node and answer of each edge that the questions before it do not rule out."""
-    possible = possible_edges(tree)
-    ways: tuple[Way, ...] = ("yes", "no")
-    return [(node, way) for node in tree.nodes for way in ways if (node, way) in possible]
+def _table(kind: str, names: Sequence[str], reached: Iterable[str]) -> Table:
+    done = frozenset(reached)
+    return Table(kind, len(names), tuple(name for name in names if name not in done))
 
 
 def _owner_of_leaf(book: Rulebook, tree: Tree, leaf: str) -> str:
@@ -107,12 +103,11 @@ def _owner_of_leaf(book: Rulebook, tree: Tree, leaf: str) -> str:
 
 def _owner_of_edge(book: Rulebook, tree: Tree, node: str, way: str) -> str:
     base, here = _base(book, tree), tree.nodes[node]
-    there = None if base is None else base.nodes.get(node)
-    if base is not None and there is not None:
-        is_same = there.when.text == here.when.text and getattr(there, way) == getattr(here, way)
-        if is_same:
-            return _owner_of_edge(book, base, node, way)
-    return tree.name
+    if base is None or node not in base.nodes:
+        return tree.name
+    there = base.nodes[node]
+    is_same = there.when.text == here.when.text and getattr(there, way) == getattr(here, way)
+    return _owner_of_edge(book, base, node, way) if is_same else tree.name
 
 
 def _base(book: Rulebook, tree: Tree) -> Tree | None:

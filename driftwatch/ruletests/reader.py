@@ -3,22 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from glob import has_magic
 from pathlib import Path
 
-from driftwatch.errors import Problem
+from driftwatch.errors import Problem, UsageError
 from driftwatch.installation import shipped
-from driftwatch.rulebook.book import Rulebook, read_rulebook, resolved
+from driftwatch.rulebook.book import Rulebook, kind_of, read_named, read_rulebook, resolved
 from driftwatch.ruletests.cases import RuleTest, RuleTestFile
-from driftwatch.ruletests.files import FOLDER
-from driftwatch.ruletests.names import note_wrong_names
-from driftwatch.ruletests.places import Places
-from driftwatch.ruletests.series import Evidence, evidence_of
+from driftwatch.ruletests.problems import note_wrong_names
+from driftwatch.ruletests.series import Evidence, Places, evidence_of
 from driftwatch.settings import Settings
 from driftwatch.yaml_models import note_duplicates, read_model
-from driftwatch.yaml_positions import Entries, YamlFile
+from driftwatch.yaml_positions import Entries, YamlFile, yaml_files
+
+FOLDER = "tests"
+
+
+def files_of(
+    named: Sequence[Path], rules: Sequence[Path], config: Path | None = None
+) -> tuple[YamlFile, ...]:
+    """Every test file that is meant, each once, folders and globs in name order.
+
+    Of a folder or glob those that hold tests, and those that cannot be read.
+
+    Args:
+        named: on the command line, folders of rules with ``tests/`` too; without any the tests
+            beside the rules are meant, else those beside the configuration.
+        rules: rule files and folders of the configuration; empty = the shipped ones.
+        config: the configuration's file.
+
+    Raises:
+        UsageError: nothing is there.
+    """
+    tests = [beside(one) for one in rules or (shipped("rules"),)]
+    if rules and config is not None and not any(one.is_dir() for one in tests):
+        tests.append(config.parent / FOLDER)
+    paths = dict.fromkeys(map(_tests_of, named) if named else tests)
+    files: dict[Path, YamlFile] = {}
+    for path in paths:
+        inside = [one for one in yaml_files(path) if one.exists()]
+        read = {one: files.get(one) or read_named(one) for one in inside}
+        files |= {p: f for p, f in read.items() if p == path or _is_test(f)}
+    if not files:
+        where = ", ".join(map(str, paths))
+        help_text = "tests of rules stand in tests/ beside them, or name their files"
+        raise UsageError(f"{where}: no test file (*.yaml) is here", help_text=help_text)
+    return tuple(files.values())
+
+
+def _is_test(file: YamlFile) -> bool:
+    return kind_of(file.root) == "tests" or (file.root is None and bool(file.problems))
+
+
+def _tests_of(path: Path) -> Path:
+    """The tests of a folder of rules, where one is named; else the path itself."""
+    inside = path / FOLDER
+    return inside if path.name != FOLDER and inside.is_dir() else path
+
+
+def beside(rules: Path) -> Path:
+    """The folder with the tests of a rule file or folder."""
+    return (rules if rules.is_dir() else rules.parent) / FOLDER
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,7 +79,6 @@ class PlacedTest:
     lines: tuple[int, ...]  # of its expectations
     book: Rulebook  # the rules it tests
     evidence: Evidence | None  # of a test with series
-    places: Places = field(repr=False)  # for problems that only a run brings
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +143,11 @@ def _tests(
     placed = []
     for index, test in enumerate(whole.tests):
         places = Places(file, root, ("tests", index))
-        evidence = evidence_of(whole, test, Places(file, root, ()), places)
+        evidence = evidence_of(whole, test, Places(file, root), places)
         note_wrong_names(test, book, evidence, places, path.parent)
         line = places.at("name").line
-        lines = tuple(places.line_of("expect", number) for number in range(len(test.expect)))
-        placed.append(PlacedTest(test, file.path, path.parent, line, lines, book, evidence, places))
+        lines = tuple(places.at("expect", number).line for number in range(len(test.expect)))
+        placed.append(PlacedTest(test, file.path, path.parent, line, lines, book, evidence))
     if len(file.problems) == before:
         yield from placed
 
@@ -113,7 +159,7 @@ def _rule_paths(
     if not whole.rule_files:
         return (resolved(folder).parent,) if resolved(folder).name == FOLDER else tuple(rules)
     paths = tuple(resolved(folder / name) for name in whole.rule_files)
-    before, places = len(file.problems), Places(file, root, ())
+    before, places = len(file.problems), Places(file, root)
     for number, path in enumerate(paths):
         if not path.exists() and not has_magic(str(path)):
             message = f"there is no {whole.rule_files[number]} beside this file"

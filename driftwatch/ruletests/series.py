@@ -17,15 +17,50 @@ from driftwatch.evidence import BY_NAME, Column
 from driftwatch.model import Slo, Target, TargetKey
 from driftwatch.ruletests.cases import INHERITS, RuleTest, RuleTestFile
 from driftwatch.ruletests.notation import NotationError, Value, holds_throughout, values_of
-from driftwatch.ruletests.places import Places
 from driftwatch.signals.rows import SERVING_SCHEMA
-from driftwatch.yaml_models import Location, near
-from driftwatch.yaml_positions import Entries, Place, Scalar, read_yaml
+from driftwatch.yaml_models import Location, near, node_at, place_of
+from driftwatch.yaml_positions import Entries, Node, Place, Scalar, YamlFile, read_yaml
 
 # A Monday; the row at `at: 0m` ends then.
 START = datetime(2026, 1, 5, tzinfo=UTC)
 SHIPPED_BASES = Path(__file__).with_name("bases.yaml")
 Row = dict[str, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """A part of a test file, by the location of its mapping."""
+
+    file: YamlFile
+    root: Entries
+    begin: Location = ()
+
+    def at(self, *location: str | int, of_key: bool = False) -> Place:
+        """The place of a value or its key; else of the nearest thing above it."""
+        return place_of(self.root, (*self.begin, *location), to_key=of_key)
+
+    def node(self, *location: str | int) -> Node | None:
+        """What stands there; None where nothing does."""
+        return node_at(self.root, (*self.begin, *location))
+
+    def add(
+        self,
+        location: Location,
+        code: str,
+        message: str,
+        help_text: str | None = None,
+        *,
+        of_key: bool = False,
+        span: tuple[int, int] | None = None,
+    ) -> None:
+        """Note a problem; ``span``: where in the text it starts (from 0), and how long it is."""
+        place, node = self.at(*location, of_key=of_key), self.node(*location)
+        if span is not None and isinstance(node, Scalar):
+            if isinstance(node.value, str):
+                place = self.file.inside(node, 1, span[0] + 1, span[1])
+            else:  # a plain word that YAML took for a number
+                place = Place(place.line, place.column + span[0], span[1])
+        self.file.add(place, code, message, help_text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +153,7 @@ def _notation(places: Places, location: Location, column: str) -> tuple[list[Val
         values = values_of(text, BY_NAME[column].dtype)
     except NotationError as error:
         span = (error.start, error.length)
-        places.add_inside(location, span, "notation", str(error), error.help_text)
+        places.add(location, "notation", str(error), error.help_text, span=span)
         return None
     for value in values:
         if (wrong := _out_of_range(value, BY_NAME[column])) is not None:
@@ -202,7 +237,7 @@ def shipped_bases() -> Mapping[str, Row]:
     """The shipped rows by name."""
     file = read_yaml(SHIPPED_BASES)
     root = file.root if isinstance(file.root, Entries) else Entries(Place(1, 1))
-    places = Places(file, root, ())
+    places = Places(file, root)
     return {
         name: dict(_shipped_columns(places, name, node))
         for name, (_, node) in root.entries.items()

@@ -5,21 +5,18 @@ from __future__ import annotations
 import time
 
 from driftwatch.installation import shipped
-from driftwatch.ruletests.files import files_of
-from driftwatch.ruletests.reader import read_tests
-from driftwatch.ruletests.runner import Runner
+from driftwatch.ruletests.reader import files_of, read_tests
+from driftwatch.ruletests.results import Runner
 from driftwatch.ruletests.series import shipped_bases
-from driftwatch.ruletests.text import failure_lines
 
 
 def test_every_shipped_test_passes_and_nothing_is_untested() -> None:
     reading = read_tests(files_of((), (shipped("rules"),)))
     assert not reading.problems
     runner = Runner(time.monotonic)
-    failures = [line for one in reading.tests for line in failure_lines(runner.run(one))]
+    failures = [line for one in reading.tests for line in runner.run(one).lines()]
     assert not failures
-    ((book, coverage),) = runner.coverages
-    tables = coverage.tables(book)
+    tables = runner.tables
     assert {table.kind: table.missing for table in tables} == dict.fromkeys(
         ("rules that fire", "rules that do not fire", "leaves", "edges"), ()
     )

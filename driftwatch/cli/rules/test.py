@@ -17,9 +17,8 @@ from driftwatch.cli.printer import Progress, print_json, print_note
 from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
-    from driftwatch.ruletests.coverage import Table
     from driftwatch.ruletests.reader import PlacedTest
-    from driftwatch.ruletests.runner import Result, Runner
+    from driftwatch.ruletests.results import Result, Runner
 
 
 @click.command("test")
@@ -54,9 +53,8 @@ def command(
     is low, 2 a test cannot be run.
     """
     from driftwatch.cli.database import config_here
-    from driftwatch.ruletests.files import files_of
-    from driftwatch.ruletests.reader import read_tests
-    from driftwatch.ruletests.runner import Runner
+    from driftwatch.ruletests.reader import files_of, read_tests
+    from driftwatch.ruletests.results import Runner, json_document, verdict
     from driftwatch.settings import load_settings
 
     place = config or config_here()
@@ -71,14 +69,21 @@ def command(
     if reading.problems:
         print_problems(reading.problems, reading.files)
         return EXIT_USAGE
-    tests = _chosen(reading.tests, pattern)
     runner = Runner(time.monotonic)
-    results = _run(tests, runner, verbose=verbose and not as_json, quiet=as_json)
-    tables = _tables(runner) if coverage or min_coverage is not None else None
-    _print(results, tables if coverage else None, as_json=as_json)
-    low = _low(tables or (), min_coverage)
-    for text in low:
-        click.echo(text, err=as_json)
+    results = _run(_chosen(reading.tests, pattern), runner, verbose=verbose, quiet=as_json)
+    tables = runner.tables
+    if as_json:
+        print_json(json_document(results, tables if coverage else None))
+    else:
+        lines = [line for table in tables for line in table.lines()]
+        for line in [f"{'coverage':23} tested", *lines] if coverage else ():
+            click.echo(line)
+        click.echo(verdict(results))
+    low = [one for one in tables if min_coverage is not None and one.percent < min_coverage]
+    for one in low:
+        text = f"{one.percent:.4g} % tested, {min_coverage:g} % required"
+        missing = ", ".join(one.missing)
+        click.echo(f"LOW COVERAGE {one.kind}: {text}; no test: {missing}", err=as_json)
     if any(result.error is not None for result in results):
         return EXIT_USAGE
     return EXIT_PROBLEM if low or not all(result.passed for result in results) else EXIT_ANSWERED
@@ -100,47 +105,18 @@ def _chosen(tests: Sequence[PlacedTest], pattern: str | None) -> Sequence[Placed
 def _run(
     tests: Sequence[PlacedTest], runner: Runner, *, verbose: bool, quiet: bool
 ) -> list[Result]:
-    """Run them; failures are printed as they come."""
-    from driftwatch.ruletests.text import failure_lines, passed_line
-
+    """Run them; failures are printed as they come, with ``verbose`` what passes too."""
     progress = Progress("testing")
     results = []
     for number, one in enumerate(tests):
         progress(number, len(tests))
         result = runner.run(one)
         results.append(result)
-        lines = [] if quiet else list(failure_lines(result))
-        if verbose and result.passed:
-            lines.append(passed_line(result))
-        for line in lines:
+        if quiet:
+            continue
+        for line in result.lines():
             click.echo(line)
+        if verbose and result.passed:
+            click.echo(f'ok   {one.path}:{one.line} "{one.test.name}" {result.seconds:.1f} s')
     progress.close()
     return results
-
-
-def _print(results: Sequence[Result], tables: Sequence[Table] | None, *, as_json: bool) -> None:
-    from driftwatch.ruletests.documents import json_document
-    from driftwatch.ruletests.text import coverage_lines, verdict
-
-    if as_json:
-        print_json(json_document(results, tables))
-    else:
-        for line in coverage_lines(tables) if tables is not None else ():
-            click.echo(line)
-        click.echo(verdict(results))
-
-
-def _tables(runner: Runner) -> Sequence[Table]:
-    """The coverage of every rule set that was tested."""
-    return [table for book, reached in runner.coverages for table in reached.tables(book)]
-
-
-def _low(tables: Sequence[Table], least: float | None) -> list[str]:
-    if least is None:
-        return []
-    return [
-        f"LOW COVERAGE {one.kind}: {one.percent:.4g} % tested, {least:g} % required; no test: "
-        f"{', '.join(one.missing)}"
-        for one in tables
-        if one.percent < least
-    ]

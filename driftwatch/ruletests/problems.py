@@ -1,16 +1,16 @@
-"""Whether targets, alerts, trees and leaves that a test names exist, and its times do."""
+"""Problems of a test that are no matter of form: names and times that there are not."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 
 from driftwatch.diagnose.tree import UNDETERMINED, Tree
 from driftwatch.rulebook.book import Rulebook
 from driftwatch.ruletests.cases import Expectation, RuleTest
-from driftwatch.ruletests.history_run import recording_path, window_of
-from driftwatch.ruletests.places import Places
-from driftwatch.ruletests.series import Evidence
+from driftwatch.ruletests.series import Evidence, Places
+from driftwatch.ruletests.timeline import recording_path, window_of
 from driftwatch.yaml_models import Location, near
 
 
@@ -26,7 +26,7 @@ def note_wrong_names(
     else:
         _note_files(test, folder, places)
     for number, one in enumerate(test.expect):
-        here = Places(places.file, places.root, (*places.begin, "expect", number))
+        here = replace(places, begin=(*places.begin, "expect", number))
         if minutes is not None and one.at is not None and one.at >= 60 * minutes:
             message = f"the test ends at {minutes - 1}m"
             here.add(("at",), "time", message, "one more value of a series is one more minute")
@@ -119,4 +119,4 @@ def _note_leaf_and_path(one: Expectation, trees: Collection[Tree], here: Places)
     for node in one.path:
         if node not in nodes:
             message = f"there is no node {node}{where}"
-            here.add_to_key(("path", node), "unknown-node", message, near(node, nodes))
+            here.add(("path", node), "unknown-node", message, near(node, nodes), of_key=True)

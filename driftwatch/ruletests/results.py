@@ -1,0 +1,154 @@
+"""Tests run one after the other, and their results for people and machines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import zip_longest
+from typing import Any
+
+from driftwatch.errors import DriftwatchError
+from driftwatch.rulebook.book import Rulebook
+from driftwatch.ruletests.comparison import Difference, Failure, compared
+from driftwatch.ruletests.coverage import Coverage, Table
+from driftwatch.ruletests.reader import PlacedTest
+from driftwatch.ruletests.timeline import Timeline, played, recording_played
+
+WIDTH = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of one test."""
+
+    one: PlacedTest
+    failures: tuple[Failure, ...]
+    seconds: float  # how long it took
+    error: str | None = None  # why it could not run
+    error_line: int | None = None  # of the expectation that is to blame; None = of the test
+
+    @property
+    def passed(self) -> bool:
+        """It ran, and everything is as expected."""
+        return not self.failures and self.error is None
+
+    def lines(self) -> Iterator[str]:
+        """Why it failed: each expectation that does not hold, and what of it."""
+        one = self.one
+        if self.error is not None:
+            yield f'ERROR {one.path}:{self.error_line or one.line} "{one.test.name}": {self.error}'
+        for failure in self.failures:
+            where = f"{failure.subject} at {failure.at_seconds / 60:g}m"
+            yield f'FAIL {one.path}:{failure.line} "{one.test.name}" {where}'
+            yield from _side_by_side(failure.differences)
+
+    def document(self) -> dict[str, Any]:
+        """The test with what differs, for JSON."""
+        one = self.one
+        place = {"path": one.path, "line": one.line, "name": one.test.name}
+        result = {"passed": self.passed, "seconds": round(self.seconds, 3), "error": self.error}
+        return {**place, **result, "failures": [asdict(failure) for failure in self.failures]}
+
+
+class Runner:
+    """Runs tests; a recording that several of them play is played once.
+
+    ``stopwatch``: seconds, monotonic.
+    """
+
+    def __init__(self, stopwatch: Callable[[], float]) -> None:
+        self._stopwatch = stopwatch
+        self._played: dict[object, Timeline] = {}
+        self._coverages: dict[int, tuple[Rulebook, Coverage]] = {}
+
+    def run(self, one: PlacedTest) -> Result:
+        """One test."""
+        begun = self._stopwatch()
+        _, coverage = self._coverages.setdefault(id(one.book), (one.book, Coverage()))
+        try:
+            timeline = self._timeline(one)
+        except DriftwatchError as error:
+            return Result(one, (), self._stopwatch() - begun, error.message)
+        if (misplaced := _misplaced(one, timeline)) is not None:
+            return Result(one, (), self._stopwatch() - begun, *misplaced)
+        confirmed = Coverage()
+        found = (
+            compared(expectation, line, timeline, confirmed)
+            for expectation, line in zip(one.test.expect, one.lines, strict=True)
+        )
+        failures = tuple(failure for failure in found if failure is not None)
+        coverage.add(confirmed)
+        return Result(one, failures, self._stopwatch() - begun)
+
+    @property
+    def tables(self) -> list[Table]:
+        """What the tests confirmed of each rule set that they test."""
+        return [
+            table for book, reached in self._coverages.values() for table in reached.tables(book)
+        ]
+
+    def _timeline(self, one: PlacedTest) -> Timeline:
+        test, book = one.test, one.book
+        if one.evidence is not None:
+            return played(one.evidence, book, (expected.at for expected in test.expect))
+        question = (one.folder, test.recording, test.config, test.baseline, id(book))
+        if question not in self._played:
+            self._played[question] = recording_played(test, one.folder, book)
+        return self._played[question]
+
+
+def _misplaced(one: PlacedTest, timeline: Timeline) -> tuple[str, int] | None:
+    """The first expectation that lies outside of a recording, with its line; None if none does."""
+    for expectation, line in zip(one.test.expect, one.lines, strict=True):
+        last = timeline.minutes - 1
+        if expectation.at is not None and expectation.at > 60 * last:
+            return f"the recording ends at {last}m", line
+        names = timeline.targets if expectation.pool is None else timeline.pools
+        name = expectation.target if expectation.pool is None else expectation.pool
+        others = ", ".join(sorted(names)[:4])
+        if name is None and len(names) > 1:
+            return f"which target? The recording has {others}", line
+        if name is not None and name not in names:
+            return f"there is no {name} in the recording; it has {others}", line
+    return None
+
+
+def json_document(results: Sequence[Result], tables: Sequence[Table] | None) -> dict[str, Any]:
+    """Every test with what differs; ``tables``: None where nobody asked for the coverage."""
+    passed = sum(result.passed for result in results)
+    return {
+        "schema_version": 1,
+        "passed": passed,
+        "failed": len(results) - passed,
+        "tests": [result.document() for result in results],
+        "coverage": None if tables is None else [table.document() for table in tables],
+    }
+
+
+def verdict(results: Sequence[Result]) -> str:
+    """``1 failed, 37 passed``."""
+    failed = sum(not result.passed for result in results)
+    passed = f"{len(results) - failed} passed"
+    return f"{failed} failed, {passed}" if failed else passed
+
+
+def _side_by_side(differences: Sequence[Difference]) -> Iterator[str]:
+    """``- expected  + actual`` beside each other where they fit, else below."""
+    width = max(len(one.field) for one in differences)
+    pairs = [
+        (one.field if number == 0 else "", *pair)
+        for one in differences
+        for number, pair in enumerate(zip_longest(one.expected, one.actual))
+    ]
+    column = max((len(expected) + 4 for _, expected, _ in pairs if expected is not None), default=0)
+    widest = max((len(actual) + 2 for _, _, actual in pairs if actual is not None), default=0)
+    fits = 2 + width + 1 + column + widest <= WIDTH
+    for field, expected, actual in pairs:
+        head = f"  {field:{width}} "
+        minus = "" if expected is None else f"- {expected}"
+        plus = "" if actual is None else f"+ {actual}"
+        if fits:
+            yield f"{head}{minus:{column}}{plus}".rstrip()
+            continue
+        for number, text in enumerate(filter(None, (minus, plus))):
+            yield f"{head if number == 0 else ' ' * len(head)}{text}"
