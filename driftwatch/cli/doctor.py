@@ -124,7 +124,7 @@ def _is_past(settings: Settings) -> bool:
 
 def _paging(configured: Settings, plan: Plan) -> Iterator[Check]:
     """Whether receivers can be used, and whether pages reach one."""
-    from driftwatch.doctor.receivers import receiver_checks, route_checks, secret_file_checks
+    from driftwatch.doctor.paging import receiver_checks, route_checks, secret_file_checks
     from driftwatch.receivers.registry import subscriptions_of
     from driftwatch.service.configuration import receiver_files
     from driftwatch.settings.secret_files import secret_files
@@ -194,7 +194,7 @@ def _with_own_gpus(hosts: frozenset[str], plan: Plan, settings: Settings) -> tup
 def _stored(history: History, now: datetime) -> tuple[dict[str, Any], Sequence[Check]]:
     """What the service's database knows of the inputs, and checks of it; nothing without one."""
     from driftwatch.doctor.checks import Check
-    from driftwatch.doctor.database import database_checks, speed_waits
+    from driftwatch.doctor.paging import database_checks, speed_waits
     from driftwatch.errors import DriftwatchError, StoreError
 
     try:

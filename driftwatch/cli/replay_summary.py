@@ -114,7 +114,7 @@ class SilentRules:
     """In which minutes rules were unknown, and which of their inputs were in all of them."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
-        from driftwatch.doctor.rules import can_be_true
+        from driftwatch.rulebook.truths import can_be_true
 
         self._rules = {rule.id: rule for rule in rules}
         self._minutes_known = dict.fromkeys(self._rules, 0)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -12,16 +13,34 @@ import polars as pl
 
 from driftwatch.baselines.in_force import fingerprint
 from driftwatch.collect.fingerprint import release_text
+from driftwatch.collect.startup import contradictions, from_cache_config
 from driftwatch.detect.baselines import Baselines
 from driftwatch.doctor import targets as target_checks
 from driftwatch.doctor.checks import Check, Checkup, TargetCheck, by_pool
-from driftwatch.doctor.gpus import gpu_inputs
-from driftwatch.doctor.pools import PoolScrapes, pool_settings
 from driftwatch.doctor.rules import Costs, TargetFacts, unused, waiting
 from driftwatch.doctor.sources import SourceAnswer, departed, in_time, source_checks
+from driftwatch.evidence import BY_NAME, Need
 from driftwatch.model import Serving, Target, TargetKey
-from driftwatch.pipeline.plan import Plan
+from driftwatch.pipeline.plan import Plan, Pool
 from driftwatch.signals.gpus import gpu_counts
+
+_LENGTHS: tuple[Need, ...] = (
+    "prompt_tokens_reference", "generation_tokens_reference", "lengths_reference",
+)  # fmt: skip
+_NO_SLO = (
+    "no slo: a limit pages only when requests wait more than 1 s and that is half of their TTFT"
+)
+_NO_SETTING: Mapping[Need, tuple[str, str]] = {
+    "release": (
+        "no release: vLLM's metrics do not name it",
+        "scrape it directly (pages: it answers /version), or relabel a label vllm_version or "
+        "image to it",
+    ),
+    "pool_of_several": (
+        "its only target has no others to be compared with",
+        "a condition without the pool's other targets, or enabled: false and a reason",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +56,17 @@ class Inputs:
     # target → what its speed waits for, "" where it is judged; None = nobody looked
     waits: Mapping[TargetKey, str] | None = None
     baselines: Baselines = field(default_factory=Baselines)  # in force in the database
+
+
+@dataclass(frozen=True, slots=True)
+class PoolScrapes:
+    """A pool and what its targets show."""
+
+    pool: Pool
+    keys: list[TargetKey]  # its targets, sorted
+    rows: dict[TargetKey, Mapping[str, object]]  # those that have a page → its newest scrape
+    # what each place of the configuration says of its settings, in order of trust
+    places: Sequence[Serving] = ()
 
 
 def checkup(
@@ -63,7 +93,7 @@ def checkup(
     costs = Costs(plan.enabled, _target_facts(here, plan, rows, inputs, counts))
     of_gpus: list[Check | TargetCheck] = []
     if gpus is not None and counts is not None and has_page:
-        of_gpus = list(gpu_inputs(gpus, counts, costs))
+        of_gpus = list(target_checks.gpu_inputs(gpus, counts, costs))
 
     of_targets = [one for key, one in absent.items() if key in targets]
     of_targets += _pages(scrapes, here, plan, rows, costs)
@@ -73,9 +103,8 @@ def checkup(
 
     checks = list(source_checks(inputs.sources))
     if not targets:
-        checks.append(
-            Check("MISSING", "sources", "no target answered", ("every rule",), _NO_TARGET)
-        )
+        what, lost = "no target answered", ("every rule",)
+        checks.append(Check("MISSING", "sources", what, lost, _NO_TARGET))
     checks += [one for one in of_gpus if isinstance(one, Check)]
     checks += by_pool(of_targets, targets)
     checks += _pools(targets, plan, costs, rows, inputs)
@@ -85,7 +114,7 @@ def checkup(
         if not rule.is_evaluated
     ]
     # without a page there is nothing to wait for
-    later = waiting(plan.enabled, here, inputs.waits) if has_page else []
+    later = [*waiting(plan.enabled, here, inputs.waits)] if has_page else []
     later += unused(plan.enabled, costs.facts)
     able = _able(plan, targets, costs, of_targets)
     learning, off = (
@@ -167,33 +196,128 @@ def _pools(
     pools: dict[str, PoolScrapes] = {}
     for key, target in sorted(targets.items()):
         pool = plan.pool_of(target)
-        if pool.name not in pools:
-            pools[pool.name] = PoolScrapes(pool, {}, rows, inputs.places.get(pool.name, ()))
-        pools[pool.name].targets[key] = target
+        of = pools.setdefault(
+            pool.name, PoolScrapes(pool, [], {}, inputs.places.get(pool.name, ()))
+        )
+        of.keys.append(key)
+        if (row := rows.get(key)) is not None and row["ok"]:
+            of.rows[key] = row
     for name, of in sorted(pools.items()):
         # what a server that never answered belongs to, nobody knows
-        if not of.answers and name not in configured:
+        if not of.rows and name not in configured:
             continue
         yield from pool_settings(of, costs)
         if configured and name not in configured:
-            members = sorted(of.targets)
-            first = ", ".join(key.text for key in members[:3]) + (", …" if len(members) > 3 else "")
-            yield Check(
-                "WARNING",
-                name,
-                f"no configured pool matches {len(members)} of {len(targets)} targets ({first})",
-                ("what is configured for pools",),
-                "pools: match of one of them, or one more",
-                setting=("pools",),
-            )
+            first = ", ".join(key.text for key in of.keys[:3]) + (", …" if len(of.keys) > 3 else "")
+            what = f"no configured pool matches {len(of.keys)} of {len(targets)} targets ({first})"
+            fix, lost = "pools: match of one of them, or one more", "what is configured for pools"
+            yield Check("WARNING", name, what, (lost,), fix, setting=("pools",))
     for pool in plan.pools if targets else ():
         if pool.name not in pools:
-            yield Check(
-                "WARNING",
-                pool.name,
-                "no target belongs to it",
-                ("what is configured for it",),
-                "match: the labels of its targets",
-                pool.name,
-                setting=("match",),
-            )
+            lost, fix = "what is configured for it", "match: the labels of its targets"
+            what = "no target belongs to it"
+            yield Check("WARNING", pool.name, what, (lost,), fix, pool.name, setting=("match",))
+
+
+def pool_settings(of: PoolScrapes, costs: Costs) -> list[Check]:
+    """Every setting of a pool that a rule or an answer needs."""
+    checks = [*_limits(of, costs), *_lengths(of, costs)]
+    for cause, (what, fix) in _NO_SETTING.items():
+        cost = costs.of(of.keys, cause)
+        if cost.disables:
+            checks.append(Check(cost.severity, of.pool.name, what, cost.disables, fix))
+    checks += [*_slo(of, costs), *_edges(of), *_contradicted(of)]
+    return [replace(check, pool=of.pool.name) for check in checks]
+
+
+def _limits(of: PoolScrapes, costs: Costs) -> Iterator[Check]:
+    """The two settings that make a batch full."""
+    cost = costs.of(of.keys, "max_num_batched_tokens")
+    reads = {rule.id for rule in costs.rules for c in rule.columns if _needs(c, "max_num_seqs")}
+    inferred = [f"{rule.id} until inferred" for rule in costs.rules if rule.id in reads]
+    seqs = (*inferred, "limit margins until inferred", "recommend until inferred")
+    tokens = (*cost.disables, "the cause 'token budget full'", "advice on max_num_batched_tokens")
+    for name, disables in (("max_num_seqs", seqs), ("max_num_batched_tokens", tokens)):
+        if (known := getattr(of.pool.serving, name)) is not None:
+            yield Check("ok", of.pool.name, f"{name} {known.value:.0f} ({known.provenance})")
+            continue
+        more = ", cannot be inferred" if name == "max_num_batched_tokens" else ""
+        yield Check(
+            cost.severity if more else "WARNING",
+            of.pool.name,
+            f"{name}: not configured, not in /metrics{more}",
+            disables,
+            f"serving.{name}, or serving.startup_log",
+            flags=f"--{name.replace('_', '-')} N, or --startup-log FILE",
+            setting=("serving", name),
+        )
+
+
+def _needs(column: str, *needs: Need) -> bool:
+    return any(need in BY_NAME[column].needs for need in needs)
+
+
+def _lengths(of: PoolScrapes, costs: Costs) -> Iterator[Check]:
+    """What lengths are compared with, where a rule asks for it."""
+    cost = costs.of(of.keys, *_LENGTHS)
+    if cost.disables:
+        fix = "tuned_for: {prompt_tokens: N, generation_tokens: N}"
+        flags = "--baseline FROM..TO, or driftwatch baseline accept"
+        check = Check(
+            cost.severity, of.pool.name, "no reference for the lengths", cost.disables, fix
+        )
+        yield replace(check, flags=flags, setting=("tuned_for",))
+    elif any(_needs(column, *_LENGTHS) for rule in costs.rules for column in rule.columns):
+        yield Check("ok", of.pool.name, "lengths have a reference")
+
+
+def _slo(of: PoolScrapes, costs: Costs) -> Iterator[Check]:
+    """Latency targets: without one a page does not know what users feel."""
+    cost, slo = costs.of(of.keys, "slo", "slo_ttft", "slo_tpot"), of.pool.slo
+    lacking = [n for n in ("ttft_seconds", "tpot_seconds") if getattr(slo, n) is None]
+    what, disables = f"no {', '.join(f'slo.{name}' for name in lacking)}", cost.disables
+    if len(lacking) == 2:
+        what, disables = _NO_SLO, cost.lost
+    if len(lacking) == 2 or cost.disables:
+        fix = "slo: {ttft_seconds: 1.0, tpot_seconds: 0.05, share: 0.95}"
+        yield Check(cost.severity, of.pool.name, what, disables, fix, setting=("slo",))
+
+
+def _edges(of: PoolScrapes) -> Iterator[Check]:
+    """A share in target is exact where the target is an edge of vLLM's buckets."""
+    for name in ("ttft_seconds", "tpot_seconds"):
+        target, setting = getattr(of.pool.slo, name), f"slo.{name}"
+        pages = ((key, row.get(f"{name}_edges")) for key, row in of.rows.items())
+        edges = {key: list(filter(math.isfinite, e)) for key, e in pages if isinstance(e, list)}
+        if target is None or not any(edges.values()):
+            continue
+        between = [key for key, bounds in edges.items() if bounds and target not in bounds]
+        if not between:
+            yield Check("ok", of.pool.name, f"{setting} {target:g} is a bucket edge")
+            continue
+        bounds = edges[between[0]]
+        nearest = (
+            max((e for e in bounds if e < target), default=None),
+            min((e for e in bounds if e > target), default=None),
+        )
+        fix = f"{setting}: {' or '.join(f'{edge:g}' for edge in nearest if edge is not None)}"
+        what = (
+            f"{setting} {target:g} is no bucket edge on {between[0].text}: the share in target is"
+        )
+        yield Check("WARNING", of.pool.name, f"{what} a range", fix=fix, setting=("slo", name))
+
+
+def _contradicted(of: PoolScrapes) -> Iterator[Check]:
+    """Two places that give different values for one setting."""
+    of_pages: dict[str, list[str]] = {}
+    for key, row in of.rows.items():
+        if isinstance(text := row.get("cache_config"), str):
+            for sentence in contradictions(of.pool.serving, from_cache_config(text)):
+                name = sentence.partition(" ")[0]
+                of_pages.setdefault(name, []).append(f"{sentence} of {key.text}")
+    sentences = [(s.partition(" ")[0], s) for s in contradictions(*of.places)]
+    sentences += [(n, f"{len(s)} of {len(of.keys)}: {s[0]}") for n, s in of_pages.items()]
+    lost = ("what is concluded from this setting",)
+    for name, sentence in sentences:
+        fix = f"serving.{name}: keep the one that holds, or leave it out"
+        yield Check("WRONG", of.pool.name, sentence, lost, fix, setting=("serving", name))

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any
 
-import polars as pl
-
 from driftwatch.collect.registry import BY_COLUMN
-from driftwatch.condition import Condition
 from driftwatch.doctor.checks import Check, Status
 from driftwatch.evidence import BY_NAME, COLUMNS, Column, Need
 from driftwatch.model import Serving, Target, TargetKey
 from driftwatch.numbers import plural
 from driftwatch.pipeline.plan import Pool
-from driftwatch.rulebook.comparisons import Joined, Part, parts_of
 from driftwatch.rulebook.rules import Rule
+from driftwatch.rulebook.truths import can_be_true
 
 # Registry column → what the evidence takes where it is not on the page: vLLM before
 # waiting_by_reason (all waiting counts as waiting for capacity), and before computed tokens.
@@ -80,9 +76,8 @@ class TargetFacts:
             if s not in column.optional and s not in FEATURES and not self.has(s)
         }
         if column.name == "slo_missed":
-            slo = self.pool.slo
-            targets = {"ttft_seconds": slo.ttft_seconds, "tpot_seconds": slo.tpot_seconds}
-            wanted = {name for name, target in targets.items() if target is not None}
+            names = ("ttft_seconds", "tpot_seconds")
+            wanted = {name for name in names if getattr(self.pool.slo, name) is not None}
             if not any(self.has(name) for name in wanted):
                 lacking = wanted
         return frozenset((*lacking, *(n for n in column.needs if not self._meets(n, column.name))))
@@ -92,36 +87,25 @@ class TargetFacts:
         return frozenset(s for s in column.optional if not self.has(s))
 
     def _meets(self, need: Need, column: str) -> bool:
-        slo, tuned = self.pool.slo, self.pool.tuned_for
-        match need:
-            case "prompt_tokens_reference":
-                return self.has_baseline or tuned.prompt_tokens is not None
-            case "generation_tokens_reference":
-                return self.has_baseline or tuned.generation_tokens is not None
-            case "lengths_reference":
-                declared = (tuned.prompt_tokens, tuned.generation_tokens)
-                return self.has_baseline or declared != (None, None)
-            case "gpu_count":
-                return self.gpus is None or self.gpus["gpu_count"] is not None
-            case "gpu_reading":
-                return self.gpus is None or self.gpus[_READING.get(column, column)] is not None
-            case "slo":
-                return slo.ttft_seconds is not None or slo.tpot_seconds is not None
-            case "slo_ttft":
-                return slo.ttft_seconds is not None
-            case "slo_tpot":
-                return slo.tpot_seconds is not None
-            case "max_num_batched_tokens":
-                return self.serving.max_num_batched_tokens is not None
-            case "pool_of_several":
-                return self.members > 1
-            case "release":
-                return self.has_release
-            # comes with time: waiting()
-            case "baseline" | "speed_baseline" | "own_past" | "pool_of_three":
-                return True
-            case "max_num_seqs":  # inferred from a plateau sooner or later
-                return True
+        """Whether a need is met; what comes with time always is (:func:`waiting`)."""
+        slo, tuned, gpus = self.pool.slo, self.pool.tuned_for, self.gpus
+        prompt = self.has_baseline or tuned.prompt_tokens is not None
+        generation = self.has_baseline or tuned.generation_tokens is not None
+        ttft, tpot = slo.ttft_seconds is not None, slo.tpot_seconds is not None
+        met: Mapping[Need, bool] = {
+            "prompt_tokens_reference": prompt,
+            "generation_tokens_reference": generation,
+            "lengths_reference": prompt or generation,
+            "gpu_count": gpus is None or gpus["gpu_count"] is not None,
+            "gpu_reading": gpus is None or gpus.get(_READING.get(column, column)) is not None,
+            "slo": ttft or tpot,
+            "slo_ttft": ttft,
+            "slo_tpot": tpot,
+            "max_num_batched_tokens": self.serving.max_num_batched_tokens is not None,
+            "pool_of_several": self.members > 1,
+            "release": self.has_release,
+        }
+        return met.get(need, True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,36 +176,11 @@ def _fires(rule: Rule, dark: frozenset[str]) -> bool:
     )
 
 
-@lru_cache(maxsize=4096)  # many targets lack the same
-def can_be_true(condition: Condition, never_known: frozenset[str]) -> bool:
-    """Whether some values of the other columns make it true.
-
-    Every comparison is looked at by itself: of ``a > 2 AND a < 1`` each side can be true, and so
-    it counts as one that can.
-
-    ``condition``: of a rule; ``never_known``: columns that are NULL in every row.
-    """
-    if not condition.columns & never_known:
-        return True
-    return _can_hold(parts_of(condition), never_known)
-
-
-def _can_hold(part: Part, dark: Set[str]) -> bool:
-    if isinstance(part, Joined):
-        return (all if part.how == "all" else any)(_can_hold(one, dark) for one in part.parts)
-    if part.columns and not dark & set(part.columns):
-        return True
-    kinds = {"float": pl.Float64, "bool": pl.Boolean, "string": pl.String}
-    unknown = {name: pl.Series([None], dtype=kinds[BY_NAME[name].dtype]) for name in part.columns}
-    row = pl.DataFrame(unknown or {"": [None]})
-    return row.select(part.truth.alias("holds"))["holds"][0] is True
-
-
 def waiting(
     rules: Sequence[Rule],
     targets: Mapping[TargetKey, Target],
     waits: Mapping[TargetKey, str] | None,
-) -> list[Check]:
+) -> Iterator[Check]:
     """Per pool the rules that wait for a baseline or history, and those that lack peers.
 
     ``rules``: the enabled ones; ``targets``: those that answer, with their pools; ``waits``: target
@@ -230,44 +189,28 @@ def waiting(
     members: dict[str, list[TargetKey]] = {}
     for key, target in sorted(targets.items()):
         members.setdefault(target.pool or "", []).append(key)
-    return [
-        check
-        for pool, keys in sorted(members.items())
-        for check in _of_pool(_in_pool(rules, pool), pool, keys, waits)
-    ]
-
-
-def _in_pool(rules: Sequence[Rule], pool: str) -> list[Rule]:
-    """The rules that are on in a pool, as they are there."""
-    return [here for rule in rules if (here := rule.in_pool(pool)).enabled]
-
-
-def _of_pool(
-    rules: Sequence[Rule],
-    pool: str,
-    keys: Sequence[TargetKey],
-    waits: Mapping[TargetKey, str] | None,
-) -> Iterator[Check]:
-    of_baselines = _without(rules, "speed_baseline", "baseline")
-    texts = {key: _NO_BASELINE if waits is None else waits.get(key, _NO_MINUTE) for key in keys}
-    lacking = [(key, why) for key, why in texts.items() if why]
-    if of_baselines and lacking:
-        key, why = lacking[0]
-        many = f"{len(lacking)} of {len(keys)} ({key.text}): " if len(keys) > 1 else ""
-        yield Check("LEARNING", pool, f"{many}{why}", of_baselines, _PROPOSE)
-    of_three = _without(rules, "pool_of_three")
-    if of_three and len(keys) < NEEDED_TARGETS:
-        count = plural(len(keys), "server")
-        yield Check("OFF", pool, f"has {count}, a comparison needs {NEEDED_TARGETS}", of_three)
-    of_past: dict[str, list[str]] = {}
-    for rule in rules:
-        if rule.id in _without([rule], "own_past"):
-            histories = [needed for column, needed in _PAST.items() if column in rule.columns]
-            of_past.setdefault(
-                histories[0] if histories else "hours to days of history", []
-            ).append(rule.id)
-    for needed, named in of_past.items():
-        yield Check("LEARNING", pool, f"needs {needed}", tuple(named))
+    for pool, keys in sorted(members.items()):
+        here = _in_pool(rules, pool)
+        of_baselines = _without(here, "speed_baseline", "baseline")
+        texts = {key: _NO_BASELINE if waits is None else waits.get(key, _NO_MINUTE) for key in keys}
+        lacking = [(key, why) for key, why in texts.items() if why]
+        if of_baselines and lacking:
+            key, why = lacking[0]
+            many = f"{len(lacking)} of {len(keys)} ({key.text}): " if len(keys) > 1 else ""
+            yield Check("LEARNING", pool, f"{many}{why}", of_baselines, _PROPOSE)
+        of_three = _without(here, "pool_of_three")
+        if of_three and len(keys) < NEEDED_TARGETS:
+            count = plural(len(keys), "server")
+            what = f"has {count}, a comparison needs {NEEDED_TARGETS}"
+            yield Check("OFF", pool, what, of_three)
+        of_past: dict[str, list[str]] = {}
+        for rule in here:
+            if _without([rule], "own_past"):
+                histories = [needed for column, needed in _PAST.items() if column in rule.columns]
+                needed = next(iter(histories), "hours to days of history")
+                of_past.setdefault(needed, []).append(rule.id)
+        for needed, named in of_past.items():
+            yield Check("LEARNING", pool, f"needs {needed}", tuple(named))
 
 
 def unused(rules: Sequence[Rule], facts: Mapping[TargetKey, TargetFacts]) -> Iterator[Check]:
@@ -282,24 +225,24 @@ def unused(rules: Sequence[Rule], facts: Mapping[TargetKey, TargetFacts]) -> Ite
         for what in dict.fromkeys(FEATURES.values()):
             sources = {source for source, feature in FEATURES.items() if feature == what}
             dark = frozenset(c.name for c in COLUMNS if sources & set(c.sources))
-            here = _in_pool(rules, pool)
-            lost = tuple(r.id for r in here if r.columns & dark and not can_be_true(r.when, dark))
+            lost = tuple(r.id for r in _in_pool(rules, pool) if not can_be_true(r.when, dark))
             if lost and not any(one.shows(source) for one in several for source in sources):
                 yield Check("OFF", pool, what, lost)
+
+
+def _in_pool(rules: Sequence[Rule], pool: str) -> list[Rule]:
+    """The rules that are on in a pool, as they are there."""
+    return [here for rule in rules if (here := rule.in_pool(pool)).enabled]
 
 
 def _without(rules: Sequence[Rule], *needs: Need) -> tuple[str, ...]:
     """Ids of the rules that cannot be true without the columns that have one of the needs; what
     needs a past besides waits for that.
     """
-    ids = []
-    for rule in rules:
-        dark = {
-            column
-            for column in rule.columns
-            if any(need in BY_NAME[column].needs for need in needs)
-            and ("own_past" in needs or "own_past" not in BY_NAME[column].needs)
-        }
-        if dark and not can_be_true(rule.when, frozenset(dark)):
-            ids.append(rule.id)
-    return tuple(ids)
+    dark = frozenset(
+        column.name
+        for column in COLUMNS
+        if any(need in column.needs for need in needs)
+        and ("own_past" in needs or "own_past" not in column.needs)
+    )
+    return tuple(rule.id for rule in rules if not can_be_true(rule.when, dark))

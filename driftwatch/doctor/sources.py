@@ -14,10 +14,10 @@ from driftwatch.collect.doubles import read_once
 from driftwatch.collect.gpus import empty_gpus
 from driftwatch.collect.prometheus.targets import scraped
 from driftwatch.collect.schema import Collected, Source, SourceProblem, empty_scrapes
-from driftwatch.doctor.checks import Check, Setting, TargetCheck
+from driftwatch.doctor.checks import Check, Setting, Status, TargetCheck
 from driftwatch.errors import SourceError
 from driftwatch.model import Target, TargetKey
-from driftwatch.numbers import duration
+from driftwatch.numbers import cut, duration
 from driftwatch.service.configuration import sources_of
 from driftwatch.service.probes import asker_of
 from driftwatch.settings import (
@@ -89,7 +89,7 @@ class Answers:
 def read_sources(
     settings: Settings, clock: Clock, progress: Callable[[float, float], None] | None = None
 ) -> Answers:
-    """Ask every source of a configuration for its last five minutes.
+    """Ask every source of a configuration for its last five minutes, a recording for all it has.
 
     ``progress``: told how many sources of how many are done.
 
@@ -99,19 +99,23 @@ def read_sources(
         source.close()
     answers = Answers()
     brought: list[Collected] = []
+    until = clock.now()
     for number, setting in enumerate(settings.sources):
         if progress is not None:
             progress(number, len(settings.sources))
         for source in sources_of(settings.model_copy(update={"sources": (setting,)}), clock):
+            span = getattr(source, "span", None)
             try:
-                answer, collected = _answer_of(source, clock)
+                brought.append(source.collect(*(span() if span else (until - _BACK, until))))
             finally:
                 source.close()
-            brought.append(collected)
-            answer = replace(answer, setting=("sources", number))
-            answers.sources.append(_named(answer, setting, number, settings, clock))
-    names = [answer.name for answer in answers.sources]
-    once = read_once(brought, names, {}, {}, empty_scrapes())
+            answer = _answer_of(source, brought[-1], setting, number)
+            if isinstance(setting, PagesSource):
+                answer = replace(answer, every_seconds=settings.interval)
+            elif isinstance(setting, PrometheusSource) and answer.kind == "prometheus":
+                answer = _timed(answer, setting, clock)
+            answers.sources.append(answer)
+    once = read_once(brought, [one.name for one in answers.sources], {}, {}, empty_scrapes())
     for number, (before, collected) in enumerate(zip(brought, once, strict=True)):
         answers.scrapes.append(collected.scrapes)
         answers.gpus.append(collected.gpus)
@@ -125,40 +129,29 @@ def read_sources(
     return answers
 
 
-def _answer_of(source: Source, clock: Clock) -> tuple[SourceAnswer, Collected]:
-    """One source asked for five minutes; a recording for all it has."""
-    span, until = getattr(source, "span", None), clock.now()
-    collected = source.collect(*(span() if span is not None else (until - _BACK, until)))
-    answer = SourceAnswer(
-        source.name,
-        "dcgm" if isinstance(source, GpusOfApi) else "",
-        instances=frozenset(key.instance for key in collected.targets)
+def _answer_of(
+    source: Source, collected: Collected, setting: SourceSettings, number: int
+) -> SourceAnswer:
+    """How one source answered, under its own name."""
+    kind, name = _KINDS[type(setting)], source.name
+    if kind != "prometheus":
+        name = f"{kind} {number}"
+    return SourceAnswer(
+        name,
+        "dcgm" if isinstance(source, GpusOfApi) else kind,
+        ("sources", number),
+        frozenset(key.instance for key in collected.targets)
         | frozenset(collected.scrapes["instance"].unique()),
-        settle_seconds=source.settle_seconds,
+        source.settle_seconds,
         problems=tuple(_in_words(problem, source.name) for problem in collected.problems),
         gpus=collected.gpus.height,
     )
-    return answer, collected
 
 
 def _in_words(problem: SourceProblem, source: str) -> str:
     """The reason first: where may be a long query."""
-    where = problem.where
-    if where == source:
-        return problem.reason
-    cut = where if len(where) <= _WHERE_CHARACTERS else f"{where[:_WHERE_CHARACTERS]}…"
-    return f"{problem.reason} ({cut})"
-
-
-def _named(
-    answer: SourceAnswer, source: SourceSettings, number: int, settings: Settings, clock: Clock
-) -> SourceAnswer:
-    """With its own name, and what can be known of how often it is scraped."""
-    kind = _KINDS[type(source)]
-    if isinstance(source, PrometheusSource):
-        return answer if answer.kind == "dcgm" else _timed(answer, source, clock)
-    every = settings.interval if isinstance(source, PagesSource) else None
-    return replace(answer, name=f"{kind} {number}", kind=kind, every_seconds=every)
+    where = cut(problem.where, _WHERE_CHARACTERS)
+    return problem.reason if problem.where == source else f"{problem.reason} ({where})"
 
 
 def _timed(answer: SourceAnswer, source: PrometheusSource, clock: Clock) -> SourceAnswer:
@@ -168,18 +161,14 @@ def _timed(answer: SourceAnswer, source: PrometheusSource, clock: Clock) -> Sour
         targets = scraped(asker, source.match, clock.now())
     except SourceError as error:
         problems = (*answer.problems, f"scrape intervals: {error.message}")
-        return replace(answer, kind="prometheus", problems=problems)
+        return replace(answer, problems=problems)
     finally:
         asker.close()
-    intervals = {
-        target.labels["instance"]: target.interval_seconds
-        for target in targets
-        if target.interval_seconds is not None and target.labels.get("instance")
-    }
-    listed = frozenset(target.labels.get("instance", "") for target in targets)
+    named = {one.labels.get("instance", ""): one.interval_seconds for one in targets}
+    intervals = {name: every for name, every in named.items() if name and every is not None}
     # an answer of which some is missing does not say who left
-    kept = None if answer.problems else listed
-    return replace(answer, kind="prometheus", intervals=intervals, listed=kept)
+    listed = None if answer.problems else frozenset(named)
+    return replace(answer, intervals=intervals, listed=listed)
 
 
 def source_checks(sources: Iterable[SourceAnswer]) -> Iterator[Check]:
@@ -188,40 +177,29 @@ def source_checks(sources: Iterable[SourceAnswer]) -> Iterator[Check]:
         is_gpu = source.kind in ("dcgm", "nvml")
         brings = "GPU readings" if is_gpu else "scrapes"
         empty = not source.instances and not source.gpus
-        problems = source.problems
+        lost: tuple[str, ...] = () if is_gpu else ("every rule",)
+        problems = [problem[:_CHARACTERS] for problem in source.problems]
         if problems and empty:
-            yield Check(
-                status="WARNING" if is_gpu else "MISSING",
-                where=source.name,
-                what=f"no {brings}: {problems[0][:_CHARACTERS]}",
-                disables=() if is_gpu else ("every rule",),
-                setting=source.setting,
-            )
-            problems = problems[1:]
+            status: Status = "WARNING" if is_gpu else "MISSING"
+            what = f"no {brings}: {problems.pop(0)}"
+            yield Check(status, source.name, what, lost, setting=source.setting)
         elif empty and not is_gpu:
-            yield Check(
-                status="MISSING",
-                where=source.name,
-                what="answers, but has no vLLM server with the labels of match",
-                disables=("every rule",),
-                fix="match: {}",
-                setting=(*source.setting, "match"),
-            )
+            what = "answers, but has no vLLM server with the labels of match"
+            setting = (*source.setting, "match")
+            yield Check("MISSING", source.name, what, lost, "match: {}", setting=setting)
         elif not problems:
-            what = "answers" if empty else f"brings {brings}"
-            yield Check(status="ok", where=source.name, what=what)
+            yield Check("ok", source.name, "answers" if empty else f"brings {brings}")
         twice = [problem for problem in problems if _TWICE in problem]
         if twice:
             more = f"; {len(twice) - 1} more such (--json)" if len(twice) > 1 else ""
-            what = f"{twice[0][:_CHARACTERS]}{more}"
             fix = "take one of the two scrapes or sources out"
-            yield Check(status="WARNING", where=source.name, what=what, fix=fix)
-        rest = [problem[:_CHARACTERS] for problem in problems if _TWICE not in problem]
+            yield Check("WARNING", source.name, f"{twice[0]}{more}", fix=fix)
+        rest = [problem for problem in problems if _TWICE not in problem]
         shown = rest[:_SHOWN_PROBLEMS]
         if len(rest) > len(shown):
             shown.append(f"{len(rest) - len(shown)} more (--json)")
         for problem in shown:
-            yield Check(status="WARNING", where=source.name, what=f"not read: {problem}")
+            yield Check("WARNING", source.name, f"not read: {problem}")
 
 
 def departed(
@@ -249,7 +227,7 @@ def departed(
 def in_time(
     newest: Mapping[TargetKey, datetime], sources: Iterable[SourceAnswer], now: datetime
 ) -> Iterator[TargetCheck]:
-    """Whether each target is scraped still, and often enough.
+    """Whether each target of a living source is scraped still, and often enough.
 
     ``newest``: target → time of its newest scrape.
     """
@@ -265,15 +243,10 @@ def _fresh(key: TargetKey, age: float, source: SourceAnswer) -> TargetCheck:
     """Age of the newest scrape against how often there should be one."""
     every = source.every(key)
     if age < -_FUTURE_SECONDS:
-        return TargetCheck(
-            key,
-            "WRONG",
-            f"its newest scrape is {-age:,.0f} s in the future",
-            ("every rule: its minutes are not yet over",),
-            "set the clocks (NTP) of this machine and of the one that scrapes",
-            kind="future",
-            weight=-age,
-        )
+        what = f"its newest scrape is {-age:,.0f} s in the future"
+        lost = ("every rule: its minutes are not yet over",)
+        fix = "set the clocks (NTP) of this machine and of the one that scrapes"
+        return TargetCheck(key, "WRONG", what, lost, fix, kind="future", weight=-age)
     if not source.is_stale(key, age):
         often = f", one every {every:g} s" if every else ""
         return TargetCheck(key, "ok", f"newest scrape is fresh{often}")

@@ -1,24 +1,34 @@
-"""Does each target show a page, the inputs of the rules, and numbers that can be true?"""
+"""Does each target show a page, the inputs of the rules, numbers that can be true, and its GPUs?"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import polars as pl
 
 from driftwatch.collect.foreign import fix_of
+from driftwatch.collect.gpus import GPU_FIELDS, NVML_COLUMNS, GpuField
 from driftwatch.collect.registry import BY_COLUMN, HISTOGRAMS
-from driftwatch.doctor.checks import TargetCheck
-from driftwatch.doctor.rules import Costs, can_be_true
+from driftwatch.doctor.checks import Check, Status, TargetCheck
+from driftwatch.doctor.rules import Cost, Costs
 from driftwatch.evidence import BY_NAME, COLUMNS
 from driftwatch.minutes.continuity import NEVER_ZERO
 from driftwatch.minutes.engine import KIND_COLUMNS, kind_of_scrape
 from driftwatch.model import TargetKey
 from driftwatch.notify.engine_words import ASLEEP, ENGINE_WORDS, NEVER_FILLED, NOT_APPLICABLE
 from driftwatch.rulebook.rules import Rule
+from driftwatch.rulebook.truths import can_be_true
+from driftwatch.signals.gpus import reasons_of
 
 Row = Mapping[str, object]
+_NO_READING = (
+    "scrape dcgm-exporter with the Prometheus of a source; or add sources: [{dcgm: "
+    "[http://host:9400/metrics]}]; or on the GPUs' own host, sources: [{nvml: true}]"
+)
+_NO_JOIN = "gpu_uuids on bare metal; on Kubernetes, namespace and pod labels on both sides"
+_UNIT = "serve it in DCGM's unit: take away what multiplies it (a recording or relabelling rule)"
 
 # vLLM's largest edge is 7,680 s and its longest pauses between two tokens are seconds; what is
 # beyond these is counted in milliseconds
@@ -82,15 +92,13 @@ def counting(key: TargetKey, row: Row, configured: float | None) -> Iterator[Tar
         what = f"steps are counted by {configured:g} API servers, as configured"
         yield TargetCheck(key, "ok", what)
     elif row["several_api_servers"]:
-        yield TargetCheck(
-            key,
-            "WARNING",
+        what = (
             "no process_start_time_seconds and no _created: several API servers, each of which "
-            "counts every engine step, or a relabelling rule that drops them",
-            ("requests_per_forward_pass and tokens_per_forward_pass may be too low",),
-            "serving.arguments: --api-server-count 1 if there is one; else their number",
-            ("serving", "arguments"),
+            "counts every engine step, or a relabelling rule that drops them"
         )
+        costs = ("requests_per_forward_pass and tokens_per_forward_pass may be too low",)
+        fix = "serving.arguments: --api-server-count 1 if there is one; else their number"
+        yield TargetCheck(key, "WARNING", what, costs, fix, ("serving", "arguments"))
 
 
 def units(key: TargetKey, row: Row) -> Iterator[TargetCheck]:
@@ -103,15 +111,10 @@ def _percentages(key: TargetKey, row: Row) -> Iterator[TargetCheck]:
     usage = row["kv_cache_usage_ratio"]
     if isinstance(usage, float) and usage > 1:
         name = BY_COLUMN["kv_cache_usage_ratio"].wire_name
-        yield TargetCheck(
-            key,
-            "WRONG",
-            f"{name} is {usage:g}: not a ratio of 0 to 1, a percentage?",
-            ("the KV cache's limit and margin",),
-            "take away what multiplies it (a recording or relabelling rule)",
-            kind="kv percent",
-            weight=usage,
-        )
+        what = f"{name} is {usage:g}: not a ratio of 0 to 1, a percentage?"
+        costs = ("the KV cache's limit and margin",)
+        fix = "take away what multiplies it (a recording or relabelling rule)"
+        yield TargetCheck(key, "WRONG", what, costs, fix, kind="kv percent", weight=usage)
 
 
 def _milliseconds(key: TargetKey, row: Row) -> Iterator[TargetCheck]:
@@ -133,15 +136,9 @@ def _milliseconds(key: TargetKey, row: Row) -> Iterator[TargetCheck]:
         if total == 0:
             unit, fix = "not measured", "another release of vLLM; until then it is unknown"
         columns = [c.name for c in BY_NAME.values() if name in c.sources and c.unit == "seconds"]
-        yield TargetCheck(
-            key,
-            "WRONG",
-            f"{BY_COLUMN[name].wire_name} {what}: {unit}",
-            tuple(columns[:3]),
-            fix,
-            kind=f"{name} milliseconds",
-            weight=max(last, mean),
-        )
+        what = f"{BY_COLUMN[name].wire_name} {what}: {unit}"
+        kind, costs = f"{name} milliseconds", tuple(columns[:3])
+        yield TargetCheck(key, "WRONG", what, costs, fix, kind=kind, weight=max(last, mean))
 
 
 def counters(scrapes: pl.DataFrame) -> Iterator[TargetCheck]:
@@ -168,10 +165,106 @@ def counters(scrapes: pl.DataFrame) -> Iterator[TargetCheck]:
             what = f"{fallen[0]} falls though the server did not start again: are two summed up?"
         else:
             continue
-        yield TargetCheck(
-            TargetKey(row["instance"], row["engine"]),
-            "WRONG",
-            what,
-            ("every rule: rates are of two servers mixed",),
-            "scrape each server at its own address, not through a load balancer",
-        )
+        key, costs = TargetKey(*(row[c] for c in by)), ("every rule: rates are of two servers",)
+        fix = "scrape each server at its own address, not through a load balancer"
+        yield TargetCheck(key, "WRONG", what, costs, fix)
+
+
+def gpu_inputs(
+    gpus: pl.DataFrame, rows: Mapping[TargetKey, Mapping[str, Any]], costs: Costs
+) -> Iterator[TargetCheck | Check]:
+    """Counts, and the readings of each target.
+
+    ``gpus``: GPU table of the last minutes; ``rows``: target → its row of
+    :func:`driftwatch.signals.gpus.gpu_counts`; ``costs``: what is never known.
+    """
+    if not gpus.is_empty():
+        for key, row in rows.items():
+            cost = costs.of((key,), "gpu_reading", "gpu_count")
+            yield from _count(key, row, cost, costs)
+        yield from _unread(gpus)
+        return
+    cost = costs.of(rows, "gpu_reading", "gpu_count")
+    lost = [*cost.disables, "the GPU line of a page"]
+    if any(row["gpus_declared"] is None for row in rows.values()):
+        lost.append("tokens/s/GPU where gpus_per_replica is not declared")
+    fix = _NO_READING + _or_off(costs, cost.lost)
+    yield Check(cost.severity, "gpus", "no DCGM or NVML reading", tuple(lost), fix)
+
+
+def _or_off(costs: Costs, lost: tuple[str, ...]) -> str:
+    """The other way out: rules that nobody can feed are switched off, where they stand."""
+    rules = [rule for rule in costs.rules if rule.id in lost]
+    if not rules:
+        return ""
+    off = "alert: {}, enabled: false, reason: no GPU readings"
+    names = dict.fromkeys(rule.alert for rule in rules)
+    overrides = ", ".join(f"{{{off.format(name)}}}" for name in names)
+    return f"; or without GPU readings, in driftwatch.yaml: rules: {{overrides: [{overrides}]}}"
+
+
+def _count(
+    key: TargetKey, row: Mapping[str, Any], cost: Cost, costs: Costs
+) -> Iterator[TargetCheck]:
+    declared, counted, source = row["gpus_declared"], row["gpus_found"], row["gpu_count_source"]
+    setting = ("gpus_per_replica",)
+    status: Status
+    fix: str | None
+    reasons = reasons_of(row["gpu_reasons"])
+    if row["contradicted"]:
+        what = f"gpus_per_replica is {declared:g}, {row['gpus_found_origin']} shows {counted:g}"
+        disables = ("tokens/s/GPU is of the declared number",)
+        status, fix = "WRONG", f"gpus_per_replica: {counted:g}"
+        if declared > counted:
+            what += ": over several nodes, of which one is read? then the declared number is right"
+            status, fix = "WARNING", None
+        yield TargetCheck(key, status, what, disables, fix, setting, f"count {counted}")
+    elif source is not None:
+        yield TargetCheck(key, "ok", f"GPUs: {source}")
+    if counted is None:
+        why = reasons.get("gpu_count") or reasons.get("gpus_lost") or "no reading joins it"
+        what = f"no GPU readings: {why}"
+        disables = (*cost.disables, *(("tokens/s/GPU",) if declared is None else ()))
+        fix = _NO_JOIN + _or_off(costs, cost.lost)
+        yield TargetCheck(key, cost.severity, what, disables, fix, setting, f"no count {declared}")
+    elif cost.disables:
+        why = "; ".join(sorted({f"{c}: {reasons[c]}" for c in reasons if row.get(c) is None}))
+        what = f"GPU inputs of rules are not read: {why}"
+        yield TargetCheck(key, cost.severity, what, cost.disables, kind="blind")
+    if row["gpus_lost"]:
+        what = f"{row['gpus_lost']:g} of its GPUs fell off the bus (GPU_IS_LOST or XID 79)"
+        fix, disables = "drain it and reset or replace the GPU", ("every number of this target",)
+        yield TargetCheck(key, "WRONG", what, disables, fix, kind="lost")
+
+
+def _unread(gpus: pl.DataFrame) -> Iterator[Check]:
+    """Fields that no reading has, with the origin's reason and what turns them on."""
+    newest = gpus.filter(pl.col("time") == pl.col("time").max().over("exporter"))
+    for (origin,), rows in sorted(newest.group_by("origin"), key=lambda group: str(group[0])):
+        unread: dict[str, list[tuple[GpuField, int]]] = {}
+        for field in GPU_FIELDS:
+            if origin == "NVML" and field.column not in NVML_COLUMNS:
+                continue
+            missing = rows.filter(pl.col(field.column).is_null())
+            if missing.is_empty():
+                continue
+            why = missing["reasons"].str.json_path_match(f"$.{field.column}").drop_nulls()
+            first = str(why.sort()[0]) if len(why) else "not read"
+            for name in field.dcgm_names:
+                first = first.removeprefix(name).removeprefix(" or ")
+            reason = first.strip(" :")
+            unread.setdefault(reason, []).append((field, missing.height))
+        for reason, fields in sorted(unread.items()):
+            names = [field.dcgm_names[0] for field, _ in fields]
+            count = max(number for _, number in fields)
+            lines = "; ".join(f"{f.dcgm_names[0]}, gauge, {f.meaning}" for f, _ in fields)
+            exported = "not exported" in reason
+            # one odd number is a glitch, the same on every GPU a unit
+            unit = count == rows.height and any(f.why_most in reason for f, _ in fields)
+            fix = f"dcgm-exporter's counters file (-f): {lines}" if exported else None
+            what = f"{', '.join(names)}: {reason} ({count} of {rows.height} GPUs)"
+            disables = (", ".join(field.column for field, _ in fields) + " of GPUs",)
+            status: Status = "WRONG" if unit else "WARNING"
+            yield Check(status, str(origin), what, disables, _UNIT if unit else fix)
+        if not unread:
+            yield Check("ok", str(origin), f"every field is read on {rows.height} GPUs")

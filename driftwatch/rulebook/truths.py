@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 from collections.abc import Callable
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import pairwise
 from typing import Any
 
@@ -17,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from sqlglot import exp
 
+from driftwatch.condition import Condition
 from driftwatch.evidence import BY_NAME
 
 # More combinations of values than this are not tried: 1 MB an array, some 50 arrays a condition.
@@ -33,10 +35,18 @@ _COMPARE: dict[type[exp.Expr], Callable[[Any, Any], bool]] = {
 _SWAPPED: dict[type[exp.Expr], type[exp.Expr]] = {
     exp.GT: exp.LT, exp.GTE: exp.LTE, exp.LT: exp.GT, exp.LTE: exp.GTE,
 }  # fmt: skip
+_NAME = re.compile(r"\w+")
 _NOWHERE: Masks = np.array(False), np.array(False)
 
 
-def possible(*wanted: tuple[exp.Expr, bool]) -> bool:
+@lru_cache(maxsize=4096)  # many targets lack the same
+def can_be_true(condition: Condition, never_known: frozenset[str]) -> bool:
+    """Whether some values of the other columns make it true; ``never_known``: NULL in every row."""
+    dark = condition.columns & never_known
+    return not dark or possible((condition.predicate, True), never_known=dark)
+
+
+def possible(*wanted: tuple[exp.Expr, bool], never_known: frozenset[str] = frozenset()) -> bool:
     """Whether one row can give each of these checked predicates its truth.
 
     Columns are taken as independent of each other, arithmetic as a column of its own; so are two
@@ -45,7 +55,8 @@ def possible(*wanted: tuple[exp.Expr, bool]) -> bool:
     constants: dict[str, set[Any]] = {}
 
     def note(name: str, kind: type[exp.Expr], constant: Any) -> Masks:
-        constants.setdefault(name, set()).update(() if kind is exp.Is else (constant,))
+        if never_known.isdisjoint(_NAME.findall(name)):
+            constants.setdefault(name, set()).update(() if kind is exp.Is else (constant,))
         return _NOWHERE
 
     for predicate, _ in wanted:
@@ -56,6 +67,8 @@ def possible(*wanted: tuple[exp.Expr, bool]) -> bool:
     axes = {name: np.arange(len(values)) == axis for axis, name in enumerate(values)}
 
     def held(name: str, kind: type[exp.Expr], constant: Any) -> Masks:
+        if name not in axes:
+            return np.array(kind is exp.Is), np.array(False)
         shape = np.where(axes[name], -1, 1).tolist()
         known = np.array([*(True for _ in values[name]), False]).reshape(shape)
         if kind is exp.Is:

@@ -19,7 +19,7 @@ from driftwatch.collect.schema import Collected
 from driftwatch.condition import parse_condition
 from driftwatch.doctor.checks import Checkup
 from driftwatch.doctor.checkup import Inputs, checkup
-from driftwatch.doctor.rules import can_be_true
+from driftwatch.rulebook.truths import can_be_true
 from driftwatch.evidence import BY_NAME, DETECTED
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.plan import Plan, Pool, TunedFor

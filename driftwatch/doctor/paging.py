@@ -1,0 +1,115 @@
+"""Do pages reach somebody? Receivers, routes, and what the database of ``driftwatch run`` says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from driftwatch.doctor.checks import Check, Status
+from driftwatch.incidents.planner import Routes
+from driftwatch.model import Severity, TargetKey
+from driftwatch.notify.minute_line import speed_line
+from driftwatch.numbers import plural
+from driftwatch.rulebook.rules import Rule
+from driftwatch.settings.secret_files import others_can_read
+from driftwatch.store.progress import BatchProgress, unwatched
+from driftwatch.store.store import Store
+
+_TICKS = "start more driftwatch run, or read in their logs why ticks fail"
+_DELIVERIES = "driftwatch doctor --send-test {name}; what it missed is in driftwatch incidents"
+# given-up deliveries of so long count
+_DEAD_FOR = timedelta(days=7)
+_MOMENT = timedelta(minutes=10)
+# a minute without a verdict for one of these waits for a baseline; other reasons pass by themselves
+_WAITS = frozenset(("learning", "no_baseline", "other_server"))
+
+
+def speed_waits(store: Store) -> Mapping[TargetKey, str]:
+    """Target → what its speed waits for, as its newest minute says; "" where it is judged.
+
+    ``explain`` and the web print the same text. Raises StoreError: the database does not serve.
+    """
+    reach = store.minutes_reach()
+    if reach is None:
+        return {}
+    last = store.past(reach[1] - _MOMENT, reach[1] + _MOMENT)
+    newest = last.sort("end").group_by("instance", "engine").last()
+    return {
+        TargetKey(row["instance"], row["engine"]): speed_line(row)
+        if row["speed_unknown_code"] in _WAITS
+        else ""
+        for row in newest.iter_rows(named=True)
+    }
+
+
+def database_checks(store: Store, now: datetime) -> Iterator[Check]:
+    """A check of each batch where there are several, and of each receiver that missed something.
+
+    Raises StoreError: the database does not serve.
+    """
+    batches = store.batches()
+    silent = set(unwatched(batches, now)) if len(batches) > 1 else set()
+    for one in batches if len(batches) > 1 else ():
+        where = f"batch {one.number}"
+        if one.number in silent:
+            yield Check("MISSING", where, _silent(one, now), ("every rule",), _TICKS)
+        else:
+            yield Check("ok", where, _reached(one))
+    for name, waiting in store.backlog(now - _DEAD_FOR).items():
+        if waiting.dead:
+            what = f"{plural(waiting.dead, 'message')} given up in 7 days"
+            fix = _DELIVERIES.format(name=name)
+            yield Check("WARNING", name, what, ("pages to this receiver",), fix)
+
+
+def _silent(one: BatchProgress, now: datetime) -> str:
+    if one.ticked_at is None:
+        return "nobody has ticked it yet"
+    return f"nobody has ticked it for {(now - one.ticked_at) // timedelta(minutes=1)} min"
+
+
+def _reached(one: BatchProgress) -> str:
+    until = one.evaluated_until
+    reached = "no minute yet" if until is None else f"evaluated until {until:%H:%M} UTC"
+    seconds = "" if one.seconds is None else f", a tick takes {one.seconds:.2f} s"
+    return f"{one.targets} targets, {reached}{seconds}"
+
+
+def receiver_checks(receivers: Iterable[tuple[str, str | None]]) -> list[Check]:
+    """Whether somebody gets the pages: receiver name and why a secret of it cannot be read."""
+    checks = [
+        Check("ok", name, "receiver: its secrets can be read")
+        if reason is None
+        else Check("MISSING", name, f"receiver: {reason}", ("pages to this receiver",))
+        for name, reason in receivers
+    ]
+    what, fix = "none configured: pages reach nobody", "receivers: [{name: log, stdout: {}}]"
+    return checks or [Check("MISSING", "receivers", what, ("every page",), fix)]
+
+
+def secret_file_checks(files: Iterable[Path]) -> list[Check]:
+    """Secret files that every user of the machine can read."""
+    return [
+        Check("WARNING", str(file), "other users can read this secret", fix=f"chmod 0400 {file}")
+        for file in files
+        if others_can_read(file)
+    ]
+
+
+def route_checks(routes: Routes, rules: Iterable[Rule]) -> list[Check]:
+    """Whether pages and tickets reach somebody, whatever their labels."""
+    checks = []
+    severities: tuple[Severity, ...] = ("page", "ticket")
+    for severity in severities:
+        ids = [rule.id for rule in rules if any(one.severity == severity for one in rule.variants)]
+        rest = routes.of_severity(severity)
+        if ids and rest.reaches_nobody:
+            what = f"{severity}s reach nobody: {rest.why}"
+            fix = "put the severity among a receiver's severities"
+            status: Status = "MISSING" if severity == "page" else "WARNING"
+            lost = (f"every {severity}",)
+            checks.append(Check(status, "routes", what, lost, fix, setting=("receivers",)))
+        elif ids:
+            checks.append(Check("ok", "routes", f"{severity}s reach a receiver: {rest.why}"))
+    return checks
