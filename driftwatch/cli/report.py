@@ -89,7 +89,7 @@ def _material(history: History, chosen: Week | None) -> Material:
 def _write(report: Report, html: Path | None, as_json: bool) -> None:
     """Every form that was asked for; the top screen where standard output is free."""
     from driftwatch.report.html import as_html
-    from driftwatch.report.text import top_screen
+    from driftwatch.report.words import top_screen
 
     if html == Path("-"):
         click.echo(as_html(report), nl=False)

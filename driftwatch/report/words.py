@@ -1,10 +1,13 @@
-"""The report's figures in words: the same ones in every drawing. Pure."""
+"""The report's figures in words, the same ones in every drawing, and its terminal form. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from itertools import zip_longest
 
+from driftwatch.notify.layout import wrap
 from driftwatch.numbers import (
     clean,
     duration,
@@ -39,6 +42,10 @@ _FEW_FORECASTS = 5  # of fewer the median is printed with their number
 _SHOWN_RATIO, _LISTED_RATIO = 0.0005, 0.005
 _NEARLY_ALL = 0.995
 _ALIKE = 0.005  # shares so close together are one
+# the terminal's 80 columns: labels in nine, the table in four
+WIDTH, _LABEL = 80, 9
+_COLUMNS = (24, 24, 13, 19)
+_SHARE = "\N{NO-BREAK SPACE}%"  # a figure and its sign stay on one line
 
 
 def many(number: int, word: str) -> str:
@@ -308,3 +315,37 @@ def lengths_text(lengths: Lengths) -> str:
             f"{percent(cut.given_up)} of the requests, the longest answers first"
         )
     return text
+
+
+def top_screen(report: Report, *, piped: bool = False) -> list[str]:
+    """The lines of the top screen; ``piped``: tabs between cells, and nothing wrapped."""
+    lines = head(report)
+    for label, texts in sections(report):
+        if label == MOVED and report.moved:
+            rows = [HEADER, *moved_cells(report)]
+            lines += ["\t".join(row) for row in rows] if piped else _table(rows)
+            lines += texts
+        elif piped:
+            lines += [f"{label}\t{text}" for text in texts]
+        else:
+            for number, text in enumerate(texts):
+                first = label if number == 0 else ""
+                lines += wrap(f"{first:<{_LABEL}}{text}", WIDTH, " " * _LABEL)
+    return lines
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows in columns; a cell that is too long goes on below itself, and nothing is cut."""
+    lines = []
+    for row in rows:
+        cells = [
+            textwrap.wrap(
+                text.replace(" %", _SHARE), width - (at < len(_COLUMNS) - 1), break_on_hyphens=False
+            )
+            or [""]
+            for at, (text, width) in enumerate(zip(row, _COLUMNS, strict=True))
+        ]
+        for parts in zip_longest(*cells, fillvalue=""):
+            line = "".join(part.ljust(width) for part, width in zip(parts, _COLUMNS, strict=True))
+            lines.append(line.rstrip().replace(_SHARE, " %"))
+    return lines

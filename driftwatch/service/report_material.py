@@ -21,9 +21,8 @@ from driftwatch.incidents.incident import Incident
 from driftwatch.model import TargetKey
 from driftwatch.pipeline.plan import Plan
 from driftwatch.report.cells import cells_of, no_cells
-from driftwatch.report.make import report_of
+from driftwatch.report.make import TRACK_WEEKS, report_of
 from driftwatch.report.material import AdviceGiven, Marked, Material, Usual
-from driftwatch.report.tallies import TRACK_WEEKS
 from driftwatch.report.week import Week, last_whole
 from driftwatch.rulebook.rules import Rule
 from driftwatch.settings import Settings

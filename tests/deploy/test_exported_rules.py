@@ -13,8 +13,7 @@ from deploy_cases import DEPLOY, documents
 from target_metric_cases import evidence_rows
 
 from driftwatch.evidence import BY_NAME
-from driftwatch.export.alerts import alerts_of
-from driftwatch.export.files import file_of
+from driftwatch.export.alerts import alerts_of, file_of
 from driftwatch.model import Target, TargetKey
 from driftwatch.rulebook.book import load_rulebook
 from driftwatch.service.metrics import OwnMetrics

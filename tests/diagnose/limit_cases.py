@@ -7,8 +7,6 @@ from typing import Any
 
 from pipeline_cases import evidence, scrapes, serving, windows
 
-# --- windows
-
 
 def page(i: int, **changes: Any) -> dict[str, Any]:
     """One of a scrape every 15 s; queued below its limits unless changed."""
@@ -27,8 +25,6 @@ def page(i: int, **changes: Any) -> dict[str, Any]:
 
 
 IDLE = {"waiting_requests": 0.0, "waiting_capacity_requests": 0.0, "running_requests": 1.0}
-
-
 AT_CAP = {"running_requests": 64.0}
 
 
@@ -48,34 +44,24 @@ def row(parts: list[tuple[int, dict[str, Any]]], **settings: Any) -> dict[str, A
     return dict(found[0])
 
 
-# --- how many each limit lets run
-
-
 EDGES = [10.0, 100.0, 1000.0, math.inf]
 
 
 def lengths(n: int, **changes: Any) -> list[tuple[int, dict[str, Any]]]:
     """n finished requests of 500 prompt and 50 generated tokens over ten minutes."""
+    buckets = {"prompt_tokens": [0.0, 0.0, 1.0, 1.0], "generation_tokens": [0.0, 1.0, 1.0, 1.0]}
+    of_each = {
+        "prompt_tokens_sum": 500.0,
+        "prompt_tokens_count": 1.0,
+        "generation_tokens_sum": 50.0,
+        "generation_tokens_count": 1.0,
+        "prefix_cache_queries_total": 500.0,
+        "prefix_cache_hits_total": 100.0,
+    }
+    edges = {f"{name}_edges": EDGES for name in buckets}
     parts = []
-    for i in range(40):
-        done = n * i / 39
-        parts.append(
-            (
-                1,
-                {
-                    "prompt_tokens_sum": 500.0 * done,
-                    "prompt_tokens_count": done,
-                    "prompt_tokens_buckets": [0.0, 0.0, done, done],
-                    "prompt_tokens_edges": EDGES,
-                    "generation_tokens_sum": 50.0 * done,
-                    "generation_tokens_count": done,
-                    "generation_tokens_buckets": [0.0, done, done, done],
-                    "generation_tokens_edges": EDGES,
-                    "prefix_cache_queries_total": 500.0 * done,
-                    "prefix_cache_hits_total": 100.0 * done,
-                    **AT_CAP,
-                    **changes,
-                },
-            )
-        )
+    for done in (n * i / 39 for i in range(40)):
+        sums = {name: value * done for name, value in of_each.items()}
+        cells = {f"{name}_buckets": [one * done for one in b] for name, b in buckets.items()}
+        parts.append((1, {**sums, **cells, **edges, **AT_CAP, **changes}))
     return parts

@@ -42,9 +42,6 @@ def test_the_order_of_scrapes_does_not_matter(shared_data: Path) -> None:
         assert table(other).equals(expected)
 
 
-# --- several targets
-
-
 def two_engines(shared_data: Path) -> pl.DataFrame:
     parser = PageParser()
     folder = shared_data / "vllm-0.32"
@@ -96,9 +93,6 @@ def test_a_server_that_ran_empty_first_is_no_idle_twin() -> None:
     frame = of_a_pool(("a:1", 1.0, 14.0, 1.0), ("b:1", 0.0, 0.0, 0.9))
     rows = table(frame).unique("instance", keep="first").sort("instance")
     assert rows["pool_idle_ratio"].to_list() == [0.0, 0.0]
-
-
-# --- shape
 
 
 def test_rows_stand_in_the_windows_order_with_the_schemas_columns(shared_data: Path) -> None:

@@ -1,27 +1,49 @@
-"""max_num_seqs inferred from the plateau of running requests, or not."""
+"""max_num_seqs inferred from the plateau of running requests, or not, and what ends it."""
 
 from __future__ import annotations
 
 import gzip
 import json
 from datetime import datetime
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
-from pipeline_cases import (
-    floor_minute,
-    recording,
-    scrapes,
-)
-from plateau_cases import caps, inferred, page
+from pipeline_cases import KEY, at, evidence, floor_minute, grid, recording, scrapes, serving
 
+from driftwatch.diagnose.evidence_table import rows_of_scrapes
 from driftwatch.diagnose.limits import CAP_BAND_RATIO
 
-# --- real servers
+
+def page(t: float, running: float | None, waiting: float, **more: Any) -> dict[str, Any]:
+    return {
+        "t": t,
+        "running_requests": running,
+        "waiting_requests": waiting,
+        "waiting_capacity_requests": waiting,
+        "waiting_deferred_requests": 0.0,
+        "kv_cache_usage_ratio": 0.2,
+        "preemptions_total": 0.0,
+        "generation_tokens_total": 100.0 * t,
+        "process_start_time_seconds": 1000.0,
+        **more,
+    }
+
+
+def inferred(frame: pl.DataFrame, **settings: Any) -> pl.DataFrame:
+    """instance, engine, end, cap (NULL = not shown) of every minute."""
+    asked = grid(frame)
+    first, last = asked["start"].min(), asked["end"].max()
+    assert isinstance(first, datetime) and isinstance(last, datetime)
+    rows = rows_of_scrapes(frame, serving(frame, **settings), first, last)
+    return rows.select(*KEY, "end", cap="inferred_max_num_seqs")
+
+
+def caps(frame: pl.DataFrame, **settings: Any) -> set[float]:
+    """Every cap that any minute of any target inferred."""
+    return set(inferred(frame, **settings)["cap"].drop_nulls().to_list())
 
 
 def test_run_cap_shows_eight_until_the_restart_and_nothing_after(shared_data: Path) -> None:
@@ -29,26 +51,14 @@ def test_run_cap_shows_eight_until_the_restart_and_nothing_after(shared_data: Pa
     restart = frame.filter(~pl.col("ok"))["time"].min()
     assert isinstance(restart, datetime)
     rows = inferred(frame)
-    before = rows.filter(pl.col("end") <= floor_minute(restart))
+    before = rows.filter(pl.col("end") <= floor_minute(restart))["cap"]
     back = frame.filter(pl.col("ok") & (pl.col("time") > restart))["time"].min()
-    after = rows.filter(pl.col("end") > back)
-    assert set(before["cap"].drop_nulls().to_list()) == {8.0}
-    assert before["cap"][-1] == 8.0  # it holds through the light minutes after
-    assert before["cap"][:3].null_count() == 3  # nothing queued in the light minutes before
-    assert after["cap"].null_count() == after.height
-
-
-def test_a_cap_that_never_binds_is_not_inferred_wrongly(shared_data: Path) -> None:
+    assert set(before.drop_nulls().to_list()) == {8.0}
+    assert before[-1] == 8.0  # it holds through the light minutes after
+    assert before[:3].null_count() == 3  # nothing queued in the light minutes before
+    assert rows.filter(pl.col("end") > back)["cap"].is_null().all()
+    # a cap that never binds is not inferred wrongly
     assert caps(recording(shared_data / "vllm-0.32" / "run_main")) <= {64.0}
-
-
-# --- vLLM's own scheduler, step by step
-
-
-@cache
-def golden(folder: Path) -> dict[str, dict[str, Any]]:
-    with gzip.open(folder / "vllm_0.32_golden_2.json.gz", "rt") as file:
-        return {case["name"]: case for case in json.load(file)}
 
 
 def from_steps(case: dict[str, Any]) -> pl.DataFrame:
@@ -68,7 +78,6 @@ def from_steps(case: dict[str, Any]) -> pl.DataFrame:
     for seconds in (0.5, 1.0, 2.0):
         per_scrape = max(1, round(seconds * case["steps"] / case["end_s"]))
         for offset in range(0, per_scrape, max(1, per_scrape // 4)):
-            chosen = range(offset, len(steps), per_scrape)
             rows = [
                 page(
                     5.0 * i,
@@ -79,34 +88,32 @@ def from_steps(case: dict[str, Any]) -> pl.DataFrame:
                     iteration_tokens_sum=tokens[step],
                     iteration_tokens_count=float(counted[step]),
                 )
-                for i, step in enumerate(chosen)
+                for i, step in enumerate(range(offset, len(steps), per_scrape))
             ]
             frames.append(scrapes(rows, instance=f"{seconds}-{offset}"))
     return pl.concat(frames)
 
 
-@pytest.mark.parametrize(("name", "cap"), [("seqs_16_binds", 16.0), ("active_24_of_256", 24.0)])
-def test_the_scheduler_at_its_cap_shows_it(shared_data: Path, name: str, cap: float) -> None:
-    found = inferred(from_steps(golden(shared_data / "scheduler")[name]))
-    assert set(found["cap"].drop_nulls().to_list()) == {cap}
-    shown = found.group_by("instance").agg(pl.col("cap").is_not_null().any())
-    assert shown["cap"].all()
-
-
 @pytest.mark.parametrize(
-    "name",
+    ("name", "cap"),
     [
-        "preempt_seqs_24",
-        "budget_64_seqs_32",
+        ("seqs_16_binds", 16.0),
+        ("active_24_of_256", 24.0),
+        # bound by the KV cache, by the budget: no cap, or the true one
+        ("preempt_seqs_24", None),
+        ("budget_64_seqs_32", None),
     ],
 )
-def test_the_scheduler_below_its_cap_shows_no_other(shared_data: Path, name: str) -> None:
-    """KV-bound and budget-bound schedulers: no cap, or the true one."""
-    case = golden(shared_data / "scheduler")[name]
-    assert caps(from_steps(case)) <= {float(case["max_num_seqs"])}
-
-
-# --- synthetic servers
+def test_vllms_own_scheduler(shared_data: Path, name: str, cap: float | None) -> None:
+    with gzip.open(shared_data / "scheduler" / "vllm_0.32_golden_2.json.gz", "rt") as file:
+        (case,) = (one for one in json.load(file) if one["name"] == name)
+    found = inferred(from_steps(case))
+    shown = set(found["cap"].drop_nulls().to_list())
+    if cap is None:
+        assert shown <= {float(case["max_num_seqs"])}
+    else:
+        assert shown == {cap}
+        assert found.group_by("instance").agg(pl.col("cap").is_not_null().any())["cap"].all()
 
 
 def capped(cap: int, leavers: float, every: float, seed: int) -> pl.DataFrame:
@@ -125,79 +132,98 @@ def test_a_cap_with_leavers_is_inferred(cap: int, every: float) -> None:
     last = found.group_by("instance").agg(pl.col("cap").last())["cap"]
     # a large cap may never show itself whole in 20 or 40 scrapes; then it shows a little less
     assert all(value is not None and CAP_BAND_RATIO * cap <= value <= cap for value in last)
-    if cap <= 64:
-        assert set(last.to_list()) == {float(cap)}
+    assert cap > 64 or set(last.to_list()) == {float(cap)}
     assert all(CAP_BAND_RATIO * cap <= value <= cap for value in found["cap"].drop_nulls())
 
 
 def wandering(mean: float, every: float, budget: float, seed: int) -> pl.DataFrame:
     """Half an hour bound by the token budget: requests wait, KV is free, the level wanders."""
     rng = np.random.default_rng(seed)
-    level, tokens, steps = mean, 0.0, 0.0
-    rows = []
+    level, tokens, rows = mean, 0.0, []
     for i in range(int(1800 / every)):
         level = max(1.0, mean + 0.7 * (level - mean) + rng.normal(0, 0.25 * mean))
         # a full budget shows 0.78 to 1.0 of it
-        steps += 50.0
         tokens += 50.0 * budget * rng.uniform(0.78, 1.0)
-        rows.append(
-            page(
-                every * i,
-                float(round(level)),
-                10.0,
-                iteration_tokens_sum=tokens,
-                iteration_tokens_count=steps,
-            )
-        )
+        steps = {"iteration_tokens_sum": tokens, "iteration_tokens_count": 50.0 * (i + 1)}
+        rows.append(page(every * i, float(round(level)), 10.0, **steps))
     return scrapes(rows, instance=f"h{seed}")
 
 
-@pytest.mark.parametrize(("mean", "every"), [(6.0, 15.0), (30.0, 5.0)])
-def test_a_budget_bound_server_shows_no_cap(mean: float, every: float) -> None:
-    """Running 3 to 18 of 64, as on a real server with a budget of 256."""
-    frame = pl.concat([wandering(mean, every, 256.0, seed) for seed in range(20)])
-    assert caps(frame) == set()
+@pytest.mark.parametrize(
+    ("mean", "every", "budget", "settings", "most"),
+    [
+        # running 3 to 18 of 64, as on a real server with a budget of 256
+        (6.0, 15.0, 256.0, {}, 0),
+        (30.0, 5.0, 256.0, {}, 0),
+        # long prompts, two or three at once: without the budget's size some look like a cap; the
+        # band of two levels alone shows 9 to 36
+        (1.5, 5.0, 8192.0, {}, 4),
+        (1.5, 5.0, 8192.0, {"max_num_batched_tokens": 8192.0}, 0),
+    ],
+)
+def test_a_server_bound_by_its_budget_hardly_ever_shows_a_cap(
+    mean: float, every: float, budget: float, settings: dict[str, Any], most: int
+) -> None:
+    frame = pl.concat([wandering(mean, every, budget, seed) for seed in range(40)])
+    found = inferred(frame, **settings)
+    shown = found.group_by("instance").agg(pl.col("cap").is_not_null().any())
+    assert shown["cap"].sum() <= most
 
 
-def test_a_budget_that_lets_few_run_is_hardly_ever_a_cap() -> None:
-    """Long prompts: two or three at once. Without the budget's size some look like a cap."""
-    frame = pl.concat([wandering(1.5, 5.0, 8192.0, seed) for seed in range(40)])
-    shown = inferred(frame).group_by("instance").agg(pl.col("cap").is_not_null().any())
-    assert shown["cap"].sum() <= 4  # of 40; the band of two levels alone shows 9 to 36
-
-
-def test_a_known_budget_that_is_full_shows_no_cap() -> None:
-    frame = pl.concat([wandering(1.5, 5.0, 8192.0, seed) for seed in range(40)])
-    assert inferred(frame, max_num_batched_tokens=8192.0)["cap"].null_count() == 40 * 30
-
-
-def test_too_few_queued_scrapes_show_nothing() -> None:
-    rows = [page(5.0 * i, 8.0, 5.0 if i < 7 else 0.0) for i in range(24)]
-    assert caps(scrapes(rows)) == set()
-    rows = [page(5.0 * i, 8.0, 5.0 if i < 8 else 0.0) for i in range(24)]
-    assert caps(scrapes(rows)) == {8.0}
+RUNS = [page(5.0 * i, 8.0, 5.0) for i in range(60)]
 
 
 @pytest.mark.parametrize(
-    "pressure",
-    [{"kv_cache_usage_ratio": 0.9}, {"preempting": True}, {"kv_cache_usage_ratio": None}],
+    ("rows", "found"),
+    [
+        ([row if i < 7 else row | {"waiting_capacity_requests": 0.0}
+          for i, row in enumerate(RUNS[:24])], set()),  # too few queued scrapes
+        ([row if i < 8 else row | {"waiting_capacity_requests": 0.0}
+          for i, row in enumerate(RUNS[:24])], {8.0}),
+        ([row | {"kv_cache_usage_ratio": 0.9} for row in RUNS], set()),
+        ([row | {"kv_cache_usage_ratio": None} for row in RUNS], set()),
+        ([row | {"preemptions_total": float(i)} for i, row in enumerate(RUNS)], set()),
+        ([row | {"waiting_capacity_requests": 0.0, "waiting_deferred_requests": 5.0}
+          for row in RUNS], set()),
+        # more ran once: no lower plateau
+        ([page(-5.0, 40.0, 0.0), *RUNS], set()),
+    ],
+    ids=["seven", "eight", "KV full", "KV unknown", "preempted", "deferred", "more once"],
+)  # fmt: skip
+def test_what_shows_a_plateau(rows: list[dict[str, Any]], found: set[float]) -> None:
+    assert caps(scrapes(rows)) == found
+
+
+AFTER = [page(180 + 5.0 * i, 2.0, 0.0) for i in range(60)]
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        [
+            row | {"process_start_time_seconds": 2000.0, "generation_tokens_total": float(i)}
+            for i, row in enumerate(AFTER)
+        ],
+        [row | {"cache_config": '{"n":"2"}'} for row in AFTER],
+        [row | ({"running_requests": 9.0} if i == 3 else {}) for i, row in enumerate(AFTER)],
+    ],
+    ids=["restart", "another cache configuration", "more run"],
 )
-def test_kv_pressure_shows_no_cap(pressure: dict[str, Any]) -> None:
-    preempting = pressure.pop("preempting", False)
-    rows = [
-        page(
-            5.0 * i, 8.0, 5.0, **pressure, **({"preemptions_total": float(i)} if preempting else {})
-        )
-        for i in range(60)
-    ]
-    found = inferred(scrapes(rows))["cap"]
-    assert found.null_count() == found.len()
-    pressure["preempting"] = preempting
+def test_what_ends_a_plateau(after: list[dict[str, Any]]) -> None:
+    before = [row | {"cache_config": '{"n":"1"}'} for row in RUNS[:36]]
+    after = [{"cache_config": '{"n":"1"}', **row} for row in after]
+    found = inferred(scrapes([*before, *after]))
+    assert found.filter(pl.col("end") <= at(180))["cap"][-1] == 8.0
+    assert found.filter(pl.col("end") > at(180))["cap"].null_count() == 5
 
 
-def test_deferred_requests_show_no_cap() -> None:
-    rows = [
-        page(5.0 * i, 3.0, 0.0, waiting_requests=227.0, waiting_deferred_requests=227.0)
-        for i in range(120)
-    ]
-    assert caps(scrapes(rows)) == set()
+def test_a_known_cap_is_not_replaced_and_a_missing_gauge_borrows_no_level() -> None:
+    frame = scrapes(RUNS)
+    rows = evidence(frame, grid(frame), serving(frame, max_num_seqs=64.0))
+    assert rows.select("max_num_seqs", "max_num_seqs_inferred").unique().rows() == [(64.0, False)]
+    # the second engine's first page lacks the gauge: its level is unknown, not the first's
+    big = scrapes([page(5.0 * i, 200.0, 0.0) for i in range(60)])
+    own = scrapes([RUNS[0] | {"running_requests": None}, *RUNS[1:]], engine="1")
+    frame = pl.concat([big, own])
+    found = evidence(frame, grid(frame), serving(frame))
+    assert found.filter(pl.col("engine") == "1")["max_num_seqs"][-1] == 8.0

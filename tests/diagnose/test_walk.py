@@ -22,15 +22,11 @@ from driftwatch.diagnose.not_a_knob import no_knob_because
 from driftwatch.diagnose.tree import UNDETERMINED, Leaf, Node, Tree, walk
 
 BUDGET = CAP | {"binding_limit": "max_num_batched_tokens"}
-
-
 KV = CAP | {"binding_limit": "kv_cache", "kv_cache_usage_ratio": 0.95}
 
 
 # 15 % fewer tokens an output: just over it, and just under it
 REJECTED = {"spec_decode_acceptance_ratio": 0.54, "tokens_per_output": 0.849 * 3.1}
-
-
 HARDLY = {"spec_decode_acceptance_ratio": 0.55, "tokens_per_output": 0.851 * 3.1}
 
 
@@ -40,11 +36,7 @@ HITS_LOST = {
     "requests_per_second_ratio": 2.0,
     "lost_prefix_hits_prefill_ratio": 1.8,
 }
-
-
 DEFERRED = {"waiting_deferred_share_10m_ratio": 0.9, "binding_limit": "deferred"}
-
-
 LEAVES: list[tuple[str, str | None, dict[str, Any]]] = [
     ("healthy", None, {}),
     ("drifted_within_limits", None, PROMPTS),
@@ -142,9 +134,6 @@ def test_every_leaf_is_reached_by_hand(tree: Tree) -> None:
     assert {leaf for leaf, _, _ in LEAVES} == set(tree.leaves)
 
 
-# --- unknown
-
-
 @pytest.mark.parametrize(("leaf", "cause", "changes"), LEAVES[::3])
 def test_a_needed_column_that_is_unknown_is_named(
     tree: Tree, leaf: str, cause: str | None, changes: dict[str, Any]
@@ -207,15 +196,6 @@ def test_a_negated_comparison_that_could_not_be_asked_counts_as_true() -> None:
         assert (found.leaf, found.path[0].reason) == (leaf, reason)
 
 
-def test_speed_is_not_measured_yet_and_that_is_said(tree: Tree) -> None:
-    unknown = dict.fromkeys(("slower_at_equal_load", "slower_than_pool"))
-    found = diagnosed(tree, **CAP, **MISSED, **unknown)
-    assert found.leaf == "concurrency_cap_binding"
-    slower = next(s for s in found.path if s.node == "engine_slower")
-    assert slower.answer == "not asked"  # and not "no": nobody measured it
-    assert slower.reason == "no speed at equal load"
-
-
 def test_the_path_of_healthy_says_that_nobody_measured_the_speed(tree: Tree) -> None:
     arming = "not judged yet: 15 of 20 minutes of data"
     found = diagnosed(tree, slower_at_equal_load=None, speed_unknown_reason=arming)
@@ -223,18 +203,6 @@ def test_the_path_of_healthy_says_that_nobody_measured_the_speed(tree: Tree) -> 
     assert (found.leaf, last.node, last.answer) == ("healthy", "slower_anyway", "not asked")
     assert arming in (last.reason or "")
     assert diagnosed(tree).path[-1].answer == "no"
-
-
-def test_an_unknown_binding_limit_is_undetermined(tree: Tree) -> None:
-    found = diagnosed(tree, **CAP | {"binding_limit": None}, **MISSED)
-    assert (found.leaf, found.missing) == (UNDETERMINED, ("binding_limit",))
-
-
-def test_a_missed_target_with_unknown_tokens_is_undetermined(tree: Tree) -> None:
-    """Whether the engine is stuck is not known, so no limit is blamed."""
-    found = diagnosed(tree, **CAP, **MISSED, seconds_since_last_token=None)
-    assert found.leaf == UNDETERMINED
-    assert "seconds_since_last_token" in found.missing
 
 
 def test_without_a_reference_nothing_is_called_healthy(tree: Tree) -> None:
@@ -265,12 +233,3 @@ def test_a_slow_or_stuck_engine_with_a_full_cap_is_not_told_to_raise_it(
     assert no_knob_because(row, found.leaf) is not None
     assert found.advice is not None
     assert "Do not change a knob" in found.advice
-
-
-def test_the_binding_limit_stands_among_the_limits(tree: Tree) -> None:
-    budget, seqs, kv = diagnosed(tree, **CAP, **MISSED).limits
-    assert (seqs.name, seqs.binds, seqs.margin_ratio) == ("max_num_seqs", True, 0.0)
-    assert (budget.binds, kv.binds) == (False, False)
-    assert kv.margin_ratio == pytest.approx(1 - 8 / 500)
-    unknown = diagnosed(tree, **CAP | {"binding_limit": None}).limits
-    assert all(limit.binds is None for limit in unknown)

@@ -6,21 +6,17 @@ from typing import Any
 
 import polars as pl
 
+from driftwatch.diagnose.evidence_order import DTYPES
 from driftwatch.diagnose.not_a_knob import no_knob_because
 from driftwatch.diagnose.states import with_states
 from driftwatch.diagnose.tree import Tree, walk
-from driftwatch.evidence import COLUMNS, TEXTS, DType
+from driftwatch.evidence import COLUMNS, TEXTS
 from driftwatch.model import Diagnosis
-
-DTYPES: dict[DType, Any] = {"float": pl.Float64, "bool": pl.Boolean, "string": pl.String}
-
 
 EXTRA = (
     *("allows_max_num_batched_tokens", "allows_max_num_seqs", "allows_kv_cache"),
     *("binding_requests", "kv_cache_tokens"),
 )
-
-
 SCHEMA: dict[str, Any] = {
     **{column.name: DTYPES[column.dtype] for column in COLUMNS},
     **dict.fromkeys(EXTRA, pl.Float64),
@@ -75,25 +71,17 @@ KNOWN: dict[str, Any] = {
     "allows_max_num_batched_tokens": 60.0,
     "allows_kv_cache": 500.0,
 }
-
-
 SLOW = {
     "slower_at_equal_load": True,
     "speed_at_equal_load_ratio": 0.7,
     "pool_speed_at_equal_load_ratio": 0.7,
 }
-
-
 MISSED = {"slo_missed": True}
-
-
 CAP = {
     "limit_binding_share_10m_ratio": 0.8,
     "binding_limit": "max_num_seqs",
     "waiting_requests": 9.0,
 }
-
-
 PROMPTS, GENERATIONS = {"prompt_tokens_mean_ratio": 4.0}, {"generation_tokens_mean_ratio": 4.0}
 
 

@@ -14,8 +14,7 @@ from fakes.exposition_server import Page
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from driftwatch.export.alerts import Exported, alerts_of
-from driftwatch.export.files import file_of
+from driftwatch.export.alerts import Exported, alerts_of, file_of
 from driftwatch.incidents.incident import Transition
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.incidents import advanced

@@ -13,7 +13,7 @@ from fakes import prometheus_server
 
 from driftwatch.cli.main import cli
 from driftwatch.errors import ConfigError
-from driftwatch.export.files import TO
+from driftwatch.export.alerts import TO
 
 Golden = Callable[[str, str], None]
 

@@ -23,8 +23,8 @@ from driftwatch.report.cells import CELL_SCHEMA, REASONS
 from driftwatch.report.make import report_of
 from driftwatch.report.material import Material
 from driftwatch.report.report import Report
-from driftwatch.report.text import top_screen
 from driftwatch.report.week import Week
+from driftwatch.report.words import top_screen
 from driftwatch.rulebook.book import load_rulebook
 from driftwatch.rulebook.page_form import PageForm
 from driftwatch.verify.verification import Change, Effect, Verification

@@ -22,8 +22,8 @@ from driftwatch.report.report import (
     Record,
     Report,
 )
-from driftwatch.report.text import top_screen
 from driftwatch.report.week import week_held, week_named
+from driftwatch.report.words import top_screen
 
 NO = Range(reason="no latency target (slo in driftwatch.yaml, -c)")
 

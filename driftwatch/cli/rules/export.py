@@ -33,8 +33,7 @@ def command(to: str, out: Path | None, config: Path | None) -> int:
     of configuration or rules, 3 something was left out.
     """
     from driftwatch.cli.database import config_here
-    from driftwatch.export.alerts import alerts_of
-    from driftwatch.export.files import TO, file_of
+    from driftwatch.export.alerts import TO, alerts_of, file_of
     from driftwatch.rulebook.book import load_rulebook
     from driftwatch.settings import load_settings
 
