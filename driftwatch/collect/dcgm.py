@@ -244,13 +244,13 @@ def _why(field: GpuField, unread: str | None) -> pl.Expr:
     absent = f"{' or '.join(field.dcgm_names)} not exported"
     absent += f": {field.absent}" if field.absent else ""
     odd = pl.when(_is_odd(field, raw)).then(raw)
-    told = odd.map_elements(partial(_odd, field), return_dtype=pl.String)
+    texts = odd.map_elements(partial(_odd, field), return_dtype=pl.String)
     return (
         pl.when(raw.is_null())
         .then(pl.lit(unread or absent))
         .when(_is_blank(raw))
         .then(pl.lit(f"not supported: {name} is DCGM's mark for no value"))
-        .otherwise(told)
+        .otherwise(texts)
     )
 
 
@@ -269,6 +269,8 @@ def _as_json(whys: pl.DataFrame) -> pl.Series:
         {k: v for k, v in row.items() if v is not None} for row in distinct.iter_rows(named=True)
     ]
     texts = [orjson.dumps(one).decode() if one else None for one in known]
-    told = distinct.with_columns(pl.Series("reasons", texts, dtype=pl.String))
+    with_texts = distinct.with_columns(pl.Series("reasons", texts, dtype=pl.String))
     on = whys.columns
-    return whys.join(told, on=on, how="left", nulls_equal=True, maintain_order="left")["reasons"]
+    return whys.join(with_texts, on=on, how="left", nulls_equal=True, maintain_order="left")[
+        "reasons"
+    ]

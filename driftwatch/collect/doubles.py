@@ -35,7 +35,7 @@ def read_once(
     origins: Mapping[TargetKey, str],
     recent: pl.DataFrame,
 ) -> list[Collected]:
-    """What sources brought, each process once and under its own name.
+    """What sources answer, each process once and under its own name.
 
     Who is left out, or renamed, is a problem that says so.
 
@@ -45,8 +45,8 @@ def read_once(
     collected = _split_shared_names(collected, sources, origins, recent)
     source_of = {key.instance: name for key, name in origins.items()}
     labels = {key.instance: target.labels for key, target in targets.items()}
-    for name, brought in zip(sources, collected, strict=True):
-        for key, target in brought.targets.items():
+    for name, answer in zip(sources, collected, strict=True):
+        for key, target in answer.targets.items():
             source_of.setdefault(key.instance, name)
             labels.setdefault(key.instance, target.labels)
     known = {key.instance for key in targets}
@@ -59,8 +59,8 @@ def read_once(
     )
     shared = rows.group_by("engine", *_BEGAN).agg(pl.col("instance").unique())
     shared = shared.filter(pl.col("instance").list.len() > 1)
-    if alike := sorted({one for several in shared["instance"].to_list() for one in several}):
-        rows = rows.filter(pl.col("instance").is_in(alike)).sort("time")
+    if candidates := sorted({one for several in shared["instance"].to_list() for one in several}):
+        rows = rows.filter(pl.col("instance").is_in(candidates)).sort("time")
         left |= _new_doubles(rows.unique(maintain_order=True), servers, known)
     return [_without(one, left, servers, source_of) for one in collected] if left else collected
 
@@ -110,8 +110,8 @@ def _new_doubles(
         began = every[name].group_by("engine").agg(pl.col(_BEGAN).last()).sort("engine")
         started[one] = tuple(began.rows())
     before = {one for one, name in of.items() if name in known}
-    twice = doubles(spans, started, before, same_counters)
-    return {of[other]: of[read] for other, read in twice.items()}
+    read_as = doubles(spans, started, before, same_counters)
+    return {of[other]: of[read] for other, read in read_as.items()}
 
 
 def _split_shared_names(
@@ -126,9 +126,9 @@ def _split_shared_names(
     restarts is not.
     """
     first = {key.instance: name for key, name in origins.items()}
-    apart: list[Collected] = []
-    for name, brought in zip(sources, collected, strict=True):
-        listed = sorted({key.instance for key in brought.targets})
+    answers: list[Collected] = []
+    for name, answer in zip(sources, collected, strict=True):
+        listed = sorted({key.instance for key in answer.targets})
         shared = [one for one in listed if first.setdefault(one, name) != name]
         new = {}
         for one in shared:
@@ -144,26 +144,26 @@ def _split_shared_names(
             )
             if len(both):
                 new[one] = f"{name.removeprefix('prometheus ')}/{one}"
-        apart.append(_renamed(brought, new) if new else brought)
-    return apart
+        answers.append(_renamed(answer, new) if new else answer)
+    return answers
 
 
 def _scrapes(collected: Sequence[Collected]) -> list[pl.DataFrame]:
     return [one.scrapes for one in collected]
 
 
-def _renamed(brought: Collected, new: Mapping[str, str]) -> Collected:
+def _renamed(answer: Collected, new: Mapping[str, str]) -> Collected:
     targets = {}
-    for key, target in brought.targets.items():
+    for key, target in answer.targets.items():
         key = key._replace(instance=new.get(key.instance, key.instance))
         targets[key] = replace(target, key=key)
     why = "a server of another source has this name: this one is called"
     problems = [SourceProblem(one, f"{why} {name}", lost=False) for one, name in new.items()]
     return replace(
-        brought,
+        answer,
         targets=targets,
-        scrapes=brought.scrapes.with_columns(pl.col("instance").replace(new)),
-        problems=(*brought.problems, *problems),
+        scrapes=answer.scrapes.with_columns(pl.col("instance").replace(new)),
+        problems=(*answer.problems, *problems),
     )
 
 
@@ -172,7 +172,7 @@ def _identity(name: str, labels: Mapping[str, str]) -> Identity:
 
 
 def _without(
-    brought: Collected,
+    answer: Collected,
     left: Mapping[str, str],
     servers: Mapping[str, Identity],
     source_of: Mapping[str, str],
@@ -187,7 +187,7 @@ def _without(
         text = also_text(servers[name], servers[read]) or source_of[name]
         also.setdefault(read, []).append(text + where(name, read))
     targets = {}
-    for key, target in brought.targets.items():
+    for key, target in answer.targets.items():
         if key.instance in also:
             before = target.labels.get(ALSO_LABEL, "")
             new = [text for text in also[key.instance] if text not in before]
@@ -195,13 +195,13 @@ def _without(
             target = replace(target, labels={**target.labels, ALSO_LABEL: text})
         if key.instance not in left:
             targets[key] = target
-    problems = list(brought.problems)
-    if doubled := sorted({key.instance for key in brought.targets} & left.keys()):
+    problems = list(answer.problems)
+    if doubled := sorted({key.instance for key in answer.targets} & left.keys()):
         name, read = doubled[0], left[doubled[0]]
         both = f"{read}{where(read, name)} and {name}{where(name, read)}"
         why = f"one process that is scraped more than once, as {both}: read once, as {read}"
         if len(doubled) > 1:
             why = f"{len(doubled)} scrapes of servers that are scraped already: {why}"
         problems.append(SourceProblem(name, why, lost=False))
-    scrapes = brought.scrapes.filter(~pl.col("instance").is_in(list(left)))
-    return replace(brought, targets=targets, scrapes=scrapes, problems=tuple(problems))
+    scrapes = answer.scrapes.filter(~pl.col("instance").is_in(list(left)))
+    return replace(answer, targets=targets, scrapes=scrapes, problems=tuple(problems))

@@ -82,7 +82,7 @@ class _Server:
 
     def __init__(self, address: Address, bounds: Bounds, verify: bool | str) -> None:
         self.address = address
-        self.under_way: Future[Response] | None = None
+        self.last_get: Future[Response] | None = None
         self._bounds = bounds
         self._began: float | None = None  # the GET that is under way, monotonic
         self._session = EndableSession()
@@ -177,25 +177,25 @@ class Gets:
 
     def answers(self, urls: Mapping[str, str]) -> Iterator[tuple[str, Response]]:
         """GET an address of each instance, at most ``workers`` at once; answers as they come."""
-        asked: dict[Future[Response], str] = {}
+        under_way: dict[Future[Response], str] = {}
         done: SimpleQueue[Future[Response]] = SimpleQueue()
         for instance, url in urls.items():
             server = self._servers[instance]
-            if server.under_way is not None and not server.under_way.done():
+            if server.last_get is not None and not server.last_get.done():
                 yield instance, self._no_answer("the GET before this one has not ended yet")
                 continue
-            server.under_way = self._pool.submit(server.get, url, self._clock)
-            asked[server.under_way] = instance
-            server.under_way.add_done_callback(done.put)
-        while asked:
+            server.last_get = self._pool.submit(server.get, url, self._clock)
+            under_way[server.last_get] = instance
+            server.last_get.add_done_callback(done.put)
+        while under_way:
             with suppress(Empty):
                 future = done.get(timeout=_POLL_SECONDS)
-                if future in asked:  # one that was given up may still come back
-                    yield asked.pop(future), future.result()
+                if future in under_way:  # one that was given up may still come back
+                    yield under_way.pop(future), future.result()
                 continue
-            for future in [one for one, name in asked.items() if self._servers[name].is_stuck]:
+            for future in [one for one, name in under_way.items() if self._servers[name].is_stuck]:
                 late = f"no answer within {self._bounds.total_seconds:g} s, not even an address"
-                yield asked.pop(future), self._no_answer(late)
+                yield under_way.pop(future), self._no_answer(late)
 
     def _no_answer(self, reason: str) -> Response:
         return Response(self._clock.now(), None, reason, is_answered=False)

@@ -85,7 +85,7 @@ class Names:
     _seen: dict[Identity, int] = field(default_factory=dict)  # unix microseconds
 
     def remember(self, stored: Mapping[TargetKey, Target]) -> None:
-        """Names that stand in a store: they win over those that were given here."""
+        """Take over the names of a store: they win over those that were given here."""
         known = set(self.held.values())
         new = [key for key in sorted(stored, reverse=True) if key.instance not in known]
         given: dict[str, list[Identity]] = {}
@@ -102,13 +102,14 @@ class Names:
             known.add(key.instance)
 
     def give(
-        self, present: Collection[Identity], later: Mapping[Identity, Identity], now: int
+        self, present: Collection[Identity], successor_of: Mapping[Identity, Identity], now: int
     ) -> None:
-        """Names for those that are there.
+        """Give each server that is present a name.
 
-        ``later``: who left → who has the address now; ``now``: unix microseconds.
+        ``successor_of``: a server that left → the one that has its address now; ``now``: unix
+        microseconds.
         """
-        for one, heir in sorted(later.items()):
+        for one, heir in sorted(successor_of.items()):
             self._hand_on(one, heir)
         absent: dict[str, list[Identity]] = {}
         for one in self.held.keys() - set(present):

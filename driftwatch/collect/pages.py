@@ -117,7 +117,7 @@ class Batch:
         self._parser = parser
         self._begin()
         self._failed: list[Attempt] = []
-        self._brought: list[Collected] = []
+        self._parts: list[Collected] = []
         self._problems: list[SourceProblem] = []
 
     def _begin(self) -> None:
@@ -155,7 +155,7 @@ class Batch:
             self._flush()
 
     def fail(self, instance: str, time: datetime, reason: str) -> None:
-        """A scrape that brought no page: a row for each engine, with the reason."""
+        """A scrape that part no page: a row for each engine, with the reason."""
         self._failed.append(Attempt((("instance", instance),), _micros(time), reason))
 
     def problem(self, where: str, reason: str, time: datetime | None) -> None:
@@ -167,17 +167,17 @@ class Batch:
         self._flush()
         self._attempts = self._failed
         self._flush()
-        scrapes = pl.concat([empty_scrapes(), *(one.scrapes for one in self._brought)])
+        scrapes = pl.concat([empty_scrapes(), *(one.scrapes for one in self._parts)])
         scrapes = scrapes.sort("instance", "engine", "time", maintain_order=True)
-        targets = {key: t for one in self._brought for key, t in one.targets.items()}
+        targets = {key: t for one in self._parts for key, t in one.targets.items()}
         return Collected(scrapes.rechunk(), targets, folded(self._problems))
 
     def _flush(self) -> None:
         self._samples.add_lists(*self._columns)
         if self._attempts or not self._samples.is_empty:
-            brought = scrape_rows(self._samples, self._attempts, self._parser.known)
-            self._brought.append(brought)
-            self._problems += brought.problems
+            part = scrape_rows(self._samples, self._attempts, self._parser.known)
+            self._parts.append(part)
+            self._problems += part.problems
         self._begin()
 
 
@@ -230,8 +230,8 @@ class PagesSource:
         self.name = "pages"
         self.settle_seconds = 0.0
         self._parser = PageParser()
-        # instance → page → what it said
-        self._told: dict[str, dict[str, Fingerprint]] = defaultdict(dict)
+        # instance → page → what it reports
+        self._reported: dict[str, dict[str, Fingerprint]] = defaultdict(dict)
         labelled = urls if isinstance(urls, Mapping) else {url: {} for url in urls}
         names = ((url, labels.get("instance")) for url, labels in labelled.items())
         self._gets = Gets(names, clock, bounds, workers, verify)
@@ -264,21 +264,23 @@ class PagesSource:
         """
         for path, read in _REPORTS.items():
             addresses = self._gets.addresses.items()
-            wanted = {one: to.beside(path) for one, to in addresses if path not in self._told[one]}
+            wanted = {
+                one: to.beside(path) for one, to in addresses if path not in self._reported[one]
+            }
             for instance, answer in self._gets.answers(wanted):
                 if not answer.is_answered:
                     continue  # not reached: ask again next time
                 try:
-                    said = orjson.loads(answer.body or b"null")
+                    parsed = orjson.loads(answer.body or b"null")
                 except orjson.JSONDecodeError:
-                    said = None
-                self._told[instance][path] = read(said if isinstance(said, dict) else {})
-        return {one: merged(*self._told[one].values()) for one in sorted(self._labels)}
+                    parsed = None
+                self._reported[instance][path] = read(parsed if isinstance(parsed, dict) else {})
+        return {one: merged(*self._reported[one].values()) for one in sorted(self._labels)}
 
     def forget(self, instances: Iterable[str]) -> None:
         """Ask these servers again: they restarted."""
         for instance in instances:
-            self._told[instance].clear()
+            self._reported[instance].clear()
 
     def remember(self, stored: Mapping[TargetKey, Target]) -> None:
         """The targets of a store: they keep their names."""

@@ -105,7 +105,7 @@ class _Scrapes:
         is_noted = (own[units] != NONE) & servers.is_read(units, at)
         self._configured = self._code(own[units[is_noted]], at[is_noted])
         texts = [text for _, _, text in samples.configurations]
-        self._texts = [text for text, told in zip(texts, is_noted, strict=True) if told]
+        self._texts = [text for text, noted in zip(texts, is_noted, strict=True) if noted]
         codes = np.concatenate([code[: len(parts[0][0])], self._configured])
         self._rows: Ints = pl.Series(codes).unique().sort().to_numpy()
         row = np.searchsorted(self._rows, code).clip(max=max(len(self._rows) - 1, 0))

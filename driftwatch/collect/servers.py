@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import zip_longest
 
 import numpy as np
 import polars as pl
@@ -47,27 +48,28 @@ class Servers:
         self.per_engine = np.array([slot.metric.per_engine for slot in slots], np.bool_)
         spans = self._spans(frame, configurations)
         # two jobs, or two replicas of a Prometheus, that scrape one address
-        twice = doubles(spans, {}, known.names.held, lambda *_: False)
+        read_as = doubles(spans, {}, known.names.held, lambda *_: False)
         self._spans_of = {
             one: (spans[read][0] - _NEXT_SCRAPE, spans[read][1] + _NEXT_SCRAPE)
-            for one, read in twice.items()
+            for one, read in read_as.items()
         }
-        later = successors({one: span for one, span in spans.items() if one not in twice})
-        # server → the server whose name it has: its duplicate that is read, or its successor
-        self._later = later | {one: later.get(read, read) for one, read in twice.items()}
-        listed = {self._later.get(one, one) for one in spans}
-        before = {self._later.get(one, one) for one in known.names.held}
-        self._matcher = ScrapeMatcher(listed | twice.keys() | before, listed | twice.keys())
-        tried = {one.server: self._matcher.servers_of(one.server) for one in attempts}
-        strangers = {one for one, homes in tried.items() if not homes and any_server}
-        present = listed | strangers | {home for homes in tried.values() for home in homes}
-        self._present = present - twice.keys()
-        now = max((span[1] for span in spans.values()), default=0)
-        now = max(now, *(one.time for one in attempts), 0)
-        known.names.give(self._present, later, now)
+        successor_of = successors({one: of for one, of in spans.items() if one not in read_as})
+        # server → the server whose name it has: the one that is read, or its successor
+        self._named_as = successor_of | {
+            one: successor_of.get(read, read) for one, read in read_as.items()
+        }
+        listed = {self._named_as.get(one, one) for one in spans}
+        before = {self._named_as.get(one, one) for one in known.names.held}
+        self._matcher = ScrapeMatcher(listed | read_as.keys() | before, listed | read_as.keys())
+        matches = {one.server: self._matcher.servers_of(one.server) for one in attempts}
+        unmatched = {one for one, servers in matches.items() if not servers and any_server}
+        matched = {one for servers in matches.values() for one in servers}
+        self._present = (listed | unmatched | matched) - read_as.keys()
+        now = max([0, *(last for _, last in spans.values()), *(one.time for one in attempts)])
+        known.names.give(self._present, successor_of, now)
         self.keys = self._engines(listed)
         self.number = {key: number for number, key in enumerate(self.keys)}
-        self._note_doubles(twice)
+        self._note_doubles(read_as)
 
     def _spans(
         self, frame: pl.DataFrame, configurations: Iterable[tuple[int, int, str]]
@@ -82,15 +84,15 @@ class Servers:
             spans[server] = min(before[0], first), max(before[1], last)
         return spans
 
-    def _note_doubles(self, twice: Mapping[Identity, Identity]) -> None:
+    def _note_doubles(self, read_as: Mapping[Identity, Identity]) -> None:
         self._also: dict[Identity, list[str]] = {}
-        for other, read in sorted(twice.items()):
+        for other, read in sorted(read_as.items()):
             self._also.setdefault(read, []).append(also_text(other, read))
-        for other, read in sorted(twice.items())[:1]:
+        for other, read in sorted(read_as.items())[:1]:
             both = f"{also_text(read, other)} and {also_text(other, read)}"
             why = f"one process that is scraped more than once, as {both}: read once"
-            if len(twice) > 1:
-                why = f"{len(twice)} scrapes of servers that are scraped already: {why}"
+            if len(read_as) > 1:
+                why = f"{len(read_as)} scrapes of servers that are scraped already: {why}"
             self.problems.append(SourceProblem(dict(read).get("instance", ""), why, lost=False))
 
     def _engines(self, listed: Iterable[Identity]) -> list[TargetKey]:
@@ -124,9 +126,8 @@ class Servers:
                 if unit.engine in (None, engine)
             ]
             process.append([self.number[key] for key in keys if key in self.number])
-        deepest = max(map(len, process), default=0)
-        padded = [[*of, *[NONE] * (deepest - len(of))] for of in process]
-        return own, [np.array([of[i] for of in padded], np.int64) for i in range(deepest)]
+        columns = zip_longest(*process, fillvalue=NONE)
+        return own, [np.array(column, np.int64) for column in columns]
 
     def is_read(self, unit: Ints, time: Ints) -> Bools:
         """Whether each sample counts: not that of a duplicate while the server that is read has
@@ -143,8 +144,8 @@ class Servers:
         """The attempt was at a duplicate, while the server that is read has samples."""
         if not self._spans_of:
             return False
-        homes = self._matcher.servers_of(attempt.server)
-        spans = [self._spans_of[one] for one in homes if one in self._spans_of]
+        servers = self._matcher.servers_of(attempt.server)
+        spans = [self._spans_of[one] for one in servers if one in self._spans_of]
         return bool(spans) and all(first <= attempt.time <= last for first, last in spans)
 
     def engines_of(self, name: str) -> tuple[str, ...]:
@@ -153,7 +154,7 @@ class Servers:
 
     def name_of(self, server: Identity) -> str | None:
         """What a server is called."""
-        return self._known.names.held.get(self._later.get(server, server))
+        return self._known.names.held.get(self._named_as.get(server, server))
 
     def names_of(self, server: Identity) -> list[str]:
         """Names of the servers that a scrape with these labels belongs to."""

@@ -23,7 +23,7 @@ from driftwatch.errors import (
 BOUNDS = Bounds(
     connect_seconds=3.0, read_seconds=15.0, total_seconds=15.0, body_bytes=256 * 2**20, packed=True
 )
-_TOLD_CHARACTERS = 500
+_MESSAGE_CHARACTERS = 500
 _QUERIES = ("query_range", "query")  # the other endpoints answer with ``data`` of their own
 
 # Prometheus, Thanos and Mimir say in words that a question is too large
@@ -73,17 +73,17 @@ class PrometheusSession(EndableSession):
         Prometheus answer.
         """
         self.warnings = ()
-        asked = {k: v for k, v in kwargs.items() if k in ("headers", "auth")}
+        sent_with = {k: v for k, v in kwargs.items() if k in ("headers", "auth")}
         params = kwargs.get("params")
         if self._closed:
             raise Unavailable("closed")
         try:
             answer = None
             if method == "POST" and not self._post_refused:
-                answer = self.exchange(method, url, self._bounds, data=params, **asked)
+                answer = self.exchange(method, url, self._bounds, data=params, **sent_with)
                 self._post_refused = answer.status == 405
             if answer is None or self._post_refused:
-                answer = self.exchange("GET", url, self._bounds, params=params, **asked)
+                answer = self.exchange("GET", url, self._bounds, params=params, **sent_with)
         except TooLarge as error:
             raise TooExpensive(str(error)) from error
         except NoAnswer as error:
@@ -133,7 +133,7 @@ class PrometheusSession(EndableSession):
         listed = warnings if isinstance(warnings, list) else [warnings]
         if parsed.get("isPartial") is True:  # as VictoriaMetrics says it
             listed = [*listed, "isPartial: some of its storage did not answer"]
-        self.warnings = tuple(str(w)[:_TOLD_CHARACTERS] for w in listed)
+        self.warnings = tuple(str(w)[:_MESSAGE_CHARACTERS] for w in listed)
         return parsed
 
 
@@ -149,7 +149,7 @@ def _refusal(status: int, parsed: object, body: bytes) -> SourceError:
     """The error that an answer without 200 stands for, with what its body says."""
     error = _error_text(parsed)
     if not error and 400 <= status < 500 and not body.lstrip().startswith(b"<"):
-        error = " ".join(body.decode("utf-8", "replace").split())[:_TOLD_CHARACTERS]
+        error = " ".join(body.decode("utf-8", "replace").split())[:_MESSAGE_CHARACTERS]
     text = f"answers {status}" + (f": {error}" if error else "")
     if status in (401, 403):
         return AuthFailed(text)
@@ -167,4 +167,4 @@ def _error_text(parsed: object) -> str:
     if not isinstance(parsed, dict):
         return ""
     parts = [str(parsed[key]) for key in ("errorType", "error") if parsed.get(key)]
-    return " ".join(": ".join(parts).split())[:_TOLD_CHARACTERS]
+    return " ".join(": ".join(parts).split())[:_MESSAGE_CHARACTERS]

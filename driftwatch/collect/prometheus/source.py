@@ -53,26 +53,39 @@ _LISTING = Question(
 )
 _LABELLED = ("num_requests_running", "num_requests_waiting", "generation_tokens_total")
 _LOOK_MS = 600_000  # how often it is looked for names with another prefix
-# a query and its errors → the error that left it without an answer
-Failed = Callable[[str, Sequence[SourceError]], SourceError | None]
+
+
+class _NotRead(Exception):
+    """No target can be read: why, in words."""
 
 
 @dataclass(slots=True)
-class _Asking:
+class _Request:
     """What all questions of one answer share."""
 
     first_ms: int
     last_ms: int
-    failed: Failed
+    deadline: float  # monotonic seconds
+    problems: list[SourceProblem] = field(default_factory=list)
     # columns of one query, and why they may be missing
     unread: list[tuple[Sequence[str], str]] = field(default_factory=list)
+
+    @property
+    def at(self) -> datetime:
+        """The last moment of the interval."""
+        return time_of(self.last_ms)
+
+    def note(self, query: str, errors: Sequence[SourceError]) -> SourceError | None:
+        """Add a query's errors to the problems; the one that left it without an answer."""
+        self.problems += [SourceProblem(query, error_text(error), self.at) for error in errors]
+        return next((e for e in errors if not isinstance(e, Partial)), None)
 
 
 class PrometheusSource:
     """vLLM servers as a Prometheus-compatible API knows them.
 
     Asked for are samples as they were scraped (``selector[60s]``): a row's time and numbers are
-    those of the scrape, whatever the interval asked for, so that a recording and an API that holds
+    those of the scrape, whatever the interval, so that a recording and an API that holds
     it give the same rows. Keep ``until`` at least ``settle_seconds`` behind now: a scrape carries
     the time it began and becomes visible when it ended, at most Prometheus's scrape_timeout (10 s
     where nothing is said) later.
@@ -96,7 +109,7 @@ class PrometheusSource:
         name: str | None = None,
     ) -> None:
         self._asker = asker
-        self._budget_seconds, self._deadline = budget_seconds, 0.0
+        self._budget_seconds = budget_seconds
         self.name = name or f"prometheus {asker.host}"
         self.settle_seconds = settle_seconds
         self._selector = dict(selector)
@@ -127,90 +140,87 @@ class PrometheusSource:
         return self._collect(since, until, None, (_LISTING,))
 
     def _collect(
-        self, since: datetime, until: datetime, own: Own | None, asked: Sequence[Question]
+        self, since: datetime, until: datetime, own: Own | None, queries: Sequence[Question]
     ) -> Collected:
         first, last = unix_ms(since), unix_ms(until) - 1
         if last < first:
             nothing = "nothing was asked"
             return Collected(empty_scrapes(), dict(self._targets), silent=nothing, was_asked=False)
-        self._deadline = time.monotonic() + self._budget_seconds
-        at = time_of(last)
-        problems: list[SourceProblem] = []
+        request = _Request(first, last, time.monotonic() + self._budget_seconds)
+        try:
+            return self._answer(request, until, own, queries)
+        except _NotRead as why:
+            return self._lost(str(why), request)
 
-        def failed(text: str, errors: Sequence[SourceError]) -> SourceError | None:
-            problems.extend(SourceProblem(text, error_text(error), at) for error in errors)
-            return next((e for e in errors if not isinstance(e, Partial)), None)
-
+    def _answer(
+        self, request: _Request, until: datetime, own: Own | None, queries: Sequence[Question]
+    ) -> Collected:
+        """Raises _NotRead."""
         errors: list[SourceError] = []
-        ups = list(self._asker.pieces([self._up], first, last, errors, self._deadline))
-        failure = failed(self._up, errors)
-        doubt = problems[0].reason if problems else None  # of who exists
+        span = (request.first_ms, request.last_ms)
+        ups = list(self._asker.pieces([self._up], *span, errors, request.deadline))
+        failure = request.note(self._up, errors)
         if failure is not None and not any(len(up.series) for up in ups):
-            return self._lost(failure, at, problems)
-        asking = _Asking(first, last, failed)
+            raise _NotRead(error_text(failure))
+        doubt = error_text(errors[0]) if errors else None  # of who exists
         attempts = [attempt for up in ups for attempt in attempts_of(up)]
-        self._look_for_prefixes(first, last)
-        first_asked = asked if own is None else (_LISTING,)
-        collected = self._scrapes(asking, first_asked, [self._matching], attempts)
-        if isinstance(collected, str):
-            return self._lost(collected, at, problems)
+        self._look_for_prefixes(request)
+        first_queries = queries if own is None else (_LISTING,)
+        listed = self._scrapes(request, first_queries, [self._matching], attempts)
         origins = dict.fromkeys(self._targets, self.name)
-        before = (self._targets, origins, empty_scrapes())
-        (collected,) = read_once([collected], [self.name], *before)
+        (listed,) = read_once([listed], [self.name], self._targets, origins, empty_scrapes())
         if own is not None:
-            doubt = doubt or collected.silent
+            doubt = doubt or listed.silent
         nobody = doubt or self._behind(until)
-        if collected.scrapes.is_empty() and nobody is not None:
-            return self._lost(nobody, at, problems)
+        if listed.scrapes.is_empty() and nobody is not None:
+            raise _NotRead(nobody)
         # an answer about `up` of which some is missing does not say who left
-        there = dict(collected.targets) if doubt is None else {**self._targets, **collected.targets}
-
-        def labels_of(text: str) -> Sequence[Labels]:
-            try:
-                return [labels for labels, _ in self._asker.instant(text, at)]
-            except SourceError as error:
-                failed(text, [error])
-                return []
-
-        self._targets = self._images.added(there, labels_of)
-        scrapes, looks = collected.scrapes, None
+        there = dict(listed.targets) if doubt is None else {**self._targets, **listed.targets}
+        self._targets = self._images.added(there, lambda text: self._labels(text, request))
+        scrapes, looks = listed.scrapes, None
         if own is not None:
             looks = scrapes["time"].dt.truncate("1m").unique().sort()
-            brought = self._read_own(asking, asked, own(self._targets), ups, attempts)
-            if isinstance(brought, str):
-                return self._lost(brought, at, problems)
-            problems += [problem for problem in brought.problems if problem.lost]
-            scrapes = brought.scrapes
-        problems += collected.problems
+            own_answer = self._read_own(request, queries, own(self._targets), ups, attempts)
+            request.problems += [problem for problem in own_answer.problems if problem.lost]
+            scrapes = own_answer.scrapes
+        problems = folded((*request.problems, *listed.problems))
         scrapes = self._with_foreign_reasons(scrapes)
-        targets = {**collected.targets, **self._targets}
-        return Collected(scrapes, targets, folded(problems), silent=doubt, looks=looks)
+        targets = {**listed.targets, **self._targets}
+        return Collected(scrapes, targets, problems, silent=doubt, looks=looks)
+
+    def _labels(self, text: str, request: _Request) -> Sequence[Labels]:
+        """Labels of the series that a query brings; none where it fails."""
+        try:
+            return [labels for labels, _ in self._asker.instant(text, request.at)]
+        except SourceError as error:
+            request.note(text, [error])
+            return []
 
     @property
     def prefixes(self) -> frozenset[str]:
         """What stands before vLLM's names there, beside ``vllm:``."""
         return self._prefixes - {VLLM}
 
-    def _look_for_prefixes(self, first_ms: int, last_ms: int) -> None:
+    def _look_for_prefixes(self, request: _Request) -> None:
         """What stands before vLLM's names there: relabelling, Ray and KServe write others."""
-        if self._looked_ms is not None and 0 <= last_ms - self._looked_ms < _LOOK_MS:
+        if self._looked_ms is not None and 0 <= request.last_ms - self._looked_ms < _LOOK_MS:
             return
-        at, back = time_of(last_ms), timedelta(milliseconds=last_ms - first_ms)
+        back = timedelta(milliseconds=request.last_ms - request.first_ms)
         try:
-            self._prefixes = look_for_prefixes(self._asker, self._matching, at, back)
+            self._prefixes = look_for_prefixes(self._asker, self._matching, request.at, back)
         except SourceError:
             return  # tried again; the next query says what is wrong
-        self._looked_ms = last_ms
+        self._looked_ms = request.last_ms
 
     def _read_own(
         self,
-        asking: _Asking,
-        asked: Sequence[Question],
+        request: _Request,
+        queries: Sequence[Question],
         own: Collection[TargetKey],
         ups: Sequence[RawSamples],
         attempts: Sequence[Attempt],
-    ) -> Collected | str:
-        """The scrapes of some of the targets; or why none can be read."""
+    ) -> Collected:
+        """The scrapes of some of the targets. Raises _NotRead."""
         names = {key.instance for key in own}
         instances = {
             self._targets[key].labels.get("instance", "") for key in own if key in self._targets
@@ -224,60 +234,59 @@ class PrometheusSource:
         is_all = all(labels.get("instance") in instances for labels in others)
         matching = [self._matching] if is_all else narrowed(self._selector, instances)
         tried = [one for one in attempts if dict(one.server).get("instance") in instances]
-        brought = self._scrapes(asking, asked, matching, tried)
-        if isinstance(brought, str):
-            return brought
-        return replace(brought, scrapes=brought.scrapes.filter(pl.col("instance").is_in(names)))
+        own_answer = self._scrapes(request, queries, matching, tried)
+        return replace(
+            own_answer, scrapes=own_answer.scrapes.filter(pl.col("instance").is_in(names))
+        )
 
     def _scrapes(
         self,
-        asking: _Asking,
-        asked: Sequence[Question],
+        request: _Request,
+        queries: Sequence[Question],
         matching: Sequence[str],
         attempts: Sequence[Attempt],
-    ) -> Collected | str:
-        """The scrapes of the targets that are matched; or why none can be read."""
+    ) -> Collected:
+        """The scrapes of the targets that are matched. Raises _NotRead."""
         reader = self._reader
         reader.begin(self._prefixes)
         failures = []
-        for question in asked:
-            failure = self._read(reader, asking, question, matching)
+        for question in queries:
+            failure = self._read(request, question, matching)
             if question.names[0].startswith("vllm:"):
                 failures.append(failure)
+        first = failures[0]
         if all(failures) and reader.samples.is_empty:
-            return failures[0] or ""
-        silent = f"no vllm: series was read ({failures[0]})" if failures[0] else STATS_DISABLED
+            raise _NotRead(first)
+        silent = f"no vllm: series was read ({first})" if first else STATS_DISABLED
         collected = scrape_rows(
             reader.samples,
             attempts,
             self._known,
-            unread=asking.unread,
+            unread=request.unread,
             silent=silent,
             any_server=bool(self._selector),
         )
         problems = (*_nameless(reader), *collected.problems)
-        return replace(collected, problems=problems, silent=failures[0])
+        return replace(collected, problems=problems, silent=first)
 
-    def _read(
-        self, reader: Reader, asking: _Asking, question: Question, matching: Sequence[str]
-    ) -> str | None:
+    def _read(self, request: _Request, question: Question, matching: Sequence[str]) -> str | None:
         """Read the answer to one query; returns why some of it is missing, None = it is whole."""
         errors: list[SourceError] = []
-        names = question.written(sorted(self._prefixes))
+        reader, names = self._reader, question.written(sorted(self._prefixes))
         texts = [select(names, one) for one in matching]
-        span = (asking.first_ms, asking.last_ms)
-        pieces = self._asker.pieces(texts, *span, errors, self._deadline)
+        span = (request.first_ms, request.last_ms)
+        pieces = self._asker.pieces(texts, *span, errors, request.deadline)
         if not reader.has_learnt:
             pieces = iter(held := list(pieces))
             reader.learn(held, _LABELLED)
         for piece in pieces:
             reader.add(piece, question.title)
-        failure = asking.failed(question.title, errors)
+        failure = request.note(question.title, errors)
         doubt = failure or next(iter(errors), None)
         if doubt is None:
             return None
         if question.columns:
-            asking.unread.append((question.columns, error_text(doubt)))
+            request.unread.append((question.columns, error_text(doubt)))
         return error_text(doubt)
 
     def _with_foreign_reasons(self, scrapes: pl.DataFrame) -> pl.DataFrame:
@@ -311,19 +320,10 @@ class PrometheusSource:
             return None
         return f"its clock is {behind.total_seconds():.0f} s behind"
 
-    def _lost(
-        self, failure: SourceError | str, at: datetime, problems: list[SourceProblem]
-    ) -> Collected:
-        reason = failure if isinstance(failure, str) else error_text(failure)
-        said = f"{self.name}: {reason}"
-        rows = scrape_frame(
-            [
-                {"instance": key.instance, "engine": key.engine, "time": at, "ok": False}
-                | {"reason": said}
-                for key in sorted(self._targets)
-            ]
-        )
-        return Collected(rows, dict(self._targets), folded(problems), silent=reason)
+    def _lost(self, reason: str, request: _Request) -> Collected:
+        failed = {"time": request.at, "ok": False, "reason": f"{self.name}: {reason}"}
+        rows = scrape_frame([key._asdict() | failed for key in sorted(self._targets)])
+        return Collected(rows, dict(self._targets), folded(request.problems), silent=reason)
 
 
 def _nameless(reader: Reader) -> list[SourceProblem]:

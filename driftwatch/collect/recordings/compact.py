@@ -233,8 +233,8 @@ def write_part(
             folder / file, compression="zstd", compression_level=3, row_group_size=_ROW_GROUP
         )
         first, last = (at / 1e6 for at in rows["time"].dt.epoch("us").gather([0, -1]))
-        said = {"file": file, "kind": kind, "first": first, "last": last, "rows": len(rows)}
-        parts.append(Part.model_validate(said))
+        fields = {"file": file, "kind": kind, "first": first, "last": last, "rows": len(rows)}
+        parts.append(Part.model_validate(fields))
     return parts
 
 

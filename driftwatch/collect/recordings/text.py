@@ -32,7 +32,8 @@ HOW_TO_RECORD = (
     'a recording has one JSON object a line: {"t": unix seconds, "status": 200, "body": the text '
     "of /metrics}; to make one:\n"
     "  while sleep 5; do curl -sS http://HOST:8000/metrics | jq -Rsc "
-    "'{t: now, status: 200, body: .}'; done > scrapes.jsonl"
+    "'{t: now, status: 200, body: .}'; done > scrapes.jsonl\n"
+    "samples with times are OpenMetrics: load them with promtool, and give a Prometheus"
 )
 
 _NAMES = ("scrapes.jsonl.gz", "scrapes.jsonl")
