@@ -155,7 +155,7 @@ class Batch:
             self._flush()
 
     def fail(self, instance: str, time: datetime, reason: str) -> None:
-        """A scrape that part no page: a row for each engine, with the reason."""
+        """A scrape without a page: a row for each engine, with the reason."""
         self._failed.append(Attempt((("instance", instance),), _micros(time), reason))
 
     def problem(self, where: str, reason: str, time: datetime | None) -> None:

@@ -15,8 +15,7 @@ from service_cases import shipped_plan
 from driftwatch.clock import ManualClock
 from driftwatch.doctor.checks import Check, Checkup
 from driftwatch.doctor.checkup import Inputs, checkup
-from driftwatch.doctor.paging import database_checks, speed_waits
-from driftwatch.doctor.paging import receiver_checks
+from driftwatch.doctor.paging import database_checks, receiver_checks, speed_waits
 from driftwatch.errors import DeliveryError
 from driftwatch.model import Slo
 from driftwatch.pipeline.plan import Pool, TunedFor

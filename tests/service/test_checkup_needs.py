@@ -19,11 +19,11 @@ from driftwatch.collect.schema import Collected
 from driftwatch.condition import parse_condition
 from driftwatch.doctor.checks import Checkup
 from driftwatch.doctor.checkup import Inputs, checkup
-from driftwatch.rulebook.truths import can_be_true
 from driftwatch.evidence import BY_NAME, DETECTED
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.plan import Plan, Pool, TunedFor
 from driftwatch.rulebook.rules import Rule
+from driftwatch.rulebook.truths import can_be_true
 from driftwatch.service.replay import replay
 
 KEY = TargetKey("a:1", "0")
