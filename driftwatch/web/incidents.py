@@ -104,7 +104,7 @@ def looks(page: IncidentPage | None, today: date) -> Iterator[Look]:
     is_over = page.event == "resolved"
     first = page.first or (None if is_over else page.as_first)
     if first is not None:
-        yield _look(f"The page of {moment(first.at, today)}", first, today)
+        yield _look(f"The {page.severity} of {moment(first.at, today)}", first, today)
     if page.first is None and not is_over:
         return
     if is_over:  # its own texts say how it ended
@@ -134,6 +134,7 @@ def load(visit: Visit) -> Shown:
         "state": state,
         "headline": headline,
         "looks": [*looks(page, today)],
+        "servers": servers_of(incident),
         "sent": _sent(incident, deliveries, holding, today),
         "commands": [] if page is None else [*_commands(visit.web, incident, page)],
         "plot": _plot(visit, incident, deliveries, rows),
@@ -180,7 +181,7 @@ def _sent(
     if pages:
         return f"No receiver has it: {status_text(pages[0], today)}."
     if incident.firing_at is None:
-        return "It has not fired yet, so nobody got a page."
+        return "It has not fired yet, so nobody got anything."
     if holding:
         return f"Nobody got it: {holding[0]}."
     return (
@@ -198,7 +199,7 @@ def _commands(web: Web, incident: Incident, page: IncidentPage) -> Iterator[tupl
         else ""
     )
     if at:
-        yield "Explain it as of the page", explain + at + where
+        yield f"Explain it as of the {incident.severity}", explain + at + where
     if incident.is_firing:
         yield "Explain it as of now", explain + where
         if incident.acknowledgement is None and page.links.ack:

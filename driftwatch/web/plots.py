@@ -162,7 +162,7 @@ def incident_plot(
         return None
     ends = (span[0].timestamp(), last.timestamp())
     fired = incident.firing_at
-    word = "it fired, and nobody got a page" if sent_at is None else "page sent"
+    word = "it fired, and nobody got it" if sent_at is None else f"{incident.severity} sent"
     at = [(sent_at or fired, word)] if fired is not None else []
     around = [
         *incident_spans([incident], *ends),

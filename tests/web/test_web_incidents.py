@@ -112,7 +112,7 @@ def test_the_picture_marks_the_page_the_restart_and_the_change() -> None:
     missed, slow = "Up to 80 % of requests missed TTFT 1 s", "peed at equal load down to 80 %"
     assert plot.title == f"{missed}; s{slow} of the baseline's"
     drawn = str(plot.svg)
-    assert "<title>it fired, and nobody got a page</title>" in drawn
+    assert "<title>it fired, and nobody got it</title>" in drawn
     assert "<title>a:1: restart, max_num_seqs 256 → 512</title>" in drawn
     assert drawn.count('class="hatch"') == 2 and "requests that miss TTFT 1 s, %" in drawn
     sent = incident_plot(rows, None, incident, {"slower_at_equal_load"}, END + timedelta(hours=1))
