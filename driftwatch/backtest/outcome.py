@@ -15,7 +15,7 @@ from driftwatch.backtest.pages import PastPage, past_pages
 from driftwatch.backtest.stored import StoredHistory, Stretch
 from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.pipeline.evaluation import Evaluation, signals_from_rows
-from driftwatch.pipeline.incidents import advanced, closed_for
+from driftwatch.pipeline.incidents import advanced, closed_for, just_ended
 from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.pages import with_pages
 from driftwatch.pipeline.plan import Plan
@@ -93,11 +93,14 @@ class _RuleSet:
         self._unknown: Counter[str] = Counter()  # rule → minutes with data and no verdict
         self._transitions: list[Transition] = []
         self._incidents: Mapping[str, Incident] = {}
+        self._ended: tuple[Incident, ...] = ()
 
     def judge(self, stretch: Stretch, rows: pl.DataFrame, verdicts: pl.DataFrame) -> Judged:
         """What happens in a stretch, with its pages; nothing is simulated."""
         before = self._incidents
-        after, happened = _advanced(self.plan, before, stretch, rows, verdicts)
+        after, happened = _advanced(self.plan, before, stretch, rows, verdicts, self._ended)
+        ended = (*self._ended, *(one.incident for one in happened))
+        self._ended = just_ended(ended, stretch.last)
         if happened:
             known = self._history.reference(stretch.targets, stretch.last.date())
             evaluation = Evaluation(
@@ -186,10 +189,13 @@ def _advanced(
     stretch: Stretch,
     rows: pl.DataFrame,
     verdicts: pl.DataFrame,
+    ended: Sequence[Incident],
 ) -> tuple[Mapping[str, Incident], tuple[Transition, ...]]:
     """Open incidents after a stretch, and what fired and ended in it, in order."""
     incidents, ended_before = closed_for(plan.rules, before, stretch.targets, {}, stretch.first)
-    incidents, happened, _ = advanced(plan.enabled, incidents, stretch.targets, rows, verdicts)
+    incidents, happened, _ = advanced(
+        plan.enabled, incidents, stretch.targets, rows, verdicts, ended
+    )
     incidents, closed = closed_for(
         plan.rules, incidents, stretch.staying, stretch.retired, stretch.last
     )

@@ -19,12 +19,12 @@ def what_changed(before: Advice | None, now: Advice | None) -> str | None:
     >>> why = Reason("no_knob_helps", "every limit has room")
     >>> none = Advice("none", why, instead=("add 2 replicas: all in target",))
     >>> what_changed(None, none)
-    'advice now: add 2 replicas; before: none yet'
+    'advice now: add 2 replicas, before none yet'
     """
     if is_no_answer(now) or says_less(before, now):
         return None
     one, other = _advice(before), _advice(now)
-    return None if one == other else f"{ADVICE_NOW}{other}; before: {one}"
+    return None if one == other else f"{ADVICE_NOW}{other}, before {one}"
 
 
 def is_no_answer(advice: Advice | None) -> bool:
@@ -38,12 +38,11 @@ def no_advice(advice: Advice | None) -> str:
 
 
 def says_less(before: Advice | None, now: Advice | None) -> bool:
-    """No verdict, or an answer without a replay, where people have "no knob helps" of one."""
-    if before is None or before.action != "none":
-        return False
-    if now is None or now.action == "insufficient":
-        return True
-    return now.action == "none" and before.basis == "simulation" != now.basis
+    """No verdict after "no knob helps", or the same kind of answer without the simulation of it."""
+    if before is None or now is None or now.action == "insufficient":
+        return before is not None and before.action == "none"
+    is_alike = now.action == before.action and now.action in ("none", "change")
+    return is_alike and before.basis == "simulation" != now.basis
 
 
 def _advice(advice: Advice | None) -> str:

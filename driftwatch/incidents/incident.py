@@ -69,6 +69,8 @@ class Told(Document):
     servers: int  # how many servers it counted
     cause: str = ""  # leaf of the diagnosis and full limit
     last_cause: str = ""  # the same when the page was last made: a change is told once it lasts
+    # mean lengths and rate of requests (evidence column → value) on which its advice rests
+    load: Mapping[str, float] = {}
 
 
 class Incident(Document):

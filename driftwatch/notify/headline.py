@@ -201,12 +201,12 @@ def _firing(page: Page) -> Iterator[Line]:
 
 def _since(page: Page) -> str:
     """On which servers, after which change, and what moved."""
-    servers, parts = page.servers, []
-    if page.recent_change is not None:
-        parts.append(f"after a change: {clean(page.recent_change)}")
-    if 1 < servers.concerned < servers.of:
-        parts.append(f"on {few(servers.first, servers.concerned)}")
-    return "; ".join(filter(None, (*parts, page.phrases.since)))
+    servers, change = page.servers, clean(page.recent_change or "")
+    on = few(servers.first, servers.concerned) if 1 < servers.concerned < servers.of else ""
+    parts = [change, f"on {on}" if on else "", page.phrases.since]
+    if change.startswith("then "):
+        parts = [*parts[1:], change]
+    return "; ".join(filter(None, parts))
 
 
 def cause_text(page: Page) -> str:

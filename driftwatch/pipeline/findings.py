@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS
+from driftwatch.detect.lengths import LENGTHS
 from driftwatch.detect.reference import HISTOGRAMS
 from driftwatch.diagnose.evidence_table import WINDOW_SCHEMA
 from driftwatch.diagnose.limits import BINDING_WINDOW_SECONDS
@@ -19,6 +20,7 @@ from driftwatch.model import Diagnosis, Finding, Target, TargetKey
 from driftwatch.pipeline.evaluation import Evaluation
 from driftwatch.pipeline.unknown_reasons import reasons
 from driftwatch.rulebook.rules import Rule
+from driftwatch.signals.minutes import MINUTE_KEY
 
 _KEY = list(KEY_COLUMNS)
 _HISTOGRAMS = (*HISTOGRAMS, *(f"reference_{name}" for name in HISTOGRAMS))
@@ -71,10 +73,90 @@ def findings_of(evaluation: Evaluation, transitions: Sequence[Transition]) -> li
         else:
             finding, row = _of_missing(evaluation, t, key)
         others = tuple(other for other in t.incident.concerned if other != key)
+        if others and i in row_of:
+            finding = _of_many(evaluation, t, finding)
         of = evaluation.rows.filter(pl.col("end") == t.at, pl.col("pool") == t.incident.pool).height
         counted = max(of, len(others) + 1)
         findings.append((replace(finding, concerned=(key, *others), of_targets=counted), row))
     return findings
+
+
+# of the servers whose scrapes the same limit held back: the mean
+_OF_LIMIT = (
+    *("limit_binding_share_10m_ratio", "binding_running_requests"),
+    *("binding_waiting_requests", "binding_kv_cache_usage_ratio"),
+)
+_ADDED = (
+    *(f"{name}_{part}" for name in LENGTHS for part in ("sum", "count")),
+    *("finished_requests_total", "duration_seconds"),
+)
+
+
+def _of_many(evaluation: Evaluation, transition: Transition, finding: Finding) -> Finding:
+    """A finding with the numbers of all servers that the incident concerns.
+
+    Lengths, their reference and the requests are those of all, a rate is that of one of them on
+    average, and so is a limit. What adds up to nothing (a speed, a GPU) stays the worst server's.
+    """
+    keys, at, evidence = transition.incident.concerned, transition.at, dict(finding.evidence)
+    named = pl.DataFrame(keys, schema=dict.fromkeys(_KEY, pl.String), orient="row")
+    minutes = evaluation.past.rows(keys, at - _SPAN, at, (*MINUTE_KEY, *_ADDED))
+    references = evaluation.signals.reference
+    sums = minutes.group_by(_KEY).agg(pl.col(*_ADDED).sum()).join(references, on=_KEY, how="left")
+    for name in LENGTHS:
+        n, mean = pl.col(f"{name}_count"), f"{name}_mean"
+        if evidence.get(mean) is not None and sums[f"{name}_count"].sum() > 0:
+            was = pl.col(f"reference_{mean}")
+            now = (pl.col(f"{name}_sum").sum() / n.sum()).alias("now")
+            before = ((was * n).sum() / n.filter(was.is_not_null()).sum()).alias("before")
+            _compare(evidence, mean, f"{mean}_ratio", sums.select(now, before).row(0))
+    if evidence.get("requests_per_second") is not None and len(sums):
+        rate = pl.col("finished_requests_total").sum() / pl.col("duration_seconds").sum()
+        rates = sums.select(rate, pl.col("reference_requests_per_second").mean()).row(0)
+        _compare(evidence, "requests_per_second", "requests_per_second_ratio", rates)
+        evidence["finished_requests"] = sums["prompt_tokens_count"].sum()
+    rows = evaluation.rows.filter(pl.col("end") == at).join(named, on=_KEY, how="semi")
+    alike = rows.filter(pl.col("binding_limit") == evidence.get("binding_limit"))
+    for name in _OF_LIMIT:
+        if evidence.get(name) is not None and alike[name].is_not_null().any():
+            evidence[name] = alike[name].mean()
+    if evidence.get("scrapes_10m") is not None and len(alike):
+        evidence["scrapes_10m"] = alike["scrapes_10m"].sum()
+    return replace(
+        finding,
+        evidence={**evidence, **_in_target(rows, evidence)},
+        reference=reference_of({**evidence, "reference_kind": finding.reference["kind"]})
+        if finding.reference
+        else None,
+    )
+
+
+def _compare(
+    evidence: dict[str, Any], name: str, ratio: str, values: tuple[float, float | None]
+) -> None:
+    """With a value, its reference and their ratio, where the row has one."""
+    now, before = values
+    evidence[name] = now
+    if before and evidence.get(ratio) is not None:
+        evidence[f"reference_{name}"], evidence[ratio] = before, now / before
+
+
+def _in_target(rows: pl.DataFrame, evidence: Mapping[str, Any]) -> dict[str, float]:
+    """Shares of the requests of all servers in target, where these miss it together too."""
+    n, found = pl.col("ttft_seconds_count").fill_null(0.0), dict[str, float]()
+    for stem in ("ttft", "tpot"):
+        ends = [f"{stem}_in_target_10m_{end}" for end in ("ratio", "upper_ratio")]
+        known = rows.filter(pl.col(ends[0]).is_not_null(), n > 0)
+        if None in (evidence.get(ends[0]), evidence.get("slo_share")) or known.is_empty():
+            continue
+        upper = pl.col(ends[1]).fill_null(pl.col(ends[0]))
+        shares = known.select(
+            ((share * n).sum() / n.sum()).alias(end)
+            for end, share in zip(ends, (pl.col(ends[0]), upper), strict=True)
+        ).row(0, named=True)
+        if (shares[ends[1]] < evidence["slo_share"]) == (evidence[ends[0]] < evidence["slo_share"]):
+            found |= shares
+    return found
 
 
 def _is_missing(rule: Rule) -> bool:

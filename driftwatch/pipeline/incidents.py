@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS
-from driftwatch.detect.speed.like_work import WINDOW
 from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.incidents.life_cycle import (
+    AFTER_INHIBITION_SECONDS,
     MINUTE_SECONDS,
     PoolRule,
     Verdict,
@@ -53,12 +53,14 @@ def advanced(
     targets: Mapping[TargetKey, Target],
     rows: pl.DataFrame,
     verdicts: pl.DataFrame,
+    ended: Sequence[Incident] = (),
 ) -> Advanced:
     """Advance every incident minute by minute.
 
     Args:
         rows: evidence rows.
         verdicts: one Boolean column per rule id, beside ``rows``.
+        ended: incidents that resolved shortly before (:func:`just_ended`).
     """
     minutes: _Minutes = {}
     judged = rows.select(*_KEY, "pool", "end", *_SINCE)
@@ -72,7 +74,14 @@ def advanced(
             _add_verdicts(minutes, rule, relevant(of_rule, rule, open_servers))
     if not minutes and not incidents:
         return Advanced({}, (), ())
-    return _Minute(rules, targets, incidents).played(judged["end"].unique().sort(), minutes)
+    advancing = _Minute(rules, targets, incidents, ended)
+    return advancing.played(judged["end"].unique().sort(), minutes)
+
+
+def just_ended(ended: Iterable[Incident], at: datetime) -> tuple[Incident, ...]:
+    """Those of the resolved incidents whose backlog may still be there."""
+    since = at - timedelta(seconds=AFTER_INHIBITION_SECONDS)
+    return tuple(i for i in ended if i.resolved_at is not None and i.resolved_at > since)
 
 
 # minute → (rule id, pool) → verdicts of its servers
@@ -87,8 +96,9 @@ class _Minute:
         rules: Sequence[Rule],
         targets: Mapping[TargetKey, Target],
         incidents: Mapping[str, Incident],
+        ended: Sequence[Incident],
     ) -> None:
-        self._rules = inhibitors_first(rules)
+        self._rules, self._ended = inhibitors_first(rules), list(ended)
         self._by_id = {rule.id: rule for rule in rules}
         self._targets = targets
         self._models: dict[str, set[str | None]] | None = None
@@ -131,7 +141,14 @@ class _Minute:
                 before, pool_rule = of_pool.pop(rule.id, None), self._pool_rule(rule, pool)
                 servers = {*here, *(s.key for s in (before.servers if before else ()))}
                 by = inhibited(rule, pool_rule.severity, servers, of_pool, self._by_id, end)
+                if pool_rule.severity == "notice":  # a backlog belongs to what caused it
+                    for over in just_ended(self._ended, end):
+                        if over.pool == pool and over.alert in rule.inhibited_by:
+                            met = (one.key for one in over.servers if one.met)
+                            by = {**dict.fromkeys(met, over.alert), **by}
                 after, event = step(before, pool_rule, end, here, by)
+                if after is not None and event == "resolved":
+                    self._ended.append(after)
                 if after is not None and event is not None:
                     happened.append(Transition(after, event, end))
                 if after is not None and event != "resolved":
@@ -310,35 +327,13 @@ def _add_verdicts(minutes: _Minutes, rule: Rule, rows: pl.DataFrame) -> None:
         of_pool[key] = Verdict(row["true"], row["held"], _since(rule, row))
 
 
-# columns over the last minutes: the condition began when those did
-_OF_SPEED = ("slower_at_equal_load", "slower_than_pool", "slower")
-# columns over scrapes of the last ten minutes → the column with the time of the first
-_SHARES = {
-    "limit_full": "binding_since",
-    "limit_binding_share_10m_ratio": "binding_since",
-    "requests_deferred": "deferred_since",
-    "waiting_deferred_share_10m_ratio": "deferred_since",
-}
-_SINCE = (
-    "binding_since",
-    "deferred_since",
-    "seconds_since_last_token",
-    "coverage_missing_seconds",
-)
+_SINCE = ("seconds_since_last_token", "coverage_missing_seconds")
 
 
 def _since(rule: Rule, row: Mapping[str, Any]) -> datetime | None:
-    """When the condition began, where its columns reach further back than the minute."""
-    columns = rule.columns
-    for share, since in _SHARES.items():
-        if share in columns:
-            began: datetime | None = row[since]
-            return began
-    if not columns.isdisjoint(_OF_SPEED):
-        slow_since: datetime = row["end"] - timedelta(minutes=WINDOW)
-        return slow_since
-    for name in ("seconds_since_last_token", "coverage_missing_seconds"):
-        if name in columns and row[name] is not None:
+    """When the condition began, where a column says it; a page estimates it (pipeline/onset)."""
+    for name in _SINCE:
+        if name in rule.columns and row[name] is not None:
             end: datetime = row["end"]
             return end - timedelta(seconds=row[name])
     return None

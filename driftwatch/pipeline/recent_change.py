@@ -1,4 +1,4 @@
-"""What was changed on a server shortly before an incident began. Pure."""
+"""What was changed on servers shortly before an incident began, or while it lasted. Pure."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from datetime import date, datetime, timedelta
 
 import polars as pl
 
+from driftwatch.collect.schema import KEY
 from driftwatch.knobs import COLUMN_KNOBS
-from driftwatch.numbers import knob, moment
+from driftwatch.numbers import count, knob, moment, span
 
-# a change so long before the incident may have caused it
+# A change so long before the incident may have caused it; restarts so close to each other are one.
 WITHIN = timedelta(hours=1)
 _MINUTE = timedelta(minutes=1)
 # flag of a minute → what happened in it, the weightiest first
@@ -19,37 +20,57 @@ _EVENTS = {
     "configuration_changed": "other settings",
     "release_changed": "another release",
 }
+COLUMNS = (
+    *(*KEY, "end", *_EVENTS, *COLUMN_KNOBS, "max_num_seqs_inferred"),
+    *("iteration_tokens_sum", "forward_passes"),
+)
 _WHERE_READ = re.compile(r" \([^)]*\)| since [-\d]+ [\d:]+ UTC")
 
 
-def recent_change(minutes: pl.DataFrame, release: str | None, today: date) -> str | None:
-    """``restarted 12:00 UTC, vLLM 0.32.0 → 0.33.0``; None where no change is known.
+def recent_change(
+    minutes: pl.DataFrame, servers: int, began: datetime, release: str | None, today: date
+) -> str | None:
+    """``after a change: restarted 12:00 UTC, vLLM 0.32.0 → 0.33.0``, ``then 4 of 4 restarted …``.
 
-    ``minutes``: of one server, from :data:`WITHIN` before the incident began, in order of time;
-    ``release``: the evidence column ``release_change``; ``today``: whose times have no date.
+    ``minutes``: :data:`COLUMNS` of servers; ``servers``: how many these are; ``began``: when the
+    incident did; ``release``: the evidence column ``release_change``; ``today``: whose times have
+    no date. None where no change is known.
     """
-    flags = [name for name in _EVENTS if name in minutes.columns]
-    changed = minutes.filter(pl.any_horizontal(pl.col(flags).fill_null(value=False)))
+    ordered = minutes.sort("end", *KEY)
+    changed = ordered.filter(pl.any_horizontal(pl.col(*_EVENTS).fill_null(value=False)))
     if changed.is_empty():
         return None
-    row = changed.row(-1, named=True)
-    word = next(word for name, word in _EVENTS.items() if row.get(name))
-    at: datetime = row["end"]
-    parts = [f"{word} {moment(at - _MINUTE, today)}"]
+    last = changed.row(-1, named=True)
+    word = next(word for name, word in _EVENTS.items() if last[name])
+    rollout = changed.filter(pl.col("end") > last["end"] - WITHIN).unique(
+        KEY, keep="last", maintain_order=True
+    )
+    first = rollout.row(0, named=True)
+    start, end = first["end"] - _MINUTE, last["end"] - _MINUTE
+    when = moment(start, today) if start == end else span(start, end)
+    parts = [f"{word} {when}" if servers == 1 else f"{len(rollout)} of {servers} {word} {when}"]
     if release is not None and "→" in release:
         parts.append(_WHERE_READ.sub("", release).replace("vllm ", "vLLM "))
-    return ", ".join([*parts, *_settings(minutes, at)])
+    own = ordered.filter(pl.all_horizontal(pl.col(name) == first[name] for name in KEY))
+    text = ", ".join([*parts, *_settings(own, first["end"])])
+    return f"after a change: {text}" if start <= began else f"then {text}"
 
 
 def _settings(minutes: pl.DataFrame, at: datetime) -> list[str]:
-    """Settings that are other ones after a change; inferred ones are not compared."""
+    """Settings of a server that are other ones after a change; inferred ones are not compared."""
     found = []
+    before, after = minutes.filter(pl.col("end") < at), minutes.filter(pl.col("end") >= at)
+    is_inferred = pl.col("max_num_seqs_inferred").fill_null(value=True)
     for name in COLUMN_KNOBS:
-        known = minutes.filter(pl.col(name).is_not_null())
-        if name == "max_num_seqs":
-            known = known.filter(~pl.col("max_num_seqs_inferred").fill_null(value=True))
-        before = known.filter(pl.col("end") < at)[name].to_list()
-        after = known.filter(pl.col("end") >= at)[name].to_list()
-        if before and after and before[-1] != after[-1]:
-            found.append(f"{name} {knob(before[-1])} → {knob(after[-1])}")
+        read = pl.col(name) if name != "max_num_seqs" else pl.when(~is_inferred).then(name)
+        was, now = (part.select(read).to_series().drop_nulls() for part in (before, after))
+        if len(was) and len(now) and was[-1] != now[-1]:
+            found.append(f"{name} {knob(was[-1])} → {knob(now[-1])}")
+        elif name == "max_num_batched_tokens" and len(was):
+            # a configured budget that the steps exceed is unknown
+            steps = pl.col("iteration_tokens_sum") / pl.col("forward_passes")
+            most = after.filter(pl.col(name).is_null()).select(steps.max()).item()
+            if most is not None and most > was[-1]:
+                more = f"steps hold up to {count(most)} tokens"
+                found.append(f"{name} is no longer {knob(was[-1])}: {more}")
     return found

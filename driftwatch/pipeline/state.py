@@ -65,6 +65,7 @@ class State:
     # the sample of each target's last scrape, which the next one may repeat
     samples: pl.DataFrame = field(default_factory=no_samples)
     incidents: Mapping[str, Incident] = field(default_factory=dict)  # open incidents by identity
+    ended: tuple[Incident, ...] = ()  # those that resolved shortly before
     # targets known now, missing ones included, with their pools
     targets: Mapping[TargetKey, Target] = field(default_factory=dict)
     # target → name of the source that listed it last

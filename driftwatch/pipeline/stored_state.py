@@ -18,6 +18,7 @@ from driftwatch.documents import Document
 from driftwatch.minutes.continuity import MAX_GAP_SECONDS
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.detection import detection_from
+from driftwatch.pipeline.incidents import just_ended
 from driftwatch.pipeline.question import TargetAdvice
 from driftwatch.pipeline.state import FIRST_LOOK, HISTORY, State, nothing_scraped
 from driftwatch.pipeline.verifications import RUNS_MEMORY, runs_memory, verifications_from
@@ -114,6 +115,7 @@ def state_from(store: Store, now: datetime) -> State:
         minutes=minutes,
         inputs_seen=frames.get(_INPUTS, no_inputs_seen()),
         incidents=incidents,
+        ended=just_ended(store.incidents(since=until - HISTORY, pages=False), until),
         targets=targets,
         origins=memory.origins,
         retired=frozenset(memory.retired),

@@ -22,7 +22,7 @@ from driftwatch.diagnose.states import with_states
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.detection import detected, trimmed
 from driftwatch.pipeline.evaluation import Ask, Evaluation, Signals, signals_of
-from driftwatch.pipeline.incidents import advanced, closed_for
+from driftwatch.pipeline.incidents import advanced, closed_for, just_ended
 from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.pages import closing, with_pages
 from driftwatch.pipeline.plan import Plan
@@ -210,7 +210,7 @@ def _piece(
     rows_judged = rows.hstack(stored.select("ever_seen"))
     verdicts = verdicts_of(plan.enabled, rows_judged)
     incidents, happened, looks = advanced(
-        plan.enabled, state.incidents, state.targets, rows_judged, verdicts
+        plan.enabled, state.incidents, state.targets, rows_judged, verdicts, state.ended
     )
     staying = {k: t for k, t in state.targets.items() if k not in retired}
     incidents, closed = closed_for(plan.rules, incidents, staying, retired, last)
@@ -225,6 +225,7 @@ def _piece(
         after,
         in_force=InForce() if may_have_other_gpus else state.in_force,
         incidents=incidents,
+        ended=just_ended((*state.ended, *(t.incident for t in happened)), last),
     )
     if retired:
         after = replace(

@@ -11,7 +11,7 @@ import polars as pl
 from driftwatch.condition import parse_condition
 from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.model import Severity, Target, TargetKey
-from driftwatch.pipeline.incidents import advanced
+from driftwatch.pipeline.incidents import advanced, just_ended
 from driftwatch.rulebook.page_form import Family, PageForm
 from driftwatch.rulebook.rules import Rule
 
@@ -70,12 +70,9 @@ def rows_of(of: Minutes, many: int, minutes: int) -> pl.DataFrame:
                 text = said.get(name, "-" if name == "limit_full" else "F")
                 row[name] = _LETTERS[text[min(minute, len(text) - 1)]]  # type: ignore[assignment]
             made.append({**row, "end": START + timedelta(minutes=minute + 1)})
-    never = pl.lit(None, pl.Datetime("us", "UTC"))
     unknown = pl.lit(None, pl.Float64)
     types = dict.fromkeys(_BOOLEANS, pl.Boolean)
     return pl.DataFrame(made, schema_overrides=types, orient="row").with_columns(
-        binding_since=never,
-        deferred_since=never,
         seconds_since_last_token=unknown,
         coverage_missing_seconds=unknown,
     )
@@ -93,7 +90,8 @@ def lived(
         if piece.is_empty():
             continue
         verdicts = piece.select(rule.verdict.alias(rule.id) for rule in rules)
-        incidents, told, looked = advanced(rules, incidents, targets(many), piece, verdicts)
+        over = just_ended((one.incident for one in happened), span[0])
+        incidents, told, looked = advanced(rules, incidents, targets(many), piece, verdicts, over)
         happened += told
         looks += looked
     return incidents, happened, looks

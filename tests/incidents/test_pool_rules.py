@@ -110,6 +110,19 @@ def test_what_waited_for_another_fires_when_that_is_over() -> None:
     assert told(happened) == ["1 firing Slow", "4 resolved Slow", "18 firing Full"]
 
 
+def test_a_notice_folds_into_what_is_just_over() -> None:
+    """The backlog after a hang belongs to the hang; a page is sent all the same."""
+    of = {"s0": {"slower_at_equal_load": "TTTF", "requests_wait": "FFFFT" + "T" * 14 + "F"}}
+    assert told(lived([SLOW, WAVE], of, 1, 40, [3, 4, 6])[1]) == [
+        "1 firing Slow",
+        "4 resolved Slow",
+    ]
+    later = {"s0": {**of["s0"], "requests_wait": "F" * 20 + "T"}}
+    assert told(lived([SLOW, WAVE], later, 1, 25)[1])[2:] == ["21 firing Wave"]
+    page = replace(WAVE, severity="page")
+    assert told(lived([SLOW, page], of, 1, 6)[1])[2:] == ["5 firing Wave"]
+
+
 def test_an_incident_stays_open_while_a_target_is_missed() -> None:
     """A rollout freed the limit at minute 4; until minute 30 servers miss the target by turns, each
     with stretches in which it meets it. Findings of 0.11, 1.

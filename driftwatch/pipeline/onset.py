@@ -1,0 +1,164 @@
+"""When the condition of a rule began: a rule looks at minutes, and fires after them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import accumulate
+from statistics import median
+from typing import Any
+
+import polars as pl
+
+from driftwatch.model import TargetKey
+from driftwatch.pipeline.minutes import PastMinutes
+
+# The longest window of a rule is 20 min; what it looks at may have begun an hour before it.
+LOOK_BACK = timedelta(minutes=80)
+_MINUTE = timedelta(minutes=1)
+# Where a minute stands on the way from the normal level (0) to that at which the rule fired (1):
+# half-way a step is found to the minute. The foot of a ramp lies before: where minutes are twice as
+# far as those of the first half usually are, within these bounds.
+_HALF_WAY, _NEAREST, _FARTHEST = 0.5, 0.08, 0.25
+_RAMP_MINUTES = 20
+_LEAST, _MOST = -1.0, 2.0  # of the way: one wild minute weighs no more
+_LEVEL_MINUTES = 5  # the level at which the rule fired is the median of so many minutes
+_FEWEST_MINUTES = 10
+
+
+def _mean_length(stem: str) -> pl.Expr:
+    return pl.col(f"{stem}_tokens_sum").sum() / pl.col(f"{stem}_tokens_count").sum()
+
+
+def _share(part: str, whole: str) -> pl.Expr:
+    return pl.col(part).sum() / pl.col(whole).sum()
+
+
+_LENGTHS = {"lengths_moved", "phase_mix"}
+# columns of a rule; the measure of a minute, over the servers concerned; its normal level: an
+# evidence column or a number, None = the lower quartile of the minutes.
+# The first that moved counts.
+_MEASURES: tuple[tuple[set[str], pl.Expr, str | float | None], ...] = (
+    ({"slower_at_equal_load", "slower"}, pl.col("speed_at_equal_load_ratio").mean(), 1.0),
+    ({"slower_than_pool"}, pl.col("speed_against_pool_ratio").mean(), 1.0),
+    *(
+        (
+            {f"{stem}_tokens_drift", f"{stem}_tokens_mean_ratio", *_LENGTHS},
+            _mean_length(stem),
+            f"reference_{stem}_tokens_mean",
+        )
+        for stem in ("prompt", "generation")
+    ),
+    (
+        {"limit_full", "limit_binding_share_10m_ratio"},
+        pl.col("limit_binding_share_10m_ratio").mean(),
+        None,
+    ),
+    (
+        {"requests_deferred", "waiting_deferred_share_10m_ratio"},
+        pl.col("waiting_deferred_share_10m_ratio").mean(),
+        None,
+    ),
+    (
+        {"batch_assembly_wait_10m_seconds", "requests_wait"},
+        _share("queue_seconds_sum", "queue_seconds_count"),
+        "reference_batch_assembly_wait_seconds",
+    ),
+    (
+        {"rejected_requests_ratio", "rejected_requests_per_second"},
+        pl.col("rejected_requests_total").sum() / pl.col("duration_seconds").sum(),
+        0.0,
+    ),
+    (
+        {"given_up_10m_low_ratio"},
+        _share("given_up_requests", "ttft_seconds_count"),
+        "reference_given_up_ratio",
+    ),
+    (
+        {"drafts_rejected"},
+        _share("spec_decode_accepted_tokens_total", "spec_decode_draft_tokens_total"),
+        "reference_spec_decode_acceptance_ratio",
+    ),
+    (
+        {"prefix_hits_lost"},
+        _share("prefix_cache_hits_total", "prefix_cache_queries_total"),
+        "reference_prefix_cache_hit_ratio",
+    ),
+)
+_COLUMNS = tuple(
+    dict.fromkeys(
+        name
+        for _, measure, _ in _MEASURES
+        for name in ("instance", "engine", "end", *measure.meta.root_names())
+    )
+)
+
+
+def began(
+    columns: Collection[str],
+    keys: Collection[TargetKey],
+    at: datetime,
+    evidence: Mapping[str, Any],
+    past: PastMinutes,
+) -> datetime | None:
+    """When what a rule measures left its normal level; None where no minute tells it.
+
+    ``columns``: of the rule; ``keys``: the servers concerned; ``at``: the minute in which it fired;
+    ``evidence``: of the page, with the levels of the baseline (``reference_*``).
+    """
+    measures = [(by, normal) for names, by, normal in _MEASURES if not names.isdisjoint(columns)]
+    if not measures:
+        return None
+    minutes = past.rows(keys, at - LOOK_BACK, at, _COLUMNS).sort("end")
+    each = [*_onsets(measures, minutes, evidence)]
+    first = None if minutes.is_empty() else minutes["end"][0] - _MINUTE
+    # a length that moved long before is not what made a limit full now
+    return next((one for one in each if one != first), first if each else None)
+
+
+def _onsets(
+    measures: Sequence[tuple[pl.Expr, str | float | None]],
+    minutes: pl.DataFrame,
+    evidence: Mapping[str, Any],
+) -> Iterator[datetime]:
+    for measure, of in measures:
+        of_minute = minutes.group_by("end", maintain_order=True).agg(value=measure)
+        known = of_minute.filter(pl.col("value").is_finite())
+        normal = evidence.get(of) if isinstance(of, str) else of
+        values: list[float] = known["value"].to_list()
+        if of is None and values:
+            normal = sorted(values)[len(values) // 4]
+        if normal is not None and (left := onset(values, normal)) is not None:
+            yield known["end"][left] - _MINUTE
+
+
+def onset(values: Sequence[float], normal: float) -> int | None:
+    """The first of the values that left a level for good, as the last ones have.
+
+    It is where the sum of what they lie beyond a bound was lowest (Page's cumulative sum,
+    Biometrika 41, 1954).
+
+    Returns:
+        Its place; None where too few are known or the last ones are at the level.
+
+    >>> onset([1.0] * 20 + [2.0] * 6, normal=1.0)
+    20
+    """
+    if len(values) < _FEWEST_MINUTES:
+        return None
+    shift = median(values[-_LEVEL_MINUTES:]) - normal
+    if abs(shift) < 1e-9:
+        return None
+    way = [min(max((value - normal) / shift, _LEAST), _MOST) for value in values]
+    step = _lowest_sum(way, _HALF_WAY)
+    usual = median(abs(one) for one in way[: len(way) // 2])
+    foot = min(max(2 * usual, _NEAREST), _FARTHEST)
+    first = max(0, step - _RAMP_MINUTES)
+    place = first + _lowest_sum(way[first : step + 1], foot)
+    return place if place < len(values) else None
+
+
+def _lowest_sum(way: Sequence[float], bound: float) -> int:
+    """After how many values the sum of what they lie beyond a bound is lowest."""
+    sums = [0.0, *accumulate(one - bound for one in way)]
+    return min(range(len(sums)), key=lambda place: (sums[place], -place))

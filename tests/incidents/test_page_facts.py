@@ -1,0 +1,212 @@
+"""A page of a pool: the numbers of all its servers, what changed, advice that still fits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import polars as pl
+import pytest
+from made_incidents import NOON, incident_of
+from minute_rows import rule_of
+
+from driftwatch.detect.reference import REFERENCE_SCHEMA
+from driftwatch.diagnose.evidence_order import in_schema_order
+from driftwatch.incidents.incident import Told, Transition
+from driftwatch.model import Advice, Finding, KnobMove, Reason, Target, TargetKey
+from driftwatch.notify.page import Page
+from driftwatch.pipeline.build_page import build_page
+from driftwatch.pipeline.evaluation import Evaluation, signals_from_rows
+from driftwatch.pipeline.findings import findings_of
+from driftwatch.pipeline.minutes import PastMinutes
+from driftwatch.pipeline.pages import news_of, rests_on_another_load
+from driftwatch.pipeline.plan import Plan
+from driftwatch.pipeline.recent_change import COLUMNS, recent_change
+from driftwatch.pipeline.state import State
+from driftwatch.store.minute_columns import STORED_SCHEMA
+
+MINUTE = timedelta(minutes=1)
+KEYS = [TargetKey(f"s{i}:8000", "0") for i in range(2)]
+
+
+def frame(rows: list[dict[str, Any]], schema: Any) -> pl.DataFrame:
+    """Rows of a schema; what they do not name is NULL."""
+    return pl.DataFrame([{**dict.fromkeys(schema), **row} for row in rows], schema=schema)
+
+
+def test_the_numbers_of_a_pool_are_those_of_all_its_servers() -> None:
+    """Server 1 has a third of the requests, half as long, and misses its target less often."""
+    own = [
+        {"ttft_in_target_10m_ratio": 0.2, "binding_waiting_requests": 30.0, "n": 300.0, "len": 2e3},
+        {"ttft_in_target_10m_ratio": 0.6, "binding_waiting_requests": 10.0, "n": 100.0, "len": 1e3},
+    ]
+    evidence, minutes, references = [], [], []
+    for key, one in zip(KEYS, own, strict=True):
+        named = {"instance": key.instance, "engine": key.engine, "pool": "p"}
+        n, length = one.pop("n"), one.pop("len")
+        evidence.append(
+            {
+                **named,
+                "start": NOON - MINUTE,
+                "end": NOON,
+                "ttft_seconds_count": n,
+                "ttft_in_target_10m_upper_ratio": one["ttft_in_target_10m_ratio"],
+                "binding_limit": "max_num_seqs",
+                "batch_assembly_wait_10m_seconds": n,
+                "prompt_tokens_mean": length,
+                "prompt_tokens_mean_ratio": 2.0,
+                "requests_per_second": n / 60,
+                "finished_requests": n,
+                "reference_kind": "baseline",
+                "slo_share": 0.95,
+                **one,
+            }
+        )
+        counts = {"prompt_tokens_sum": n * length, "prompt_tokens_count": n}
+        counts |= {"finished_requests_total": n, "duration_seconds": 60.0}
+        minutes.append({**named, "end": NOON, **counts})
+        references.append({**named, "kind": "baseline", "reference_prompt_tokens_mean": length / 2})
+    beside = ("slo_share", "reference_kind", "reference_since", "reference_until", "binding_since",
+              "ttft_seconds_count", "ttft_in_target_10m_upper_ratio")  # fmt: skip
+    rows = pl.DataFrame(evidence)
+    rows = in_schema_order(rows).with_columns(
+        rows[name] if name in rows.columns else pl.lit(None).alias(name) for name in beside
+    )
+    rule = rule_of("X", "requests_wait AND batch_assembly_wait_10m_seconds > 1")
+    plan = Plan(rules=(rule,), trees={})
+    targets = {key: Target(key, {}, "p") for key in KEYS}
+    reference = frame(references, REFERENCE_SCHEMA)
+    evaluation = Evaluation(
+        State(targets=targets),
+        plan,
+        signals_from_rows(plan.frames(targets), rows, reference),
+        NOON - MINUTE,
+        NOON,
+        rows,
+        pl.DataFrame(),
+        PastMinutes(None, [frame(minutes, STORED_SCHEMA)]),
+        windows=lambda one, _: one.rows.filter(pl.col("instance") == "s0:8000"),
+    )
+    incident = incident_of(servers=[key.instance for key in KEYS])
+    (found,) = findings_of(evaluation, [Transition(incident, "firing", NOON)])
+    assert found is not None
+    finding, row = found
+    assert row["prompt_tokens_mean"] == 2000.0  # what a simulation is asked with
+    shown = {
+        "finished_requests": 400.0,
+        "prompt_tokens_mean": 1750.0,
+        "reference_prompt_tokens_mean": 875.0,
+        "prompt_tokens_mean_ratio": 2.0,
+        "requests_per_second": 400 / 120,  # of one of them
+        "ttft_in_target_10m_ratio": 0.3,
+        "binding_waiting_requests": 20.0,
+    }
+    assert {name: finding.evidence[name] for name in shown} == pytest.approx(shown)
+    assert finding.reference and finding.reference["values"]["prompt_tokens_mean"] == 875.0
+    assert (len(finding.concerned), finding.of_targets) == (2, 2)
+
+
+def minutes_around(budget: list[float | None], steps: float, restarts: list[int]) -> pl.DataFrame:
+    """Ten minutes of each of two servers; ``restarts``: in which minute."""
+    rows = [
+        {
+            "instance": key.instance,
+            "engine": "0",
+            "end": NOON + (minute + 1) * MINUTE,
+            "restarted": minute == restart,
+            "max_num_batched_tokens": budget[minute],
+            "max_num_seqs": 256.0,
+            "iteration_tokens_sum": steps * 10,
+            "forward_passes": 10.0,
+        }
+        for key, restart in zip(KEYS, restarts, strict=True)
+        for minute in range(10)
+    ]
+    return frame(rows, {name: STORED_SCHEMA[name] for name in COLUMNS})
+
+
+@pytest.mark.parametrize(
+    ("minutes", "began", "servers", "text"),
+    [
+        (minutes_around([512.0] * 10, 500.0, [99, 99]), 0, 2, None),
+        (minutes_around([512.0] * 10, 500.0, [3, 99]), 5, 1, "after a change: restarted 12:03 UTC"),
+        (
+            minutes_around([512.0] * 4 + [2048.0] * 6, 500.0, [4, 6]),
+            2,
+            2,
+            "then 2 of 2 restarted 12:04–12:06 UTC, max_num_batched_tokens 512 → 2048",
+        ),
+        (
+            # the configuration still says 512, and no step of it holds more
+            minutes_around([512.0] * 4 + [None] * 6, 1900.0, [4, 6]),
+            2,
+            4,
+            "then 2 of 4 restarted 12:04–12:06 UTC, "
+            "max_num_batched_tokens is no longer 512: steps hold up to 1,900 tokens",
+        ),
+    ],
+)
+def test_what_changed_before_and_while_it_lasts(
+    minutes: pl.DataFrame, began: int, servers: int, text: str | None
+) -> None:
+    today = NOON.date()
+    assert recent_change(minutes, servers, NOON + began * MINUTE, None, today) == text
+
+
+def change(to: float, basis: Any = "simulation") -> Advice:
+    moves = (KnobMove("max_num_batched_tokens", 512.0, to, None),)
+    return Advice(action="change", reason=Reason("best", "best"), moves=moves, basis=basis)
+
+
+REFUSED = Advice(action="insufficient", reason=Reason("gate", "the model is off by 58 %"))
+FINDING = Finding("X", Target(KEYS[0], {}, "p"), NOON, {"prompt_tokens_mean": 2600.0})
+TOLD = Told(at=NOON, servers=1, load={"prompt_tokens_mean": 2200.0, "requests_per_second": 8.0})
+
+
+def page_of(advice: Advice, **more: Any) -> Page:
+    page = build_page(replace(FINDING, advice=advice), incident_of(), "firing", NOON)
+    return page.model_copy(update=more)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "moved"),
+    [
+        ({"prompt_tokens_mean": 2500.0}, False),
+        ({"prompt_tokens_mean": 2600.0}, True),
+        ({"prompt_tokens_mean": 1800.0}, True),
+        ({"prompt_tokens_mean": None, "requests_per_second": 9.3}, True),
+        # clients that give up finish fewer requests
+        ({"requests_per_second": 5.0}, False),
+        ({}, False),
+    ],
+)
+def test_advice_is_computed_anew_when_its_load_has_moved(
+    evidence: dict[str, Any], moved: bool
+) -> None:
+    finding = replace(FINDING, evidence=evidence)
+    assert rests_on_another_load(page_of(change(1024.0)), TOLD, finding) is moved
+    assert not rests_on_another_load(page_of(change(1024.0, "closed form")), TOLD, finding)
+
+
+@pytest.mark.parametrize(
+    ("answer", "again", "news"),
+    [
+        (change(1024.0), False, ""),
+        (
+            change(2048.0),
+            False,
+            "advice now: set max_num_batched_tokens 512 → 2048, "
+            "before set max_num_batched_tokens 512 → 1024",
+        ),
+        (change(2048.0, "closed form"), False, None),
+        (REFUSED, False, None),
+        (REFUSED, True, "advice withdrawn: no advice: the model is off by 58 %"),
+    ],
+)
+def test_another_answer_is_sent_and_a_forecast_for_another_load_withdrawn(
+    answer: Advice, again: bool, news: str | None
+) -> None:
+    page = page_of(change(1024.0), asked_again_at=NOON if again else None)
+    found = replace(FINDING, advice=answer, asked_again=answer is REFUSED)
+    assert news_of(page, found, TOLD) == news
