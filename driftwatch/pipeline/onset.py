@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 
+from driftwatch.detect.speed.like_work import WINDOW
 from driftwatch.model import TargetKey
 from driftwatch.pipeline.minutes import PastMinutes
 
@@ -22,8 +23,10 @@ _MINUTE = timedelta(minutes=1)
 _HALF_WAY, _NEAREST, _FARTHEST = 0.5, 0.08, 0.25
 _RAMP_MINUTES = 20
 _LEAST, _MOST = -1.0, 2.0  # of the way: one wild minute weighs no more
-_LEVEL_MINUTES = 5  # the level at which the rule fired is the median of so many minutes
-_FEWEST_MINUTES = 10
+_SPEED_LATE = WINDOW // 2 - 1  # minutes: a median moves when a third to half of its minutes did
+_LEVEL_MINUTES = 5  # the level at which the rule fired is the median of so many minutes,
+# and of half of them at most
+_FEWEST_MINUTES = 6
 
 
 def _mean_length(stem: str) -> pl.Expr:
@@ -129,7 +132,8 @@ def _onsets(
         if of is None and values:
             normal = sorted(values)[len(values) // 4]
         if normal is not None and (left := onset(values, normal)) is not None:
-            yield known["end"][left] - _MINUTE
+            late = _SPEED_LATE if any("speed" in name for name in measure.meta.root_names()) else 0
+            yield known["end"][max(0, left - late)] - _MINUTE
 
 
 def onset(values: Sequence[float], normal: float) -> int | None:
@@ -146,7 +150,7 @@ def onset(values: Sequence[float], normal: float) -> int | None:
     """
     if len(values) < _FEWEST_MINUTES:
         return None
-    shift = median(values[-_LEVEL_MINUTES:]) - normal
+    shift = median(values[-min(_LEVEL_MINUTES, len(values) // 2) :]) - normal
     if abs(shift) < 1e-9:
         return None
     way = [min(max((value - normal) / shift, _LEAST), _MOST) for value in values]
