@@ -177,7 +177,7 @@ def test_commands_name_the_moment_and_where_the_database_is(web: Web, firing: Re
     assert "Acknowledge it" not in dict(shown(there, path)["commands"])
 
 
-_TABLES = ("incidents", "silences", "marks", "baselines", "memory", "actions")
+_TABLES = ("incidents", "silences", "baselines", "memory", "actions")
 # every form that changes something of an incident
 FORMS = (("acknowledge", {}), ("silence", {}), ("mark", {"mark": "useful"}),
          ("note", {"comment": "on it"}))  # fmt: skip
