@@ -1,15 +1,14 @@
 """Mail over SMTP: one conversation an incident, plain text and HTML, the whole report attached.
 
-``smtplib`` bounds each read; here the exchange has one deadline and one number of bytes.
-``email.message`` makes the headers: no label can end a line.
+``smtplib`` bounds each read. ``email.message`` makes the headers: no label can end a line.
 """
 
 from __future__ import annotations
 
+import errno
 import smtplib
 import socket
 import ssl
-import threading
 from base64 import b64encode
 from collections.abc import Callable
 from contextlib import closing, suppress
@@ -37,8 +36,8 @@ from driftwatch.report.report import Report
 from driftwatch.settings.receivers import EmailReceiver
 from driftwatch.settings.values import redact
 
-SECONDS, _CONNECT_SECONDS = 30.0, 10.0  # of everything together; of the connection
-_ANSWER_BYTES = 256 * 1024
+SECONDS = 10.0  # of the connection, and of each answer
+_ANSWER_BYTES = 256 * 1024  # of all of them
 _SUBJECT_LIMIT, _REASON_LIMIT = 150, 120
 _NOT_SUPPORTED = "the relay offers no STARTTLS, or no way to log in"
 # an id stays whole: folded it would be encoded, and no program would find the mail that it answers
@@ -56,7 +55,7 @@ class EmailSender(Configured[EmailReceiver]):
     """Hands mail to a relay."""
 
     now: Callable[[], datetime] = SystemClock().now
-    seconds: float = SECONDS  # of everything together
+    seconds: float = SECONDS  # of each answer
 
     def send(self, message: Message) -> Conversation:
         """Send one mail to all recipients; those that the relay refuses are logged.
@@ -72,7 +71,7 @@ class EmailSender(Configured[EmailReceiver]):
                 with suppress(smtplib.SMTPException, OSError, ValueError):
                     smtp.quit()  # the mail is taken, whatever becomes of the farewell
             except (smtplib.SMTPException, OSError, ValueError) as error:
-                failure = self._failure(error, smtp.trouble)
+                failure = self._failure(error)
         if failure is not None:  # outside the handler: the relay may have repeated the login
             raise failure
         for recipient, (code, text) in sorted(outcome.items()):
@@ -83,21 +82,18 @@ class EmailSender(Configured[EmailReceiver]):
         refused = {"refused": ", ".join(sorted(outcome))} if outcome else {}
         return {"subject": first, **refused}
 
-    def _failure(self, error: Exception, trouble: str | None) -> DeliveryError:
-        """What an exception means for the mail; ``trouble``: which bound was met, None = none.
-
-        An answer of 4xx may pass, one of 5xx does not (RFC 5321, 4.2.1).
-        """
+    def _failure(self, error: Exception) -> DeliveryError:
+        """What an exception means: an answer of 4xx may pass, of 5xx not (RFC 5321, 4.2.1)."""
         code = 0
         reply: bytes | str = b""
         if isinstance(error, smtplib.SMTPRecipientsRefused):
             code, reply = min(error.recipients.values(), key=lambda answer: answer[0])
         elif isinstance(error, smtplib.SMTPResponseException):
             code, reply = error.smtp_code, error.smtp_error
-        if code and trouble is None:
+        if code > 0:
             text = f"{self.name} answered {code}: {self._plain(reply)}"
             return DeliveryError(text, permanent=code >= 500)
-        text = trouble or why_failed(error, _CONNECT_SECONDS, "no answer")
+        text = why_failed(error, self.seconds, "no answer")
         if isinstance(error, smtplib.SMTPNotSupportedError):
             text = _NOT_SUPPORTED
         return DeliveryError(f"{self.name}: {text}", permanent=text in (REFUSED, _NOT_SUPPORTED))
@@ -112,25 +108,16 @@ class EmailSender(Configured[EmailReceiver]):
 
 
 class _Smtp(smtplib.SMTP):
-    """One session: its address is checked, its answers are bounded, and it ends at a deadline.
-
-    Attributes:
-        trouble: which bound was met; None = none.
-    """
+    """A session whose address is checked, and whose answers are bounded."""
 
     def __init__(self, settings: EmailReceiver, seconds: float) -> None:
         # EHLO with an address, and not with a name that a resolver may take long to find
         super().__init__(local_hostname="[127.0.0.1]", timeout=seconds)
-        self._settings, self._seconds, self._left = settings, seconds, _ANSWER_BYTES
+        self._settings, self._left = settings, _ANSWER_BYTES
         self._host = settings.host.strip("[]")  # that TLS checks the name of
-        self._held: socket.socket | None = None
-        self.trouble: str | None = None
-        self._deadline = threading.Timer(seconds, self._end)
-        self._deadline.daemon = True
 
     def begin(self, password: str | None) -> None:
         """Connect, encrypt and log in as the settings say; without STARTTLS nothing is sent."""
-        self._deadline.start()
         code, answer = self.connect(self._host, self._settings.relay_port)
         if code != 220:
             raise smtplib.SMTPConnectError(code, answer)
@@ -151,29 +138,12 @@ class _Smtp(smtplib.SMTP):
     def _counted(self, line: bytes) -> bytes:
         self._left -= len(line)
         if self._left < 0:
-            self.trouble = "its answers are too long"
-            raise OSError(self.trouble)
+            raise OSError(errno.EMSGSIZE, "its answers are too long")
         return line
 
-    def close(self) -> None:
-        """End the session, and its deadline."""
-        self._deadline.cancel()
-        super().close()
-        if self._held is not None:
-            self._held.close()
-
-    def _end(self) -> None:
-        """From another thread, in whatever phase it is."""
-        self.trouble = self.trouble or f"timed out after {self._seconds:g} s"
-        with suppress(OSError, AttributeError):  # it ended by itself, or stands not yet
-            self._held.shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]
-
     def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
-        opened = connect_permitted(host, port, _CONNECT_SECONDS)
+        opened = connect_permitted(host, port, timeout)
         opened.settimeout(timeout)
-        self._held = opened.dup()
-        if self.trouble is not None:
-            self._end()
         if self._settings.tls != "tls":
             return opened
         return _context().wrap_socket(opened, server_hostname=host)

@@ -1,4 +1,4 @@
-"""Posts the page's JSON, or Alertmanager's webhook format, to an address of the operator's."""
+"""Posts the page's JSON to an address of the operator's."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ import hashlib
 import hmac
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
+from datetime import datetime
 
 import orjson
 
 from driftwatch.clock import SystemClock
-from driftwatch.notify.page import Page
-from driftwatch.receivers.alertmanager import alert_of, labels_of
 from driftwatch.receivers.http import JSON, SECONDS, post
 from driftwatch.receivers.sender import Configured, Message
 from driftwatch.settings.receivers import WebhookReceiver
@@ -22,7 +19,6 @@ from driftwatch.settings.receivers import WebhookReceiver
 SIGNATURE_HEADER = "X-Driftwatch-Signature"
 TIMESTAMP_HEADER = "X-Driftwatch-Timestamp"
 IDEMPOTENCY_HEADER = "Idempotency-Key"
-_NO_END = datetime(1, 1, 1, tzinfo=UTC)  # as Alertmanager writes it of what fires
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +33,7 @@ class WebhookSender(Configured[WebhookReceiver]):
 
         Raises DeliveryError: it was not taken.
         """
-        is_alert = self.settings.format == "alertmanager" and message.kind == "incident"
-        document = notification(self.name, message.page) if is_alert else message.document
-        body, secret = orjson.dumps(document), self.settings.read("secret")
+        body, secret = orjson.dumps(message.document), self.settings.read("secret")
         headers = {**JSON, IDEMPOTENCY_HEADER: message.idempotency_key}
         if secret is not None:
             at = str(int(self.now().timestamp()))
@@ -47,24 +41,6 @@ class WebhookSender(Configured[WebhookReceiver]):
             headers[SIGNATURE_HEADER] = signature(at.encode() + b"." + body, secret.encode())
         hidden = () if secret is None else (secret,)
         post(self.name, self.settings.read_url(), body, headers, hidden, self.seconds)
-
-
-def notification(receiver: str, page: Page) -> dict[str, Any]:
-    """What Alertmanager posts to a webhook, version 4, about one alert."""
-    alert = alert_of(page, labels_of(page), page.times.resolved_at or _NO_END)
-    status = "firing" if page.times.resolved_at is None else "resolved"
-    return {
-        "version": "4",
-        "groupKey": page.key,
-        "truncatedAlerts": 0,
-        "status": status,
-        "receiver": receiver,
-        "groupLabels": {"alertname": page.alert},
-        "commonLabels": alert["labels"],
-        "commonAnnotations": alert["annotations"],
-        "externalURL": alert["generatorURL"],
-        "alerts": [{**alert, "status": status, "fingerprint": page.incident}],
-    }
 
 
 def signature(content: bytes, secret: bytes) -> str:

@@ -35,7 +35,6 @@ from driftwatch.pipeline.roster import Sources
 from driftwatch.pipeline.state import Outcome, State
 from driftwatch.pipeline.tick import CATCH_UP
 from driftwatch.service.batches import Batch, TickContext, TickInput
-from driftwatch.service.report_material import rules_of
 from driftwatch.signals.one_process import fail_foreign_scrapes
 from driftwatch.store.store import Store
 from driftwatch.verify.before_after import judged_at
@@ -54,8 +53,7 @@ EVALUATED_GAP = timedelta(hours=2)
 DAY = timedelta(days=1)
 # The oldest go where there are more, or more bytes: a server-day takes 0.2 MB.
 MOST_FILES, MOST_BYTES = 20, 2 << 30
-# What of a plan no stored row depends on: rules are compared by their text.
-_NOT_STORED = {"rules", "trees", "external_url"}
+_NOT_STORED = {"external_url"}  # no stored row depends on it
 
 
 def stride_of(state: State, sources: Sequence[Source]) -> timedelta:
@@ -353,12 +351,24 @@ def _digest(path: Path) -> str:
 
 def of_plan(plan: Plan) -> dict[str, Any]:
     """What of a plan stored rows depend on, as JSON; no secret is in it."""
-    settings = {}
-    for field in dataclasses.fields(plan):
-        value = getattr(plan, field.name)
-        if field.name not in _NOT_STORED:
-            settings[field.name] = repr(sorted(value) if isinstance(value, frozenset) else value)
-    return {**settings, "rules": rules_of(plan), "inputs": list(plan.inputs)}
+    settings = {
+        field.name: _plain(getattr(plan, field.name))
+        for field in dataclasses.fields(plan)
+        if field.name not in _NOT_STORED
+    }
+    return {**settings, "inputs": list(plan.inputs)}
+
+
+def _plain(value: Any) -> Any:
+    """The same in every process: sets in order, of a condition its text."""
+    if dataclasses.is_dataclass(value):
+        fields = (one for one in dataclasses.fields(value) if one.repr)
+        return {one.name: _plain(getattr(value, one.name)) for one in fields}
+    if isinstance(value, Mapping):
+        return [[str(key), _plain(one)] for key, one in value.items()]
+    if isinstance(value, frozenset):
+        return sorted(map(str, value))
+    return [*map(_plain, value)] if isinstance(value, tuple | list) else repr(value)
 
 
 @cache

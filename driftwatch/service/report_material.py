@@ -7,13 +7,10 @@ minutes are kept.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
-import orjson
 import polars as pl
 
 from driftwatch.errors import NoVerdict
@@ -24,7 +21,6 @@ from driftwatch.report.cells import cells_of, no_cells
 from driftwatch.report.make import TRACK_WEEKS, report_of
 from driftwatch.report.material import AdviceGiven, Marked, Material, Usual
 from driftwatch.report.week import Week, last_whole
-from driftwatch.rulebook.rules import Rule
 from driftwatch.settings import Settings
 from driftwatch.settings.receivers import takes
 from driftwatch.store.actions import USEFUL
@@ -158,44 +154,6 @@ def _mean(several: Sequence[Usual]) -> Usual:
         if (known := [one.values[name] for one in several if name in one.values])
     }
     return Usual(f"{len(several)} baselines of its servers", values)
-
-
-def _overrides(rule: Rule) -> list[dict[str, Any]]:
-    return [{"pools": list(one.pools), **_deciding(one.rule)} for one in rule.overrides]
-
-
-def _deciding(rule: Rule) -> dict[str, Any]:
-    return {
-        "enabled": rule.enabled,
-        "severity": rule.severity,
-        "conditions": [c and c.text for c in (rule.when, rule.precondition, rule.until)],
-        "for": rule.for_seconds,
-        "keep_firing_for": rule.keep_firing_for_seconds,
-    }
-
-
-def rules_of(plan: Plan) -> str:
-    """What is watched for, as a hash of every rule and tree: texts, never files' names."""
-    rules = [
-        {
-            "id": rule.id,
-            **_deciding(rule),
-            "inhibited_by": list(rule.inhibited_by),
-            "tree": rule.tree,
-            "receivers": list(rule.receivers),
-            **({"overrides": _overrides(rule)} if rule.overrides else {}),
-        }
-        for rule in plan.rules
-    ]
-    trees = {
-        name: {
-            "nodes": [[n.name, n.when.text, n.lenient.text, n.yes, n.no] for n in t.nodes.values()],
-            "leaves": [[x.name, x.kind, x.knob, x.advice] for x in t.leaves.values()],
-        }
-        for name, t in plan.trees.items()
-    }
-    content: dict[str, Any] = {"rules": rules, "trees": trees}
-    return hashlib.sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 # The last minutes of a week come late, and its last day is written down by the next prune.

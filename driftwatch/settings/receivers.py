@@ -205,9 +205,6 @@ class WebhookReceiver(WithSecrets):
     url: SecretUrl | None = Field(None, description="where pages are posted; may hold a token")
     url_file: File | None = Field(None, description="file that holds the URL")
     secret_file: File | None = Field(None, description="file with the key of the HMAC signature")
-    format: Literal["page", "alertmanager"] = Field(
-        "page", description="page (docs/sre/receivers.md), or what Alertmanager posts to webhooks"
-    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
 from sqlalchemy.sql import Select
 
 from driftwatch.detect.baselines import Baseline, Baselines
@@ -129,24 +129,25 @@ def write_references(
     connection: Connection, new: Collection[Reference], gone: Iterable[Place] = ()
 ) -> None:
     """Put references in the place of what was there, and delete those that are gone."""
-    places = [*gone, *(one.place for one in new)]
-    for kind in sorted({kind for kind, _, _ in places}):
-        pools = sorted({pool for of, pool, key in places if of == kind and key is None})
-        keys = sorted({key for of, _, key in places if of == kind and key is not None})
-        for some in chunks(pools):
-            connection.execute(
-                delete(table).where(
-                    table.c.kind == kind, table.c.pool.in_(some), table.c.instance.is_(None)
-                )
-            )
-        for names in chunks(sorted({key.instance for key in keys})):
-            own = {(key.instance, key.engine) for key in keys}
-            query = select(table.c.id, table.c.instance, table.c.engine).where(
-                table.c.kind == kind, table.c.instance.in_(names)
-            )
-            ids = [i for i, *key in connection.execute(query) if tuple(key) in own]
-            for some_ids in chunks(ids):
-                connection.execute(delete(table).where(table.c.id.in_(some_ids)))
+    of_pool = delete(table).where(
+        table.c.kind == bindparam("b_kind"),
+        table.c.pool == bindparam("b_pool"),
+        table.c.instance.is_(None),
+    )
+    of_target = delete(table).where(
+        table.c.kind == bindparam("b_kind"),
+        table.c.instance == bindparam("b_instance"),
+        table.c.engine == bindparam("b_engine"),
+    )
+    pools, targets = [], []
+    for kind, pool, key in (*gone, *(one.place for one in new)):
+        if key is None:
+            pools.append({"b_kind": kind, "b_pool": pool})
+        else:
+            targets.append({"b_kind": kind, "b_instance": key.instance, "b_engine": key.engine})
+    for query, places in ((of_pool, pools), (of_target, targets)):
+        if places:
+            connection.execute(query, places)
     rows = [
         {
             "kind": one.document.kind,

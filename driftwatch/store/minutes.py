@@ -10,14 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import polars as pl
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    Select,
-    Table,
     and_,
     func,
     insert,
@@ -46,8 +43,6 @@ _DAY_ROWS = 4096
 # A smaller batch takes the next tick's rows in, as it would be mostly a list of its columns.
 _GROWING_BYTES = 48 * 1024
 _NAMED_IN_A_QUERY = 200
-# A batch of readings is deleted as a whole: it grows no longer than this.
-_LONGEST = timedelta(minutes=15)
 
 
 def write_gpus(
@@ -61,22 +56,8 @@ def write_gpus(
     if isinstance(first, datetime) and isinstance(last, datetime):
         since = min(since, first.astimezone(UTC))
         until = max(until, last.astimezone(UTC) + timedelta(microseconds=1))
-    table = gpu_batches
-    newest = connection.execute(newest_of(table)).one_or_none()
-    if newest is not None and len(newest.frame) <= _GROWING_BYTES:
-        whole = {"since": min(since, newest.since), "until": max(until, newest.until)}
-        if whole["until"] - whole["since"] <= _LONGEST:
-            frame = encode(pl.concat([decode(newest.frame, GPU_SCHEMA), rows]))
-            query = update(table).where(table.c.id == newest.id)
-            connection.execute(query.values(**whole, frame=frame))
-            return
     values = {"since": since, "until": until, "frame": encode(rows)}
-    connection.execute(insert(table), [values])
-
-
-def newest_of(table: Table) -> Select[Any]:
-    """The batch that was written last."""
-    return select(table).order_by(table.c.id.desc()).limit(1)
+    connection.execute(insert(gpu_batches), [values])
 
 
 class Minutes(Database):
@@ -185,9 +166,8 @@ def _insert(
 
 def _appended(connection: Connection, rows: pl.DataFrame, batch: int | None) -> bool:
     """Whether the last batch took the rows in, as it was small and of the same hour."""
-    newest = connection.execute(
-        newest_of(minute_batches).where(of_batch(minute_batches, batch))
-    ).one_or_none()
+    own = select(minute_batches).where(of_batch(minute_batches, batch))
+    newest = connection.execute(own.order_by(minute_batches.c.id.desc()).limit(1)).one_or_none()
     if newest is None or newest.packed != AS_WRITTEN or len(newest.frame) > _GROWING_BYTES:
         return False
     if not hour_of(newest.since) <= span(rows)[0] < hour_of(newest.since) + HOUR:

@@ -11,13 +11,13 @@ import orjson
 import pytest
 from fakes.webhook_server import WebhookServer
 from page_cases import AT, CAP, CASES
-from receiver_cases import message, refused, report
+from receiver_cases import refused, report
 from secret_file import secret
 
 from driftwatch.notify.page import Page
 from driftwatch.receivers.registry import sample_pages
 from driftwatch.receivers.sender import message_of
-from driftwatch.receivers.webhook import WebhookSender, notification
+from driftwatch.receivers.webhook import WebhookSender
 from driftwatch.settings.receivers import WebhookReceiver
 
 SCHEMA = Page.model_json_schema()
@@ -31,9 +31,9 @@ def hook() -> Iterator[WebhookServer]:
 
 
 def sender(server: WebhookServer, **rest: Any) -> WebhookSender:
-    key, form = rest.pop("secret", KEY.decode()), rest.pop("format", "page")
+    key = rest.pop("secret", KEY.decode())
     file = None if key is None else secret(key)
-    settings = WebhookReceiver(url=server.url, secret_file=file, format=form)
+    settings = WebhookReceiver(url=server.url, secret_file=file)
     return WebhookSender("ops", settings, **rest)
 
 
@@ -52,27 +52,10 @@ def test_the_signature_is_over_time_and_body(hook: WebhookServer) -> None:
     assert refused(sender(hook)).message == "ops answered 400: no <secret> <secret>"
 
 
-@pytest.mark.parametrize("page", [CAP.page(), CAP.resolved()])
-def test_alertmanagers_format(page: Page) -> None:
-    """prometheus.io/docs/alerting/latest/configuration/#webhook_config, version 4."""
-    told = notification("ops", page)
-    (alert,) = told["alerts"]
-    status = "resolved" if page.event == "resolved" else "firing"
-    assert (told["version"], told["status"], alert["status"]) == ("4", status, status)
-    assert alert["labels"] == told["commonLabels"]
-    assert alert["labels"]["alertname"] == page.alert
-    assert alert["annotations"]["summary"] == page.summary
-    ended = alert["endsAt"] != "0001-01-01T00:00:00Z"
-    assert ended is (status == "resolved")
-    assert told["groupKey"] == page.key
-
-
-def test_a_report_has_one_format() -> None:
+def test_a_report_arrives_as_json() -> None:
     with WebhookServer({}) as hook:
-        sender(hook, secret=None, format="alertmanager").send(report())
-        sender(hook, secret=None, format="alertmanager").send(message(CAP.page()))
-        assert [one.get("version") for one in hook.accepted] == [None, "4"]
-        assert hook.accepted[0] == orjson.loads(orjson.dumps(report().document))
+        sender(hook, secret=None).send(report())
+        assert hook.accepted == [orjson.loads(orjson.dumps(report().document))]
 
 
 def example(language: str) -> str:

@@ -30,12 +30,12 @@ from driftwatch.report.make import report_of
 from driftwatch.report.report import Report
 from driftwatch.service.metrics import OwnMetrics
 from driftwatch.service.outbox import Attempt, Outbox
+from driftwatch.service.replay import of_plan
 from driftwatch.service.report_material import (
     ReportSchedule,
     due_week,
     gather,
     make_due,
-    rules_of,
     schedule_of,
 )
 from driftwatch.service.run import Receiver, Service
@@ -185,13 +185,11 @@ def test_packed_and_rolled_up_minutes_tell_the_same_week(
     assert again.moved[0].what.startswith("no token for")
 
 
-def test_the_hash_changes_with_a_rule_and_not_with_its_file(fleet_plan: Plan) -> None:
-    first = rules_of(fleet_plan)
-    moved = tuple(replace(r, path="/elsewhere.yaml", line=9) for r in fleet_plan.rules)
-    assert rules_of(replace(fleet_plan, rules=moved)) == first
+def test_what_a_kept_replay_is_named_by_changes_with_a_rule(fleet_plan: Plan) -> None:
     rule = fleet_plan.rules[0]
     longer = replace(rule, for_seconds=rule.for_seconds + 60)
-    assert rules_of(replace(fleet_plan, rules=(longer, *fleet_plan.rules[1:]))) != first
+    changed = replace(fleet_plan, rules=(longer, *fleet_plan.rules[1:]))
+    assert of_plan(fleet_plan) == of_plan(replace(fleet_plan, external_url="x")) != of_plan(changed)
 
 
 def test_the_service_makes_it_and_sends_it_once_over_a_restart(
