@@ -1,7 +1,7 @@
 """Every scheduler setting of vLLM that an answer may turn: one entry each.
 
 An entry makes a knob known to the parsers of command lines and logs, to what-ifs,
-tables, the words of pages and advice, and the Helm text. ``recommend/search.py`` sweeps and advises
+tables, and the words of pages and advice. ``recommend/search.py`` sweeps and advises
 those of which ``single_knobs`` names values.
 
 No knob can be turned while a server runs: vLLM reads all of them at its start.
@@ -24,8 +24,6 @@ class Knob:
     costs: str  # what a larger value costs
     default: str  # vLLM's own value, by release and device
     values: tuple[int, ...] = ()  # worth a simulation
-    # of its own under ``vllmConfig`` in vLLM's production stack; None: ``extraArgs``
-    helm_key: str | None = None
     is_column: bool = False  # evidence has a column of it, and the command line an option
     can_be_off: bool = False  # 0 turns it off
     not_advised: str | None = None  # why no answer turns it; None where one may
@@ -45,7 +43,6 @@ _ALL = (
         costs="the time between tokens rises, the KV cache holds less",
         default="1024 from 70 GiB of GPU memory (not A100), else 256; 256 everywhere before 0.9",
         values=(16, 32, 64, 128, 256, 512, 1024),
-        helm_key="maxNumSeqs",
         is_column=True,
     ),
     Knob(

@@ -157,16 +157,15 @@ def _show_outcome(outcome: Outcome, pause: float) -> None:
 
 def _show_basis(answer: TargetAdvice) -> None:
     """What the page's advice rests on, as ``driftwatch recommend`` prints it."""
-    from driftwatch.cli.recommend_text import AdviceContext, basis, change_lines
+    from driftwatch.cli.recommend_text import AdviceContext, basis
+    from driftwatch.notify.advice import vllm_arguments
 
-    context = AdviceContext(answer.target.key.text, answer.target.labels.get("model_name"))
+    context = AdviceContext(answer.target.key.text)
     click.echo("What its advice rests on (driftwatch recommend):\n")
     for line in basis(answer.answer, context):
         click.echo(line)
     if moves := answer.answer.advice.moves:
-        click.echo("")
-        for line in change_lines(moves, context.model):
-            click.echo(line)
+        click.echo(f"\nvLLM     {vllm_arguments(moves)}")
     click.echo(_RULE)
 
 

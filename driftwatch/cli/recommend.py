@@ -137,7 +137,7 @@ def _question(
 
 def _print_json(advice: Answer, scope: TargetWindow) -> None:
     """The advice with whose it is and the change as people type it."""
-    from driftwatch.notify.change_text import helm_values_diff, pod_args_diff, vllm_arguments
+    from driftwatch.notify.advice import vllm_arguments
 
     moves, target = advice.advice.moves, scope.target
     document = {
@@ -148,13 +148,7 @@ def _print_json(advice: Answer, scope: TargetWindow) -> None:
             **dict(sorted(target.labels.items())),
         },
         **advice.document(),
-        "change": None
-        if not moves
-        else {
-            "vllm_arguments": list(vllm_arguments(moves)),
-            "helm_values_diff": list(helm_values_diff(moves, _model(scope))),
-            "pod_args_diff": list(pod_args_diff(moves)),
-        },
+        "change": {"vllm_arguments": vllm_arguments(moves).split()} if moves else None,
     }
     print_json(document, indent=2)
 
@@ -174,11 +168,7 @@ def _context(advice: Answer, scope: TargetWindow) -> AdviceContext:
     from driftwatch.clock import SystemClock
 
     today = SystemClock().now().date()
-    return AdviceContext(scope.target.key.text, _model(scope), today, _next(advice, scope))
-
-
-def _model(scope: TargetWindow) -> str | None:
-    return scope.target.labels.get("model_name")
+    return AdviceContext(scope.target.key.text, today, _next(advice, scope))
 
 
 def _next(advice: Answer, scope: TargetWindow) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 
 from driftwatch.cli.printer import table_lines, wrapped
-from driftwatch.model import KnobMove, Slo
-from driftwatch.notify.advice import setting_change
-from driftwatch.notify.change_text import helm_values_diff, pod_args_diff, vllm_arguments
+from driftwatch.model import Slo
+from driftwatch.notify.advice import setting_change, vllm_arguments
 from driftwatch.numbers import change, figure, percent, rate, span
 from driftwatch.recommend.advice import Answer, Candidate
 from driftwatch.recommend.check import FIGURES, TOLERANCE
@@ -36,7 +35,6 @@ class AdviceContext:
     """Whose advice it is, and what to type next."""
 
     name: str  # the target, as a person reads it
-    model: str | None  # name under which it is served; None = unknown
     today: date | None = None  # the day whose times are told without a date
     next_command: str | None = None  # what to type next
 
@@ -49,7 +47,7 @@ def rendered(advice: Answer, context: AdviceContext, *, piped: bool = False) -> 
     out += [*basis(advice, context, piped=piped), ""]
     moves = advice.advice.moves
     if moves:
-        out += [*change_lines(moves, context.model), ""]
+        out += [f"vLLM     {vllm_arguments(moves)}", ""]
     if context.next_command is not None:
         after = "after the restart: " if moves else ""
         out += _lines([f"next:    {after}{context.next_command}"], " " * _LABEL, piped)
@@ -70,17 +68,6 @@ def basis(advice: Answer, context: AdviceContext, *, piped: bool = False) -> Ite
 def _lines(texts: Iterable[str], indent: str, piped: bool) -> Iterator[str]:
     for text in texts:
         yield from wrapped(text, indent, piped=piped)
-
-
-def change_lines(moves: Sequence[KnobMove], model: str | None) -> Iterator[str]:
-    """The change as vLLM arguments, as Helm values and as a pod's args."""
-    arguments = vllm_arguments(moves)
-    if arguments:
-        yield f"vLLM     {' '.join(arguments)}"
-    yield "Helm     values of vLLM's production stack:"
-    yield from helm_values_diff(moves, model)
-    yield "Pod      without the chart:"
-    yield from pod_args_diff(moves)
 
 
 def settles(advice: Answer) -> str | None:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from driftwatch.collect.registry import BY_COLUMN
 from driftwatch.evidence import BY_NAME
-from driftwatch.knobs import COLUMN_KNOBS
-from driftwatch.model import LEADS, Advice, Diagnosis
+from driftwatch.knobs import COLUMN_KNOBS, flag_of
+from driftwatch.model import LEADS, Advice, Diagnosis, KnobMove
 from driftwatch.notify.columns import name_of
 from driftwatch.notify.page import Line, Page
 from driftwatch.notify.phrases.limits import room
@@ -155,6 +155,15 @@ def setting_change(advised: Advice) -> str:
         setting(one.knob, one.from_value, one.to_value, one.from_provenance)
         for one in advised.moves
     )
+
+
+def vllm_arguments(moves: Sequence[KnobMove]) -> str:
+    """The change as typed behind ``vllm serve``.
+
+    >>> vllm_arguments([KnobMove("max_num_seqs", 8.0, 56.0)])
+    '--max-num-seqs=56'
+    """
+    return " ".join(f"{flag_of(one.knob)}={knob(one.to_value)}" for one in moves)
 
 
 def advice_lines(page: Page) -> Iterator[Line]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
-from math import isinf
 from typing import Any
 
 from driftwatch.documents import Document
@@ -23,16 +22,14 @@ from driftwatch.notify.layout import paint, wrap
 from driftwatch.notify.minute_line import speed_line
 from driftwatch.notify.page import Amount, Baseline, Line, Page, Phrases, Servers, Times
 from driftwatch.notify.path import render_limits, render_path
-from driftwatch.notify.phrases.fill import fill
+from driftwatch.notify.phrases import fill
 from driftwatch.notify.phrases.limits import MANY_GAVE_UP
 from driftwatch.notify.phrases.traffic import many_never_finish
-from driftwatch.notify.shares import Shares, shares, shares_table
+from driftwatch.notify.shares import LengthShares, shares, shares_table
 from driftwatch.numbers import (
-    change,
     clean,
     count,
     duration,
-    figure,
     is_as_before,
     knob,
     moment,
@@ -47,18 +44,6 @@ _CALM_LEAVES = ("healthy", "drifted_within_limits", "request_rate_drop")
 _SILENT_SECONDS = 120.0  # as the trees ask
 # without these a window says nothing, however calm the rest looks
 _NEEDED = frozenset(("observed_10m_seconds", "binding_limit", "waiting_requests"))
-
-
-class LengthShares(Document):
-    """Both distributions of a length, and two distances between them."""
-
-    edges_tokens: tuple[float | None, ...]  # upper edge of each cell; None = no upper edge
-    baseline_share: tuple[float, ...]
-    share: tuple[float, ...]
-    baseline_requests: float
-    requests: float
-    js_distance: float  # Jensen-Shannon, base 2: how far by shape
-    w1_ratio: float  # exp of Wasserstein-1 of ln tokens: how far by length
 
 
 class Explanation(Document):
@@ -96,23 +81,11 @@ def explanation(finding: Finding, start: datetime, end: datetime) -> Explanation
         lines=what_to_do(finding),
         evidence=amounts(finding, [column.name for column in COLUMNS]),
         baseline=baseline_of(finding),
-        shares={stem: _length_shares(one) for stem, one in both.items() if one is not None},
+        shares={stem: one for stem, one in both.items() if one is not None},
         throughput=None if isinstance(compared, str) else compared,
         throughput_reason=compared if isinstance(compared, str) else None,
         diagnosis=None if diagnosis is None else with_reasons(diagnosis, finding.reasons),
         advice=finding.advice,
-    )
-
-
-def _length_shares(both: Shares) -> LengthShares:
-    return LengthShares(
-        edges_tokens=tuple(None if isinf(edge) else edge for edge in both.edges),
-        baseline_share=both.before,
-        share=both.now,
-        baseline_requests=both.n_before,
-        requests=both.n_now,
-        js_distance=both.js_distance,
-        w1_ratio=both.w1_ratio,
     )
 
 
@@ -357,29 +330,16 @@ def _clock(start: datetime, end: datetime, today: date | None) -> str:
     return dated + span(start.astimezone(UTC), end.astimezone(UTC))
 
 
-_MOVED = (
-    ("prompt_tokens_mean", "prompts", "tokens"),
-    ("generation_tokens_mean", "generations", "tokens"),
-    ("requests_per_second", "requests", "requests/s"),
-)
-
-
 def _moved_text(finding: Finding) -> str:
-    """Each demand signal's factor against the baseline, or why there is none."""
+    """What moved from the baseline, as a page says it, or why it is not compared."""
     if finding.reference is None:
         return ""
-    now, before, parts = finding.evidence, _before(finding), []
-    for column, name, unit in _MOVED:
-        ratio: Any = now.get(f"{column}_ratio")
-        if ratio is None:
-            why = finding.reasons.get(f"{column}_ratio", "not in the baseline")
-            parts.append(f"{name} unknown ({why})")
-            continue
-        factor = times(ratio, 3) if unit == "tokens" else change(ratio)
-        text = f"{name} {factor} ({figure(before[column])} → {figure(now[column])} {unit})"
-        biased = name == "generations" and ratio < 1 and many_never_finish(now.get)
-        parts.append(f"{text} of those that finished" if biased else text)
-    return "; ".join(parts)
+    page, now = _page_of(finding), finding.evidence
+    moved = next(fill(page, ("{lengths}",)), None)
+    ratio = now.get("generation_tokens_mean_ratio")
+    if moved is not None and ratio is not None and ratio < 1 and many_never_finish(now.get):
+        moved += f", generations {times(ratio)} of those that finished"
+    return moved or f"not compared: {reason_of('prompt_tokens_mean_ratio', finding.reasons)}"
 
 
 def _before(finding: Finding) -> Mapping[str, Any]:

@@ -5,9 +5,11 @@ Pure.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Mapping
 
+from rich.cells import cell_len, chop_cells
+
+columns = cell_len  # of a terminal that a text takes: an emoji two, a combining mark none
 _SPELT: Mapping[str, str] = {
     "×": "x",
     "→": "->",
@@ -79,34 +81,13 @@ def wrap(text: str, width: int, indent: str = "") -> list[str]:
         line = (indent if out else "") + word.lstrip()
         while columns(line) > width and not text.startswith(_TO_TYPE):
             # at least one character goes out, or a wide one would never fit
-            head = fit(line, width)
+            head = chop_cells(line, width)[0]
             head = head if len(head) > len(indent) else line[: len(indent) + 1]
             out.append(head)
             line = indent + line[len(head) :]
     return [*out, line] if line else out
 
 
-def columns(text: str) -> int:
-    """How many terminal columns a text takes (an emoji takes two, a combining mark none)."""
-    return sum(map(_cell, text))
-
-
-def fit(text: str, width: int) -> str:
-    """The longest beginning of the text that fits."""
-    used = 0
-    for at, ch in enumerate(text):
-        used += _cell(ch)
-        if used > width:
-            return text[:at]
-    return text
-
-
 def pad(text: str, width: int) -> str:
     """The text with spaces up to ``width`` columns."""
     return text + " " * max(0, width - columns(text))
-
-
-def _cell(ch: str) -> int:
-    if unicodedata.combining(ch):
-        return 0
-    return 2 if unicodedata.east_asian_width(ch) in "WF" else 1

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from driftwatch.model import Diagnosis, Limit, Step
 from driftwatch.notify.columns import evidence_text, evidence_value, name_of
 from driftwatch.notify.layout import columns, pad, wrap
-from driftwatch.notify.phrases.limits import LIMIT_WORDS, near_cap, preemptions
+from driftwatch.notify.phrases.limits import ALWAYS_FULL, LIMIT_WORDS, near_cap, preemptions
 from driftwatch.numbers import clean, count, duration, percent
 
 _QUESTION_WIDTH, _ANSWER_WIDTH, _BEFORE_WIDTH = 41, 4, 8
@@ -27,7 +27,6 @@ _QUIET_AT_ZERO = (
     "waiting_deferred_requests",
 )
 
-_ALWAYS_FULL = 0.95  # of the scrapes
 # cause of a diagnosis → in a sentence
 _CAUSES = {
     "prompts": "prompts are longer",
@@ -147,64 +146,54 @@ def _fact(column: str, amount: Any, before: Any) -> _Fact:
     return _Fact(now, number, evidence_text(column, amount, before=before))
 
 
-class _LimitText(NamedTuple):
-    """A limit as a table has it; every cell is a text."""
-
-    name: str
-    room_for: str  # requests that it allows, or unknown
-    in_use: str  # requests that run
-    margin: str
-    remark: str  # whether it is full, and what else is to be known; may be empty
-
-
-def _limit_texts(limits: Sequence[Limit], evidence: Values) -> list[_LimitText]:
-    """The limits model, a row a limit; ``evidence``: column → value of the whole row."""
-    bound, preempted = (
-        evidence.get(n) for n in ("binding_waiting_requests", "preemptions_per_second")
-    )
-    waiting = evidence.get("waiting_requests") if bound is None else bound
-    full_share = evidence.get("limit_binding_share_10m_ratio")
-    table = []
-    for limit in limits:
-        name = LIMIT_WORDS.get(limit.name, clean(limit.name))
-        sizes = (limit.allows_requests, limit.in_flight_requests)
-        cells = ["unknown" if size is None else count(size) for size in sizes]
-        room = "unknown" if limit.margin_ratio is None else percent(limit.margin_ratio)
-        notes = []
-        if limit.binds:
-            allows, running = sizes
-            has_cap = limit.name == "max_num_seqs" and allows is not None and running is not None
-            # the mean of the scrapes in which it was full may be of two kinds
-            at_times = has_cap and not near_cap(running or 0.0, allows or 0.0)
-            room = "0 %" if not at_times else room
-            often = full_share is None or full_share >= _ALWAYS_FULL
-            full = "full at times" if at_times else "full"
-            then = "" if often else " then"
-            if not often and not at_times:
-                full = f"full in {percent(full_share or 0.0)} of scrapes"
-            queue = "" if waiting is None else f"; {count(waiting)} requests queue{then}"
-            notes.append(f"{full}{queue}")
-        elif limit.binds is None and not limit.note:
-            notes.append("unknown whether it is full")
-        if limit.note == "inferred":
-            cells[0] += " (inferred)"
-        elif limit.note:
-            notes.append(clean(limit.note))
-        if limit.name == "kv_cache" and preempted is not None:
-            notes.append(preemptions(preempted))
-        table.append(_LimitText(name, cells[0], cells[1], room, "; ".join(notes)))
-    return table
-
-
 def render_limits(limits: Sequence[Limit], evidence: Values, width: int = 80) -> str:
-    """The same as lines: limit, room for, in use, left."""
-    rows = _limit_texts(limits, evidence)
-    table: list[tuple[str, ...]] = [("Limit", "room for", "in use", "left", "")]
-    table += [(f" {row.name}", *row[1:]) for row in rows]
-    sizes_of = [max(columns(row[at]) for row in table) for at in range(4)]
+    """The limits model as lines: limit, room for, in use, left, and whether it is full.
+
+    ``evidence``: column → value of the whole row.
+    """
+    rows = [("Limit", "room for", "in use", "left", "")]
+    rows += [_limit_cells(limit, evidence) for limit in limits]
+    sizes_of = [max(columns(row[at]) for row in rows) for at in range(4)]
     out = []
-    for name, *figures, remark in table:
+    for name, *figures, remark in rows:
         aligned = "  ".join(f"{text:>{sizes_of[at]}}" for at, text in enumerate(figures, start=1))
         head = f"{pad(name, sizes_of[0])}  {aligned}"
         out += wrap(f"{head}  {remark}".rstrip(), width, " " * (len(head) + 2))
     return "\n".join(out)
+
+
+def _limit_cells(limit: Limit, evidence: Values) -> tuple[str, str, str, str, str]:
+    sizes = (limit.allows_requests, limit.in_flight_requests)
+    allows, running = ("unknown" if size is None else count(size) for size in sizes)
+    room = "unknown" if limit.margin_ratio is None else percent(limit.margin_ratio)
+    notes = []
+    if limit.binds:
+        # the mean of the scrapes in which it was full may be of two kinds
+        has_cap = limit.name == "max_num_seqs" and None not in sizes
+        at_times = has_cap and not near_cap(sizes[1] or 0.0, sizes[0] or 0.0)
+        room = room if at_times else "0 %"
+        notes.append(_how_full(evidence, at_times=at_times))
+    elif limit.binds is None and not limit.note:
+        notes.append("unknown whether it is full")
+    if limit.note == "inferred":
+        allows += " (inferred)"
+    elif limit.note:
+        notes.append(clean(limit.note))
+    preempted = evidence.get("preemptions_per_second")
+    if limit.name == "kv_cache" and preempted is not None:
+        notes.append(preemptions(preempted))
+    name = LIMIT_WORDS.get(limit.name, clean(limit.name))
+    return f" {name}", allows, running, room, "; ".join(notes)
+
+
+def _how_full(evidence: Values, *, at_times: bool) -> str:
+    bound, share = (
+        evidence.get(n) for n in ("binding_waiting_requests", "limit_binding_share_10m_ratio")
+    )
+    waiting = evidence.get("waiting_requests") if bound is None else bound
+    often = share is None or share >= ALWAYS_FULL
+    full = "full at times" if at_times else "full"
+    if not often and not at_times:
+        full = f"full in {percent(share or 0.0)} of scrapes"
+    then = "" if often else " then"
+    return full if waiting is None else f"{full}; {count(waiting)} requests queue{then}"

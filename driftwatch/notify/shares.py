@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
+from driftwatch.documents import Document
 from driftwatch.numbers import count
 
 # six cells of at most "≤65.5k" leave room for the label and the counts in 80 columns
@@ -22,40 +22,39 @@ _LOWEST_TOKENS = 1.0
 _OPEN_CELL_RATIO = 2.5
 
 
-@dataclass(frozen=True, slots=True)
-class Shares:
-    """Two distributions on the edges that both have."""
+class LengthShares(Document):
+    """Two distributions of a length on the edges that both have, and two distances between them."""
 
-    edges: tuple[float, ...]  # upper edge of each cell, the last one infinite
-    before: tuple[float, ...]  # share of the reference in each cell, summing to 1
-    now: tuple[float, ...]  # the window's
-    n_before: float  # requests of the reference
-    n_now: float  # of the window
-
-    @property
-    def js_distance(self) -> float:
-        """Jensen-Shannon distance, base 2 (Lin 1991; Endres & Schindelin 2003)."""
-        pairs = list(zip(self.before, self.now, strict=True))
-        entropy = sum(
-            one * math.log2(2 * one / (p + q)) for p, q in pairs for one in (p, q) if one > 0
-        )
-        return math.sqrt(max(entropy, 0.0) / 2)
-
-    @property
-    def w1_ratio(self) -> float:
-        """exp of the Wasserstein-1 distance of ln tokens, even in ln over each cell."""
-        bounds = [max(edge, _LOWEST_TOKENS) for edge in (0.0, *self.edges[:-1])]
-        bounds.append(_OPEN_CELL_RATIO * bounds[-1])
-        apart = accumulate(p - q for p, q in zip(self.before, self.now, strict=True))
-        distance = 0.0
-        for (low, high), (a, b) in zip(pairwise(bounds), pairwise([0.0, *apart]), strict=True):
-            crosses = a * b < 0  # a straight line between the differences at both edges
-            mean = (a * a + b * b) / (2 * abs(a - b)) if crosses else abs(a + b) / 2
-            distance += mean * math.log(high / low)
-        return math.exp(distance)
+    edges_tokens: tuple[float | None, ...]  # upper edge of each cell; None = no upper edge
+    baseline_share: tuple[float, ...]  # of the requests in each cell, summing to 1
+    share: tuple[float, ...]  # the window's
+    baseline_requests: float
+    requests: float
+    js_distance: float  # Jensen-Shannon, base 2: how far by shape
+    w1_ratio: float  # exp of Wasserstein-1 of ln tokens: how far by length
 
 
-def shares(histograms: Mapping[str, Sequence[float]], stem: str) -> Shares | None:
+def _js_distance(before: Sequence[float], now: Sequence[float]) -> float:
+    """Jensen-Shannon distance, base 2 (Lin 1991; Endres & Schindelin 2003)."""
+    pairs = list(zip(before, now, strict=True))
+    entropy = sum(one * math.log2(2 * one / (p + q)) for p, q in pairs for one in (p, q) if one > 0)
+    return math.sqrt(max(entropy, 0.0) / 2)
+
+
+def _w1_ratio(edges: Sequence[float], before: Sequence[float], now: Sequence[float]) -> float:
+    """exp of the Wasserstein-1 distance of ln tokens, even in ln over each cell."""
+    bounds = [max(edge, _LOWEST_TOKENS) for edge in (0.0, *edges[:-1])]
+    bounds.append(_OPEN_CELL_RATIO * bounds[-1])
+    apart = accumulate(p - q for p, q in zip(before, now, strict=True))
+    distance = 0.0
+    for (low, high), (a, b) in zip(pairwise(bounds), pairwise([0.0, *apart]), strict=True):
+        crosses = a * b < 0  # a straight line between the differences at both edges
+        mean = (a * a + b * b) / (2 * abs(a - b)) if crosses else abs(a + b) / 2
+        distance += mean * math.log(high / low)
+    return math.exp(distance)
+
+
+def shares(histograms: Mapping[str, Sequence[float]], stem: str) -> LengthShares | None:
     """The shares of one length; None without both histograms or a common edge.
 
     ``histograms``: cumulative counts and edges, of the window and (``reference_``) its reference;
@@ -77,13 +76,21 @@ def shares(histograms: Mapping[str, Sequence[float]], stem: str) -> Shares | Non
     before, after = (
         tuple((b - a) / counts[-1] for a, b in pairwise([0.0, *counts])) for counts in counted
     )
-    return Shares(tuple(common), before, after, counted[0][-1], counted[1][-1])
+    return LengthShares(
+        edges_tokens=tuple(None if math.isinf(edge) else edge for edge in common),
+        baseline_share=before,
+        share=after,
+        baseline_requests=counted[0][-1],
+        requests=counted[1][-1],
+        js_distance=_js_distance(before, after),
+        w1_ratio=_w1_ratio(common, before, after),
+    )
 
 
 _PARTS = ("buckets", "edges")
 
 
-def shares_table(both: Shares, stem: str) -> list[str]:
+def shares_table(both: LengthShares, stem: str) -> list[str]:
     """The table of one length with both distances: four lines of at most 80 columns.
 
     ``stem``: prompt_tokens or generation_tokens.
@@ -95,23 +102,23 @@ def shares_table(both: Shares, stem: str) -> list[str]:
     return lines
 
 
-def _table(both: Shares, stem: str, most: int) -> list[str]:
+def _table(both: LengthShares, stem: str, most: int) -> list[str]:
     edges, before, now = _few(both, most)
     word = stem.split("_")[0]
     head = f"{word} tokens".ljust(_LABEL) + "".join(
         _edge(edge, edges).rjust(_CELL + 1) for edge in edges
     )
     lines = [f"{head}  requests, %"]
-    of = (f"n {count(both.n_before)}", f"n {count(both.n_now)}")
+    of = (f"n {count(both.baseline_requests)}", f"n {count(both.requests)}")
     for name, row, note in zip(("baseline", "now"), (before, now), of, strict=True):
         cells = "".join(f"{100 * share:.0f}".rjust(_CELL + 1) for share in row)
         lines.append(f"{f' {name}'.ljust(_LABEL)}{cells}  {note}")
     return lines
 
 
-def _few(both: Shares, most: int) -> tuple[list[float], list[float], list[float]]:
+def _few(both: LengthShares, most: int) -> tuple[list[float | None], list[float], list[float]]:
     """Cells that fit a line: those with the least in them are added to their neighbours."""
-    edges, before, now = list(both.edges), list(both.before), list(both.now)
+    edges, before, now = list(both.edges_tokens), list(both.baseline_share), list(both.share)
     while len(edges) > 2:
         weight = [one + other for one, other in zip(before, now, strict=True)]
         least = min(range(len(edges)), key=weight.__getitem__)
@@ -126,14 +133,14 @@ def _few(both: Shares, most: int) -> tuple[list[float], list[float], list[float]
     return edges, before, now
 
 
-def _edge(edge: float, edges: Sequence[float]) -> str:
-    if edge == float("inf"):
+def _edge(edge: float | None, edges: Sequence[float | None]) -> str:
+    if edge is None:
         return f">{_short(edges[-2])}" if len(edges) > 1 else "all"
     return f"≤{_short(edge)}"
 
 
-def _short(tokens: float) -> str:
+def _short(tokens: float | None) -> str:
     """``200``, ``1k``, ``4.1k``, ``20k``."""
-    if tokens < 1000:
+    if tokens is None or tokens < 1000:
         return f"{tokens:.3g}"
     return f"{tokens / 1000:.3g}k" if tokens < 999_500 else f"{tokens / 1e6:.3g}M"

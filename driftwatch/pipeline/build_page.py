@@ -31,7 +31,7 @@ from driftwatch.notify.page import (
     next_time,
     web_address,
 )
-from driftwatch.notify.phrases.fill import fill
+from driftwatch.notify.phrases import fill
 from driftwatch.numbers import clean
 from driftwatch.rulebook.page_form import PageForm
 

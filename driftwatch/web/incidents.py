@@ -15,8 +15,7 @@ from driftwatch.incidents.delivery import Delivery, status_text
 from driftwatch.incidents.incident import Incident
 from driftwatch.incidents.silence import silences_incident, silencing
 from driftwatch.model import Diagnosis, TargetKey
-from driftwatch.notify.advice import few
-from driftwatch.notify.change_text import helm_values_diff, vllm_arguments
+from driftwatch.notify.advice import few, vllm_arguments
 from driftwatch.notify.headline import opening, rendered
 from driftwatch.notify.page import First, Line
 from driftwatch.notify.page import Page as IncidentPage
@@ -260,12 +259,9 @@ def _holding(visit: Visit, incident: Incident) -> Iterator[str]:
         yield f"waits while {incident.inhibited_by} fires"
 
 
-def _change(page: IncidentPage) -> tuple[str, str] | None:
-    """The change that a page advises, as arguments of vLLM and as values of its Helm chart."""
-    if page.advice is None or not (moves := page.advice.moves):
-        return None
-    model = page.labels.get("model_name")
-    return " ".join(vllm_arguments(moves)), "\n".join(helm_values_diff(moves, model))
+def _change(page: IncidentPage) -> str:
+    """The change that a page advises, as arguments of vLLM; empty without one."""
+    return "" if page.advice is None else vllm_arguments(page.advice.moves)
 
 
 _MOST_POOLS = 200

@@ -11,7 +11,7 @@ import polars as pl
 
 from driftwatch.incidents.incident import Incident
 from driftwatch.model import Finding, Slo
-from driftwatch.notify.shares import Shares, shares
+from driftwatch.notify.shares import LengthShares, shares
 from driftwatch.numbers import clean, count, is_as_before, percent, times, tokens
 from driftwatch.plots.plot import Panel, Plot, Series, panels, plot
 from driftwatch.plots.scales import Axis
@@ -266,9 +266,9 @@ def length_plots(finding: Finding) -> Iterator[Plot]:
         both = shares(finding.histograms, stem)
         alone = _cells(finding.histograms, stem) if both is None else None
         if both is not None:
-            yield _shares(
-                _length_text(finding, stem, both), stem, both.edges, both.now, both.before
-            )
+            edges = tuple(inf if edge is None else edge for edge in both.edges_tokens)
+            text = _length_text(finding, stem, both)
+            yield _shares(text, stem, edges, both.share, both.baseline_share)
         elif alone is not None:
             yield _shares(_length_text(finding, stem, None), stem, *alone, None)
 
@@ -285,7 +285,7 @@ def _cells(histograms: Mapping[str, Sequence[float]], stem: str) -> _Cells | Non
     return tuple(edges), now
 
 
-def _length_text(finding: Finding, stem: str, both: Shares | None) -> str:
+def _length_text(finding: Finding, stem: str, both: LengthShares | None) -> str:
     """``Prompts ×2.3 longer than in the baseline: mean 512 → 1,200 tokens, n 87,000``."""
     who, now = STEMS[stem], finding.evidence.get(f"{stem}_mean")
     before = (finding.reference or {}).get("values", {}).get(f"{stem}_mean")
@@ -293,7 +293,7 @@ def _length_text(finding: Finding, stem: str, both: Shares | None) -> str:
         return f"{who}: mean unknown"
     if both is None or before is None:
         return f"{who}: mean {tokens(now)} tokens; no baseline to compare with"
-    n = f"n {count(both.n_now)}"
+    n = f"n {count(both.requests)}"
     if is_as_before(now / before):
         return f"{who} as long as in the baseline: mean {tokens(now)} tokens, {n}"
     word = "longer than" if now > before else "as long as"

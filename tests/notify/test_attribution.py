@@ -104,8 +104,8 @@ def test_shares_on_the_edges_that_both_have() -> None:
     }
     found = shares(histograms, "prompt_tokens")
     assert found is not None
-    assert (found.n_before, found.n_now) == (100.0, 50.0)
-    assert found.now == pytest.approx((0, 0.1, 0.38, 0.48, 0.04))
+    assert (found.baseline_requests, found.requests) == (100.0, 50.0)
+    assert found.share == pytest.approx((0, 0.1, 0.38, 0.48, 0.04))
     table = shares_table(found, "prompt_tokens")
     assert [line.split() for line in table] == [
         ["prompt", "tokens", "≤200", "≤500", "≤1k", "≤2k", ">2k", "requests,", "%"],
@@ -114,8 +114,8 @@ def test_shares_on_the_edges_that_both_have() -> None:
     ]
     other = {**histograms, "prompt_tokens_edges": [200.0, 700.0, 1000.0, 2000.0, inf]}
     aligned = shares(other, "prompt_tokens")
-    assert aligned is not None and aligned.edges == (200.0, 1000.0, 2000.0, inf)
-    assert sum(aligned.before) == pytest.approx(1)
+    assert aligned is not None and aligned.edges_tokens == (200.0, 1000.0, 2000.0, None)
+    assert sum(aligned.baseline_share) == pytest.approx(1)
     assert (
         shares({**histograms, "prompt_tokens_edges": [1.0, 2.0, 3.0, 4.0, inf]}, "prompt_tokens")
         is None
@@ -144,5 +144,5 @@ def test_no_number_of_a_table_is_cut() -> None:
     assert found is not None
     _, *rows = lines = shares_table(found, "prompt_tokens")
     assert all(len(line) <= 80 for line in lines)
-    assert rows[0].endswith(f"n {found.n_before:,.0f}")
-    assert rows[1].endswith(f"n {found.n_now:,.0f}")
+    assert rows[0].endswith(f"n {found.baseline_requests:,.0f}")
+    assert rows[1].endswith(f"n {found.requests:,.0f}")

@@ -53,7 +53,8 @@ def _finding(
         (
             {**CALM, **SAME, "prompt_tokens_drift": "longer", "prompt_tokens_mean_ratio": 2.3},
             TUNED,
-            "In target, no limit full, prompts ×2.3 of what they were tuned for; speed: unknown",
+            "In target, no limit full, prompts ×2.3 of what they were tuned for; speed: no "
+            "baseline in use yet (driftwatch baseline list)",
         ),
     ],
 )

@@ -14,7 +14,7 @@ from driftwatch.evidence import BY_NAME
 from driftwatch.model import Step
 from driftwatch.notify.columns import SHORT, page_columns
 from driftwatch.notify.page import Amount, Page, http_url
-from driftwatch.notify.phrases.fill import PHRASES
+from driftwatch.notify.phrases import PHRASES
 from driftwatch.pipeline.build_page import build_page
 from driftwatch.receivers.registry import sample_pages
 from driftwatch.rulebook.page_form import GROUPS, PageForm

@@ -13,7 +13,7 @@ from scipy.spatial.distance import jensenshannon
 from scipy.stats import wasserstein_distance
 
 from driftwatch.fleet.vllm_buckets import request_tokens
-from driftwatch.notify.shares import Shares, shares
+from driftwatch.notify.shares import LengthShares, shares
 
 EDGES = [*map(float, request_tokens(8192)), math.inf]
 
@@ -32,7 +32,7 @@ def _blocks(shared_data: Path) -> list[np.ndarray]:
     ]
 
 
-def _shares(before: np.ndarray, now: np.ndarray) -> Shares:
+def _shares(before: np.ndarray, now: np.ndarray) -> LengthShares:
     counts = [[float((side <= edge).sum()) for edge in EDGES] for side in (before, now)]
     names = ("reference_prompt_tokens_buckets", "prompt_tokens_buckets")
     of = dict(zip(names, counts, strict=True))
@@ -46,7 +46,7 @@ def test_distances_are_those_of_scipy(shared_data: Path) -> None:
     off = []
     for before, now in pairwise(_blocks(shared_data)):
         found = _shares(before, now)
-        expected = jensenshannon(found.before, found.now, base=2)
+        expected = jensenshannon(found.baseline_share, found.share, base=2)
         assert found.js_distance == pytest.approx(expected, abs=1e-9)
         exact = wasserstein_distance(np.log(before), np.log(now))
         off.append(abs(math.log(found.w1_ratio) - exact))

@@ -16,8 +16,7 @@ from driftwatch.collect.startup import (
 from driftwatch.errors import UsageError
 from driftwatch.knobs import KNOBS, flag_of
 from driftwatch.model import Advice, KnobMove, Reason
-from driftwatch.notify.advice import setting_change
-from driftwatch.notify.change_text import helm_values_diff, pod_args_diff, vllm_arguments
+from driftwatch.notify.advice import setting_change, vllm_arguments
 from driftwatch.recommend.alternatives import WHAT_IFS
 from driftwatch.recommend.search import single_knobs
 from driftwatch.recommend.server import Server, setting_of, with_knobs
@@ -49,16 +48,12 @@ def test_an_entry_alone_makes_a_knob_known_to_every_parser(name: str) -> None:
 def test_an_entry_alone_gives_the_words_and_the_change_as_typed(name: str) -> None:
     knob, move = KNOBS[name], KnobMove(name, 64.0, 128.0, "arguments")
     assert knob.flag == flag_of(name)
-    assert vllm_arguments([move]) == (f"{knob.flag}=128",)
-    helm = "\n".join(helm_values_diff([move], "m"))
-    assert f"+      {knob.helm_key}: 128" in helm or f'+      - "{knob.flag}=128"' in helm
-    assert f'+  - "{knob.flag}=128"' in "\n".join(pod_args_diff([move]))
-    advice = Advice(
-        action="change",
-        reason=Reason("forecast", "more"),
-        moves=(KnobMove(name, 64.0, 128.0, "arguments"),),
-    )
-    assert setting_change(advice) == f"{name} 64 → 128"
+    assert vllm_arguments([move]) == f"{knob.flag}=128"
+    read = from_arguments(["vllm", "serve", "m", *vllm_arguments([move]).split()]).serving
+    assert (setting := read.setting(name)) is not None and setting.value == 128.0
+    pair = (move, KnobMove("max_num_seqs", None, 40.0))
+    advice = Advice(action="change", reason=Reason("forecast", "more"), moves=pair)
+    assert setting_change(advice) == f"{name} 64 → 128, max_num_seqs (now unknown) → 40"
     assert name in WHAT_IFS
 
 

@@ -18,7 +18,7 @@ from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.incidents.incident import Incident
 from driftwatch.model import Slo
 from driftwatch.notify.page import Page, Phrases
-from driftwatch.notify.phrases.fill import fill
+from driftwatch.notify.phrases import fill
 from driftwatch.report.cells import CELL_SCHEMA, REASONS
 from driftwatch.report.make import report_of
 from driftwatch.report.material import Material

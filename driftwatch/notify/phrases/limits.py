@@ -26,7 +26,7 @@ LIMIT_WORDS: Mapping[str, str] = {
     "kv_cache": "KV cache",
 }
 _ALL_OF_IT = 0.985  # of the time to first token
-_ALWAYS_FULL = 0.95  # of the scrapes
+ALWAYS_FULL = 0.95  # of the scrapes
 _COLUMNS_SECONDS = 600.0  # what the columns of ten minutes are about
 _WORDS = ("", "", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
@@ -108,7 +108,7 @@ def limit(page: Page) -> str | None:
             f"{plural(waiting, 'request')} {'queues' if waiting == 1 else 'queue'}{where}"
         )
     sentence = _is_full(page, names[0])
-    if share is not None and share < _ALWAYS_FULL:
+    if share is not None and share < ALWAYS_FULL:
         sentence += f" in {percent(share)}" + (f" of {count(scrapes)} scrapes" if scrapes else "")
     others = [text for name in LIMIT_WORDS if name not in names and (text := _use(page, name))]
     preempted = page.value("preemptions_per_second")
