@@ -14,8 +14,8 @@ from driftwatch.incidents.delivery import (
     MessageEvent,
     PlannedDelivery,
 )
-from driftwatch.store.advice import AdviceRow, write_advices
 from driftwatch.store.deliveries import DELIVERIES, _delivery
+from driftwatch.store.history import AdviceRow, write_advices
 from driftwatch.store.store import Store
 from driftwatch.store.tables import actions, deliveries
 

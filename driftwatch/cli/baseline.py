@@ -231,7 +231,7 @@ def _remember(history: History, offers: Sequence[Offer]) -> None:
     """Keep what is proposed, so that it can be accepted by its id."""
     import orjson
 
-    from driftwatch.store.baselines import PROPOSALS
+    from driftwatch.store.history import PROPOSALS
 
     names = ("id", "name", "since", "until", "lacking")
     new = [{n: d[n] for n in names} for d in map(_document, offers) if d["id"] is not None]
@@ -244,7 +244,7 @@ def _remember(history: History, offers: Sequence[Offer]) -> None:
 def _remembered(history: History) -> list[dict[str, Any]]:
     import orjson
 
-    from driftwatch.store.baselines import PROPOSALS
+    from driftwatch.store.history import PROPOSALS
 
     with replace(history, prometheus=None).store() as store:
         return orjson.loads(store.remembered(PROPOSALS) or b"[]")  # type: ignore[no-any-return]

@@ -22,9 +22,8 @@ from driftwatch.pipeline.incidents import just_ended
 from driftwatch.pipeline.question import TargetAdvice
 from driftwatch.pipeline.state import FIRST_LOOK, HISTORY, State, nothing_scraped
 from driftwatch.pipeline.verifications import RUNS_MEMORY, runs_memory, verifications_from
-from driftwatch.store.advice import AdviceRow, advice_id
-from driftwatch.store.frames import from_arrow, to_arrow
-from driftwatch.store.minute_columns import minute_rows_of
+from driftwatch.store.history import AdviceRow, advice_id
+from driftwatch.store.minute_columns import from_arrow, minute_rows_of, to_arrow
 from driftwatch.store.minutes import MINUTE
 from driftwatch.store.store import Store
 

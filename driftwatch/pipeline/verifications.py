@@ -26,7 +26,7 @@ from driftwatch.notify.headline import rendered
 from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.plan import Plan
 from driftwatch.recommend.advice import Answer
-from driftwatch.store.advice import AdviceRow
+from driftwatch.store.history import AdviceRow
 from driftwatch.store.store import Store
 from driftwatch.verify.before_after import LOOK_BACK, WARM_UP, Minutes, around_change
 from driftwatch.verify.changes import Run, Running, advised_by, changed, running, verification_id

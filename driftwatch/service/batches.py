@@ -30,7 +30,7 @@ from driftwatch.pipeline.tick import evaluate
 from driftwatch.pipeline.verifications import Verified, open_by_target, verify_changes
 from driftwatch.receivers.registry import Receiver
 from driftwatch.service.planning import commit_planned
-from driftwatch.store.advice import AdviceRow
+from driftwatch.store.history import AdviceRow
 from driftwatch.store.latest import Latest
 from driftwatch.store.progress import BatchProgress, batch_of
 from driftwatch.store.store import Store, TickRecord

@@ -16,8 +16,7 @@ import polars as pl
 from sqlalchemy import Connection, delete, func, insert, select
 
 from driftwatch.store.database import Database, of_batch
-from driftwatch.store.frames import decode, pack
-from driftwatch.store.minute_columns import STORED_SCHEMA, rolled_up
+from driftwatch.store.minute_columns import STORED_SCHEMA, decode, pack, rolled_up
 from driftwatch.store.minutes import (
     DAY,
     HOUR,

@@ -12,11 +12,11 @@ from sqlalchemy import (
     Connection,
     RowMapping,
     Table,
-    Update,
     bindparam,
     case,
     delete,
     exists,
+    func,
     insert,
     or_,
     select,
@@ -37,6 +37,15 @@ _WRITTEN = (
 )
 
 LONGEST_BECAUSE = 500
+
+
+# "b_": bound names must differ from column names in an UPDATE
+_UPDATE = (
+    update(incidents)
+    .where(incidents.c.id == bindparam("b_id"))
+    .values({name: bindparam(f"b_{name}") for name in _WRITTEN})
+    .values(page=func.coalesce(bindparam("b_page"), incidents.c.page))
+)
 
 
 class Incidents(Database):
@@ -207,18 +216,14 @@ def write_incidents(
     # what resolves goes first: one key has one open row at a time
     order = sorted(last.values(), key=lambda i: (i.state != "resolved", i.key, i.started_at))
     rows = [{**incident_row(i), "batch": batch} for i in order if i.id in stored]
-    for names in ((*_WRITTEN, "page"), _WRITTEN):
-        has_page = "page" in names
-        changed = [
-            {f"b_{name}": row[name] for name in ("id", *names)}
-            for row in rows
-            if (row["page"] is not None) == has_page
-            and (
-                has_page or any(row[name] != stored[row["id"]][name] for name in (*names, "batch"))
-            )
-        ]
-        if changed:
-            connection.execute(_update_of(names, batch), changed)
+    changed = [
+        {f"b_{name}": value for name, value in row.items() if name != "batch"}
+        for row in rows
+        if row["page"] is not None
+        or any(row[name] != stored[row["id"]][name] for name in (*_WRITTEN, "batch"))
+    ]
+    if changed:
+        connection.execute(_UPDATE.values(batch=batch), changed)
     new = [
         {**incident_row(i), "batch": batch}
         for i in order
@@ -227,13 +232,6 @@ def write_incidents(
     if new:
         connection.execute(insert(incidents), new)
     _note_verdicts(connection, [t for t in happened if t.event == "verified"])
-
-
-def _update_of(names: Iterable[str], batch: int | None) -> Update:
-    # "b_": bound names must differ from column names in an UPDATE
-    values: dict[str, Any] = {name: bindparam(f"b_{name}") for name in names}
-    query = update(incidents).where(incidents.c.id == bindparam("b_id"))
-    return query.values(**values, batch=batch)
 
 
 def _note_verdicts(connection: Connection, verified: Iterable[Transition]) -> None:

@@ -28,8 +28,7 @@ from driftwatch.collect.gpus import GPU_KEY, GPU_SCHEMA
 from driftwatch.collect.schema import KEY_COLUMNS, keys_frame
 from driftwatch.model import TargetKey
 from driftwatch.store.database import Database, of_batch
-from driftwatch.store.frames import decode, encode
-from driftwatch.store.minute_columns import STORED_SCHEMA, rolled_up
+from driftwatch.store.minute_columns import STORED_SCHEMA, decode, encode, rolled_up
 from driftwatch.store.tables import gpu_batches, minute_batches
 
 MINUTE = 60

@@ -13,23 +13,19 @@ from sqlalchemy import delete, select
 from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.store.actions import prune_silences, write_planned
-from driftwatch.store.advice import (
-    AdviceHistory,
-    AdviceRow,
-    prune_advice,
-    prune_reports,
-    write_advices,
-    write_verifications,
-)
-from driftwatch.store.baselines import (
-    StoredBaselines,
-    StoredReferences,
-    prune_references,
-    write_references,
-)
 from driftwatch.store.compaction import Compaction
 from driftwatch.store.database import (
     repeated_after_conflict,
+)
+from driftwatch.store.history import (
+    AdviceRow,
+    History,
+    prune_advice,
+    prune_references,
+    prune_reports,
+    write_advices,
+    write_references,
+    write_verifications,
 )
 from driftwatch.store.incidents import prune_incidents, write_incidents
 from driftwatch.store.latest import Latest, LatestRows, write_latest
@@ -74,16 +70,7 @@ class TickRecord:
     progress: tuple[BatchProgress, BatchProgress] | None = None
 
 
-class Store(
-    IncidentStore,
-    Minutes,
-    Compaction,
-    StoredReferences,
-    StoredBaselines,
-    AdviceHistory,
-    Progress,
-    LatestRows,
-):
+class Store(IncidentStore, Minutes, Compaction, History, Progress, LatestRows):
     """One database: what people read and change, minutes, references, advice, progress."""
 
     def remembered_by_batch(self, name: str) -> dict[int | None, bytes]:

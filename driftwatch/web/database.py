@@ -19,7 +19,6 @@ from driftwatch.errors import StoreError
 from driftwatch.incidents.incident import Incident
 from driftwatch.model import TargetKey
 from driftwatch.notify.page import Page
-from driftwatch.store.baselines import baseline_of, in_force
 from driftwatch.store.database import (
     chunks,
     is_postgres,
@@ -28,6 +27,7 @@ from driftwatch.store.database import (
     reading,
     require_place,
 )
+from driftwatch.store.history import baseline_of, in_force
 from driftwatch.store.incidents import stored_incident, stored_page
 from driftwatch.store.latest import MINUTE_STATES, SERVER_COLUMNS, UNKNOWN, PoolNow, ServerNow
 from driftwatch.store.migrate import check_revision, schema_revision, written_by

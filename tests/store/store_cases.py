@@ -13,7 +13,7 @@ from driftwatch.detect.references import Place, Reference
 from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.store import Store, TickRecord
-from driftwatch.store.advice import AdviceRow
+from driftwatch.store.history import AdviceRow
 from driftwatch.verify.verification import Verification
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

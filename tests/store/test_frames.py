@@ -14,8 +14,7 @@ from polars.testing import assert_frame_equal
 from recorded_minute_cases import real_minutes
 
 from driftwatch.errors import StoreError
-from driftwatch.store.frames import SIGNIFICANT_BITS, decode, encode, pack
-from driftwatch.store.minute_columns import STORED_SCHEMA
+from driftwatch.store.minute_columns import SIGNIFICANT_BITS, STORED_SCHEMA, decode, encode, pack
 
 NUMBERS = st.one_of(
     st.floats(allow_nan=False),

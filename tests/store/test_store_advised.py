@@ -14,7 +14,7 @@ from driftwatch.errors import StoreError
 from driftwatch.model import Advice, Reason, TargetKey
 from driftwatch.recommend.advice import Answer
 from driftwatch.store import Store
-from driftwatch.store.advice import (
+from driftwatch.store.history import (
     AdviceRow,
     advice_id,
 )

@@ -24,7 +24,7 @@ from driftwatch.pipeline.verifications import (
 )
 from driftwatch.recommend.advice import Answer
 from driftwatch.service.configuration import plan_of_rules
-from driftwatch.store.advice import AdviceRow
+from driftwatch.store.history import AdviceRow
 from driftwatch.store.store import Store
 from driftwatch.verify.before_after import judged_at
 from driftwatch.verify.verification import Verification
