@@ -27,10 +27,10 @@ import numpy as np
 import polars as pl
 
 from driftwatch.errors import ImpossibleConfiguration
+from driftwatch.fleet.generate import CHUNK_SECONDS
 from driftwatch.fleet.hidden_engine import configuration_of, disturbance_of, step_time_of
 from driftwatch.fleet.scenario.file import scenario_named
 from driftwatch.fleet.scenario.model import Scenario
-from driftwatch.fleet.server_run import CHUNK_SECONDS
 from driftwatch.fleet.servers import Life
 from driftwatch.fleet.traffic import PoolTraffic
 from driftwatch.simulate.engine import Disturbance

@@ -9,16 +9,282 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
+from driftwatch.collect.gpus import empty_gpus
 from driftwatch.collect.recordings.compact import Part, write_manifest, write_part
+from driftwatch.collect.schema import empty_scrapes
+from driftwatch.fleet.gpus import WORK_COLUMNS, board, gpu_load, gpu_rows, work_of
+from driftwatch.fleet.hidden_engine import (
+    clock_ratio,
+    configuration_of,
+    disturbance_of,
+    is_wedged,
+    since_start,
+    step_time_of,
+)
+from driftwatch.fleet.metrics import ServerScrapes
 from driftwatch.fleet.scenario.model import Scenario
-from driftwatch.fleet.server_run import CHUNK_SECONDS, Chunk, Observer, ServerRun
-from driftwatch.fleet.servers import relabelled_of, targets_of
+from driftwatch.fleet.server import READY_AFTER_SECONDS, Server, kind_of
+from driftwatch.fleet.servers import (
+    Life,
+    exporter_of,
+    generator,
+    gpu_times,
+    host_of,
+    instance_of,
+    model_name,
+    relabelled_of,
+    scrape_times,
+    targets_of,
+    uuids_of,
+)
 from driftwatch.fleet.traffic import PoolTraffic
+from driftwatch.simulate.configuration import SchedulerConfiguration
+from driftwatch.simulate.engine import Observe, Options
+from driftwatch.simulate.hardware import gpu, model
+from driftwatch.simulate.requests import Requests
+from driftwatch.simulate.trial import Engine
+
+Floats = npt.NDArray[np.float64]
+
+# so much of a server is in memory at a time: some 100,000 requests
+CHUNK_SECONDS = 21_600.0
+
+_TIMED_OUT = "timed out after 10 s"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chunk:
+    """What was scraped of one server in a stretch."""
+
+    number: int  # of the server
+    scrapes: pl.DataFrame  # rows in SCRAPE_SCHEMA
+    gpus: pl.DataFrame  # rows in GPU_SCHEMA
+    requests: pl.DataFrame | None = None  # what ended, as the simulator tells it; truth only
+
+
+def server_of(scenario: Scenario, number: int, life: Life) -> Server:
+    """The server process of one life."""
+    return Server(
+        instance=instance_of(scenario, number),
+        model_name=model_name(scenario),
+        configuration=configuration_of(scenario, life.serving),
+        kind=kind_of(scenario, number),
+        log_stats=life.stats,
+        other_buckets=life.other_buckets,
+    )
+
+
+class Observer(Protocol):
+    """What looks at the scheduler itself, whatever is scraped: the judge's."""
+
+    def begin(self) -> None:
+        """Another process begins."""
+
+    def times(self, first: float, last: float) -> Floats:
+        """When it looks, in first <= time < last, in seconds."""
+
+    def note(
+        self,
+        samples: pl.DataFrame,
+        arrivals: Floats,
+        ended: pl.DataFrame,
+        configuration: SchedulerConfiguration,
+    ) -> None:
+        """What it saw at these times; arrivals in seconds, requests that ended meanwhile."""
+
+
+class ServerRun:
+    """One server of a scenario from its first scrape to its last."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        seed: int,
+        number: int,
+        traffic: PoolTraffic,
+        observer: Observer | None = None,
+    ) -> None:
+        self._scenario, self._seed, self._number = scenario, seed, number
+        self._traffic = traffic
+        self._server = traffic.servers[number]
+        self._disturbance = disturbance_of(scenario, seed, number)
+        times, missed = scrape_times(scenario, seed, number)
+        present = self._server.is_present(times)
+        self._times = times[present]
+        self._missed = missed[present] | ~self._server.is_listed(self._times)
+        self._up = self._server.is_up(self._times)
+        self._gpu_times = gpu_times(scenario, seed, number)
+        self._observer = observer
+        self._history: ServerScrapes | None = None
+        self._engine: Engine | None = None
+        self._life = -1
+        self._before: pl.DataFrame | None = None
+        self._gpus: list[pl.DataFrame] = []
+
+    def chunks(self, length: float = CHUNK_SECONDS) -> Iterator[Chunk]:
+        """The whole run; each chunk may lack its last scrapes, which the next one has."""
+        start = 0.0
+        while start < self._scenario.duration:
+            end = min(start + length, self._scenario.duration)
+            requests = self._traffic.requests(self._number, start, end)
+            ended, read_until = [], start
+            for number, life in enumerate(self._server.lives):
+                first, last = max(start, life.start_seconds), min(end, life.end_seconds)
+                if first >= last:
+                    continue
+                self._read_idle_gpus(read_until, first)
+                read_until = last
+                if number != self._life:
+                    self._begin(number, life)
+                ended += self._run(life, first, last, requests)
+            self._read_idle_gpus(read_until, end)
+            if end >= self._scenario.duration:
+                ended += self._end()
+            self._fail(start, end)
+            yield self._chunk(ended)
+            start = end
+
+    def _begin(self, number: int, life: Life) -> None:
+        """A process starts, after the one before it has ended."""
+        self._end()
+        server = server_of(self._scenario, self._number, life)
+        edges = server.edges()
+        started = life.start_seconds - READY_AFTER_SECONDS
+        if self._history is None:
+            scrape = self._scenario.scrape
+            dropped = scrape.without_buckets, scrape.without_metrics
+            self._history = ServerScrapes(server, self._scenario.start, started, *dropped)
+        else:
+            self._history.restart(server, started)
+        self._life = number
+        self._engine = Engine(
+            server.configuration,
+            step_time_of(self._scenario.engine, self._scenario.pool, life.factor),
+            Options(
+                Observe(
+                    itl_edges=edges["itl_seconds"],
+                    iteration_tokens_edges=edges["iteration_tokens"],
+                ),
+                disturbance=since_start(self._disturbance, life.start_seconds),
+                seed=int(generator(self._seed, "steps", self._number, number).integers(2**62)),
+                timeout_seconds=self._scenario.traffic.timeout,
+            ),
+        )
+        self._before = None
+        if self._observer is not None:
+            self._observer.begin()
+        self._lengths: list[npt.NDArray[np.int64]] = []  # of the answers, as they were offered
+
+    def _run(self, life: Life, first: float, last: float, requests: Requests) -> list[pl.DataFrame]:
+        """A life, or the part of it that is in a chunk."""
+        assert self._engine is not None and self._history is not None  # noqa: S101 - just begun
+        at = requests.arrival_seconds
+        mine = requests.take((at >= first) & (at < last))
+        kind = self._history.server.kind
+        self._engine.offer(kind.sent(mine, self._history.server.configuration.block_size))
+        self._lengths.append(mine.generation_tokens)
+        self._history.offered(mine.arrival_seconds)
+        inside = self._times[(self._times >= first) & (self._times < last)]
+        beside = self._gpu_times[(self._gpu_times >= first) & (self._gpu_times < last)]
+        observer = self._observer
+        observed = np.empty(0) if observer is None else observer.times(first, last)
+        every_time = np.union1d(np.union1d(inside, beside), observed)
+        ran = self._engine.advance(last, every_time)
+        ended, scrapes = kind.booked(ran.requests, self._lengths), ran.scrapes
+        at = every_time
+        # the exporter is another process: it answers where the server's answer timed out
+        self._read_gpus(scrapes.filter(np.isin(at, beside)), life)
+        if observer is not None and len(at):
+            seen = scrapes.filter(np.isin(at, observed))
+            observer.note(seen, mine.arrival_seconds, ended, self._engine.configuration)
+        self._history.add(ended, scrapes.filter(np.isin(at, self._times[~self._missed])))
+        if last == life.end_seconds:
+            return [ended, *self._end()]
+        return [ended]
+
+    def _end(self) -> list[pl.DataFrame]:
+        """The process ends. What its engine would still do tells the first tokens it had."""
+        if self._engine is None or self._history is None:
+            return []
+        kind = self._history.server.kind
+        ran = self._engine.advance(np.inf, np.zeros(0))
+        ended = kind.booked(ran.requests, self._lengths)
+        self._history.add(ended, ran.scrapes)
+        self._engine = None
+        return [ended]
+
+    def _read_gpus(self, scrapes: pl.DataFrame, life: Life) -> None:
+        """The exporter beside the server."""
+        if scrapes.is_empty():
+            return
+        times = scrapes["time_seconds"].to_numpy()
+        hangs = is_wedged(self._scenario, self._number, life.start_seconds, times)
+        self._tell_gpus(scrapes, hangs, loaded=True)
+        self._before = scrapes.tail(1)
+
+    def _read_idle_gpus(self, first: float, last: float) -> None:
+        """While no server runs its GPUs are idle, and their exporter answers."""
+        times = self._gpu_times[(self._gpu_times >= first) & (self._gpu_times < last)]
+        if len(times):
+            nothing = pl.DataFrame({name: np.zeros(len(times)) for name in WORK_COLUMNS})
+            idle = nothing.with_columns(time_seconds=times)
+            self._tell_gpus(idle, np.zeros(len(times), dtype=np.bool_), loaded=False)
+
+    def _tell_gpus(
+        self, scrapes: pl.DataFrame, hangs: npt.NDArray[np.bool_], *, loaded: bool
+    ) -> None:
+        scenario, number = self._scenario, self._number
+        pool = scenario.pool
+        if not pool.dcgm:
+            return
+        times = scrapes["time_seconds"].to_numpy()
+        idle = None
+        if pool.idle_clocks:
+            whole = int(times[0] * 1000) if len(times) else 0
+            idle = generator(self._seed, "clocks", number, whole).random(len(times))
+        work = work_of(gpu(pool.gpu), model(pool.model), tensor_parallel=pool.gpus_per_replica)
+        load = gpu_load(
+            board(pool.gpu),
+            work if loaded else replace(work, memory_utilization_ratio=0.0),
+            scenario.start,
+            scrapes,
+            wedged=hangs,
+            clock_ratio=clock_ratio(scenario, number, times),
+            before=self._before if loaded else None,
+            idle=idle,
+        )
+        uuids, host = uuids_of(scenario, number), host_of(scenario, number)
+        exporter = exporter_of(scenario, number)
+        self._gpus.append(gpu_rows(load, uuids, board(pool.gpu).model_name, exporter, host))
+
+    def _fail(self, start: float, end: float) -> None:
+        """Scrapes of the stretch that brought no page."""
+        inside = (self._times >= start) & (self._times < end)
+        timed_out = self._times[inside & self._up & self._missed]
+        down = self._times[inside & ~self._up]
+        if self._history is None:  # a server that is not there yet has nobody to tell of it
+            return
+        if len(timed_out):
+            self._history.fail(timed_out, _TIMED_OUT)
+        if len(down):
+            self._history.fail(down)
+
+    def _chunk(self, ended: list[pl.DataFrame]) -> Chunk:
+        if self._history is None:
+            return Chunk(self._number, empty_scrapes(), empty_gpus())
+        gpus, self._gpus = pl.concat([empty_gpus(), *self._gpus]), []
+        requests = pl.concat(ended) if ended else None
+        return Chunk(self._number, self._history.take(), gpus, requests)
+
 
 Progress = Callable[[float, float], None]
 

@@ -118,9 +118,8 @@ def _table(path: Path, columns: dict[str, pl.DataType], can_be: pl.Expr) -> pl.D
     wrong = table.select((~every.fill_null(False)).arg_true()).to_series()
     if len(wrong) or not table.height:
         where = f"row {int(wrong[0]) + 1}, {table.row(int(wrong[0]))}" if len(wrong) else "no rows"
-        more = f", and {len(wrong) - 1:,} more" if len(wrong) > 1 else ""
         raise WorkloadError(
-            (f"{path}: {where}{more}: a value is missing or cannot be",),
+            (f"{path}: {where}: a value is missing or cannot be",),
             help_text="rates from 0, CVs above 0, windows of ten minutes; probabilities 0 to 1",
         )
     return table

@@ -10,8 +10,8 @@ import orjson
 
 from driftwatch.collect.foreign import STATS_DISABLED
 from driftwatch.collect.registry import REGISTRY
+from driftwatch.fleet.generate import Chunk
 from driftwatch.fleet.scenario.model import Scenario
-from driftwatch.fleet.server_run import Chunk
 from driftwatch.fleet.servers import (
     CONTAINER,
     JOB,

@@ -8,9 +8,9 @@ from functools import cache
 
 import polars as pl
 
+from driftwatch.fleet.generate import Chunk, ServerRun
 from driftwatch.fleet.scenario.file import scenario_named
 from driftwatch.fleet.scenario.model import Scenario
-from driftwatch.fleet.server_run import Chunk, ServerRun
 from driftwatch.fleet.traffic import PoolTraffic
 
 BEFORE, AFTER = 15.0, 25.0  # minutes kept of a scenario, before and after the first effect

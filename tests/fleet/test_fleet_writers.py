@@ -12,9 +12,8 @@ import pytest
 
 from driftwatch.collect.recordings import open_recording
 from driftwatch.collect.recordings.compact import CompactRecordingSource, Part, write_manifest
-from driftwatch.fleet.generate import generate, generate_compact
+from driftwatch.fleet.generate import Chunk, generate, generate_compact
 from driftwatch.fleet.scenario.model import Scenario
-from driftwatch.fleet.server_run import Chunk
 from driftwatch.fleet.servers import instance_of, relabelled_of, seconds_of, targets_of
 from driftwatch.fleet.truth import write_truth
 from driftwatch.model import TargetKey

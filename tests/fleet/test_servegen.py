@@ -115,7 +115,7 @@ def test_the_nearest_lengths_stand_in_where_an_epoch_has_none(tmp_path: Path) ->
         (
             RATES,
             LENGTHS.with_columns(probability=pl.Series([0.5, None, 1.5])),
-            "lengths.parquet: row 2, (3, 21600, 'prompt', 20, None), and 1 more",
+            "lengths.parquet: row 2, (3, 21600, 'prompt', 20, None)",
         ),
         (RATES.head(0), LENGTHS, "rates.parquet: no rows"),
     ],

@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 from fleet_cases import between, whole_run
 
+from driftwatch.fleet.generate import scrape_times
 from driftwatch.fleet.hidden_engine import fault_factor
 from driftwatch.fleet.scenario.model import Scenario
-from driftwatch.fleet.server_run import scrape_times
 from driftwatch.fleet.servers import servers_of
 
 

@@ -12,7 +12,7 @@ import pytest
 from scipy.spatial.distance import jensenshannon
 from scipy.stats import wasserstein_distance
 
-from driftwatch.fleet.vllm_buckets import request_tokens
+from driftwatch.fleet.server import request_tokens
 from driftwatch.notify.shares import LengthShares, shares
 
 EDGES = [*map(float, request_tokens(8192)), math.inf]

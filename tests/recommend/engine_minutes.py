@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from driftwatch.fleet.vllm_buckets import TIME_TO_FIRST_TOKEN_SECONDS, request_tokens
+from driftwatch.fleet.server import TIME_TO_FIRST_TOKEN_SECONDS, request_tokens
 from driftwatch.model import Serving, Setting
 from driftwatch.recommend.advice import Question
 from driftwatch.recommend.server import Server

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from truth_judge.whatif import PAGES, RECOMMEND, Runs, gain, ladder
 
+from driftwatch.fleet.generate import CHUNK_SECONDS
 from driftwatch.fleet.scenario.model import Scenario
-from driftwatch.fleet.server_run import CHUNK_SECONDS
 from driftwatch.fleet.traffic import PoolTraffic
 
 BLOCK = ("seed 1", 0)
