@@ -46,7 +46,7 @@ def command(files: tuple[Path, ...], config: Path | None, as_json: bool) -> int:
     mine = [one for one in checked.problems if one.path in names]
     problems = sorted([*found, *mine], key=lambda one: (one.line or 0, one.column or 0))
     problems += [one for one in checked.problems if one.path not in (*names, skipped)]
-    if any(one.code == "yaml" for one in problems):
+    if settings is not None and settings.file is not None and settings.file.is_partial:
         problems = [one for one in problems if one.code not in FOLLOW_UPS]
     number = len(names) + len(checked.files)
     if as_json:

@@ -52,7 +52,6 @@ class Column:
         low, high: the range of a number; None = no end.
         usual: a threshold above it is in another unit, most likely; None = any may be meant.
         words: every text that a string has; empty = any.
-        moves_with: what moves it alone, without anything being wrong.
         baseline_only: a baseline alone fills it: driftwatch's own proposal tells the speed alone.
         optional: those of its sources that it does without, or that something stands in for.
         short: what a line of a page calls it; empty = its name.
@@ -77,7 +76,6 @@ class Column:
     high: float | None = None
     usual: float | None = None
     words: tuple[str, ...] = ()
-    moves_with: Literal["demand", "scraping"] | None = None
 
 
 def _columns(text: str) -> Iterator[Column]:
@@ -129,7 +127,7 @@ def _column(
     )
 
 
-_AS_WRITTEN = ("usual", "moves_with", "baseline_only", "detected", "stored")
+_AS_WRITTEN = ("usual", "baseline_only", "detected", "stored")
 COLUMNS: tuple[Column, ...] = tuple(
     _columns(Path(__file__).with_name("columns.toml").read_text(encoding="utf-8"))
 )

@@ -149,8 +149,6 @@ def condition_problems(one: Variant) -> Iterator[Problem]:
     for clause in one.clauses:
         yield from clause_problems(clause)
     yield from _until(one)
-    if one.is_rule:
-        yield from _demand(one)
 
 
 def _until(one: Variant) -> Iterator[Problem]:
@@ -169,35 +167,3 @@ def _until(one: Variant) -> Iterator[Problem]:
     elif possible((when, True), *given) and not possible((when, True), *given, (until, False)):
         message = f"until: {rule.until.text} holds whenever when: {rule.when.text} does"
         yield problem(one.file, one.place(key), "until-contradicts", message, help_text)
-
-
-def _demand(one: Variant) -> Iterator[Problem]:
-    """A page that demand alone brings; one side of an OR suffices."""
-    rule = one.rule
-    if rule.severity != "page" or not rule.enabled:
-        return
-    conditions = [c for c in (rule.when, rule.precondition) if c is not None]
-    is_alone = all(_moves(condition.predicate) for condition in conditions)
-    if is_alone and _moves(rule.when.predicate, by_demand=True):
-        message = f"{rule.alert} wakes somebody, but demand alone makes it true"
-        help_text = (
-            "add what users feel or a limit: slo_missed, limit_binding_share_10m_ratio >= 0.5"
-        )
-        yield problem(one.file, one.place("alert"), "demand-alone", message, help_text)
-
-
-def _moves(node: exp.Expr, *, by_demand: bool = False, negated: bool = False) -> bool:
-    """Whether demand, or how driftwatch scrapes, makes it true; ``by_demand``: demand does."""
-    match node:
-        case exp.Paren():
-            return _moves(node.this, by_demand=by_demand, negated=negated)
-        case exp.Not():
-            return _moves(node.this, by_demand=by_demand, negated=not negated)
-        case exp.And() | exp.Or():
-            sides = (node.this, node.expression)
-            of_demand = any(_moves(one, by_demand=by_demand, negated=negated) for one in sides)
-            if isinstance(node, exp.And) is negated:  # either side suffices
-                return of_demand
-            return of_demand and all(_moves(one, negated=negated) for one in sides)
-    moved = [column.moves_with for column in _columns(node)]
-    return all(moved) and ("demand" in moved or not by_demand)

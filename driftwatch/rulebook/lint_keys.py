@@ -10,12 +10,9 @@ from driftwatch.errors import Problem
 from driftwatch.rulebook.lint_places import Variant, problem
 from driftwatch.rulebook.overrides import ReadOverride
 from driftwatch.rulebook.rules import Rule, pool_pattern
-from driftwatch.yaml_models import near, place_of
-from driftwatch.yaml_positions import Entries, Place
+from driftwatch.yaml_models import place_of
 
 MINUTE_SECONDS = 60.0
-LONGEST = {"for": ("1d", 86_400.0), "keep_firing_for": ("30d", 30 * 86_400.0)}
-ANNOTATIONS = ("summary", "runbook_url")
 _ADDRESS = re.compile(r"https?://[^/?#:@ <>|\"'`][^ <>|\"'`]*", re.I)
 _TEMPLATE = re.compile(r"\{\{.*?\}\}")
 _NAME_IN_BRACES = re.compile(r"\{[a-z]\w*\}")
@@ -28,34 +25,21 @@ def key_problems(one: Variant, *, has_runbook: bool) -> Iterator[Problem]:
     """
     yield from _times(one)
     if one.is_rule:
-        for check in (_summary, _annotations, _templates):
-            yield from check(one)
+        yield from _summary(one)
+        yield from _templates(one)
         yield from _runbook(one, has_runbook)
 
 
 def _times(one: Variant) -> Iterator[Problem]:
     """`for` and `keep_firing_for` are counted in minutes."""
-    for key, seconds, effect in (
-        ("for", one.rule.for_seconds, "one minute in which `when` is false starts it anew"),
-        (
-            "keep_firing_for",
-            one.rule.keep_firing_for_seconds,
-            "the incident stays open so long after its end",
-        ),
-    ):
-        if key not in one.entries.entries:
-            continue
-        written = getattr(one.entries.entries[key][1], "raw", "")
-        longest, longest_seconds = LONGEST[key]
-        if seconds % MINUTE_SECONDS:
+    times = {"for": one.rule.for_seconds, "keep_firing_for": one.rule.keep_firing_for_seconds}
+    for key, seconds in times.items():
+        if key in one.entries.entries and seconds % MINUTE_SECONDS:
+            written = getattr(one.entries.entries[key][1], "raw", "")
             minutes = int(seconds // MINUTE_SECONDS) + 1
             message = f"{key}: {written} counts as {minutes} min"
             help_text = f"driftwatch counts whole minutes: write {minutes}m"
             yield problem(one.file, one.place(key), "for-rounded", message, help_text)
-        elif seconds > longest_seconds:
-            message = f"{key}: {written} is long: {effect}"
-            help_text = f"at most {longest} is usual"
-            yield problem(one.file, one.place(key), "for-long", message, help_text)
 
 
 def _summary(one: Variant) -> Iterator[Problem]:
@@ -65,20 +49,6 @@ def _summary(one: Variant) -> Iterator[Problem]:
         message = f"{rule.alert} has no summary: line 1 of its page does not say what is wrong"
         help_text = "annotations: {summary: more than 20 requests wait}"
         yield problem(one.file, one.place("alert"), "no-summary", message, help_text)
-
-
-def _annotations(one: Variant) -> Iterator[Problem]:
-    """Annotations that are misspelt."""
-    for name, place in _names(one):
-        if name not in ANNOTATIONS and (hint := near(name, ANNOTATIONS)) is not None:
-            message = f"no page shows the annotation {name}"
-            yield problem(one.file, place, "annotation", message, hint)
-
-
-def _names(one: Variant) -> Iterator[tuple[str, Place]]:
-    node = one.entries.entries.get("annotations", (None, None))[1]
-    for name, (place, _) in node.entries.items() if isinstance(node, Entries) else ():
-        yield name, place
 
 
 def _templates(one: Variant) -> Iterator[Problem]:
@@ -115,7 +85,7 @@ def _runbook(one: Variant, has_runbook: bool) -> Iterator[Problem]:
 def without_effect(overrides: Sequence[ReadOverride], rules: Sequence[Rule]) -> Iterator[Problem]:
     """Overrides of rules that are off, or that say what the rules say already."""
     before = {rule.id: replace(rule, overrides=()) for rule in rules}
-    for one in overrides:
+    for one in filter(lambda each: each.is_whole, overrides):
         pairs = [(before[rule.id], rule) for rule in one.rules]
         if not pairs or any((a.enabled or b.enabled) and a != b for a, b in pairs):
             continue
@@ -131,7 +101,7 @@ def without_effect(overrides: Sequence[ReadOverride], rules: Sequence[Rule]) -> 
 def shadowed(overrides: Sequence[ReadOverride]) -> Iterator[Problem]:
     """Overrides of pools that earlier ones of the same rules have all of."""
     earlier: dict[str, list[str]] = {}  # rule id → pools
-    for one in overrides:
+    for one in filter(lambda each: each.is_whole, overrides):
         names = one.override.pools
         # as a text, a later * can only be part of what an earlier * stands for
         covers = [

@@ -2,23 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
-from sqlglot import TokenType, exp
+from sqlglot import exp
 
 from driftwatch.condition import Condition
-from driftwatch.condition_text import read_tokens
 from driftwatch.errors import Problem
-from driftwatch.evidence import BY_NAME
 from driftwatch.rulebook.book import Reading
-from driftwatch.rulebook.lint_codes import LINTS
 from driftwatch.rulebook.rules import Rule
 from driftwatch.yaml_models import place_of
 from driftwatch.yaml_positions import Entries, Place, Scalar, YamlFile
 
+# the lints, each with a heading of its name in docs/sre/checks.md
+LINTS: Mapping[str, Literal["error", "warning"]] = {
+    # conditions
+    "never-holds": "error",
+    "always-holds": "error",
+    "unit": "warning",
+    "until-contradicts": "error",
+    # times
+    "for-rounded": "warning",
+    # overrides
+    "shadowed": "warning",
+    "no-effect": "warning",
+    # who hears of it
+    "unrouted": "warning",
+    # what on-call reads
+    "no-summary": "warning",
+    "template": "error",
+    "runbook-url": "error",
+    "no-runbook": "warning",
+    # trees
+    "unknown-knob": "error",
+    "unreachable-leaf": "error",
+}
 CONDITION_KEYS = {"when": "when", "given": "precondition", "until": "until"}
-_ENDS = (TokenType.AND, TokenType.OR, TokenType.NOT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +64,10 @@ class Clause:
         return self.file.inside(scalar, 1, 1, len(self.condition.text.split("\n")[0]))
 
     def part(self, node: exp.Expr) -> Place:
-        """Where a comparison of it stands; the whole text where sqlglot kept no position."""
-        scalar = self.entries.entries[self.key][1]
-        starts = [p.meta["start"] for p in node.walk() if isinstance(p.meta.get("start"), int)]
-        if not starts or not isinstance(scalar, Scalar):
+        """Where a comparison of it begins, on that line."""
+        scalar, (start, end), text = self.entries.entries[self.key][1], self._span(node), self.text
+        if not isinstance(scalar, Scalar):
             return self.place
-        text = self.condition.text
-        start, end = _span(text, min(starts))
         line = text.count("\n", 0, start) + 1
         column = start - (text.rfind("\n", 0, start) + 1) + 1
         end = min(end, f"{text}\n".index("\n", start))
@@ -58,10 +75,22 @@ class Clause:
 
     def written(self, node: exp.Expr) -> str:
         """A comparison as its author wrote it."""
-        starts = [p.meta["start"] for p in node.walk() if isinstance(p.meta.get("start"), int)]
-        text = self.condition.text
-        start, end = _span(text, min(starts)) if starts else (0, len(text))
-        return " ".join(text[start:end].split())
+        start, end = self._span(node)
+        return " ".join(self.text[start:end].split())
+
+    @property
+    def text(self) -> str:
+        """The condition as written."""
+        return self.condition.text
+
+    def _span(self, node: exp.Expr) -> tuple[int, int]:
+        """From its first column or constant to its last; the whole text where none has a place."""
+        meta = [one.meta for one in node.walk() if isinstance(one.meta.get("start"), int)]
+        starts, ends = [one["start"] for one in meta], [one["end"] + 1 for one in meta]
+        start = min(starts, default=0)
+        if node.find(exp.Neg) and (before := self.text[:start].rstrip()).endswith("-"):
+            start = len(before) - 1
+        return start, max(ends, default=len(self.text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,35 +132,3 @@ def problem(
 ) -> Problem:
     """A lint's problem, with the severity of its code."""
     return file.problem(place, code, message, help_text, LINTS[code])
-
-
-def _span(text: str, inside: int) -> tuple[int, int]:
-    """From where to where the comparison around a position goes: between AND, OR and NOT."""
-    tokens = read_tokens(text, BY_NAME)
-    at = next(i for i, token in enumerate(tokens) if token.start <= inside <= token.end)
-    first = last = at
-    depth = 0
-    while first > 0:
-        kind = tokens[first - 1].token_type
-        if kind is TokenType.R_PAREN:
-            depth += 1
-        elif kind is TokenType.L_PAREN:
-            depth -= 1
-        if depth < 0 or (depth == 0 and kind in _ENDS):
-            break
-        first -= 1
-    depth = 0
-    between = False
-    while last + 1 < len(tokens):
-        kind = tokens[last + 1].token_type
-        depth += (kind is TokenType.L_PAREN) - (kind is TokenType.R_PAREN)
-        if depth < 0:
-            break
-        if depth == 0 and kind in (TokenType.AND, TokenType.OR):
-            if not between or kind is TokenType.OR:
-                break
-            between = False
-        elif kind is TokenType.BETWEEN:
-            between = True
-        last += 1
-    return tokens[first].start, tokens[last].end + 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from graphlib import TopologicalSorter
 from typing import Literal
 
 from driftwatch.condition import Condition, parse_condition
@@ -67,7 +68,9 @@ def possible_edges(tree: Tree) -> frozenset[tuple[str, Way]]:
     """Node and answer of every edge that questions above, of the same columns, do not rule out."""
     answers: dict[str, set[Answer]] = {tree.start: set()}  # node → what every way to it established
     edges: set[tuple[str, Way]] = set()
-    for name in _downwards(tree):
+    graph = {n: [t for t in (one.yes, one.no) if t in tree.nodes] for n, one in tree.nodes.items()}
+    # each node after those that lead to it
+    for name in reversed([*TopologicalSorter(graph).static_order()]):
         if (known := answers.get(name)) is None:
             continue
         node = tree.nodes[name]
@@ -85,20 +88,3 @@ def possible_edges(tree: Tree) -> frozenset[tuple[str, Way]]:
             following = getattr(node, way)
             answers[following] = answers.get(following, told) & told
     return frozenset(edges)
-
-
-def _downwards(tree: Tree) -> list[str]:
-    """The nodes, each after those that lead to it."""
-    order: list[str] = []
-    done: set[str] = set()
-    stack = [(tree.start, False)]
-    while stack:
-        name, is_left = stack.pop()
-        if is_left:
-            order.append(name)
-        elif name not in done:
-            done.add(name)
-            stack.append((name, True))
-            node = tree.nodes[name]
-            stack += [(n, False) for n in (node.yes, node.no) if n in tree.nodes]
-    return order[::-1]

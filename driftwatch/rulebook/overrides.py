@@ -88,6 +88,7 @@ class ReadOverride:
     entries: Entries
     override: OverrideInFile
     rules: tuple[Rule, ...] = ()
+    is_whole: bool = True  # without problems of its own, so that it counts
 
 
 def overridden(
@@ -107,16 +108,17 @@ def overridden(
         override, right = read_partly(file, entries, OverrideInFile, {})
         if override is None:
             continue
+        is_whole = right is entries
         meant = [rule for rule in rules if override.means(rule)]
         if alerts is not None and not meant:
             _note_nobody(file, entries, override, rules, alerts)
         _note_severity(file, entries, override, meant)
         made = tuple(replace(rule, overrides=(), **override.changes) for rule in meant)
         place = f"{Path(file.path).name}:{place_of(entries, ('alert',)).line}"
-        for rule in made if right is entries else ():
+        for rule in made if is_whole else ():
             applied[rule.id].append(Override(override.pools, rule, place))
         _note_pools(file, entries, override, {pool.name for pool in configured.pools})
-        read.append(ReadOverride(file, right, override, made))
+        read.append(ReadOverride(file, right, override, made, is_whole))
     with_them = (replace(rule, overrides=tuple(applied[rule.id])) for rule in rules)
     return tuple(with_them), tuple(read), file
 

@@ -10,9 +10,9 @@ words, what it shows, where its answers lead).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from itertools import pairwise
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -201,43 +201,29 @@ def _check_target(file: YamlFile, node: Entries, edge: str, names: list[str]) ->
 
 def _check_walks(file: YamlFile, tree: Tree, nodes: _Mappings, leaves: _Mappings) -> set[str]:
     """Note edges that lead back, and what no walk reaches; every name that one does reach."""
-    done: set[str] = set()
-    way: list[str] = []  # the nodes above the one that is looked at
-
-    # An explicit stack: a file may hold thousands of nodes in a row.
-    stack: list[tuple[str, int]] = [(tree.start, 0)]
-    while stack:
-        name, edge = stack.pop()
-        if edge == 0:
-            way.append(name)
-        if edge == 2:
-            way.pop()
-            done.add(name)
-            continue
-        stack.append((name, edge + 1))
-        key = ("yes", "no")[edge]
-        target = getattr(tree.nodes[name], key)
-        if target in way:
-            circle = [*way[way.index(target) :], target]
-            # a way through the continued tree leads back over a node of this one at least
-            own, at = next((n, k) for n, k in _edges(tree, circle) if n in nodes)
-            if name in nodes:
-                own, at = name, key
-            message = f"the tree goes in a circle: {' → '.join(circle)}"
-            file.add(place_of(nodes[own][1], (at,)), "cycle", message)
-        elif target in tree.nodes and target not in done:
-            stack.append((target, 0))
-        elif target in tree.leaves:
-            done.add(target)
+    reached = {tree.start: None}
+    graph: dict[str, list[str]] = {}
+    for name in (order := [tree.start]):
+        if name in tree.nodes:
+            following = [tree.nodes[name].yes, tree.nodes[name].no]
+            graph[name] = [one for one in following if one in tree.nodes]
+            order += [one for one in dict.fromkeys(following) if one not in reached]
+            reached |= dict.fromkeys(following)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        circle = error.args[1][:0:-1]  # in the direction of the walk, each once
+        first = circle.index(min(circle, key=order.index))
+        circle = [*circle[first:], *circle[:first]]
+        message = f"the tree goes in a circle: {' → '.join([*circle, circle[0]])}"
+        # a way through the continued tree leads back over a node of this one at least
+        last = max(n for n, name in enumerate(circle) if name in nodes)
+        target = [*circle, circle[0]][last + 1]
+        key = "yes" if tree.nodes[circle[last]].yes == target else "no"
+        file.add(place_of(nodes[circle[last]][1], (key,)), "cycle", message)
     for what, mappings in (("node", nodes), ("leaf", leaves)):
         for name, (place, _) in mappings.items():
-            if name not in done:
+            if name not in reached:
                 message = f"no walk from {tree.start} reaches {what} {name}"
                 file.add(place, "unreachable", message)
-    return done
-
-
-def _edges(tree: Tree, circle: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Each node of a way with the answer that leads to the next."""
-    for name, following in pairwise(circle):
-        yield name, "yes" if tree.nodes[name].yes == following else "no"
+    return set(reached)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, WithJsonSchema, model_validator
 
+from driftwatch.collect.registry import REGISTRY
 from driftwatch.condition import Condition, parse_condition
 from driftwatch.condition_text import MAX_CHARACTERS
 from driftwatch.errors import ConditionError
-from driftwatch.evidence import BY_NAME
-from driftwatch.rulebook.metric_names import columns_from, metric_at
+from driftwatch.evidence import BY_NAME, COLUMNS
 from driftwatch.yaml_models import Found, Part, fault, near
 
 
@@ -27,6 +28,9 @@ class RulePart(Part):
         return {name: value for name, value in values.items() if value is not None}
 
 
+MOST_COLUMNS = 3
+_METRIC = re.compile(r"[a-zA-Z_]\w*:\w+")
+_SERIES = re.compile(r"_(bucket|sum|count)$")
 # of a target, which people look for among the columns
 _LABELS = frozenset({"pool", "model_name", "model", "namespace", "job", "instance"})
 _OF_A_POOL = (
@@ -41,6 +45,34 @@ def disabled_needs_reason(enabled: bool | None, reason: str | None) -> None:
         help_text = 'reason: "why it is off"'
         message = "a disabled rule needs a reason"
         raise fault("missing-key", message, help_text, inner=("enabled",))
+
+
+def metric_at(text: str, line: int, column: int) -> tuple[int, str] | None:
+    """The metric name around a 1-based place of a text: its offset in the line, and the name."""
+    of_line = text.split("\n")[line - 1] if line <= text.count("\n") + 1 else ""
+    for match in _METRIC.finditer(of_line):
+        if match.start() <= column - 1 < match.end():
+            return match.start(), match.group()
+    return None
+
+
+def columns_from(metric: str) -> str:
+    """Which columns to read in place of a metric, those that need the fewest inputs first."""
+    name = _SERIES.sub("", metric)
+    inputs = {
+        one.column
+        for one in REGISTRY
+        if name in (one.wire_name, *(old.wire_name for old in one.old_names))
+    }
+    plain = [column.name for column in COLUMNS if column.name in inputs]
+    rest = sorted(
+        (column for column in COLUMNS if inputs.intersection(column.sources)),
+        key=lambda column: (column.detected, len(column.sources), len(column.needs)),
+    )
+    names = plain or [column.name for column in rest][:MOST_COLUMNS]
+    if not names:
+        return "driftwatch evidence lists the columns"
+    return f"write {' or '.join(names)}"
 
 
 def _refusal(text: str, error: ConditionError) -> Found:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from driftwatch.rulebook.lint_codes import LINTS
+from driftwatch.rulebook.lint_places import LINTS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "sre" / "checks.md"
@@ -16,7 +16,7 @@ SOURCES = (
     *(ROOT / "driftwatch" / "rulebook").glob("*.py"),
     *(ROOT / "driftwatch" / "settings").glob("*.py"),
     *(ROOT / "driftwatch" / "vllm_arguments").glob("*.py"),
-    ROOT / "driftwatch" / "service" / "needs.py",
+    ROOT / "driftwatch" / "service" / "configuration.py",
 )
 # function → which of its arguments is a code
 CODE_AT = {

@@ -126,28 +126,6 @@ def test_no_error_hides_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert found[4]["help_text"] == "leave it out: an incident is a rule and a pool"
 
 
-def test_pages_that_reach_nobody_and_pools_that_get_no_server(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path, "r.yaml", RULE + CLEAN.partition("rules:\n")[2])
-    pools = (
-        "pools:\n  - {name: chat, match: {job: vllm}}\n"
-        "  - {name: chat-eu, match: {job: vllm, region: eu}}\n  - {name: rag, match: {job: rag}}\n"
-    )
-    receivers = "receivers:\n  - {name: oncall, stdout: {}, severities: [ticket]}\n"
-    write(tmp_path, "driftwatch.yaml", SOURCES + pools + receivers + "rules: [r.yaml]\n")
-    lines = [line for line in check().output.splitlines() if "warning" in line]
-    assert lines == [
-        "driftwatch.yaml:4:12: warning[shadowed] no server is ever in chat-eu: chat above matches "
-        "all",
-        "driftwatch.yaml:6:1: warning[unrouted] no receiver takes pages: nobody hears of A",
-        "r.yaml:4:66: warning[unrouted] oncall does not take pages: they go where they would "
-        "without this line",
-        "3 warnings in 2 files, 2 rules",
-    ]
-
-
 def test_what_a_file_is_for_is_decided_by_what_is_in_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
