@@ -10,17 +10,6 @@ from deploy_cases import ROOT
 from driftwatch import __version__
 
 
-def test_nothing_is_said_on_two_pages() -> None:
-    """A copy grows old: a link does not."""
-    where: dict[str, set[str]] = {}
-    for path in sorted((ROOT / "docs").rglob("*.md")):
-        for part in re.split(r"\n\s*\n", path.read_text(encoding="utf-8")):
-            if len(part) >= 200:
-                where.setdefault(" ".join(part.split()), set()).add(path.name)
-    assert len(where) > 100
-    assert [(part[:60], pages) for part, pages in where.items() if len(pages) > 1] == []
-
-
 def test_the_changelog_begins_with_this_version() -> None:
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import requests
 from deploy_cases import DEPLOY, documents
 from fakes import prometheus_server
 from fakes.prometheus_server import PrometheusServer
@@ -83,88 +82,6 @@ def test_every_alert_speaks_of_a_metric_that_driftwatch_serves() -> None:
     asked = {name for rule in _alerts() for name in re.findall(r"driftwatch_\w+", rule["expr"])}
     assert asked <= served
     assert len(asked) >= 6
-
-
-# what Kubernetes' discovery says of a pod, per job: kept and dropped ones
-PODS: dict[str, list[dict[str, str]]] = {
-    "vllm": [
-        {"namespace": "prod", "pod_name": "rag-1", "pod_container_port_name": "vllm"},
-        {"namespace": "prod", "pod_name": "rag-1", "pod_container_port_name": "http"},
-        {
-            "namespace": "prod",
-            "pod_name": "old",
-            "pod_container_port_name": "vllm",
-            "pod_phase": "Succeeded",
-        },
-    ],
-    "dcgm-exporter": [
-        {
-            "namespace": "gpu-operator",
-            "pod_name": "dcgm-x",
-            "pod_node_name": "node-1",
-            "pod_container_port_name": "metrics",
-            "pod_label_app_kubernetes_io_name": "dcgm-exporter",
-        },
-        {
-            "namespace": "kube-system",
-            "pod_name": "other",
-            "pod_container_port_name": "metrics",
-            "pod_label_app_kubernetes_io_name": "node-exporter",
-        },
-    ],
-    "driftwatch": [
-        {
-            "namespace": "driftwatch",
-            "pod_name": "driftwatch-0",
-            "pod_container_port_name": "metrics",
-            "pod_label_app_kubernetes_io_name": "driftwatch",
-        },
-    ],
-}
-
-
-@pytest.mark.prometheus
-@needs_prometheus
-def test_a_real_prometheus_keeps_the_workloads_labels() -> None:
-    (config,) = documents(KUBERNETES)
-    config.pop("rule_files")
-    for job in config["scrape_configs"]:
-        assert job.pop("kubernetes_sd_configs") == [{"role": "pod"}]
-        job["static_configs"] = [
-            {
-                # a port on which nobody listens; what is asked here is who would be scraped
-                "targets": [f"127.0.0.1:{1 + index}"],
-                "labels": {
-                    f"__meta_kubernetes_{name}": value
-                    for name, value in {"pod_phase": "Running", **pod}.items()
-                },
-            }
-            for index, pod in enumerate(PODS[job["job_name"]])
-        ]
-    with PrometheusServer(config) as server:
-        found = _active_targets(server, 3)
-    labels = {target["labels"].pop("job"): target["labels"] for target in found}
-    assert labels == {
-        "vllm": {"instance": "127.0.0.1:1", "namespace": "prod", "pod": "rag-1"},
-        # no pod and namespace of the exporter: those of the workload stand on its series
-        "dcgm-exporter": {"instance": "127.0.0.1:1", "node": "node-1"},
-        "driftwatch": {
-            "instance": "127.0.0.1:1",
-            "namespace": "driftwatch",
-            "pod": "driftwatch-0",
-        },
-    }
-
-
-def _active_targets(server: PrometheusServer, wanted: int) -> list[dict[str, Any]]:
-    """Targets that it would scrape; discovery takes it a moment."""
-    deadline = time.monotonic() + 30
-    while True:
-        answer = requests.get(f"{server.url}/api/v1/targets?state=active", timeout=10).json()
-        found: list[dict[str, Any]] = answer["data"]["activeTargets"]
-        if len(found) >= wanted or time.monotonic() > deadline:
-            return found
-        time.sleep(0.1)
 
 
 @pytest.mark.prometheus

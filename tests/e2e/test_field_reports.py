@@ -29,17 +29,6 @@ def test_06_the_next_prompt_does_not_fit(run: Any, field: Path) -> None:
     assert "inferred" not in shown
 
 
-def test_06_without_advice_pages_say_where_to_ask_for_it(run: Any, field: Path) -> None:
-    told = pages(
-        run("replay", "--json", "--no-advice", field / "06-one-runs-14-wait/scrapes.jsonl.gz")
-    )
-    assert [(p["alert"], p["diagnosis"]["leaf"]) for p in told] == [
-        ("BatchLimitBinding", "kv_pressure")
-    ]
-    assert told[0]["advice"]["action"] == "insufficient"
-    assert "nothing is simulated here; run driftwatch recommend" in str(told[0]["advice"])
-
-
 def test_10_who_gives_up_is_counted(run: Any, field: Path) -> None:
     """Of 877 first tokens in ten minutes 397 finish; no abort is booked."""
     recording = field / "10-clients-give-up/scrapes.jsonl.gz"

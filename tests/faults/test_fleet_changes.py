@@ -142,22 +142,6 @@ def test_warnings_while_servers_are_missing(tell: Tell) -> None:
 
 
 @pytest.mark.slow
-def test_a_source_that_repeats_what_it_had(tell: Tell) -> None:
-    """It takes no scrape more, but answers; of one pool for five minutes with the last one."""
-    story, api = tell(pool("short") + pool("long", lookback_seconds=300.0), pools=())
-    story.until(FAULT_FROM)
-    api.frozen = True
-    assert story.until(FAULT_UNTIL) == [LOST] * 2
-    assert story.open_alerts() == ["CoverageLost"] * 2 + ["Queues"] * 2
-    api.frozen = False
-    story.until(END)
-    assert lives(story) == {
-        **{f"{name}-0:8000": [FIRING, RESOLVED] for name in ("short", "long")},
-        **{f"{name}/m": [LOST, BACK] for name in ("short", "long")},
-    }
-
-
-@pytest.mark.slow
 def test_a_clock_that_was_ahead_from_the_start(tell: Tell) -> None:
     """Prometheus never has what is asked for: the ticket names the clock, and nobody is well."""
     story, _ = tell([Server("chat-0:8000", (1, 24)), Server("chat-1:8000")], ahead=5.0)

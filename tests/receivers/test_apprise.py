@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from fakes.ntfy_server import TOPIC, NtfyServer
-from page_cases import CAP, CASES
+from page_cases import CAP
 from receiver_cases import message, refused
 from secret_file import secret
 
 from driftwatch.errors import ConfigError
-from driftwatch.receivers.apprise import BODY_LIMIT, AppriseSender, job_of
+from driftwatch.receivers.apprise import AppriseSender
 from driftwatch.settings.receivers import AppriseReceiver
 
 
@@ -62,10 +62,6 @@ def test_addresses_that_are_refused_or_none(ntfy: NtfyServer) -> None:
     assert "could not send" in refused(sender("ntfy://169.254.169.254/canary", name="a")).message
     error = refused(sender("canary://x", name="a"))
     assert (error.message, error.permanent) == ("a: apprise does not know its address", True)
-
-
-def test_every_page_has_room() -> None:
-    assert max(len(job_of(message(case.page()))["body"]) for case in CASES.values()) <= BODY_LIMIT
 
 
 def test_without_the_extra_it_is_a_configuration_error(monkeypatch: pytest.MonkeyPatch) -> None:

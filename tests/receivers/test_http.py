@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 from fakes.loopback import Answer, LoopbackServer, Request
 
-from driftwatch import address_guard as guard
 from driftwatch.errors import DeliveryError
 from driftwatch.receivers import http
 from driftwatch.receivers.http import retry_after
@@ -215,50 +214,6 @@ def test_the_environment_sets_neither_proxy_nor_password(
         assert post("ops", server.address, b"{}") == b""
         assert "authorization" not in server.requests[0].headers
     assert caplog.records == []
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        *("ftp://host/canary", "file:///etc/canary", "canary-no-url", "http:///canary"),
-        *("http://[::1/canary", "http://host:99999/canary", "http://127.0.0.1:1/canary x\n"),
-    ],
-)
-def test_a_url_that_is_none(url: str) -> None:
-    error = post("ops", url, b"")
-    assert isinstance(error, DeliveryError)
-    assert "canary" not in error.message
-
-
-REFUSED = (
-    *("169.254.169.254", "169.254.1.1", "fe80::1", "fe80::1%eth0", "::ffff:169.254.169.254"),
-    *("64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::1", "fd00:ec2::254", "100.100.100.200", "0.0.0.0"),
-    *("::", "224.0.0.1"),
-)
-
-
-def test_addresses_that_are_refused_and_those_of_receivers() -> None:
-    assert all(map(guard.refused, REFUSED))
-    usual = ("127.0.0.1", "::1", "10.0.0.7", "192.168.1.1", "203.0.113.9")
-    assert not any(map(guard.refused, usual))
-
-
-def test_a_name_is_judged_by_its_address_at_connect(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = socket.getaddrinfo
-    answers = {"rebound.example": "169.254.169.254", "fine.example": "127.0.0.1"}
-
-    def resolve(host: Any, *rest: Any, **named: Any) -> Any:
-        return real(answers.get(host, host), *rest, **named)
-
-    monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    with Server() as server:
-        port = server.address.rpartition(":")[2]
-        for host in ("rebound.example", "169.254.169.254", "[fe80::1]", "2852039166"):
-            error = post("ops", f"http://{host}:{port}/canary", b"")
-            assert isinstance(error, DeliveryError) and error.permanent
-            assert error.message == f"ops: {guard.REFUSED}"
-        assert post("ops", f"http://fine.example:{port}/", b"") == b""
-        assert len(server.requests) == 1
 
 
 def certificate(folder: Path) -> tuple[ssl.SSLContext, Path]:

@@ -17,7 +17,7 @@ from fakes.webhook_server import WebhookServer
 from page_cases import AT, CAP
 
 from driftwatch.cli.main import cli
-from driftwatch.errors import ConfigError, DeliveryError, UsageError
+from driftwatch.errors import ConfigError, DeliveryError
 from driftwatch.notify.page import Page
 from driftwatch.receivers.registry import Receiver, build_senders, without_ignored
 from driftwatch.receivers.sender import message_of
@@ -137,14 +137,6 @@ def test_pagerduty_keeps_a_test_page_without_its_resolve(tmp_path: Path, resolve
         assert (done.return_value, len(server.requests)) == (0, 1 + resolve)
     end = " and its resolve" if resolve else "; PagerDuty keeps it open: --resolve ends it"
     assert done.stdout == f"delivered: one took the test page{end}\n"
-
-
-def test_an_unknown_receiver(config: Path) -> None:
-    done = run("onkall", "-c", config)
-    assert isinstance(done.exception, UsageError)
-    assert done.exception.help_text == "did you mean oncall?"
-    far = run("pagerduty", "-c", config)
-    assert "oncall, ops, log" in str(far.exception.help_text)
 
 
 def test_the_terminal_form_has_no_colour_without_a_terminal() -> None:

@@ -15,7 +15,7 @@ from small_page import small_page
 
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.schema import Collected
-from driftwatch.collect.startup import from_config, from_startup_log
+from driftwatch.collect.startup import from_startup_log
 from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.model import (
     Advice,
@@ -24,7 +24,6 @@ from driftwatch.model import (
     KnobMove,
     Reason,
     Serving,
-    Setting,
     Target,
     TargetKey,
 )
@@ -39,7 +38,6 @@ from driftwatch.pipeline.plan import Pool
 from driftwatch.pipeline.question import (
     Moment,
     peers_of,
-    pooled,
     question_for,
 )
 from driftwatch.pipeline.state import State
@@ -124,21 +122,6 @@ def test_what_a_pool_says_of_its_engine_goes_first(
     silent = replace(pool, reported=Fingerprint(), model=None, gpu=None)
     found = server_of(target, replace(PLAN, pools=(silent,)), stored)
     assert (found.model, found.gpu, found.tensor_parallel) == ("tiny-llama", None, 4)
-
-
-def test_the_longest_request_is_what_the_server_says_and_no_label_names_a_file(
-    seen: tuple[Target, pl.DataFrame, pl.DataFrame],
-) -> None:
-    target, _, stored = seen
-    told = Fingerprint(knobs={"max_model_len": "4096"})
-    pool = Pool("default", serving=from_config({"max_model_len": 8192}))
-    plan = replace(PLAN, pools=(pool,), reported={target.key.instance: told})
-    length = server_of(target, plan, stored).serving.max_model_len
-    assert length == Setting(4096.0, "server", "/v1/models")
-    silent = server_of(target, replace(plan, reported={}), stored).serving.max_model_len
-    assert silent == Setting(8192.0, "config", "max_model_len")
-    label = replace(target, labels={**target.labels, "model_name": "/etc/config.json"})
-    assert server_of(label, plan, stored).model == "tiny-llama"
 
 
 UNKNOWN = {"slower_at_equal_load": None, "speed_at_equal_load_ratio": None}
@@ -230,17 +213,6 @@ def test_two_servers_of_one_pool_ask_the_same_question(asked: TargetKey) -> None
     assert question.minutes["instance"].unique().to_list() == [B.instance]
     assert [one["instance"].unique().to_list() for one in question.beside] == [[A.instance]]
     assert peers_of(FLEET[C], FLEET, plan) == ()
-
-
-@pytest.mark.parametrize(
-    ("other", "alike"),
-    [(minutes(B, 110.0), True), (minutes(B, 200.0), False), (minutes(B, 100.0, 900.0), False)],
-)
-def test_a_server_with_another_load_is_asked_about_by_itself(
-    other: pl.DataFrame, alike: bool
-) -> None:
-    both = pl.concat([minutes(A, 100.0), other])
-    assert set(pooled(A, both, AT)) == ({A, B} if alike else {A})
 
 
 def paged(key: TargetKey, minutes_ago: float, advice: Advice | None = None) -> Incident:

@@ -18,16 +18,15 @@ from driftwatch.clock import ManualClock
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.schema import Collected
 from driftwatch.detect.baselines import Baseline, Baselines
-from driftwatch.detect.reference import no_reference
 from driftwatch.detect.references import Reference, References, TargetDays
 from driftwatch.model import Fingerprint, Target, TargetKey
 from driftwatch.pipeline.detection import Detection
-from driftwatch.pipeline.explain import Window, explain
+from driftwatch.pipeline.explain import Window
 from driftwatch.pipeline.state import Outcome, State
 from driftwatch.pipeline.tick import evaluate
 from driftwatch.service.run import Service
 from driftwatch.signals.minutes import MINUTE_SCHEMA
-from driftwatch.store import Store, TickRecord
+from driftwatch.store import Store
 
 KEY, OTHER = TargetKey("host:8000", "0"), TargetKey("host:8001", "0")
 START = datetime(2026, 11, 21, 8, 48, tzinfo=UTC)
@@ -119,20 +118,6 @@ def _with_image(
     image: str, baselines: Baselines, before: pl.DataFrame, at: datetime
 ) -> pl.DataFrame:
     return learnt(before, in_force(baselines, {KEY: _target(kube_image=image)}, PLAN).frame, at)
-
-
-def test_a_part_of_the_release_that_comes_or_is_not_read_is_no_change() -> None:
-    """A /version that answers late, kube-state-metrics that is away while driftwatch restarts."""
-    releases = no_releases()
-    image, version = {"kube_image": "vllm:0.32"}, {"vllm_version": "0.32.0"}
-    for minute, labels in enumerate((version, image | version, version, image | version, image)):
-        frame = in_force(Baselines(), {KEY: _target(**labels)}, PLAN).frame
-        releases = learnt(releases, frame, START + timedelta(minutes=minute))
-        assert releases["release_since"].to_list() == [None], labels
-    frame = in_force(Baselines(), {KEY: _target(kube_image="vllm:0.33")}, PLAN).frame
-    releases = learnt(releases, frame, START + timedelta(minutes=9))
-    assert releases["release_since"].to_list() == [START + timedelta(minutes=9)]
-    assert releases["release_before"].to_list() == ["image vllm:0.32, vllm 0.32.0"]
 
 
 @pytest.mark.parametrize("with_own", [True, False])
@@ -280,19 +265,3 @@ def test_a_tick_compares_prefix_hits_with_the_days_before(
     known = outcome.rows.filter(pl.col("ttft_seconds_count") >= 100)["prefix_hits_lost"]
     assert len(known) > 3
     assert set(known) == {lost}
-
-
-def test_explain_reads_them_from_the_store(shared_data: Path) -> None:
-    with Store.in_memory() as store:
-        _, outcome, until = ticked(shared_data, 0.6, store)
-        store.commit_tick(
-            TickRecord(
-                since=until - timedelta(minutes=15),
-                until=until,
-                minutes=outcome.minutes,
-                references=[document(until, 0.6)],
-            )
-        )
-        window = Window(until - timedelta(minutes=10), until)
-        finding, _ = explain(store, Target(KEY, {}), window, PLAN, no_reference())
-        assert finding.evidence["prefix_hits_lost"] is True

@@ -186,26 +186,6 @@ def test_how_often_and_how_fresh(
     assert found.ready is (status in (None, "WARNING"))
 
 
-def test_a_source_that_brings_nothing(shared_data: Path) -> None:
-    silent = _source(name="prometheus 1", instances=frozenset(), problems=("AuthFailed: 401",))
-    empty = _source(name="prometheus 2", instances=frozenset(), setting=("sources", 2))
-    plan = plan_with()
-    found = checkup(
-        scrapes_of({"a:1": page_text(shared_data)}, ago(5)),
-        targets_of(plan, "a:1"),
-        plan,
-        Inputs(
-            now=NOW,
-            sources=[_source(), silent, empty],
-        ),
-    )
-    first, second = trouble(found)
-    assert (first.status, first.what) == ("MISSING", "no scrapes: AuthFailed: 401")
-    assert "answers, but has no vLLM server" in second.what
-    assert second.setting == ("sources", 2, "match")
-    assert not found.ready
-
-
 def _read(page: str) -> pl.DataFrame:
     """As the real source reads it, a few seconds ago."""
     with DcgmExporter(page) as exporter:
@@ -258,19 +238,6 @@ def test_declared_and_read_count(
     check = _of(found, words)
     assert (check.status, check.fix) == (status, fix)
     assert found.ready is (status != "WRONG")
-
-
-def test_no_readings_are_one_check(shared_data: Path) -> None:
-    found = _checked_gpus(shared_data, None)
-    check = _of(found, "no DCGM or NVML reading")
-    assert check.status == "MISSING"
-    assert check.disables[0] == "GpuLost"
-    assert any("gpus_per_replica is not declared" in cost for cost in check.disables)
-    declared = _checked_gpus(shared_data, None, replace(COMPLETE, gpus_per_replica=1.0))
-    assert not any("declared" in cost for cost in _of(declared, "no DCGM").disables)
-    later = found.learning | found.off
-    assert "LatencyCreep" in later  # waits for days, not for readings
-    assert {rule for rule, can in found.rules.items() if not can} - later == {"GpuLost"}
 
 
 def test_units_of_readings(shared_data: Path) -> None:

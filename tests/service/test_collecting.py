@@ -88,21 +88,6 @@ def pair() -> Iterator[tuple[Gated, Gated, Collecting]]:
 START = {"one": BEGIN, "other": BEGIN}
 
 
-def test_one_by_minute_is_asked_once_a_minute_is_complete(
-    pair: tuple[Gated, Gated, Collecting],
-) -> None:
-    one, other, collecting = pair
-    one.by_minute = True  # type: ignore[attr-defined]
-    until = START
-    for seconds in (15, 30, 45, 60, 75, 130):
-        found = collecting.gather(until, after(seconds), 30)
-        until = dict(found.collected_until)
-        assert found.late == {}
-    assert one.asked == [(BEGIN, after(60)), (after(60), after(130))]
-    assert len(other.asked) == 6
-    assert found.complete == after(130)
-
-
 def test_one_that_hangs_is_waited_for_no_longer_than_said(
     pair: tuple[Gated, Gated, Collecting],
 ) -> None:

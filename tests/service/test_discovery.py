@@ -65,14 +65,6 @@ def test_profiling_noise_makes_no_pools_and_other_hardware_does() -> None:
     ]
 
 
-def test_names_are_unique_and_allowed() -> None:
-    models = ["org/M 8B", "org2/m-8b", "\n\n", "x" * 300, "é"]
-    pools = _pools([_server(f"h{n}:1", model_name=name) for n, name in enumerate(models)])
-    names = [pool.name for pool in pools]
-    assert len(set(names)) == len(models)
-    assert {"m-8b", "m-8b-2", "pool", "pool-2", "x" * 56} == set(names)
-
-
 @settings(deadline=None, max_examples=15)
 @given(
     st.lists(

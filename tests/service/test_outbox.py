@@ -57,16 +57,6 @@ def test_two_processes_send_each_message_once(store: Store, clock: ManualClock) 
     assert [desk.taken for desk in desks] == [[("Rule1", "firing")], [("Rule2", "firing")]]
 
 
-def test_who_lost_its_claim_changes_nothing(store: Store, clock: ManualClock) -> None:
-    commit(store, planned(1))
-    stopped = store.claim("desk", NOW)
-    again = store.claim("desk", NOW + CLAIM)
-    assert stopped is not None and again is not None
-    assert not store.write_result(AttemptResult(stopped, NOW + CLAIM, "503"))
-    assert store.claim("desk", NOW + CLAIM) is None
-    assert rows(store, 1) == [("desk", "firing", "pending")]
-
-
 def test_a_resolve_waits_for_the_page_that_another_process_is_sending(
     store: Store, clock: ManualClock
 ) -> None:

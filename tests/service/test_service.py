@@ -41,6 +41,7 @@ class Live:
         self.recorded, self.database = read_pages(folder / "scrapes.jsonl.gz"), database
         self.clock = ManualClock(datetime.fromtimestamp(self.recorded[0][0], UTC))
         self.inbox = Inbox()
+        self.forgotten: list[str] = []  # servers that are asked again what they run
 
     def watch(self, url: str, begin: float, end: float) -> Service:
         """One process, from one minute to another."""
@@ -48,6 +49,7 @@ class Live:
         receivers = [Receiver("inbox", ("page", "ticket", "notice"), self.inbox)]
         with Store.open(self.database) as store:
             source = PagesSource({url: {"instance": "host:8000"}}, clock=self.clock)
+            source.forget = self.forgotten.extend  # type: ignore[method-assign]
             service = Service([source], PLAN, store, receivers, self.clock)
             for at, _ in self.recorded:
                 if begin * 60 <= at - first < end * 60:
@@ -65,6 +67,7 @@ class Night(NamedTuple):
     logs: Sequence[Mapping[str, Any]]
     service: Service  # the last one
     failed_scrapes: int
+    forgotten: list[str]
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +89,7 @@ def night(thinned: Path) -> Iterator[Night]:
             service = live.watch(server.url, begin, end)
             assert live.inbox.pages or end < 12
     failed = sum(body is None for _, body in live.recorded)
-    yield Night(live.inbox.pages, logs, service, failed)
+    yield Night(live.inbox.pages, logs, service, failed, live.forgotten)
 
 
 def test_live_pages_equal_replayed_pages_over_restarts(night: Night, thinned: Path) -> None:
@@ -107,7 +110,8 @@ def test_live_pages_equal_replayed_pages_over_restarts(night: Night, thinned: Pa
 
 
 def test_a_server_that_fails_and_what_is_sent_are_in_the_log(night: Night) -> None:
-    """run_cap's server is restarted once: it answers nothing for a while."""
+    """run_cap's server is restarted once: it answers nothing for a while, and is asked anew."""
+    assert night.forgotten == ["host:8000"]
     states = [entry for entry in night.logs if entry["event"] in ("no data", "answers again")]
     assert [entry["event"] for entry in states] == ["no data", "answers again"]
     assert states[0]["target"] == states[1]["target"] == "host:8000"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -216,30 +215,3 @@ def test_clicks_come_over_a_connection_that_is_reopened(
     out = "".join(capfd.readouterr())
     assert "click done" in out
     assert "canary" not in out
-
-
-def test_clicks_that_wait_while_the_service_stops_are_done(
-    desk: Desk, actions: SlackActions, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Slack was told that they arrived: it sends them no second time."""
-    held, go_on = threading.Event(), threading.Event()
-    add_silence = desk.store.add_silence
-
-    def held_silence(*args: Any, **rest: Any) -> Any:
-        held.set()
-        assert go_on.wait(SECONDS)
-        return add_silence(*args, **rest)
-
-    monkeypatch.setattr(desk.store, "add_silence", held_silence)
-    desk.slack.socket.push("interactive", desk.payload("silence_2h", BEN))
-    assert held.wait(SECONDS)
-    envelope = desk.slack.socket.push("interactive", desk.payload("acknowledge"))
-    until(lambda: envelope in desk.slack.socket.acknowledged)
-    stopping = threading.Thread(target=actions.stop)
-    stopping.start()
-    until(lambda: not desk.slack.socket.open)
-    assert desk.by is None
-    go_on.set()
-    stopping.join(SECONDS)
-    assert not stopping.is_alive()
-    assert (desk.by, desk.clicks("done")) == ("Ana", 2)

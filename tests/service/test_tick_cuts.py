@@ -155,13 +155,3 @@ def test_a_target_that_dies_mid_window_keeps_its_incident_open(cap: FrameSource)
     assert {i.alert for i in state.incidents.values()} == {"BatchLimitBinding", "CoverageLost"}
     unknown = rows.tail(5).select("generation_tokens_per_second", "running_requests")
     assert unknown.null_count().row(0) == (5, 5)
-
-
-def test_after_a_long_stop_the_last_six_hours_are_caught_up(cap: FrameSource) -> None:
-    begun = first_of(cap).replace(second=0, microsecond=0)
-    ticks = Ticks([cap], PLAN, Store.in_memory(), begun)
-    ticks.state = replace(ticks.state, evaluated_until=begun)
-    now = begun + timedelta(hours=10)
-    outcome = ticks.tick(now)
-    assert outcome.rows["start"].min() == now - timedelta(hours=6)
-    assert outcome.rows["end"].max() == now

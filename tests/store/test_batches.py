@@ -36,13 +36,6 @@ def test_gpu_readings_come_back_half_open_and_once(
     assert (again.height, set(again["power_watts"])) == (2 * count, {7.0})
 
 
-def test_readings_outside_the_ticks_interval_are_found(store: Store, commit: Commit) -> None:
-    """A live page carries the time when it answered, which may be past the interval's end."""
-    commit(gpus=readings(20, NOW - MINUTE, gpus=1))
-    assert store.gpus(NOW - MINUTE, NOW).height == 4
-    assert store.gpus(NOW + 3 * MINUTE, NOW + 9 * MINUTE).height == 4
-
-
 def test_memory_is_kept_by_name(store: Store, commit: Commit) -> None:
     commit(memory={"a": b"1", "b": b"\x00\xff"})
     commit(memory={"a": b"2", "c": b""})

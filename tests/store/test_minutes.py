@@ -155,19 +155,6 @@ def test_parts_of_a_rolled_up_span_add_up_and_later_minutes_replace_packed_ones(
     )
 
 
-def test_a_batch_stays_while_a_minute_of_it_is_wanted(
-    sqlite_store: Store, minutes: pl.DataFrame
-) -> None:
-    store = sqlite_store
-    hours = copies(minutes, hours=2)
-    start = first_of(hours)
-    ticked(store, hours, 2 * HOUR)
-    assert len(batches(store)) == 2  # a minute that ends with an hour is that hour's
-    store.prune(start, minutes_before=start + timedelta(minutes=90))
-    assert len(store.past(start + timedelta(minutes=90), start + 2 * HOUR)) > 0
-    assert store.past(start, start + HOUR).is_empty()
-
-
 def test_a_roll_up_says_what_its_minutes_say(minutes: pl.DataFrame) -> None:
     ten = minutes.filter(pl.col("end") <= first_of(minutes) + timedelta(minutes=10))
     (row,) = rolled_up(ten, 600).to_dicts()

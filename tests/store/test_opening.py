@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 from made_incidents import with_values
 from sqlalchemy import event
-from store_cases import committer, pending, readings
+from store_cases import committer, pending
 
-from driftwatch.database_place import SqliteFile
 from driftwatch.errors import StoreError
 from driftwatch.installation import shipped
 from driftwatch.store import Store
-from driftwatch.store.database import named_failures, reading
+from driftwatch.store.database import reading
 from driftwatch.store.migrate import upgrade_database
 from driftwatch.store.tables import SCHEMA_REVISION
 
@@ -54,14 +53,6 @@ def test_opening_makes_the_file_and_opening_again_keeps_it(path: Path) -> None:
 
 def _versions() -> list[Path]:
     return sorted((shipped("migrations") / "versions").glob("*.py"))
-
-
-def test_migrating_in_a_folder_with_an_odd_name(tmp_path: Path) -> None:
-    folder = "100% sure übung"
-    (tmp_path / folder).mkdir()
-    with Store.open(tmp_path / folder / "a?b#c.db") as store:
-        assert store.open_incidents() == {}
-    assert (tmp_path / folder / "a?b#c.db").is_file()
 
 
 def test_a_failed_migration_leaves_the_database_as_it_was(
@@ -143,19 +134,6 @@ def test_what_is_no_database(path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_a_damaged_database(path: Path) -> None:
-    with Store.open(path) as store:
-        committer(store)(*(pending(digit) for digit in "0123456789abcdef"), gpus=readings(100))
-    raw = bytearray(path.read_bytes())
-    page = 4096
-    for number in range(1, len(raw) // page):
-        raw[number * page : number * page + 100] = b"\xff" * 100
-    path.write_bytes(raw)
-    with pytest.raises(StoreError) as caught, Store.open(path, migrate=False) as store:
-        store.open_incidents()
-    assert caught.value.code == "corrupt"
-
-
 @pytest.mark.parametrize(
     "url",
     [
@@ -216,15 +194,6 @@ def test_deleted_while_it_is_open(path: Path, replaced: bool) -> None:
         with pytest.raises(StoreError, match="was deleted or replaced") as caught:
             committer(store)(pending("b"))
         assert (caught.value.code, "restart" in caught.value.help_text) == ("missing", True)
-
-
-def test_read_only(path: Path) -> None:
-    Store.open(path).close()
-    raw = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-    with pytest.raises(StoreError) as caught, named_failures(SqliteFile(path)):
-        raw.execute("DELETE FROM incidents")
-    raw.close()
-    assert caught.value.code == "read-only"
 
 
 def test_two_processes_may_open_a_new_database_at_once(path: Path) -> None:

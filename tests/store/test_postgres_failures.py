@@ -6,7 +6,6 @@ import socket
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fakes.postgres_server import NOT_INSTALLED, PostgresServer, installed
@@ -159,23 +158,6 @@ def test_another_writer_is_waited_for(server: PostgresServer, name: str, store: 
             assert store.open_incidents() == {}  # reading goes on
         committer(store)(pending())
         assert store.open_incidents()
-
-
-def test_a_pool_that_is_exhausted(server: PostgresServer, name: str) -> None:
-    with Store.open(server.url(name), busy_seconds=0.1, migrate=False) as opened:
-        entered: list[Any] = []
-        try:
-            for _ in range(15):
-                entered.append(opened._reading())
-                entered[-1].__enter__()
-            assert failure(opened.open_incidents).code == "busy"
-            assert failure(lambda: committer(opened)(pending())).code == "busy"
-        finally:
-            for one in entered:
-                one.__exit__(None, None, None)
-        assert opened.open_incidents() == {}
-        committer(opened)(pending())
-        assert list(opened.open_incidents().values()) == [pending()]
 
 
 def test_a_restart_in_the_middle_of_a_transaction(server: PostgresServer, name: str) -> None:

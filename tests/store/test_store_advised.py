@@ -84,16 +84,3 @@ def test_a_tick_writes_them_or_nothing(store: Store, commit: Callable[..., None]
     commit(**told)
     assert store.advices(NOW, NOW + HOUR) == [answer()]
     assert store.open_verifications() == [change("1")]
-
-
-def test_they_go_with_the_incidents_and_what_is_open_stays(store: Store) -> None:
-    write_advice(store, answer())
-    store.write_verification(change("1"))
-    store.write_verification(_with(change("2"), verdict="FAIL", closed_at=NOW))
-    store.prune(NOW + HOUR)
-    assert len(store.advices(NOW, NOW + HOUR)) == 1
-    store.prune(NOW + HOUR, incidents_before=NOW)
-    assert len(store.advices(NOW, NOW + HOUR)) == 1
-    store.prune(NOW + HOUR, incidents_before=NOW + HOUR)
-    assert store.advices(NOW, NOW + HOUR) == []
-    assert store.verifications(NOW, NOW + HOUR) == [change("1")]

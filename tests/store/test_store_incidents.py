@@ -47,12 +47,6 @@ def test_a_dropped_pending_incident_is_gone(store: Store, commit: Commit) -> Non
     assert list(store.open_incidents().values()) == [pending("b")]
 
 
-def test_a_firing_incident_that_a_tick_does_not_mention_stays(store: Store, commit: Commit) -> None:
-    commit(firing())
-    commit()
-    assert store.open_incidents() == {firing().key: firing()}
-
-
 def test_resolved_is_written_from_the_transition_and_is_final(store: Store, commit: Commit) -> None:
     commit(firing())
     commit(happened=(Transition(resolved(), "resolved", NOW),))
@@ -60,16 +54,6 @@ def test_resolved_is_written_from_the_transition_and_is_final(store: Store, comm
     assert store.incident("a") == resolved()
     commit(firing())
     assert store.incident("a") == resolved()
-
-
-def test_one_resolves_and_the_next_opens_under_its_key_in_one_tick(
-    store: Store, commit: Commit
-) -> None:
-    commit(firing())
-    new = pending("b", "a")
-    commit(new, happened=(Transition(resolved(), "resolved", NOW),))
-    assert store.open_incidents() == {new.key: new}
-    assert [i.state for i in store.incidents()] == ["pending", "resolved"]
 
 
 def test_the_database_itself_refuses_two_open_incidents_of_a_key(

@@ -123,43 +123,6 @@ def test_a_failed_one_waits_and_stays_counted(store: Store, commit: Commit) -> N
     assert undelivered_count(store) == 1
 
 
-def test_a_resolve_says_as_well_what_its_receiver_was_not_sent(
-    store: Store, commit: Commit
-) -> None:
-    commit(FIRING, deliveries=(planned(), planned(receiver="log")))
-    (page,) = (d for d in due_deliveries(store, SOON) if d.receiver == "log")
-    mark_sent(store, page, SOON)
-    commit(
-        happened=(Transition(RESOLVED, "resolved", LATE),),
-        deliveries=(
-            planned("resolved", planned_at=LATE),
-            planned("resolved", "log", planned_at=LATE),
-        ),
-    )
-    assert [(d.event, d.receiver) for d in due_deliveries(store, LATE)] == [
-        ("resolved", "oncall"),
-        ("resolved", "log"),
-    ]
-    assert [(d.event, d.receiver, d.status) for d in store.deliveries("a" * 12)] == [
-        ("firing", "oncall", "withdrawn"),
-        ("firing", "log", "sent"),
-        ("resolved", "oncall", "pending"),
-        ("resolved", "log", "pending"),
-    ]
-
-
-def test_a_page_that_was_on_its_way_when_it_was_withdrawn_was_sent(
-    store: Store, commit: Commit
-) -> None:
-    commit(FIRING, deliveries=(planned(),))
-    (on_its_way,) = due_deliveries(store, NOW)
-    over = (Transition(RESOLVED, "resolved", LATE),)
-    commit(happened=over, deliveries=(planned("resolved", planned_at=LATE),))
-    assert [d.status for d in store.deliveries("a" * 12)] == ["withdrawn", "pending"]
-    assert mark_sent(store, on_its_way, LATE)
-    assert [d.status for d in store.deliveries("a" * 12)] == ["sent", "pending"]
-
-
 def test_a_resolve_that_waits_goes_before_the_page_of_what_fires_again(
     store: Store, commit: Commit
 ) -> None:

@@ -58,12 +58,3 @@ def test_a_second_process_is_told_who_holds_it_and_goes_on_when_that_is_killed(
         other.wait()
     with store.tick_lock():
         assert lock_path(path).read_text() == f"{os.getpid()}\n"
-
-
-def test_another_name_of_the_same_database_is_no_way_around(store: Store, path: Path) -> None:
-    link = path.parent / "link.db"
-    link.symlink_to(path)
-    with Store.open(link) as other, store.tick_lock():
-        with pytest.raises(StoreError) as caught, other.tick_lock():
-            pass
-        assert caught.value.code == "in-use"

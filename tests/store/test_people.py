@@ -1,4 +1,4 @@
-"""Acknowledgements: who took what, and clicks that arrive twice."""
+"""What people do, in the database: acknowledgements, marks, silences; weekly reports."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from datetime import timedelta
 import pytest
 from made_incidents import with_values
 from small_page import small_page
-from store_cases import NOW, pending
+from store_cases import NOW, committer, pending
 
 from driftwatch.errors import UsageError
+from driftwatch.incidents.incident import Incident
+from driftwatch.incidents.silence import Silence, parse_matchers
 from driftwatch.notify.page import Acknowledgement
 from driftwatch.store import Store
+from driftwatch.store.actions import Mark
+from driftwatch.store.incidents import LONGEST_BECAUSE
 from tests.outbox import latest_actions
 
 Commit = Callable[..., None]
@@ -99,3 +103,98 @@ def test_what_nobody_is_told_of_is_kept_once(store: Store, commit: Commit) -> No
     assert store.unplanned_actions() == []
     with pytest.raises(UsageError, match="no incident"):
         store.note_action("note", "Ana", NOW, incident_id="f" * 12)
+
+
+def fired(digit: str = "a") -> Incident:
+    return with_values(pending(digit), firing_at=NOW)
+
+
+def test_who_marks_last_stands(store: Store) -> None:
+    committer(store)(fired("a"), fired("b"))
+    store.mark("a", "useful", by="Ana", at=NOW)
+    later = NOW + timedelta(hours=1)
+    told = store.mark("aaaa", "not useful", by="Bob", at=later, because="a load test")
+    assert told == Mark("a" * 12, "not useful", later, "Bob", "a load test")
+    assert store.marks(["a" * 12, "b" * 12]) == {"a" * 12: told}
+
+
+def test_a_tick_leaves_marks_alone_and_they_go_with_their_incident(store: Store) -> None:
+    tick = committer(store)
+    tick(fired())
+    store.mark("a", "not useful", by="Ana", at=NOW)
+    over = with_values(fired(), resolved_at=NOW)
+    tick(fired())
+    tick(over)
+    assert list(store.marks(["a" * 12])) == ["a" * 12]
+    store.prune(NOW, incidents_before=NOW + timedelta(days=400))
+    assert store.marks(["a" * 12]) == {}
+
+
+def test_what_cannot_be_marked(store: Store) -> None:
+    committer(store)(pending("a"), fired("b"))
+    with pytest.raises(UsageError, match="has not fired yet"):
+        store.mark("a", "useful", by="Ana", at=NOW)
+    with pytest.raises(UsageError, match="no incident 'c'"):
+        store.mark("c", "useful", by="Ana", at=NOW)
+    with pytest.raises(UsageError, match="at most 500 characters"):
+        store.mark("b", "useful", by="Ana", at=NOW, because="x" * (LONGEST_BECAUSE + 1))
+    assert store.marks(["a" * 12, "b" * 12]) == {}
+    longest = "x" * LONGEST_BECAUSE
+    assert store.mark("b", "useful", by="Ana", at=NOW, because=longest).because == longest
+
+
+def add(store: Store, *texts: str, hours: int = 1) -> Silence:
+    return store.add_silence(
+        parse_matchers(texts), until=NOW + hours * HOUR, by="Ana", at=NOW, comment="é\n<x>"
+    )
+
+
+def test_a_silence_comes_back_as_it_was(store: Store) -> None:
+    made = add(store, 'alert="A B"', "instance=~gpu-[12]:.*", "pool!=x", "engine!~1")
+    assert store.silences() == [made]
+    assert made.comment == "é\n<x>"
+
+
+def test_those_that_hold_the_first_to_end_first(store: Store) -> None:
+    long, short = add(store, "a=b", hours=2), add(store, "a=b", hours=1)
+    assert store.silences(NOW) == [short, long]
+    assert store.silences(NOW + HOUR) == [long]
+    assert store.silences(NOW + 2 * HOUR) == []
+    assert store.silences(NOW - HOUR) == []
+    assert store.silences() == [short, long]
+
+
+def test_expiring(store: Store) -> None:
+    made = add(store, "a=b")
+    ended = store.expire_silence(made.id[:6].upper(), NOW + HOUR / 2)
+    assert ended == made.model_copy(update={"expired_at": NOW + HOUR / 2})
+    assert store.silences(NOW + HOUR / 2) == []
+    with pytest.raises(UsageError, match="over already"):
+        store.expire_silence(made.id, NOW + HOUR / 2)
+
+
+def test_what_is_no_silence(store: Store) -> None:
+    made = [add(store, f"a={n}") for n in range(40)]
+    for text in ("", "zz", "%", "f" * 12 + "0"):
+        with pytest.raises(UsageError, match="is not the id"):
+            store.expire_silence(text, NOW)
+    common = next(c for c in "0123456789abcdef" if sum(s.id[0] == c for s in made) > 1)
+    with pytest.raises(UsageError, match="more than one"):
+        store.expire_silence(common, NOW)
+    with pytest.raises(UsageError, match="no silence"):
+        store.expire_silence("0" * 12, NOW)
+
+
+LATER = NOW + timedelta(hours=1)
+
+
+def _written(store: Store) -> None:
+    store.write_report("2026-W09", {"week": {"name": "2026-W09"}}, ["oncall", "log"], NOW)
+
+
+def test_it_is_pruned_by_when_it_was_made(store: Store) -> None:
+    _written(store)
+    store.prune(NOW, incidents_before=NOW)
+    assert store.report_weeks() == ["2026-W09"]
+    store.prune(NOW, incidents_before=LATER)
+    assert store.report_weeks() == []
