@@ -8,6 +8,7 @@ import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -33,7 +34,7 @@ from driftwatch.numbers import clean, cut
 from driftwatch.pipeline.plan import Plan
 from driftwatch.settings.web import WebSettings, listen_address
 from driftwatch.web import fleet, incident_forms, incidents, reports, runbook, target
-from driftwatch.web.access import SIGNED_IN_FOR, People, Person, own_path, person_name, posted
+from driftwatch.web.access import SIGNED_IN_FOR, People, own_path, person_name, posted
 from driftwatch.web.database import WebDatabase, incident_state
 from driftwatch.web.page import (
     Api,
@@ -82,6 +83,7 @@ _NO_TOKEN = "Nobody signs in here: the configuration has no web.token_file."  # 
 _WRONG = "That is not the token of web.token_file, or the name is empty."
 BAD = "docs/sre/web.md names the parameters"
 Model = TypeVar("Model", bound=BaseModel)
+Answer = Callable[[Request, Visit], Response]
 _JSON: TypeAdapter[Any] = TypeAdapter(Any)
 
 
@@ -208,47 +210,42 @@ def _routes(web: Web) -> Iterator[Route]:
     yield Route(f"/static/{style_sheet()[0]}", style)
     yield from _sign_in(web)
     for form in FORMS:
-        yield Route(form.path, _form_endpoint(web, form), methods=["POST"])
+        yield Route(form.path, _post(web, form), methods=["POST"])
     for page in PAGES:
-        yield Route(page.path, _page_endpoint(web, page))
+        yield Route(page.path, _get(web, page.query, partial(_shown, web, page)))
     for api in APIS:
-        yield Route(f"{API}{api.path}", _api_endpoint(web, api))
+        yield Route(f"{API}{api.path}", _get(web, api.query, partial(_document, api)))
 
 
-def _page_endpoint(web: Web, page: Page) -> Callable[[Request], Response]:
+def _shown(web: Web, page: Page, request: Request, visit: Visit) -> Response:
+    return _html(web, request, page.template, page.load(visit))
+
+
+def _document(api: Api, _: Request, visit: Visit) -> Response:
+    return _json(api.load(visit))
+
+
+def _get(web: Web, query: type[Query], answer: Answer) -> Callable[[Request], Response]:
     def endpoint(request: Request) -> Response:  # Starlette runs it in a thread
-        query = parsed(page.query, request.query_params.multi_items(), "parameter")
-        shown = page.load(_visit(web, request, query, writes=False))
-        return _html(web, request, page.template, shown)
+        wanted = parsed(query, request.query_params.multi_items(), "parameter")
+        return answer(request, _visit(web, request, wanted, writes=False))
 
     return endpoint
 
 
-def _api_endpoint(web: Web, api: Api) -> Callable[[Request], Response]:
-    def endpoint(request: Request) -> Response:
-        query = parsed(api.query, request.query_params.multi_items(), "parameter")
-        return _json(api.load(_visit(web, request, query, writes=False)))
-
-    return endpoint
-
-
-def _form_endpoint(web: Web, form: Form) -> Callable[[Request], Awaitable[Response]]:
+def _post(web: Web, form: Form) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         person = web.people.person(request, web.clock.now())
         if person is None:
             raise HTTPException(403, _READ_ONLY)
         fields = parsed(form.fields, await posted(request, web.hosts), "field")
-        location = await run_in_threadpool(_acted, web, form, request, fields, person)
-        return RedirectResponse(web.root + location, 303)
+        path = request.url.path
+        await run_in_threadpool(lambda: form.act(_visit(web, request, fields, writes=True)))
+        log = structlog.get_logger()
+        log.info("acted", path=clean(path), by=clean(person.name), through=person.by)
+        return RedirectResponse(web.root + path.rpartition("/")[0], 303)
 
     return endpoint
-
-
-def _acted(web: Web, form: Form, request: Request, fields: Query, person: Person) -> str:
-    location = form.act(_visit(web, request, fields, writes=True))
-    by, path = clean(person.name), clean(request.url.path)
-    structlog.get_logger().info("acted", path=path, by=by, through=person.by)
-    return location
 
 
 def _visit(web: Web, request: Request, query: Query, *, writes: bool) -> Visit:

@@ -49,31 +49,26 @@ class Note(Query):
     comment: Annotated[str, Field(min_length=1, max_length=LONGEST_BECAUSE)]
 
 
-def acknowledge(visit: Visit) -> str:
+def acknowledge(visit: Visit) -> None:
     """Acknowledge it; an acknowledgement that is there stays."""
     incident, who = _who(visit)
-    done = visit.store.acknowledge(
-        incident.id, who, visit.now, comment=visit.query.comment, via=WEB, only_free=True
-    )
-    return _back(incident, "acknowledged", is_new=done.is_new)
+    comment = visit.query.comment
+    visit.store.acknowledge(incident.id, who, visit.now, comment=comment, via=WEB, only_free=True)
 
 
-def unacknowledge(visit: Visit) -> str:
+def unacknowledge(visit: Visit) -> None:
     """End the acknowledgement, unless it is another one than when the form was drawn."""
     with visit.store.one_transaction():
         incident, who = _who(visit)
         holder, known = clean(incident.acknowledged_by or "").strip(), visit.query.holder
         if not holder and incident.state == "firing":
-            return _back(incident, "acknowledged", is_new=False)
+            return  # it was ended before
         if holder and known and holder != known:
             raise UsageError(f"{holder} has acknowledged it: nothing was changed")
-        done = visit.store.unacknowledge(
-            incident.id, who, visit.now, comment=visit.query.comment, via=WEB
-        )
-    return _back(incident, "acknowledged", is_new=done.is_new)
+        visit.store.unacknowledge(incident.id, who, visit.now, comment=visit.query.comment, via=WEB)
 
 
-def silence(visit: Visit) -> str:
+def silence(visit: Visit) -> None:
     """Silence the alert on its target."""
     store, now, fields = visit.store, visit.now, visit.query
     incident, who = _who(visit)
@@ -81,28 +76,22 @@ def silence(visit: Visit) -> str:
         raise UsageError(f"incident {incident.id} is already resolved: there is nothing to silence")
     once, until = _once(visit, incident), now + timedelta(hours=fields.hours)
     with store.one_transaction():
-        is_new = not store.is_request_done(once)
-        if is_new:
-            one = store.add_silence(
-                silencing(incident), until=until, by=who, at=now, comment=fields.comment
-            )
-            _keep(visit, incident, "silence", one.id, once)
-    return _back(incident, "silenced", is_new=is_new)
+        if not store.is_request_done(once):
+            matchers = silencing(incident)
+            one = store.add_silence(matchers, until=until, by=who, at=now, comment=fields.comment)
+            _keep(visit, "silence", one.id, once)
 
 
-def mark(visit: Visit) -> str:
+def mark(visit: Visit) -> None:
     """Say whether its page was of use; the last mark counts."""
     fields, (incident, who) = visit.query, _who(visit)
     because = fields.because
     visit.store.mark(incident.id, fields.mark, by=who, at=visit.now, because=because, via=WEB)
-    return _back(incident, "marked")
 
 
-def note(visit: Visit) -> str:
-    """Write something down beside it."""
-    incident, _ = _who(visit)
-    is_new = _keep(visit, incident, "note", None, _once(visit, incident))
-    return _back(incident, "noted", is_new=is_new)
+def note(visit: Visit) -> None:
+    """Write something down beside it; the same twice within a minute is one note."""
+    _keep(visit, "note", None, _once(visit, _who(visit)[0]))
 
 
 def _who(visit: Visit) -> tuple[Incident, str]:
@@ -111,23 +100,11 @@ def _who(visit: Visit) -> tuple[Incident, str]:
     return incident_named(visit.store, visit.path["incident_id"]), visit.person.name
 
 
-def _keep(
-    visit: Visit,
-    incident: Incident,
-    action: Literal["silence", "note"],
-    subject: str | None,
-    once: str | None = None,
-) -> bool:
-    """Keep what was done; False: it was done before."""
-    fields = visit.query
-    return visit.store.note_action(
-        *(action, _who(visit)[1], visit.now),
-        incident_id=incident.id,
-        subject=subject,
-        comment=fields.comment,
-        via=WEB,
-        request_id=once,
-    )
+def _keep(visit: Visit, action: Literal["silence", "note"], subject: str | None, once: str) -> None:
+    """Keep what was done, unless the same request was done before."""
+    (incident, who), comment = _who(visit), visit.query.comment
+    about = {"incident_id": incident.id, "subject": subject, "comment": comment}
+    visit.store.note_action(action, who, visit.now, **about, via=WEB, request_id=once)
 
 
 def _once(visit: Visit, incident: Incident) -> str:
@@ -136,17 +113,10 @@ def _once(visit: Visit, incident: Incident) -> str:
     return f"web {kind} {hashlib.sha256(orjson.dumps(parts)).hexdigest()[:32]}"
 
 
-def _back(incident: Incident, after: str, *, is_new: bool = True) -> str:
-    return f"/incidents/{incident.id}?after={after if is_new else 'before'}"
-
-
-FORMS = tuple(
-    Form(f"{PATH}/{name}", fields, act)
-    for name, fields, act in (
-        ("acknowledge", Acknowledgement, acknowledge),
-        ("unacknowledge", Acknowledgement, unacknowledge),
-        ("silence", Silencing, silence),
-        ("mark", Marking, mark),
-        ("note", Note, note),
-    )
+FORMS = (
+    Form(f"{PATH}/acknowledge", Acknowledgement, acknowledge),
+    Form(f"{PATH}/unacknowledge", Acknowledgement, unacknowledge),
+    Form(f"{PATH}/silence", Silencing, silence),
+    Form(f"{PATH}/mark", Marking, mark),
+    Form(f"{PATH}/note", Note, note),
 )

@@ -23,14 +23,12 @@ from driftwatch.notify.path import PathRow, path_rows
 from driftwatch.notify.verification_line import verification_line
 from driftwatch.numbers import clean, cut, moment, plural
 from driftwatch.plots.plot import Plot
-from driftwatch.web.access import Person
 from driftwatch.web.database import Wanted, WebStore, incident_state
 from driftwatch.web.page import (
     Api,
     NotFound,
     Page,
     Paged,
-    Query,
     Shown,
     Slice,
     Visit,
@@ -44,12 +42,6 @@ if TYPE_CHECKING:
     from driftwatch.web.app import Web
 
 LIST_PATH, PATH = "/incidents", "/incidents/{incident_id}"
-
-
-class IncidentQuery(Query):
-    """What a form that was just sent came to."""
-
-    after: Literal["acknowledged", "silenced", "marked", "noted", "before", ""] = ""
 
 
 def servers_of(incident: Incident) -> list[TargetKey]:
@@ -145,7 +137,6 @@ def load(visit: Visit) -> Shown:
         "verification": None if verified is None else verification_line(verified, today),
         "change": None if page is None else _change(page),
         "silencing": " ".join(matcher.text for matcher in silencing(incident)),
-        "news": _news(visit.query.after, incident, visit.person, is_held=bool(holding)),
     }
 
 
@@ -192,12 +183,8 @@ def _sent(
 def _commands(web: Web, incident: Incident, page: IncidentPage) -> Iterator[tuple[str, str]]:
     """(what for, command) of what can be done on the command line now."""
     explain, where = page.links.explain or f"driftwatch explain {incident.id}", web.where
-    at = (
-        f" --at {page.as_first.at:%Y-%m-%dT%H:%MZ}"
-        if page.first or not incident.resolved_at
-        else ""
-    )
-    if at:
+    if page.first or not incident.resolved_at:
+        at = f" --at {page.as_first.at:%Y-%m-%dT%H:%MZ}"
         yield f"Explain it as of the {incident.severity}", explain + at + where
     if incident.is_firing:
         yield "Explain it as of now", explain + where
@@ -227,21 +214,6 @@ def incident_named(store: WebStore, id_prefix: str) -> Incident:
         return store.incident(id_prefix)
     except UsageError as error:
         raise NotFound(error.message, search(LIST_PATH, id_prefix)) from None
-
-
-def _news(after: str, incident: Incident, person: Person | None, *, is_held: bool) -> str | None:
-    """What came of a form, as things stand now."""
-    by = incident.acknowledged_by
-    if after == "before" and by is not None and (person is None or by != person.name):
-        return f"{clean(by)} has acknowledged it already; nothing was changed"
-    words = {
-        "acknowledged": "not acknowledged" if by is None else f"{clean(by)} has acknowledged it",
-        "silenced": "silenced: see Held back" if is_held else "no silence holds it now",
-        "marked": "marked",
-        "noted": "noted",
-        "before": "nothing was changed: that was done before",
-    }
-    return words.get(after)
 
 
 def _holding(visit: Visit, incident: Incident) -> Iterator[str]:
@@ -309,6 +281,6 @@ def documents(visit: Visit) -> Mapping[str, Any]:
     return {"rows": [one.document() for one in incidents], "part": part}
 
 
-PAGE = Page(PATH, "Incident", "incident.html", load, IncidentQuery)
+PAGE = Page(PATH, "Incident", "incident.html", load)
 LIST = Page(LIST_PATH, "Incidents", "incidents.html", load_list, IncidentsQuery, is_placed=True)
 APIS = (Api(LIST_PATH, documents, IncidentsQuery), Api(PATH, document))

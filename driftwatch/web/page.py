@@ -95,14 +95,14 @@ class Api:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a page posts; ``act`` does it and returns the path of the page that shows it.
+    """What a page posts; ``act`` does it, then the page above its path shows what came of it.
 
     Raises UsageError (a 409: it cannot be done as things stand), NotFound or StoreError.
     """
 
     path: str  # /incidents/{incident_id}/acknowledge
     fields: type[Query]
-    act: Callable[[Visit], str]
+    act: Callable[[Visit], None]
 
 
 @dataclass(frozen=True, slots=True)
