@@ -116,7 +116,7 @@ def _of_many(evaluation: Evaluation, transition: Transition, finding: Finding) -
         _compare(evidence, "requests_per_second", "requests_per_second_ratio", rates)
         evidence["finished_requests"] = sums["prompt_tokens_count"].sum()
     rows = evaluation.rows.filter(pl.col("end") == at).join(named, on=_KEY, how="semi")
-    alike = rows.filter(pl.col("binding_limit") == evidence.get("binding_limit"))
+    alike = rows.filter(pl.col("binding_limit").eq_missing(evidence.get("binding_limit")))
     for name in _OF_LIMIT:
         if evidence.get(name) is not None and alike[name].is_not_null().any():
             evidence[name] = alike[name].mean()
