@@ -37,7 +37,7 @@ from pathlib import Path
 import polars as pl
 from tick_sources import PAGE, SCRAPE_SECONDS, START, Json, Tables, instances, scraped_at
 
-from driftwatch.cli.allocator import ALLOCATOR, give_memory_back
+from driftwatch.cli.process import ALLOCATOR, give_memory_back
 from driftwatch.collect.schema import Collected
 from driftwatch.pipeline.question import target_advice
 from driftwatch.pipeline.roster import Sources

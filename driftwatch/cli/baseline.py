@@ -11,9 +11,8 @@ import click
 
 from driftwatch.cli.database import person, written
 from driftwatch.cli.history import History
-from driftwatch.cli.history_options import history_options, json_option, repeat_options
-from driftwatch.cli.lazy import LazyGroup
-from driftwatch.cli.main import EXIT_ANSWERED, EXIT_NO_VERDICT, EXIT_PROBLEM
+from driftwatch.cli.main import EXIT_ANSWERED, EXIT_NO_VERDICT, EXIT_PROBLEM, Group
+from driftwatch.cli.options import history_options, json_option, repeat_options
 from driftwatch.cli.printer import print_json, print_note, print_table, print_wrapped
 from driftwatch.cli.replay_summary import LONG_ENOUGH, YOUNG, span_text
 from driftwatch.clock import SystemClock
@@ -32,22 +31,14 @@ _LISTED = 8  # names in an error
 _WHY_CHARACTERS = 500
 _HEADER = ("ID", "OF", "FROM UTC", "LENGTH", "BY", "STATE")
 _UNFIT = "no minute is fit for a baseline"
-_MODULES = {
-    "list": "driftwatch.cli.baseline:list_command",
-    "accept": "driftwatch.cli.baseline:accept_command",
-}
-_HELPS = {
-    "list": "List baselines, and propose one for each target without.",
-    "accept": "Accept a proposal, or a window of your own.",
-}
 
 
-@click.command(cls=LazyGroup, modules=_MODULES, helps=_HELPS)
+@click.group(cls=Group)
 def command() -> None:
     """What speed and lengths are compared with; only a person changes it, with accept."""
 
 
-@click.command(name="list")
+@command.command("list")
 @click.argument("name", metavar="[ID|TARGET|POOL]", required=False)
 @json_option
 @history_options("recordings", "prometheus", "span", "db", "config")
@@ -90,7 +81,7 @@ def list_command(name: str | None, as_json: bool, history: History) -> int:
     return EXIT_ANSWERED if baselines or any(one.is_fit for one in offers) else EXIT_NO_VERDICT
 
 
-@click.command(name="accept")
+@command.command("accept")
 @click.argument("names", metavar="PROPOSAL|TARGET|POOL...", nargs=-1, required=True)
 @click.option("--by", metavar="NAME", help="Who accepts it; default: this user.")
 @click.option("--why", metavar="TEXT", default="", help="Why it is good; kept with the baseline.")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from driftwatch.cli.history_options import config_option, json_option
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_LINT, EXIT_PROBLEM, EXIT_USAGE
+from driftwatch.cli.options import config_option, json_option
 from driftwatch.cli.printer import print_json, print_note
 
 if TYPE_CHECKING:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 import tempfile
 import textwrap
-import time
+import threading
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from importlib.resources import as_file, files
@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from driftwatch.cli.main import EXIT_PROBLEM
-from driftwatch.cli.printer import Progress, announced, print_table, print_wrapped
+from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM
+from driftwatch.cli.printer import Progress, print_table, print_wrapped
 from driftwatch.errors import UsageError
-from driftwatch.numbers import plural, utc_text
+from driftwatch.numbers import utc_text
 
 if TYPE_CHECKING:
     from driftwatch.fleet.scenario.model import Effect, Scenario
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _STORY = """\
 A real vLLM 0.32 server, recorded: 29 minutes in a few seconds. Nothing is configured; driftwatch
-sees only its /metrics page. Light traffic, then more than it was tuned for; then somebody
+reads only its /metrics page. Light traffic, then more than it was tuned for; then somebody
 restarts it with another setting and sends the same requests again.
 """
 _END = """\
@@ -42,15 +42,14 @@ next:    driftwatch watch http://HOST:8000/metrics --db driftwatch.db
          driftwatch evidence queue                      what the words mean
 """
 NOBODY = "no page, ticket or notice"
-_PAGES_IN_FULL = 3
 _RULE = "-" * 80
+_SLOW_SECONDS = 1.5  # before a line tells that it takes longer
 _COMPILING = (
     "loading the simulator of vLLM's scheduler; compiling it, the first time, takes 15 to 60 s"
 )
 
 
 @click.command(name="demo")
-@click.option("--fast", is_flag=True, help="Do not pause between the minutes.")
 @click.option(
     "--scenario",
     metavar="NAME",
@@ -69,9 +68,7 @@ _COMPILING = (
     metavar="DIR",
     help="Write the scenario's recording, truth and configuration here.",
 )
-def command(
-    fast: bool, scenario: str | None, listed: bool, seed: int | None, folder: Path | None
-) -> int:
+def command(scenario: str | None, listed: bool, seed: int | None, folder: Path | None) -> int:
     """Play a recorded server, minute by minute, and show the page on-call gets.
 
     With --scenario, simulate servers with a known fault, replay their scrapes, and print the
@@ -86,57 +83,55 @@ def command(
         raise UsageError("give --list or --scenario, not both", help_text="--list shows the names")
     if listed:
         _list_scenarios()
-        return 0
+        return EXIT_ANSWERED
+    _compile_simulator()
     if scenario is None:
-        _play_recorded(fast)
-        return 0
+        _play_recorded()
+        return EXIT_ANSWERED
     from driftwatch.fleet.scenario.file import scenario_named
 
-    _compile_simulator()
     chosen = scenario_named(scenario)
     seed = chosen.seed if seed is None else seed
     if folder is not None:
         _write_scenario(chosen, seed, folder)
-        return 0
-    pause = 0.0 if fast or not sys.stdout.isatty() else 1.0
-    return 0 if _play_scenario(chosen, scenario, seed, pause) else EXIT_PROBLEM
+        return EXIT_ANSWERED
+    return EXIT_ANSWERED if _play_scenario(chosen, scenario, seed) else EXIT_PROBLEM
 
 
 def _compile_simulator() -> None:
     """Compile the kernel, or load it; a line on standard error tells of the first."""
-    from contextlib import suppress
-
     from driftwatch.simulate.engine import compile_kernel
 
+    timer = threading.Timer(_SLOW_SECONDS, click.echo, (_COMPILING,), {"err": True})
+    timer.daemon = True  # an error that is not expected ends the program at once
+    timer.start()
     # where memory may not be made executable, the advice says why there is none
-    with announced(_COMPILING), suppress(MemoryError, OSError, RuntimeError):
+    with suppress(MemoryError, OSError, RuntimeError):
         compile_kernel()
+    timer.cancel()
 
 
-def _play_recorded(fast: bool) -> None:
+def _play_recorded() -> None:
     """The recorded server."""
-    from driftwatch.cli.options import plan_from
+    from driftwatch.cli.history import plan_from
     from driftwatch.cli.replay_summary import TakenProposals, with_proposals
     from driftwatch.collect.recordings.text import RecordingSource
     from driftwatch.service.replay import replay
 
-    pause = 0.0 if fast or not sys.stdout.isatty() else 0.15
     proposals, stride = TakenProposals(), timedelta(minutes=3)
     click.echo(textwrap.fill(_STORY, 80) + "\n")
-    _compile_simulator()
     recording = files("driftwatch") / "_demo" / "run_cap.jsonl.gz"
     with as_file(recording) as path:
         source = RecordingSource(path)
-        span = source.span()
         plan = with_proposals(plan_from(None))
-        for outcome in replay([source], span, plan, stride=stride):
+        for outcome in replay([source], source.span(), plan, stride=stride):
             proposals.note(outcome.rows)
-            _show_outcome(outcome, pause)
+            _show_outcome(outcome)
         click.echo("\n" + _END, nl=False)
         proposals.tell()
 
 
-def _show_outcome(outcome: Outcome, pause: float) -> None:
+def _show_outcome(outcome: Outcome) -> None:
     """A line a minute, pages as they are sent, what an advice rests on."""
     from driftwatch.notify.minute_line import minute_line
     from driftwatch.receivers.sender import message_of
@@ -152,7 +147,6 @@ def _show_outcome(outcome: Outcome, pause: float) -> None:
             click.echo(_RULE)
     for answer in outcome.advices:
         _show_basis(answer)
-    time.sleep(pause)
 
 
 def _show_basis(answer: TargetAdvice) -> None:
@@ -188,19 +182,13 @@ def _write_scenario(scenario: Scenario, seed: int, folder: Path) -> None:
     """
     from polars.exceptions import PolarsError
 
-    from driftwatch.fleet.generate import generate_compact
-    from driftwatch.fleet.truth import CONFIGURATION, write_truth
+    from driftwatch.fleet.truth import CONFIGURATION
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise UsageError(f"{folder}: not empty", help_text="name a folder that is not there")
-    except OSError as error:
-        raise UsageError(f"{folder}: {error.strerror or error}") from error
-    progress = Progress("making")
-    try:
-        generate_compact(scenario, seed, folder, jobs=_jobs(scenario), progress=progress)
-        write_truth(scenario, seed, folder)
+        _make(scenario, seed, folder)
     except (OSError, PolarsError) as error:
         # Polars does not say why a file could not be written
         why = getattr(error, "strerror", None) or "the recording could not be written to the end"
@@ -208,8 +196,6 @@ def _write_scenario(scenario: Scenario, seed: int, folder: Path) -> None:
             f"{folder}: {why}",
             help_text="what was written is not whole: make room, remove the folder, start again",
         ) from error
-    finally:
-        progress.close()
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     click.echo(f"{folder}: {scenario.name}, seed {seed}, {size / 1e6:.3g} MB")
     words = f"-c {shlex.quote(str(folder / CONFIGURATION))}"
@@ -218,83 +204,57 @@ def _write_scenario(scenario: Scenario, seed: int, folder: Path) -> None:
     click.echo(f"next: driftwatch replay {shlex.quote(str(folder))} {words}")
 
 
-def _play_scenario(scenario: Scenario, typed: str, seed: int, pause: float) -> bool:
-    """Make it, run driftwatch over it, print what was injected beside what was said; whether
-    nothing that was expected was missed.
-
-    Args:
-        pause: seconds after each page.
-    """
-    from driftwatch.cli.options import plan_from
-    from driftwatch.cli.replay_summary import TakenProposals, with_proposals
-    from driftwatch.collect.recordings import open_recording
+def _make(scenario: Scenario, seed: int, folder: Path) -> None:
     from driftwatch.fleet.generate import generate_compact
-    from driftwatch.fleet.truth import CONFIGURATION, fired_incident, write_truth
-    from driftwatch.receivers.sender import message_of
+    from driftwatch.fleet.truth import write_truth
+
+    progress = Progress("making")
+    try:
+        generate_compact(scenario, seed, folder, jobs=_jobs(scenario), progress=progress)
+        write_truth(scenario, seed, folder)
+    finally:
+        progress.close()
+
+
+def _play_scenario(scenario: Scenario, typed: str, seed: int) -> bool:
+    """Make it, run driftwatch over it, print what was injected beside what it found; whether
+    nothing that was expected was missed.
+    """
+    from driftwatch.cli.history import History
+    from driftwatch.cli.replay import ReplayScreen
+    from driftwatch.cli.replay_summary import ScrapeCounts, TakenProposals, with_proposals
+    from driftwatch.fleet.truth import CONFIGURATION, compared, fired_incident
     from driftwatch.receivers.stdout import StdoutSender
-    from driftwatch.service.replay import replay
 
     _print_story(scenario, seed)
-    sender, proposals = (
-        StdoutSender(mark=True, stored=False, options=lambda _: None),
-        TakenProposals(),
-    )
-    pages: dict[str, Fired] = {}  # incident id → what its page said, with the advice that stood
-    updates = 0
+    sender = StdoutSender(mark=True, stored=False, options=lambda _: None)
+    screen, proposals = ReplayScreen(sender, whole=False), TakenProposals()
+    pages: dict[str, Fired] = {}  # incident id → its page, with the advice that stood
+    click.echo(_RULE)
     with tempfile.TemporaryDirectory(prefix="driftwatch-demo-") as name:
         folder = Path(name)
-        making = Progress("making")
-        generate_compact(scenario, seed, folder, jobs=_jobs(scenario), progress=making)
-        making.close()
-        write_truth(scenario, seed, folder)
-        plan = with_proposals(plan_from(folder / CONFIGURATION))
-        source = open_recording(folder)
-        source.name = f"recording {scenario.name}"  # not the folder's, which is another each time
-        span = source.span()
-        reading = Progress("replaying")
-        whole = (span[1] - span[0]).total_seconds()
-
-        for outcome in replay(
-            [source],
-            span,
-            plan,
-            baseline=_baseline(scenario),
-            progress=lambda now: reading((now - span[0]).total_seconds(), whole),
-        ):
+        _make(scenario, seed, folder)
+        history = History((folder,), baseline=_baseline(scenario), config=folder / CONFIGURATION)
+        for outcome in history.outcomes(with_proposals(history.plan), None, ScrapeCounts()):
             proposals.note(outcome.rows)
             for transition in outcome.transitions:
                 page, incident = transition.incident.page, transition.incident.id
-                if page is not None and transition.event == "updated" and incident in pages:
-                    pages[incident] = replace(pages[incident], knob=fired_incident(page).knob)
-                    updates += 1
-                if page is None or transition.event != "firing":
+                if page is None:
                     continue
-                pages[incident] = fired_incident(page)
-                if len(pages) <= _PAGES_IN_FULL:
-                    click.echo(_RULE)
-                    sender.send(message_of(page))
-                    time.sleep(pause)
-        reading.close()
-        source.close()
-    if len(pages) > _PAGES_IN_FULL or updates:
-        later = f"{plural(updates, 'UPDATE')}, not shown" if updates else ""
-        more = f"{len(pages) - _PAGES_IN_FULL} more" if len(pages) > _PAGES_IN_FULL else ""
-        click.echo(f"and {', '.join(filter(None, (more, later)))}")
+                screen.show(page)
+                if transition.event == "firing":
+                    pages[incident] = fired_incident(page)
+                elif transition.event == "updated" and incident in pages:
+                    pages[incident] = replace(pages[incident], knob=fired_incident(page).knob)
+    screen.close()
     click.echo(_RULE)
-    fulfilled = _print_verdict(scenario, [*pages.values()])
-    again = f"driftwatch demo --scenario {shlex.quote(typed)} --seed {seed} --write DIR"
-    click.echo(f"next:    {again}")
-    proposals.tell()
-    return fulfilled
-
-
-def _print_verdict(scenario: Scenario, pages: Sequence[Fired]) -> bool:
-    """Print injected beside said; whether nothing was missed."""
-    from driftwatch.fleet.truth import compared
-
-    comparison = compared(scenario, pages)
+    comparison = compared(scenario, [*pages.values()])
     for text, indent in _verdict(scenario, comparison):
         print_wrapped(text, indent, piped_too=True)
+    click.echo(
+        f"next:    driftwatch demo --scenario {shlex.quote(typed)} --seed {seed} --write DIR"
+    )
+    proposals.tell()
     return all(line.word != "MISSED" for lines in comparison for line in lines)
 
 
@@ -323,7 +283,7 @@ def _print_story(scenario: Scenario, seed: int) -> None:
     hours = scenario.duration / 3600.0
     text = (
         f"{servers}, {pool.model} on {pool.gpu}, {hours:.3g} h of traffic, a scrape every "
-        f"{scenario.scrape.interval:g} s, seed {seed}. driftwatch sees their pages only."
+        f"{scenario.scrape.interval:g} s, seed {seed}. driftwatch reads their pages only."
     )
     print_wrapped(text, "", piped_too=True)
     for effect in scenario.truth.effects:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import shlex
 from collections import Counter
 from collections.abc import Set
@@ -11,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftwatch.cli.history import History, refuse_file
-from driftwatch.cli.history_options import history_options, json_option
-from driftwatch.cli.main import EXIT_NO_VERDICT
-from driftwatch.cli.options import plan_from
+from driftwatch.cli.history import History, plan_from
+from driftwatch.cli.main import EXIT_ANSWERED, EXIT_NO_VERDICT, EXIT_PROBLEM
+from driftwatch.cli.options import history_options, json_option, refuse_file
 from driftwatch.cli.printer import Progress, print_json, print_wrapped
 from driftwatch.cli.watch import hosts_with_own_gpus
-from driftwatch.errors import ConfigError, UsageError
+from driftwatch.clock import SystemClock
+from driftwatch.errors import ConfigError, DeliveryError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from driftwatch.doctor.sources import SourceAnswer
     from driftwatch.pipeline.plan import Plan
     from driftwatch.settings import Settings
+
 
 _EXAMPLE = "driftwatch doctor http://host:8000/metrics"
 _LIST = "driftwatch baseline list"
@@ -140,8 +142,6 @@ def _send_test(receiver: str | None, history: History, *, resolve: bool) -> int:
 
     Raises UsageError: no receiver is named, or there is none of that name.
     """
-    from driftwatch.cli.send_test import send_test_page
-
     if receiver is None:
         raise UsageError("--resolve needs --send-test RECEIVER")
     return send_test_page(receiver, history.config or Path("driftwatch.yaml"), resolve=resolve)
@@ -335,3 +335,52 @@ def _print_check(
 
 def _wrapped(text: str, indent: int) -> None:
     print_wrapped(text, " " * indent, piped_too=True)
+
+
+def send_test_page(receiver: str, config: Path, *, resolve: bool) -> int:
+    """Send a page that is marked as a test to a receiver, once; the exit code.
+
+    ``resolve``: send the resolve of that page as well. Raises UsageError: no such receiver.
+    """
+    # an import of a verb must stay cheap: these bring requests and slack_sdk
+    from driftwatch.receivers.registry import build_senders, sample_pages
+    from driftwatch.receivers.sender import message_of
+    from driftwatch.settings import load_settings
+
+    receivers = {one.name: one for one in load_settings(config).receivers}
+    if receiver not in receivers:
+        raise _unknown_receiver(receiver, list(receivers), config)
+    settings = receivers[receiver]
+    sender = build_senders([settings])[receiver]
+    pages = sample_pages(receiver, SystemClock().now())
+    conversation = None
+    try:
+        for page in pages if resolve else pages[:1]:
+            message = replace(message_of(page), conversation=conversation)
+            conversation = sender.send(message) or conversation
+    except DeliveryError as error:
+        again = "trying again will not help" if error.permanent else "trying again may help"
+        if error.retry_after_seconds is not None:
+            again += f", after {error.retry_after_seconds:g} s"
+        click.echo(f"REFUSED {error.message} ({again})", err=True)
+        return EXIT_PROBLEM
+    what = "the test page and its resolve" if resolve else "the test page"
+    text = f"delivered: {receiver} took {what}"
+    if settings.pagerduty is not None and not resolve:
+        text += "; PagerDuty keeps it open: --resolve ends it"
+    click.echo(text, err=settings.stdout is not None)
+    if refused := (conversation or {}).get("refused"):
+        click.echo(f"REFUSED for {refused}", err=True)
+        return EXIT_PROBLEM
+    return EXIT_ANSWERED
+
+
+def _unknown_receiver(receiver: str, receivers: list[str], config: Path) -> UsageError:
+    close = difflib.get_close_matches(receiver, receivers, n=1)
+    if close:
+        text = f"did you mean {close[0]}?"
+    elif receivers:
+        text = f"receivers of {config}: {', '.join(receivers)}"
+    else:
+        text = f"{config} has no receivers"
+    return UsageError(f"no receiver {receiver!r}", help_text=text)

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from driftwatch.cli.history import History
-from driftwatch.cli.history_options import WINDOW_OPTIONS, history_options, json_option
 from driftwatch.cli.main import EXIT_NO_VERDICT
-from driftwatch.cli.options import Duration
+from driftwatch.cli.options import DURATION, WINDOW_OPTIONS, history_options, json_option
 from driftwatch.cli.printer import print_json, print_wrapped
 from driftwatch.cli.target import TargetWindow, concerned_at, target_window
 from driftwatch.errors import NoVerdict, UsageError
@@ -36,7 +35,7 @@ _TRAFFIC = timedelta(hours=1)  # of which an advice is made, at most
 @click.option(
     "--window",
     "length",
-    type=Duration(),
+    type=DURATION,
     default="10m",
     show_default=True,
     help="Length of the window.",
@@ -201,7 +200,7 @@ def _print(
     at: datetime | None,
 ) -> None:
     """The answer on stdout; commands that it names look at the moment ``at``."""
-    from driftwatch.cli.history_options import repeat_options
+    from driftwatch.cli.options import repeat_options
     from driftwatch.collect.identity import ALSO_LABEL
     from driftwatch.notify.explanation import render_explained
     from driftwatch.receivers.stdout import wants_colour

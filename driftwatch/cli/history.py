@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -13,12 +12,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from driftwatch.cli.database import config_here, last_scraped, open_store
-from driftwatch.cli.options import plan_from
+from driftwatch.cli.options import labels_of, what_to_check
 from driftwatch.cli.printer import Progress, print_warning
 from driftwatch.errors import NoVerdict, UsageError
+from driftwatch.knobs import KNOBS, refusal
+from driftwatch.model import Serving, Setting
 
 if TYPE_CHECKING:
     from driftwatch.cli.replay_summary import ScrapeCounts
@@ -303,50 +302,60 @@ def _raise_if_nothing(notes: Mapping[str, Any]) -> None:
         raise NoVerdict(notes["nothing"], help_text=notes["help"])
 
 
-def refuse_file(text: str, what: str) -> None:
-    """Raises UsageError: a file stands where a server (``what``) is expected."""
-    path, name = Path(text), shlex.quote(text)
-    is_named_so = path.suffix in (".yaml", ".yml", ".db", ".sqlite")
-    if "://" in text or not (is_named_so or path.exists()):
-        return
-    context = click.get_current_context()
-    option = f"--recording {name}"
-    if path.suffix in (".yaml", ".yml"):
-        option = f"-c {name}"
-    elif is_named_so:
-        option = f"-c driftwatch.yaml, whose database {name} is"
-        if any("--db" in one.opts for one in context.command.params):
-            option = f"--db {name}"
-    raise UsageError(
-        f"{text} is a file, not a {what}", help_text=f"driftwatch {context.info_name} {option}"
-    )
-
-
 def between(span: tuple[datetime, datetime]) -> str:
     """``between 2026-11-16 08:00:00 and 2026-11-16 10:00:00 UTC``."""
     return f"between {span[0]:%Y-%m-%d %H:%M:%S} and {span[1]:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def labels_of(texts: Sequence[str]) -> dict[str, list[str]]:
-    """``--match`` texts as label → values.
+def plan_from(
+    config: Path | None,
+    max_num_seqs: int | None = None,
+    max_num_batched_tokens: int | None = None,
+    startup_log: Path | None = None,
+) -> Plan:
+    """Rules, trees and pools: of a configuration file, else the shipped rules and one pool.
 
-    Raises UsageError: one is not LABEL=VALUE.
+    What the command line says of a server wins over the file.
+
+    Raises:
+        ConfigError: the configuration or a rule file has problems.
+        UsageError: the start-up log cannot be read, or B < S.
     """
-    labels: dict[str, list[str]] = {}
-    for text in texts:
-        label, equals, value = text.partition("=")
-        if not equals or not label:
-            raise UsageError(f"--match {text!r} is not LABEL=VALUE")
-        labels.setdefault(label, []).append(value)
-    return labels
+    from driftwatch.collect import startup
+    from driftwatch.collect.fingerprint import merged
+    from driftwatch.service import configuration
 
-
-def what_to_check(url: str) -> str:
-    """Where a Prometheus-compatible API does not answer."""
-    from driftwatch.collect.http import without_secrets
-
-    query = f"{without_secrets(url).rstrip('/')}/api/v1/query?query=up"
-    return (
-        f"does it answer from this machine: curl {shlex.quote(query)}? --prometheus is the "
-        "address that /api/v1 is under, with its port"
+    plan = configuration.plan_of_rules(()) if config is None else configuration.plan_of(config)
+    servings, reports = [Serving(_typed(max_num_seqs), _typed(max_num_batched_tokens))], []
+    if startup_log is not None:
+        try:
+            text = startup_log.read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise UsageError(f"{startup_log}: {error.strerror}") from error
+        started = startup.from_startup_log(text, path=str(startup_log))
+        servings.append(started.serving)
+        reports.append(started.fingerprint)
+    for sentence in startup.contradictions(*servings):
+        print_warning(sentence)
+    stated = startup.merge(*servings)
+    values = {name: one.value for name in KNOBS if (one := stated.setting(name)) is not None}
+    if (why := refusal(values)) is not None:
+        raise UsageError(why)
+    pools = tuple(
+        replace(
+            pool,
+            serving=startup.merge(stated, pool.serving),
+            reported=merged(*reports, pool.reported),
+        )
+        for pool in plan.pools
     )
+    return replace(
+        plan,
+        pools=pools,
+        default_serving=startup.merge(stated, plan.default_serving),
+        default_reported=merged(*reports, plan.default_reported),
+    )
+
+
+def _typed(value: int | None) -> Setting | None:
+    return None if value is None else Setting(float(value), "command line")

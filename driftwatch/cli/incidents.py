@@ -11,8 +11,7 @@ import click
 
 from driftwatch.cli.database import incident_store
 from driftwatch.cli.history import History
-from driftwatch.cli.history_options import history_options, json_option
-from driftwatch.cli.options import Time
+from driftwatch.cli.options import TIME, history_options, json_option
 from driftwatch.cli.printer import id_text, print_json, print_table, print_wrapped, time_text
 from driftwatch.clock import SystemClock
 from driftwatch.incidents.delivery import status_text
@@ -33,7 +32,7 @@ _HISTORY = ("AT UTC", "EVENT", "TO", "WHAT", "STATUS")
 @click.option(
     "--since",
     "start",
-    type=Time(),
+    type=TIME,
     help="Those open or resolved since then: 24h (ago), or 2026-01-31T14:05Z.",
 )
 @click.option(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from driftwatch.cli.database import DEFAULT_CONFIG
-from driftwatch.cli.history import labels_of, what_to_check
+from driftwatch.cli.options import labels_of, what_to_check
 from driftwatch.cli.printer import print_wrapped, write_file
 from driftwatch.errors import NoVerdict, SourceError, Unavailable, UsageError
 
@@ -89,7 +89,7 @@ def command(
         click.echo(configuration.text, nl=False)
         click.echo(f"next: driftwatch init … -o {DEFAULT_CONFIG}", err=True)
         return
-    from driftwatch.cli.schema import modeline, write_schemas
+    from driftwatch.cli.catalogue import modeline, write_schemas
 
     line = modeline("schemas/config.schema.json")
     write_file(output, f"{line}\n{configuration.text}", new=not force)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import importlib
 import os
 import sys
 from typing import Any
@@ -11,7 +12,6 @@ from typing import Any
 import click
 
 from driftwatch import __version__
-from driftwatch.cli.lazy import LazyGroup, imported
 from driftwatch.errors import (
     ConfigError,
     DriftwatchError,
@@ -20,7 +20,7 @@ from driftwatch.errors import (
     WorkloadError,
 )
 
-# verb → one line of help; the verb's module is driftwatch.cli.<verb>, its command `command`
+# verb → one line of help
 VERBS: dict[str, str] = {
     "init": "Find vLLM servers and write a configuration.",
     "watch": "Watch vLLM servers' /metrics now; no configuration needed.",
@@ -47,7 +47,11 @@ VERBS: dict[str, str] = {
     "db": "Bring the database to this version.",
 }
 
-MODULES = {verb: f"driftwatch.cli.{verb.replace('-', '_')}" for verb in VERBS}
+# verb → its module, where several share one
+_SHARED = {
+    **{"web": "run", "db": "run", "ack": "acts", "silence": "acts", "simulate": "lab"},
+    **{"compare": "lab", "evidence": "catalogue", "schema": "catalogue"},
+}
 
 EXIT_ANSWERED, EXIT_PROBLEM, EXIT_USAGE, EXIT_LINT, EXIT_NO_VERDICT = range(5)
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE, as of any command before `| head`
@@ -57,13 +61,49 @@ class OutputClosed(Exception):
     """Whoever read our output has gone; click would call its BrokenPipeError exit code 1."""
 
 
+class Group(click.Group):
+    """Commands, with a did-you-mean for a wrong one."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is named."""
+        names = self.list_commands(ctx)
+        if args[0] not in names:
+            import difflib
+
+            close = difflib.get_close_matches(args[0].lower(), names, n=1, cutoff=0.5)
+            hint = f"{ctx.command_path} --help lists them."
+            hint = f"Did you mean {close[0]}?" if close else hint
+            ctx.fail(f"No such command {args[0]!r}. {hint}")
+        return super().resolve_command(ctx, args)
+
+
 def command_of(verb: str) -> click.Command:
-    """Import one verb of VERBS: a module, or a folder with its ``command.py``."""
-    return imported(MODULES[verb])
+    """Import one verb of VERBS."""
+    name = f"{verb}_command" if verb in _SHARED else "command"
+    module = importlib.import_module(f"driftwatch.cli.{_SHARED.get(verb, verb)}")
+    command: click.Command = getattr(module, name)
+    return command
 
 
-class _Verbs(LazyGroup):
-    """The verbs; a reader that has gone is told apart from every other trouble."""
+class _Verbs(Group):
+    """The verbs, each imported when it is called; a reader that has gone is told apart from every
+    other trouble.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order of use."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one; None where there is none of that name."""
+        return command_of(cmd_name) if cmd_name in VERBS else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List them without an import."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the verb; what it returns is the exit code."""
@@ -79,8 +119,6 @@ class _Verbs(LazyGroup):
 
 @click.group(
     cls=_Verbs,
-    modules=MODULES,
-    helps=VERBS,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, prog_name="driftwatch")

@@ -1,142 +1,133 @@
-"""Options that several verbs share, and how their texts are read."""
+"""Options that several verbs share, how their texts are read, and the table of those that name
+history.
+"""
 
 from __future__ import annotations
 
 import difflib
+import functools
+import shlex
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
-from driftwatch.cli.printer import print_warning
+from driftwatch.cli.database import DATABASE_VARIABLE, DEFAULT_CONFIG, config_here
 from driftwatch.clock import Clock, SystemClock
-from driftwatch.database_place import SqliteFile, place_of
+from driftwatch.database_place import Place, PostgresPlace, SqliteFile, place_of
 from driftwatch.durations import parse_duration
 from driftwatch.errors import StoreError, UsageError
-from driftwatch.knobs import KNOBS, refusal
-from driftwatch.model import Serving, Setting, Slo
+from driftwatch.knobs import COLUMN_KNOBS, flag_of
+from driftwatch.model import Slo
 
 if TYPE_CHECKING:
-    from driftwatch.pipeline.plan import Plan
+    from driftwatch.pipeline.explain import Window
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-class Time(click.ParamType[datetime]):
-    """An ISO 8601 time (UTC unless it says otherwise), unix seconds, ``6h`` ago or ``now``."""
+class Parsed(click.ParamType[Any]):
+    """What a function reads of an option's text; its ValueError is the message."""
 
-    name = "time"
+    def __init__(self, name: str, read: Callable[[str], Any]) -> None:
+        self.name, self._read = name, read
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Text to an aware datetime."""
-        if isinstance(value, datetime):
+        """Text to a value; a value stays as it is."""
+        if not isinstance(value, str):
             return value
         try:
-            return parse_time(str(value))
-        except ValueError:
-            self.fail(
-                f"{value!r} is no time: write 2026-11-18T02:56Z, 6h (6 hours ago), now, or unix "
-                "seconds",
-                param,
-                ctx,
-            )
-
-
-class Database(click.ParamType[Any]):
-    """A SQLite file, or a URL of PostgreSQL."""
-
-    name = "database"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Text to a place; a message never shows the URL, which may hold a password."""
-        try:
-            place = place_of(value)
-        except StoreError as error:
-            self.fail("; ".join(filter(None, (error.message, error.help_text))), param, ctx)
-        if isinstance(place, SqliteFile) and place.path.is_dir():
-            self.fail(f"File {str(place)!r} is a directory.", param, ctx)
-        return place
-
-
-class Span(click.ParamType[Any]):
-    """Two times with two dots between: FROM..TO."""
-
-    name = "from..to"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Text to a window."""
-        from driftwatch.pipeline.explain import Window
-
-        if isinstance(value, Window):
-            return value
-        first, dots, last = str(value).partition("..")
-        try:
-            window = Window(parse_time(first), parse_time(last))
-        except ValueError:
-            dots = ""
-        if not dots:
-            self.fail(
-                f"{value!r} is no FROM..TO, e.g. 2026-11-18T02:00Z..2026-11-18T03:00Z or -6h..-1h",
-                param,
-                ctx,
-            )
-        if window.start >= window.end:
-            self.fail(f"{value!r} ends before it begins", param, ctx)
-        return window
-
-
-class Duration(click.ParamType[timedelta]):
-    """A Prometheus duration: 90s, 10m, 1h30m."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Text to a positive timedelta."""
-        if isinstance(value, timedelta):
-            return value
-        try:
-            length = timedelta(seconds=parse_duration(str(value).strip()))
+            return self._read(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
-        except OverflowError:
-            self.fail(f"{value} is too long", param, ctx)
-        if not length:
-            self.fail(f"a duration above zero is needed, not {value}", param, ctx)
-        return length
 
 
-_SLO_EXAMPLE = "--slo ttft=1s,tpot=50ms,share=0.95"
+def parse_time(text: str, clock: Clock | None = None) -> datetime:
+    """ISO 8601, unix seconds, a duration before now (``6h`` or ``-6h``) or ``now`` → aware UTC.
+
+    Raises ValueError: it is none of them.
+    """
+    text = text.strip()
+    with suppress(ValueError, OverflowError, OSError):
+        return datetime.fromtimestamp(float(text), UTC)
+    with suppress(ValueError):
+        at = datetime.fromisoformat(text)
+        return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+    now = (clock or SystemClock()).now().replace(microsecond=0)
+    if text == "now":
+        return now
+    with suppress(ValueError, OverflowError):
+        if ago := timedelta(seconds=parse_duration(text.removeprefix("-"))):
+            return now - ago
+    raise ValueError(
+        f"{text!r} is no time: write 2026-11-18T02:56Z, 6h (6 hours ago), now, or unix seconds"
+    )
+
+
+def _database(text: str) -> Place:
+    """A SQLite file, or a URL of PostgreSQL, which no message shows: it may hold a password."""
+    try:
+        place = place_of(text)
+    except StoreError as error:
+        raise ValueError("; ".join(filter(None, (error.message, error.help_text)))) from None
+    if isinstance(place, SqliteFile) and place.path.is_dir():
+        raise ValueError(f"File {str(place)!r} is a directory.")
+    return place
+
+
+def _span(text: str) -> Window:
+    from driftwatch.pipeline.explain import Window
+
+    first, dots, last = text.partition("..")
+    try:
+        window = Window(parse_time(first), parse_time(last if dots else ""))
+    except ValueError:
+        example = "2026-11-18T02:00Z..2026-11-18T03:00Z or -6h..-1h"
+        raise ValueError(f"{text!r} is no FROM..TO, e.g. {example}") from None
+    if window.start >= window.end:
+        raise ValueError(f"{text!r} ends before it begins")
+    return window
+
+
+def _duration(text: str) -> timedelta:
+    try:
+        length = timedelta(seconds=parse_duration(text.strip()))
+    except OverflowError:
+        raise ValueError(f"{text} is too long") from None
+    if not length:
+        raise ValueError(f"a duration above zero is needed, not {text}")
+    return length
+
+
 _ABOVE = {"share": 1.0, "ttft": 3600.001, "tpot": 3600.001}  # no target is that large
 
 
-class SloText(click.ParamType[Slo]):
+def _slo(text: str) -> Slo:
     """Latency targets: ``ttft=1s,tpot=50ms,share=0.95``."""
-
-    name = "targets"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Text to targets."""
-        if isinstance(value, Slo):
-            return value
-        targets: dict[str, float] = {}
-        for part in str(value).split(","):
-            name, _, amount = (piece.strip() for piece in part.partition("="))
-            if name not in _ABOVE:
-                close = difflib.get_close_matches(name, _ABOVE, n=1)
-                hint = f"; did you mean {close[0]}?" if close else ":"
-                self.fail(f"no target {name!r}{hint} write {_SLO_EXAMPLE}", param, ctx)
-            try:
-                number = float(amount) if name == "share" else _seconds(amount)
-            except ValueError as error:
-                self.fail(f"{part!r}: {error}; write {_SLO_EXAMPLE}", param, ctx)
-            if name in targets or not 0 < number < _ABOVE[name]:
-                why = "is given twice" if name in targets else "is out of range"
-                self.fail(f"{part!r} {why}: write {_SLO_EXAMPLE}", param, ctx)
-            targets[name] = number
-        if not {"ttft", "tpot"} & set(targets):
-            self.fail(f"neither ttft nor tpot: write {_SLO_EXAMPLE}", param, ctx)
-        return Slo(targets.get("ttft"), targets.get("tpot"), targets.get("share", Slo().share))
+    targets: dict[str, float] = {}
+    example = "write --slo ttft=1s,tpot=50ms,share=0.95"
+    for part in text.split(","):
+        name, _, amount = (piece.strip() for piece in part.partition("="))
+        if name not in _ABOVE:
+            close = difflib.get_close_matches(name, _ABOVE, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ":"
+            raise ValueError(f"no target {name!r}{hint} {example}")
+        try:
+            number = float(amount) if name == "share" else _seconds(amount)
+        except ValueError as error:
+            raise ValueError(f"{part!r}: {error}; {example}") from None
+        if name in targets or not 0 < number < _ABOVE[name]:
+            why = "is given twice" if name in targets else "is out of range"
+            raise ValueError(f"{part!r} {why}: {example}")
+        targets[name] = number
+    if not {"ttft", "tpot"} & set(targets):
+        raise ValueError(f"neither ttft nor tpot: {example}")
+    return Slo(targets.get("ttft"), targets.get("tpot"), targets.get("share", Slo().share))
 
 
 def _seconds(text: str) -> float:
@@ -148,79 +139,175 @@ def _seconds(text: str) -> float:
     return parse_duration(text)
 
 
-def parse_time(text: str, clock: Clock | None = None) -> datetime:
-    """ISO 8601, unix seconds, a duration before now (``6h`` or ``-6h``) or ``now`` → aware UTC.
+TIME, SPAN = Parsed("time", parse_time), Parsed("from..to", _span)
+DURATION, SLO = Parsed("duration", _duration), Parsed("targets", _slo)
+DATABASE = Parsed("database", _database)
+_FILE = click.Path(path_type=Path, dir_okay=False)
 
-    Raises:
-        ValueError: it is none of them.
+
+def _option(*names: str, **more: Any) -> Option:
+    return click.option(*names, **{"metavar": "FILE"} | more)
+
+
+_OPTIONS: dict[str, tuple[Option, ...]] = {
+    "at": (
+        _option("--at", type=TIME, metavar=None, help="Moment to look at: 2026-01-31T14:05Z or "
+                "24h (ago); default: the newest scrape."),
+    ),
+    "recordings": (
+        _option("--recording", "recordings", type=click.Path(path_type=Path), multiple=True,
+                metavar="PATH", help="Read this recording; may be repeated."),
+    ),
+    "prometheus": (
+        _option("--prometheus", metavar="URL", help="Read history from a Prometheus API."),
+        _option("--match", "selector", multiple=True, metavar="LABEL=VALUE",
+                help="With --prometheus: only series with this label value; repeat it with the "
+                "same label for several values."),
+    ),
+    "span": (
+        _option("--from", "since", type=TIME, metavar=None, help="Start: 2026-01-31T14:05Z or "
+                "24h (ago); required with --prometheus."),
+        _option("--to", "until", type=TIME, metavar=None, help="End; required with --prometheus."),
+    ),
+    "baseline": (
+        _option("--baseline", type=SPAN, metavar=None,
+                help="Window with which lengths, rates and speed are compared."),
+    ),
+    "db": (
+        _option("--db", type=DATABASE, metavar="DATABASE", help="SQLite file or "
+                f"postgresql://USER@HOST/NAME; default: ${DATABASE_VARIABLE}, else the "
+                "configuration's, else ./driftwatch.db."),
+    ),
+    "config": (
+        _option("-c", "--config", type=_FILE, default=config_here,
+                help=f"Configuration with pools and database; default: ./{DEFAULT_CONFIG}."),
+    ),
+    "pools": (
+        _option("-c", "--config", type=_FILE, help="Read pools, latency targets and rules from "
+                f"this file; default: ./{DEFAULT_CONFIG}, but none with a recording, --prometheus "
+                "or a URL."),
+    ),
+    "serving": (
+        *(
+            _option(flag, type=click.IntRange(min=1), metavar="N", help=f"vLLM runs with this "
+                    f"{flag}; overrides the configuration, for every server.")
+            for flag in map(flag_of, COLUMN_KNOBS)
+        ),
+        _option("--startup-log", type=_FILE, metavar=None,
+                help="Read both settings from vLLM's start-up log."),
+    ),
+}  # fmt: skip
+# of a command that looks at one window of a target
+WINDOW_OPTIONS = ("at", "recordings", "prometheus", "span", "baseline", "db", "pools", "serving")
+_SERVING_NAMES = (*COLUMN_KNOBS, "startup_log")
+_NAMES = (
+    *("recordings", "prometheus", "selector", "since", "until", "at", "baseline", "db", "config"),
+    *_SERVING_NAMES,
+)
+
+
+def history_options(*groups: str) -> Callable[[Command], Command]:
+    """Options of these groups of the table; the command gets them as ``history``."""
+
+    def add(command: Command) -> Command:
+        @functools.wraps(command)
+        def with_history(**options: Any) -> Any:
+            from driftwatch.cli.history import History
+
+            named = {name: options.pop(name) for name in _NAMES if name in options}
+            serving = {name: named.pop(name) for name in _SERVING_NAMES if name in named}
+            return command(history=History(serving=serving, **named), **options)
+
+        decorated: Any = with_history
+        for group in reversed(groups):
+            for option in reversed(_OPTIONS[group]):
+                decorated = option(decorated)
+        return decorated  # type: ignore[no-any-return]
+
+    return add
+
+
+def config_option(help_text: str) -> Option:
+    """``-c FILE`` of a command that reads no history."""
+    return _option("-c", "--config", type=click.Path(path_type=Path), help=help_text)
+
+
+json_option: Option = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON document."
+)
+
+
+def repeat_options(*, at: datetime | None = None, without: Collection[str] = ()) -> str:
+    """The history options as they were typed, a blank before each, for the next command.
+
+    Args:
+        at: the moment that was looked at; None = the next command chooses.
+        without: names of History that the next command does not take.
     """
-    text = text.strip()
-    with suppress(ValueError, OverflowError, OSError):
-        return datetime.fromtimestamp(float(text), UTC)
-    with suppress(ValueError):
-        at = datetime.fromisoformat(text)
-        return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
-    now = (clock or SystemClock()).now().replace(microsecond=0)
-    if text == "now":
-        return now
-    try:
-        ago = timedelta(seconds=parse_duration(text.removeprefix("-")))
-        if ago:
-            return now - ago
-    except OverflowError:
-        pass
-    raise ValueError(f"{text!r} is no time")
+    context = click.get_current_context()
+    words = [] if at is None else [f" --at {typed(at)}"]
+    for option in context.command.params:
+        name = option.name or ""
+        if name not in _NAMES or name == "at" or name in without:
+            continue
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            values = context.params[name]
+            for value in values if isinstance(values, tuple) else (values,):
+                flag = min(option.opts, key=len) if isinstance(option, click.Option) else None
+                flag = flag or "--recording"  # replay takes recordings as arguments
+                words.append(f" {flag} {shlex.quote(typed(value))}")
+    return "".join(words)
 
 
-def plan_from(
-    config: Path | None,
-    max_num_seqs: int | None = None,
-    max_num_batched_tokens: int | None = None,
-    startup_log: Path | None = None,
-) -> Plan:
-    """Rules, trees and pools: of a configuration file, else the shipped rules and one pool.
+def typed(value: object) -> str:
+    """As it is typed: times in UTC to the microsecond, a window as FROM..TO."""
+    from driftwatch.pipeline.explain import Window
 
-    What the command line says of a server wins over the file.
+    if isinstance(value, Window):
+        return f"{typed(value.start)}..{typed(value.end)}"
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    return value.typed if isinstance(value, SqliteFile | PostgresPlace) else str(value)
 
-    Raises:
-        ConfigError: the configuration or a rule file has problems.
-        UsageError: the start-up log cannot be read, or B < S.
+
+def labels_of(texts: Sequence[str]) -> dict[str, list[str]]:
+    """``--match`` texts as label → values.
+
+    Raises UsageError: one is not LABEL=VALUE.
     """
-    from driftwatch.collect import startup
-    from driftwatch.collect.fingerprint import merged
-    from driftwatch.service import configuration
+    labels: dict[str, list[str]] = {}
+    for text in texts:
+        label, equals, value = text.partition("=")
+        if not equals or not label:
+            raise UsageError(f"--match {text!r} is not LABEL=VALUE")
+        labels.setdefault(label, []).append(value)
+    return labels
 
-    plan = configuration.plan_of_rules(()) if config is None else configuration.plan_of(config)
-    servings, reports = [Serving(_typed(max_num_seqs), _typed(max_num_batched_tokens))], []
-    if startup_log is not None:
-        try:
-            text = startup_log.read_text(encoding="utf-8", errors="replace")
-        except OSError as error:
-            raise UsageError(f"{startup_log}: {error.strerror}") from error
-        started = startup.from_startup_log(text, path=str(startup_log))
-        servings.append(started.serving)
-        reports.append(started.fingerprint)
-    for sentence in startup.contradictions(*servings):
-        print_warning(sentence)
-    stated = startup.merge(*servings)
-    values = {name: one.value for name in KNOBS if (one := stated.setting(name)) is not None}
-    if (why := refusal(values)) is not None:
-        raise UsageError(why)
-    pools = tuple(
-        replace(
-            pool,
-            serving=startup.merge(stated, pool.serving),
-            reported=merged(*reports, pool.reported),
-        )
-        for pool in plan.pools
-    )
-    return replace(
-        plan,
-        pools=pools,
-        default_serving=startup.merge(stated, plan.default_serving),
-        default_reported=merged(*reports, plan.default_reported),
+
+def what_to_check(url: str) -> str:
+    """Where a Prometheus-compatible API does not answer."""
+    from driftwatch.collect.http import without_secrets
+
+    query = f"{without_secrets(url).rstrip('/')}/api/v1/query?query=up"
+    return (
+        f"does it answer from this machine: curl {shlex.quote(query)}? --prometheus is the "
+        "address that /api/v1 is under, with its port"
     )
 
 
-def _typed(value: int | None) -> Setting | None:
-    return None if value is None else Setting(float(value), "command line")
+def refuse_file(text: str, what: str) -> None:
+    """Raises UsageError: a file stands where a server (``what``) is expected."""
+    path, name = Path(text), shlex.quote(text)
+    is_named_so = path.suffix in (".yaml", ".yml", ".db", ".sqlite")
+    if "://" in text or not (is_named_so or path.exists()):
+        return
+    context = click.get_current_context()
+    option = f"--recording {name}"
+    if path.suffix in (".yaml", ".yml"):
+        option = f"-c {name}"
+    elif is_named_so:
+        has_db = any("--db" in one.opts for one in context.command.params)
+        of = f"-c driftwatch.yaml, whose database {name} is"
+        option = f"--db {name}" if has_db else of
+    help_text = f"driftwatch {context.info_name} {option}"
+    raise UsageError(f"{text} is a file, not a {what}", help_text=help_text)

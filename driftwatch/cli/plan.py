@@ -10,7 +10,8 @@ from typing import Any
 
 from driftwatch.cli.engine_options import Numbers, engine_of, lab_command, option
 from driftwatch.cli.engine_options import mix_of as requests_of
-from driftwatch.cli.options import SloText
+from driftwatch.cli.main import EXIT_NO_VERDICT
+from driftwatch.cli.options import SLO
 from driftwatch.cli.printer import Progress, number, print_answer
 from driftwatch.errors import UsageError
 from driftwatch.lab.loads import (
@@ -29,7 +30,6 @@ _GIB = 2**30
 _MIX_SIZE = 2000  # requests of a mix that is given by its means
 _MOST_READ = 50_000  # of a file: more change no figure by 1 %
 _LIMITS = {"kv_cache": "the KV cache", "max_num_seqs": "max_num_seqs", "tpot": "the target"}
-_EXIT_NO_VERDICT = 4
 _MOST_USERS = 4096
 _LENGTHS_DRAWN = 50_000  # twelve for each of the most users
 _USERS_HEADER = (
@@ -41,7 +41,7 @@ _HEADER = ("batch", "tokens/s", "a user", "ITL ms", "decode bound by", "KV GiB",
 
 @lab_command(
     "plan",
-    option("--slo", SloText(), "Target of the time per output token: tpot=50ms."),
+    option("--slo", SLO, "Target of the time per output token: tpot=50ms."),
     option(
         "--users levels",
         Numbers(int, 1, _MOST_USERS),
@@ -205,7 +205,7 @@ def _degradation(levels: tuple[int, ...], as_json: bool, flags: Mapping[str, Any
     ]
     notes += engine.notes
     print_answer(as_json, _users_line(reached, knee), table, details, document, notes)
-    return _EXIT_NO_VERDICT if knee.degrades_at is knee.holds_to is None else 0
+    return EXIT_NO_VERDICT if knee.degrades_at is knee.holds_to is None else 0
 
 
 def _users_line(levels: Sequence[Level], where: Degradation) -> str:

@@ -9,10 +9,8 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -166,18 +164,6 @@ def console_of(stream: TextIO, width: int | None = None) -> Console:
         emoji=False,
         highlight=False,
     )
-
-
-@contextmanager
-def announced(text: str, after_seconds: float = 1.5) -> Iterator[None]:
-    """Print what takes so long, on stderr, where it is not over by then."""
-    timer = threading.Timer(after_seconds, click.echo, (text,), {"err": True})
-    timer.daemon = True  # an error that is not expected ends the program at once
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 class Progress:

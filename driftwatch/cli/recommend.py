@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from driftwatch.cli.history import History
-from driftwatch.cli.history_options import (
+from driftwatch.cli.main import EXIT_ANSWERED, EXIT_NO_VERDICT
+from driftwatch.cli.options import (
+    DURATION,
+    SLO,
     WINDOW_OPTIONS,
     history_options,
     json_option,
     repeat_options,
 )
-from driftwatch.cli.main import EXIT_ANSWERED, EXIT_NO_VERDICT
-from driftwatch.cli.options import Duration, SloText
 from driftwatch.cli.printer import print_json
 from driftwatch.errors import UsageError
 
@@ -40,12 +41,12 @@ _NOT_OF_VERIFY = ("baseline", "prometheus", "selector", "since", "until")
 @click.option(
     "--window",
     "length",
-    type=Duration(),
+    type=DURATION,
     help="Length of the window (default: since the traffic last changed, 1h at most).",
 )
 @click.option(
     "--slo",
-    type=SloText(),
+    type=SLO,
     help="Latency targets to judge by: ttft=1s,tpot=50ms,share=0.95 (default: the pool's, else "
     "twice the baseline's p95).",
 )

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 import click
 
 from driftwatch.cli.history import History, between
-from driftwatch.cli.history_options import history_options, repeat_options, typed
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM
-from driftwatch.cli.options import Database
+from driftwatch.cli.options import DATABASE, history_options, repeat_options, typed
 from driftwatch.cli.printer import print_note, print_warning, print_wrapped
 from driftwatch.cli.replay_summary import ScrapeCounts, SilentRules, TakenProposals, with_proposals
 from driftwatch.errors import NoVerdict, Unavailable, UsageError
@@ -85,7 +84,7 @@ class ReplayScreen:
 @click.option(
     "--db",
     "database",
-    type=Database(),
+    type=DATABASE,
     metavar="FILE",
     help="Keep minutes, incidents and advice in this new database; explain, report and web read it "
     "with --db.",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from driftwatch.cli.history import History
-from driftwatch.cli.history_options import history_options
+from driftwatch.cli.options import history_options
 from driftwatch.cli.printer import print_json
 from driftwatch.clock import SystemClock
 from driftwatch.errors import NoVerdict, UsageError

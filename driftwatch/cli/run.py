@@ -1,19 +1,26 @@
-"""``driftwatch run``: watch as a service, with a configuration file."""
+"""``driftwatch run``, ``web`` and ``db``: the service, its web pages, its database."""
 
 from __future__ import annotations
 
 import shlex
+import signal
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from driftwatch.cli.database import database_of
+from driftwatch.cli.history import History
+from driftwatch.cli.main import EXIT_ANSWERED, Group
+from driftwatch.cli.options import history_options
+from driftwatch.database_place import SqliteFile
 from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
-    from driftwatch.cli.logs import Hangups
+    from driftwatch.cli.process import Hangups
     from driftwatch.clock import Clock
     from driftwatch.collect.schema import Source
     from driftwatch.pipeline.plan import Plan
@@ -24,6 +31,7 @@ if TYPE_CHECKING:
     from driftwatch.settings import Settings
     from driftwatch.store.store import Store
     from driftwatch.tasks.worker import Queue
+
 
 # baselines of 24 h and more page least; two days hold a whole one
 _PROPOSED_FROM = timedelta(days=2)
@@ -61,8 +69,7 @@ def command(config: Path, queues: tuple[Queue, ...]) -> int:
     It reloads the configuration and its rules on SIGHUP. If a file has a problem it keeps what is
     in force and logs every problem.
     """
-    from driftwatch.cli.allocator import give_memory_back
-    from driftwatch.cli.logs import Hangups
+    from driftwatch.cli.process import Hangups, give_memory_back
     from driftwatch.database_place import PostgresPlace
     from driftwatch.settings import load_settings
 
@@ -84,7 +91,7 @@ def command(config: Path, queues: tuple[Queue, ...]) -> int:
 
 def _serve(config: Path, settings: Settings, hangups: Hangups, queues: Sequence[Queue]) -> int:
     """Do the service's work until a signal; the exit code."""
-    from driftwatch.cli.logs import configure_logs
+    from driftwatch.cli.process import configure_logs
     from driftwatch.clock import SystemClock
     from driftwatch.receivers.registry import receivers_of
     from driftwatch.service.configuration import plan_of_settings
@@ -229,3 +236,86 @@ def proposing(settings: Settings, now: datetime, config: Path) -> list[str]:
             words = ["driftwatch", "baseline", "list", "-c", str(config), *words]
             commands.append(shlex.join(words))
     return commands
+
+
+@click.command()
+@click.option("--listen", metavar="HOST:PORT", help="Address; default: web.listen.")
+@history_options("db", "config")
+def web_command(listen: str | None, history: History) -> None:
+    """Serve the fleet, its incidents and what people do with them as web pages, until SIGTERM.
+
+    The pages read the database of driftwatch run and never delay it. Who has the token of
+    web.token_file, or comes through the proxy of web.proxy, may acknowledge, silence, mark and
+    note; everybody else may look. `external_url` is where people reach it; pages link there.
+    """
+    from driftwatch.cli.database import database_of
+    from driftwatch.cli.process import configure_logs
+    from driftwatch.errors import UsageError
+
+    if any(find_spec(name) is None for name in ("starlette", "uvicorn")):
+        help_text = "pip install 'vllm-driftwatch[web]', in a checkout pip install '.[web]'"
+        raise UsageError("the web is not installed", help_text=help_text)
+    from driftwatch.service.configuration import plan_of_rules, plan_of_settings
+    from driftwatch.settings import load_settings
+    from driftwatch.settings.web import WebSettings, checked_listen
+    from driftwatch.web.server import listening, server_of, web_of
+
+    settings = None if history.config is None else load_settings(history.config)
+    if listen is not None:
+        try:
+            checked_listen(listen)
+        except ValueError as error:
+            raise UsageError(f"--listen: {error}") from None
+        own = (settings and settings.web) or WebSettings.model_validate({})
+        web_settings = own.model_copy(update={"listen": listen})
+    else:
+        web_settings = (settings and settings.web) or WebSettings.model_validate({})
+    plan = plan_of_rules(()) if settings is None else plan_of_settings(settings)
+    place = database_of(history.db, history.config)
+    web = web_of(settings, plan, place, own=web_settings, where=_where(history))
+    log = configure_logs()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # uvicorn stops at both, and sends them on to whoever had them before
+        signal.signal(number, lambda *_: None)
+    with listening(web) as (host, sockets):
+        log.info(
+            "serving",
+            pages=f"http://{host}/",
+            database=str(web.database.place),
+            people_may="read and act" if web.people.may_act else "read",
+        )
+        server_of(web).run(sockets)
+    log.info("stopped")
+
+
+def _where(history: History) -> str:
+    """The options of this web_command for others, which may be typed in another folder."""
+    words = [] if history.config is None else ["-c", str(history.config.resolve())]
+    if isinstance(history.db, SqliteFile):
+        words += ["--db", str(history.db.path.resolve())]
+    elif history.db is not None:
+        words += ["--db", history.db.typed]
+    return "".join(f" {shlex.quote(word)}" for word in words)
+
+
+@click.group(cls=Group)
+def db_command() -> None:
+    """Bring the database to this version."""
+
+
+@db_command.command()
+@history_options("db", "config")
+def upgrade(history: History) -> int:
+    """Run the missing migrations in one transaction; without a file, make one.
+
+    driftwatch run does the same when it starts.
+    """
+    from driftwatch.store.migrate import upgrade_database
+
+    where = database_of(history.db, history.config)
+    before, after = upgrade_database(where)
+    if before == after:
+        click.echo(f"{where}: schema {after}, nothing to do")
+    else:
+        click.echo(f"{where}: schema {before or 'none'} -> {after}")
+    return EXIT_ANSWERED

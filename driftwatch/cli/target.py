@@ -142,7 +142,7 @@ def target_window(
             more than the window.
         NoVerdict: there is no scrape, or no target at all.
     """
-    from driftwatch.cli.history import refuse_file
+    from driftwatch.cli.options import refuse_file
     from driftwatch.pipeline.explain import window_ending
     from driftwatch.pipeline.stored_state import stored_origins
 

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from driftwatch.cli.history import History, refuse_file
-from driftwatch.cli.history_options import history_options, json_option
+from driftwatch.cli.history import History
 from driftwatch.cli.main import EXIT_NO_VERDICT
-from driftwatch.cli.options import SloText, Span
+from driftwatch.cli.options import SLO, SPAN, history_options, json_option, refuse_file
 from driftwatch.cli.printer import id_text, print_json, print_table, print_wrapped, time_text
 from driftwatch.clock import SystemClock
 from driftwatch.errors import NoVerdict, UsageError
@@ -37,9 +36,9 @@ _EVER = timedelta(days=400)
 
 @click.command(name="verify")
 @click.argument("target", required=False)
-@click.option("--before", type=Span(), help="Window before the change; needs --after.")
-@click.option("--after", type=Span(), help="Window after the change; the settings need not differ.")
-@click.option("--slo", type=SloText(), help="Latency targets to judge by: ttft=1s,tpot=50ms.")
+@click.option("--before", type=SPAN, help="Window before the change; needs --after.")
+@click.option("--after", type=SPAN, help="Window after the change; the settings need not differ.")
+@click.option("--slo", type=SLO, help="Latency targets to judge by: ttft=1s,tpot=50ms.")
 @json_option
 @history_options("at", "recordings", "db", "pools")
 def command(

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from driftwatch.cli.history import History
-from driftwatch.cli.history_options import history_options, typed
+from driftwatch.cli.history import History, plan_from
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM
-from driftwatch.cli.options import Database, Duration, plan_from
+from driftwatch.cli.options import DATABASE, DURATION, history_options, typed
 from driftwatch.cli.printer import print_wrapped
 from driftwatch.cli.replay_summary import TakenProposals, with_proposals
 from driftwatch.knobs import COLUMN_KNOBS, flag_of
@@ -29,13 +28,13 @@ if TYPE_CHECKING:
 @click.command(name="watch")
 @click.argument("urls", nargs=-1, required=True, metavar="URL...")
 @click.option(
-    "--interval", type=Duration(), default="5s", show_default=True, help="Time between two scrapes."
+    "--interval", type=DURATION, default="5s", show_default=True, help="Time between two scrapes."
 )
-@click.option("--for", "length", type=Duration(), help="Stop after this long.")
+@click.option("--for", "length", type=DURATION, help="Stop after this long.")
 @click.option(
     "--db",
     "database",
-    type=Database(),
+    type=DATABASE,
     metavar="DATABASE",
     help="Keep scrapes and incidents in this database; default: keep nothing.",
 )
@@ -63,7 +62,7 @@ def command(
     """
     import tempfile
 
-    from driftwatch.cli.logs import configure_logs, until_signal
+    from driftwatch.cli.process import configure_logs, until_signal
     from driftwatch.clock import SystemClock
     from driftwatch.collect.nvml import NvmlSource
     from driftwatch.collect.pages import PagesSource

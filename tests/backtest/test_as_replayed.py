@@ -13,7 +13,7 @@ import pytest
 from driftwatch.backtest.outcome import backtests
 from driftwatch.backtest.pages import past_pages
 from driftwatch.backtest.stored import NO_MINUTES, StoredHistory
-from driftwatch.cli.options import plan_from
+from driftwatch.cli.history import plan_from
 from driftwatch.cli.replay_summary import with_proposals
 from driftwatch.collect.recordings import open_recording
 from driftwatch.errors import NoVerdict

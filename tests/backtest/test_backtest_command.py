@@ -13,7 +13,7 @@ import pytest
 from filled import fill
 
 from driftwatch.backtest.outcome import History
-from driftwatch.cli.options import plan_from
+from driftwatch.cli.history import plan_from
 from driftwatch.collect.recordings import open_recording
 from driftwatch.errors import Unavailable
 from driftwatch.installation import shipped

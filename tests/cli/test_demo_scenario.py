@@ -70,7 +70,7 @@ def test_what_is_written_is_replayed_and_gives_what_the_demo_says(run: Run) -> N
     assert [(p["alert"], p["servers"]["first"]) for p in fired] == [
         ("EngineStuck", ["tiny-1:8000"])
     ]
-    code, shown, _ = run("demo", "--scenario", "short.yaml", "--fast")
+    code, shown, _ = run("demo", "--scenario", "short.yaml")
     assert code == 0
     assert "injected  Mon 08:09 UTC: an engine hangs (1 of them)" in shown
     assert "FIRING tiny-1:8000: no token for" in shown

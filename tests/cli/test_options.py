@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from driftwatch.cli.options import parse_time, plan_from
+from driftwatch.cli.history import plan_from
+from driftwatch.cli.options import parse_time
 from driftwatch.cli.printer import Progress, table_lines
 from driftwatch.clock import ManualClock
 from driftwatch.errors import UsageError

@@ -9,8 +9,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from driftwatch.cli.history import plan_from
 from driftwatch.cli.main import main
-from driftwatch.cli.options import plan_from
 from driftwatch.cli.replay_summary import TakenProposals, with_proposals
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.notify.minute_line import speed_line

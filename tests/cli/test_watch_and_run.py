@@ -98,7 +98,7 @@ def test_a_full_disk_is_an_error_without_a_traceback(
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device", "/x/scrapes.parquet")
 
-    monkeypatch.setattr("driftwatch.cli.lazy.imported", full)
+    monkeypatch.setattr("driftwatch.cli.main.command_of", full)
     code, _, err = run("demo")
     assert code == 2
     assert err == "error: /x/scrapes.parquet: No space left on device\n"

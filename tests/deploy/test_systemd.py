@@ -111,7 +111,7 @@ if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0) != 0:  # PR_SET_MDWE, PR_MDWE_REFUSE_
 try:
     mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
 except PermissionError:
-    os.execv(sys.executable, [sys.executable, "-m", "driftwatch", "demo", "--fast"])
+    os.execv(sys.executable, [sys.executable, "-m", "driftwatch", "demo"])
 sys.exit("memory can be made executable")
 """
 

@@ -10,7 +10,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from test_tree_files import TREE
 
-from driftwatch.cli.schema import NAMES, schema_of
+from driftwatch.cli.catalogue import NAMES, schema_of
 from driftwatch.yaml_positions import parse_yaml, plain
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,7 +14,7 @@ import polars as pl
 from batch_cases import pools_of
 from service_cases import NarrowSource, shipped_plan
 
-from driftwatch.cli.logs import configure_logs, until_signal
+from driftwatch.cli.process import configure_logs, until_signal
 from driftwatch.database_place import PostgresPlace, place_of
 from driftwatch.model import Target, TargetKey
 from driftwatch.receivers.registry import Receiver

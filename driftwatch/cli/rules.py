@@ -1,0 +1,338 @@
+"""``driftwatch rules``: test, backtest and export rules."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from driftwatch.cli.check import SHIPPED, print_problems
+from driftwatch.cli.history import History
+from driftwatch.cli.main import EXIT_ANSWERED, EXIT_LINT, EXIT_PROBLEM, EXIT_USAGE, Group
+from driftwatch.cli.options import config_option, history_options, json_option
+from driftwatch.cli.printer import Progress, print_json, print_note, print_wrapped, write_file
+from driftwatch.errors import NoVerdict, Unavailable, UsageError
+
+if TYPE_CHECKING:
+    from driftwatch.backtest.pages import Marked
+    from driftwatch.backtest.report import BacktestReport
+    from driftwatch.backtest.stored import StoredHistory
+    from driftwatch.model import Severity
+    from driftwatch.pipeline.plan import Plan
+    from driftwatch.ruletests.reader import PlacedTest
+    from driftwatch.ruletests.results import Result, Runner
+    from driftwatch.store import Store
+
+
+@click.group(cls=Group)
+def command() -> None:
+    """Test, backtest and export rules; `driftwatch check` checks them.
+
+    A change of a rule takes three commands: `driftwatch check` finds what is wrong with it,
+    test shows that it does what its author means, backtest lists the pages that it would have
+    sent.
+    """
+
+
+@command.command("test")
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path), metavar="[FILES...]")
+@config_option(
+    "Configuration whose rules are tested, with its overrides, by the tests beside them."
+)
+@click.option("--run", "pattern", metavar="REGEX", help="Run only tests whose name matches.")
+@click.option("--verbose", is_flag=True, help="List every test with its time.")
+@json_option
+@click.option("--coverage", is_flag=True, help="Print which rules, leaves and edges are tested.")
+@click.option(
+    "--min-coverage",
+    type=click.FloatRange(0, 100),
+    metavar="PERCENT",
+    help="Exit 1 where less of the rules, leaves or edges is tested.",
+)
+def test_command(
+    files: tuple[Path, ...],
+    config: Path | None,
+    pattern: str | None,
+    verbose: bool,
+    as_json: bool,
+    coverage: bool,
+    min_coverage: float | None,
+) -> int:
+    """Test rules and trees; prints only what differs.
+
+    FILES are test files, folders or globs; without any those in tests/ beside the rules of
+    ./driftwatch.yaml, else the shipped ones. A test gives evidence a minute, or a recording,
+    and expects alerts, a leaf or line 1 of the page. Exit: 0 all pass, 1 some fail or the coverage
+    is low, 2 a test cannot be run.
+    """
+    from driftwatch.cli.database import config_here
+    from driftwatch.ruletests.reader import files_of, read_tests
+    from driftwatch.ruletests.results import Runner, json_document, verdict
+    from driftwatch.settings import load_settings
+
+    place = config or config_here()
+    settings = None if place is None else load_settings(place)
+    rules = () if settings is None else settings.rules.files
+    is_shipped = not files and not rules
+    if is_shipped:
+        print_note(SHIPPED)
+    # the shipped tests say what the shipped thresholds do
+    configured = None if is_shipped else settings
+    reading = read_tests(files_of(files, rules, place), rules, configured=configured)
+    if reading.problems:
+        print_problems(reading.problems, reading.files)
+        return EXIT_USAGE
+    runner = Runner(time.monotonic)
+    results = _run(_chosen(reading.tests, pattern), runner, verbose=verbose, quiet=as_json)
+    tables = runner.tables
+    if as_json:
+        print_json(json_document(results, tables if coverage else None))
+    else:
+        lines = [line for table in tables for line in table.lines()]
+        for line in [f"{'coverage':23} tested", *lines] if coverage else ():
+            click.echo(line)
+        click.echo(verdict(results))
+    low = [one for one in tables if min_coverage is not None and one.percent < min_coverage]
+    for one in low:
+        text = f"{one.percent:.4g} % tested, {min_coverage:g} % required"
+        missing = ", ".join(one.missing)
+        click.echo(f"LOW COVERAGE {one.kind}: {text}; no test: {missing}", err=as_json)
+    if any(result.error is not None for result in results):
+        return EXIT_USAGE
+    return EXIT_PROBLEM if low or not all(result.passed for result in results) else EXIT_ANSWERED
+
+
+def _chosen(tests: Sequence[PlacedTest], pattern: str | None) -> Sequence[PlacedTest]:
+    if pattern is None:
+        return tests
+    try:
+        wanted = re.compile(pattern)
+    except re.error as error:
+        raise UsageError(f"--run {pattern!r} is no regular expression: {error}") from error
+    chosen = [one for one in tests if wanted.search(one.test.name)]
+    if not chosen:
+        raise UsageError(f"--run {pattern!r}: none of {len(tests)} tests has such a name")
+    return chosen
+
+
+def _run(
+    tests: Sequence[PlacedTest], runner: Runner, *, verbose: bool, quiet: bool
+) -> list[Result]:
+    """Run them; failures are printed as they come, with ``verbose`` what passes too."""
+    progress = Progress("testing")
+    results = []
+    for number, one in enumerate(tests):
+        progress(number, len(tests))
+        result = runner.run(one)
+        results.append(result)
+        if quiet:
+            continue
+        for line in result.lines():
+            click.echo(line)
+        if verbose and result.passed:
+            click.echo(f'ok   {one.path}:{one.line} "{one.test.name}" {result.seconds:.1f} s')
+    progress.close()
+    return results
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the options ask for, besides the history.
+
+    Attributes:
+        rules: files, folders or globs; empty = the configuration's, else the shipped ones.
+        against: files or a folder; None = nothing is compared.
+    """
+
+    rules: tuple[Path, ...]
+    against: Path | None
+    severities: tuple[Severity, ...]
+
+
+@command.command("backtest")
+@click.argument("rules", nargs=-1, type=click.Path(path_type=Path), metavar="[RULES]...")
+@click.option(
+    "--against",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Compare with the rules of this folder: of another checkout, or a changed copy.",
+)
+@click.option("--list", "with_list", is_flag=True, help="List every page.")
+@click.option("--notices", is_flag=True, help="Count notices too.")
+@json_option
+@history_options("recordings", "prometheus", "span", "baseline", "db", "pools", "serving")
+def backtest_command(
+    rules: tuple[Path, ...],
+    against: Path | None,
+    with_list: bool,
+    notices: bool,
+    as_json: bool,
+    history: History,
+) -> None:
+    """Count and list the pages that rules would have sent over a history.
+
+    RULES are files, folders or globs; without any the configuration's, else the shipped ones.
+    The history is a Prometheus, recordings, or the database. Nothing is simulated.
+    Exit: 0 answered, 2 usage or configuration, 4 no data or no answer.
+    """
+    from driftwatch.backtest.report import text_lines
+
+    severities: tuple[Severity, ...] = ("page", "ticket")
+    wanted = Wanted(
+        rules=rules,
+        against=against,
+        severities=(*severities, "notice") if notices else severities,
+    )
+    report = _report(history, wanted)
+    if as_json:
+        print_json(report.document())
+    else:
+        for line in text_lines(report, with_list=with_list, piped=not sys.stdout.isatty()):
+            click.echo(line)
+
+
+def _report(history: History, wanted: Wanted) -> BacktestReport:
+    """Everything that the options ask for.
+
+    Raises:
+        ConfigError: a rule file or the configuration is wrong.
+        NoVerdict: the range holds no data, or the API stopped answering.
+        UsageError: options that do not go together.
+    """
+    from driftwatch.backtest.stored import NOTE, StoredHistory
+    from driftwatch.cli.replay_summary import with_proposals
+
+    plan = with_proposals(history.plan_with(wanted.rules))
+    other = _other_version(history, plan, wanted)
+    marks = _marks(history)
+    progress = Progress("reading")
+    with (
+        _how_to_go_on(),
+        # what rules decide is decided here: the store needs the evidence alone
+        history.store(plan.without_rules()) as store,
+    ):
+        days = StoredHistory(store, _span(history, store), plan)
+        if history.is_stored:
+            print_note(NOTE)
+        return _of_rules(days, plan, other, wanted, marks, progress)
+
+
+def _span(history: History, store: Store) -> tuple[datetime, datetime]:
+    """Of a replay all of it: nothing else was replayed."""
+    reach = store.minutes_reach()
+    return history.stored_span(store) if history.is_stored or reach is None else reach
+
+
+def _of_rules(
+    days: StoredHistory,
+    plan: Plan,
+    other: Plan | None,
+    wanted: Wanted,
+    marks: Sequence[Marked],
+    progress: Progress,
+) -> BacktestReport:
+    from driftwatch.backtest.outcome import backtests
+    from driftwatch.backtest.report import report_of
+    from driftwatch.cli.replay_summary import SilentRules
+
+    silent = SilentRules(plan.enabled)
+    progress.begin("judging")
+    result, *others = backtests(
+        days,
+        [plan] if other is None else [plan, other],
+        progress=progress,
+        each=lambda one: silent.note(one.rows, one.verdicts),
+    )
+    progress.close()
+    return report_of(
+        result,
+        wanted.severities,
+        [*plan.rules, *(() if other is None else other.rules)],
+        other=(_heading(wanted.against or Path(), wanted.rules), others[0]) if others else None,
+        marks=marks,
+        silent=tuple(silent.lines()),
+    )
+
+
+def _other_version(history: History, plan: Plan, wanted: Wanted) -> Plan | None:
+    """The plan with the rules that are compared with; None where none are."""
+    from driftwatch.rulebook.book import load_rulebook
+
+    if wanted.against is None:
+        return None
+    book = load_rulebook([wanted.against], configured=history.settings)
+    return replace(plan, rules=book.rules, trees=book.trees)
+
+
+def _heading(version: Path, rules: Sequence[Path]) -> str:
+    """The last name of a folder; with its parent's, where the rules' own is the same."""
+    path = version.resolve()
+    own = {one.resolve().name for one in rules or [Path("rules")]}
+    return str(Path(path.parent.name, path.name)) if path.name in own else path.name
+
+
+def _marks(history: History) -> list[Marked]:
+    """What on-call marked, where a database is named or read."""
+    from driftwatch.backtest.pages import marked_pages
+
+    if history.db is None and not history.is_stored:
+        return []
+    with replace(history, recordings=(), prometheus=None).store() as store:
+        incidents = store.incidents(limit=1_000_000)
+        return marked_pages(incidents, store.marks([one.id for one in incidents]))
+
+
+@contextmanager
+def _how_to_go_on() -> Iterator[None]:
+    try:
+        yield
+    except Unavailable as error:
+        raise NoVerdict(error.message, help_text=error.help_text) from error
+
+
+@command.command("export")
+@click.option(
+    "--to",
+    required=True,
+    type=click.Choice(["prometheus", "kubernetes"]),
+    help="Rule file, or PrometheusRule of the operator.",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Where to write it; default: standard output.",
+)
+@config_option("Configuration of the driftwatch whose metrics the alerts read.")
+def export_command(to: str, out: Path | None, config: Path | None) -> int:
+    """Write rules as alerts over the rule states that driftwatch run serves.
+
+    The rules of the configuration, else the shipped ones. What cannot be exported is named on
+    standard error and at the top of the file. Exit: 0 everything is exported, 2 usage, or problems
+    of configuration or rules, 3 something was left out.
+    """
+    from driftwatch.cli.database import config_here
+    from driftwatch.export.alerts import TO, alerts_of, file_of
+    from driftwatch.rulebook.book import load_rulebook
+    from driftwatch.settings import load_settings
+
+    config = config or config_here()
+    settings = None if config is None else load_settings(config)
+    exported = alerts_of(load_rulebook(configured=settings).rules)
+    name = next(one for one in TO if one == to)
+    text, omissions = file_of(name, exported), exported.omissions
+    if out is None:
+        click.echo(text, nl=False)
+    else:
+        write_file(out, text)
+    for omission in omissions:
+        print_wrapped(str(omission), "  ", err=True, piped_too=True)
+    return EXIT_LINT if omissions else EXIT_ANSWERED

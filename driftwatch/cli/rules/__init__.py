@@ -1,1 +1,0 @@
-"""``driftwatch rules``."""
