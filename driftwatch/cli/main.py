@@ -62,7 +62,11 @@ class OutputClosed(Exception):
 
 
 class Group(click.Group):
-    """Commands, with a did-you-mean for a wrong one."""
+    """Commands in the order of use, with a did-you-mean for a wrong one."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """As they are defined."""
+        return list(self.commands)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -68,45 +68,6 @@ def test_37b_several_api_servers_are_a_guess_that_a_setting_settles(
     assert "API server" not in explained(settled, pools % ", arguments: '--api-server-count 1'")
 
 
-def test_21_readings_of_gpus(vsim: ModuleType, tmp_path: Path) -> None:
-    """``a``: in lower case. ``b``: XID 79 stays on the gauge when the GPU is back."""
-
-    def lost(at: float) -> bool:
-        return 600 <= at < 1200
-
-    def never(at: float) -> bool:
-        return False
-
-    fleet, pages = Fleet(), {}
-    for seed, pod in enumerate("ab"):
-        of = {"model": f"m-{pod}", "max_num_seqs": 32}
-        pages[pod] = engine(vsim, seed, 2.0, stuck=lost if pod == "b" else never, **of)
-
-    workload = {"namespace": "ml", "container": "main", "gpu": "0"}
-    for at in range(0, 60 * MINUTES, 15):
-        for pod, page in pages.items():
-            target = {"instance": f"10.1.0.{pod}:8000", "job": "vllm", "namespace": "ml"}
-            fleet.page(at, page(at), {**target, "pod": f"{pod}-0"})
-        gpu = {**workload, "instance": "n1:9400", "job": "dcgm"}
-        readings = {"SM_CLOCK": "1980", "GPU_UTIL": "80", "POWER_USAGE": "300"}
-        for name, value in readings.items():
-            lower = f"dcgm_fi_dev_{name.lower()}"
-            fleet.sample(at, lower, {**gpu, "uuid": "gpu-aaaa", "pod": "a-0"}, value)
-            if not lost(at):
-                upper = {**gpu, "UUID": "GPU-bbbb", "pod": "b-0"}
-                fleet.sample(at, f"DCGM_FI_DEV_{name}", upper, value)
-        xid = "79" if at >= 600 else "0"
-        upper = {**gpu, "UUID": "GPU-bbbb", "pod": "b-0"}
-        fleet.sample(at, "DCGM_FI_DEV_XID_ERRORS", upper, xid)
-    pools = f"pools: [{{name: chat, match: {{}}, {SERVING}}}}}]\n"
-    pages_sent = replayed(fleet, pools, tmp_path)
-    assert "FIRING chat 10.1.0.b:8000: 1 GPU lost" in pages_sent
-    resolved = pages_sent[pages_sent.index("RESOLVED") :]
-    assert resolved.startswith("RESOLVED chat 10.1.0.b:8000 after 11 min")
-    assert "lost" not in explained(tmp_path, pools, "10.1.0.b:8000")
-    assert "SM clock 1,980 MHz" in explained(tmp_path, pools, "10.1.0.a:8000")
-
-
 def test_03_a_second_scrape_is_left_out_and_named(vsim: ModuleType, tmp_path: Path) -> None:
     fleet, page = Fleet(), engine(vsim, 3, 2.0, max_num_seqs=32)
     pod = {"instance": "10.1.0.5:8000", "job": "pods", "namespace": "ml", "pod": "chat-0"}

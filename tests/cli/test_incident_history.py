@@ -56,7 +56,7 @@ def night(run: Run, fill: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) 
             at=NIGHT - 10 * MINUTE,
             comment="load test",
         )
-    for module in ("incidents", "ack", "silence"):
+    for module in ("incidents", "acts"):
         monkeypatch.setattr(f"driftwatch.cli.{module}.SystemClock", lambda: ManualClock(NIGHT))
     return run, path
 

@@ -94,17 +94,6 @@ def test_memory_adds_up_and_the_batches_are_consistent(run: Run) -> None:
     assert found["fits"]["running"] in [row["batch"] for row in rows]
 
 
-def test_a_time_per_token_names_its_batch_and_what_limits_it(run: Run) -> None:
-    tight = document(run, *H100, "--slo", "tpot=12ms")["tpot"]
-    loose = document(run, *H100, "--slo", "tpot=10s")["tpot"]
-    assert tight["limited_by"] == "tpot"
-    assert tight["itl_seconds"] <= 0.012
-    assert loose["limited_by"] == "kv_cache"
-    assert loose["largest_batch"] > tight["largest_batch"] > 1
-    capped = document(run, *H100, "--slo", "tpot=10s", "--max-num-seqs", "64")["tpot"]
-    assert (capped["largest_batch"], capped["limited_by"]) == (64, "max_num_seqs")
-
-
 def test_what_does_not_fit_says_how_many_gpus_do(run: Run) -> None:
     big = ("plan", "--gpu", "H100", "--model", "llama-3.1-70b", "--max-model-len", "8192")
     assert document(run, *big, code=1)["fitting_tensor_parallel_size"] == 2
@@ -117,17 +106,6 @@ def test_what_does_not_fit_says_how_many_gpus_do(run: Run) -> None:
     wide = document(run, *eight)["memory"]["weights_bytes"]
     halved = wide / 2 + 2 * 128_256 * 4096  # but its input table and head stay 16 bit wide
     assert document(run, *eight, "-q", "fp8")["memory"]["weights_bytes"] == pytest.approx(halved)
-
-
-def test_a_length_that_vllm_would_refuse_is_told(run: Run) -> None:
-    code, out, _ = run("plan", "--gpu", "RTX-4090", "--model", "llama-3.1-8b")
-    assert code == 1
-    most = int(out.split("--max-model-len ")[1].split()[0])
-    code, out, _ = run(
-        "plan", "--gpu", "RTX-4090", "--model", "llama-3.1-8b", "--max-model-len", str(most)
-    )
-    assert code == 0
-    assert "WILL NOT START" not in out
 
 
 def test_a_request_log_gives_the_mix(run: Run, shared_data: Path) -> None:
@@ -169,18 +147,6 @@ def test_simulated_throughput_is_that_of_the_law(run: Run) -> None:
 
 
 SLOW = ("--step-time", "0.1,0,0,0", "--no-async-scheduling")
-
-
-def test_a_closed_loop_and_patience(run: Run, tmp_path: Path) -> None:
-    """Steps of 0.1 s: 3, 1 and 2 of them."""
-    (small := tmp_path / "small.csv").write_text(SMALL)
-    closed = document(run, "simulate", "--requests", small, *SLOW, "--concurrency", 1)
-    assert closed["throughput"]["span_seconds"] == pytest.approx(0.6)
-    patient = SMALL.replace("tokens\n", "tokens,cancel_seconds\n")
-    small.write_text(patient.replace("3\n", "3,0.25\n").replace("1\n", "1,9\n") + ",9\n")
-    small.write_text(small.read_text().replace("50,2\n,9", "50,2,9"))
-    late = document(run, "simulate", "--requests", small, *SLOW)
-    assert (late["requests"]["cancelled"], late["requests"]["finished"]) == (1, 2)
 
 
 def test_requests_at_a_rate_need_no_file(run: Run) -> None:
@@ -243,12 +209,6 @@ def test_every_policy_at_every_rate(run: Run) -> None:
     light, more = (p["figures"]["e2e_seconds_p50"] for p in static["points"][:2])
     assert light > more
     assert not static["points"][2]["keeps_up"]
-
-
-def test_no_policy_that_keeps_up_is_no_verdict(run: Run) -> None:
-    code, out, _ = run(*COMPARE, "--rates", "900")
-    assert code == 4
-    assert out.startswith("No way of batching keeps up")
 
 
 # -- the server that the flags describe

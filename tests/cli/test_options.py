@@ -26,13 +26,6 @@ def test_the_command_line_wins_over_the_log(
     assert "max_num_seqs is 16" in capsys.readouterr().err
 
 
-def test_a_startup_log_alone(shared_data: Path) -> None:
-    plan = plan_from(None, startup_log=shared_data / "vllm-0.32/server_startup_log.txt")
-    assert plan.default_serving.max_num_seqs is not None
-    assert plan.default_serving.max_num_seqs.value == 64
-    assert plan.default_serving.max_num_seqs.provenance == "startup log"
-
-
 def test_a_budget_below_the_cap_is_refused() -> None:
     with pytest.raises(UsageError, match="vLLM refuses"):
         plan_from(None, max_num_seqs=64, max_num_batched_tokens=32)

@@ -135,30 +135,6 @@ def test_a_past_is_explained_and_advised_as_its_recording(
             assert of_api["advice"]["action"] == of_recording["advice"]["action"]
 
 
-@pytest.mark.prometheus
-@needs_victoria
-def test_a_baseline_is_proposed_and_pinned_from_a_past(
-    victoria: tuple[str, Path, tuple[str, ...]], tmp_path: Path
-) -> None:
-    url, _, whole = victoria
-    api = ("--prometheus", url, "--match", "job=vllm")
-    result = call("baseline", "list", "--json", *api, *whole)
-    (offer,) = json.loads(result.stdout)["proposals"]
-    assert offer["finished_requests" if offer["id"] else "reason"], result.output
-    assert offer["id"] is not None
-    db = str(tmp_path / "d.db")
-    assert call("db", "upgrade", "--db", db).exit_code == 0
-    window = ("--from", offer["since"], "--to", offer["until"])
-    result = call(
-        *("baseline", "accept", "host:8000", *window, *api, "--db", db),
-        *("--anyway", "--why", "a test", "--json"),
-    )
-    assert result.exit_code in (0, 1), result.output
-    refused = json.loads(result.stdout)["refused"]
-    found = json.loads(call("baseline", "list", "--db", db, "--json").stdout)["in_force"]
-    assert len(found) == (0 if refused else 1)
-
-
 def test_run_names_what_proposes_a_baseline_from_the_past(tmp_path: Path) -> None:
     config = tmp_path / "driftwatch.yaml"
     config.write_text(

@@ -29,9 +29,9 @@ def test_what_people_do_to_an_incident(run: Run, url: str) -> None:
     assert run("incidents", "--db", url)[1].startswith("aaaa")
     assert run("ack", "a" * 12, "--by", "ann", "--db", url)[0] == 0
     assert run("ack", "a" * 12, "--useful", "--db", url)[0] == 0
-    assert run("silence", "alert=X", "--for", "1h", "--by", "ann", "--db", url)[0] == 0
+    assert run("silence", "alert=EngineStuck", "--for", "1h", "--by", "ann", "--db", url)[0] == 0
     code, out, _ = run("silence", "--list", "--db", url)
-    assert (code, "alert=X" in out) == (0, True)
+    assert (code, "alert=EngineStuck" in out) == (0, True)
     with Store.open(url) as store:
         assert store.incident("a").acknowledged_by == "ann"
         assert list(store.marks(["a" * 12])) == ["a" * 12]
