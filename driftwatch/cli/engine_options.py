@@ -19,6 +19,7 @@ import click
 import numpy as np
 import numpy.typing as npt
 
+from driftwatch.cli.options import Parsed
 from driftwatch.errors import ImpossibleConfiguration, UsageError
 from driftwatch.knobs import flag_of
 from driftwatch.lab.plan import Server
@@ -53,26 +54,20 @@ RATE = Finite(min=0, min_open=True, max=1e6)
 COUNT = click.IntRange(1, 10_000_000)
 
 
-class Numbers(click.ParamType[Any]):
-    """Numbers within bounds, separated by commas, rising, once each."""
+def numbers(kind: type[int] | type[float], low: float, high: float) -> Parsed:
+    """Numbers within bounds, separated by commas: rising, once each."""
 
-    name = "n,n,..."
-
-    def __init__(self, kind: type[int] | type[float], low: float, high: float) -> None:
-        self._kind, self._low, self._high = kind, low, high
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Text to a tuple."""
-        if isinstance(value, tuple):
-            return value
+    def read(text: str) -> tuple[float, ...]:
         try:
-            numbers = tuple(sorted({self._kind(word) for word in str(value).split(",")}))
+            found = tuple(sorted({kind(word) for word in text.split(",")}))
         except ValueError:
-            whole = "whole numbers" if self._kind is int else "numbers"
-            self.fail(f"{value!r} is no list of {whole}, e.g. 1,2,4,8", param, ctx)
-        if not all(self._low <= one <= self._high for one in numbers):
-            self.fail(f"each number is from {self._low:g} to {self._high:g}", param, ctx)
-        return numbers
+            whole = "whole numbers" if kind is int else "numbers"
+            raise ValueError(f"{text!r} is no list of {whole}, e.g. 1,2,4,8") from None
+        if not all(low <= one <= high for one in found):
+            raise ValueError(f"each number is from {low:g} to {high:g}")
+        return found
+
+    return Parsed("n,n,...", read)
 
 
 Command = TypeVar("Command", bound=Callable[..., Any])

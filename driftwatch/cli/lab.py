@@ -13,10 +13,10 @@ from driftwatch.cli.engine_options import (
     COUNT,
     RATE,
     EngineSetup,
-    Numbers,
     engine_of,
     lab_command,
     mix_of,
+    numbers,
     option,
 )
 from driftwatch.cli.main import EXIT_NO_VERDICT
@@ -194,7 +194,7 @@ class Comparison:
 
 @lab_command(
     "compare",
-    option("--rates", Numbers(float, 1e-6, 1e6), "Requests per second (default: eight)."),
+    option("--rates", numbers(float, 1e-6, 1e6), "Requests per second (default: eight)."),
     option("--batch-size", click.IntRange(1, 100_000), "Of static and dynamic.", default=32),
     generation_tokens=128,
 )

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from driftwatch.cli.engine_options import Numbers, engine_of, lab_command, option
+from driftwatch.cli.engine_options import engine_of, lab_command, numbers, option
 from driftwatch.cli.engine_options import mix_of as requests_of
 from driftwatch.cli.main import EXIT_NO_VERDICT
 from driftwatch.cli.options import SLO
@@ -44,7 +44,7 @@ _HEADER = ("batch", "tokens/s", "a user", "ITL ms", "decode bound by", "KV GiB",
     option("--slo", SLO, "Target of the time per output token: tpot=50ms."),
     option(
         "--users levels",
-        Numbers(int, 1, _MOST_USERS),
+        numbers(int, 1, _MOST_USERS),
         "Simulate so many users, 1,2,4,8,..., each sending its next request at once: where does "
         "latency start to degrade?",
     ),
