@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import cache
 from itertools import pairwise
 
 import polars as pl
@@ -61,7 +62,8 @@ def read_once(
     shared = shared.filter(pl.col("instance").list.len() > 1)
     if candidates := sorted({one for several in shared["instance"].to_list() for one in several}):
         rows = rows.filter(pl.col("instance").is_in(candidates)).sort("time")
-        left |= _new_doubles(rows.unique(maintain_order=True), servers, known)
+        since = pl.concat([one.scrapes["time"] for one in collected]).min()
+        left |= _new_doubles(rows.unique(maintain_order=True), servers, known, since)
     return [_without(one, left, servers, source_of) for one in collected] if left else collected
 
 
@@ -86,14 +88,21 @@ def _known_doubles(
 
 
 def _new_doubles(
-    rows: pl.DataFrame, servers: Mapping[str, Identity], known: set[str]
+    rows: pl.DataFrame, servers: Mapping[str, Identity], known: set[str], since: object
 ) -> dict[str, str]:
-    """Servers that are another one's process → the one that is read in their place."""
-    every = {str(name): own for (name,), own in rows.partition_by("instance", as_dict=True).items()}
-    of = {servers[name]: name for name in every}
+    """Servers that are another one's process → the one that is read in their place.
+
+    ``since``: when the first scrape of these answers was; ``rows`` before are of earlier ones.
+    """
+    of = {servers[name]: name for name in rows["instance"].unique()}
+
+    @cache
+    def every() -> dict[str, pl.DataFrame]:
+        parts = rows.partition_by("instance", as_dict=True)
+        return {str(name): own for (name,), own in parts.items()}
 
     def same_counters(one: Identity, other: Identity) -> bool:
-        both = pl.concat([every[of[one]], every[of[other]]]).sort("time")
+        both = pl.concat([every()[of[one]], every()[of[other]]]).sort("time")
         lists = [
             part[counter].drop_nulls().to_list()
             for part in both.partition_by("engine")
@@ -103,12 +112,17 @@ def _new_doubles(
             before <= after for each in lists for before, after in pairwise(each)
         )
 
-    spans, started = {}, {}
-    for one, name in of.items():
-        times = every[name]["time"].dt.epoch("us")
-        spans[one] = (int(times[0]), int(times[-1]))
-        began = every[name].group_by("engine").agg(pl.col(_BEGAN).last()).sort("engine")
-        started[one] = tuple(began.rows())
+    # two of one answer whose scrapes have the very same times are no double, whatever was before
+    now = pl.col("time").dt.epoch("us")
+    recent = now.filter(pl.col("time") >= pl.lit(since))
+    ends = rows.group_by("instance").agg(
+        first=pl.coalesce(recent.min(), now.min()), last=pl.coalesce(recent.max(), now.max())
+    )
+    spans = {servers[name]: (first, last) for name, first, last in ends.iter_rows()}
+    started: dict[Identity, tuple[object, ...]] = {}
+    began = rows.group_by("instance", "engine").agg(pl.col(_BEGAN).last()).sort("engine")
+    for name, *start in began.iter_rows():
+        started[servers[name]] = (*started.get(servers[name], ()), *start)
     before = {one for one, name in of.items() if name in known}
     read_as = doubles(spans, started, before, same_counters)
     return {of[other]: of[read] for other, read in read_as.items()}

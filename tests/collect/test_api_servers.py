@@ -70,14 +70,6 @@ def test_one_address_in_two_namespaces_is_two_servers() -> None:
     assert found.problems == ()
 
 
-def test_a_selector_value_cannot_leave_its_quotes() -> None:
-    nasty = 'a "quoted" \\back\\slash\nnew line {job="x"} or vector(1) é'
-    held = [*server("a:1", pool=nasty), *server("b:1", pool="x")]
-    found = collect(*held, selector={"pool": nasty})
-    assert found.problems == ()
-    assert names(found) == {"a:1"}
-
-
 def test_a_pod_reborn_within_one_answer_is_the_new_one() -> None:
     """Old and new pod are both in the answer of the tick between them; `b:1` lives on."""
     held = server("a:1", scrapes=9, pod="old", node="n") + server("b:1", scrapes=12, pod="b")
@@ -86,19 +78,6 @@ def test_a_pod_reborn_within_one_answer_is_the_new_one() -> None:
     pods = [{key.instance: t.labels.get("pod") for key, t in f.targets.items()} for f in found]
     assert pods == [{"a:1": "old", "b:1": "b"}, {"a:1": "new", "b:1": "b"}, {"a:1": "new"}]
     assert found[1].problems == ()
-
-
-@pytest.mark.parametrize("part", ["up{", "vllm:"])
-def test_where_nothing_is_answered_nothing_is_said_of_who_left(part: str) -> None:
-    with PrometheusApi(server("a:1", scrapes=12)) as api:
-        source = source_of(api)
-        assert source.collect(T0, T0 + MINUTE).silent is None
-        api.faults = [(part, Answer(503))]
-        found = source.collect(T0 + MINUTE, T0 + 2 * MINUTE)
-        source.close()
-    assert found.silent == "Unavailable: answers 503"
-    assert names(found) == {"a:1"}
-    assert not found.scrapes["ok"].any()
 
 
 def test_a_partial_answer_about_up_says_nothing_of_who_left() -> None:

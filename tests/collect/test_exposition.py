@@ -104,18 +104,6 @@ def test_a_series_of_no_engine_among_several_is_named() -> None:
     )
 
 
-def test_several_models_on_one_engine_are_not_added() -> None:
-    row, problem = only(
-        read(
-            'vllm:generation_tokens_total{engine="0",model_name="a"} 10\n'
-            'vllm:generation_tokens_total{engine="0",model_name="b"} 5\n'
-        )
-    )
-    assert (row["model_name"], row["generation_tokens_total"]) == ("a", None)
-    assert problem.endswith("is there twice at one time, as 5 and 10")
-    assert row["reason"] == problem
-
-
 def test_replicas_on_one_page_are_servers_of_their_own() -> None:
     """As Ray's node agent shows them: all replicas of a node at one address."""
     parsed = read(

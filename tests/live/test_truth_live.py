@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,28 +12,12 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
 
 from fakes.exposition_server import read_pages
-from fakes.fleet_files import write_openmetrics
 from fakes.prometheus_server import PrometheusServer, backfill
-from truth_judge import fleets
 from truth_judge.commands import Case, iso, pages
 from truth_judge.facts import seconds_of
 from truth_judge.recordings import recorded_case
-from truth_judge.sets import Draw
-
-from driftwatch.fleet.generate import generate
-from driftwatch.fleet.scenario.model import Scenario
 
 pytestmark = pytest.mark.usefixtures("real_prometheus")
-
-WEDGED = {
-    "name": "short-wedge",
-    "title": "one of two engines hangs",
-    "duration": "20m",
-    "pool": {"replicas": 2, "dcgm": False},
-    "traffic": {"requests_per_second": 2.0},
-    "faults": [{"kind": "wedge", "at": "12m", "replicas": [1]}],
-    "truth": {"baseline": {"at": "1m", "until": "11m"}},
-}
 
 
 def who_what_when(page: Mapping[str, Any]) -> tuple[object, ...]:
@@ -66,15 +49,3 @@ def test_a_real_servers_page_is_the_same(shared_data: Path, tmp_path: Path) -> N
     ours, theirs = both_ways(case, tmp_path / "blocks", 5.0)
     assert len(ours) == 2
     assert theirs == ours
-
-
-def test_a_simulated_fleets_page_is_the_same(tmp_path: Path) -> None:
-    draw = Draw("short-wedge", 5, WEDGED, "shipped")
-    case = fleets.made(draw, tmp_path)
-    scenario = Scenario.model_validate(draw.scenario)
-    text = write_openmetrics(scenario, generate(scenario, draw.seed), tmp_path)
-    words = ["promtool", "tsdb", "create-blocks-from", "openmetrics", text, tmp_path / "blocks"]
-    subprocess.run(words, check=True, capture_output=True)
-    ours, theirs = both_ways(case, tmp_path / "blocks", 15.0)
-    assert len(ours) >= 1
-    assert set(theirs) == set(ours)
