@@ -35,13 +35,16 @@ def read_once(
     targets: Mapping[TargetKey, Target],
     origins: Mapping[TargetKey, str],
     recent: pl.DataFrame,
+    *,
+    within: bool = False,
 ) -> list[Collected]:
     """What sources answer, each process once and under its own name.
 
     Who is left out, or renamed, is a problem that says so.
 
     ``sources``: their names; ``targets``, ``origins``: those of before, and who listed them;
-    ``recent``: the last scrapes of these.
+    ``recent``: the last scrapes of these; ``within``: two names of one source may be one process
+    too. A recording has copies of one server under several names.
     """
     collected = _split_shared_names(collected, sources, origins, recent)
     source_of = {key.instance: name for key, name in origins.items()}
@@ -53,6 +56,8 @@ def read_once(
     known = {key.instance for key in targets}
     servers = {one: _identity(one, own) for one, own in labels.items() if one in source_of}
     left = _known_doubles(servers, labels, known)
+    if not within and len(set(source_of.values())) < 2:
+        return [_without(one, left, servers, source_of) for one in collected] if left else collected
     rows = pl.concat([one.select(_READ) for one in (recent, *(c.scrapes for c in collected))])
     rows = rows.filter(
         pl.col("created_seconds").is_not_null(),
@@ -63,7 +68,8 @@ def read_once(
     if candidates := sorted({one for several in shared["instance"].to_list() for one in several}):
         rows = rows.filter(pl.col("instance").is_in(candidates)).sort("time")
         since = pl.concat([one.scrapes["time"] for one in collected]).min()
-        left |= _new_doubles(rows.unique(maintain_order=True), servers, known, since)
+        new = _new_doubles(rows.unique(maintain_order=True), servers, known, since)
+        left |= {o: r for o, r in new.items() if within or source_of[o] != source_of[r]}
     return [_without(one, left, servers, source_of) for one in collected] if left else collected
 
 

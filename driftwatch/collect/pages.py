@@ -11,6 +11,7 @@ import orjson
 import polars as pl
 
 from driftwatch.clock import Clock
+from driftwatch.collect.doubles import read_once
 from driftwatch.collect.fingerprint import from_models, from_version, merged
 from driftwatch.collect.foreign import NOT_AN_ENGINE, ROUTER_NAMES, without_vllm
 from driftwatch.collect.http import Gets
@@ -230,6 +231,7 @@ class PagesSource:
         self.name = "pages"
         self.settle_seconds = 0.0
         self._parser = PageParser()
+        self._targets: dict[TargetKey, Target] = {}
         # instance → page → what it reports
         self._reported: dict[str, dict[str, Fingerprint]] = defaultdict(dict)
         labelled = urls if isinstance(urls, Mapping) else {url: {} for url in urls}
@@ -255,7 +257,12 @@ class PagesSource:
             key: Target(key, {**self._labels[target.labels["instance"]], **target.labels})
             for key, target in page.targets.items()
         }
-        return Collected(page.scrapes, targets, page.problems)
+        found = Collected(page.scrapes, targets, page.problems)
+        origins = dict.fromkeys(self._targets, self.name)
+        before = (self._targets, origins, empty_scrapes())
+        (found,) = read_once([found], [self.name], *before, within=True)
+        self._targets = dict(found.targets)
+        return found
 
     def reports(self) -> dict[str, Fingerprint]:
         """What each instance says of itself, from ``/version`` and ``/v1/models``.

@@ -168,7 +168,8 @@ class PrometheusSource:
         first_queries = queries if own is None else (_LISTING,)
         listed = self._scrapes(request, first_queries, [self._matching], attempts)
         origins = dict.fromkeys(self._targets, self.name)
-        (listed,) = read_once([listed], [self.name], self._targets, origins, empty_scrapes())
+        before = (self._targets, origins, empty_scrapes())
+        (listed,) = read_once([listed], [self.name], *before, within=True)
         if own is not None:
             doubt = doubt or listed.silent
         nobody = doubt or self._behind(until)
