@@ -9,7 +9,7 @@ from typing import get_args
 import polars as pl
 
 from driftwatch.model import KnobMove, TargetKey
-from driftwatch.numbers import clean, count, cut, duration, knob
+from driftwatch.numbers import clean, count, cut, duration, knob, plural
 from driftwatch.report.cells import CELL
 from driftwatch.report.costs import of_pool
 from driftwatch.report.incidents import (
@@ -24,7 +24,7 @@ from driftwatch.report.incidents import (
 from driftwatch.report.material import AdviceGiven, Material
 from driftwatch.report.moved import standing
 from driftwatch.report.report import Decision, DecisionKind
-from driftwatch.report.words import day_time, many
+from driftwatch.report.words import day_time
 
 # as many ten minutes with more requests than max_num_seqs: one may lie across a change of it
 _PROOF_CELLS = 2
@@ -75,7 +75,7 @@ def _question(material: Material, pool: str, moves: Sequence[KnobMove], at: date
     if not starts:
         return None
     last = [one for one in starts if one > starts[-1] - timedelta(hours=1)]
-    first, when = moves[0], f"{many(len(last), 'restart')} {day_time(last[0])}"
+    first, when = moves[0], f"{plural(len(last), 'restart')} {day_time(last[0])}"
     is_it = "what is" if first.from_value is None else "is"
     still = "" if first.from_value is None else f" still {knob(first.from_value)}"
     return (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
 import polars as pl
@@ -74,7 +73,6 @@ def _hours(
     prompts, generations = (
         hourly(stem, cells, one.usual or one.mean) for stem, one in zip(STEMS, lengths, strict=True)
     )
-    events = [*_changes(material, pool), *_restarts(cells)]
     return Hours(
         requests=tuple(total(part, "ttft_seconds_count") for part in parts),
         missed_low=tuple(one.low for one in late),
@@ -83,7 +81,7 @@ def _hours(
         slowest=tuple(_float(one["speed_at_equal_load_ratio"].min()) for one in speeds),
         prompts=tuple(prompts.get(at) for at in every),
         generations=tuple(generations.get(at) for at in every),
-        events=tuple(sorted(events, key=lambda one: one.at)[:_MOST_EVENTS]),
+        events=tuple(_events(material, pool, cells)),
     )
 
 
@@ -91,33 +89,23 @@ def _float(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _changes(material: Material, pool: str) -> Iterator[Event]:
-    found: dict[str, list[tuple[datetime, str]]] = {}
-    for one in material.verifications:
-        if one.pool == pool and material.since <= one.change.at < material.until:
-            name = TargetKey(one.instance, one.engine).text
-            found.setdefault(done_text([one]), []).append((one.change.at, name))
-    for text, changed in found.items():
-        for at, servers in _grouped(changed):
-            yield Event(at=at, what=f"{servers}: {text}")
-
-
-def _restarts(cells: pl.DataFrame) -> Iterator[Event]:
+def _events(material: Material, pool: str, cells: pl.DataFrame) -> list[Event]:
+    """Changes and restarts of a pool; the same of several servers close together is one event."""
     again = cells.filter(pl.col("restarted").fill_null(False)).select("instance", "engine", "end")
-    found = [(end - CELL, TargetKey(i, e).text) for i, e, end in again.iter_rows()]
-    for at, servers in _grouped(found):
-        yield Event(at=at, what=f"{servers} restarted")
-
-
-def _grouped(found: Iterable[tuple[datetime, str]]) -> Iterator[tuple[datetime, str]]:
-    """When each group of events began, and whose they were."""
-    groups: list[list[tuple[datetime, str]]] = []
-    for one in sorted(found):
-        if groups and one[0] - groups[-1][-1][0] < _TOGETHER:
-            groups[-1].append(one)
-        else:
-            groups.append([one])
-    for group in groups:
-        servers = list(dict.fromkeys(name for _, name in group))
-        text = " and ".join(servers) if len(servers) <= _NAMED else f"{len(servers)} servers"
-        yield group[0][0], text
+    found = [("restarted", end - CELL, TargetKey(i, e)) for i, e, end in again.iter_rows()]
+    found += [
+        (f": {done_text([one])}", one.change.at, TargetKey(one.instance, one.engine))
+        for one in material.verifications
+        if one.pool == pool and material.since <= one.change.at < material.until
+    ]
+    groups: list[tuple[str, list[datetime], dict[str, None]]] = []
+    for what, at, key in sorted(found):
+        if not groups or groups[-1][0] != what or at - groups[-1][1][-1] >= _TOGETHER:
+            groups.append((what, [], {}))
+        groups[-1][1].append(at)
+        groups[-1][2][key.text] = None
+    events = []
+    for what, times, names in groups:
+        servers = " and ".join(names) if len(names) <= _NAMED else f"{len(names)} servers"
+        events.append(Event(at=times[0], what=f"{servers} {what}".replace(" :", ":")))
+    return sorted(events, key=lambda one: one.at)[:_MOST_EVENTS]

@@ -15,6 +15,7 @@ from driftwatch.numbers import (
     is_as_before,
     percent,
     percent_range,
+    plural,
     times,
     tokens,
 )
@@ -46,11 +47,6 @@ _ALIKE = 0.005  # shares so close together are one
 WIDTH, _LABEL = 80, 9
 _COLUMNS = (24, 24, 13, 19)
 _SHARE = "\N{NO-BREAK SPACE}%"  # a figure and its sign stay on one line
-
-
-def many(number: int, word: str) -> str:
-    """``1 pool``, ``3 pools``."""
-    return f"{number:,} {word}" + ("" if number == 1 else "s")
 
 
 def day_time(at: datetime) -> str:
@@ -147,7 +143,7 @@ def moved_cells(report: Report) -> list[tuple[str, str, str, str]]:
 def head(report: Report) -> list[str]:
     """Which week, and how much of it has data."""
     week = report.week
-    size = f"{many(len(report.pools), 'pool')}, {many(report.servers, 'server')}"
+    size = f"{plural(len(report.pools), 'pool')}, {plural(report.servers, 'server')}"
     if max(week.data_from - week.start, week.end - week.data_to) < _WHOLE_WITHIN:
         return [f"{week.title}. {size}"]
     reach = (f"{at:%a} {at.day} {at:%b %H:%M}" for at in (week.data_from, week.data_to))
@@ -219,7 +215,7 @@ def blind_texts(blind: Blind) -> list[str]:
     texts += [f"{_tenths(share)} % {reason}" for reason, share in shown]
     if unseen := blind.doubled_lengths_unseen:
         named = f" ({', '.join(unseen)})" if len(unseen) <= _MOST_NAMED else ""
-        texts.append(f"on {many(len(unseen), 'server')}{named} length ×2 would be missed")
+        texts.append(f"on {plural(len(unseen), 'server')}{named} lengths ×2 would go unnoticed")
     return texts
 
 
@@ -236,11 +232,11 @@ def _tenths(ratio: float) -> str:
 
 def summary(report: Report) -> str:
     """``Report 2026-W47: 1 for you, no drift, 4 pages (last week 6)``, for a phone."""
-    moved = many(len(report.moved), "drift") if report.moved else "no drift"
+    moved = plural(len(report.moved), "drift") if report.moved else "no drift"
     pages = report.pages
     return (
         f"Report {report.week.name}: {len(report.for_you) or 'nothing'} for you, {moved}, "
-        f"{many(pages.pages, 'page')}{_last_week(pages)}"
+        f"{plural(pages.pages, 'page')}{_last_week(pages)}"
     )
 
 
@@ -271,8 +267,9 @@ def cause_text(row: Moved) -> str:
     if (again := row.restarts) is not None and again.after.low is not None:
         last = "" if again.last == again.first else f"–{again.last:%H:%M}"
         parts.append(
-            f"{many(again.count, 'server')} restarted {day_time(again.first)}{last} UTC: in target "
-            f"{share_text(again.before)} before, {share_text(again.after)} in the two hours after"
+            f"{plural(again.count, 'server')} restarted {day_time(again.first)}{last} UTC: "
+            f"{share_text(again.before)} in target before, "
+            f"{share_text(again.after)} in the two hours after"
         )
     if row.family not in BY_SPEED:
         waited = row.waited_hours

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from html.parser import HTMLParser
 from typing import Any
 
 import polars as pl
@@ -325,26 +324,13 @@ def _nasty(pools: int = 1) -> Report:
     return reported(cells=cells(*rows), incidents=[firing], slos={NASTY: Slo(1.0)})
 
 
-class _Tags(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.attributes: list[tuple[str, str | None]] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += attrs
-
-
 def test_names_are_only_ever_text_and_nothing_is_loaded() -> None:
-    html, found = as_html(_nasty()), _Tags()
-    found.feed(html)
-    assert "script" not in found.tags
-    assert "svg" in found.tags and "table" in found.tags
-    assert not {name for name, _ in found.attributes} & {"src", "href", "xlink:href", "action"}
+    html = as_html(_nasty())
+    assert "<svg" in html and "<table" in html
+    assert not re.search(r"<script|<[^>]*\s(?:src|href|xlink:href|action)=", html)
     assert "&lt;script&gt;" in html and NASTY not in html
-    assert re.search(r"default-src 'none'", html)
-    ids = [value for name, value in found.attributes if name == "id"]
+    assert "default-src 'none'" in html
+    ids = re.findall(r'\sid="([^"]*)"', html)
     assert len(ids) == len(set(ids))
 
 

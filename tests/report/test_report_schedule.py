@@ -7,29 +7,20 @@ import json
 import shutil
 import sqlite3
 from contextlib import closing
-from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from fakes.slack_server import SlackServer
-from fakes.webhook_server import WebhookServer
 from report_cases import FLEET_WEEK
-from secret_file import secret
 
 from driftwatch.cli.main import cli
 from driftwatch.clock import ManualClock
 from driftwatch.errors import NoVerdict
 from driftwatch.pipeline.plan import Plan
-from driftwatch.receivers.slack import SlackSender
 from driftwatch.receivers.stdout import StdoutSender
-from driftwatch.receivers.webhook import WebhookSender
 from driftwatch.report.make import report_of
 from driftwatch.report.report import Report
-from driftwatch.service.metrics import OwnMetrics
-from driftwatch.service.outbox import Attempt, Outbox
 from driftwatch.service.replay import of_plan
 from driftwatch.service.report_material import (
     ReportSchedule,
@@ -40,12 +31,10 @@ from driftwatch.service.report_material import (
 )
 from driftwatch.service.run import Receiver, Service
 from driftwatch.settings import load_settings
-from driftwatch.settings.receivers import SlackReceiver, WebhookReceiver
 from driftwatch.store.store import Store
 
 MONDAY = FLEET_WEEK.end
 AT_SEVEN = MONDAY + timedelta(hours=7, minutes=10)
-SCHEDULE = ReportSchedule(receivers=("desk", "hook", "out"))
 
 
 @pytest.mark.parametrize(
@@ -87,49 +76,6 @@ def test_without_names_every_receiver_gets_it(
     assert schedule.receivers == receivers
     path.write_text("sources: [{pages: [http://h:8000/metrics]}]\n")
     assert schedule_of(load_settings(path, environ={})) is None
-
-
-def _deliver(store: Store, senders: dict[str, Any], at: Any) -> list[Attempt]:
-    outbox = Outbox(store, ManualClock(at), OwnMetrics())
-    outbox.adopt(senders)
-    return outbox.deliver_once()
-
-
-def test_every_receiver_gets_it_once(fleet_store: Store, fleet_plan: Plan) -> None:
-    said = io.StringIO()
-    schedule = ReportSchedule(receivers=SCHEDULE.receivers, external_url="https://ops.example/")
-    with SlackServer() as slack, WebhookServer({}) as hook:
-        senders = {
-            "desk": SlackSender("desk", SlackReceiver(webhook_url_file=secret(slack.url))),
-            "hook": WebhookSender("hook", WebhookReceiver(url=hook.url)),
-            "out": StdoutSender("out", json=True, stream=said),
-        }
-        assert make_due(fleet_store, fleet_plan, schedule, AT_SEVEN) == FLEET_WEEK
-        # the process dies after that and starts again: nothing is made or planned twice
-        assert make_due(fleet_store, fleet_plan, schedule, AT_SEVEN + timedelta(hours=1)) is None
-        results = _deliver(fleet_store, senders, AT_SEVEN)
-        assert [(a.receiver, a.result) for a in results] == [
-            ("desk", "sent"),
-            ("hook", "sent"),
-            ("out", "sent"),
-        ]
-        assert _deliver(fleet_store, senders, AT_SEVEN + timedelta(days=1)) == []
-        (message,) = slack.accepted
-        (posted,) = hook.accepted
-    assert message.mentions == ()
-    assert message.payload["text"].startswith(f"Report {FLEET_WEEK.name}: ")
-    body = message.payload["blocks"][1]["text"]["text"]
-    assert "*MOVED* chat-8b-1:8000: no token for" in body and "*BLIND*" in body
-    told = json.loads(said.getvalue())
-    assert told == dict(posted)
-    assert told["links"]["driftwatch"] == f"https://ops.example/reports/{FLEET_WEEK.name}"
-    assert told["links"]["command"] == f"driftwatch report --week {FLEET_WEEK.name}"
-    assert fleet_store.report(FLEET_WEEK.name) == told
-
-
-def test_a_week_without_a_minute_has_no_report(fleet_store: Store, fleet_plan: Plan) -> None:
-    assert make_due(fleet_store, fleet_plan, SCHEDULE, AT_SEVEN + timedelta(weeks=3)) is None
-    assert fleet_store.report_weeks() == []
 
 
 def test_the_command_line(
@@ -192,31 +138,43 @@ def test_what_a_kept_replay_is_named_by_changes_with_a_rule(fleet_plan: Plan) ->
     assert of_plan(fleet_plan) == of_plan(replace(fleet_plan, external_url="x")) != of_plan(changed)
 
 
-def test_the_service_makes_it_and_sends_it_once_over_a_restart(
+def test_every_receiver_gets_it_once_even_over_a_restart(
     fleet_store: Store, fleet_plan: Plan
 ) -> None:
-    said = io.StringIO()
+    said = {name: io.StringIO() for name in ("desk", "out")}
+    schedule = ReportSchedule(receivers=tuple(said), external_url="https://ops.example/")
     clock = ManualClock(AT_SEVEN - timedelta(minutes=20))
-    receivers = [Receiver("out", ("page",), StdoutSender("out", json=True, stream=said))]
-    schedule = ReportSchedule(receivers=("out",))
+    receivers = [
+        Receiver(name, ("page",), StdoutSender(name, json=True, stream=stream))
+        for name, stream in said.items()
+    ]
 
     def service() -> Service:
         return Service([], fleet_plan, fleet_store, receivers, clock, reports=schedule)
 
-    def reported(one: Service) -> list[str]:
-        one.make_reports()
-        return fleet_store.report_weeks()
-
     first = service()
-    assert reported(first) == []
+    first.make_reports()
+    assert fleet_store.report_weeks() == []
     clock.set(AT_SEVEN)
-    assert reported(first) == [FLEET_WEEK.name]
+    first.make_reports()
     first.stop()
     # it stops before the report is out; the next process sends it, and makes no other
     second = service()
-    assert reported(second) == [FLEET_WEEK.name]
+    second.make_reports()
+    assert fleet_store.report_weeks() == [FLEET_WEEK.name]
     sent = second.deliver_once()
-    assert [(a.receiver, a.event, a.result) for a in sent] == [("out", "report", "sent")]
+    assert sorted((a.receiver, a.event, a.result) for a in sent) == [
+        ("desk", "report", "sent"),
+        ("out", "report", "sent"),
+    ]
     assert second.deliver_once() == []
     second.stop()
-    assert json.loads(said.getvalue())["week"]["name"] == FLEET_WEEK.name
+    told, other = (json.loads(stream.getvalue()) for stream in said.values())
+    assert told == other == fleet_store.report(FLEET_WEEK.name)
+    assert told["summary"].startswith(f"Report {FLEET_WEEK.name}: ")
+    assert told["links"]["driftwatch"] == f"https://ops.example/reports/{FLEET_WEEK.name}"
+    lines = {line["label"]: line["text"] for line in told["lines"]}
+    assert lines["MOVED"].startswith("chat-8b-1:8000: no token for")
+    # a week without a minute has none
+    later = AT_SEVEN + timedelta(weeks=3)
+    assert make_due(fleet_store, fleet_plan, schedule, later) is None

@@ -105,14 +105,6 @@ def test_piped_rows_are_whole_and_nothing_is_wrapped() -> None:
     assert list(dict.fromkeys(labels))[-3:] == ["PAGES", "ADVICE", "BLIND"]
 
 
-def test_long_cells_go_on_below_themselves_and_nothing_is_lost() -> None:
-    row = _moved(done="max_num_seqs 128, max_num_batched_tokens 2048")
-    lines = top_screen(_story().model_copy(update={"moved": (row,)}))
-    assert max(map(len, lines)) <= 80
-    told = "".join(line[48:60] for line in lines[3:7])
-    assert "".join(told.split()) == "max_num_seqs128,max_num_batched_tokens2048"
-
-
 CHANGE = Advice(
     action="change", reason=Reason("x", "y"), moves=(KnobMove("max_num_seqs", 64.0, 128.0),)
 )
