@@ -27,7 +27,7 @@ Conversation = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What one receiver is to be told."""
+    """One message to one receiver."""
 
     kind: Kind  # what it is about
     subject: str  # incident id or week

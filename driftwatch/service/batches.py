@@ -45,7 +45,7 @@ class TickInput:
     """What was gathered for a tick."""
 
     collected: Sequence[Collected]
-    collected_until: Mapping[str, datetime]  # source name → up to where it was asked
+    collected_until: Mapping[str, datetime]  # source name → up to where it has answered
     complete: datetime  # everything before it has been collected, but for late sources
     sources: Sources
     # minutes before it stay without a verdict; None = those before the last six hours
@@ -122,7 +122,7 @@ class Batch:
         began, plan = time.monotonic(), context.plan
         before = self._with_current_baselines(self.state)
         if self.store.batch is not None:
-            before = self._taken_over(before, given)
+            before = self._with_moved_pools(before, given)
         ready = replace(
             before,
             collected_until=given.collected_until,
@@ -218,7 +218,7 @@ class Batch:
         self._in_force = in_force
         return replace(state, baselines=self.store.baselines())
 
-    def _taken_over(self, state: State, given: TickInput) -> State:
+    def _with_moved_pools(self, state: State, given: TickInput) -> State:
         """The state with what is open of its own pools: a pool may have changed batches."""
         opened = state.verifications.opened
         incidents = {k: i for k, i in state.incidents.items() if self._has(i)}

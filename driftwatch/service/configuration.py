@@ -77,7 +77,7 @@ def plan_of_settings(settings: Settings) -> Plan:
 
 
 def _own_hosts(settings: Settings) -> frozenset[str]:
-    """Names of this machine where its GPUs are read, also those that its servers are asked by."""
+    """Names of this machine where its GPUs are read, also those in the addresses of its servers."""
     from driftwatch import settings as kinds
 
     if not any(isinstance(source, kinds.NvmlSource) for source in settings.sources):
@@ -92,7 +92,7 @@ def _pool(pool: PoolSettings) -> Pool:
     """Raises UsageError, ConfigError: a file of its model or GPU, or its log, cannot be read."""
     slo, tuned, serving, tables = pool.slo, pool.tuned_for, pool.serving, shipped_hardware()
     if serving.model is not None and is_file(serving.model):
-        tables.model(serving.model)  # a file that cannot be read is said at the start
+        tables.model(serving.model)  # a file that cannot be read stops the start
     if serving.gpu is not None and is_file(serving.gpu):
         tables.gpu(serving.gpu)
     started = started_with(pool.serving)
@@ -211,7 +211,7 @@ def api_of(source: kinds.PrometheusSource) -> dict[str, Any]:
 
 
 def _prometheus(source: kinds.PrometheusSource, names: Container[str]) -> list[Source]:
-    """The vLLM servers of one API, and its GPUs where they are asked for.
+    """The vLLM servers of one API, and its GPUs where the configuration wants them.
 
     Its name is that of its host, and not of its place in the file, which may change: a target is
     known to come from it.

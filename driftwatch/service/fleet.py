@@ -1,7 +1,7 @@
 """The service as jobs, for any number of processes on one PostgreSQL.
 
-Each minute every batch has a tick. Every process sends: whoever claims a delivery first. Whatever
-is done twice commits once.
+Each minute every batch has a tick. Every process sends what it claims first. What two
+processes do commits once.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Fleet:
             "tick": Task("ticks", self._tick),
             "sweep": Task("deliveries", self._sweep, _SWEEP),
             "heartbeat": Task(
-                "deliveries", service.tell_heartbeat, f"* * * * * {(second + 30) % 60}"
+                "deliveries", service.send_heartbeat, f"* * * * * {(second + 30) % 60}"
             ),
             "compaction": Task("slow", service.prune, "0 * * * *"),
             "reports": Task("slow", service.make_reports, f"{SETTLED_MINUTE} * * * *"),

@@ -172,7 +172,7 @@ class Answering:
 
 
 def why_withheld(store: Store, blind: str | None, now: datetime) -> str | None:
-    """Why nobody outside is told that every batch was ticked; None = they are.
+    """Why the heartbeat is withheld; None = every batch was ticked, and somebody has each page.
 
     ``blind``: why this process cannot evaluate anything.
     """
@@ -181,7 +181,7 @@ def why_withheld(store: Store, blind: str | None, now: datetime) -> str | None:
         return why
     if silent := unwatched(progress, now):
         return f"no tick of batch {', '.join(map(str, silent))}"
-    unheard = store.unheard_count(now - UNDELIVERED)
+    unheard = store.undelivered_incidents(now - UNDELIVERED)
     word = "incident" if unheard == 1 else "incidents"
     return f"no receiver has taken the page of {unheard} open {word}" if unheard else None
 
@@ -201,7 +201,7 @@ class Heartbeat:
             self._counts.labels(result)
 
     def ticked(self, why_withheld: str | None) -> None:
-        """A tick is committed; ``why_withheld``: why nobody is told of it, None = they are."""
+        """A tick is committed; ``why_withheld``: why no heartbeat follows, None = one does."""
         self._withheld.note(why_withheld)
         if why_withheld is not None:
             self._counts.labels("withheld").inc()

@@ -285,18 +285,20 @@ class Outbox:
         def deliver(name: str) -> list[Attempt]:
             return list(iter(self.queues[name].send_next, None))
 
-        self.give_up_strangers()
+        self.give_up_unknown_receivers()
         with ThreadPoolExecutor(max(1, len(self._names))) as pool:
             attempts = [one for each in pool.map(deliver, self._names) for one in each]
         self.note_backlog(at_once=True)
         return attempts
 
-    def give_up_strangers(self) -> None:
+    def give_up_unknown_receivers(self) -> None:
         """Give up what waits for receivers that the configuration does not have.
 
         Raises StoreError: the database does not serve.
         """
-        for name, count in self.store.give_up_strangers(self._names, self.clock.now()).items():
+        for name, count in self.store.give_up_unknown_receivers(
+            self._names, self.clock.now()
+        ).items():
             self.metrics.attempts.labels(name, "dead").inc(count)
             reason = "the configuration has no such receiver any more"
             self._log.warning("given up", receiver=name, deliveries=count, reason=reason)

@@ -88,7 +88,7 @@ def _planned(
         now,
         open_incidents={key: _acknowledged(one, acknowledged) for key, one in after.items()},
         records=store.outbox_records(also={t.incident.id for t in happened}),
-        # those of other batches' incidents are among them: they are told between ticks
+        # they may be of other batches' incidents: receivers hear of them between ticks
         actions=store.unplanned_actions() if store.batch is None else (),
         render=_render,
     )
@@ -111,7 +111,7 @@ def _render(incident: Incident, about: MessageAbout) -> Any:
 def _without_stored_pages(
     incidents: Mapping[str, Incident], before: Mapping[str, Incident]
 ) -> list[Incident]:
-    """The incidents to write: a page that was committed is kept where none is brought."""
+    """The incidents to write: a page that is stored stays where the tick made none."""
     return [
         one.model_copy(update={"page": None})
         if key in before and (before[key].id, before[key].page) == (one.id, one.page)

@@ -44,7 +44,7 @@ from driftwatch.verify.before_after import judged_at
 # it some 20 KB while it is evaluated.
 MOST_SCRAPES = 5000
 SHORTEST, LONGEST = timedelta(minutes=10), timedelta(days=1)
-# An API's labels (pod, image) are those at the end of what is asked for at once.
+# An API's labels (pod, image) are those at the end of one question.
 LONGEST_OF_API = timedelta(hours=4)
 # While no target is known, the stride doubles up to this.
 LONGEST_EMPTY = timedelta(hours=1)
@@ -132,7 +132,7 @@ class Ticks:
     """Ticks over sources, each as the service makes it, but that nobody is sent anything.
 
     Args:
-        start: sources are asked for what comes after it.
+        start: sources answer for what comes after it.
         simulates: how far back from a tick questions are simulated; None = all are.
     """
 

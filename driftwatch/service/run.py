@@ -42,9 +42,9 @@ from driftwatch.service.report_material import ReportSchedule, make_due
 from driftwatch.service.slack_actions import SlackActions
 from driftwatch.service.sources import (
     SHORTEST_WAIT_SECONDS,
+    BufferedSource,
     Collecting,
-    HeldSource,
-    held,
+    buffered,
 )
 from driftwatch.service.timing import BoundedQuestions, ClockSteps, Schedule
 from driftwatch.store.progress import UNWATCHED, unwatched
@@ -59,9 +59,9 @@ SCRAPES_KEPT = timedelta(hours=1)
 _INCIDENTS_KEPT = timedelta(days=400)
 # What receivers were sent can be looked up for so long; that they were, as long as incidents.
 _PAYLOADS_KEPT = timedelta(days=7)
-# Any window of five weeks back can be asked for.
+# `explain` and baselines reach five weeks back.
 _MINUTES_KEPT = timedelta(days=35)
-# A page waits no longer for its advice; a minute without a tick is taken for a dead process
+# A page waits no longer for its advice; a minute without a tick looks like a dead process
 _SIMULATING_SECONDS = 45.0
 
 
@@ -94,7 +94,7 @@ class Service:
     ) -> None:
         self.metrics = OwnMetrics(clock.now) if metrics is None else metrics
         if batches > 1 or is_one_of_several:
-            sources = held(sources, clock, interval_seconds)
+            sources = buffered(sources, clock, interval_seconds)
         self._sources = sources
         self._plan = plan
         self._store = store
@@ -112,7 +112,7 @@ class Service:
         self._restarted: set[str] = set()
         self._ask_servers()
         self._questions = BoundedQuestions(_SIMULATING_SECONDS)
-        # how many there are: those that the first process of the database dealt
+        # how many there are: as the first process of the database made them
         self._of = store.make_batches(batches)
         self._listed = ListedPools()
         self._batches = {0: Batch(store, clock.now(), 0, self._of)}
@@ -152,7 +152,7 @@ class Service:
         """
         with self._deciding:
             outcome = self._tick(range(self._of))
-        self.tell_heartbeat()
+        self.send_heartbeat()
         return outcome
 
     def tick(self, number: int) -> Outcome:
@@ -172,7 +172,7 @@ class Service:
                 errors.append(error)
         ticked = [one for one in every if one is not None]
         with suppress(StoreError):  # the next tick does
-            self.outbox.give_up_strangers()
+            self.outbox.give_up_unknown_receivers()
         self.outbox.wake()
         outcome = merge([one.outcome for one in ticked])
         if ticked:
@@ -189,7 +189,7 @@ class Service:
         if batch is None or not batch.is_current():
             batch = self._batches[number] = Batch(self._store, now, number, self._of)
         if self._clock_steps.note(batch.state.collected_until, now):
-            self._store.hasten_deliveries(now)
+            self._store.make_deliveries_due(now)
         own = batch.own_pools(self._plan)
         wait = max(self._interval_seconds, SHORTEST_WAIT_SECONDS)
         asked = batch.state.collected_until, now, wait, own, batch.targets_by_source()
@@ -235,7 +235,7 @@ class Service:
         happened = [one for each in ticked for one in each.happened]
         self._notes.events(happened, state.incidents, routes)
 
-    def tell_heartbeat(self) -> None:
+    def send_heartbeat(self) -> None:
         """Tell those outside that every batch was ticked; or nobody, and why."""
         now = self._clock.now()
         self.note_unwatched(now)
@@ -341,8 +341,8 @@ class Service:
         if len(outcome.rows):
             self._restarted |= set(outcome.rows.filter("restarted")["instance"])
         self._restarted |= {key.instance for key in outcome.reborn}
-        pages = [s for s in self._sources if isinstance(s, PagesSource | HeldSource)]
-        # a source is used by one thread at a time: one that is under way is asked later
+        pages = [s for s in self._sources if isinstance(s, PagesSource | BufferedSource)]
+        # a source is used by one thread at a time: a busy one forgets later
         if self._restarted and all(self._collecting.free(source.name) for source in pages):
             for source in pages:
                 source.forget(sorted(self._restarted))

@@ -40,8 +40,8 @@ _Question = tuple[str, int]  # source, number of the batch that asks
 class Gathered:
     """What came until a tick went on."""
 
-    names: tuple[str, ...]  # sources that brought something, in their order
-    # what each of them brought, problems of those that raised included
+    names: tuple[str, ...]  # sources that answered, in their order
+    # what each of them answered; of one that raised its problem
     collected: tuple[Collected, ...]
     # per source name, up to where it has answered
     collected_until: Mapping[str, datetime]
@@ -242,15 +242,15 @@ _SETTLE_SECONDS = 15.0
 _HELD = timedelta(minutes=8)
 
 
-def held(sources: Sequence[Source], clock: Clock, every_seconds: float) -> list[Source]:
+def buffered(sources: Sequence[Source], clock: Clock, every_seconds: float) -> list[Source]:
     """The sources, those of the present scraped in threads from now on."""
     return [
-        HeldSource(one, clock, every_seconds) if getattr(one, "is_live", False) else one
+        BufferedSource(one, clock, every_seconds) if getattr(one, "is_live", False) else one
         for one in sources
     ]
 
 
-class HeldSource:
+class BufferedSource:
     """Scrapes one live source each ``every_seconds`` until it is closed."""
 
     def __init__(self, live: Source, clock: Clock, every_seconds: float) -> None:

@@ -37,7 +37,7 @@ class Mark:
 
     incident_id: str  # whose
     mark: str  # useful or not useful
-    at: datetime  # when it was said
+    at: datetime  # when
     by: str  # who
     because: str = ""  # why; empty = not said
 
@@ -171,7 +171,7 @@ class Actions(Incidents):
         return [Action(**row) for row in self._all(query.order_by(actions.c.id))]
 
     def unplanned_actions(self) -> list[Action]:
-        """What people did that no receiver has been told of yet, in order."""
+        """What people did whose messages are not planned yet, in order."""
         query = select(actions).where(actions.c.planned_at.is_(None))
         return [Action(**row) for row in self._all(query.order_by(actions.c.id))]
 

@@ -156,7 +156,7 @@ class Deliveries(Database):
         return at
 
     @repeated_after_conflict
-    def hasten_deliveries(self, now: datetime) -> None:
+    def make_deliveries_due(self, now: datetime) -> None:
         """Make due what waits since a later time than now: the clock went back meanwhile."""
         since = func.coalesce(_table.last_attempt_at, _table.planned_at)
         late = (_table.status == "pending", _table.next_attempt_at > now, since > now)
@@ -164,7 +164,7 @@ class Deliveries(Database):
             connection.execute(update(deliveries).where(*late).values(next_attempt_at=now))
 
     @repeated_after_conflict
-    def give_up_strangers(self, receivers: Collection[str], at: datetime) -> dict[str, int]:
+    def give_up_unknown_receivers(self, receivers: Collection[str], at: datetime) -> dict[str, int]:
         """Give up what waits for others than these; receiver → how many deliveries."""
         strange = (_table.status == "pending", _table.receiver.not_in(receivers))
         if not self._scalar(select(select(_table.id).where(*strange).exists())):
@@ -213,7 +213,7 @@ class Deliveries(Database):
     ) -> frozenset[tuple[str, str]]:
         """(incident id, receiver) of open incidents whose firing page is sent or still to be sent.
 
-        ``also``: ids of incidents that are over, of which the same is asked; ``or_given_up``: one
+        ``also``: ids of incidents that are over, to look at too; ``or_given_up``: one
         that was given up counts too.
         """
         query = (
@@ -251,7 +251,7 @@ class Deliveries(Database):
             _write_result(connection, result)
             return _claim(connection, result.delivery.receiver, result.at)
 
-    def unheard_count(self, before: datetime) -> int:
+    def undelivered_incidents(self, before: datetime) -> int:
         """How many incidents fire that no receiver has taken, of pages planned before a time."""
         sent = func.max(case((deliveries.c.status == "sent", 1), else_=0))
         query = (

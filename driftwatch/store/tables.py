@@ -98,7 +98,7 @@ Index(
     postgresql_where=incidents.c.state != "resolved",
 )
 
-# what people did: kept; acknowledgements are told to receivers by the next planning
+# what people did: kept; the next planning makes messages of acknowledgements
 actions = Table(
     "actions",
     metadata,
@@ -111,7 +111,7 @@ actions = Table(
     Column("via", Text, nullable=False),  # where it was done: command line, a receiver's name
     # what a receiver calls the click, so that one that is sent twice is done once
     Column("request_id", Text, unique=True),
-    Column("planned_at", UtcTime),  # when receivers were told of it, NULL = not yet
+    Column("planned_at", UtcTime),  # when its messages were planned, NULL = not yet
     Column("subject", Text),  # id of the silence or baseline that it is about, or the mark
     CheckConstraint(
         "action IN ('acknowledge', 'unacknowledge', 'note', 'mark', 'unmark', 'silence', "
@@ -230,7 +230,7 @@ minute_batches = Table(
     Column("first_instance", Text, nullable=False),  # in order of text, both in it
     Column("last_instance", Text, nullable=False),
     Column("frame", LargeBinary, nullable=False),
-    Column("batch", Integer),  # whose; NULL: of any, as there is one or pools were dealt anew
+    Column("batch", Integer),  # whose; NULL: of any, as there is one or pools moved
 )
 Index("ix_minute_batches_until", minute_batches.c.until)
 

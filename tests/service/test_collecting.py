@@ -22,7 +22,7 @@ from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.schema import Collected
 from driftwatch.errors import Unavailable
 from driftwatch.service.run import Service
-from driftwatch.service.sources import Collecting, HeldSource, held
+from driftwatch.service.sources import BufferedSource, Collecting, buffered
 from driftwatch.store.store import Store
 
 PLAN = one_pool(shipped_plan())
@@ -159,17 +159,17 @@ PAGE = 'vllm:num_requests_running{engine="0",model_name="m"} 3\n'
 
 
 @pytest.fixture
-def source() -> Iterator[HeldSource]:
+def source() -> Iterator[BufferedSource]:
     clock = SystemClock()
     with ReplayedExposition([(0.0, PAGE)], clock=lambda: 1.0) as server:
         live = PagesSource({server.url: {"instance": "a:8000"}}, clock=clock)
-        (made,) = held([live], clock, 0.1)
-        assert isinstance(made, HeldSource)
+        (made,) = buffered([live], clock, 0.1)
+        assert isinstance(made, BufferedSource)
         yield made
         made.close()
 
 
-def test_two_who_ask_for_the_same_time_are_told_the_same(source: HeldSource) -> None:
+def test_two_who_ask_for_the_same_time_are_told_the_same(source: BufferedSource) -> None:
     clock = SystemClock()
     begun = clock.now() - timedelta(seconds=5)
     assert len(source.collect(begun, clock.now()).targets) == 1

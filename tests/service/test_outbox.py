@@ -125,7 +125,7 @@ def test_a_clock_that_is_set_back_holds_no_page_back(
     commit(store, planned(1), planned(2))
     outbox.deliver_once()
     clock.advance(timedelta(hours=-hours))
-    store.hasten_deliveries(clock.now())  # as the tick does that notices it
+    store.make_deliveries_due(clock.now())  # as the tick does that notices it
     desk.answer = lambda message: None
     assert [a.result for a in outbox.deliver_once()] == ["sent", "sent"]
 
