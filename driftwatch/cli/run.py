@@ -250,6 +250,7 @@ def web_command(listen: str | None, history: History) -> None:
     """
     from driftwatch.cli.database import database_of
     from driftwatch.cli.process import configure_logs
+    from driftwatch.clock import SystemClock
     from driftwatch.errors import UsageError
 
     if any(find_spec(name) is None for name in ("starlette", "uvicorn")):
@@ -258,7 +259,10 @@ def web_command(listen: str | None, history: History) -> None:
     from driftwatch.service.configuration import plan_of_rules, plan_of_settings
     from driftwatch.settings import load_settings
     from driftwatch.settings.web import WebSettings, checked_listen
-    from driftwatch.web.server import listening, server_of, web_of
+    from driftwatch.web.access import People
+    from driftwatch.web.app import Web
+    from driftwatch.web.database import WebDatabase
+    from driftwatch.web.server import listening, server_of
 
     settings = None if history.config is None else load_settings(history.config)
     if listen is not None:
@@ -272,7 +276,11 @@ def web_command(listen: str | None, history: History) -> None:
         web_settings = (settings and settings.web) or WebSettings.model_validate({})
     plan = plan_of_rules(()) if settings is None else plan_of_settings(settings)
     place = database_of(history.db, history.config)
-    web = web_of(settings, plan, place, own=web_settings, where=_where(history))
+    people = People(web_settings.token_file, web_settings.proxy)
+    people.require_token()
+    url = None if settings is None else settings.external_url
+    here = _where(history)
+    web = Web(web_settings, plan, WebDatabase(place), people, SystemClock(), url, here)
     log = configure_logs()
     for number in (signal.SIGTERM, signal.SIGINT):
         # uvicorn stops at both, and sends them on to whoever had them before
@@ -289,7 +297,7 @@ def web_command(listen: str | None, history: History) -> None:
 
 
 def _where(history: History) -> str:
-    """The options of this web_command for others, which may be typed in another folder."""
+    """The options of this command for others, which may be typed in another folder."""
     words = [] if history.config is None else ["-c", str(history.config.resolve())]
     if isinstance(history.db, SqliteFile):
         words += ["--db", str(history.db.path.resolve())]

@@ -5,8 +5,7 @@ wrong with the database is an error of the one request.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +47,7 @@ BUSY_SECONDS = 2.0
 _MOST_WEEKS, _MOST_CONCERNED = 1000, 300
 
 _COLUMN, _SERVER = incidents.c, latest_servers.c
+_KEY = tuple_(_SERVER.instance, _SERVER.engine)
 # worst first; :func:`incident_state` is the same for one incident
 STATES = ("firing", "acknowledged", "silenced", *MINUTE_STATES)
 STATE = case(
@@ -66,27 +66,6 @@ def incident_state(incident: Incident) -> str:
     """The word of an incident: pending, firing, acknowledged, silenced or resolved."""
     is_silenced = incident.state == "firing" and incident.silenced_by is not None
     return "silenced" if is_silenced else incident.state
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """Which incidents; empty = any."""
-
-    state: str = ""  # a word of STATE, or open
-    severity: str = ""
-    pool: str = ""
-    text: str = ""  # each word stands in its id, alert or labels, whatever the case
-
-
-@dataclass(frozen=True, slots=True)
-class WantedServers:
-    """Which servers; empty = any."""
-
-    pool: str = ""
-    text: str = ""  # stands in the name of server or pool, whatever the case
-    state: str = ""  # of the minute, or unknown
-    only: Collection[TargetKey] | None = None  # None = any
-    first: Collection[TargetKey] = ()  # those that go before the others, at most 300
 
 
 class WebStore(Store):
@@ -110,37 +89,72 @@ class WebStore(Store):
         return at if isinstance(at, datetime) else None
 
     def servers(
-        self, wanted: WantedServers, limit: int, offset: int
+        self,
+        limit: int,
+        offset: int,
+        *,
+        pool: str = "",
+        text: str = "",
+        state: str = "",
+        only: Collection[TargetKey] | None = None,
+        first: Collection[TargetKey] = (),
     ) -> tuple[list[ServerNow], int]:
-        """One part of those that are wanted, worst first, and how many they are."""
-        where = and_(*_server_conditions(wanted))
+        """One part of those that are wanted, worst first, and how many they are; empty = any.
+
+        ``text``: stands in the name of server or pool, whatever the case; ``state``: of the minute,
+        or unknown; ``first``: those that go before the others, at most 300.
+        """
+        where: list[ColumnElement[bool]] = [_SERVER.instance.is_not(None)]
+        if pool:
+            where.append(_SERVER.pool == pool)
+        if text:
+            names = (func.lower(one) for one in (_SERVER.instance, _SERVER.pool))
+            where.append(or_(*(one.contains(text.lower(), autoescape=True) for one in names)))
+        if state:
+            where.append(_SERVER.state.in_(UNKNOWN if state == "unknown" else [state]))
+        if only is not None:
+            where.append(_KEY.in_(list(only)[:_MOST_CONCERNED]))
         rank: list[Any] = [case({s: n for n, s in enumerate(MINUTE_STATES)}, value=_SERVER.state)]
-        if wanted.first:
-            before = list(wanted.first)[:_MOST_CONCERNED]
-            rank.insert(0, case((tuple_(_SERVER.instance, _SERVER.engine).in_(before), 0), else_=1))
-        query = select(*SERVER_COLUMNS).where(where).limit(limit).offset(offset)
+        if first:
+            rank.insert(0, case((_KEY.in_(list(first)[:_MOST_CONCERNED]), 0), else_=1))
+        query = select(*SERVER_COLUMNS).where(*where).limit(limit).offset(offset)
         query = query.order_by(*rank, _SERVER.pool, _SERVER.instance, _SERVER.engine)
-        number = self._scalar(select(func.count()).select_from(latest_servers).where(where))
+        number = self._scalar(select(func.count()).select_from(latest_servers).where(*where))
         return [ServerNow(**row) for row in self._all(query)], int(number)
 
     def server(self, text: str) -> ServerNow | None:
         """The server whose key reads so; None: there is none."""
         name, _, engine = text.rpartition("/")
         keys = [TargetKey(text, "0"), *([TargetKey(name, engine)] if name else [])]
-        query = select(*SERVER_COLUMNS).where(tuple_(_SERVER.instance, _SERVER.engine).in_(keys))
+        query = select(*SERVER_COLUMNS).where(_KEY.in_(keys))
         found = (ServerNow(**row) for row in self._all(query))
         return next((one for one in found if one.key.text == text), None)
 
     def listed_incidents(
-        self, wanted: Wanted, limit: int, offset: int
+        self,
+        limit: int,
+        offset: int,
+        *,
+        state: str = "",
+        severity: str = "",
+        pool: str = "",
+        text: str = "",
     ) -> tuple[list[Incident], int]:
         """One part of those that are wanted, with their pages, and how many they are; open ones
-        first, within each state the newest.
+        first, within each state the newest; empty = any.
+
+        ``state``: a word of STATE, or open; ``text``: each word stands in its id, alert or labels.
         """
-        where = and_(*_conditions(wanted))
+        where: list[ColumnElement[bool]] = [_COLUMN.id.is_not(None), *map(_has, text.split())]
+        if state:
+            where.append(_COLUMN.state != "resolved" if state == "open" else STATE.in_([state]))
+        if severity:
+            where.append(_COLUMN.severity == severity)
+        if pool:
+            where.append(_COLUMN.pool == pool)
         order = (_OPEN_FIRST, _SEVEREST_FIRST, _COLUMN.started_at.desc(), _COLUMN.id)
-        query = select(incidents).where(where).order_by(*order).limit(limit).offset(offset)
-        number = self._scalar(select(func.count()).where(where))
+        query = select(incidents).where(*where).order_by(*order).limit(limit).offset(offset)
+        number = self._scalar(select(func.count()).where(*where))
         return [stored_incident(row) for row in self._all(query)], int(number)
 
     def open_now(self, pool: str | None = None) -> list[Incident]:
@@ -192,36 +206,6 @@ class WebStore(Store):
 
 def _without_page() -> Select[Any]:
     return select(*(one for one in _COLUMN if one is not _COLUMN.page))
-
-
-def _server_conditions(wanted: WantedServers) -> Iterator[ColumnElement[Any]]:
-    yield _SERVER.instance.is_not(None)
-    if wanted.pool:
-        yield _SERVER.pool == wanted.pool
-    if wanted.text:
-        word = wanted.text.lower()
-        names = (func.lower(one) for one in (_SERVER.instance, _SERVER.pool))
-        yield or_(*(one.contains(word, autoescape=True) for one in names))
-    if wanted.state == "unknown":
-        yield _SERVER.state.in_(UNKNOWN)
-    elif wanted.state:
-        yield _SERVER.state == wanted.state
-    if wanted.only is not None:
-        keys = list(wanted.only)[:_MOST_CONCERNED]
-        yield tuple_(_SERVER.instance, _SERVER.engine).in_(keys)
-
-
-def _conditions(wanted: Wanted) -> Iterator[ColumnElement[Any]]:
-    yield _COLUMN.id.is_not(None)
-    if wanted.state == "open":
-        yield _COLUMN.state != "resolved"
-    elif wanted.state:
-        yield STATE.in_([wanted.state])
-    if wanted.severity:
-        yield _COLUMN.severity == wanted.severity
-    if wanted.pool:
-        yield _COLUMN.pool == wanted.pool
-    yield from map(_has, wanted.text.split())
 
 
 def _has(word: str) -> ColumnElement[Any]:

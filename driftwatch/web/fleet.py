@@ -18,7 +18,7 @@ from driftwatch.numbers import clean, cut, percent, plural, utc_text
 from driftwatch.plots.plot import Panel, Plot, Series, panels, sparkline
 from driftwatch.plots.scales import Axis
 from driftwatch.store.latest import SLOT, SLOTS, UNKNOWN, PoolNow, ServerNow, Trace, slot_of
-from driftwatch.web.database import STATES, WantedServers, incident_state
+from driftwatch.web.database import STATES, incident_state
 from driftwatch.web.incidents import line_of, servers_of
 from driftwatch.web.page import (
     POOL,
@@ -215,8 +215,8 @@ def _listed(
     if query.state in _OF_INCIDENTS:
         only = [key for key, one in of.items() if incident_state(one) == query.state]
     state = "" if only is not None else query.state
-    wanted = WantedServers(text=query.q, state=state, only=only, first=[*of])
-    return *paged(query, path, partial(visit.store.servers, wanted)), of
+    read = partial(visit.store.servers, text=query.q, state=state, only=only, first=[*of])
+    return *paged(query, path, read), of
 
 
 def _incidents_of(incidents: Iterable[Incident]) -> dict[TargetKey, Incident]:
@@ -240,8 +240,8 @@ def load_pool(visit: Visit) -> Shown:
     ((now, trace),) = found
     incidents, is_stale = store.open_now(name), is_old(now.at, visit.now)
     of = _incidents_of(incidents)
-    wanted = partial(store.servers, WantedServers(pool=name, first=[*of]))
-    rows, part = paged(visit.query, pool_path(name), wanted)
+    read = partial(store.servers, pool=name, first=[*of])
+    rows, part = paged(visit.query, pool_path(name), read)
     day = store.incidents_between(name, (now.at - timedelta(days=1), now.at), 50)
     return {
         "title": f"Pool {cut(clean(name), 80)}",

@@ -23,7 +23,7 @@ from driftwatch.notify.path import PathRow, path_rows
 from driftwatch.notify.verification_line import verification_line
 from driftwatch.numbers import clean, cut, moment, plural
 from driftwatch.plots.plot import Plot
-from driftwatch.web.database import Wanted, WebStore, incident_state
+from driftwatch.web.database import WebStore, incident_state
 from driftwatch.web.page import (
     Api,
     NotFound,
@@ -254,8 +254,14 @@ class IncidentsQuery(Paged):
 
 def _listed(visit: Visit) -> tuple[Sequence[Incident], Slice]:
     query: IncidentsQuery = visit.query
-    wanted = Wanted(query.state, query.severity, query.pool, query.q)
-    return paged(query, LIST_PATH, partial(visit.store.listed_incidents, wanted))
+    read = partial(
+        visit.store.listed_incidents,
+        state=query.state,
+        severity=query.severity,
+        pool=query.pool,
+        text=query.q,
+    )
+    return paged(query, LIST_PATH, read)
 
 
 def load_list(visit: Visit) -> Shown:
@@ -263,7 +269,7 @@ def load_list(visit: Visit) -> Shown:
     query: IncidentsQuery = visit.query
     incidents, part = _listed(visit)
     pools = {*visit.store.pool_names()[:_MOST_POOLS], query.pool} - {""}
-    number = visit.store.listed_incidents(Wanted("open"), 1, 0)[1]
+    number = visit.store.listed_incidents(1, 0, state="open")[1]
     return {
         "title": f"{plural(number, 'open incident')}" if number else "No incident is open",
         "rows": [(one, incident_state(one), line_of(one)) for one in incidents],

@@ -1,4 +1,4 @@
-"""The web in a process of its own: from a configuration to uvicorn."""
+"""The web in a process of its own: a socket, and uvicorn."""
 
 from __future__ import annotations
 
@@ -7,48 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from driftwatch.clock import Clock, SystemClock
-from driftwatch.database_place import Place
 from driftwatch.errors import UsageError
-from driftwatch.pipeline.plan import Plan
-from driftwatch.settings import Settings
-from driftwatch.settings.web import WebSettings, listen_address
-from driftwatch.web.access import People
+from driftwatch.settings.web import listen_address
 from driftwatch.web.app import Web, application
-from driftwatch.web.database import WebDatabase
 
 if TYPE_CHECKING:
     from uvicorn import Server
 
 _SHUTDOWN_SECONDS, _IDLE_SECONDS = 5, 20
 _MOST_CONNECTIONS, _MOST_HEADER_BYTES = 200, 16_384
-
-
-def web_of(
-    settings: Settings | None,
-    plan: Plan,
-    place: Place,
-    *,
-    own: WebSettings,
-    clock: Clock | None = None,
-    where: str = "",
-) -> Web:
-    """The web of a configuration; ``own``: its part for the web, or what stands for it; ``where``:
-    options by which commands find configuration and database.
-
-    Raises ConfigError: the token cannot be read, or is too short.
-    """
-    people = People(own.token_file, own.proxy)
-    people.require_token()
-    return Web(
-        settings=own,
-        plan=plan,
-        database=WebDatabase(place),
-        people=people,
-        clock=SystemClock() if clock is None else clock,
-        external_url=None if settings is None else settings.external_url,
-        where=where,
-    )
 
 
 @contextmanager

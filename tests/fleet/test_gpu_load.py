@@ -59,12 +59,3 @@ def test_prefill_draws_more_than_decode_and_both_more_than_nothing() -> None:
     load = gpu_load(H100, WORK, EPOCH, rows)
     power = told(load, "DEV_POWER_USAGE")
     assert power[0] > power[1] > power[2] == H100.idle_watts
-
-
-def test_a_stretch_may_be_told_in_parts() -> None:
-    rows = scrapes([0.2, 0.9, 0.5, 0.0], [100.0, 4000.0, 10.0, 0.0], [2.0, 40.0, 9.0, 0.0])
-    whole = gpu_load(H100, WORK, EPOCH, rows)
-    first = gpu_load(H100, WORK, EPOCH, rows[:2])
-    rest = gpu_load(H100, WORK, EPOCH, rows[2:], before=rows[1:2])
-    for name, values in whole.values.items():
-        assert np.array_equal(np.concatenate([first.values[name], rest.values[name]]), values)

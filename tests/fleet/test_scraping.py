@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fleet_cases import whole_run
 
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.servers import gaps, gpu_times, scrape_times
@@ -53,16 +52,3 @@ def test_gaps_are_those_of_the_whole_pool_and_of_its_exporters() -> None:
         for first, last in zip(starts, ends, strict=True):
             assert not ((times >= first) & (times < last)).any()
     assert len(gaps(scenario(24), 3)[0]) == 0
-
-
-def test_exporters_are_scraped_apart_from_their_servers() -> None:
-    made = scenario(0.25, gpu_offset="7s", jitter_seconds=0.0)
-    chunk = whole_run(made)
-    servers, gpus = (
-        frame["time"].dt.epoch("us").to_numpy() / 1e6 for frame in (chunk.scrapes, chunk.gpus)
-    )
-    assert not set(servers) & set(gpus)
-    behind = (gpus[:, None] - servers[None, :]) % 15.0
-    assert np.allclose(behind, 7.0, atol=1e-3)
-    together = whole_run(scenario(0.25))
-    assert together.gpus["time"].to_list() == together.scrapes["time"].to_list()

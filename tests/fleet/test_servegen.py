@@ -95,13 +95,6 @@ def small(folder: Path, rates: pl.DataFrame = RATES, lengths: pl.DataFrame = LEN
     return ServeGen(folder / "rates.parquet", folder / "lengths.parquet")
 
 
-def test_the_nearest_lengths_stand_in_where_an_epoch_has_none(tmp_path: Path) -> None:
-    found = small(tmp_path).requests(0, 1200, np.random.default_rng(0))
-    assert len(found) == 1800
-    assert (found.prompt_tokens == 10).mean() == pytest.approx(0.25, abs=0.05)
-    assert set(found.generation_tokens.tolist()) == {1}  # a length of 0 was one token at least
-
-
 @pytest.mark.parametrize(
     ("rates", "lengths", "problem"),
     [

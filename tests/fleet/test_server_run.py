@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 from fleet_cases import between, whole_run
 
 from driftwatch.fleet.generate import scrape_times
-from driftwatch.fleet.hidden_engine import fault_factor
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.servers import servers_of
 
@@ -82,14 +80,3 @@ def test_a_fault_changes_the_settings_that_it_names() -> None:
     assert settings == [(300, 8192, 8192), (4096, 8192, 8192), (4096, 8192, 4096)]
     with pytest.raises(ValueError, match=r"max_num_batched_tokens \(2048\) is below max_num_seqs"):
         scenario(faults=[{**RESTART, "serving": {"max_num_seqs": 4096}}])
-
-
-def test_scrapes_are_late_by_a_little_and_a_slowdown_comes_up() -> None:
-    exact = scenario(scrape={"interval": "15s", "jitter_seconds": 0.0})
-    late = scenario(scrape={"interval": "15s", "jitter_seconds": 0.2})
-    delays = scrape_times(late, 1, 0)[0] - scrape_times(exact, 1, 0)[0]
-    assert (delays >= 0).all() and 0.1 < delays.mean() < 0.25
-    slow = {"kind": "slowdown", "at": "10m", "factor": 2.0, "ramp": "10m", "until": "25m"}
-    (fault,) = scenario(faults=[slow]).faults
-    times = np.array([599.0, 600.0, 900.0, 1200.0, 1499.0, 1500.0])
-    assert fault_factor(fault, times) == pytest.approx([1, 1, np.sqrt(2), 2, 2, 1])

@@ -13,7 +13,7 @@ from polars.testing import assert_frame_equal
 
 from driftwatch.collect.pages import PageParser
 from driftwatch.errors import ImpossibleConfiguration
-from driftwatch.fleet.metrics import ServerScrapes, Tally
+from driftwatch.fleet.metrics import ServerScrapes
 from driftwatch.fleet.server import USUAL, Server
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.engine import Disturbance, Observe, Options
@@ -52,16 +52,6 @@ def test_a_server_that_cannot_be_is_refused_with_every_reason() -> None:
     text = str(refused.value)
     for word in ("max_num_batched_tokens", "max_model_len", "num_gpu_blocks"):
         assert word in text
-
-
-def test_an_edge_belongs_to_its_bucket_and_a_tally_goes_on() -> None:
-    tally = Tally((1.0, 100.0))
-    first = tally.book(np.array([0, 1, 1]), np.array([1.0, 100.0, 100.5]), 3)
-    assert first[:2].tolist() == [[1, 1, 1, 1.0], [1, 2, 3, 201.5]]
-    assert tally.book(np.array([1]), np.array([2.0]), 2).tolist() == [
-        [1, 2, 3, 201.5],
-        [1, 3, 4, 203.5],
-    ]
 
 
 _CONFIGURATION = SchedulerConfiguration(

@@ -100,18 +100,6 @@ def test_rates_season_and_changes() -> None:
     assert {int(a) for r in by_hour[0] for a in r.adapter} == {-1}
 
 
-def test_a_change_of_one_replica_leaves_the_others_as_they_were() -> None:
-    change = {"at": "1h", "prompt_factor": 2.0, "rate_factor": 0.5, "replicas": [1]}
-    before, after = scenario({}), scenario({"changes": [change]})
-    plain, changed = (pool_requests(one, HOUR, 2 * HOUR) for one in (before, after))
-    for number, (a, b) in enumerate(zip(plain, changed, strict=True)):
-        same = np.array_equal(a.arrival_seconds, b.arrival_seconds)
-        assert same == (number != 1)
-        assert np.array_equal(a.prompt_tokens, b.prompt_tokens) == (number != 1)
-    assert len(changed[1]) / len(plain[1]) == pytest.approx(0.5, rel=0.15)
-    assert changed[1].prompt_tokens.mean() / plain[1].prompt_tokens.mean() > 1.7
-
-
 def test_a_new_client_sends_its_share() -> None:
     share = 0.7
     made = scenario(

@@ -10,10 +10,8 @@ from xml.etree import ElementTree
 import pytest
 
 from driftwatch.plots.plot import (
-    Panel,
     Plot,
     Series,
-    panels,
     plot,
 )
 from driftwatch.plots.scales import Axis
@@ -103,11 +101,3 @@ def test_labels_beside_each_other_do_not_touch() -> None:
         assert len(labels) >= 2
         for (x, one), (next_x, other) in pairwise(labels):
             assert next_x - x > 7.0 * (len(one) + len(other)) / 2, (axis, labels)
-
-
-def test_panels_have_one_axis_and_each_the_same_incidents() -> None:
-    around = [Series("hatch", "incident", [2.0], [4.0]), Series("ticks", "restart", [1.0])]
-    lines = [Panel(Axis(unit), [Series("line", unit, [0, 5], [1, 2])]) for unit in "ab"]
-    drawn = panels("t", lines, Axis("", low=0, high=5), around=around).svg
-    assert drawn.count('class="hatch"') == 2 and drawn.count('class="tick c0"') == 3  # legend
-    assert drawn.count('x="40.00%"') == 2 + 1 and drawn.count("incident</li>") == 1

@@ -113,10 +113,10 @@ def test_a_tick_replaces_the_rows_of_its_batch_and_a_state_keeps_its_beginning(
     tmp_path: Path,
 ) -> None:
     def servers(store: Store) -> dict[str, ServerNow]:
-        from driftwatch.web.database import WantedServers, WebStore
+        from driftwatch.web.database import WebStore
 
         web = WebStore(store._engine, store.place)
-        return {one.instance: one for one in web.servers(WantedServers(), 9, 0)[0]}
+        return {one.instance: one for one in web.servers(9, 0)[0]}
 
     def commit(store: Store, *minutes: dict[str, Any], end: Any) -> None:
         some = latest(*({**one, "end": end} for one in minutes))

@@ -40,18 +40,3 @@ def test_it_serves_until_it_is_told_to_stop(copied: Recorded, tmp_path: Path) ->
         rest = process.stderr.read()
         assert process.wait(20) == 0, rest
     assert "stopped" in rest and TOKEN not in line + rest
-
-
-def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
-    missing = "sys.modules['starlette'] = None"
-    main = "from driftwatch.cli.main import main; main()"
-    ran = subprocess.run(
-        [sys.executable, "-c", f"import sys; {missing}; {main}", "web", "--db", "none.db"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 2
-    error, help_text = ran.stderr.splitlines()
-    assert error == "error: the web is not installed" and "'vllm-driftwatch[web]'" in help_text

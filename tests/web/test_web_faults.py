@@ -44,20 +44,6 @@ def test_a_missing_database_is_named_and_found_when_it_comes(
     assert client.get("/fleet").status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("revision", "words"),
-    [("0015", "another database"), ("0999", "another database")],
-)
-def test_another_schema_says_what_to_do(
-    copied: Recorded, tmp_path: Path, revision: str, words: str
-) -> None:
-    with sqlite3.connect(copied.path) as connection:
-        connection.execute("UPDATE alembic_version SET version_num = ?", (revision,))
-    answer = browser(web_at(copied.path, copied.now, tmp_path)).get("/api/v1/targets")
-    assert answer.status_code == 503
-    assert words in answer.json()["message"] + answer.json()["help"]
-
-
 def test_a_locked_database_is_read_and_not_written(
     web: Web, copied: Recorded, monkeypatch: pytest.MonkeyPatch
 ) -> None:

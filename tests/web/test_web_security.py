@@ -18,7 +18,9 @@ from conftest import Recorded
 from starlette.testclient import TestClient
 from web_cases import ANA, BEN, TOKEN, browser, send, web_at
 
+from driftwatch.errors import ConfigError
 from driftwatch.store import Store
+from driftwatch.web.access import People
 from driftwatch.web.app import HEADERS, Web
 from tests.outbox import latest_actions
 
@@ -186,3 +188,10 @@ def test_of_two_at_once_one_has_it_and_the_other_learns_who(web: Web, page: str)
     for _ in range(2):
         assert send(client, page, "unacknowledge", BEN, holder="Ana").status_code == 303
     assert "Nobody has acknowledged it" in client.get(page).text
+
+
+def test_a_token_that_is_too_short_is_a_problem_of_its_file(tmp_path: Path) -> None:
+    (tmp_path / "short").write_text("secret\n")
+    with pytest.raises(ConfigError, match="shorter than 16") as refused:
+        People(tmp_path / "short", None).require_token()
+    assert "secret\n" not in str(refused.value)

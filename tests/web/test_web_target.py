@@ -20,7 +20,7 @@ from driftwatch.store.minute_columns import STORED_SCHEMA
 from driftwatch.web.app import Web
 from driftwatch.web.page import pool_path, target_path
 from driftwatch.web.plots import event_ticks, signal_plot
-from driftwatch.web.signals import COLUMNS, changes, stretches, usual, width_of
+from driftwatch.web.signals import COLUMNS, changes, stretches
 
 PATH = "/targets/host:8000"
 T0 = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -120,24 +120,6 @@ def test_a_span_without_a_row_is_unknown_and_means_are_of_sums() -> None:
     assert [row["requests_per_forward_pass"] for row in table] == [10.0, None, 20.0, None]
     assert table[0]["tokens_per_second_per_gpu"] == 50.0
     assert table[0]["prompt_tokens_mean"] is None
-
-
-@pytest.mark.parametrize(
-    ("hours", "longest", "seconds"),
-    [(3, 60.0, 60), (24, 60.0, 600), (3, 600.0, 600), (840, 60.0, 21_600)],
-)
-def test_a_range_has_at_most_240_spans_and_none_is_shorter_than_a_row(
-    hours: int, longest: float, seconds: int
-) -> None:
-    assert width_of(T0, T0 + timedelta(hours=hours), rows(1, seconds=longest)) == seconds
-
-
-def test_usual_are_nine_in_ten_of_the_ten_minute_means() -> None:
-    batches = [100.0 + at // 10 for at in range(100)]  # ten blocks of ten minutes
-    bands = usual(rows(100, itl_seconds_count=[100.0 * one - 100.0 for one in batches]))
-    assert bands["requests_per_forward_pass"] == pytest.approx((100.45, 108.55))
-    assert "batch_assembly_wait_seconds" not in bands  # nobody measured it
-    assert usual(rows(50)) == {}  # five blocks are too few
 
 
 def test_what_changed_is_named_with_its_numbers() -> None:
