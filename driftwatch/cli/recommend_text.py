@@ -10,9 +10,8 @@ from driftwatch.cli.printer import table_lines, wrapped
 from driftwatch.model import Slo
 from driftwatch.notify.advice import setting_change, vllm_arguments
 from driftwatch.numbers import change, figure, percent, rate, span
-from driftwatch.recommend.advice import Answer, Candidate
-from driftwatch.recommend.check import FIGURES, TOLERANCE
-from driftwatch.recommend.rows import NEAR_CAPACITY
+from driftwatch.recommend.advice import FIGURES, TOLERANCE, Answer, Candidate
+from driftwatch.recommend.situation import NEAR_CAPACITY
 from driftwatch.recommend.words import aims, what_if_text
 
 _UNKNOWN_CELL = "?"

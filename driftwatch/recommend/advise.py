@@ -10,18 +10,17 @@ from driftwatch.knobs import KNOBS
 from driftwatch.model import Advice, Reason, Slo
 from driftwatch.numbers import brief, change, milliseconds, percent
 from driftwatch.recommend.advice import (
+    FIGURES,
+    TOLERANCE,
     Answer,
     Candidate,
     GainRange,
     Gate,
+    ModelCheck,
     Question,
-    StepTimeFit,
     targets_of,
 )
 from driftwatch.recommend.alternatives import alternatives, asked_for, baseline_capacity
-from driftwatch.recommend.check import FIGURES, TOLERANCE, ModelCheck, model_check
-from driftwatch.recommend.closed_form import closed_form
-from driftwatch.recommend.rows import row_of
 from driftwatch.recommend.search import (
     Gain,
     Option,
@@ -31,10 +30,15 @@ from driftwatch.recommend.search import (
     single_knobs,
 )
 from driftwatch.recommend.server import Knobs, setting_of
-from driftwatch.recommend.situation import Insufficient, Situation, situation_of
+from driftwatch.recommend.situation import (
+    Insufficient,
+    Situation,
+    model_check,
+    row_of,
+    situation_of,
+)
 from driftwatch.recommend.verdict import (
     Case,
-    by_closed_form,
     by_measured_capacity,
     changed,
     kv_binds,
@@ -44,7 +48,6 @@ from driftwatch.recommend.verdict import (
 from driftwatch.recommend.window import missed, nobody_waited, share_met
 from driftwatch.recommend.words import aims
 from driftwatch.simulate.hardware import Hardware
-from driftwatch.simulate.step_time import describe
 
 _FINALISTS = 3
 MARGIN = 0.7  # of the capacity: below it nothing is scarce
@@ -123,7 +126,7 @@ def _without_situation(answer: Answer, question: Question, error: Insufficient) 
 
 def _described(answer: Answer, situation: Situation) -> Answer:
     """With what the answer is made from."""
-    fit, demand = situation.step_times, situation.demand
+    demand = situation.demand
     settings, question = situation.settings.configurations, situation.question
     today = {}
     for name in KNOBS:
@@ -141,9 +144,7 @@ def _described(answer: Answer, situation: Situation) -> Answer:
         notes.append(f"judged by the traffic of {1 + len(question.beside)} servers of the pool")
     return answer.model_copy(
         update={
-            "step_time": StepTimeFit(
-                describe(fit.likeliest), fit.source, fit.is_known, fit.minutes, fit.misfit_ratio
-            ),
+            "step_time": situation.step_times.fit,
             "settings": today,
             "window_seconds": situation.now.seconds,
             "offered_requests_per_second": situation.offered,
@@ -174,17 +175,6 @@ def _not_reproduced(answer: Answer, situation: Situation) -> Answer:
     kv = kv_binds(question.evidence, question.leaf, why)
     if kv is not None:
         return answer.model_copy(update={"advice": kv})
-    found = closed_form(
-        question.evidence,
-        question.server,
-        situation.now,
-        situation.demand,
-        situation.slo,
-        situation.step_times.draws,
-    )
-    if found is not None:
-        recommendation = by_closed_form(found, question.server.serving, situation.slo, why)
-        return answer.model_copy(update={"advice": recommendation})
     measured = by_measured_capacity(situation, why)
     told = f"the simulation does not reproduce today: {why}"
     recommendation = measured or _insufficient(answer.gates[0].name, told)
@@ -232,7 +222,7 @@ def _simulated(answer: Answer, situation: Situation, *, table: bool) -> Answer:
         recommendation = no_action(case)
     else:
         what_ifs += alternatives(situation, today)
-        recommendation = no_knob(case, gains, what_ifs, _widest(case, options))
+        recommendation = no_knob(case, gains, what_ifs)
     return answer.model_copy(update={"advice": recommendation, "what_ifs": tuple(what_ifs)})
 
 
@@ -250,14 +240,6 @@ def _for_capacity(case: Case, gains: Sequence[Gain]) -> tuple[list[Option], Opti
     enough = max((1 + CAPACITY_GAIN) * limit, _NEARLY * case.situation.offered)
     larger = [one for one in options if (one.row.capacity_requests_per_second or 0.0) >= enough]
     return options, nearest(larger, case.situation.settings.configurations[0])
-
-
-def _widest(case: Case, options: Sequence[Option]) -> Candidate | None:
-    """The settings of the largest capacity, where it is a tenth more than today's."""
-    limit = case.today.capacity_requests_per_second
-    capacities = [(one.row.capacity_requests_per_second or 0.0, one.row) for one in options]
-    most, row = max(capacities, key=lambda pair: pair[0], default=(0.0, None))
-    return row if limit and most >= (1 + CAPACITY_GAIN) * limit else None
 
 
 def _changed(

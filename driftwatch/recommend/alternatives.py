@@ -14,9 +14,8 @@ from driftwatch.model import Slo
 from driftwatch.recommend.advice import Candidate
 from driftwatch.recommend.demand import cached
 from driftwatch.recommend.forecast import Draw, Outlook, capacity
-from driftwatch.recommend.rows import row_of
 from driftwatch.recommend.search import refusal
-from driftwatch.recommend.situation import Situation
+from driftwatch.recommend.situation import Situation, row_of
 
 PREFIX_HIT_RATIO, REPLICAS, FP8_KV = "prefix_hit_ratio", "replicas", "kv_cache_dtype_fp8"
 QUEUED_TOKENS = "max_num_queued_tokens"

@@ -139,24 +139,11 @@ def _checks(arrival_seconds: Floats, slo: Slo | None) -> list[float]:
     return [last + wait + part * last for part in _AFTERWARDS]
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """Latencies, throughput and load of one simulation; None = no request finished, or unknown."""
-
-    ttft_seconds: float | None
-    ttft_p95_seconds: float | None
-    tpot_p95_seconds: float | None
-    itl_seconds: float | None
-    itl_p99_seconds: float | None
-    generation_tokens_per_second: float | None
-    running_requests: float
-    kv_cache_peak_ratio: float | None
-    preemptions: float
-    keeps_up: bool  # the queue does not grow from the middle to the end
-
-
-def figures(draw: Draw, configuration: SchedulerConfiguration) -> Figures:
-    """What a scraper would see of one draw. Raises ImpossibleConfiguration, NoVerdict."""
+def figures(draw: Draw, configuration: SchedulerConfiguration) -> dict[str, float | None]:
+    """What a scraper would see of one draw, by the names of a Candidate; None = no request
+    finished, or unknown; ``keeps_up``: 1 where the queue does not grow from the middle to the end.
+    Raises ImpossibleConfiguration, NoVerdict.
+    """
     begin = WARM_SHARE * draw.seconds
     observe = Observe(np.linspace(begin, draw.seconds, _SCRAPES), itl_edges=_ITL_EDGES)
     run = Trial(draw.requests, configuration, observe=observe).run(
@@ -173,18 +160,18 @@ def figures(draw: Draw, configuration: SchedulerConfiguration) -> Figures:
     tpot = (run.end_seconds[done] - run.first_token_seconds[done]) / more[done]
     tokens = grown("itl_seconds_count")
     usage = run.kv_cache_usage_ratio
-    return Figures(
-        float(ttft.mean()) if len(ttft) else None,
-        float(np.quantile(ttft, 0.95)) if len(ttft) else None,
-        float(np.quantile(tpot, 0.95)) if len(tpot) else None,
-        grown("itl_seconds_sum") / tokens if tokens else None,
-        _cell_quantile(run, 0.99) if tokens else None,
-        grown("generation_tokens") / (draw.seconds - begin),
-        float(run.scraped("running").mean()),
-        None if usage is None else float(usage.max()),
-        grown("preemptions"),
-        _keeps_up(run, len(draw.requests) / draw.seconds),
-    )
+    return {
+        "ttft_seconds": float(ttft.mean()) if len(ttft) else None,
+        "ttft_p95_seconds": float(np.quantile(ttft, 0.95)) if len(ttft) else None,
+        "tpot_p95_seconds": float(np.quantile(tpot, 0.95)) if len(tpot) else None,
+        "itl_seconds": grown("itl_seconds_sum") / tokens if tokens else None,
+        "itl_p99_seconds": _cell_quantile(run, 0.99) if tokens else None,
+        "generation_tokens_per_second": grown("generation_tokens") / (draw.seconds - begin),
+        "running_requests": float(run.scraped("running").mean()),
+        "kv_cache_peak_ratio": None if usage is None else float(usage.max()),
+        "preemptions": grown("preemptions"),
+        "keeps_up": float(_keeps_up(run, len(draw.requests) / draw.seconds)),
+    }
 
 
 def _cell_quantile(run: Run, quantile: float) -> float:

@@ -1,22 +1,32 @@
-"""Turn a question into what its answer needs: window, demand, step times, draws."""
+"""Turn a question into what its answer needs: window, demand, step times, draws; and the rows that
+these give for settings.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from driftwatch.detect.speed.load import COMPLETE, FOR_GOOD, ONE_TOKEN, PREEMPTING, WHY_NOT, work_of
-from driftwatch.errors import NoVerdict
+from driftwatch.errors import ImpossibleConfiguration, NoVerdict
 from driftwatch.model import Slo
-from driftwatch.recommend.advice import Question, targets_of
+from driftwatch.recommend.advice import Candidate, Compared, ModelCheck, Question, targets_of
 from driftwatch.recommend.demand import Demand, hit_ratio, rebuild_demand
-from driftwatch.recommend.forecast import HORIZON_SECONDS, Draw, Outlook
+from driftwatch.recommend.forecast import (
+    HORIZON_SECONDS,
+    IMPOSSIBLE,
+    Draw,
+    Outlook,
+    capacity,
+    figures,
+)
 from driftwatch.recommend.log import demand_of_log
-from driftwatch.recommend.server import Settings, settings_of, with_knobs
+from driftwatch.recommend.server import Knobs, Settings, settings_of, with_knobs
 from driftwatch.recommend.steps import StepTimes, prior_of, step_times, work_met
 from driftwatch.recommend.window import Window, arrivals, steady, undisturbed
 from driftwatch.simulate.hardware import Hardware, shipped_hardware
@@ -33,6 +43,11 @@ _MOST_SWEPT = 1500  # requests of a draw of the sweep
 _FEWEST_REQUESTS = 20
 _FEWEST_MINUTES = 3
 _MOST_OVERHEAD_SECONDS = 0.5
+_CHECKED = 4  # draws at today's demand that the model check looks at
+# a TTFT near capacity is a queue that any error of the rate makes another
+NEAR_CAPACITY = 0.9
+NEAR = "the load is above 90 % of capacity, where TTFT cannot be forecast"
+GROWS = "the queue still grows when the simulation ends"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -206,3 +221,65 @@ def _hits_note(now: Window) -> tuple[str, ...]:
     if ratio > 0:
         return ("prefix hits: as a share of each prompt, or whole prompts: both are tried",)
     return ()
+
+
+def model_check(draws: Sequence[Draw], window: Window) -> ModelCheck:
+    """Whether today's settings, in some draws of today's demand, give what was observed."""
+    seen = {
+        "itl_seconds": window.ratio("itl_seconds_sum", "itl_seconds_count"),
+        "running_requests": window.mean("running_requests"),
+    }
+    simulated = []
+    for draw in [one for one in draws if one.demand == 1.0][:_CHECKED]:
+        try:
+            simulated.append(figures(draw, draw.configuration))
+        except (ImpossibleConfiguration, NoVerdict):
+            continue
+    compared = {}
+    for name, value in seen.items():
+        values = [v for one in simulated if (v := one[name]) is not None]
+        if value and values:
+            compared[name] = Compared(value, min(values), max(values))
+    return ModelCheck(compared)
+
+
+def row_of(situation: Situation, knobs: Knobs, near: float | None = None) -> Candidate:
+    """One configuration: its share in target over the draws, the rest by the likeliest.
+
+    ``near``: where to begin to look for its capacity.
+    """
+    outlook = situation.outlook
+    shares = outlook.shares(knobs)
+    if shares.min() <= IMPOSSIBLE:
+        return Candidate(knobs, refused="requests of this window never fit the KV cache then")
+    draw = outlook.draws[0]
+    configuration = outlook.with_knobs(draw.configuration, knobs)
+    try:
+        seen: dict[str, Any] = figures(draw, configuration)
+    except (ImpossibleConfiguration, NoVerdict) as error:
+        return Candidate(knobs, refused=str(error))
+    keeps_up = seen.pop("keeps_up")
+    reasons: dict[str, str] = {}
+    limit = capacity(draw, configuration, outlook.slo, near)
+    if seen["kv_cache_peak_ratio"] is None:
+        reasons |= {"kv_cache_peak_ratio": "KV block count unknown", "kv_blocks": "not on the page"}
+    why = None
+    if limit is not None and situation.offered >= NEAR_CAPACITY * limit:
+        why = NEAR
+    elif not keeps_up:
+        why = GROWS
+    if why is not None:
+        reasons |= {"ttft_seconds": why, "ttft_p95_seconds": why}
+        seen |= {"ttft_seconds": None, "ttft_p95_seconds": None}
+    ordered = sorted(shares)
+    edge = len(ordered) // 10
+    return Candidate(
+        knobs,
+        in_target_ratio=float(shares.mean()),
+        in_target_low_ratio=float(ordered[edge]),
+        in_target_high_ratio=float(ordered[-1 - edge]),
+        capacity_requests_per_second=limit,
+        kv_blocks=configuration.num_gpu_blocks,
+        reasons=reasons,
+        **seen,
+    )

@@ -17,12 +17,13 @@ from scipy.optimize import least_squares
 from driftwatch.arrays import Floats, Integers
 from driftwatch.detect.speed.load import COMPLETE, COVARIATES, PREEMPTING, work_of
 from driftwatch.errors import DriftwatchError
+from driftwatch.recommend.advice import StepTimeFit
 from driftwatch.recommend.demand import Demand, resampled
 from driftwatch.recommend.server import Server
 from driftwatch.recommend.window import Window
 from driftwatch.simulate.hardware import Hardware
 from driftwatch.simulate.roofline import pair_seconds, roofline
-from driftwatch.simulate.step_time import StepTime
+from driftwatch.simulate.step_time import StepTime, describe
 
 # How far the coefficients lie from the roofline, sd of logarithms: all of them together, then c0,
 # c1, c2, c3, c4 each. Bandwidth and operations are reached to 40 to 95 % of the datasheet; c2
@@ -100,14 +101,11 @@ def _from_window(window: Window, demand: Demand, why: str) -> Prior:
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """The likeliest model, and draws of others."""
+    """The likeliest model, as an answer prints it, and draws of others."""
 
     likeliest: StepTime
     draws: tuple[StepTime, ...]
-    source: str
-    minutes: int
-    misfit_ratio: float  # robust sd of ln ITL around the likeliest
-    is_known: bool = True
+    fit: StepTimeFit
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,7 +166,8 @@ def step_times(work: Work, prior: Prior, *, draws: int, seed: int) -> StepTimes 
         moved = rng.standard_normal(len(prior.log_sd))
         rows = resampled(many, many, rng)
         drawn.append(_fit(work, rows, base, prior.log_sd, noise, moved)[0])
-    return StepTimes(likeliest, tuple(drawn), prior.source, many, misfit, prior.is_known)
+    fit = StepTimeFit(describe(likeliest), prior.source, prior.is_known, many, misfit)
+    return StepTimes(likeliest, tuple(drawn), fit)
 
 
 def _fit(

@@ -17,8 +17,6 @@ from driftwatch.recommend.alternatives import (
     REPLICAS,
     replicas_for,
 )
-from driftwatch.recommend.closed_form import ClosedForm
-from driftwatch.recommend.forecast import WAIT_SECONDS
 from driftwatch.recommend.search import LEAST_SHARE, MEAN_GAIN, MOST_TIMES, Gain
 from driftwatch.recommend.server import Knobs, setting_of
 from driftwatch.recommend.situation import Situation
@@ -162,14 +160,11 @@ def _wrong_if(case: Case, then: Candidate) -> str:
 
 
 def _not_cured(case: Case, then: Candidate) -> tuple[str, ...]:
-    """What stays lost: against the baseline's capacity and throughput."""
+    """What stays lost against the baseline's capacity, and what is still missed."""
     lines = []
-    now, was = case.today.capacity_requests_per_second, case.reference_capacity
+    was = case.reference_capacity
     limit, share = then.capacity_requests_per_second, then.in_target_ratio
-    have, question = case.situation.question.replicas, case.situation.question
-    before = question.reference.get("reference_generation_tokens_per_second")
-    after = then.generation_tokens_per_second
-    lost = bool(now and was and was > now * _WORTH_SAYING)
+    have = case.situation.question.replicas
     if limit and was and was > limit * _WORTH_SAYING:
         more = "more replicas"
         if have:
@@ -177,11 +172,6 @@ def _not_cured(case: Case, then: Candidate) -> tuple[str, ...]:
         lines.append(
             f"a replica served {rate(was)} at the baseline's lengths; to serve as much at these "
             f"takes {more}"
-        )
-    elif before and after and after < before / _WORTH_SAYING and not lost:
-        lines.append(
-            f"tokens/s {figure(before)} → {figure(after)} per replica, and not by settings: is the "
-            "engine as fast as before?"
         )
     offered = case.situation.offered
     if limit and limit < offered:
@@ -214,15 +204,9 @@ def _not_larger(case: Case, then: Candidate, larger: Candidate, knob: str) -> st
     return f"not {value:.0f}: {', '.join(parts)}"
 
 
-def no_knob(
-    case: Case, gains: Sequence[Gain], what_ifs: Sequence[Candidate], wider: Candidate | None
-) -> Advice:
-    """No knob helps, or none is sure to: what does.
-
-    ``wider``: the settings of the largest capacity, where it is worth saying.
-    """
-    limit = case.today.capacity_requests_per_second
-    if limit == 0.0:
+def no_knob(case: Case, gains: Sequence[Gain], what_ifs: Sequence[Candidate]) -> Advice:
+    """No knob helps, or none is sure to: what does."""
+    if case.today.capacity_requests_per_second == 0.0:
         aim = aims(case.situation.slo)
         many = f"{100 * (1 - case.share):.3g} % of requests"
         reason = Reason("no_knob_helps", f"more than {many} miss {aim} even when served alone")
@@ -232,10 +216,6 @@ def no_knob(
     else:
         reason = _none_helps(case, gains)
     instead = _instead_of(case, what_ifs)
-    if wider is not None and not case.is_in_target:
-        more = capacity_gain(limit, wider.capacity_requests_per_second)
-        moves = moves_text(wider.knobs, case.now(wider.knobs))
-        instead = (*instead, f"{moves}: {more}, and most requests still miss")
     return Advice(action="none", reason=reason, instead=instead, basis="simulation")
 
 
@@ -299,34 +279,6 @@ def no_action(case: Case) -> Advice:
 def _suffices(case: Case) -> str:
     # without a figure: that of a simulation would contradict the measured one in the same line
     return f"today's settings suffice by simulation ({aims(case.situation.slo)})"
-
-
-def by_closed_form(found: ClosedForm, serving: Any, slo: Slo | None, not_simulated: str) -> Advice:
-    """A larger value of a limit that is plainly full, where no simulation can be trusted."""
-    setting = serving.setting(found.knob)
-    low, high = change(1 + found.gain_low), change(1 + found.gain_high)
-    more = low if low == high else f"{low.removesuffix(' %')} to {high}"
-    missed = "" if slo is None else f"misses {aims(slo, ' or ')}"
-    worse = missed or f"queues longer than {WAIT_SECONDS:g} s"
-    return Advice(
-        action="change",
-        reason=Reason(
-            "closed_form",
-            f"{figure(found.waiting_requests)} requests wait with {found.knob} full and the KV "
-            f"cache at {percent(found.kv_use_ratio)}; no simulation: {not_simulated}",
-        ),
-        moves=(KnobMove(found.knob, found.today, found.value, setting.provenance),),
-        price=(
-            f"inter-token latency rises, to at most {found.times:.3g} times today's",
-            f"KV cache {percent(found.kv_use_ratio)} → at most "
-            f"{percent(min(1.0, found.times * found.kv_use_ratio))}",
-            "restart",
-        ),
-        undo=f"{flag_of(found.knob)} {found.today:.0f}",
-        wrong_if=f"a larger share than now {worse}",
-        effect=(f"capacity {more} by the step-time models; no forecast of the share in target",),
-        basis="closed form",
-    )
 
 
 _FEWEST_FINISHED = 100  # a rate known to ±20 % (Poisson, two standard deviations)

@@ -6,9 +6,16 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from driftwatch.model import Advice, KnobMove, Reason, Slo
-from driftwatch.recommend.advice import Answer, Candidate, GainRange, Gate, StepTimeFit
-from driftwatch.recommend.check import Compared, ModelCheck
-from driftwatch.recommend.rows import NEAR
+from driftwatch.recommend.advice import (
+    Answer,
+    Candidate,
+    Compared,
+    GainRange,
+    Gate,
+    ModelCheck,
+    StepTimeFit,
+)
+from driftwatch.recommend.situation import NEAR
 
 AT = datetime(2026, 11, 18, 2, 56, tzinfo=UTC)
 BELOW = "max_num_batched_tokens (512) is below max_num_seqs (1024): vLLM refuses to start"

@@ -42,8 +42,9 @@ def fitted(truth: StepTime, **told: str | None) -> StepTimes:
 @pytest.mark.parametrize("truth", [H100_8B, SLOW], ids=["as the datasheet", "slower"])
 def test_the_model_is_found_from_minutes(truth: StepTime) -> None:
     found = fitted(truth)
-    assert found.is_known and found.minutes == 20 and found.misfit_ratio < 0.03
-    assert "H100-80GB" in found.source
+    fit = found.fit
+    assert fit.is_known and fit.minutes == 20 and fit.misfit_ratio < 0.03
+    assert "H100-80GB" in fit.source
     # steps as they were, and of twice the batch, which no minute had
     for prefill, decode, context in ((0, 10, 700), (100, 20, 700), (600, 40, 700), (0, 80, 700)):
         seconds = found.likeliest.seconds(prefill, decode, decode * context)
@@ -66,7 +67,7 @@ def test_the_draws_differ_as_far_as_minutes_leave_it_open() -> None:
 
 def test_without_a_datasheet_the_minutes_say_it_alone() -> None:
     found = fitted(SLOW, gpu="Acme X1")
-    assert not found.is_known and "Acme X1" in found.source
+    assert not found.fit.is_known and "Acme X1" in found.fit.source
     at = (80, 20, 20 * 700)  # as it ran
     assert found.likeliest.seconds(*at) == pytest.approx(SLOW.seconds(*at), rel=0.1)
     known = fitted(SLOW)
