@@ -1,12 +1,8 @@
-"""Which evidence columns a page carries, and what they are called in a line of text.
-
-As data: a page with all hundred columns is read by nobody. Besides these a page carries every
-column that its path was decided on.
-"""
+"""What evidence columns are called in a line of text, and their values in it. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from driftwatch.evidence import BY_NAME, COLUMNS
@@ -24,62 +20,6 @@ from driftwatch.numbers import (
     seconds,
     times,
 )
-
-# every page carries these: what moved, what a change of throughput is made of, how small a change
-# would be noticed
-_ALWAYS = (
-    "observed_10m_seconds", "scrapes", "requests_per_second",
-    "running_requests", "effective_batch_size", "requests_per_forward_pass", "waiting_requests",
-    "kv_cache_usage_ratio", "prompt_tokens_mean", "generation_tokens_mean", "finished_requests",
-    "max_num_seqs", "max_num_batched_tokens", "max_num_batched_tokens_exceeded", "restarted",
-    "slower_at_equal_load", "speed_at_equal_load_ratio",
-    "generation_tokens_per_second", "tokens_per_second_per_gpu", "itl_seconds_mean",
-    "batch_assembly_wait_10m_seconds", "speed_smallest_detectable_loss_ratio",
-)  # fmt: skip
-# the groups that a rule's page names (driftwatch/rulebook/page_form.py)
-_GROUPS: Mapping[str, tuple[str, ...]] = {
-    "lengths": (
-        "prompt_tokens_mean_ratio", "generation_tokens_mean_ratio", "requests_per_second_ratio",
-    ),
-    "usual": ("prompt_tokens_usual_ratio", "generation_tokens_usual_ratio"),
-    "cost": (
-        "batch_assembly_wait_10m_seconds", "ttft_10m_seconds", "queue_wait_estimate_10m_seconds",
-        "given_up_requests_10m", "given_up_10m_low_ratio",
-        "slo_missed", "ttft_in_target_10m_ratio", "tpot_in_target_10m_ratio", "itl_seconds_mean",
-        "generation_tokens_per_second", "tokens_per_second_per_gpu",
-    ),
-    "limits": (
-        "binding_limit", "binding_margin_ratio", "limit_binding_share_10m_ratio", "scrapes_10m",
-        "binding_running_requests", "binding_waiting_requests", "binding_kv_cache_usage_ratio",
-        "tokens_per_forward_pass", "waiting_capacity_requests", "preemptions_per_second",
-        "prefix_cache_hit_ratio",
-    ),
-    "deferred": ("waiting_deferred_requests", "waiting_deferred_share_10m_ratio"),
-    "stuck": ("seconds_since_last_token", "generation_tokens_per_second"),
-    "coverage": (
-        "coverage_missing_seconds", "coverage_missing_inputs", "pool_coverage_missing_ratio",
-    ),
-    "gpu": (
-        "gpu_count", "gpu_utilization_ratio", "gpu_power_watts", "gpu_sm_clock_hertz",
-        "gpu_sm_clock_ratio", "gpu_clock_event_reasons", "gpus_lost",
-        "tokens_per_second_per_gpu_ratio",
-    ),
-    "speed": ("slower_at_equal_load", "speed_at_equal_load_ratio", "speed_threshold_ratio"),
-    "peers": ("slower_than_pool", "speed_against_pool_ratio", "pool_speed_at_equal_load_ratio"),
-    "day": ("prompt_tokens_day_ratio", "generation_tokens_day_ratio"),
-    "trend": ("speed_slope_14d_ratio", "speed_slope_14d_upper_ratio"),
-}  # fmt: skip
-_EVERYTHING = ("lengths", "cost", "limits", "deferred", "gpu")
-
-
-def page_columns(wanted: Sequence[str]) -> frozenset[str]:
-    """The evidence columns that a page carries besides those of its path.
-
-    ``wanted``: groups and columns that its rule names; empty = the usual groups.
-    """
-    named = [_GROUPS.get(name, (name,)) for name in wanted or _EVERYTHING]
-    return frozenset(_ALWAYS).union(*named)
-
 
 # column → what a line of text calls it; without an entry the column's own name is printed
 SHORT: Mapping[str, str] = {column.name: column.short for column in COLUMNS if column.short}

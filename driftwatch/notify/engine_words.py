@@ -20,33 +20,31 @@ _CLOCK, _POWER = "gpu_sm_clock_hertz", "gpu_power_watts"
 _BUSY, _EVENTS = "gpu_utilization_ratio", "gpu_clock_event_reasons"
 
 
-def gpus_text(now: Values, before: Values | None = None) -> str | None:
-    """``SM clock 1,980 → 1,155 MHz, GPU_UTIL 99 %, ...``: every reading, and why the clock is low.
+def gpus_text(now: Values, before: Values | None = None, *, on_page: bool = False) -> str | None:
+    """``SM clock 1,980 → 1,155 MHz, GPU_UTIL 99 %, …``: every reading, and why the clock is low.
 
-    From → to where the reference has it too; None where no reading is known.
+    ``before``: the baseline's readings; ``on_page``: only what a person acts on. None where no
+    reading is known.
     """
-    numbers = [*_numbers(now, before or {})]
-    if not numbers:
-        return None
-    notes = [*_clock_notes(now, before or {})]
-    busy, usual = now.get(_BUSY), (before or {}).get(_BUSY)
+    before = before or {}
+    busy, usual, lost = now.get(_BUSY), before.get(_BUSY), now.get("gpus_lost")
+    readings = {
+        "SM clock {} MHz": _moved(now.get(_CLOCK), before.get(_CLOCK), 1e6),
+        "GPU_UTIL {}": None if on_page or busy is None else percent(busy),
+        "power {} W": _moved(now.get(_POWER), before.get(_POWER), 1.0),
+        "{} lost": None if on_page or not lost else count(lost),
+    }
+    numbers = ", ".join(text.format(one) for text, one in readings.items() if one is not None)
+    notes = [*_clock_notes(now, before)]
+    if on_page:
+        if now.get("seconds_since_last_token") and busy:
+            notes.append(f"GPU_UTIL {percent(busy)} {_NOT_WORK}")
+        return "; ".join(filter(None, [_gpus_gone(now, before), numbers, *notes])) or None
     fewer = now.get("tokens_per_second_per_gpu_ratio")
     stays = busy and usual and (busy >= usual or is_as_before(busy / usual))
     if stays and fewer is not None and fewer < 1 and not is_as_before(fewer):
         notes.append(f"GPU_UTIL stays while tokens/s/GPU {change(fewer)}: it {_NOT_WORK}")
-    return "; ".join([", ".join(numbers), *notes])
-
-
-def gpus_of_page(now: Values, before: Values) -> str | None:
-    """``SM clock 1,980 → 1,155 MHz; clock held down by sw_power_cap``: what a person acts on."""
-    clock = _moved(now.get(_CLOCK), before.get(_CLOCK), 1e6)
-    power = _moved(now.get(_POWER), before.get(_POWER), 1.0)
-    parts = [] if clock is None else [f"SM clock {clock} MHz"]
-    parts += [] if power is None else [f"power {power} W"]
-    notes = [*_clock_notes(now, before)]
-    if now.get("seconds_since_last_token") and (busy := now.get(_BUSY)):
-        notes.append(f"GPU_UTIL {percent(busy)} {_NOT_WORK}")
-    return "; ".join(filter(None, [_gpus_gone(now, before), ", ".join(parts), *notes])) or None
+    return "; ".join([numbers, *notes]) if numbers else None
 
 
 _SHOWN = re.compile(r"declared ([\d.]+), (\w+) shows ([\d.]+)")
@@ -59,17 +57,12 @@ def _gpus_gone(now: Values, before: Values) -> str | None:
     """
     shown = _SHOWN.match(now.get("gpu_count_source") or "")
     if shown is not None and now.get("seconds_since_last_token"):
-        return (
-            f"{shown[2]} shows {shown[3]} of {shown[1]} GPUs"
-            if float(shown[3]) < float(shown[1])
-            else None
-        )
+        is_gone = float(shown[3]) < float(shown[1])
+        return f"{shown[2]} shows {shown[3]} of {shown[1]} GPUs" if is_gone else None
     gpus, usual = now.get("gpu_count"), before.get("gpu_count")
-    return (
-        f"{count(gpus)} of {count(usual)} GPUs are read"
-        if gpus and usual and gpus < usual
-        else None
-    )
+    if not gpus or not usual or gpus >= usual:
+        return None
+    return f"{count(gpus)} of {count(usual)} GPUs are read"
 
 
 def gpu_count_text(now: Values) -> str:
@@ -80,17 +73,6 @@ def gpu_count_text(now: Values) -> str:
     text = f"{count(gpus)} {'GPU' if gpus == 1 else 'GPUs'}"
     parts = [part for part in clean(source or "").split("; ") if not part.endswith(" agrees")]
     return f"{text} ({'; '.join(parts)})" if any(parts) else text
-
-
-def _numbers(now: Values, before: Values) -> Iterator[str]:
-    if (text := _moved(now.get(_CLOCK), before.get(_CLOCK), 1e6)) is not None:
-        yield f"SM clock {text} MHz"
-    if (share := now.get(_BUSY)) is not None:
-        yield f"GPU_UTIL {percent(share)}"
-    if (text := _moved(now.get(_POWER), before.get(_POWER), 1.0)) is not None:
-        yield f"power {text} W"
-    if lost := now.get("gpus_lost"):
-        yield f"{count(lost)} lost"
 
 
 def _moved(now: float | None, before: float | None, unit: float) -> str | None:

@@ -10,7 +10,6 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 from driftwatch.documents import Document
-from driftwatch.evidence import COLUMNS
 from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.model import Advice, Diagnosis, Finding
 from driftwatch.notify.advice import advice_lines, imperatives, settings_line
@@ -79,7 +78,7 @@ def explanation(finding: Finding, start: datetime, end: datetime) -> Explanation
         until=end,
         state=state_text(finding),
         lines=what_to_do(finding),
-        evidence=amounts(finding, [column.name for column in COLUMNS]),
+        evidence=amounts(finding),
         baseline=baseline_of(finding),
         shares={stem: one for stem, one in both.items() if one is not None},
         throughput=None if isinstance(compared, str) else compared,
@@ -174,7 +173,7 @@ def _page_of(finding: Finding) -> Page:
         labels={},
         servers=Servers(concerned=1, of=1, first=(server,)),
         times=Times(started_at=at, evaluated_at=at, measured_at=at),
-        evidence=amounts(finding, [column.name for column in COLUMNS]),
+        evidence=amounts(finding),
         slo=slo_in(finding.evidence),
         baseline=baseline_of(finding),
         diagnosis=None if diagnosis is None else with_reasons(diagnosis, finding.reasons),

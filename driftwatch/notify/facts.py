@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from driftwatch.evidence import BY_NAME, COLUMNS
 from driftwatch.model import Diagnosis, Finding, Slo, Step
-from driftwatch.notify.columns import page_columns
 from driftwatch.notify.page import Amount, Baseline
 from driftwatch.numbers import utc_text
 
@@ -31,15 +30,9 @@ def baseline_of(finding: Finding) -> Baseline | None:
     )
 
 
-def amounts(finding: Finding, columns: Sequence[str] = ()) -> dict[str, Amount]:
-    """Column → value, unit and reason: the columns of the form and of the path, schema order."""
-    path = finding.diagnosis.path if finding.diagnosis is not None else ()
-    wanted = page_columns(columns).union(*(step.evidence for step in path))
-    if finding.diagnosis is not None:
-        wanted |= set(finding.diagnosis.missing)
-    return {
-        column.name: _amount(column.name, finding) for column in COLUMNS if column.name in wanted
-    }
+def amounts(finding: Finding) -> dict[str, Amount]:
+    """Every evidence column → value, unit and reason, in schema order."""
+    return {column.name: _amount(column.name, finding) for column in COLUMNS}
 
 
 def _amount(column: str, finding: Finding) -> Amount:

@@ -111,7 +111,7 @@ def _with_content(
     diagnosis, at = finding.diagnosis, page.times.evaluated_at
     return page.model_copy(
         update={
-            "evidence": amounts(finding, form.columns),
+            "evidence": amounts(finding),
             "slo": _slo(slo, finding.evidence),
             "diagnosis": None if diagnosis is None else with_reasons(diagnosis, finding.reasons),
             "advice": _advice(finding.advice, incident),

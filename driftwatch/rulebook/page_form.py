@@ -6,7 +6,6 @@ page:
   since: []
   cause: ["{meaning}"]
   advice: Do not change a knob; restart the engine
-  columns: [stuck, gpu]
   family: stuck
 ```
 
@@ -20,7 +19,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, WithJsonSchema
+from pydantic import AfterValidator
 
 from driftwatch.evidence import BY_NAME
 from driftwatch.rulebook.values import RulePart
@@ -62,11 +61,6 @@ PHRASES: Mapping[str, str] = {
     "nothing_to_do": "that no limit is full and nothing is to be done; not where one is full",
     "in_target": "once it is over: that all requests are in target, and for how long",
 }
-# names of column groups, for `columns:`; what is in them: driftwatch/notify/columns.py
-GROUPS = (
-    "lengths", "usual", "cost", "limits", "deferred", "stuck", "coverage", "gpu",
-    "speed", "peers", "day", "trend",
-)  # fmt: skip
 _NAME = re.compile(r"\{([^{}]*)\}")
 
 
@@ -78,20 +72,6 @@ def _template(text: str) -> str:
     return text
 
 
-def _columns(name: str) -> str:
-    if name not in GROUPS and name not in BY_NAME:
-        hint = near(name, {*GROUPS, *BY_NAME})
-        raise fault("unknown-column", name or "an empty name", hint)
-    return name
-
-
-PageColumn = Annotated[
-    str,
-    AfterValidator(_columns),
-    WithJsonSchema(
-        {"title": "column or group", "type": "string", "enum": [*GROUPS, *BY_NAME]},
-    ),
-]
 Template = Annotated[str, AfterValidator(_template)]
 Templates = tuple[Template, ...]
 
@@ -110,8 +90,6 @@ class PageForm(RulePart):
     advice_of_many: Template | None = None  # the same where the page is about several targets
     # which ratio of lengths the phrases compare with the baseline's mean: now, or a whole day's
     lengths: Lengths = "mean"
-    # evidence that the page carries, by group or by name; empty = the usual groups
-    columns: tuple[PageColumn, ...] = ()
     # which kind of drift the weekly report counts it as; retune = a decision, none = an incident
     family: Family | None = None
 

@@ -28,7 +28,6 @@ groups:
           since: []
           cause: ["{meaning}"]
           also: ["KV cache {kv_cache_usage_ratio}"]
-          columns: [deferred, kv_cache_usage_ratio]
           family: traffic
         annotations: {runbook_url: "https://wiki.example.net/runbook#adaptersthrash"}
 """

@@ -123,17 +123,6 @@ def test_shares_on_the_edges_that_both_have() -> None:
     assert shares({}, "prompt_tokens") is None
 
 
-def test_a_table_fits_a_line_whatever_the_layout() -> None:
-    edges = [float(2**i) for i in range(25)] + [math.inf]
-    counts = [float(i * i) for i in range(1, 27)]
-    names = ("buckets", "edges")
-    of = dict(zip((f"generation_tokens_{n}" for n in names), (counts, edges), strict=True))
-    found = shares(of | {f"reference_{k}": v for k, v in of.items()}, "generation_tokens")
-    assert found is not None
-    for line in shares_table(found, "generation_tokens"):
-        assert len(line) <= 80
-
-
 def test_no_number_of_a_table_is_cut() -> None:
     """Large counts take the room of a cell, not of a digit."""
     edges = [200.0, 500.0, 1e3, 2e3, 5e3, math.inf]

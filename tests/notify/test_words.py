@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from driftwatch.notify.engine_words import engine_text, gpu_count_text, gpus_of_page, gpus_text
+from driftwatch.notify.engine_words import engine_text, gpu_count_text, gpus_text
 from driftwatch.notify.minute_line import gpu_line, limit_line, minute_line, speed_line
 
 GPUS: dict[str, Any] = {
@@ -88,7 +88,7 @@ def test_a_reading_that_is_unknown_is_left_out_and_never_zero() -> None:
 def test_a_gpu_that_vanishes_is_named(
     now: dict[str, Any], before: dict[str, Any], said: str | None
 ) -> None:
-    assert gpus_of_page(now, before) == said
+    assert gpus_text(now, before, on_page=True) == said
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,6 @@ groups:
           says: ["{waiting_deferred_requests} requests wait for an adapter, {present}"]
           cause: ["{meaning}"]
           also: ["KV cache {kv_cache_usage_ratio}"]
-          columns: [deferred, kv_cache_usage_ratio]
           family: traffic
         annotations: {runbook_url: https://wiki.example.net/adapters}
 """
@@ -105,7 +104,6 @@ def test_two_files_make_a_page_a_report_line_and_a_runbook(tmp_path: Path) -> No
     [
         ("{present}", "{presnt}", "unknown-column", "did you mean present?"),
         ("family: traffic", "family: trafic", "value", "did you mean traffic?"),
-        ("columns: [deferred,", "columns: [deferrred,", "unknown-column", "did you mean deferred?"),
         ("also:", "aslo:", "unknown-key", "did you mean also?"),
     ],
 )

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from driftwatch.collect.registry import BY_COLUMN
-from driftwatch.notify.engine_words import gpus_of_page
+from driftwatch.notify.engine_words import gpus_text
 from driftwatch.notify.page import Page
 from driftwatch.numbers import (
     brief,
@@ -141,7 +141,7 @@ def gpus(page: Page) -> str | None:
     now: dict[str, Any] = {column: entry.value for column, entry in page.evidence.items()}
     counted = page.evidence.get("gpu_count")
     now["gpu_count_source"] = None if counted is None else counted.source
-    text = gpus_of_page(now, page.baseline_values)
+    text = gpus_text(now, page.baseline_values, on_page=True)
     if text is None:
         return None
     if lost := now.get("gpus_lost"):
