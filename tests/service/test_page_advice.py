@@ -154,8 +154,8 @@ def test_who_is_asked_and_who_answers_by_himself() -> None:
     assert own_advice(KV, _walked(KV.name), {}) is None
     for leaf, limits, evidence, said in (
         (ENGINE, (binds,), {}, "Do not change a knob; drain it"),
-        (None, (free,), {}, "undetermined: binding_limit unknown"),
-        (None, (binds,), {}, "undetermined: binding_limit unknown"),
+        (None, (free,), {}, "undetermined: the cause is not determined"),
+        (None, (binds,), {}, "undetermined: the cause is not determined"),
         (CHANGE, (binds,), {"gpus_lost": 1.0}, "do not change a knob: 1 GPU is lost"),
     ):
         own = own_advice(leaf, _walked("x", *limits), evidence)
