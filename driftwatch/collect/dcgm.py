@@ -64,7 +64,7 @@ DIVIDED = "GPUs that are divided into MIG instances are left out"
 
 
 class Gpu(NamedTuple):
-    """Who a row of the GPU table is of; columns of that name."""
+    """The GPU and workload of a row of the GPU table; columns of that name."""
 
     exporter: str
     hostname: str | None
@@ -95,7 +95,7 @@ def gpu_of(
     if labels.get("GPU_I_ID"):
         return DIVIDED
     namespace, pod = _workload(labels, own)
-    # without the node's name the exporter takes that of its own pod, which says nothing
+    # without the node's name the exporter takes that of its own pod: it names no host
     hostnames = (labels.get(name) for name in _HOSTNAME)
     return Gpu(
         exporter=exporter,

@@ -51,7 +51,7 @@ class DcgmBatch:
         self._problems: list[SourceProblem] = []
 
     def add(self, exporter: str, time: datetime, body: bytes) -> bool:
-        """A page that was answered; False where it has no GPU, with a problem that says why."""
+        """A page that was answered; False where it has no GPU, with the reason as a problem."""
         page = self._text.samples(body)
         if isinstance(page, str):
             self.problem(exporter, page, time)

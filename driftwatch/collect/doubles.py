@@ -40,7 +40,7 @@ def read_once(
 ) -> list[Collected]:
     """What sources answer, each process once and under its own name.
 
-    Who is left out, or renamed, is a problem that says so.
+    A server that is left out or renamed is a problem with the reason.
 
     ``sources``: their names; ``targets``, ``origins``: those of before, and who listed them;
     ``recent``: the last scrapes of these; ``within``: two names of one source may be one process
@@ -80,7 +80,7 @@ def _known_doubles(
 
     They stay so while a scrape of them fails, which shows no start time.
     """
-    readers: dict[str, list[str]] = {}  # a double's instance → who is read
+    readers: dict[str, list[str]] = {}  # a double's instance → the servers that are read
     for name in known & servers.keys():
         for instance in _INSTANCE.findall(labels[name].get(ALSO_LABEL, "")):
             readers.setdefault(instance, []).append(name)

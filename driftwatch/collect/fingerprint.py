@@ -1,4 +1,4 @@
-"""What runs on a server, as far as anything says it, and what differs between then and now.
+"""What runs on a server, as far as any source shows it, and what differs between then and now.
 
 vLLM's ``/metrics`` names neither its version nor the image or driver (0.32: the only ``_info``
 series are of Python, the cache configuration and LoRA). They are read from ``/version``,
@@ -100,7 +100,7 @@ def fingerprint_of(
 
 
 def _release_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """Part of the release → the label that says it."""
+    """Part of the release → the label that holds it."""
     return {name: label for label, name in RELEASE_LABELS.items() if labels.get(label)}
 
 

@@ -26,7 +26,7 @@ class GpuField:
     absent: str = ""  # why dcgm-exporter may not export it
     # more than this cannot be, in the base unit; a share may be over it by SHARE_OVER
     most: float = 1.0
-    why_most: str = "above 100 %"  # what is wrong with more, as a reason says it
+    why_most: str = "above 100 %"  # what is wrong with more, for reasons
 
     @property
     def is_share(self) -> bool:
@@ -106,7 +106,7 @@ GPU_SCHEMA: Mapping[str, pl.DataType | type[pl.DataType]] = {
     "gpu_model": pl.String,
     "namespace": pl.String,  # of the workload; NULL: not mapped to any
     "pod": pl.String,
-    "lost": pl.Boolean,  # NVML says GPU_IS_LOST, or XID 79 without readings
+    "lost": pl.Boolean,  # NVML answers GPU_IS_LOST, or XID 79 without readings
     "reasons": pl.String,  # JSON, column → why it is NULL; NULL where nothing is missing
     **{field.column: pl.Float64 for field in GPU_FIELDS},
 }

@@ -37,7 +37,7 @@ class Bounds:
     read_seconds: float = 10.0  # between two pieces of the answer
     total_seconds: float = 12.0  # for the whole exchange
     body_bytes: int = 10 * 2**20  # largest answer that is read, unpacked
-    packed: bool = False  # a packed answer is read too, though none was asked for
+    packed: bool = False  # a compressed answer is read too, though none was requested
 
 
 class Answer(NamedTuple):
@@ -49,7 +49,7 @@ class Answer(NamedTuple):
 
 
 class NoAnswer(Exception):
-    """There was no whole answer; the text says why, and holds nothing of what was sent."""
+    """There was no whole answer; the text is the reason, and holds nothing of what was sent."""
 
 
 class TooLarge(NoAnswer):

@@ -2,14 +2,13 @@
 
 A server is what Prometheus scraped: the labels that are not vLLM's own (job, instance, namespace,
 pod, cluster, ``exported_*``, Ray's ``ReplicaId``). It is called by its ``instance`` where that is
-its alone, else by the shortest labels that tell it apart before it: ``prod/vllm-0:8000``.
+its alone, else by labels that tell it apart before it: ``prod/vllm-0:8000``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
 
 from driftwatch.collect.registry import OWN_LABELS, Labels
 from driftwatch.model import Target, TargetKey
@@ -26,7 +25,6 @@ _TELLING = (
     *("namespace", "exported_namespace", "kubernetes_namespace", "cluster", "exported_cluster"),
     *("exported_instance", "pod", "exported_pod", "kubernetes_pod_name", "ReplicaId", "job"),
 )
-_MOST_LABELS = 3  # in a name; beyond it all that differ are named
 
 
 def identity_of(labels: Labels, own: Collection[str]) -> Identity:
@@ -158,20 +156,19 @@ def _free(name: str, taken: Collection[str]) -> str:
 
 
 def _telling(several: Sequence[Identity]) -> tuple[str, ...]:
-    """The fewest labels whose values are different for each of these servers."""
+    """Labels whose values together are different for each of these servers, best ones first."""
     every = [dict(one) for one in several]
     found = {name for one in every for name in one if len({o.get(name) for o in every}) > 1}
     found.discard("instance")
     order = [name for name in _TELLING if name in found]
     order += sorted(found - set(order))
-    for count in range(1, min(_MOST_LABELS, len(order)) + 1):
-        for chosen in combinations(order, count):
-            if len({tuple(one.get(name) for name in chosen) for one in every}) == len(every):
-                return chosen
+    for count in range(1, len(order)):
+        if len({tuple(map(one.get, order[:count])) for one in every}) == len(every):
+            return tuple(order[:count])
     return tuple(order)
 
 
-# Labels that say who scraped, and not what: one address is one server, whoever asks it.
+# Labels of the scraper, not of the server: one address is one server, whatever scrapes it.
 _OF_THE_SCRAPER = frozenset(
     (
         *("job", "prometheus", "prometheus_replica", "replica", "__replica__", "endpoint"),
@@ -179,7 +176,7 @@ _OF_THE_SCRAPER = frozenset(
     )
 )
 
-# Labels of which a process has one value each, whoever scraped it.
+# Labels that have one value for a process, whatever scrapes it.
 _OF_THE_PROCESS = ("pod", "namespace", "cluster", "node")
 
 Span = tuple[int, int]  # first and last sample, unix microseconds
@@ -246,7 +243,7 @@ def _apart(one: Identity, other: Identity) -> bool:
 
 
 def successors(spans: Mapping[Identity, Span]) -> dict[Identity, Identity]:
-    """Servers that took an address over → who has it now.
+    """A server that left its address → the one that has it now.
 
     Args:
         spans: first and last sample of each server, unix microseconds.
@@ -264,7 +261,7 @@ def successors(spans: Mapping[Identity, Span]) -> dict[Identity, Identity]:
         for one in sorted(several, key=lambda each: (spans[each], each)):
             ended = [each for each in chains if spans[each][1] < spans[one][0]]
             if ended:
-                # who shares most labels with the new one is its predecessor
+                # its predecessor shares most labels with it
                 last = max(ended, key=lambda each: (len(set(each) & set(one)), each))
                 chains.remove(last)
                 later[last] = one

@@ -59,7 +59,7 @@ class Inventory:
 
 
 def discover(asker: PrometheusAsker, match: Mapping[str, str], at: datetime) -> Inventory:
-    """Servers, their scrape intervals, and what says how they were started.
+    """Servers, their scrape intervals, and the settings that they were started with.
 
     ``match``: labels that a vLLM series must carry; empty: any.
     Raises SourceError: the API does not answer; what else it does not answer is a problem;

@@ -63,7 +63,7 @@ _READ: Final[Mapping[str, Callable[[Any], float]]] = {
 
 
 class Unread(Exception):
-    """A call that gave no value: why, and NVML's error number, None where NVML said nothing."""
+    """A call without a value: why, and NVML's error number, None where NVML gave none."""
 
     def __init__(self, reason: str, code: int | None = None) -> None:
         self.reason, self.code = reason, code
@@ -215,7 +215,7 @@ def _called(call: Callable[[], T]) -> T:
 
 
 def _checked(column: str, value: float) -> float:
-    """The value; raises Unread where it is none: a blank of the driver, or more than can be."""
+    """The value. Raises Unread: it is a blank of the driver, or more than can be."""
     field = GPU_FIELD_BY_COLUMN[column]
     if not math.isfinite(value) or value >= BLANK_FROM:
         raise Unread(f"{value:g} is no value")
@@ -273,4 +273,4 @@ def _looked_up(host: str) -> set[str]:
     try:
         return {str(entry[4][0]) for entry in socket.getaddrinfo(host, None)}
     except (OSError, UnicodeError):
-        return set()  # the scrape says what is wrong with the name
+        return set()  # the scrape's reason names what is wrong with the name

@@ -1,4 +1,4 @@
-"""The text of a page: its lines, its samples, and why it is none."""
+"""The text of a page: its lines, its samples, and why it has none."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Line:
 
 
 def read_line(line: bytes) -> Line | str | None:
-    """One line of a page → the sample, the reason why it is none, or None for no sample at all.
+    """One line of a page → its sample, the reason why it is none, or None for a line without any.
 
     ``line``: without its newline. Blank lines and comments give None.
     """
@@ -68,7 +68,7 @@ def read_line(line: bytes) -> Line | str | None:
 
 
 def _number(token: bytes) -> float | None:
-    """A sample value, or None where it is none (``1_000`` is Python's, not the format's)."""
+    """A sample value, or None where it is no number (``1_000`` is Python's, not the format's)."""
     try:
         return None if b"_" in token else float(token)
     except ValueError:
@@ -114,7 +114,7 @@ class PageText(Generic[T]):
         self._bytes = 0
 
     def samples(self, body: bytes) -> PageSamples[T] | str:
-        """Every sample of a page, whatever it is of, or why it is no page."""
+        """Every sample of a page, or why the page cannot be used."""
         lines = _lines(body)
         if isinstance(lines, str):
             return lines
@@ -148,7 +148,7 @@ class PageText(Generic[T]):
 
 
 def _lines(body: bytes) -> list[bytes] | str:
-    """The lines of a page, or why it is none."""
+    """The lines of a page, or why it cannot be used."""
     if not body:
         return "empty page (0 bytes)"
     if len(body) > MAX_PAGE_BYTES:

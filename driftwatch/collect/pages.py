@@ -187,7 +187,7 @@ def _micros(time: datetime) -> int:
 
 
 def _refused(series: Sequence[_Series]) -> str | None:
-    """Why a page is none of a vLLM server; None where it may be."""
+    """Why a page cannot be a vLLM server's; None where it can."""
     names = {one.name for one in series}
     vllm = [one.labels for one in series if one.name.startswith(VLLM)]
     if not vllm:
@@ -265,7 +265,7 @@ class PagesSource:
         return found
 
     def reports(self) -> dict[str, Fingerprint]:
-        """What each instance says of itself, from ``/version`` and ``/v1/models``.
+        """The release and model that each instance reports, from ``/version`` and ``/v1/models``.
 
         A page that was answered is not asked for again.
         """

@@ -60,7 +60,7 @@ class Metric:
 
     @property
     def largest(self) -> float:
-        """Above it a number is none of this metric's: see :data:`LARGEST`."""
+        """The largest number that this metric can have: see :data:`LARGEST`."""
         return LARGEST.get(self.unit, LARGEST_EXACT)
 
 
@@ -189,7 +189,7 @@ class Slot(NamedTuple):
 
     @property
     def metric(self) -> Metric:
-        """The quantity that it is of."""
+        """Its quantity."""
         return BY_COLUMN[self.column]
 
     @property
@@ -213,7 +213,7 @@ def _slots() -> dict[str, tuple[Slot, ...]]:
 
 _SLOTS = _slots()
 SAMPLE_NAMES = frozenset(_SLOTS)
-# Labels that tell series of one engine apart; any other label says which server a series is of.
+# Labels that tell series of one engine apart; any other label tells servers apart.
 CHOOSING = tuple(
     sorted(
         {name for metric in BY_COLUMN.values() for name, _ in metric.labels}

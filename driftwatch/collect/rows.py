@@ -6,6 +6,7 @@ have makes its own column unknown and is named; what else the scrape has is read
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,12 +31,11 @@ from driftwatch.collect.schema import (
     Collected,
     SourceProblem,
     empty_scrapes,
-    scrape_frame,
 )
 from driftwatch.collect.servers import Servers
 from driftwatch.model import TargetKey
 
-# what stands in a cell whose number is none, and in one that two series claim
+# value of a cell with a bad number, and of one that two series fill differently
 _BAD, _TWICE = -1.0, -2.0
 _SHOWN_DOUBTS = 3
 _FAR = np.iinfo(np.int64).max
@@ -56,8 +56,8 @@ def scrape_rows(
     """Every scrape once.
 
     Args:
-        samples: of answers or pages; they are used up.
-        attempts: every try to scrape that is known of.
+        samples: of answers or pages; they are consumed.
+        attempts: every known try to scrape.
         known: servers and engines of earlier answers; what is learnt is added.
         unread: columns of one query, and why they may be missing.
         silent: why a scrape that was answered has no row.
@@ -149,7 +149,7 @@ class _Scrapes:
         return (engine << self._bits) + (time - self._first)
 
     def _note_unlabelled(self, unit: Ints, slot: Ints, unlabelled: Bools) -> None:
-        """Name the series that do not say which of several engines they are of."""
+        """Name the series without an engine label on pages of several engines."""
         pairs = {(int(unit[i]), int(slot[i])) for i in np.flatnonzero(unlabelled)}
         for number, which in sorted(pairs):
             of = self._servers.units[number]
@@ -295,33 +295,37 @@ def _failed(
     good: pl.DataFrame, servers: Servers, attempts: Sequence[Attempt], silent: str
 ) -> pl.DataFrame:
     """A row for each engine of each scrape without a sample of it."""
-    times: dict[str, set[int]] = {}
+    tried = [
+        (name, one)
+        for one in attempts
+        if not servers.is_read_elsewhere(one)
+        for name in servers.names_of(one.server)
+    ]
+    times: dict[str, set[int]] = defaultdict(set)  # of a server's good scrapes
+    times_tried: dict[str, set[int]] = defaultdict(set)
     for name, time in good.select("instance", pl.col("time").dt.epoch("us")).unique().iter_rows():
-        times.setdefault(name, set()).add(time)
-    attempts = [one for one in attempts if not servers.is_read_elsewhere(one)]
-    tried: dict[str, set[int]] = {}
-    for one in attempts:
-        for name in servers.names_of(one.server):
-            tried.setdefault(name, set()).add(one.time)
+        times[name].add(time)
+    for name, one in tried:
+        times_tried[name].add(one.time)
     reasons: dict[tuple[str, int], str] = {}
-    for one in attempts:
-        for name in servers.names_of(one.server):
-            own = times.get(name, set())
-            if one.reason is None and own and tried[name].isdisjoint(own):
-                continue  # its samples carry times of their own
-            if one.time not in own:
-                reasons.setdefault((name, one.time), one.reason or silent)
+    for name, one in tried:
+        own = times[name]
+        # the samples of an answered scrape may carry times of their own
+        is_elsewhere = one.reason is None and own and times_tried[name].isdisjoint(own)
+        if one.time not in own and not is_elsewhere:
+            reasons.setdefault((name, one.time), one.reason or silent)
     rows = [
-        {"instance": name, "engine": engine, "time": time, "ok": False, "reason": reason}
+        (name, engine, time, False, reason)
         for (name, time), reason in reasons.items()
         for engine in servers.engines_of(name)
     ]
-    moments = pl.Series([row["time"] for row in rows], dtype=pl.Int64).cast(TIME)
-    return scrape_frame([row | {"time": at} for row, at in zip(rows, moments, strict=True)])
+    schema = {name: SCRAPE_SCHEMA[name] for name in ("instance", "engine", "time", "ok", "reason")}
+    failed = pl.DataFrame(rows, {**schema, "time": pl.Int64}, orient="row")
+    return pl.concat([empty_scrapes(), failed.cast({"time": TIME})], how="diagonal")
 
 
 def _why_not(number: float, largest: float) -> str:
-    """What is wrong with a number that is none of its metric's."""
+    """What is wrong with a number that its metric cannot have."""
     if number != number:
         return "NaN"
     if number in (float("inf"), float("-inf")):

@@ -128,7 +128,7 @@ class Samples:
         self.add(pl.DataFrame(dict(columns), schema=dict(SAMPLE_SCHEMA)))
 
     def frame(self) -> tuple[pl.DataFrame, list[Unit], list[Slot]]:
-        """All samples, and the units and slots that they are of, numbered anew."""
+        """All samples, with their units and slots, numbered anew."""
         frame = pl.concat([pl.DataFrame(schema=dict(SAMPLE_SCHEMA)), *self._frames])
         units, unit = _in_use(self.reader.units, frame["unit"], self.configurations)
         slots, slot = _in_use(self.reader.slots, frame["slot"])

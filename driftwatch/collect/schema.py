@@ -135,14 +135,14 @@ def folded(problems: Iterable[SourceProblem]) -> tuple[SourceProblem, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What one call to a source brought."""
+    """The answer of one call to a source."""
 
     scrapes: pl.DataFrame  # rows in :data:`SCRAPE_SCHEMA`, sorted by instance, engine, time
     targets: Mapping[TargetKey, Target]  # every target the source knows of now, with its labels
     problems: tuple[SourceProblem, ...] = field(default=())  # what could not be read
     # rows in :data:`driftwatch.collect.gpus.GPU_SCHEMA`.
     gpus: pl.DataFrame = field(default_factory=empty_gpus)
-    # why nothing can be said of which targets exist; None where the source answered, so that a
+    # why the list of targets is unknown; None where the source answered, so that a
     # target it does not list has left
     silent: str | None = None
     # a question was put; False where none was due, so that the answer took no time

@@ -33,7 +33,7 @@ _CONFIGURED = "given"  # that there is speculation matters, not which
 
 
 class Started(NamedTuple):
-    """What one source says of a server's start."""
+    """How a server was started, by one source."""
 
     serving: Serving  # numbers that the scheduler works with
     fingerprint: Fingerprint = Fingerprint()  # model, parallelism, types, switches, release
@@ -270,7 +270,7 @@ def from_cache_config(labels_json: str) -> Serving:
 
 
 def _positive(label: object) -> float | None:
-    """A label's number, or None where it says "unset" ("None", "auto", "-1")."""
+    """A label's number, or None where it means "unset" ("None", "auto", "-1")."""
     try:
         value = float(str(label))
     except ValueError:

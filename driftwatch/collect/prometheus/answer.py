@@ -64,7 +64,7 @@ def cut(body: bytes) -> tuple[bytes, Cut] | None:
 
 
 def parsed_json(body: bytes) -> Any:
-    """A JSON text; None where it is none.
+    """The document of a JSON text; None where it is not JSON.
 
     Python's collector is held back: it would look through a large answer's objects several times
     while they are made, which takes longer than making them.
@@ -88,7 +88,7 @@ class RawSamples:
     series: npt.NDArray[np.int32]  # of each sample
     time: npt.NDArray[np.int64]  # unix microseconds
     value: npt.NDArray[np.float64]  # NaN where it is no number
-    native: Sequence[Labels] = ()  # series of native histograms, of which nothing is read
+    native: Sequence[Labels] = ()  # series of native histograms: they are not read
 
     @property
     def labels(self) -> list[dict[str, str]]:
@@ -142,7 +142,8 @@ def _pairs(lines: bytes) -> pl.DataFrame:
     return pl.read_csv(lines, has_header=False, quote_char=None, schema=schema, ignore_errors=True)
 
 
-# in place of a slot's number: the labels of the series are its value, of which this is the first
+# In place of a slot's number where a series' labels are its value: minus 2, 3, … for the first,
+# second, … configuration.
 _CONFIGURATION = -2
 _SPARE = 10_000  # series that are kept though they are gone
 _KNOWN = {"hash": pl.UInt64, "unit": pl.Int32, "slot": pl.Int32}

@@ -12,7 +12,7 @@ from driftwatch.errors import UsageError
 
 _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
-# Label → its value, or the values of which it has one.
+# Label → its value, or several values: it has one of them.
 Selector = Mapping[str, str | Sequence[str]]
 
 

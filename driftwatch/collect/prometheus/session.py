@@ -131,14 +131,14 @@ class PrometheusSession(EndableSession):
                 data["result"] = found[1]
         warnings = parsed.get("warnings") or []
         listed = warnings if isinstance(warnings, list) else [warnings]
-        if parsed.get("isPartial") is True:  # as VictoriaMetrics says it
+        if parsed.get("isPartial") is True:  # in VictoriaMetrics' words
             listed = [*listed, "isPartial: some of its storage did not answer"]
         self.warnings = tuple(str(w)[:_MESSAGE_CHARACTERS] for w in listed)
         return parsed
 
 
 def _date(text: str | None) -> datetime | None:
-    """A time as headers write it; None where it is none."""
+    """The time of a ``Date`` header; None where it cannot be read."""
     try:
         return parsedate_to_datetime(text or "").astimezone(UTC)
     except (ValueError, TypeError, OverflowError):
@@ -146,7 +146,7 @@ def _date(text: str | None) -> datetime | None:
 
 
 def _refusal(status: int, parsed: object, body: bytes) -> SourceError:
-    """The error that an answer without 200 stands for, with what its body says."""
+    """The error for an answer without status 200, with the text of its body."""
     error = _error_text(parsed)
     if not error and 400 <= status < 500 and not body.lstrip().startswith(b"<"):
         error = " ".join(body.decode("utf-8", "replace").split())[:_MESSAGE_CHARACTERS]
@@ -163,7 +163,7 @@ def _refusal(status: int, parsed: object, body: bytes) -> SourceError:
 
 
 def _error_text(parsed: object) -> str:
-    """What a Prometheus error answer says, shortened; "" where it says nothing."""
+    """The error text of a Prometheus answer, shortened; "" where it has none."""
     if not isinstance(parsed, dict):
         return ""
     parts = [str(parsed[key]) for key in ("errorType", "error") if parsed.get(key)]

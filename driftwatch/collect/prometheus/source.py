@@ -42,7 +42,7 @@ from driftwatch.model import Target, TargetKey
 _DAY = timedelta(days=1)
 
 _ENGINES = "vllm:num_requests_running"
-# Who is there, and with which labels: each engine has one series of the first, the next two say
+# The targets and their labels: each engine has one series of the first, the next two show
 # which process is scraped twice, the last one how it was started.
 _LISTING = Question(
     (
@@ -136,7 +136,7 @@ class PrometheusSource:
         return self._collect(since, until, own, tuple(questions()))
 
     def listing(self, since: datetime, until: datetime) -> Collected:
-        """Who is there: scrapes of which only running requests and the configuration are read."""
+        """The targets: of their scrapes only running requests and the configuration are read."""
         return self._collect(since, until, None, (_LISTING,))
 
     def _collect(
@@ -162,7 +162,7 @@ class PrometheusSource:
         failure = request.note(self._up, errors)
         if failure is not None and not any(len(up.series) for up in ups):
             raise _NotRead(error_text(failure))
-        doubt = error_text(errors[0]) if errors else None  # of who exists
+        doubt = error_text(errors[0]) if errors else None  # why the list of targets may be short
         attempts = [attempt for up in ups for attempt in attempts_of(up)]
         self._look_for_prefixes(request)
         first_queries = queries if own is None else (_LISTING,)
@@ -175,7 +175,7 @@ class PrometheusSource:
         nobody = doubt or self._behind(until)
         if listed.scrapes.is_empty() and nobody is not None:
             raise _NotRead(nobody)
-        # an answer about `up` of which some is missing does not say who left
+        # an incomplete answer about `up` does not show which targets left
         there = dict(listed.targets) if doubt is None else {**self._targets, **listed.targets}
         self._targets = self._images.added(there, lambda text: self._labels(text, request))
         scrapes, looks = listed.scrapes, None
@@ -210,7 +210,7 @@ class PrometheusSource:
         try:
             self._prefixes = look_for_prefixes(self._asker, self._matching, request.at, back)
         except SourceError:
-            return  # tried again; the next query says what is wrong
+            return  # tried again; the next query names what is wrong
         self._looked_ms = request.last_ms
 
     def _read_own(
@@ -317,7 +317,7 @@ class PrometheusSource:
         """Why the API cannot have scrapes up to there yet: its clock is behind this machine's."""
         date, settle = self._asker.date, timedelta(seconds=self.settle_seconds)
         behind = timedelta() if date is None else until + settle - date
-        if not settle < behind < _DAY:  # a day: the past is read, or the time is none
+        if not settle < behind < _DAY:  # a day: it is the past that is read, or the header is wrong
             return None
         return f"its clock is {behind.total_seconds():.0f} s behind"
 
@@ -382,7 +382,7 @@ class RetryingSource:
 
 
 def _has_answer(collected: Collected) -> bool:
-    """It said something; what it left out is named in its problems."""
+    """It brought something; its problems name what is missing."""
     return (
         collected.silent is None or not collected.was_asked or bool(collected.scrapes["ok"].any())
     )

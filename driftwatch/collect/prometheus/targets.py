@@ -1,4 +1,4 @@
-"""What a Prometheus-compatible API says of targets: prefixes, other engines, intervals, images."""
+"""Targets of a Prometheus-compatible API: prefixes, other engines, scrape intervals, images."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from driftwatch.collect.registry import OWN_LABELS, SHAPE_PATTERN, VLLM, Labels,
 from driftwatch.errors import SourceError
 from driftwatch.model import Target, TargetKey
 
-# one series per engine each: who is there
+# each engine has one series of each of these
 _ENGINE_SERIES = ("vllm:num_requests_running", "vllm:generation_tokens_total")
 _LOOK_BACK_MS = 300_000  # over which the time between two scrapes is taken
 _MOST = 20  # targets that one call looks up

@@ -216,7 +216,7 @@ def _utc(seconds: float) -> datetime:
 def write_part(
     folder: Path, stem: str, scrapes: pl.DataFrame, gpus: pl.DataFrame | None = None
 ) -> list[Part]:
-    """Rows as one Parquet file of each kind that has any; what the manifest says of them.
+    """Rows as one Parquet file of each kind that has any; returns their entries in the manifest.
 
     ``folder``: of the recording; it must exist; ``stem``: unique in it; the files are
     ``STEM.scrapes.parquet`` and ``STEM.gpus.parquet``.

@@ -42,7 +42,7 @@ _NAMED_LINES = 20  # broken lines named per file; the others are counted
 
 
 class _Line(BaseModel):
-    """One line: ``status`` 200 has a page in ``body``, any other says there what went wrong."""
+    """One line: ``status`` 200 has a page in ``body``, any other the failure's text."""
 
     t: float = Field(strict=True, ge=0, le=253_402_300_799)  # unix seconds, to the year 9999
     status: int | str = Field(200, union_mode="left_to_right")
