@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,7 +15,9 @@ from driftwatch.errors import NoVerdict, SourceError, Unavailable, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from datetime import datetime
 
+    from driftwatch.collect.prometheus.client import PrometheusAsker
     from driftwatch.onboarding.text import Written
 
 
@@ -77,14 +79,18 @@ def command(
     else:
         if (username is None) != (password_file is None):
             raise UsageError("give --username together with --password-file")
-        files = {"bearer_token_file": bearer_token_file, "ca_file": ca_file}
-        keys = {name: str(file.absolute()) for name, file in files.items() if file is not None}
-        if tenant is not None:
-            keys["tenant"] = tenant
-        auth = None
-        if username is not None and password_file is not None:
-            auth = (username, str(password_file.absolute()))
-        configuration = _of_api(prometheus, _labels(match), keys, auth)
+        files = {
+            "bearer_token_file": bearer_token_file,
+            "ca_file": ca_file,
+            "password_file": password_file,
+        }
+        options: dict[str, Any] = {"prometheus": prometheus, "match": _labels(match)}
+        options |= {name: str(file.absolute()) for name, file in files.items() if file is not None}
+        options |= {} if tenant is None else {"tenant": tenant}
+        if username is not None:
+            secret = options.pop("password_file")
+            options["basic_auth"] = {"username": username, "password_file": secret}
+        configuration = _of_api(options)
     if output is None:
         click.echo(configuration.text, nl=False)
         click.echo(f"next: driftwatch init … -o {DEFAULT_CONFIG}", err=True)
@@ -112,54 +118,27 @@ def _labels(match: Sequence[str]) -> dict[str, str]:
     return {name: values[0] for name, values in labels.items()}
 
 
-def _of_api(
-    url: str,
-    match: Mapping[str, str],
-    keys: Mapping[str, str],
-    basic_auth: tuple[str, str] | None,
-) -> Written:
-    """What the API has.
+def _of_api(options: Mapping[str, Any]) -> Written:
+    """What the API has; ``options``: of a source, as a configuration has them.
 
     Raises UsageError: an address or a file that cannot be used; the API does not answer; NoVerdict:
     it knows no vLLM server.
     """
     from driftwatch.clock import SystemClock
-    from driftwatch.collect.foreign import STATS_DISABLED
     from driftwatch.collect.inventory import discover
-    from driftwatch.collect.prometheus.targets import vllm_servers, why_no_vllm
     from driftwatch.onboarding.discovery import found_pools
-    from driftwatch.onboarding.text import Api, quoted, written
+    from driftwatch.onboarding.text import written
     from driftwatch.service.probes import asker_of, gpus_of, source_said
 
-    source = source_said(url, keys, basic_auth)
+    source = source_said(options)
     at = SystemClock().now()
     asker = asker_of(source)
     try:
-        discovered = discover(asker, match, at)
+        discovered = discover(asker, source.match, at)
         if not discovered.servers:
-            up = asker.instant("up", at)
-            others = vllm_servers(asker, at) if match else 0
-            foreign = [
-                f"{instance}: {reason}"
-                for instance, reason in why_no_vllm(
-                    asker, {labels["instance"] for labels, is_up in up if is_up}
-                )
-                if reason != STATS_DISABLED
-            ]
-            raise NoVerdict(
-                f"{asker.host} has no vLLM server"
-                + (f" with {', '.join(f'{k}={v}' for k, v in match.items())}" if match else "")
-                + (
-                    f": none with these labels; {others} without them"
-                    if others
-                    else f": {len(up)} targets are scraped, no series of vLLM among them"
-                )
-                + "".join(f"; {one}" for one in foreign[:3]),
-                help_text="is vLLM scraped there? Started with --disable-log-stats it shows no "
-                "series; a tenant may be needed (--tenant), or another --match",
-            )
+            raise _no_server(asker, source.match, at)
     except SourceError as error:
-        way = what_to_check(url) if isinstance(error, Unavailable) else None
+        way = what_to_check(source.prometheus) if isinstance(error, Unavailable) else None
         raise UsageError(
             f"{asker.host}: {error.message}", help_text=error.help_text or way
         ) from error
@@ -167,8 +146,26 @@ def _of_api(
         asker.close()
     gpus, problems = gpus_of(source, at)
     discovered = replace(discovered, gpus=gpus, problems=(*discovered.problems, *problems))
-    escaped = {name: quoted(value) for name, value in keys.items()}
-    return written(discovered, found_pools(discovered, at), Api(url, match, escaped, basic_auth))
+    return written(discovered, found_pools(discovered, at), source)
+
+
+def _no_server(asker: PrometheusAsker, match: Mapping[str, str], at: datetime) -> NoVerdict:
+    """What is there instead of a vLLM server."""
+    from driftwatch.collect.foreign import STATS_DISABLED
+    from driftwatch.collect.prometheus.targets import vllm_servers, why_no_vllm
+
+    up = asker.instant("up", at)
+    others = vllm_servers(asker, at) if match else 0
+    foreign = why_no_vllm(asker, {labels["instance"] for labels, is_up in up if is_up})
+    told = [f"; {server}: {why}" for server, why in foreign if why != STATS_DISABLED]
+    named = f" with {', '.join(f'{k}={v}' for k, v in match.items())}" if match else ""
+    found = f"{len(up)} targets are scraped, no series of vLLM among them"
+    found = f"none with these labels; {others} without them" if others else found
+    return NoVerdict(
+        f"{asker.host} has no vLLM server{named}: {found}{''.join(told[:3])}",
+        help_text="is vLLM scraped there? Started with --disable-log-stats it shows no series; a "
+        "tenant may be needed (--tenant), or another --match",
+    )
 
 
 def _of_pages(urls: Sequence[str]) -> Written:

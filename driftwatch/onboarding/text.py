@@ -16,22 +16,12 @@ from driftwatch.collect.inventory import Inventory
 from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.numbers import plural
 from driftwatch.onboarding.discovery import FoundPool
+from driftwatch.settings import PrometheusSource
 
 _WIDTH = 80
 _LONGEST_VALUE = 60  # characters of a label value in a comment
 _MANY_JOBS = 5  # more are not written down one by one
 _PLAIN = frozenset(("null", "true", "false", "yes", "no", "on", "off", "y", "n"))
-
-
-@dataclass(frozen=True, slots=True)
-class Api:
-    """How the API was asked, to be written down."""
-
-    url: str  # its address, without credentials
-    match: Mapping[str, str]  # labels given on the command line
-    # other settings of the source, as YAML scalars: ``tenant``, ``ca_file`` …
-    keys: Mapping[str, str]
-    basic_auth: tuple[str, str] | None = None  # user name and password file
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +52,15 @@ def _escaped(character: str) -> str:
 
 
 def written(
-    inventory: Inventory, pools: Sequence[FoundPool], origin: Api | Mapping[str, str]
+    inventory: Inventory, pools: Sequence[FoundPool], origin: PrometheusSource | Mapping[str, str]
 ) -> Written:
     """The file for what was found.
 
     ``inventory``: servers and GPUs; ``pools``: what they are put into; ``origin``: the API that was
-    asked, or instance → address of the pages.
+    read, or instance → address of the pages.
     """
-    api, addresses = (origin, {}) if isinstance(origin, Api) else (None, origin)
-    where = f"at {len(addresses)} /metrics addresses" if api is None else f"at {api.url}"
+    api, addresses = (origin, {}) if isinstance(origin, PrometheusSource) else (None, origin)
+    where = f"{len(addresses)} /metrics addresses" if api is None else api.prometheus
     engines = sum(len(server.engines) for server in inventory.servers)
     of_pools: dict[str, list[str]] = {}
     for pool in pools:
@@ -82,7 +72,7 @@ def written(
         "receivers: nobody gets a page until one is configured",
     ]
     text = _template().render(
-        summary=f"What driftwatch init found {where}: "
+        summary=f"What driftwatch init found at {where}: "
         f"{plural(len(inventory.servers), 'vLLM server')}, {plural(engines, 'engine')}, "
         f"{plural(len(pools), 'pool')}. Lines without a number sign were found; what is commented "
         "out is for you to fill in.",

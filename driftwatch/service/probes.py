@@ -27,17 +27,12 @@ _P = TypeVar("_P", bound=Part)
 _GPUS_BACK = timedelta(minutes=2)
 
 
-def source_said(
-    url: str, keys: Mapping[str, str], basic_auth: tuple[str, str] | None
-) -> PrometheusSource:
+def source_said(options: Mapping[str, Any]) -> PrometheusSource:
     """A source as the configuration would have it.
 
     Raises:
         UsageError: with everything that is wrong.
     """
-    options: dict[str, Any] = {"prometheus": url, **keys}
-    if basic_auth is not None:
-        options["basic_auth"] = {"username": basic_auth[0], "password_file": basic_auth[1]}
     return _valid(PrometheusSource, options)
 
 

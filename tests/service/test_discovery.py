@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from driftwatch.collect.gpus import gpu_frame
 from driftwatch.collect.inventory import Inventory, Server, SilentServer
 from driftwatch.onboarding.discovery import FoundPool, found_pools
-from driftwatch.onboarding.text import Api, quoted, written
-from driftwatch.settings import load_settings
+from driftwatch.onboarding.text import written
+from driftwatch.settings import PrometheusSource, load_settings
 
 NOW = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
 
@@ -49,7 +49,7 @@ def test_servers_with_different_numbers_of_gpus() -> None:
     words = "not the same on all servers: 2 on 1, 4 on 1"
     assert _counted(servers, gpus) == [("m", None, words)]
     found = Inventory(tuple(servers), gpus=gpu_frame(gpus))
-    text = written(found, found_pools(found, NOW), Api("http://p:9090", {}, {}))
+    text = written(found, found_pools(found, NOW), PrometheusSource(prometheus="http://p:9090"))
     assert "    # gpus_per_replica: N\n" in text.text
     assert any(words in sentence for sentence in text.missing)
 
@@ -87,7 +87,7 @@ def test_what_is_written_always_loads(
     silent = SilentServer(seen[0][0], {}, seen[0][1])
     found = Inventory(tuple(servers), (silent,))
     pools = found_pools(found, NOW)
-    made = written(found, pools, Api("http://p:9090", {}, {"tenant": quoted("t")}))
+    made = written(found, pools, PrometheusSource(prometheus="http://p:9090", tenant="t"))
     path = tmp_path_factory.getbasetemp() / "written.yaml"
     path.write_text(made.text, encoding="utf-8")
     settings = load_settings(path, environ={})
