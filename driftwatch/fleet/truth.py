@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
 from driftwatch.fleet.scenario.model import Effect, Scenario
 from driftwatch.fleet.servers import host_of, instance_of, seconds_of, servers_of, uuids_of
-
-if TYPE_CHECKING:
-    from driftwatch.notify.page import Page
 
 TRUTH, CONFIGURATION = "truth.json", "driftwatch.yaml"
 
@@ -113,100 +109,3 @@ def _effect_facts(scenario: Scenario, effect: Effect) -> Mapping[str, Any]:
         "tickets": list(effect.tickets),
         "notices": list(effect.notices),
     }
-
-
-_SEVERITIES = ("page", "ticket", "notice")
-
-
-@dataclass(frozen=True, slots=True)
-class Fired:
-    """One incident that fired, as its page tells it."""
-
-    at: datetime  # end of the minute that decided it
-    alert: str  # name of the rule
-    severity: str  # page, ticket or notice
-    instance: str | None  # the server; None for a pool's
-    leaf: str | None  # where its diagnosis ended, None without one
-    knob: str | None  # the setting it advises to change, None where it advises none
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One expectation and what came of it."""
-
-    word: str  # ``FOUND``, ``MISSED``, ``QUIET`` (rightly), ``EXTRA`` or ``OTHER``
-    text: str  # what of
-
-
-def fired_incident(page: Page) -> Fired:
-    """What the firing page of an incident tells."""
-    return Fired(
-        at=page.times.evaluated_at,
-        alert=page.alert,
-        severity=page.severity,
-        instance=page.labels.get("instance"),
-        leaf=page.leaf,
-        knob=next((move.knob for move in page.advice.moves), None) if page.advice else None,
-    )
-
-
-def compared(scenario: Scenario, fired: Sequence[Fired]) -> list[list[Line]]:
-    """For each effect its lines, and at the end those of what belongs to none."""
-    lines, rest = [], list(fired)
-    for effect in scenario.truth.effects:
-        own = [one for one in fired if _belongs(scenario, effect, one)]
-        due = [one for one in own if one.alert in _expected(effect)[one.severity]]
-        rest = [one for one in rest if one not in due]
-        lines.append(list(_of_effect(scenario, effect, due)))
-    besides: dict[tuple[str, str], list[Fired]] = {}
-    for one in rest:
-        besides.setdefault((one.severity, one.alert), []).append(one)
-    extra = []
-    for (severity, alert), (first, *more) in besides.items():
-        text = f"{severity} {alert} at {first.at:%a %H:%M} UTC, {first.instance or 'the pool'}"
-        extra.append(Line("EXTRA", text + (f", and {len(more)} more times" if more else "")))
-    if not extra and not any(any(_expected(e).values()) for e in scenario.truth.effects):
-        extra = [Line("QUIET", "no page, ticket or notice was sent, and none was due")]
-    return [*lines, extra]
-
-
-def _expected(effect: Effect) -> dict[str, tuple[str, ...]]:
-    return dict(zip(_SEVERITIES, (effect.pages, effect.tickets, effect.notices), strict=True))
-
-
-def _belongs(scenario: Scenario, effect: Effect, one: Fired) -> bool:
-    first, last = window_of(scenario, effect)
-    in_time = first <= one.at <= last + timedelta(seconds=effect.grace)
-    return in_time and (one.instance is None or one.instance in instances_of(scenario, effect))
-
-
-def _of_effect(scenario: Scenario, effect: Effect, due: Sequence[Fired]) -> Iterator[Line]:
-    start, _ = window_of(scenario, effect)
-    for severity, names in _expected(effect).items():
-        said = {one.alert for one in due if one.severity == severity}
-        # one of them is enough: a page of one rule may hold the other's back
-        for name in [name for name in names if name in said] or names:
-            fired = [one for one in due if (one.alert, one.severity) == (name, severity)]
-            if not fired:
-                yield Line("MISSED", f"{severity} {name}")
-                continue
-            minutes = (min(one.at for one in fired) - start).total_seconds() / 60.0
-            who = {one.instance for one in fired}
-            share = f"{len(who)} of {len(instances_of(scenario, effect))} servers"
-            share = "the pool" if None in who else share
-            yield Line("FOUND", f"{severity} {name} after {minutes:,.0f} min, {share}")
-    if due and effect.leaf is not None:
-        yield _same("leaf", effect.leaf, [one.leaf for one in due if one.leaf is not None])
-    if due and effect.knob is not None:
-        advised = [one for one in due if one.severity == "page" or one.knob]
-        yield _same("advice", effect.knob, [one.knob or "no setting" for one in advised])
-
-
-def _same(what: str, expected: str, answers: Sequence[str]) -> Line:
-    if not answers:
-        return Line("MISSED", f"{what} {expected}: driftwatch gave none")
-    others = ", ".join(sorted(set(answers) - {expected}))
-    if not others:
-        return Line("FOUND", f"{what} {expected}")
-    right = sum(one == expected for one in answers)
-    return Line("OTHER", f"{what} {expected}: {right} of {len(answers)} times, else {others}")
