@@ -15,10 +15,9 @@ from driftwatch.collect.schema import KEY, TIME
 from driftwatch.detect.reference import no_reference, with_reference
 from driftwatch.diagnose.allowances import with_allowances
 from driftwatch.diagnose.carried import CARRIED, carried_on, gauges_live, since_last_token
-from driftwatch.diagnose.evidence_order import in_schema_order
 from driftwatch.diagnose.limits import final_binding_limit, limit_columns
 from driftwatch.diagnose.plateau import shown_caps
-from driftwatch.diagnose.states import with_states
+from driftwatch.diagnose.states import in_schema_order, with_states
 from driftwatch.evidence import COLUMNS, DETECTED, TEXTS
 from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.minutes.rows import minute_grid, minute_rows

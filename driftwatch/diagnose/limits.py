@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
+import polars.selectors as cs
 
 # running >= min(0.95 S, S - 1) counts as at the cap
 CAP_BAND_RATIO = 0.95
@@ -270,7 +271,7 @@ def _counted(queued: pl.DataFrame, minutes: pl.DataFrame) -> pl.DataFrame:
         deferred_since=_began(deferred, pl.col("scrapes_deferred_known"), start),
     )
     counts = counts.join(of_queued, on="window", how="left", maintain_order="left").with_columns(
-        pl.col(_NUMBERS).fill_null(0), pl.col("level").fill_null(False)
+        cs.integer().fill_null(0), pl.col("level").fill_null(False)
     )
     # the cause of a steady level may be a cap that nobody configured
     level = pl.when("level").then("budget_left").otherwise(0)
@@ -284,19 +285,6 @@ def _counted(queued: pl.DataFrame, minutes: pl.DataFrame) -> pl.DataFrame:
             for name in ("binding_since", "deferred_since")
         },
     )
-
-
-_NUMBERS = (
-    "bound",
-    "seqs",
-    "budget",
-    "kv_bound",
-    "unknown",
-    "seqs_left",
-    "budget_left",
-    "unknown_left",
-    "full",
-)
 
 
 def _began(held: pl.Expr, known: pl.Expr, since: pl.Expr) -> pl.Expr:

@@ -1,4 +1,4 @@
-"""States of an evidence row: a limit is full, a target is missed, lengths moved.
+"""Evidence rows: their columns in order, and their states: a limit is full, lengths moved.
 
 Rules and trees name these columns. Each follows from other columns of the same row, so an SRE can
 write a condition with another threshold over the numbers. NULL is unknown; AND and OR are SQL's.
@@ -11,7 +11,11 @@ from typing import Any
 
 import polars as pl
 
+from driftwatch.collect.schema import KEY
+from driftwatch.detect.reference import REFERENCE_COLUMNS
 from driftwatch.diagnose.limits import waits_are_most
+from driftwatch.evidence import BY_NAME, COLUMNS, TEXTS, DType
+from driftwatch.signals.minutes import MINUTE_SCHEMA
 
 # Half of the scrapes: a batch that is full for 10 to 50 % of busy time is healthy.
 HALF_OF_SCRAPES = 0.5
@@ -38,6 +42,51 @@ LOSS_RATIO = 0.15
 
 LIMITS = ("max_num_seqs", "max_num_batched_tokens", "kv_cache")
 UNKNOWN_LIMIT, NO_LIMIT = "unknown", "none"
+
+DTYPES: Mapping[DType, type[pl.DataType]] = {
+    "float": pl.Float64,
+    "bool": pl.Boolean,
+    "string": pl.String,
+}
+_TYPES = pl.Schema({c.name: DTYPES[c.dtype] for c in COLUMNS})
+_KEYS = (*KEY, "pool", "start", "end")
+# What minutes are made of, and what pages and reasons say beside the columns.
+_EXTRA = {
+    "gpu_count_source",
+    "gpu_reasons",
+    "gpus_lost_names",
+    "gpus_of_server",
+    "model_name",
+    "cache_config",
+    "first_time",
+    "last_time",
+    "kv_block_tokens",
+    "max_num_batched_tokens_configured",
+    "slo_ttft_seconds",
+    "slo_tpot_seconds",
+    "slo_share",
+    "ttft_in_target_10m_upper_ratio",
+    "tpot_in_target_10m_upper_ratio",
+    "allows_max_num_seqs",
+    "allows_max_num_batched_tokens",
+    "allows_kv_cache",
+    "binding_requests",
+    "binding_since",
+    "deferred_since",
+    *TEXTS,
+    "reference_kind",
+    "reference_since",
+    "reference_until",
+    *REFERENCE_COLUMNS,
+    *MINUTE_SCHEMA,
+}.difference(BY_NAME, _KEYS)
+
+
+def in_schema_order(rows: pl.DataFrame) -> pl.DataFrame:
+    """Evidence columns in the schema's order (NULL where nothing filled them), then the rest."""
+    missing = [pl.lit(None).alias(name) for name in _TYPES if name not in rows.columns]
+    extra = [name for name in rows.columns if name in _EXTRA]
+    return rows.with_columns(missing).select(*_KEYS, *_TYPES, *extra).cast(_TYPES)
 
 
 def with_states(rows: pl.DataFrame) -> pl.DataFrame:

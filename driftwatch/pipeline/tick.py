@@ -17,8 +17,7 @@ from driftwatch.baselines.in_force import InForce, in_force, learnt, with_refusa
 from driftwatch.collect.doubles import read_once
 from driftwatch.collect.gpus import empty_gpus, gpus_once
 from driftwatch.collect.schema import Collected, SourceProblem, scrape_frame
-from driftwatch.diagnose.evidence_order import in_schema_order
-from driftwatch.diagnose.states import with_states
+from driftwatch.diagnose.states import in_schema_order, with_states
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.detection import detected, trimmed
 from driftwatch.pipeline.evaluation import Ask, Evaluation, Signals, signals_of

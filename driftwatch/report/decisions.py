@@ -13,16 +13,16 @@ from driftwatch.numbers import clean, count, cut, duration, knob, plural
 from driftwatch.report.cells import CELL
 from driftwatch.report.costs import of_pool
 from driftwatch.report.incidents import (
+    action_of,
     advised_moves,
     asks_nothing,
     end_of,
     family_of,
     of_week,
     subject_of,
-    todo,
 )
 from driftwatch.report.material import AdviceGiven, Material
-from driftwatch.report.moved import standing
+from driftwatch.report.moved import verdict_at
 from driftwatch.report.report import Decision, DecisionKind
 from driftwatch.report.words import day_time
 
@@ -59,7 +59,7 @@ def _open(material: Material) -> Iterator[Decision]:
             kind, text = "retune", f"re-tune {_steps(moves)}, {age}"
         else:
             by = f", acknowledged by {clean(one.acknowledged_by)}" if one.acknowledged_by else ""
-            do = f": {asks}" if (asks := todo(one)) else ""
+            do = f": {asks}" if (asks := action_of(one)) else ""
             text = f"{clean(one.alert)}{do}, {age}{by}"
         yield Decision(kind=kind, subject=subject_of(one), what=text, since=one.started_at)
 
@@ -127,7 +127,7 @@ def _verified(material: Material) -> Iterator[Decision]:
         closed = one.closed_at
         if closed is None or not material.since <= closed < material.until:
             continue
-        if standing(one, material.until) not in ("FAIL", "INCONCLUSIVE"):
+        if verdict_at(one, material.until) not in ("FAIL", "INCONCLUSIVE"):
             continue
         changed = ", ".join(
             f"{clean(name)} {clean(before)} → {clean(after)}"

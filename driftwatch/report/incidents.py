@@ -12,7 +12,7 @@ from driftwatch.notify.advice import imperatives
 from driftwatch.notify.phrases.traffic import length_ratio
 from driftwatch.numbers import clean, is_as_before, times
 from driftwatch.report.material import Material
-from driftwatch.report.report import Told
+from driftwatch.report.report import ReportedIncident
 
 _LIMITS: Mapping[str, str] = {
     **{name: f"{name} full" for name in COLUMN_KNOBS},
@@ -75,7 +75,7 @@ def advised_moves(incident: Incident) -> tuple[KnobMove, ...]:
     return () if advice is None else advice.moves
 
 
-def todo(incident: Incident) -> str:
+def action_of(incident: Incident) -> str:
     """What its page asks for: the longest text that fits; empty without a page."""
     texts = [] if incident.page is None else imperatives(incident.page)
     text = next((t for t in texts if len(t) <= _TODO_LIMIT), texts[-1] if texts else "")
@@ -111,10 +111,10 @@ def problem(family: str, incidents: Sequence[Incident]) -> str:
     return clean(texts[0] if texts else incidents[0].alert)
 
 
-def told(one: Incident, material: Material) -> Told:
+def reported(one: Incident, material: Material) -> ReportedIncident:
     """An incident as the report has it."""
     mark = material.marks.get(one.id)
-    return Told(
+    return ReportedIncident(
         id=one.id,
         alert=one.alert,
         severity=one.severity,

@@ -33,8 +33,8 @@ from driftwatch.report.incidents import (
     of_week,
     page_lengths,
     problem,
+    reported,
     subject_of,
-    told,
 )
 from driftwatch.report.lengths import drift_text
 from driftwatch.report.material import Material
@@ -83,7 +83,7 @@ def _causes(material: Material) -> list[tuple[str, list[Incident]]]:
 
 
 def _row(material: Material, family: str, episodes: Sequence[Incident]) -> Moved:
-    pool, cells = episodes[0].pool, _ground(material, family, episodes)
+    pool, cells = episodes[0].pool, _cells_of(material, family, episodes)
     lost = loss(material, cells) if family == "speed" else Range(reason="not about speed")
     ends = [end_of(one, material) for one in episodes]
     end = None if None in ends else max(one for one in ends if one is not None)
@@ -119,7 +119,7 @@ def _row(material: Material, family: str, episodes: Sequence[Incident]) -> Moved
         restarts=again,
         done=done_text(changed) or _done(episodes, again),
         result=_verdict(changed, material.until) or result_text(material, family, episodes, again),
-        incidents=tuple(told(one, material) for one in episodes),
+        incidents=tuple(reported(one, material) for one in episodes),
         verifications=tuple(one.id for one in changed),
     )
 
@@ -144,7 +144,7 @@ def _what(
     return problem(family, episodes)
 
 
-def _ground(material: Material, family: str, episodes: Sequence[Incident]) -> pl.DataFrame:
+def _cells_of(material: Material, family: str, episodes: Sequence[Incident]) -> pl.DataFrame:
     """The cells that incidents cover, each once.
 
     Of a slow server its own while it was slow, of one that hung also its backlog after that; of
@@ -193,14 +193,14 @@ def done_text(verifications: Iterable[Verification]) -> str:
     return ", ".join(words)
 
 
-def standing(one: Verification, until: datetime) -> str:
+def verdict_at(one: Verification, until: datetime) -> str:
     """Its verdict as it stood at a time."""
     return "open" if one.closed_at is None or one.closed_at >= until else one.verdict
 
 
 def _verdict(verifications: Sequence[Verification], until: datetime) -> str | None:
     """Did it work: ``worked, 1 → 100 %``, or of several ``7 worked``; None without any."""
-    verdicts = Counter(standing(one, until) for one in verifications)
+    verdicts = Counter(verdict_at(one, until) for one in verifications)
     if not verdicts:
         return None
     if len(verdicts) > 1:

@@ -39,7 +39,7 @@ class Decision(Document):
     since: datetime
 
 
-class Told(Document):
+class ReportedIncident(Document):
     """An incident as it stood at the week's end."""
 
     id: str
@@ -88,7 +88,7 @@ class Moved(Document):
     unanswered: Range  # requests of a hang that got no answer; part of ``missed``
     done: str
     result: str
-    incidents: tuple[Told, ...]  # by start
+    incidents: tuple[ReportedIncident, ...]  # by start
     verifications: tuple[str, ...]  # ids
 
 

@@ -29,7 +29,7 @@ from driftwatch.report.report import (
     Range,
     Record,
     Report,
-    Told,
+    ReportedIncident,
 )
 
 MOVED = "MOVED"  # the label of the table of what moved
@@ -281,7 +281,7 @@ def cause_text(row: Moved) -> str:
     return ". ".join(parts) + "."
 
 
-def incident_text(one: Told) -> str:
+def incident_text(one: ReportedIncident) -> str:
     """``page BatchDrift, Wed 02:45–06:45 UTC, acknowledged by Ana, marked useful by Ana``."""
     parts = [f"{one.severity} {one.alert} {one.subject}", stretch_text(one.start, one.end)]
     parts += ["silenced"] if one.is_silenced else []

@@ -17,8 +17,8 @@ import polars as pl
 from polars.exceptions import PolarsError
 
 from driftwatch.collect.schema import KEY_COLUMNS, TIME
-from driftwatch.diagnose.evidence_order import DTYPES
 from driftwatch.diagnose.evidence_table import ROW_SCHEMA
+from driftwatch.diagnose.states import DTYPES
 from driftwatch.errors import StoreError
 from driftwatch.evidence import BY_NAME, COLUMNS, DETECTED, TEXTS
 from driftwatch.minutes.schema import COUNTS, QUEUED, SUMS

@@ -6,9 +6,8 @@ from typing import Any
 
 import polars as pl
 
-from driftwatch.diagnose.evidence_order import DTYPES
 from driftwatch.diagnose.not_a_knob import no_knob_because
-from driftwatch.diagnose.states import with_states
+from driftwatch.diagnose.states import DTYPES, with_states
 from driftwatch.diagnose.tree import Tree, walk
 from driftwatch.evidence import COLUMNS, TEXTS
 from driftwatch.model import Diagnosis

@@ -12,7 +12,7 @@ from made_incidents import NOON, incident_of
 from minute_rows import rule_of
 
 from driftwatch.detect.reference import REFERENCE_SCHEMA
-from driftwatch.diagnose.evidence_order import in_schema_order
+from driftwatch.diagnose.states import in_schema_order
 from driftwatch.incidents.incident import Told, Transition
 from driftwatch.model import Advice, Finding, KnobMove, Reason, Target, TargetKey
 from driftwatch.notify.page import Page
