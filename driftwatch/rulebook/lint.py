@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-import gc
+import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from itertools import chain
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from driftwatch.errors import Problem
 from driftwatch.installation import shipped
 from driftwatch.numbers import plural
 from driftwatch.rulebook.book import Reading, Rulebook, read_rulebook, resolved
-from driftwatch.rulebook.lint_conditions import condition_problems
-from driftwatch.rulebook.lint_keys import key_problems, shadowed, without_effect
-from driftwatch.rulebook.lint_places import problem, variants_of
-from driftwatch.rulebook.lint_trees import tree_problems
+from driftwatch.rulebook.lint_conditions import (
+    Variant,
+    condition_problems,
+    problem,
+    tree_problems,
+    variants_of,
+)  # fmt: skip
+from driftwatch.rulebook.overrides import ReadOverride
+from driftwatch.rulebook.rules import Rule, pool_pattern
 from driftwatch.settings import Settings
 from driftwatch.settings.problems import without_secrets
 from driftwatch.yaml_gaps import FOLLOW_UPS
 from driftwatch.yaml_models import place_of
 from driftwatch.yaml_positions import Entries
+
+MINUTE_SECONDS = 60.0
+_ADDRESS = re.compile(r"https?://[^/?#:@ <>|\"'`][^ <>|\"'`]*", re.I)
+_TEMPLATE = re.compile(r"\{\{.*?\}\}")
+_NAME_IN_BRACES = re.compile(r"\{[a-z]\w*\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,61 +46,133 @@ class Checked:
 
 def check_rulebook(paths: Sequence[Path] = (), *, configured: Settings | None = None) -> Checked:
     """Read rule and tree files and lint them; arguments as of :func:`book.read_rulebook`."""
-    with _no_collections():
-        reading = read_rulebook(paths, configured=configured)
-        lints = list(lint(reading, configured))
+    reading = read_rulebook(paths, configured=configured)
+    problems = [*reading.problems, *_lints(reading, configured)]
     order = {file.path: number for number, file in enumerate(reading.files)}
-    problems = sorted(
-        [*reading.problems, *lints],
-        key=lambda p: (order.get(p.path, -1), p.line or 0, p.column or 0),
-    )
+    problems.sort(key=lambda p: (order.get(p.path, -1), p.line or 0, p.column or 0))
     if any(file.is_partial for file in reading.files):
         problems = [one for one in problems if one.code not in FOLLOW_UPS]
     names_receivers = any(rule.receivers for rule in reading.book.rules)
     unchecked = ("receivers",) if configured is None and names_receivers else ()
-    count = len(reading.rules)
-    return Checked(tuple(problems), tuple(order), count, unchecked, reading.book)
+    return Checked(tuple(problems), tuple(order), len(reading.rules), unchecked, reading.book)
 
 
-@contextmanager
-def _no_collections() -> Iterator[None]:
-    """Without garbage collections, which a quarter of the time goes to: nothing becomes garbage."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-def _is_copy(path: Path, folder: Path) -> bool:
-    """A file of the folder, or the same text elsewhere."""
-    twin = folder / path.name
-    return path == twin or (
-        twin.is_file() and path.is_file() and twin.read_bytes() == path.read_bytes()
-    )
-
-
-def lint(reading: Reading, configured: Settings | None) -> Iterator[Problem]:
+def _lints(reading: Reading, configured: Settings | None) -> Iterator[Problem]:
     """Every lint of the rules and trees, as far as they could be read."""
-    # those of the installation are in its runbook, docs/oncall; a copy with changes needs its own
-    own = resolved(shipped("rules"))
-    is_shipped: dict[str, bool] = {}
     of_every_rule = configured is not None and configured.rules.runbook is not None
+    are_shipped = {file.path: _is_shipped(file.path) for file in reading.files}
     for one in variants_of(reading):
-        path = str(one.file.path)
-        if path not in is_shipped:
-            is_shipped[path] = _is_copy(resolved(Path(path)), own)
-        has_runbook = of_every_rule or is_shipped[path]
-        problems = chain(condition_problems(one), key_problems(one, has_runbook=has_runbook))
-        yield from problems if one.is_rule else map(without_secrets, problems)
+        found = [*condition_problems(one), *_times(one)]
+        if one.is_rule:
+            found += [*_summary(one), *_templates(one)]
+            if not of_every_rule and not are_shipped[one.file.path]:
+                found += _no_runbook(one)
+            found += _runbook_address(one)
+        yield from found if one.is_rule else map(without_secrets, found)
     if configured is not None and configured.receivers:
         yield from _unrouted(reading, configured)
-    yield from map(without_secrets, shadowed(reading.overrides))
-    yield from map(without_secrets, without_effect(reading.overrides, reading.book.rules))
+    overrides = [one for one in reading.overrides if one.is_whole]
+    yield from map(without_secrets, _shadowed(overrides))
+    yield from map(without_secrets, _without_effect(overrides, reading.book.rules))
     for tree in reading.trees:
         yield from tree_problems(tree)
+
+
+def _is_shipped(name: str) -> bool:
+    """A file of the installation, whose runbook is docs/oncall, or the same text elsewhere."""
+    path = resolved(Path(name))
+    twin = resolved(shipped("rules")) / path.name
+    is_same = path == twin or (path.is_file() and twin.is_file())
+    return is_same and path.read_bytes() == twin.read_bytes()
+
+
+def _times(one: Variant) -> Iterator[Problem]:
+    """`for` and `keep_firing_for` are counted in minutes."""
+    times = {"for": one.rule.for_seconds, "keep_firing_for": one.rule.keep_firing_for_seconds}
+    for key, seconds in times.items():
+        if key in one.entries.entries and seconds % MINUTE_SECONDS:
+            written = getattr(one.entries.entries[key][1], "raw", "")
+            minutes = int(seconds // MINUTE_SECONDS) + 1
+            message = f"{key}: {written} counts as {minutes} min"
+            help_text = f"driftwatch counts whole minutes: write {minutes}m"
+            yield problem(one.file, one.place(key), "for-rounded", message, help_text)
+
+
+def _summary(one: Variant) -> Iterator[Problem]:
+    """Line 1 of a page says what is wrong."""
+    rule = one.rule
+    if not rule.annotations.get("summary", "").strip() and not rule.page.says:
+        message = f"{rule.alert} has no summary: line 1 of its page does not say what is wrong"
+        help_text = "annotations: {summary: more than 20 requests wait}"
+        yield problem(one.file, one.place("alert"), "no-summary", message, help_text)
+
+
+def _templates(one: Variant) -> Iterator[Problem]:
+    """Templates of Prometheus, or of a page, where nobody fills them in."""
+    for name, text in one.rule.annotations.items():
+        template = _TEMPLATE.search(text)
+        if template is None and name == "summary":
+            template = _NAME_IN_BRACES.search(text)
+        if template is not None:
+            message = f"no page fills {template.group()} in: templates stand under page:"
+            help_text = 'write page: {says: ["{waiting_requests} requests wait"]}'
+            place = one.place("annotations", name)
+            yield problem(one.file, place, "template", message, help_text)
+
+
+def _no_runbook(one: Variant) -> Iterator[Problem]:
+    """Whoever a page wakes needs a runbook."""
+    rule = one.rule
+    if rule.severity == "page" and rule.enabled and "runbook_url" not in rule.annotations:
+        message = f"{rule.alert} wakes somebody and links no runbook"
+        own = "annotations: {runbook_url: https://…}"
+        help_text = f"{own}, or of all rules rules.runbook in driftwatch.yaml"
+        yield problem(one.file, one.place("alert"), "no-runbook", message, help_text)
+
+
+def _runbook_address(one: Variant) -> Iterator[Problem]:
+    """A phone can open it: the rule of ``notify.page.http_url``, and a host."""
+    url = one.rule.annotations.get("runbook_url")
+    if url is not None and not (url.isprintable() and _ADDRESS.fullmatch(url)):
+        place = one.place("annotations", "runbook_url")
+        message = f"'{url}' is no http or https address, so no page links it"
+        yield problem(one.file, place, "runbook-url", message, "runbook_url: https://…")
+
+
+def _without_effect(overrides: Sequence[ReadOverride], rules: Sequence[Rule]) -> Iterator[Problem]:
+    """Overrides of rules that are off, or that say what the rules say already."""
+    before = {rule.id: replace(rule, overrides=()) for rule in rules}
+    for one in overrides:
+        pairs = [(before[rule.id], rule) for rule in one.rules]
+        if not pairs or any((a.enabled or b.enabled) and a != b for a, b in pairs):
+            continue
+        is_off = not any(rule.enabled for rule in one.rules)
+        why = "the rule is off" if is_off else "the rule says the same"
+        help_text = "add enabled: true, or leave the override out"
+        message = f"this override of {one.override.alert} changes nothing: {why}"
+        if not is_off:
+            help_text = "leave it out"
+        yield problem(one.file, place_of(one.entries, ("alert",)), "no-effect", message, help_text)
+
+
+def _shadowed(overrides: Sequence[ReadOverride]) -> Iterator[Problem]:
+    """Overrides of pools that earlier ones of the same rules have all of."""
+    earlier: dict[str, list[str]] = {}  # rule id → pools
+    for one in overrides:
+        names = one.override.pools
+        # as a text, a later * can only be part of what an earlier * stands for
+        covers = [
+            next((e for e in earlier.get(rule.id, ()) if re.match(pool_pattern([e]), name)), None)
+            for rule in one.rules
+            for name in names
+        ]
+        if covers and None not in covers:
+            message = f"this override never counts: {covers[0]} above is the first that fits"
+            help_text = "put the narrower pool first"
+            place = place_of(one.entries, ("pools",))
+            yield problem(one.file, place, "shadowed", message, help_text)
+        for rule in one.rules:
+            earlier.setdefault(rule.id, []).extend(names)
 
 
 def _unrouted(reading: Reading, configured: Settings) -> Iterator[Problem]:

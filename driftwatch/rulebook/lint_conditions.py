@@ -1,20 +1,147 @@
-"""Lints of one condition, and of the conditions of one rule."""
+"""Conditions of rules and trees where they stand, their lints, and those of whole trees."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from graphlib import TopologicalSorter
 from typing import Literal
 
 from sqlglot import exp
 
-from driftwatch.errors import Problem
+from driftwatch.condition import Condition, parse_condition
+from driftwatch.diagnose.tree import Tree
+from driftwatch.errors import ConditionError, Problem
 from driftwatch.evidence import BY_NAME, Column
-from driftwatch.rulebook.lint_places import Clause, Variant, problem
+from driftwatch.knobs import KNOBS
+from driftwatch.rulebook.book import Reading, ReadTree
+from driftwatch.rulebook.rules import Rule
 from driftwatch.rulebook.truths import possible
-from driftwatch.yaml_models import near
+from driftwatch.yaml_models import near, node_at, place_of
+from driftwatch.yaml_positions import Entries, Place, Scalar, YamlFile
 
+Way = Literal["yes", "no"]
+Answer = tuple[Condition, bool]
 _COMPARISON = exp.EQ | exp.NEQ | exp.LT | exp.LTE | exp.GT | exp.GTE | exp.Between | exp.In
+# the lints, each with a heading of its name in docs/sre/checks.md
+LINTS: Mapping[str, Literal["error", "warning"]] = {
+    # conditions
+    "never-holds": "error",
+    "always-holds": "error",
+    "unit": "warning",
+    "until-contradicts": "error",
+    # times
+    "for-rounded": "warning",
+    # overrides
+    "shadowed": "warning",
+    "no-effect": "warning",
+    # who hears of it
+    "unrouted": "warning",
+    # what on-call reads
+    "no-summary": "warning",
+    "template": "error",
+    "runbook-url": "error",
+    "no-runbook": "warning",
+    # trees
+    "unknown-knob": "error",
+    "unreachable-leaf": "error",
+}
+CONDITION_KEYS = {"when": "when", "given": "precondition", "until": "until"}
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """One condition as written."""
+
+    file: YamlFile
+    entries: Entries  # the rule, override or node
+    key: str  # when, given or until
+    condition: Condition
+
+    @property
+    def place(self) -> Place:
+        """Where its text begins."""
+        return place_of(self.entries, (self.key,))
+
+    @property
+    def whole(self) -> Place:
+        """Its first line, also of a block."""
+        scalar = self.entries.entries[self.key][1]
+        if not isinstance(scalar, Scalar):
+            return self.place
+        return self.file.inside(scalar, 1, 1, len(self.condition.text.split("\n")[0]))
+
+    def part(self, node: exp.Expr) -> Place:
+        """Where a comparison of it begins, on that line."""
+        scalar, (start, end), text = self.entries.entries[self.key][1], self._span(node), self.text
+        if not isinstance(scalar, Scalar):
+            return self.place
+        line = text.count("\n", 0, start) + 1
+        column = start - (text.rfind("\n", 0, start) + 1) + 1
+        end = min(end, f"{text}\n".index("\n", start))
+        return self.file.inside(scalar, line, column, end - start)
+
+    def written(self, node: exp.Expr) -> str:
+        """A comparison as its author wrote it."""
+        start, end = self._span(node)
+        return " ".join(self.text[start:end].split())
+
+    @property
+    def text(self) -> str:
+        """The condition as written."""
+        return self.condition.text
+
+    def _span(self, node: exp.Expr) -> tuple[int, int]:
+        """From its first column or constant to its last; the whole text where none has a place."""
+        meta = [one.meta for one in node.walk() if isinstance(one.meta.get("start"), int)]
+        starts, ends = [one["start"] for one in meta], [one["end"] + 1 for one in meta]
+        start = min(starts, default=0)
+        if node.find(exp.Neg) and (before := self.text[:start].rstrip()).endswith("-"):
+            start = len(before) - 1
+        return start, max(ends, default=len(self.text))
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A rule, or an override of it, where it stands."""
+
+    file: YamlFile
+    entries: Entries
+    rule: Rule
+    is_rule: bool = True  # it is no override
+
+    def place(self, *key: str) -> Place:
+        """Where the value of a key stands."""
+        return place_of(self.entries, key)
+
+    @property
+    def clauses(self) -> Iterator[Clause]:
+        """The conditions that it writes down."""
+        for key, field in CONDITION_KEYS.items():
+            condition = getattr(self.rule, field)
+            if condition is not None and key in self.entries.entries:
+                yield Clause(self.file, self.entries, key, condition)
+
+
+def variants_of(reading: Reading) -> Iterator[Variant]:
+    """Every rule, or what of it could be read; of an override one of the rules that it makes."""
+    for one in reading.rules:
+        if one.rule is not None:
+            yield Variant(one.file, one.entries, one.rule)
+        elif one.partly is not None:
+            yield Variant(one.file, *one.partly)
+    for made in reading.overrides:
+        for rule in made.rules[:1]:
+            yield Variant(made.file, made.entries, rule, is_rule=False)
+
+
+def problem(
+    file: YamlFile, place: Place, code: str, message: str, help_text: str | None = None
+) -> Problem:
+    """A lint's problem, with the severity of its code."""
+    return file.problem(place, code, message, help_text, LINTS[code])
 
 
 def clause_problems(clause: Clause) -> Iterator[Problem]:
@@ -167,3 +294,71 @@ def _until(one: Variant) -> Iterator[Problem]:
     elif possible((when, True), *given) and not possible((when, True), *given, (until, False)):
         message = f"until: {rule.until.text} holds whenever when: {rule.when.text} does"
         yield problem(one.file, one.place(key), "until-contradicts", message, help_text)
+
+
+def tree_problems(one: ReadTree) -> Iterator[Problem]:
+    """Every lint of a tree, of one with problems those of the conditions that could be read."""
+    of_conditions = [found for clause in _clauses(one) for found in clause_problems(clause)]
+    yield from of_conditions
+    if one.tree is not None:
+        yield from _knobs(one)
+        if all(found.severity != "error" for found in of_conditions):
+            yield from _dead_ends(one, one.tree)
+
+
+def _clauses(one: ReadTree) -> Iterator[Clause]:
+    nodes = node_at(one.entries, ("nodes",))
+    for _, entries in nodes.entries.values() if isinstance(nodes, Entries) else ():
+        when = node_at(entries, ("when",))
+        text = when.value if isinstance(when, Scalar) else None
+        if isinstance(entries, Entries) and isinstance(text, str):
+            with suppress(ConditionError):
+                yield Clause(one.file, entries, "when", parse_condition(text.rstrip()))
+
+
+def _knobs(one: ReadTree) -> Iterator[Problem]:
+    """Leaves name settings that vLLM has and driftwatch may advise."""
+    leaves = node_at(one.entries, ("leaves",))
+    for name, (_, leaf) in leaves.entries.items() if isinstance(leaves, Entries) else ():
+        knob = None if one.tree is None else one.tree.leaves[name].knob
+        if knob is not None and knob not in KNOBS and isinstance(leaf, Entries):
+            place = place_of(leaf, ("knob",))
+            hint = near(knob, KNOBS) or f"knobs: {', '.join(sorted(KNOBS))}"
+            yield problem(one.file, place, "unknown-knob", f"there is no knob {knob}", hint)
+
+
+def _dead_ends(one: ReadTree, tree: Tree) -> Iterator[Problem]:
+    """Leaves that no minute reaches, because the questions before say otherwise."""
+    reached = {getattr(tree.nodes[node], way) for node, way in possible_edges(tree)}
+    for name, leaf in tree.leaves.items():
+        entries = node_at(one.entries, ("leaves", leaf.name))
+        if name not in reached and entries is not None:
+            place = one.entries.entries["leaves"][1].entries[name][0]  # type: ignore[union-attr]
+            message = f"no minute ends in {name}: the questions before it exclude each other"
+            yield problem(one.file, place, "unreachable-leaf", message)
+
+
+def possible_edges(tree: Tree) -> frozenset[tuple[str, Way]]:
+    """Node and answer of every edge that questions above, of the same columns, do not rule out."""
+    answers: dict[str, set[Answer]] = {tree.start: set()}  # node → what every way to it established
+    edges: set[tuple[str, Way]] = set()
+    graph = {n: [t for t in (one.yes, one.no) if t in tree.nodes] for n, one in tree.nodes.items()}
+    # each node after those that lead to it
+    for name in reversed([*TopologicalSorter(graph).static_order()]):
+        if (known := answers.get(name)) is None:
+            continue
+        node = tree.nodes[name]
+        related = [
+            (condition.predicate, truth)
+            for condition, truth in known
+            if condition.columns & node.when.columns
+        ]
+        ways: tuple[tuple[bool, Way], ...] = ((True, "yes"), (False, "no"))
+        for truth, way in ways:
+            if not possible(*related, (node.when.predicate, truth)):
+                continue
+            edges.add((name, way))
+            told = known | {(node.when, truth)}
+            following = getattr(node, way)
+            answers[following] = answers.get(following, told) & told
+    return frozenset(edges)

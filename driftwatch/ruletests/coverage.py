@@ -8,7 +8,7 @@ from typing import Any
 
 from driftwatch.diagnose.tree import Tree
 from driftwatch.rulebook.book import Rulebook, shipped_trees
-from driftwatch.rulebook.lint_trees import possible_edges
+from driftwatch.rulebook.lint_conditions import possible_edges
 
 
 @dataclass(slots=True)

@@ -89,6 +89,11 @@ def refused(text: str) -> ConditionError:
         ("1", "type", 1, 1, 1),
         ("NOT scrapes", "type", 1, 5, 7),
         ("-restarted", "type", 1, 2, 9),
+        ("scrapes > 1\0", "syntax", 1, 12, 1),
+        ("scrapes \u202e> 1", "syntax", 1, 9, 1),
+        ("scrapes ≥ 1", "syntax", 1, 9, 1),
+        ("scrapes > ٥", "unknown-column", 1, 11, 1),
+        ("scrapes > NaN", "unknown-column", 1, 11, 3),
     ],
 )
 def test_what_is_no_predicate_is_refused_where_it_stands(

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from driftwatch.rulebook.lint_places import LINTS
+from driftwatch.rulebook.lint_conditions import LINTS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "sre" / "checks.md"
