@@ -157,7 +157,7 @@ def _file_models() -> dict[str, type[BaseModel]]:
     from driftwatch.rulebook.trees import LeafInFile, NodeInFile, TreeInFile
     from driftwatch.ruletests.cases import RuleTestFile
     from driftwatch.settings import Settings
-    from driftwatch.settings.rules import RuleSettings
+    from driftwatch.settings.service import RuleSettings
 
     create: Any = create_model
 

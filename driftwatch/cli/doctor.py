@@ -129,7 +129,7 @@ def _paging(configured: Settings, plan: Plan) -> Iterator[Check]:
     from driftwatch.doctor.paging import receiver_checks, route_checks, secret_file_checks
     from driftwatch.receivers.registry import subscriptions_of
     from driftwatch.service.configuration import receiver_files
-    from driftwatch.settings.secret_files import secret_files
+    from driftwatch.settings.problems import secret_files
 
     yield from receiver_checks(receiver_files(configured))
     yield from secret_file_checks(secret_files(configured))

@@ -258,7 +258,7 @@ def web_command(listen: str | None, history: History) -> None:
         raise UsageError("the web is not installed", help_text=help_text)
     from driftwatch.service.configuration import plan_of_rules, plan_of_settings
     from driftwatch.settings import load_settings
-    from driftwatch.settings.web import WebSettings, checked_listen
+    from driftwatch.settings.service import WebSettings, checked_listen
     from driftwatch.web.access import People
     from driftwatch.web.app import Web
     from driftwatch.web.database import WebDatabase

@@ -12,7 +12,7 @@ from driftwatch.model import Severity, TargetKey
 from driftwatch.notify.minute_line import speed_line
 from driftwatch.numbers import plural
 from driftwatch.rulebook.rules import Rule
-from driftwatch.settings.secret_files import others_can_read
+from driftwatch.settings.problems import others_can_read
 from driftwatch.store.progress import BatchProgress, unwatched
 from driftwatch.store.store import Store
 

@@ -24,16 +24,13 @@ from driftwatch.knobs import KNOBS
 from driftwatch.model import Slo
 from driftwatch.pipeline.plan import Plan, Pool, TunedFor
 from driftwatch.rulebook.book import load_rulebook
-from driftwatch.settings import (
-    Settings,
-)
-from driftwatch.settings.problems import without_secrets
-from driftwatch.settings.secret_files import NO_SECRET, Location, named_files
+from driftwatch.settings import Settings
+from driftwatch.settings.problems import NO_SECRET, named_files, without_secrets
 from driftwatch.settings.values import read_of, read_url_of
 from driftwatch.simulate.hardware import is_file, shipped_hardware
 from driftwatch.vllm_arguments.check import check_text, check_words
 from driftwatch.vllm_arguments.command_line import plain_words
-from driftwatch.yaml_models import node_at, place_of
+from driftwatch.yaml_models import Location, node_at, place_of
 from driftwatch.yaml_positions import Entries, Items, Scalar, YamlFile, read_yaml
 
 if TYPE_CHECKING:

@@ -23,11 +23,17 @@ from driftwatch.errors import ConfigError, Problem, StoreError
 from driftwatch.settings.pools import PoolSettings
 from driftwatch.settings.problems import checked_receivers, right_part, without_secrets
 from driftwatch.settings.receivers import ReceiverSettings, takes
-from driftwatch.settings.rules import RuleSettings, with_rule_files
-from driftwatch.settings.service import HeartbeatSettings, ReportSettings
+from driftwatch.settings.service import (
+    HeartbeatSettings,
+    Listen,
+    ReportSettings,
+    RuleSettings,
+    WebSettings,
+    listen_address,
+    with_rule_files,
+)
 from driftwatch.settings.sources import SourceSettings
 from driftwatch.settings.values import File, Seconds, Url, below
-from driftwatch.settings.web import Listen, WebSettings, listen_address
 from driftwatch.yaml_gaps import FOLLOW_UPS
 from driftwatch.yaml_models import Part, fault, note_duplicates, note_errors
 from driftwatch.yaml_positions import Entries, YamlFile, plain, read_yaml

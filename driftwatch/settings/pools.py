@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
 from driftwatch.knobs import KNOBS, refusal
 from driftwatch.settings.values import (
@@ -14,10 +14,10 @@ from driftwatch.settings.values import (
     File,
     Labels,
     Name,
+    Names,
     Number,
     Text,
     below,
-    each_once,
 )
 from driftwatch.yaml_models import Part
 
@@ -117,14 +117,8 @@ class PoolSettings(Part):
     )
     slo: SloSettings | None = Field(None, description="latency targets")
     tuned_for: TunedFor | None = Field(None, description="lengths it was tuned for")
-    receivers: tuple[Name, ...] | None = Field(
+    receivers: Names | None = Field(
         None,
         min_length=1,
         description="names of the receivers that get its pages, where no rule decides",
     )
-
-    @field_validator("receivers")
-    @classmethod
-    def _check_names(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        each_once(names or ())
-        return names

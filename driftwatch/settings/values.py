@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -79,11 +79,14 @@ Count = Annotated[int, Field(gt=0, strict=True)]
 Number = Annotated[float, Field(gt=0, strict=True)]
 
 
-def each_once(names: Sequence[str]) -> None:
-    """Refuse a list in which a name stands twice."""
+def _each_once(names: tuple[str, ...]) -> tuple[str, ...]:
     for position, name in enumerate(names):
         if name in names[:position]:
             raise fault("duplicate", f"{name} is named twice", inner=(position,))
+    return names
+
+
+Names = Annotated[tuple[Name, ...], AfterValidator(_each_once)]
 
 
 def one_of(part: BaseModel, *names: str, required: bool = True) -> None:

@@ -20,8 +20,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from driftwatch.errors import ConfigError, Problem
+from driftwatch.settings.service import ProxySettings
 from driftwatch.settings.values import read_of
-from driftwatch.settings.web import ProxySettings
 
 SHORTEST_TOKEN, LONGEST_NAME = 16, 100
 SIGNED_IN_FOR = timedelta(hours=12)

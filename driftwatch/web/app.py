@@ -32,7 +32,7 @@ from driftwatch.errors import DriftwatchError, NoVerdict, StoreError, UsageError
 from driftwatch.notify.phrases.limits import LIMIT_WORDS
 from driftwatch.numbers import clean, cut
 from driftwatch.pipeline.plan import Plan
-from driftwatch.settings.web import WebSettings, listen_address
+from driftwatch.settings.service import WebSettings, listen_address
 from driftwatch.web import fleet, incident_forms, incidents, reports, runbook, target
 from driftwatch.web.access import SIGNED_IN_FOR, People, own_path, person_name, posted
 from driftwatch.web.database import WebDatabase, incident_state

@@ -14,7 +14,7 @@ from settings_field_cases import fields
 
 from driftwatch.cli.main import cli
 from driftwatch.settings import Settings, load_settings
-from driftwatch.settings.secret_files import others_can_read, secret_files
+from driftwatch.settings.problems import others_can_read, secret_files
 from driftwatch.store.store import Store
 
 PACKAGE = Path(__file__).resolve().parents[2] / "driftwatch"

@@ -19,7 +19,7 @@ from driftwatch.clock import ManualClock
 from driftwatch.database_place import place_of
 from driftwatch.pipeline.plan import Plan
 from driftwatch.service.configuration import plan_of_rules
-from driftwatch.settings.web import ProxySettings, WebSettings
+from driftwatch.settings.service import ProxySettings, WebSettings
 from driftwatch.web.access import People
 from driftwatch.web.app import PAGES, Web, application
 from driftwatch.web.database import WebDatabase
