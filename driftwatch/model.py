@@ -227,8 +227,6 @@ class Finding:
     # of a pool's finding: the targets that it is about, the worst one first
     concerned: tuple[TargetKey, ...] = ()
     of_targets: int | None = None  # of a pool's finding: how many targets the pool has
-    # of those that it is about: the ones configured as the first, and the others; empty = all are
-    configured_alike: tuple[tuple[TargetKey, ...], tuple[TargetKey, ...]] = ((), ())
     # of a target in a pool: how many there are, how many are slower, and the speed at equal load of
     # the others (``of_targets``, ``slower``, ``speed_low_ratio``, ``speed_high_ratio``); None where
     # no other's is known
@@ -238,8 +236,6 @@ class Finding:
     histograms: Mapping[str, Sequence[float]] = field(default_factory=dict)
     # the latency targets and the traffic of a simulated answer, in words; None without one
     simulated_for: str | None = None
-    # incident id and alert of the page of its pool that has this answer already; None = its own
-    answered_by: tuple[str, str] | None = None
     # what was changed on its server shortly before, in words; None = nothing, as far as known
     recent_change: str | None = None
     asked_again: bool = False  # time may bring the answer that a replay could not give

@@ -98,7 +98,7 @@ class TargetWindow:
                 f"{target.key.text}: no minute before {end:%Y-%m-%d %H:%M} UTC is known",
                 help_text=f"scrapes reach to {last_scraped(store):%Y-%m-%dT%H:%MZ}",
             )
-        beside = store.past(since, end, peers_of(target, self.targets, plan))
+        beside = store.past(since, end, peers_of(target, self.targets))
         row = _row(finding, minutes)
         replicas = sum(one.pool == target.pool for one in self.targets.values())
         of_pool = replicas if target.pool is not None else None

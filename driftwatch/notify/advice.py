@@ -28,7 +28,7 @@ def imperatives(page: Page) -> list[str]:
     if page.severity == "notice":
         return [page.phrases.advice] if page.phrases.advice else []
     if advised is not None and advised.action == "change":
-        return [f"Set {setting_change(advised)}{_on(page)}"]
+        return [f"Set {setting_change(advised)}"]
     if (lacking := no_verdict(page)) is not None:
         return _unanswered(page, lacking)
     if advised is not None and advised.instead:
@@ -193,35 +193,10 @@ def advice_lines(page: Page) -> Iterator[Line]:
         yield from _do_lines(page, advised)
 
 
-def _on(page: Page) -> str:
-    """Of how many servers a change is, where the page is about some that are set otherwise."""
-    alike = page.servers.alike
-    return "" if alike is None else f" on {alike.servers} of {page.servers.concerned}"
-
-
 def few(names: Sequence[str], total: int) -> str:
     """``A and B``, ``A, B and 3 more``."""
     *first, last = [*map(clean, names), *([f"{total - len(names)} more"] * (total > len(names)))]
     return f"{', '.join(first)} and {last}" if first else last
-
-
-def settings_line(page: Page) -> str | None:
-    """A configured setting that the steps contradict; else whose answer a page gives, where it is
-    about servers with different settings.
-    """
-    budget = page.evidence.get("max_num_batched_tokens")
-    if budget is not None and page.value("max_num_batched_tokens_exceeded"):
-        return f"max_num_batched_tokens: {clean(budget.reason or '')}"
-    alike, others = page.servers.alike, page.servers.otherwise
-    is_simulated = page.advice is not None and page.advice.basis == "simulation"
-    if alike is None or others is None or not is_simulated:
-        return None
-    verb = "has" if others.servers == 1 else "have"
-    return (
-        f"the advice is for {few(alike.first, alike.servers)}; "
-        f"{few(others.first, others.servers)} {verb} other settings: "
-        f"run driftwatch recommend {clean(others.first[0])}"
-    )
 
 
 def _change_lines(advised: Advice) -> Iterator[Line]:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
+from pydantic import model_validator
+
 from driftwatch.documents import Document
 from driftwatch.model import Advice, Diagnosis, Reason, Severity, Slo
 from driftwatch.verify.verification import Verification
@@ -44,22 +46,12 @@ class Times(Document):
     measured_at: datetime  # end of the minute whose numbers it has
 
 
-class Group(Document):
-    """Some of the servers of a page."""
-
-    servers: int
-    first: tuple[str, ...]  # names of at most five
-
-
 class Servers(Document):
     """The servers that the incident is about."""
 
     concerned: int
     of: int  # servers of the pool, as far as known
     first: tuple[str, ...]  # names of at most five, the worst first: the page shows its numbers
-    # where they differ in settings: those configured as the first one, and the others
-    alike: Group | None = None
-    otherwise: Group | None = None
 
 
 class Amount(Document):
@@ -124,6 +116,9 @@ class First(Document):
     baseline: Baseline | None = None
 
 
+_OF_0_16 = ("answered_by", "alike", "otherwise")
+
+
 class Page(Document):
     """One message about an incident: firing, updated, verified or resolved."""
 
@@ -161,7 +156,6 @@ class Page(Document):
     changed: str | None = None  # of an update: what is otherwise than on the page before
     acknowledgement: Acknowledgement | None = None
     verification: Verification | None = None  # what came of the change that the page advised
-    answered_by: tuple[str, str] | None = None  # id and alert of the incident with this advice
     asked_again_at: datetime | None = None  # when the advice is computed once more
     resolved_reason: str | None = None  # why it resolved although no recovery was measured
     ended_in_target: bool | None = None  # whether the targets were met at its end
@@ -175,6 +169,15 @@ class Page(Document):
     def baseline_values(self) -> Mapping[str, Any]:
         """Column → value of the baseline; empty without one."""
         return {} if self.baseline is None else self.baseline.values
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_stored_by_0_16(cls, values: Any) -> Any:
+        """Pages of open incidents that 0.16 stored have three fields more."""
+        if isinstance(values, Mapping) and "answered_by" in values:
+            servers = {n: v for n, v in values["servers"].items() if n not in _OF_0_16}
+            return {**{n: v for n, v in values.items() if n not in _OF_0_16}, "servers": servers}
+        return values
 
     @property
     def as_first(self) -> First:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -23,8 +22,8 @@ from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.question import (
     Moment,
     TargetAdvice,
-    alike,
-    peer_minutes,
+    peers_of,
+    pool_size,
     target_advice,
 )
 from driftwatch.recommend.advice import Answer
@@ -76,56 +75,41 @@ def advised(
     evaluation: Evaluation,
     firing: Sequence[Transition],
     findings: Findings,
-    others: Sequence[Incident] = (),
     *,
     again: bool = False,
     used: int = 0,
 ) -> tuple[dict[str, Finding], tuple[TargetAdvice, ...]]:
-    """Findings with their recommendations, and the answers of the simulations.
+    """Findings of a minute with their recommendations, and the answers of the simulations.
 
     At most ``plan.simulations`` findings of a minute are simulated: pages before tickets, long
-    waits before short ones. The others name `driftwatch recommend`. If another page of the pool has
-    an answer already, that answer is reused.
+    waits before short ones. The others name `driftwatch recommend`.
 
     Args:
-        others: firing incidents with their pages at the time; those of ``firing`` do not count.
         again: their pages are made again, in the order of ``firing``.
         used: simulations of this minute so far.
     """
-    plan, state = evaluation.plan, evaluation.state
+    plan, after = evaluation.plan, evaluation.state.simulates_after
     rules = {rule.id: rule for rule in plan.rules}
-    settled: dict[str, Finding] = {}
-    advices: list[TargetAdvice] = []
-    questions: Counter[datetime] = Counter({t.at: used for t in firing})
-    firing_now = {t.incident.id for t in firing}
-    ranked = sorted(firing, key=lambda t: _rank(t, findings[t.incident.id][1]))
-    for transition in firing if again else ranked:
+    settled, advices = dict[str, Finding](), list[TargetAdvice]()
+    ranked = firing if again else sorted(firing, key=lambda t: _rank(t, findings[t.incident.id][1]))
+    for transition in ranked:
         incident, at = transition.incident, transition.at
         finding, row = findings[incident.id]
-        caught_up = state.simulates_after is not None and at <= state.simulates_after
-        has_turn = not caught_up and questions[at] < plan.simulations
+        caught_up = after is not None and at <= after
+        has_turn = not caught_up and used < plan.simulations
         asks, own = _asks(finding, row, plan, rules[incident.rule], incident)
         if not asks:
             finding = replace(finding, advice=own)
             if not again and has_turn and (peers := _peer_load(evaluation, finding, at)):
-                questions[at] += 1
+                used += 1
                 finding = replace(finding, peers=peers)
-            settled[incident.id] = finding
-            continue
-        pool = alike(finding.target, state.targets, plan)
-        finding = replace(finding, configured_alike=configured_alike(finding, pool))
-        before = [one for one in others if one.id not in firing_now and answer_stands(one, at)]
-        if (same := answer_of_pool(pool, at, settled, firing, before, row)) is not None:
-            answer, by = same
-            finding = replace(finding, advice=answer, answered_by=(by.id, by.alert))
         elif not has_turn:
             left_out = _left_out(finding.target, plan, caught_up=caught_up)
-            later = plan.simulations > 0
-            finding = replace(finding, advice=left_out, asked_again=later)
+            finding = replace(finding, advice=left_out, asked_again=plan.simulations > 0)
         else:
-            questions[at] += 1
-            moment = _moment(evaluation, finding, row, at)
+            used += 1
             leaf = None if finding.diagnosis is None else finding.diagnosis.leaf
+            moment = _moment(evaluation, finding, row, at)
             advices.append(evaluation.ask(moment, plan, leaf=leaf, incident_id=incident.id))
             finding = with_advice(finding, advices[-1])
         settled[incident.id] = finding
@@ -161,18 +145,18 @@ def _rank(transition: Transition, row: Mapping[str, Any]) -> tuple[datetime, boo
 def _moment(
     evaluation: Evaluation, finding: Finding, row: Mapping[str, Any], at: datetime
 ) -> Moment:
-    """The question about a finding."""
+    """The question about a finding, with the minutes of the servers beside it."""
     target, targets, past = finding.target, evaluation.state.targets, evaluation.past
     minutes = past.judged(target.key, at - WINDOW, at)
-    beside = peer_minutes(target, targets, evaluation.plan, past, at)
+    beside = [past.judged(key, at - WINDOW, at) for key in peers_of(target, targets)]
     return Moment(
         target,
         at,
         minutes,
         # a slow engine whose batch left its baseline's range is still slow
         with_last_speed(row, minutes),
-        beside,
-        replicas=sum(1 for other in targets.values() if other.pool == target.pool),
+        pl.concat(beside) if beside else None,
+        replicas=pool_size(targets, target.pool),
         gpus=evaluation.state.gpus,
     )
 
@@ -196,67 +180,10 @@ def _peer_load(evaluation: Evaluation, finding: Finding, at: datetime) -> dict[s
     if busiest is None:
         return None
     minutes = evaluation.past.minutes(busiest.key, at - WINDOW, at)
-    moment = Moment(busiest, at, minutes, row, replicas=others.height + 1)
+    of = pool_size(evaluation.state.targets, busiest.pool)
+    moment = Moment(busiest, at, minutes, row, replicas=of)
     used = evaluation.ask(moment, evaluation.plan, ask="assess").answer.utilization_ratio
     return dict(finding.peers) if used is None else {**finding.peers, "utilization_ratio": used}
-
-
-def answer_of_pool(
-    pool: Collection[TargetKey],
-    at: datetime,
-    findings: Mapping[str, Finding],
-    firing: Sequence[Transition],
-    before: Iterable[Incident],
-    settings: Mapping[str, Any],
-) -> tuple[Advice, Incident] | None:
-    """The answer on another page of the pool, with its incident; None without one.
-
-    Servers that are configured alike get one answer while an incident that carries it fires: a
-    second one could contradict it. An answer that changes a setting from a value other than today's
-    does not count: the change has been made, or the answer belongs to another server.
-
-    Args:
-        pool: servers that are configured alike; empty = one server by itself.
-        findings: incident id → finding of this minute that has its answer.
-        before: firing incidents, with their pages.
-    """
-    for one in firing:
-        finding = findings.get(one.incident.id)
-        if finding is None or finding.target.key not in pool or one.at != at:
-            continue
-        if finding.advice is not None and _is_current(finding.advice, settings):
-            return finding.advice, one.incident
-    names = {key.text for key in pool}
-    for incident in sorted(before, key=lambda i: (i.severity != "page", i.firing_at or at, i.key)):
-        page = incident.page
-        if page is None or not incident.is_firing or names.isdisjoint(page.servers.first[:1]):
-            continue
-        answer = page.advice
-        if answer is not None and _is_current(answer, settings):
-            return answer, incident
-    return None
-
-
-def answer_stands(incident: Incident, at: datetime) -> bool:
-    """Whether the answer on an incident's page still serves other servers: for an hour."""
-    return incident.told is not None and at - incident.told.at <= WINDOW
-
-
-def configured_alike(
-    finding: Finding, pool: Collection[TargetKey]
-) -> tuple[tuple[TargetKey, ...], tuple[TargetKey, ...]]:
-    """The targets of a pool's finding: those configured as the first one, and the others."""
-    like = tuple(k for k in finding.concerned if k in pool or k == finding.target.key)
-    unlike = tuple(k for k in finding.concerned if k not in like)
-    return (like, unlike) if unlike else ((), ())
-
-
-def _is_current(answer: Advice, settings: Mapping[str, Any]) -> bool:
-    """Whether an answer was computed, and its changes start from today's settings."""
-    if answer.basis is None:
-        return False
-    now = ((settings.get(move.knob), move.from_value) for move in answer.moves)
-    return all(today is None or then is None or today == then for today, then in now)
 
 
 def with_advice(finding: Finding, answer: TargetAdvice) -> Finding:

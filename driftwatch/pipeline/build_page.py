@@ -21,7 +21,6 @@ from driftwatch.notify.headline import given_pool, rendered
 from driftwatch.notify.page import (
     NAMED_SERVERS,
     NOTICE_ADVISES_NOTHING,
-    Group,
     Links,
     Page,
     Phrases,
@@ -120,7 +119,6 @@ def _with_content(
             "peers": plain(finding.peers),
             "lengths": form.lengths,
             "family": form.family,
-            "answered_by": finding.answered_by,
             "asked_again_at": next_time(at) if finding.asked_again else None,
         }
     )
@@ -156,13 +154,10 @@ def _servers(finding: Finding | None, incident: Incident) -> Servers:
         of = len(keys) if last is None else max(len(keys), last.of)
         found = Servers(concerned=len(keys), of=of, first=_named(keys))
         return last if last and not keys else found
-    alike, others = finding.configured_alike
     return Servers(
         concerned=len(finding.concerned),
         of=max(finding.of_targets or 1, len(finding.concerned)),
         first=_named(finding.concerned),
-        alike=Group(servers=len(alike), first=_named(alike)) if others else None,
-        otherwise=Group(servers=len(others), first=_named(others)) if others else None,
     )
 
 

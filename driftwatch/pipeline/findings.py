@@ -18,6 +18,7 @@ from driftwatch.diagnose.tree import walk
 from driftwatch.incidents.incident import Transition
 from driftwatch.model import Diagnosis, Finding, Target, TargetKey
 from driftwatch.pipeline.evaluation import Evaluation
+from driftwatch.pipeline.question import pool_size
 from driftwatch.pipeline.unknown_reasons import reasons
 from driftwatch.rulebook.rules import Rule
 from driftwatch.signals.minutes import MINUTE_KEY
@@ -75,7 +76,7 @@ def findings_of(evaluation: Evaluation, transitions: Sequence[Transition]) -> li
         others = tuple(other for other in t.incident.concerned if other != key)
         if others and i in row_of:
             finding = _of_many(evaluation, t, finding)
-        of = evaluation.rows.filter(pl.col("end") == t.at, pl.col("pool") == t.incident.pool).height
+        of = pool_size(evaluation.state.targets, t.incident.pool)
         counted = max(of, len(others) + 1)
         findings.append((replace(finding, concerned=(key, *others), of_targets=counted), row))
     return findings

@@ -145,7 +145,6 @@ class _OpenPages:
         kept = replace(
             finding,
             advice=old.advice,
-            answered_by=old.answered_by,
             asked_again=answer is not None and not _is_final(answer),
         )
         if answer is not None and (news := news_of(old, answer, told)) is not None:
@@ -203,12 +202,8 @@ class _OpenPages:
         if not found:
             return {}
         findings: Findings = {t.incident.id: one for t, one in found}
-        others = [one for one in self._open.values() if not self._ended.get(one.id, at) < at]
-        about = [t for t, _ in found]
-        used = self._used[at]
-        with_advice, answers = advised(
-            self._evaluation, about, findings, others, again=again, used=used
-        )
+        about, used = [t for t, _ in found], self._used[at]
+        with_advice, answers = advised(self._evaluation, about, findings, again=again, used=used)
         self.advices += answers
         self._used[at] += len(answers)
         return with_advice

@@ -19,7 +19,7 @@ from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.errors import DriftwatchError, NoVerdict
 from driftwatch.model import Advice, Reason, Slo, Target, TargetKey
 from driftwatch.pipeline.engine import server_of
-from driftwatch.pipeline.minutes import WINDOW, PastMinutes, since_slow
+from driftwatch.pipeline.minutes import WINDOW, since_slow
 from driftwatch.pipeline.plan import Plan
 from driftwatch.recommend.advice import Answer, Question, SloSource
 from driftwatch.signals.minutes import MINUTE_SCHEMA
@@ -166,40 +166,20 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())[:200]
 
 
-def alike(target: Target, targets: Mapping[TargetKey, Target], plan: Plan) -> tuple[TargetKey, ...]:
-    """The servers of its pool with the same known configuration, itself included, by name.
-
-    Empty where it is the only one, or its pool is unknown.
-    """
+def peers_of(target: Target, targets: Mapping[TargetKey, Target]) -> tuple[TargetKey, ...]:
+    """The other servers of its pool with the same model, of the first few by name."""
     if target.pool is None:
         return ()
-    own = configured(target, plan)
-    of_pool = sorted(key for key, one in targets.items() if one.pool == target.pool)
-    keys = tuple(key for key in of_pool if configured(targets[key], plan) == own)
-    return keys if len(keys) > 1 else ()
+    own = (target.pool, target.labels.get("model_name"))
+    alike = sorted(
+        key for key, one in targets.items() if (one.pool, one.labels.get("model_name")) == own
+    )
+    return tuple(key for key in alike[:MOST_SERVERS] if key != target.key)
 
 
-def peers_of(
-    target: Target, targets: Mapping[TargetKey, Target], plan: Plan
-) -> tuple[TargetKey, ...]:
-    """The first few other servers of :func:`alike`."""
-    first = alike(target, targets, plan)[:MOST_SERVERS]
-    return tuple(key for key in first if key != target.key)
-
-
-def configured(target: Target, plan: Plan) -> tuple[object, ...]:
-    """Model and settings, as far as the configuration or the server gives them."""
-    serving = plan.serving_of(target)
-    settings = (serving.max_num_seqs, serving.max_num_batched_tokens, serving.kv_cache_tokens)
-    return (target.labels.get("model_name"), *(None if s is None else s.value for s in settings))
-
-
-def peer_minutes(
-    target: Target, targets: Mapping[TargetKey, Target], plan: Plan, past: PastMinutes, at: datetime
-) -> pl.DataFrame | None:
-    """The minutes of a target's peers up to ``at``; None without peers."""
-    keys = peers_of(target, targets, plan)
-    return pl.concat([past.judged(key, at - WINDOW, at) for key in keys]) if keys else None
+def pool_size(targets: Mapping[TargetKey, Target], pool: str | None) -> int:
+    """How many servers a pool has, those that do not answer included."""
+    return sum(one.pool == pool for one in targets.values())
 
 
 def pooled(own: TargetKey, minutes: pl.DataFrame, at: datetime) -> dict[TargetKey, pl.DataFrame]:
