@@ -171,7 +171,7 @@ def _read(name: str, written: Mapping[str, Any], calm: Mapping[str, Any]) -> Cas
     if "recommendation" in written:
         advised = _recommendation(written["recommendation"])
     if diagnosis is not None and (advised is None or diagnosis.leaf == "undetermined"):
-        advised = own_advice(BOOK.trees[tree].leaves.get(diagnosis.leaf), diagnosis, evidence)
+        advised = own_advice(BOOK.trees[tree].leaves.get(diagnosis.leaf), evidence)
     slo, hour = written.get("slo"), written.get("began", "02:45")
     hours, minutes = map(int, hour.split(":"))
     made = case(

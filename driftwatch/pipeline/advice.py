@@ -43,10 +43,8 @@ _TRANSIENT_GATES = frozenset({"traffic", "busy_windows", "requests", "fit_itl", 
 _SETTLED = timedelta(minutes=10)
 
 
-def own_advice(
-    leaf: Leaf | None, diagnosis: Diagnosis, evidence: Mapping[str, Any]
-) -> Advice | None:
-    """The advice of a diagnosis alone; None where it needs a simulation."""
+def own_advice(leaf: Leaf | None, evidence: Mapping[str, Any]) -> Advice | None:
+    """The advice of a leaf alone (None = undetermined); None where it needs a simulation."""
     lost = evidence.get("gpus_lost")
     if lost and (leaf is None or leaf.kind == "change"):
         many = "1 GPU is" if lost == 1 else f"{count(lost)} GPUs are"
@@ -58,12 +56,8 @@ def own_advice(
     return Advice(action="none", reason=Reason("leaf", leaf.advice or leaf.meaning))
 
 
-def _own_advice(finding: Finding, row: Mapping[str, Any], plan: Plan) -> Advice | None:
-    diagnosis = finding.diagnosis
-    if diagnosis is None:
-        return None
-    leaf = plan.trees[diagnosis.tree].leaves.get(diagnosis.leaf)
-    return own_advice(leaf, diagnosis, row)
+def _leaf(diagnosis: Diagnosis, plan: Plan) -> Leaf | None:
+    return plan.trees[diagnosis.tree].leaves.get(diagnosis.leaf)
 
 
 def _not_simulated(target: Target, why: str) -> Advice:
@@ -104,7 +98,12 @@ def advised(
                 used += 1
                 finding = replace(finding, peers=peers)
         elif not has_turn:
-            left_out = _left_out(finding.target, plan, caught_up=caught_up)
+            why = f"driftwatch simulates {plan.simulations} pages a minute"
+            if caught_up:
+                why = "driftwatch caught up with this minute after a stop"
+            elif not plan.simulations:
+                why = "nothing is simulated here"
+            left_out = _not_simulated(finding.target, why)
             finding = replace(finding, advice=left_out, asked_again=plan.simulations > 0)
         else:
             used += 1
@@ -122,18 +121,10 @@ def _asks(
     """Whether a finding needs a simulation, and its advice if not."""
     if finding.diagnosis is None:
         return STALE in rule.columns, None
-    own = _own_advice(finding, row, plan)
+    own = own_advice(_leaf(finding.diagnosis, plan), row)
     if own is None and incident.severity == "notice":
         own = Advice(action="none", reason=NOTICE_ADVISES_NOTHING)
     return own is None, own
-
-
-def _left_out(target: Target, plan: Plan, *, caught_up: bool) -> Advice:
-    if caught_up:
-        return _not_simulated(target, "driftwatch caught up with this minute after a stop")
-    if not plan.simulations:
-        return _not_simulated(target, "nothing is simulated here")
-    return _not_simulated(target, f"driftwatch simulates {plan.simulations} pages a minute")
 
 
 def _rank(transition: Transition, row: Mapping[str, Any]) -> tuple[datetime, bool, float, str]:
@@ -232,7 +223,7 @@ def explained(
     """
     if finding.diagnosis is None:
         return finding
-    own = _own_advice(finding, row, plan)
+    own = own_advice(_leaf(finding.diagnosis, plan), row)
     if own is None and (moment is None or moment.minutes.is_empty() or not plan.simulations):
         own = _not_simulated(finding.target, "not simulated here")
     if own is not None or moment is None:

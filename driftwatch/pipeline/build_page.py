@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 from urllib.parse import quote
 
 from driftwatch.incidents.incident import Incident
+from driftwatch.incidents.silence import silencing
 from driftwatch.model import (
     Advice,
     Finding,
@@ -180,7 +181,7 @@ def _slo(slo: Slo | None, evidence: Mapping[str, Any]) -> Slo | None:
 
 def _links(incident: Incident, page: Page, external_url: str | None) -> Links:
     """Addresses where they exist, and the commands that do the rest, quoted for a shell."""
-    matchers = [f"alert={incident.alert}", *_matchers(incident)]
+    matchers = [m.text for m in silencing(incident) if m.text != "engine=0"]
     about = given_pool(page) if page.is_of_many or not page.servers.first else None
     explain = ["driftwatch", "explain", about or next(iter(page.servers.first), "")]
     return Links(
@@ -191,14 +192,3 @@ def _links(incident: Incident, page: Page, external_url: str | None) -> Links:
         ack=shlex.join(["driftwatch", "ack", incident.id]),
         silence=shlex.join(["driftwatch", "silence", *matchers, "--for", SILENCE_FOR]),
     )
-
-
-def _matchers(incident: Incident) -> Iterator[str]:
-    """Of its only server, else of its pool."""
-    keys = incident.concerned
-    if len(keys) != 1:
-        yield f"pool={incident.pool}"
-        return
-    yield f"instance={keys[0].instance}"
-    if keys[0].engine != "0":
-        yield f"engine={keys[0].engine}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 
 import polars as pl
 
@@ -78,15 +79,7 @@ def detected(
         scored = score(recent, references, baselines, reference, first, accepts=accepts)
         work = pl.concat([work, new.with_columns(slower=_slower(scored.columns))])
         if due == until:
-
-            def older(
-                keys: Sequence[TargetKey],
-                since: datetime,
-                work: pl.DataFrame = work,
-                until: datetime = until,
-            ) -> pl.DataFrame:
-                return _older(work, store, keys, (since, until))
-
+            older = partial(_older, work, store, until)
             more = learn(scored, references, baselines, reference, older, until)
             references = references.with_more(more)
         if store is not None and is_due(until):
@@ -128,13 +121,14 @@ def _slower(columns: pl.DataFrame) -> pl.Series:
 def _older(
     work: pl.DataFrame,
     store: Store | None,
+    until: datetime,
     keys: Sequence[TargetKey],
-    span: tuple[datetime, datetime],
+    since: datetime,
 ) -> pl.DataFrame:
     """Rows of work of some targets in a span: the recent ones, and older ones from the store."""
-    own = work.filter(pl.col("end") > span[0]).join(_keys(keys), on=KEY, how="semi")
+    own = work.filter(pl.col("end") > since).join(_keys(keys), on=KEY, how="semi")
     if store is not None:
-        stored = _stored_work(store, span, keys)
+        stored = _stored_work(store, (since, until), keys)
         stored = stored.join(own.select(*KEY, "end"), on=[*KEY, "end"], how="anti")
         own = pl.concat([stored, own])
     return own.sort(*KEY, "end")

@@ -28,7 +28,7 @@ from driftwatch.incidents.follow_up import (
     what_changed,
 )
 from driftwatch.incidents.incident import Incident, Told, Transition
-from driftwatch.model import Finding, Slo
+from driftwatch.model import Finding
 from driftwatch.notify.page import EVERY, Page
 from driftwatch.pipeline.advice import advised
 from driftwatch.pipeline.build_page import build_page
@@ -230,7 +230,7 @@ class _OpenPages:
         return finding if change is None else replace(finding, recent_change=change)
 
     def _with_page(self, incident: Incident, finding: Finding, at: datetime) -> Incident:
-        page = _page_of(self._evaluation, incident, finding, at)
+        page = _build(self._evaluation.plan, incident, finding, at)
         if incident.page is not None:
             last = incident.page
             kept = {n: getattr(last, n) for n in ("verification", "first_problem")}
@@ -319,12 +319,8 @@ def _is_final(answer: Finding) -> bool:
     return stays or not answer.asked_again
 
 
-def _page_of(evaluation: Evaluation, incident: Incident, finding: Finding, at: datetime) -> Page:
-    return _build(evaluation.plan, incident, finding, at, slo=_slo_of(finding, evaluation.plan))
-
-
 def _build(
-    plan: Plan, incident: Incident, finding: Finding | None, at: datetime, **rest: Any
+    plan: Plan, incident: Incident, finding: Finding | None, at: datetime, **of_resolve: Any
 ) -> Page:
     rule = next((rule for rule in plan.rules if rule.id == incident.rule), None)
     return build_page(
@@ -335,12 +331,9 @@ def _build(
         annotations=rule.annotations if rule else {},
         form=rule.page if rule else None,
         external_url=plan.external_url,
-        **rest,
+        slo=None if finding is None else plan.slo_of(finding.target),
+        **of_resolve,
     )
-
-
-def _slo_of(finding: Finding, plan: Plan) -> Slo | None:
-    return plan.slo_of(finding.target)
 
 
 def closing(plan: Plan, ended: Transition, in_target: bool | None = None) -> Transition:
@@ -348,16 +341,9 @@ def closing(plan: Plan, ended: Transition, in_target: bool | None = None) -> Tra
 
     ``in_target``: whether the latency targets were met at its end, None = unknown.
     """
-    incident = ended.incident
-    over = _build(
-        plan,
-        incident,
-        None,
-        ended.at,
-        resolved_reason=ended.reason,
-        ended_in_target=in_target,
-    )
-    return replace(ended, incident=incident.model_copy(update={"page": over}))
+    of_resolve = {"resolved_reason": ended.reason, "ended_in_target": in_target}
+    over = _build(plan, ended.incident, None, ended.at, **of_resolve)
+    return replace(ended, incident=ended.incident.model_copy(update={"page": over}))
 
 
 def _in_target(transition: Transition, rows: pl.DataFrame) -> bool | None:

@@ -69,25 +69,22 @@ class Verifications:
     last_read: Mapping[TargetKey, tuple[Any, ...]] = field(default_factory=dict, compare=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a step asks besides the minutes."""
-
-    minutes: Minutes
-    advice: Advice
-    targets: Mapping[TargetKey, Target]
-    fingerprint_of: Callable[[Target], Fingerprint]
-    slo_of: Callable[[Target], Slo | None]  # latency targets of a target; None = none are known
-    failed: list[str] = field(default_factory=list)  # gets tracebacks of comparisons that fail
-
-
 def step(
-    before: Verifications, rows: pl.DataFrame, around: Surroundings
+    before: Verifications,
+    rows: pl.DataFrame,
+    minutes: Minutes,
+    advice: Advice,
+    targets: Mapping[TargetKey, Target],
+    plan: Plan,
+    failed: list[str],
 ) -> tuple[Verifications, tuple[Verification, ...]]:
     """Go through the minutes of a tick.
 
     Args:
         rows: stored rows of minutes, any order.
+        minutes: of a target in a span.
+        advice: given in a span.
+        failed: gets the tracebacks of comparisons that fail.
 
     Returns:
         What is known after it, and every verification that was opened, looked at or closed.
@@ -98,7 +95,7 @@ def step(
     ordered = rows.select("instance", "engine", "end", *columns).sort("end", "instance", "engine")
     for row in ordered.iter_rows(named=True):
         key = TargetKey(row["instance"], row["engine"])
-        target = around.targets.get(key)
+        target = targets.get(key)
         if target is None:
             continue
         run, read = runs.get(key), (target, *(row.get(name) for name in _READ))
@@ -107,7 +104,7 @@ def step(
         if not is_busy and last_read.get(key) == read:
             continue
         last_read[key] = read
-        runs[key] = run = _after_minute(run, row, around.fingerprint_of(target))
+        runs[key] = run = _after_minute(run, row, fingerprint(target, plan))
         end, one = row["end"], opened.get(key)
         if run.before is not None and run.started_at is not None:
             change = changed(run.before, run.now, run.started_at, run.most_requests)
@@ -115,17 +112,19 @@ def step(
                 if one is not None and one.change.at != change.at:
                     news[one.id] = _superseded(one, end)
                     one = None
-                opened[key] = one = _opened(one, target, change, end, around)
+                opened[key] = one = _opened(one, target, change, end, advice)
                 news[one.id] = one
             if end - run.started_at > SHOWS_WITHIN:
                 runs[key] = Run(run.now)
         if one is not None and _is_due(one, end):
-            news[one.id] = opened[key] = one = _looked_at(one, target, end, around)
+            news[one.id] = opened[key] = one = _looked_at(
+                one, plan.slo_of(target), end, minutes, failed
+            )
             if one.closed_at is not None:
                 del opened[key]
                 runs[key] = Run(run.now)
     # a server that left is forgotten, as everywhere in the tick
-    gone = (runs.keys() | last_read.keys()) - around.targets.keys()
+    gone = (runs.keys() | last_read.keys()) - targets.keys()
     for key in gone:
         runs.pop(key, None)
         last_read.pop(key, None)
@@ -152,7 +151,7 @@ def _opened(
     target: Target,
     change: Change,
     end: datetime,
-    around: Surroundings,
+    advice: Advice,
 ) -> Verification:
     """A verification of a change, with the forecast of the newest advice that asked for it.
 
@@ -170,13 +169,13 @@ def _opened(
             opened_at=end,
         )
     advices = [
-        advice
-        for advice in around.advice(change.at - ADVICE_HOLDS, change.at)
-        if ((advice.instance, advice.engine) == key or advice.pool == pool)
-        and advised_by(change, advice.answer.advice)
+        given
+        for given in advice(change.at - ADVICE_HOLDS, change.at)
+        if ((given.instance, given.engine) == key or given.pool == pool)
+        and advised_by(change, given.answer.advice)
     ]
-    own = [advice for advice in advices if (advice.instance, advice.engine) == key]
-    newest = max(own or advices, key=lambda advice: advice.at, default=None)
+    own = [given for given in advices if (given.instance, given.engine) == key]
+    newest = max(own or advices, key=lambda given: given.at, default=None)
     return one.model_copy(
         update={
             "change": change,
@@ -207,16 +206,16 @@ def _is_due(one: Verification, end: datetime) -> bool:
 
 
 def _looked_at(
-    one: Verification, target: Target, end: datetime, around: Surroundings
+    one: Verification, slo: Slo | None, end: datetime, minutes: Minutes, failed: list[str]
 ) -> Verification:
     """A verification after a look. A comparison that fails closes it: the next would fail too."""
     at = one.change.at
     try:
-        before, after = around_change(around.minutes(target.key, at - LOOK_BACK, end), at, end)
-        slo = around.slo_of(target)
+        key = TargetKey(one.instance, one.engine)
+        before, after = around_change(minutes(key, at - LOOK_BACK, end), at, end)
         judged = verified(one, before, after, end, slo=slo, confidence=LOOK_CONFIDENCE)
     except Exception as error:  # noqa: BLE001 - it costs this verdict, and no other server's
-        around.failed.append(traceback.format_exc())
+        failed.append(traceback.format_exc())
         why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         return _inconclusive(one, end, f"the comparison failed ({why})")
     promised_pass = judged.verdict == "PASS" and one.forecast is not None
@@ -302,19 +301,13 @@ def verify_changes(
     if rows.is_empty():
         return Verified(before)
     failed: list[str] = []
-    around = Surroundings(
-        PastMinutes(store, [rows]).minutes,
-        lambda since, until: [
-            *store.advices(since, until),
-            *(one for one in advices if since <= one.at < until),
-        ],
-        targets,
-        lambda target: fingerprint(target, plan),
-        plan.slo_of,
-        failed,
-    )
+
+    def given(since: datetime, until: datetime) -> Sequence[AdviceRow]:
+        return [*store.advices(since, until), *(a for a in advices if since <= a.at < until)]
+
     try:
-        after, news = step(before, rows, around)
+        past = PastMinutes(store, [rows])
+        after, news = step(before, rows, past.minutes, given, targets, plan, failed)
         transitions = _follow_ups(news, incidents, store)
     except Exception:  # noqa: BLE001 - pages do not wait for verifications
         return Verified(before, failed=(*failed, traceback.format_exc()))

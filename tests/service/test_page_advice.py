@@ -147,20 +147,21 @@ def _walked(leaf: str, *limits: Limit) -> Diagnosis:
     return Diagnosis("batch-size-drift", leaf, (), limits=limits, missing=("binding_limit",))
 
 
-def test_who_is_asked_and_who_answers_by_himself() -> None:
-    binds = Limit("max_num_seqs", 8.0, 8.0, 0.0, True)
-    free = replace(binds, binds=False)
-    assert own_advice(CHANGE, _walked(CHANGE.name), {}) is None
-    assert own_advice(KV, _walked(KV.name), {}) is None
-    for leaf, limits, evidence, said in (
-        (ENGINE, (binds,), {}, "Do not change a knob; drain it"),
-        (None, (free,), {}, "undetermined: the cause is not determined"),
-        (None, (binds,), {}, "undetermined: the cause is not determined"),
-        (CHANGE, (binds,), {"gpus_lost": 1.0}, "do not change a knob: 1 GPU is lost"),
-    ):
-        own = own_advice(leaf, _walked("x", *limits), evidence)
-        assert own is not None
-        assert (own.action, own.why) == ("none", said)
+@pytest.mark.parametrize(
+    ("leaf", "evidence", "reason"),
+    [
+        (CHANGE, {}, None),
+        (KV, {}, None),
+        (ENGINE, {}, "Do not change a knob; drain it"),
+        (None, {}, "the cause is not determined"),
+        (CHANGE, {"gpus_lost": 1.0}, "1 GPU is lost"),
+    ],
+)
+def test_who_is_asked_and_who_answers_by_himself(
+    leaf: Leaf | None, evidence: dict[str, float], reason: str | None
+) -> None:
+    own = own_advice(leaf, evidence)
+    assert (own and (own.action, own.reason.text)) == (reason and ("none", reason))
 
 
 def test_pages_before_tickets_long_waits_first_and_notices_never(cap: FrameSource) -> None:

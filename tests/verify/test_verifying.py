@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import polars as pl
 import pytest
 from verify_cases import restart_of, run
 
-from driftwatch.model import Advice, Fingerprint, KnobMove, Reason, TargetKey
+from driftwatch.model import Advice, KnobMove, Reason, TargetKey
 from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.stored_state import stored_targets
 from driftwatch.pipeline.verifications import (
     RUNS_MEMORY,
-    Surroundings,
     Verifications,
     runs_memory,
     step,
@@ -51,18 +49,6 @@ def advised(rows: pl.DataFrame, minutes_before: float, knob: str, to: float) -> 
 PROMISED = (4, "max_num_seqs", 40)
 
 
-def around(rows: pl.DataFrame, advice: Sequence[AdviceRow] = ()) -> Surroundings:
-    past = PastMinutes(None, [rows])
-    targets = plan_of_rules(()).assign(stored_targets(run("run_cap")))
-    return Surroundings(
-        past.minutes,
-        lambda since, until: [one for one in advice if since <= one.at < until],
-        targets,
-        lambda _: Fingerprint(),
-        lambda _: None,
-    )
-
-
 def stepped(
     rows: pl.DataFrame,
     size: int,
@@ -71,10 +57,16 @@ def stepped(
     whole: pl.DataFrame | None = None,
 ) -> tuple[Verifications, list[Verification]]:
     """What is known after the rows, ``size`` a tick, and all news."""
-    state, news = state or Verifications(), []
+    state, news, plan = state or Verifications(), list[Verification](), plan_of_rules(())
+    targets = plan.assign(stored_targets(run("run_cap")))
+    past = PastMinutes(None, [rows if whole is None else whole])
+
+    def given(since: datetime, until: datetime) -> list[AdviceRow]:
+        return [one for one in advice if since <= one.at < until]
+
     for first in range(0, len(rows), size):
-        beside = around(rows if whole is None else whole, advice)
-        state, found = step(state, rows[first : first + size], beside)
+        here = rows[first : first + size]
+        state, found = step(state, here, past.minutes, given, targets, plan, [])
         news += found
     return state, news
 
@@ -134,9 +126,10 @@ def test_a_start_without_a_change_opens_nothing(rows: pl.DataFrame) -> None:
 
 
 def test_a_server_that_left_is_forgotten(rows: pl.DataFrame) -> None:
-    state, _ = step(Verifications(), rows[:5], around(rows))
+    state, _ = stepped(rows[:5], 5)
     assert state.runs
-    left, _ = step(state, rows[5:6], replace(around(rows), targets={}))
+    past, plan = PastMinutes(None, [rows]), plan_of_rules(())
+    left, _ = step(state, rows[5:6], past.minutes, lambda *_: [], {}, plan, [])
     assert (left.runs, left.last_read) == ({}, {})
 
 
@@ -165,7 +158,7 @@ def test_another_process_goes_on_from_the_store(rows: pl.DataFrame) -> None:
     expected = stepped(rows, 1, advice)[1][-1]
     cut = 22
     with Store.in_memory() as store:
-        state, news = step(Verifications(), rows[:cut], around(rows, advice))
+        state, news = stepped(rows[:cut], cut, advice, whole=rows)
         for one in news:
             store.write_verification(one)
         resumed = verifications_from(store, runs_memory(state.runs)[RUNS_MEMORY])
