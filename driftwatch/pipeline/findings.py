@@ -61,6 +61,10 @@ def findings_of(evaluation: Evaluation, transitions: Sequence[Transition]) -> li
     walked = {name: walk(evaluation.plan.trees[name], rows) for name in trees}
     place = {number: i for i, number in enumerate(windows["number"])}
     findings = list[Found | None]()
+    if many := [t for t in transitions if len(t.incident.concerned) > 1]:
+        keys = {key for t in many for key in t.incident.concerned}
+        since, until = min(t.at for t in many) - _SPAN, max(t.at for t in many)
+        evaluation.past.read_ahead(keys, since, until, (*MINUTE_KEY, *_ADDED))
     for i, t in enumerate(transitions):
         rule, key = rules[t.incident.rule], worst[i]
         if key is None:
@@ -117,7 +121,8 @@ def _of_many(evaluation: Evaluation, transition: Transition, finding: Finding) -
         _compare(evidence, "requests_per_second", "requests_per_second_ratio", rates)
         evidence["finished_requests"] = sums["prompt_tokens_count"].sum()
     rows = evaluation.rows.filter(pl.col("end") == at).join(named, on=_KEY, how="semi")
-    alike = rows.filter(pl.col("binding_limit").eq_missing(evidence.get("binding_limit")))
+    limit = pl.lit(evidence.get("binding_limit"), pl.String)
+    alike = rows.filter(pl.col("binding_limit") == limit)
     for name in _OF_LIMIT:
         if evidence.get(name) is not None and alike[name].is_not_null().any():
             evidence[name] = alike[name].mean()

@@ -88,7 +88,7 @@ _MEASURES: tuple[tuple[set[str], pl.Expr, str | float | None], ...] = (
         "reference_prefix_cache_hit_ratio",
     ),
 )
-_COLUMNS = tuple(
+COLUMNS = tuple(
     dict.fromkeys(
         name
         for _, measure, _ in _MEASURES
@@ -112,7 +112,7 @@ def began(
     measures = [(by, normal) for names, by, normal in _MEASURES if not names.isdisjoint(columns)]
     if not measures:
         return None
-    minutes = past.rows(keys, at - LOOK_BACK, at, _COLUMNS).sort("end")
+    minutes = past.rows(keys, at - LOOK_BACK, at, COLUMNS).sort("end")
     each = [*_onsets(measures, minutes, evidence)]
     first = None if minutes.is_empty() else minutes["end"][0] - _MINUTE
     # a length that moved long before is not what made a limit full now

@@ -28,13 +28,14 @@ from driftwatch.incidents.follow_up import (
     what_changed,
 )
 from driftwatch.incidents.incident import Incident, Told, Transition
-from driftwatch.model import Finding
+from driftwatch.model import Finding, TargetKey
 from driftwatch.notify.page import EVERY, Page
 from driftwatch.pipeline.advice import advised
 from driftwatch.pipeline.build_page import build_page
 from driftwatch.pipeline.evaluation import Evaluation
 from driftwatch.pipeline.findings import Findings, Found, findings_of
-from driftwatch.pipeline.onset import began
+from driftwatch.pipeline.onset import COLUMNS as ONSET_COLUMNS
+from driftwatch.pipeline.onset import LOOK_BACK, began
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.question import TargetAdvice
 from driftwatch.pipeline.recent_change import COLUMNS, WITHIN, recent_change
@@ -103,6 +104,7 @@ class _OpenPages:
     def opened(self, found: Sequence[tuple[Transition, Found]], at: datetime) -> list[Transition]:
         """What fired in a minute, with its page."""
         sent = []
+        self._read_ahead(found, at - LOOK_BACK, at)
         findings = self._advised(found, at)
         for t, (bare, _) in found:
             finding = findings.get(t.incident.id, bare)
@@ -127,6 +129,7 @@ class _OpenPages:
         asking = [pair for pair in here if self._asks(*pair)]
         asking.sort(key=lambda pair: (pair[0].incident.severity != "page", *self._waits(pair[0])))
         answers = self._advised(asking, at, again=True)
+        self._read_ahead(here, at, at)
         updates = (self._looked_at(t, one, answers.get(t.incident.id), at) for t, (one, _) in here)
         return [one for one in updates if one is not None]
 
@@ -208,6 +211,26 @@ class _OpenPages:
         self._used[at] += len(answers)
         return with_advice
 
+    def _read_ahead(
+        self, found: Sequence[tuple[Transition, Found]], since: datetime, at: datetime
+    ) -> None:
+        """The minutes that the pages ask about, in one read."""
+        keys = {
+            key
+            for t, (one, _) in found
+            for key in (*t.incident.concerned, *self._whose(t.incident, one))
+        }
+        if keys:
+            columns = dict.fromkeys((*ONSET_COLUMNS, *COLUMNS))
+            self._evaluation.past.read_ahead(keys, since - WITHIN, at, tuple(columns))
+
+    def _whose(self, incident: Incident, finding: Finding) -> set[TargetKey]:
+        """The servers whose changes a page names: its own, of several those of the pool."""
+        if len(finding.concerned) < 2:
+            return {finding.target.key}
+        targets = self._evaluation.state.targets.values()
+        return {finding.target.key, *(o.key for o in targets if o.pool == incident.pool)}
+
     def _from_its_onset(self, incident: Incident, finding: Finding, at: datetime) -> Incident:
         """With the time at which what the rule measures left its normal level, if minutes tell."""
         rule, past = self._rules[incident.rule], self._evaluation.past
@@ -220,10 +243,7 @@ class _OpenPages:
         """With what changed from an hour before ``since`` on, on its server or in its whole pool;
         as before where nothing did.
         """
-        keys = {finding.target.key}
-        if len(finding.concerned) > 1:
-            targets = self._evaluation.state.targets.values()
-            keys |= {one.key for one in targets if one.pool == incident.pool}
+        keys = self._whose(incident, finding)
         minutes = self._evaluation.past.rows(keys, since - WITHIN, at, COLUMNS)
         release = finding.evidence.get("release_change")
         change = recent_change(minutes, len(keys), incident.started_at, release, at.date())
