@@ -40,8 +40,7 @@ from driftwatch.numbers import duration
 from driftwatch.pipeline.detection import Detection, detected
 from driftwatch.pipeline.explain import Window
 from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.server_reports import stored_reports
-from driftwatch.pipeline.stored_state import newest, stored_targets
+from driftwatch.pipeline.stored_state import newest, stored_reports, stored_targets
 from driftwatch.signals.minutes import MINUTE_SCHEMA
 from driftwatch.store.store import Store
 

@@ -1,1 +1,1 @@
-"""Incidents: their life, and who is told what of them, and when. Pure."""
+"""Incidents: their life, and who gets which message about them, and when. Pure."""

@@ -54,23 +54,23 @@ class AttemptResult(NamedTuple):
 
     delivery: Delivery
     at: datetime  # when it ended
-    error: str | None = None  # why it was not taken; None = it was
+    error: str | None = None  # why the receiver did not accept it; None = it did
     next_attempt_at: datetime | None = None  # after an error; None = it is given up
     # what the receiver calls its message, for the next about the same incident; None: as before
     conversation: Mapping[str, str] | None = None
 
 
 class Backlog(NamedTuple):
-    """What one receiver has not taken."""
+    """What one receiver has not accepted."""
 
     pending: int
     oldest_at: datetime | None  # when the oldest pending one was planned, None without one
     dead: int  # given up
 
 
-# of which the receivers of the incident hear
+# which are messages to the receivers of the incident
 Acknowledging = Literal["acknowledge", "unacknowledge"]
-# which are kept, and nobody is told of
+# which are kept; no receiver gets a message
 KeptAction = Literal[
     "note",
     "mark",

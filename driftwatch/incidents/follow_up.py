@@ -28,7 +28,7 @@ def what_changed(before: Advice | None, now: Advice | None) -> str | None:
 
 
 def is_no_answer(advice: Advice | None) -> bool:
-    """Whether nothing is advised, and it is not said that nothing helps."""
+    """Whether it advises nothing, and does not say either that nothing helps."""
     return advice is None or advice.action == "insufficient"
 
 

@@ -68,7 +68,7 @@ class Told(Document):
     at: datetime
     servers: int  # how many servers it counted
     cause: str = ""  # leaf of the diagnosis and full limit
-    last_cause: str = ""  # the same when the page was last made: a change is told once it lasts
+    last_cause: str = ""  # the same when the page was last made: a change is sent once it lasts
     # mean lengths and rate of requests (evidence column → value) on which its advice rests
     load: Mapping[str, float] = {}
 

@@ -31,8 +31,8 @@ class Silence(Document):
     id: str  # short id
     matchers: tuple[WrittenMatcher, ...]  # all must match; as people write them
     until: datetime  # when it ends by itself
-    created_by: str  # who asked for it
-    created_at: datetime  # when it was asked for
+    created_by: str  # who made it
+    created_at: datetime  # when it was made
     starts_at: datetime  # from when it holds
     comment: str = ""  # why
     expired_at: datetime | None = None  # when a person ended it early, None otherwise

@@ -199,6 +199,14 @@ def few(names: Sequence[str], total: int) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
+def settings_line(page: Page) -> str | None:
+    """A configured setting that the steps contradict."""
+    budget = page.evidence.get("max_num_batched_tokens")
+    if budget is None or not page.value("max_num_batched_tokens_exceeded"):
+        return None
+    return f"max_num_batched_tokens: {clean(budget.reason or '')}"
+
+
 def _change_lines(advised: Advice) -> Iterator[Line]:
     brings = ", ".join(map(clean, advised.effect)) or clean(advised.why)
     text = f"{setting_change(advised)}, with a restart. {_capital(brings)}"

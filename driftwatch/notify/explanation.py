@@ -12,7 +12,7 @@ from typing import Any
 from driftwatch.documents import Document
 from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.model import Advice, Diagnosis, Finding
-from driftwatch.notify.advice import advice_lines, imperatives
+from driftwatch.notify.advice import advice_lines, imperatives, settings_line
 from driftwatch.notify.attribution import Attribution, attribution, reason_of, throughput_table
 from driftwatch.notify.engine_words import engine_text, gpu_count_text, gpus_text
 from driftwatch.notify.facts import amounts, baseline_of, slo_in, with_reasons
@@ -153,6 +153,8 @@ def what_to_do(finding: Finding) -> tuple[Line, ...]:
     cause = cause_text(page)
     lines = [] if cause in page.summary.lower() else [Line("Cause", cause)]
     lines += advice_lines(page)
+    if (settings := settings_line(page)) is not None:
+        lines.append(Line("Settings", settings))
     if finding.advice is not None and finding.advice.not_cured:
         lines.append(Line("Also", "; ".join(finding.advice.not_cured)))
     return tuple(line for line in lines if line.text)

@@ -17,6 +17,7 @@ from driftwatch.notify.advice import (
     imperatives,
     open_question,
     page_reasons,
+    settings_line,
     settings_to_give,
     shorter,
 )
@@ -186,6 +187,8 @@ def _firing(page: Page) -> Iterator[Line]:
     if not is_news and (cause := cause_text(page)):
         yield Line("Cause", cause, weight=7)
     yield from advice_lines(page)
+    if (settings := settings_line(page)) is not None:
+        yield Line("Settings", settings, weight=8)
     advice = page.advice
     also = [] if advice is None else [*advice.not_cured, *advice.instead[1:]]
     if is_first and not also and (advice is None or advice.action != "no_action"):

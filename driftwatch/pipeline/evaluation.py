@@ -109,7 +109,7 @@ class Evaluation:
     past: PastMinutes  # minutes up to these
     # windows (WINDOW_SCHEMA, at most ten minutes) → their evidence rows, in the windows' order
     windows: Windows = window_rows
-    ask: Ask = target_advice  # what a simulation is asked by
+    ask: Ask = target_advice  # what runs a simulation
 
 
 # --- evidence of stored rows: minutes, or the longer rows that they become

@@ -95,7 +95,7 @@ class _OpenPages:
         self.advices: list[TargetAdvice] = []
 
     def latest(self, incident: Incident) -> Incident:
-        """The incident with its page as last made, and what receivers were told."""
+        """The incident with its page as last made, and what the last message said."""
         if (last := self._open.get(incident.id)) is None:
             return incident
         kept = {"page": last.page, "told": last.told, "started_at": last.started_at}

@@ -177,9 +177,9 @@ def _as_known(target: Target, before: Target | None) -> Target:
 def with_unlisted(
     rows: pl.DataFrame, scrapes: pl.DataFrame, state: State, sources: Sources
 ) -> pl.DataFrame:
-    """Minute rows whose ``looks`` are 0 where the source was asked and does not list the target.
+    """Minute rows whose ``looks`` are 0 where the source answered and does not list the target.
 
-    NULL stays where no source was asked. A minute that is missing because its source is late, or
+    NULL stays where no source answered. A minute that is missing because its source is late, or
     because its source is silent, counts as one failed scrape.
 
     ``scrapes``: of the same minutes.

@@ -35,7 +35,7 @@ from driftwatch.store.minute_columns import no_minutes
 
 __all__ = ["HISTORY", "Outcome", "State"]
 
-# A source is first asked for this much; GPU readings are kept as long.
+# The first question to a source covers this much; GPU readings are kept as long.
 FIRST_LOOK = timedelta(minutes=16)
 # minutes (their starts) in which a source scraped a target of any batch
 SCRAPED_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {"source": pl.String, "start": TIME}
@@ -54,7 +54,7 @@ class State:
     scrapes: pl.DataFrame = field(default_factory=empty_scrapes)
     # GPU readings of the last :data:`FIRST_LOOK`
     gpus: pl.DataFrame = field(default_factory=empty_gpus)
-    # source name → the time up to which it was asked
+    # source name → the time up to which it has answered
     collected_until: Mapping[str, datetime] = field(default_factory=dict)
     # end of the last evaluated minute, None before the first
     evaluated_until: datetime | None = None

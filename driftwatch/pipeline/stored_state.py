@@ -5,20 +5,23 @@ Minutes, incidents, baselines, references and readings of GPUs have tables of th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol, runtime_checkable
 
+import orjson
 import polars as pl
 
 from driftwatch.baselines.in_force import no_releases
-from driftwatch.collect.schema import KEY, TIME, empty_scrapes
+from driftwatch.collect.schema import KEY, TIME, Source, empty_scrapes
 from driftwatch.diagnose.evidence_table import RECENT, no_inputs_seen
 from driftwatch.documents import Document
 from driftwatch.minutes.continuity import MAX_GAP_SECONDS
-from driftwatch.model import Target, TargetKey
+from driftwatch.model import Fingerprint, Target, TargetKey
 from driftwatch.pipeline.detection import detection_from
 from driftwatch.pipeline.incidents import just_ended
+from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.question import TargetAdvice
 from driftwatch.pipeline.state import FIRST_LOOK, HISTORY, State, nothing_scraped
 from driftwatch.pipeline.verifications import RUNS_MEMORY, runs_memory, verifications_from
@@ -101,7 +104,7 @@ def state_from(store: Store, now: datetime) -> State:
     until, targets = memory.evaluated_until or now, memory.by_key
     rows = store.past(until - HISTORY, until, targets)
     minutes = minute_rows_of(rows.filter(pl.col("seconds") == MINUTE)).select(*RECENT)
-    # scrapes since the last minute, and the one before it, are asked for again
+    # scrapes since the last minute, and the one before it, are read again
     again = until - timedelta(seconds=MAX_GAP_SECONDS)
     scraped = frames.get(_SCRAPED, nothing_scraped())
     if memory.evaluated_until is not None:
@@ -129,7 +132,7 @@ def state_from(store: Store, now: datetime) -> State:
 
 
 def _scraped_last(minutes: pl.DataFrame, again: datetime) -> pl.DataFrame:
-    """The last scrape of targets that are not asked for newer ones.
+    """The last scrape of targets of which no newer one is read.
 
     Only its time is known: a process that began later has restarted.
     """
@@ -183,3 +186,42 @@ def advice_rows(answers: Sequence[TargetAdvice]) -> list[AdviceRow]:
         )
         for answer in answers
     ]
+
+
+# --- what servers report of themselves
+
+_REPORTS = "tick.told"
+
+
+@runtime_checkable
+class Reporting(Protocol):
+    """A source that scrapes servers directly and asks them what they run."""
+
+    def reports(self) -> Mapping[str, Fingerprint]:
+        """By instance; empty where the server does not answer."""
+
+
+def with_reports(plan: Plan, sources: Iterable[Source]) -> Plan:
+    """The plan with what each directly scraped server says of itself.
+
+    A server's answer stands until it restarts.
+    """
+    reported = dict(plan.reported)
+    for source in sources:
+        if isinstance(source, Reporting):
+            reported |= source.reports()
+    return plan if reported == plan.reported else replace(plan, reported=reported)
+
+
+def reports_memory(plan: Plan) -> dict[str, bytes]:
+    """The reports, for commands that ask no server."""
+    reports = {instance: asdict(runs) for instance, runs in plan.reported.items()}
+    return {_REPORTS: orjson.dumps(reports, option=orjson.OPT_SORT_KEYS)}
+
+
+def stored_reports(store: Store) -> Mapping[str, Fingerprint]:
+    """Instance → what runs there, as the server last reported."""
+    reports: dict[str, Any] = {}
+    for stored in store.remembered_by_batch(_REPORTS).values():
+        reports |= orjson.loads(stored)
+    return {instance: Fingerprint(**groups) for instance, groups in reports.items()}

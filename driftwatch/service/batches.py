@@ -23,9 +23,8 @@ from driftwatch.pipeline.latest import latest_of
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.question import target_advice
 from driftwatch.pipeline.roster import Sources
-from driftwatch.pipeline.server_reports import reports_memory
 from driftwatch.pipeline.state import SCRAPED_SCHEMA, Outcome, State, nothing_scraped
-from driftwatch.pipeline.stored_state import advice_rows, memory_of, state_from
+from driftwatch.pipeline.stored_state import advice_rows, memory_of, reports_memory, state_from
 from driftwatch.pipeline.tick import evaluate
 from driftwatch.pipeline.verifications import Verified, open_by_target, verify_changes
 from driftwatch.receivers.registry import Receiver

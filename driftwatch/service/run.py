@@ -21,9 +21,8 @@ from driftwatch.collect.schema import Source
 from driftwatch.errors import StoreError
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.roster import Sources
-from driftwatch.pipeline.server_reports import with_reports
 from driftwatch.pipeline.state import HISTORY, Outcome, State, merge
-from driftwatch.pipeline.stored_state import evaluated_until
+from driftwatch.pipeline.stored_state import evaluated_until, with_reports
 from driftwatch.receivers.registry import Receiver
 from driftwatch.service.batches import (
     Batch,
