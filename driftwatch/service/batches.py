@@ -10,14 +10,20 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import polars as pl
+import structlog
 
 from driftwatch.collect.gpus import GPU_KEY
 from driftwatch.collect.schema import KEY, Collected, keys_frame
 from driftwatch.detect.references import changes_of
+from driftwatch.incidents.follow_up import sent_page
 from driftwatch.incidents.incident import Incident, Transition
+from driftwatch.incidents.planner import MessageAbout, plan_deliveries
+from driftwatch.incidents.planner import Plan as DeliveryPlan
 from driftwatch.model import Target, TargetKey
+from driftwatch.notify.page import Acknowledgement
 from driftwatch.pipeline.evaluation import Ask
 from driftwatch.pipeline.latest import latest_of
 from driftwatch.pipeline.plan import Plan
@@ -27,8 +33,10 @@ from driftwatch.pipeline.state import SCRAPED_SCHEMA, Outcome, State, nothing_sc
 from driftwatch.pipeline.stored_state import advice_rows, memory_of, reports_memory, state_from
 from driftwatch.pipeline.tick import evaluate
 from driftwatch.pipeline.verifications import Verified, open_by_target, verify_changes
-from driftwatch.receivers.registry import Receiver
-from driftwatch.service.planning import commit_planned
+from driftwatch.receivers.registry import Receiver, without_ignored
+from driftwatch.service.sources import OwnPools
+from driftwatch.settings.receivers import BY_LABELS
+from driftwatch.store.database import repeated_after_conflict
 from driftwatch.store.history import AdviceRow
 from driftwatch.store.latest import Latest
 from driftwatch.store.progress import BatchProgress, batch_of
@@ -236,23 +244,6 @@ class Batch:
         return batch_of(incident.pool, self.progress.of) == self.progress.number
 
 
-@dataclass(frozen=True, slots=True)
-class OwnPools:
-    """The pools of one batch."""
-
-    number: int
-    of: int
-    plan: Plan
-
-    def has_pool(self, pool: str) -> bool:
-        """Whether a pool is among them."""
-        return batch_of(pool, self.of) == self.number
-
-    def targets(self, listed: Mapping[TargetKey, Target]) -> set[TargetKey]:
-        """Those of the listed targets that are in them (:data:`driftwatch.collect.schema.Own`)."""
-        return {key for key, one in listed.items() if self.has_pool(self.plan.pool_of(one).name)}
-
-
 class ListedPools:
     """The pools of listed targets, looked up once for all batches."""
 
@@ -302,3 +293,106 @@ def _scraped(given: TickInput) -> pl.DataFrame:
         for name, one in zip(given.sources.names, given.collected, strict=True)
     )
     return pl.concat([nothing_scraped(), *each]).unique(maintain_order=True)
+
+
+@repeated_after_conflict
+def commit_planned(
+    store: Store,
+    configured: Plan,
+    receivers: Sequence[Receiver],
+    tick: TickRecord,
+    before: Mapping[str, Incident],
+    after: Mapping[str, Incident],
+    happened: Sequence[Transition] = (),
+) -> Mapping[str, Incident]:
+    """Plan what is to be sent now, and commit it with a tick; other batches plan before or after.
+
+    ``before``, ``after``: key → open incident before and after the tick; acknowledgements are read
+    from the store, where people write them; ``happened``: each incident with its page.
+    Returns the open incidents as committed.
+    """
+    with store.one_transaction():
+        plan = _planned(store, configured, receivers, tick, after, happened)
+        store.commit_tick(
+            replace(
+                tick,
+                incidents=None
+                if tick.incidents is None
+                else _without_stored_pages(plan.open_incidents, before),
+                transitions=plan.transitions,
+                deliveries=without_ignored((*plan.deliveries, *tick.deliveries), receivers),
+                by_labels=[one.name for one in receivers if one.form in BY_LABELS],
+                planned_actions=plan.planned_actions,
+            )
+        )
+    return plan.open_incidents
+
+
+@repeated_after_conflict
+def plan_actions(
+    store: Store, configured: Plan, receivers: Sequence[Receiver], now: datetime
+) -> bool:
+    """Tell receivers what people did, between two ticks; whether there was anything.
+
+    ``store``: whole. Incidents stay as they are: only a tick writes them.
+    """
+    if not store.unplanned_actions():
+        return False
+    with store.one_transaction():
+        every = store.open_incidents()
+        tick = TickRecord(now, now, incidents=None)
+        commit_planned(store, configured, receivers, tick, every, every)
+    return True
+
+
+def _planned(
+    store: Store,
+    configured: Plan,
+    receivers: Sequence[Receiver],
+    tick: TickRecord,
+    after: Mapping[str, Incident],
+    happened: Sequence[Transition],
+) -> DeliveryPlan:
+    now = tick.until
+    acknowledged = store.acknowledgements()
+    return plan_deliveries(
+        [replace(t, incident=_acknowledged(t.incident, acknowledged)) for t in happened],
+        configured.routes_to(one.subscription for one in receivers),
+        [one for one in store.silences() if one.ends_at > now],
+        now,
+        open_incidents={key: _acknowledged(one, acknowledged) for key, one in after.items()},
+        records=store.outbox_records(also={t.incident.id for t in happened}),
+        # they may be of other batches' incidents: receivers hear of them between ticks
+        actions=store.unplanned_actions() if store.batch is None else (),
+        render=_render,
+    )
+
+
+def _render(incident: Incident, about: MessageAbout) -> Any:
+    """What is sent. A page that cannot be made goes out as it was first made: it delays nothing."""
+    try:
+        return sent_page(incident, about)
+    except Exception as error:  # noqa: BLE001 - see above
+        structlog.get_logger().error(
+            "page sent as first made",
+            id=incident.id,
+            about=about.event,
+            reason=f"{type(error).__name__}: {error}",
+        )
+        return incident.page
+
+
+def _without_stored_pages(
+    incidents: Mapping[str, Incident], before: Mapping[str, Incident]
+) -> list[Incident]:
+    """The incidents to write: a page that is stored stays where the tick made none."""
+    return [
+        one.model_copy(update={"page": None})
+        if key in before and (before[key].id, before[key].page) == (one.id, one.page)
+        else one
+        for key, one in incidents.items()
+    ]
+
+
+def _acknowledged(incident: Incident, by: Mapping[str, Acknowledgement]) -> Incident:
+    return incident.model_copy(update={"acknowledgement": by.get(incident.id)})

@@ -31,12 +31,12 @@ from driftwatch.service.batches import (
     TickInput,
     TickResult,
     of_batch,
+    plan_actions,
 )
 from driftwatch.service.liveness import Answering, Heartbeat, Ping, why_withheld
 from driftwatch.service.metrics import OwnMetrics
 from driftwatch.service.notes import TickNotes
 from driftwatch.service.outbox import Attempt, Outbox
-from driftwatch.service.planning import plan_actions
 from driftwatch.service.report_material import ReportSchedule, make_due
 from driftwatch.service.slack_actions import SlackActions
 from driftwatch.service.sources import (
@@ -307,12 +307,12 @@ class Service:
 
     def stop(self) -> None:
         """Finish the tick under way with what has come, then stop."""
-        if self._heartbeat is not None:
-            self._heartbeat.end()
         # before the tick is waited for: a source may take its whole budget to answer
         self._collecting.end()
         self._slack_actions.stop()
         self._schedule.stop()
+        if self._heartbeat is not None:
+            self._heartbeat.end()
         self.outbox.stop()
         for source in self._sources:
             source.close()

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import polars as pl
 import structlog
@@ -26,7 +26,9 @@ from driftwatch.clock import Clock
 from driftwatch.collect.schema import Collected, Source, SourceProblem, empty_scrapes
 from driftwatch.errors import DriftwatchError
 from driftwatch.model import Fingerprint, Target, TargetKey
+from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.state import FIRST_LOOK
+from driftwatch.store.progress import batch_of
 
 # A source this far behind what it should have is late.
 LATE = timedelta(seconds=90)
@@ -62,15 +64,21 @@ class _Answer(NamedTuple):
     failed: bool
 
 
-class Own(Protocol):
-    """The targets of one batch."""
+@dataclass(frozen=True, slots=True)
+class OwnPools:
+    """The pools of one batch."""
 
-    @property
-    def number(self) -> int:
-        """Of the batch: answers to one are no other's."""
+    number: int
+    of: int
+    plan: Plan
+
+    def has_pool(self, pool: str) -> bool:
+        """Whether a pool is among them."""
+        return batch_of(pool, self.of) == self.number
 
     def targets(self, listed: Mapping[TargetKey, Target]) -> set[TargetKey]:
-        """Those of the listed ones (:data:`driftwatch.collect.schema.Own`)."""
+        """Those of the listed targets that are in them (:data:`driftwatch.collect.schema.Own`)."""
+        return {key for key, one in listed.items() if self.has_pool(self.plan.pool_of(one).name)}
 
 
 class Collecting:
@@ -90,7 +98,7 @@ class Collecting:
         collected_until: Mapping[str, datetime],
         now: datetime,
         wait_seconds: float,
-        own: Own | None = None,
+        own: OwnPools | None = None,
         stored: Mapping[str, Mapping[TargetKey, Target]] | None = None,
     ) -> Gathered:
         """Ask every source that is free, and take what comes in time.
@@ -150,7 +158,7 @@ class Collecting:
         since: datetime,
         now: datetime,
         began: float,
-        own: Own | None,
+        own: OwnPools | None,
         stored: Mapping[TargetKey, Target],
     ) -> None:
         """Ask a source that is free and has something to tell; the lock is held."""
@@ -211,7 +219,7 @@ def _answer(
     source: Any,
     since: datetime,
     edge: datetime,
-    own: Own | None,
+    own: OwnPools | None,
     stored: Mapping[TargetKey, Target],
 ) -> _Answer:
     """The source's answer; an error is a problem with its name, and the question is repeated."""

@@ -19,7 +19,7 @@ from driftwatch.incidents.silence import parse_matchers
 from driftwatch.notify.page import Page
 from driftwatch.notify.terminal import render
 from driftwatch.receivers.sender import Message
-from driftwatch.service.planning import commit_planned
+from driftwatch.service.batches import commit_planned
 from driftwatch.service.run import Receiver, Service
 from driftwatch.store.store import Store, TickRecord
 from tests.outbox import due_deliveries, mark_failed, mark_sent
@@ -165,7 +165,7 @@ def test_a_page_whose_text_cannot_be_made_goes_out_as_it_was(
     def broken(*_: object) -> None:
         raise KeyError("times")
 
-    monkeypatch.setattr("driftwatch.service.planning.sent_page", broken)
+    monkeypatch.setattr("driftwatch.service.batches.sent_page", broken)
     with Store.open(database) as store:
         tick(store, 0, Transition(INCIDENT, "firing", FIRED))
         assert [one.payload for one in store.deliveries(INCIDENT.id)] == [PAGE] * 2
