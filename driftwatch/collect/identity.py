@@ -219,7 +219,9 @@ def doubles(
                 continue
             # series with the very same times are a copy
             is_copy = spans[other] == spans[first] or _apart(first, other)
-            if kind == "place" or (not is_copy and same_counters(first, other)):
+            (start, end), (other_start, other_end) = spans[first], spans[other]
+            is_same_time = start <= other_end and other_start <= end
+            if (kind == "place" and is_same_time) or (not is_copy and same_counters(first, other)):
                 read[other] = read.get(first, first)
     return {other: one for other, one in read.items() if other != one}
 

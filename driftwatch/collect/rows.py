@@ -91,7 +91,7 @@ class _Scrapes:
         per_engine = servers.per_engine[slot]
         engine = np.where(per_engine, own[unit], NONE)
         self._note_unlabelled(unit, slot, per_engine & (engine == NONE))
-        read = servers.is_read(unit, time)
+        read = servers.is_read[unit]
         parts = [(np.flatnonzero((engine != NONE) & read), engine)]
         shared = np.flatnonzero(~per_engine & read)
         counter = np.array([one.metric.type == "counter" for one in servers.slots], np.bool_)
@@ -102,7 +102,7 @@ class _Scrapes:
             parts.append((once[engine[once] != NONE], engine))
         kept = np.concatenate([places for places, _ in parts])
         code = self._code(np.concatenate([of[places] for places, of in parts]), time[kept])
-        is_noted = (own[units] != NONE) & servers.is_read(units, at)
+        is_noted = (own[units] != NONE) & servers.is_read[units]
         self._configured = self._code(own[units[is_noted]], at[is_noted])
         texts = [text for _, _, text in samples.configurations]
         self._texts = [text for text, noted in zip(texts, is_noted, strict=True) if noted]

@@ -17,12 +17,9 @@ from driftwatch.collect.identity import (
     successors,
 )
 from driftwatch.collect.registry import Slot
-from driftwatch.collect.samples import NONE, Attempt, Bools, Ints, Known, Unit
+from driftwatch.collect.samples import NONE, Attempt, Ints, Known, Unit
 from driftwatch.collect.schema import SourceProblem
 from driftwatch.model import Target, TargetKey
-
-# microseconds in which a server that is scraped has another scrape
-_NEXT_SCRAPE = 90_000_000
 
 
 class Servers:
@@ -49,10 +46,8 @@ class Servers:
         spans = self._spans(frame, configurations)
         # two jobs, or two replicas of a Prometheus, that scrape one address
         read_as = doubles(spans, {}, known.names.held, lambda *_: False)
-        self._spans_of = {
-            one: (spans[read][0] - _NEXT_SCRAPE, spans[read][1] + _NEXT_SCRAPE)
-            for one, read in read_as.items()
-        }
+        self._read_as = read_as
+        self.is_read = np.array([unit.server not in read_as for unit in units], np.bool_)
         successor_of = successors({one: of for one, of in spans.items() if one not in read_as})
         # server → the server whose name it has: the one that is read, or its successor
         self._named_as = successor_of | {
@@ -129,24 +124,10 @@ class Servers:
         columns = zip_longest(*process, fillvalue=NONE)
         return own, [np.array(column, np.int64) for column in columns]
 
-    def is_read(self, unit: Ints, time: Ints) -> Bools:
-        """Whether each sample counts: not that of a duplicate while the server that is read has
-        samples.
-        """
-        if not self._spans_of:
-            return np.ones(len(unit), np.bool_)
-        spans = [self._spans_of.get(one.server, (0, -1)) for one in self.units]
-        first, last = np.array(spans, np.int64).reshape(-1, 2).T
-        read: Bools = (time < first[unit]) | (time > last[unit])
-        return read
-
     def is_read_elsewhere(self, attempt: Attempt) -> bool:
-        """The attempt was at a duplicate, while the server that is read has samples."""
-        if not self._spans_of:
-            return False
+        """The attempt was at a duplicate of a server that is read."""
         servers = self._matcher.servers_of(attempt.server)
-        spans = [self._spans_of[one] for one in servers if one in self._spans_of]
-        return bool(spans) and all(first <= attempt.time <= last for first, last in spans)
+        return bool(servers) and all(one in self._read_as for one in servers)
 
     def engines_of(self, name: str) -> tuple[str, ...]:
         """The engines of a server, by its name."""

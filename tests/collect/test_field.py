@@ -32,21 +32,6 @@ def collected(fleet: Fleet) -> Collected:
     return found
 
 
-def test_03_one_server_scraped_by_two_jobs(vsim: ModuleType) -> None:
-    fleet, page = Fleet(), engine(vsim, 3, 1.5)
-    pod = {"instance": "10.1.0.5:8000", "job": "pods", "namespace": "models", "pod": "chat-0"}
-    service = {"instance": "chat.models.svc:8000", "job": "services", "namespace": "models"}
-    for at in range(0, 60, 15):
-        fleet.page(at, page(at), pod)
-        fleet.page(at + 7, page(at + 7), service)
-    found = collected(fleet)
-    assert [key.instance for key in found.targets] == ["10.1.0.5:8000"]
-    assert found.scrapes.height == 4
-    (problem,) = found.problems
-    assert "scraped more than once" in problem.reason
-    assert "chat.models.svc:8000" in problem.reason
-
-
 def test_01_another_prefix(vsim: ModuleType) -> None:
     """KServe's PodMonitor renames every metric and adds labels that `up` does not have."""
     fleet, page, plain = Fleet(), engine(vsim, 1, 4.0), Fleet()
