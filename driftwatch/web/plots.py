@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
 from math import inf
+from types import MappingProxyType
 
 import polars as pl
 
@@ -65,24 +66,25 @@ def _panel(
     table: pl.DataFrame,
     width: int,
     span: tuple[datetime, datetime],
-    bands: Mapping[str, tuple[float, float]] | None = None,
+    bands: Mapping[str, tuple[float, float]] = MappingProxyType({}),
     whose: str = "",
 ) -> Panel:
     """One panel of a signal, or of both lengths."""
     x = [at.timestamp() - width / 2 for at in table["end"]]
     ends, series = [at.timestamp() for at in span], list[Series]()
+    if names[0] == SPEED:
+        values = [None if one is None else 100 * one for one in table[SPEED]]
+        level = Series("level", "speed of its baseline", y=[100.0], colour=GREY)
+        high = max([105.0, *(one for one in values if one is not None)])
+        axis = Axis(f"speed{whose}, % of its baseline", high=high)
+        return Panel(axis, [level, Series("line", "", x, values)])
     for name in names:
-        if name in (bands or {}) and bands is not None and name != SPEED:
+        if name in bands:
             low, high = bands[name]
             series.append(Series("band", _BAND, ends, [high] * 2, [low] * 2, colour=GREY))
     for colour, name in enumerate(names):
         label = SIGNALS[name].word if len(names) > 1 else ""
-        values = [v if v is None or name != SPEED else 100 * v for v in table[name]]
-        series.append(Series("line", label, x, values, colour=colour))
-    if names[0] == SPEED:
-        series.insert(0, Series("level", "speed of its baseline", y=[100.0], colour=GREY))
-        high = max([105.0, *(v for v in values if v is not None)])
-        return Panel(Axis(f"speed{whose}, % of its baseline", high=high), series)
+        series.append(Series("line", label, x, table[name].to_list(), colour=colour))
     unit = "tokens of a request, mean" if len(names) > 1 else SIGNALS[names[0]].unit
     return Panel(Axis(unit), series)
 
