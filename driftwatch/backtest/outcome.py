@@ -137,8 +137,8 @@ def backtests(
 
     Args:
         plans: with the rules to judge by.
-        progress: told how many days of how many are done.
-        each: given every stretch as the first rule set judged it.
+        progress: called with the days done and the days in all.
+        each: called with every stretch as the first rule set judged it.
     """
     sets, counts = [_RuleSet(plan, history) for plan in plans], []
     for done, (day, rows) in enumerate(history.rows()):

@@ -160,7 +160,7 @@ class Score(Document):
     useful: int  # sent, and marked useful
     not_useful: int
     missed: tuple[str, ...]  # useful ones that are not sent
-    unjudged: int  # of which nobody says anything
+    unjudged: int  # without a mark
     # from the beginning to the page of the useful ones, the lower of the two in the middle
     delay_median_seconds: float | None
 
@@ -177,7 +177,7 @@ def marked_pages(incidents: Sequence[Incident], marks: Mapping[str, Mark]) -> li
 def score_of_marks(
     pages: Sequence[PastPage], marks: Sequence[Marked], rules: Sequence[Rule], until: datetime
 ) -> Score:
-    """Pages against what on-call said of those that the live service sent."""
+    """Pages against the marks on those that the live service sent."""
     matched = compare([one.page for one in marks], pages, rules, until)
     is_useful = {one.page.id: one.is_useful for one in marks}
     useful = [pair for pair in matched.pairs if is_useful[pair[0].id]]

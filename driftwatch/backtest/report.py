@@ -52,7 +52,7 @@ class Against(Document):
 
 
 class BacktestReport(Document):
-    """Everything that was asked for."""
+    """A rule set over a history."""
 
     schema_version: Literal[2] = 2
     since: datetime
@@ -258,7 +258,7 @@ def _undetermined(report: BacktestReport) -> Iterator[str]:
 
 
 def _marks(report: BacktestReport) -> Iterator[str]:
-    """What on-call said of the pages."""
+    """The pages against the marks of on-call."""
     if (score := report.marks) is None:
         return
     due, late = score.useful + len(score.missed), score.delay_median_seconds

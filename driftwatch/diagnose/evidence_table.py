@@ -61,7 +61,7 @@ ROW_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     **INHERITED_SCHEMA,
 }
 # Stored with a row, never computed again: they need the ten minutes before, history or the pool.
-SAID = (
+STORED_RESULTS = (
     *(c.name for c in COLUMNS if c.stored and c.name not in {*ROW_SCHEMA, "binding_margin_ratio"}),
     *DETECTED,
     *("limit_binding_share_10m_ratio", "slo_missed"),
@@ -202,9 +202,9 @@ def evidence_table(
     """Evidence rows of windows, in the windows' order.
 
     ``rows``: :data:`ROW_SCHEMA`, by target and end. Stored rows
-    (:data:`driftwatch.store.minute_columns.STORED_SCHEMA`) also have :data:`SAID`: a window takes
-    these from its last row and computes none of them. ``seconds`` distinguishes minutes from longer
-    rows.
+    (:data:`driftwatch.store.minute_columns.STORED_SCHEMA`) also have :data:`STORED_RESULTS`: a
+    window takes these from its last row and computes none of them. ``seconds`` distinguishes
+    minutes from longer rows.
     ``windows``: :data:`WINDOW_SCHEMA`, whole minutes. A window of several minutes begins after its
     last restart or knob change; a window of one minute adds up both sides. ``serving``:
     :data:`driftwatch.signals.rows.SERVING_SCHEMA`, one row per target, as configured;
@@ -213,7 +213,7 @@ def evidence_table(
     Returns: the evidence columns, then columns that pages need (``allows_*``,
     ``binding_requests``, ``binding_since``, ``reference_*``, ``cache_config``, histograms).
     """
-    stored = SAID[0] in rows.columns
+    stored = STORED_RESULTS[0] in rows.columns
     minutes = MinuteWindows(_with_steps_once(rows) if stored else rows)
     spans = minutes.spans(windows, cut=True)
     own = minutes.totals(windows, spans)
@@ -223,11 +223,11 @@ def evidence_table(
     last_10m = last_10m.with_columns(before.most_of("running_requests_max", ten))
     found = minutes.at_end(list(INHERITED_SCHEMA), spans)
     on_gpus = window_gpus(minutes, spans)
-    said = minutes.last_row(SAID, spans) if stored else None
-    if said is None:
+    results = minutes.last_row(STORED_RESULTS, spans) if stored else None
+    if results is None:
         settings = current_settings(windows, serving, found["inferred_max_num_seqs"], own)
     else:
-        settings = stored_settings(windows, serving, said)
+        settings = stored_settings(windows, serving, results)
     settings = with_budget_in_force(settings, own)
     # GPUs of this engine, declared or else found: rates per GPU divide by this column
     settings = settings.with_columns(gpus_per_replica=on_gpus["gpu_count"])
@@ -244,16 +244,18 @@ def evidence_table(
             *ten_minute_columns(last_10m),
         )
     )
-    if said is None:
+    if results is None:
         evidence = _with_limits(evidence, before, ten, settings, found)
     else:
         flags = minutes.flags(_FLAGS, minutes.spans(windows, cut=False))
-        missed = pl.select(pl.coalesce(evidence["slo_missed"], said["slo_missed"])).to_series()
-        evidence = evidence.with_columns(*said.drop(STORED_SETTINGS, "slo_missed"), *flags, missed)
+        missed = pl.select(pl.coalesce(evidence["slo_missed"], results["slo_missed"])).to_series()
+        evidence = evidence.with_columns(
+            *results.drop(STORED_SETTINGS, "slo_missed"), *flags, missed
+        )
     evidence = _only_when_fresh(evidence)
     known_before = no_reference() if reference is None else reference
     evidence = with_allowances(with_reference(evidence, last_10m, known_before))
-    return with_states(in_schema_order(_with_idle_peers(evidence) if said is None else evidence))
+    return with_states(in_schema_order(_with_idle_peers(evidence) if results is None else evidence))
 
 
 def _with_steps_once(rows: pl.DataFrame) -> pl.DataFrame:

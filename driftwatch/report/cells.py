@@ -180,10 +180,10 @@ def _over_target(rows: pl.DataFrame, slos: Mapping[str, Slo]) -> list[pl.Series]
         buckets = rows[f"{name}_seconds_buckets"]
         shares = share_within(buckets, rows[f"{name}_seconds_edges"], target)
         count = buckets.list.last().fill_null(0.0)
-        nobody = (count == 0) & target.is_not_null() & (rows["scrapes"] > 0)
+        no_request = (count == 0) & target.is_not_null() & (rows["scrapes"] > 0)
         for bound, share in (("low", "upper"), ("high", "lower")):
-            over = pl.DataFrame({"s": shares[share], "n": count, "nobody": nobody}).select(
-                pl.when("nobody").then(0.0).otherwise((1.0 - pl.col("s")) * pl.col("n"))
+            over = pl.DataFrame({"s": shares[share], "n": count, "no_request": no_request}).select(
+                pl.when("no_request").then(0.0).otherwise((1.0 - pl.col("s")) * pl.col("n"))
             )
             columns.append(over.to_series().alias(f"{name}_over_{bound}"))
     return columns

@@ -52,9 +52,9 @@ def _open(material: Material) -> Iterator[Decision]:
         moves = advised_moves(one)
         age = f"open {duration((material.until - one.started_at).total_seconds())}"
         kind: DecisionKind = one.severity
-        asked = moves and _question(material, one.pool, moves, one.started_at)
-        if asked:
-            kind, text = "question", asked
+        question = moves and _question(material, one.pool, moves, one.started_at)
+        if question:
+            kind, text = "question", question
         elif moves and family_of(one) == "retune":
             kind, text = "retune", f"re-tune {_steps(moves)}, {age}"
         else:
@@ -114,10 +114,10 @@ def _advice(material: Material) -> Iterator[Decision]:
         )
         if changed or (pool, what) in on_pages:
             continue
-        asked = _question(material, pool, one.moves, one.at)
+        question = _question(material, pool, one.moves, one.at)
         advised = f"{_steps(one.moves)} was advised {day_time(one.at)}"
-        text = asked or f"{advised}; no server restarted since"
-        kind: DecisionKind = "question" if asked else "advice"
+        text = question or f"{advised}; no server restarted since"
+        kind: DecisionKind = "question" if question else "advice"
         yield Decision(kind=kind, subject=clean(pool), what=text, since=one.at)
 
 

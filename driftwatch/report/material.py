@@ -35,7 +35,7 @@ class AdviceGiven:
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """What somebody said of an incident's page."""
+    """A person's mark on an incident's page."""
 
     useful: bool  # somebody had to act
     by: str

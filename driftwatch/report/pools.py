@@ -27,10 +27,11 @@ _NAMED = 2  # servers of an event; more are counted
 
 def pool_rows(material: Material) -> tuple[PoolWeek, ...]:
     """A row a pool, those with most pages and tickets first, then the busiest."""
-    told = Counter(one.pool for one in of_week(material) if one.severity != "notice")
+    incidents = Counter(one.pool for one in of_week(material) if one.severity != "notice")
     busy = material.cells.group_by("pool").agg(pl.col("generation_tokens_total").sum())
     ordered = sorted(
-        busy.drop_nulls("pool").iter_rows(), key=lambda row: (-told[row[0]], -(row[1] or 0), row[0])
+        busy.drop_nulls("pool").iter_rows(),
+        key=lambda row: (-incidents[row[0]], -(row[1] or 0), row[0]),
     )
     return tuple(
         _pool(material, name, is_drawn=number < MOST_DRAWN)
