@@ -14,7 +14,7 @@ from driftwatch.cli.options import SLO, SPAN, history_options, json_option, refu
 from driftwatch.cli.printer import id_text, print_json, print_table, print_wrapped, time_text
 from driftwatch.clock import SystemClock
 from driftwatch.errors import NoVerdict, UsageError
-from driftwatch.notify.verification_line import difference_text, effect_text, value_text
+from driftwatch.notify.verification_line import OUTCOMES, difference_text, effect_text, value_text
 from driftwatch.numbers import moment
 from driftwatch.verify.figures import WORDS
 
@@ -25,10 +25,6 @@ if TYPE_CHECKING:
 
 _HEADER = ("ID", "VERDICT", "SINCE UTC", "SERVER", "CHANGE")
 _FIGURES = ("figure", "before", "after", "difference", "forecast")
-_WORKED = {
-    "PASS": "IT WORKED, same traffic before and after",
-    "FAIL": "IT DID NOT WORK, same traffic before and after",
-}
 _EXIT = {"PASS": 0, "FAIL": 1}
 _LISTED_FOR = timedelta(days=56)  # as far back as the weekly report's track record
 _EVER = timedelta(days=400)
@@ -156,12 +152,16 @@ def _changed(one: Verification) -> str:
 def print_verification(one: Verification, now: datetime) -> None:
     """The verdict, what changed, what was compared, the figures, the notes."""
     closed = "" if one.closed_at is None else f" {moment(one.closed_at, now.date())}"
-    worked = _WORKED.get(one.verdict) if one.effects else None
-    answer = one.reason if worked is None else f"{worked}: {effect_text(one.effects[0])}"
+    is_judged = one.verdict in ("PASS", "FAIL") and bool(one.effects)
+    outcome, answer = OUTCOMES.get(one.verdict), one.reason
+    if is_judged:
+        answer = f"{outcome}, same traffic before and after: {effect_text(one.effects[0])}"
+    elif outcome is not None:
+        answer = f"{outcome}: {one.reason}"
     print_wrapped(f"{one.verdict}{closed}: {answer}")
     since = moment(one.change.at, now.date())
     print_wrapped(f"{one.key.text}: {_changed(one)} at {since}")
-    if worked is not None:
+    if is_judged:
         print_wrapped(f"why: {one.reason}")
     if one.forecast is None:
         print_wrapped("forecast: none, driftwatch had not advised this change")

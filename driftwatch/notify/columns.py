@@ -34,7 +34,7 @@ def name_of(column: str) -> str:
 def evidence_text(
     column: str, amount: Any, reason: str | None = None, *, before: Any = None
 ) -> str:
-    """One evidence value with its short name and unit; unknown is said with its reason.
+    """One evidence value with its short name and unit; an unknown one with its reason.
 
     With the reference's value ``before``, from → to.
 

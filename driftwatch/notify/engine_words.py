@@ -53,7 +53,7 @@ _SHOWN = re.compile(r"declared ([\d.]+), (\w+) shows ([\d.]+)")
 def _gpus_gone(now: Values, before: Values) -> str | None:
     """``DCGM shows 1 of 2 GPUs``: one that fell off the bus may leave no XID.
 
-    Of a server over several nodes one may be read, always: then it says nothing while it works.
+    Of a server over several nodes perhaps one node is read: that is no loss while tokens come.
     """
     shown = _SHOWN.match(now.get("gpu_count_source") or "")
     if shown is not None and now.get("seconds_since_last_token"):

@@ -279,7 +279,7 @@ def fact_texts(finding: Finding) -> tuple[tuple[str, str], ...]:
 
 
 def target_text(finding: Finding) -> str:
-    """Which server this is, as far as it says."""
+    """Which server this is, as far as it is known."""
     now, parts = finding.evidence, []
     model, pool = finding.target.labels.get("model_name"), finding.target.pool
     if model:
@@ -330,7 +330,7 @@ def _clock(start: datetime, end: datetime, today: date | None) -> str:
 
 
 def _moved_text(finding: Finding) -> str:
-    """What moved from the baseline, as a page says it, or why it is not compared."""
+    """What moved from the baseline, in the words of a page, or why it is not compared."""
     if finding.reference is None:
         return ""
     page, now = _page_of(finding), finding.evidence

@@ -28,8 +28,8 @@ _INDENT = " " * len("09:52 UTC  ")
 def minute_line(row: Mapping[str, Any]) -> str:
     """``09:52 UTC  12.0 requests a step, 1,300 tokens/s, wait 0.01 s, KV 4 %, 0 waiting``.
 
-    Unknown values are said, never 0. One scrape alone gives no rate, so a minute that has no more
-    says it. At most 80 columns: a longer line is wrapped, each number beside its unit.
+    Unknown values print as unknown, never as 0. One scrape alone gives no rate, so a minute with
+    only one names that. At most 80 columns: a longer line is wrapped, each number beside its unit.
     """
     clock = f"{row['end']:%H:%M} UTC"
     if not row["scrapes"]:

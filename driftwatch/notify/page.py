@@ -15,9 +15,9 @@ from driftwatch.documents import Document
 from driftwatch.model import Advice, Diagnosis, Reason, Severity, Slo
 from driftwatch.verify.verification import Verification
 
-# the grid of the clock on which an answer that time may bring is asked for again
+# an answer that needs more minutes is computed again in each minute of this grid
 EVERY = timedelta(minutes=10)
-# a notice tells and asks for nothing, whatever the diagnosis would advise
+# a notice advises nothing, whatever the diagnosis would advise
 NOTICE_ADVISES_NOTHING = Reason("notice", "a notice asks for nothing to be done")
 # of a pool's incident so many servers are named, the others are counted
 NAMED_SERVERS = 5
@@ -42,7 +42,7 @@ class Times(Document):
     started_at: datetime  # when the condition became true
     firing_at: datetime | None = None
     resolved_at: datetime | None = None
-    evaluated_at: datetime  # end of the minute that this page tells of
+    evaluated_at: datetime  # end of the minute that this page is about
     measured_at: datetime  # end of the minute whose numbers it has
 
 
@@ -212,7 +212,7 @@ def next_time(at: datetime) -> datetime:
 
 
 def web_address(external_url: str | None, path: str) -> str | None:
-    """Where people reach a page of the web; None where nobody said where that is."""
+    """The address of a page of the web; None where the configuration has no external_url."""
     address = http_url(external_url)
     return None if address is None else address.rstrip("/") + path
 

@@ -58,7 +58,7 @@ class PathRow(NamedTuple):
 
 
 def path_rows(steps: Sequence[Step], reference: Values) -> list[PathRow]:
-    """The walk, a row a question; what an earlier one said is not repeated.
+    """The walk, a row a question; what an earlier one printed is not repeated.
 
     ``reference``: column → value of the baseline.
     """

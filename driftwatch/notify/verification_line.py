@@ -23,7 +23,7 @@ _LIMIT = 2
 _MILLISECONDS_BELOW, _FINE = 0.1, 0.005  # seconds
 
 
-_OUTCOMES = {"PASS": "IT WORKED", "FAIL": "IT DID NOT WORK", "INCONCLUSIVE": "CANNOT BE JUDGED"}
+OUTCOMES = {"PASS": "IT WORKED", "FAIL": "IT DID NOT WORK", "INCONCLUSIVE": "CANNOT BE JUDGED"}
 
 
 def verification_line(one: Verification, today: date | None) -> str:
@@ -32,7 +32,7 @@ def verification_line(one: Verification, today: date | None) -> str:
     """
     if one.verdict == "open" or one.closed_at is None:
         return f"not yet: {one.reason or 'waiting for minutes to compare'}"
-    word, effects = f"{_OUTCOMES[one.verdict]} {moment(one.closed_at, today)}", _effect_texts(one)
+    word, effects = f"{OUTCOMES[one.verdict]} {moment(one.closed_at, today)}", _effect_texts(one)
     if not effects or one.verdict == "INCONCLUSIVE":
         return f"{word}: {one.reason}"
     why = "" if one.verdict == "PASS" else f" {one.reason},"

@@ -58,16 +58,13 @@ _LOADED = 0.9  # of the capacity: above it today's settings do not suffice for l
 
 
 def advise(question: Question, *, hardware: Hardware | None = None, table: bool = True) -> Answer:
-    """Everything that can be said of a server's knobs.
+    """Whether a server's settings should change, with the numbers behind the answer.
 
     ``hardware``: GPUs and models by name; None = the shipped tables; ``table``: with the other
     settings that were simulated in ``candidates``; a page prints none of them. Raises
     WorkloadError: the request log contradicts the metrics.
     """
-    slo, source = targets_of(question)
-    answer = Answer(
-        at=question.at, advice=_insufficient("none", "no verdict"), slo=slo, slo_source=source
-    )
+    answer = _without_verdict(question)
     engine = not_a_knob(question.evidence, question.leaf)
     if engine is not None:
         return answer.model_copy(update={"advice": engine})
@@ -92,21 +89,21 @@ def assess(question: Question) -> Answer:
     The recommendation is ``insufficient`` as :func:`advise` has it, else ``no_action`` without a
     verdict on knobs. Raises WorkloadError: the request log contradicts the metrics.
     """
-    slo, source = targets_of(question)
-    answer = Answer(
-        at=question.at, advice=_insufficient("none", "no verdict"), slo=slo, slo_source=source
-    )
+    answer = _without_verdict(question)
     try:
         situation = situation_of(question)
     except Insufficient as error:
         return answer.model_copy(update={"advice": _insufficient(error.gate, error.message)})
-    asked = Advice(
-        action="no_action",
-        reason=Reason("capacity", "capacity alone was asked"),
-        basis="simulation",
-    )
+    reason = Reason("capacity", "only the capacity was computed")
+    alone = Advice(action="no_action", reason=reason, basis="simulation")
     today = row_of(situation, {})
-    return _described(answer, situation).model_copy(update={"advice": asked, "today": today})
+    return _described(answer, situation).model_copy(update={"advice": alone, "today": today})
+
+
+def _without_verdict(question: Question) -> Answer:
+    slo, source = targets_of(question)
+    none = _insufficient("none", "no verdict")
+    return Answer(at=question.at, advice=none, slo=slo, slo_source=source)
 
 
 def _insufficient(gate: str, text: str) -> Advice:
@@ -165,8 +162,8 @@ def _check_gate(name: str, check: ModelCheck) -> Gate:
         unit = " ms" if simulated.endswith(" ms") else ""
         simulated = f"{low.removesuffix(unit)} to {simulated}"
     off = f" ({change(1 + one.off_ratio)}, limit {percent(TOLERANCE)})"
-    said = f"{FIGURES[name]} {simulated} simulated, {text(one.observed)} observed{off}"
-    return Gate(f"fit_{name.partition('_')[0]}", one.passed, said)
+    figures = f"{FIGURES[name]} {simulated} simulated, {text(one.observed)} observed{off}"
+    return Gate(f"fit_{name.partition('_')[0]}", one.passed, figures)
 
 
 def _not_reproduced(answer: Answer, situation: Situation) -> Answer:
@@ -176,8 +173,8 @@ def _not_reproduced(answer: Answer, situation: Situation) -> Answer:
     if kv is not None:
         return answer.model_copy(update={"advice": kv})
     measured = by_measured_capacity(situation, why)
-    told = f"the simulation does not reproduce today: {why}"
-    recommendation = measured or _insufficient(answer.gates[0].name, told)
+    off = f"the simulation does not reproduce today: {why}"
+    recommendation = measured or _insufficient(answer.gates[0].name, off)
     return answer.model_copy(update={"advice": recommendation})
 
 
@@ -212,12 +209,11 @@ def _simulated(answer: Answer, situation: Situation, *, table: bool) -> Answer:
     simulated = today.in_target_ratio or 0.0
     if met is not None and simulated >= share and met < share - _OVERSEEN:
         found = f"at most {percent(met)} of requests met {aims(situation.slo)}"
-        said = f"{found}, simulated {percent(simulated)}"
-        told = f"the simulation does not reproduce today: {said}"
-        recommendation = _insufficient("fit_in_target", told)
-        answer = answer.model_copy(
-            update={"gates": (Gate("fit_in_target", False, said), *answer.gates)}
-        )
+        why = f"{found}, simulated {percent(simulated)}"
+        off = f"the simulation does not reproduce today: {why}"
+        recommendation = _insufficient("fit_in_target", off)
+        gate = Gate("fit_in_target", False, why)
+        answer = answer.model_copy(update={"gates": (gate, *answer.gates)})
     elif is_in_target and (used is None or used < _LOADED):
         recommendation = no_action(case)
     else:

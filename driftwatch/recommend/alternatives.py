@@ -55,7 +55,7 @@ def replicas_needed(situation: Situation, limit: float | None) -> int | None:
 def alternatives(situation: Situation, today: Candidate) -> list[Candidate]:
     """Replicas, cached prefixes, an fp8 KV cache, load turned away: as far as each applies.
 
-    In this order: line 1 of a page says the first.
+    Line 1 of a page names the first.
     """
     limit, offered, slo = today.capacity_requests_per_second, situation.offered, situation.slo
     found = []

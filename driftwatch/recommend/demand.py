@@ -1,4 +1,4 @@
-"""What a server is asked: requests that would have left what its minutes say."""
+"""The requests of a server, rebuilt so that they would leave the counters of its minutes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Demand:
 
         Of a log each request comes at its own second of the minute. Else times and lengths come by
         chance; half of the draws give each prompt its share of prefix hits, half give whole
-        prompts: which of both it is no metric says.
+        prompts, because no metric tells which of both it is.
         """
         minutes = resampled(len(self.arrived), int(np.ceil(seconds / 60.0)), rng)
         if self.log is not None:

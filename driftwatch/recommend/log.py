@@ -16,18 +16,19 @@ from driftwatch.simulate.requests import LOOK_UP, NO_GROUP, Requests
 TOLERANCE = 0.05  # both count the same requests, but for those in flight at the edges
 _COVERED = 0.9  # of the window, at least
 _UNIX_FROM = 1e9  # a day in 2001: arrivals after it are seconds since 1970
-_MOST_SHIFTS = 20_000  # over which a log without a date is held against the metrics
 _HELP = "it must be the log of this one server, with all its requests, over this window"
 
 
 def demand_of_log(log: Requests, window: Window, server: Server, seed: int) -> Demand:
     """Demand of a request log, held against the metrics of the same window.
 
-    Arrivals from 2001 on are seconds since 1970; others are shifted to where the arrivals per
-    minute fit the metrics best. ``log``: sorted by arrival. Raises WorkloadError: the log
-    contradicts the metrics, with both numbers; NoVerdict: the minutes themselves say too little.
+    Arrivals from 2001 on are seconds since 1970, earlier ones seconds since the window began.
+    ``log``: sorted by arrival. Raises WorkloadError: the log contradicts the metrics, with both
+    numbers; NoVerdict: the minutes themselves say too little.
     """
-    at = _on_clock(log, window)
+    at = log.arrival_seconds
+    if len(at) and at[0] >= _UNIX_FROM:
+        at = at - window.start.timestamp()
     inside = (at >= 0) & (at < window.seconds)
     own = log.take(inside).at(at[inside])
     problems = _contradictions(own, at, window)
@@ -51,23 +52,6 @@ def demand_of_log(log: Requests, window: Window, server: Server, seed: int) -> D
         server.block_tokens,
         log=own,
     )
-
-
-def _on_clock(log: Requests, window: Window) -> Floats:
-    """Arrivals as seconds since the window began."""
-    arrival = log.arrival_seconds
-    if not len(arrival):
-        return arrival
-    if arrival[0] >= _UNIX_FROM:
-        return arrival - window.start.timestamp()
-    low, high = -(arrival[-1] - arrival[0]), window.seconds
-    step = max(1.0, (high - low) / _MOST_SHIFTS)
-    shifts = np.append(np.arange(low, high, step) - arrival[0], 0.0)
-    expected = arrivals(window)
-    edges = np.concatenate(([0.0], np.cumsum(window.durations_seconds)))
-    counts = np.diff(np.searchsorted(arrival, edges[None, :] - shifts[:, None]), axis=1)
-    off = ((counts - expected) ** 2 / (expected + 1.0)).sum(axis=1)
-    return np.asarray(arrival + shifts[int(np.argmin(off + 1e-9 * np.abs(shifts)))])
 
 
 def _clock(unix_seconds: float) -> str:

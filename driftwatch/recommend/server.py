@@ -1,4 +1,4 @@
-"""The engine that is asked about: its settings as a scheduler has them, and KV blocks with others.
+"""One engine: its settings as the scheduler takes them, and its KV blocks with other settings.
 
 vLLM measures its peak memory at max_num_batched_tokens tokens and max_num_seqs rows of logits and
 gives the rest to the cache (``v1/worker/gpu_worker.py``). The observed block count is corrected by

@@ -265,7 +265,7 @@ def _instead_of(case: Case, what_ifs: Sequence[Candidate]) -> tuple[str, ...]:
 
 
 def no_action(case: Case) -> Advice:
-    """Inside the targets with margin: nothing is asked of anybody."""
+    """Inside the targets with margin: nobody has to do anything."""
     limit = case.today.capacity_requests_per_second
     load = f", load {percent(case.utilization)} of capacity" if case.utilization else ""
     room = f" ({figure(case.situation.offered)} of {figure(limit)} req/s)" if limit else ""

@@ -147,7 +147,7 @@ def _inferred_cap(
 
 
 def moved(change: Change, knob: str) -> float | None:
-    """By how much a knob was moved; None where it was not, or cannot be told."""
+    """By how much a knob was moved; None where it was not moved, or is not known."""
     values = change.what.get(knob)
     if values is None:
         return None

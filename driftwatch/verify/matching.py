@@ -16,7 +16,7 @@ import polars as pl
 
 from driftwatch.arrays import Floats
 
-# A minute that was hardly observed says little of its load.
+# The load of a minute that was observed for less is not known well.
 LEAST_SECONDS = 30.0
 WAITING_REQUESTS = 1.0  # in the mean of a minute: below it there is no queue
 # A queue is made by the load of the minutes before, and lengths of single minutes are noisy.
@@ -28,7 +28,7 @@ ALIKE = {
     "prompt_tokens_mean": 1.25,
     "generation_tokens_mean": 1.25,
 }
-# Before a change what waited longer tells for how long a backlog had grown: a restart ends that,
+# A longer wait before a change shows for how long a backlog had grown; a restart ends a backlog,
 # whatever the settings.
 LONGEST_WAIT_SECONDS = 60.0
 LENGTHS = ("prompt_tokens_mean", "generation_tokens_mean")
@@ -84,7 +84,7 @@ def _mean_length(name: str) -> pl.Expr:
 
 
 def comparable(minutes: pl.DataFrame) -> pl.DataFrame:
-    """Those observed for long enough that served what was asked in them, and saw no restart."""
+    """Minutes that were observed for long enough, served their own requests, and had no restart."""
     flags = ("restarted", "configuration_changed", "carried")
     return minutes.filter(
         (pl.col("duration_seconds") >= LEAST_SECONDS).fill_null(False),
