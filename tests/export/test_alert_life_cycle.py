@@ -1,37 +1,167 @@
-"""for, keep_firing_for, until, given, per, overrides: Prometheus' alerts against incidents."""
+"""for, keep_firing_for, until, given, overrides: Prometheus' alerts against incidents."""
 
 from __future__ import annotations
 
+import json
 import random
-from datetime import datetime
+import subprocess
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
-from export_cases import (
-    END,
-    MINUTE,
-    Watched,
-    note_firing,
-    note_servers,
-    promtool_test,
-    rules_file,
-    served,
-)
 from fakes import prometheus_server
+from fakes.exposition_server import Page
+from prometheus_client.exposition import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
 from target_metric_cases import evidence_rows
 
+from driftwatch.export.alerts import alerts_of, file_of
+from driftwatch.incidents.incident import Transition
 from driftwatch.model import Target, TargetKey
+from driftwatch.pipeline.incidents import advanced
 from driftwatch.rulebook.book import load_rulebook
 from driftwatch.rulebook.rules import Rule
 from driftwatch.service import metrics as own_metrics
+from driftwatch.service.metrics import OwnMetrics
 from driftwatch.settings import load_settings
 
 pytestmark = [
     pytest.mark.prometheus,
     pytest.mark.skipif(not prometheus_server.installed(), reason=prometheus_server.NOT_INSTALLED),
 ]
+
+
+END = datetime(2026, 1, 2, 3, 1, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+Labels = tuple[tuple[str, str], ...]
+
+
+def served(
+    rows: pl.DataFrame,
+    targets: Mapping[TargetKey, Target] | None = None,
+    *,
+    rules: Collection[Rule],
+) -> str:
+    """The page of the newest minute of some rows, as the service's own exporter writes it."""
+    end = rows["end"].max()
+    assert isinstance(end, datetime)
+    if targets is None:
+        keys = [TargetKey(*key) for key in rows.select("instance", "engine").unique().iter_rows()]
+        targets = {key: Target(key, pool="rag") for key in keys}
+    metrics = OwnMetrics(lambda: end)
+    metrics.note_minutes(rows, targets, rules)
+    return generate_latest(metrics.registry).decode()
+
+
+@dataclass
+class Watched:
+    """Rows after driftwatch watched them, every rule on its own."""
+
+    rules: tuple[Rule, ...]
+    pages: list[Page] = field(default_factory=list)  # of driftwatch itself, a page a minute
+    # minute end → labels of the incidents that fire
+    firing: dict[float, list[Labels]] = field(default_factory=dict)
+
+
+def note_servers(one: Watched, rows: pl.DataFrame, until: datetime) -> None:
+    """The minutes in which each server by itself would fire: an alert is a server's."""
+    for (instance, engine, pool), own in rows.group_by(
+        "instance", "engine", "pool", maintain_order=True
+    ):
+        key = TargetKey(str(instance), str(engine))
+        verdicts = own.select(rule.verdict.alias(rule.id) for rule in one.rules)
+        target = Target(key, pool=str(pool))
+        _, happened, _ = advanced(one.rules, {}, {key: target}, own, verdicts)
+        _note(one, happened, until)
+
+
+def _note(one: Watched, transitions: Sequence[Transition], until: datetime) -> None:
+    by_id = {rule.id: rule for rule in one.rules}
+    spans: dict[str, tuple[Labels, datetime]] = {}
+    for transition in transitions:
+        incident = transition.incident
+        if transition.event == "firing":
+            rule = replace(by_id[incident.rule], severity=incident.severity)
+            (server,) = incident.servers
+            about = {"pool": incident.pool, "instance": server.instance, "engine": server.engine}
+            spans[incident.key] = (_labels(rule, about), transition.at)
+        elif transition.event == "resolved":
+            note_firing(one, *spans.pop(incident.key), transition.at)
+    for labels, since in spans.values():
+        note_firing(one, labels, since, until)
+
+
+def note_firing(one: Watched, labels: Labels, since: datetime, until: datetime) -> None:
+    """In every minute that ends in [since, until)."""
+    while since < until:
+        one.firing.setdefault(since.timestamp(), []).append(labels)
+        since += MINUTE
+
+
+def _labels(rule: Rule, target: Mapping[str, str]) -> Labels:
+    about = ("pool", "instance", "engine")
+    override = next((one for one in rule.overrides if one.fits_pool(target["pool"])), None)
+    labels = {
+        "alertname": rule.alert,
+        "severity": rule.severity,
+        **rule.labels,
+        **({} if override is None else {"pools": ",".join(override.pools)}),
+        **{name: target[name] for name in about},
+    }
+    return tuple(sorted(labels.items()))
+
+
+def promtool_test(one: Watched, folder: Path) -> str:
+    """Run the alerts over the pages; what differs from the incidents, empty = nothing."""
+    rules = folder / "rules.yml"
+    rules.write_text(file_of("prometheus", alerts_of(one.rules)), encoding="utf-8")
+    series = [{"series": name, "values": values} for name, values in _series(one.pages)]
+    expected = [
+        {
+            "expr": 'ALERTS{alertstate="firing"}',
+            "eval_time": f"{number}m",
+            "exp_samples": [
+                {"labels": _name(labels), "value": 1} for labels in one.firing.get(at, ())
+            ],
+        }
+        for number, (at, _) in enumerate(one.pages)
+    ]
+    document = {
+        "rule_files": [str(rules)],
+        "evaluation_interval": "1m",
+        "tests": [{"interval": "1m", "input_series": series, "promql_expr_test": expected}],
+    }
+    path = folder / "test.yml"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    ran = subprocess.run(
+        ["promtool", "test", "rules", str(path)], capture_output=True, text=True, check=False
+    )
+    return "" if ran.returncode == 0 else ran.stdout + ran.stderr
+
+
+def _name(labels: Labels) -> str:
+    pairs = {**dict(labels), "alertstate": "firing"}
+    return "ALERTS" + "{" + ",".join(f"{k}={json.dumps(v)}" for k, v in pairs.items()) + "}"
+
+
+def _series(pages: Sequence[Page]) -> Iterator[tuple[str, str]]:
+    """Every series in promtool's notation; what is not on a page is stale, as after a scrape."""
+    values: dict[str, dict[int, float]] = {}
+    for number, (_, body) in enumerate(pages):
+        for family in text_string_to_metric_families(body or ""):
+            for sample in family.samples:
+                labels = ",".join(f"{k}={json.dumps(v)}" for k, v in sorted(sample.labels.items()))
+                values.setdefault(f"{sample.name}{{{labels}}}", {})[number] = sample.value
+    for name, of_minutes in values.items():
+        words = []
+        for number in range(len(pages)):
+            missing = "stale" if number - 1 in of_minutes else "_"
+            words.append(repr(of_minutes[number]) if number in of_minutes else missing)
+        yield name, " ".join(words)
 
 
 # `waiting_requests` is always known here: `for` and `keep_firing_for` count other minutes than
@@ -134,7 +264,7 @@ def test_alerts_fire_in_the_minutes_of_the_incidents(seed: int, tmp_path: Path) 
     one = life_cycle(tmp_path, seed)
     firing = {dict(labels)["alertname"] for minute in one.firing.values() for labels in minute}
     assert firing == {rule.alert for rule in one.rules}
-    assert promtool_test(one, rules_file(one.exported, tmp_path), tmp_path) == ""
+    assert promtool_test(one, tmp_path) == ""
 
 
 def test_an_alert_survives_a_restart_of_driftwatch_and_ends_with_its_target(
@@ -153,7 +283,7 @@ def test_an_alert_survives_a_restart_of_driftwatch_and_ends_with_its_target(
     labels = {"alertname": "Holds", "severity": "page", "pool": "a", "instance": "a0"}
     until = END + 20 * MINUTE  # 5 min after the last page with it
     note_firing(one, tuple(sorted({**labels, "engine": "0"}.items())), END, until)
-    assert promtool_test(one, rules_file(one.exported, tmp_path), tmp_path) == ""
+    assert promtool_test(one, tmp_path) == ""
 
 
 @pytest.mark.parametrize("why", ["too many targets", "no driftwatch"])
@@ -171,4 +301,4 @@ def test_exported_alerts_are_not_silent_where_nothing_is_served(
         if number >= 15:
             alert = {"alertname": "DriftwatchServesNoRuleMetrics", "severity": "ticket"}
             one.firing[at.timestamp()] = [tuple(alert.items())]
-    assert promtool_test(one, rules_file(one.exported, tmp_path), tmp_path) == ""
+    assert promtool_test(one, tmp_path) == ""
