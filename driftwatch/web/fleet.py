@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field
 
 from driftwatch.incidents.incident import Incident
 from driftwatch.model import TargetKey
-from driftwatch.numbers import clean, cut, percent, plural, utc_text
+from driftwatch.numbers import clean, cut, moment, percent, plural
 from driftwatch.plots.plot import Panel, Plot, Series, panels, sparkline
 from driftwatch.plots.scales import Axis
 from driftwatch.store.latest import SLOT, SLOTS, UNKNOWN, PoolNow, ServerNow, Trace, slot_of
@@ -279,8 +279,8 @@ def _day(trace: Trace, now: PoolNow, incidents: Iterable[Incident]) -> Plot:
         percent(min(_known(some))) if _known(some) else "unknown" for some in (targets, speeds)
     )
     return panels(
-        f"24 h to {utc_text(now.at)}, worst half hour: requests in target {next(worst)}, speed of "
-        f"the slowest server {next(worst)}",
+        f"Worst half hour of the 24 h to {moment(now.at, None)}: {next(worst)} of requests in "
+        f"target, the slowest server at {next(worst)} of its baseline's speed",
         [
             Panel(
                 Axis("requests in target, %", low=low, high=100.0),
