@@ -53,17 +53,19 @@ def values_of(text: str, dtype: DType) -> list[Value]:
     values: list[Value] = []
     for match in _ITEM.finditer(text):
         item, start = match[0], match.start()
-        unknown = _UNKNOWN.fullmatch(item)
-        count = _count(unknown[1] if unknown else _last_group(item, dtype))
+        form = _OF_NUMBERS if dtype == "float" else _OF_WORDS
+        found = _UNKNOWN.fullmatch(item) or form.fullmatch(item)
+        times = found[found.re.groups] if found else None
+        count = int(times[:9]) if times else 0
         if len(values) + count + 1 > MOST_MINUTES:
             message = f"more than {MOST_MINUTES:,} minutes"
             raise NotationError(message, start, len(item), "a series is a week at most")
-        if unknown:
-            values += [None] * (count if unknown[1] else 1)
+        if found and found.re is _UNKNOWN:
+            values += [None] * (count if times else 1)
         elif dtype == "float":
-            values += _numbers(item, start)
+            values += _numbers(item, start, found, count)
         else:
-            values += _words(item, start, dtype)
+            values += [_word(item, start, dtype, found)] * (count + 1)
     if not values:
         raise NotationError("no value", 0, max(len(text), 1), _EXAMPLES[dtype])
     return values
@@ -79,29 +81,20 @@ def holds_throughout(text: str) -> bool:
     return len(items) == 1 and re.search(r"x\d+$", items[0]) is None
 
 
-def _count(digits: str | None) -> int:
-    return int(digits[:9]) if digits else 0
-
-
-def _last_group(item: str, dtype: DType) -> str | None:
-    match = (_OF_NUMBERS if dtype == "float" else _OF_WORDS).fullmatch(item)
-    return match[match.re.groups] if match else None
-
-
-def _numbers(item: str, start: int) -> list[Value]:
-    match = _OF_NUMBERS.fullmatch(item)
-    if match is None:
-        at, length = _odd_part(item)
-        word = "is no number" if length == len(item) else "is no number from here on"
+def _numbers(item: str, start: int, found: re.Match[str] | None, count: int) -> list[Value]:
+    if found is None:  # what of it is a number, and what is left over
+        number = re.match(rf"{_NUMBER}(?:[+-]{_NUMBER})?(?:x\d+)?", item)
+        at = number.end() if number else 0
+        word = "is no number from here on" if at else "is no number"
         message = f"{item!r:.40} {word}"
-        raise NotationError(message, start + at, length, _EXAMPLES["float"])
-    first, sign, step, times = match.groups()
+        raise NotationError(message, start + at, len(item) - at, _EXAMPLES["float"])
+    first, sign, step, times = found.groups()
     if step is not None and times is None:
         help_text = f"write how many values follow: {item}x5"
         raise NotationError("a count is missing", start, len(item), help_text)
     try:
         by = Decimal(f"{sign}1") * Decimal(step) if step is not None else Decimal(0)
-        numbers = [float(Decimal(first) + i * by) for i in range(_count(times) + 1)]
+        numbers = [float(Decimal(first) + i * by) for i in range(count + 1)]
     except ArithmeticError:  # an exponent of seven digits
         numbers = [math.inf]
     if not all(map(math.isfinite, numbers)):
@@ -109,19 +102,12 @@ def _numbers(item: str, start: int) -> list[Value]:
     return list(numbers)
 
 
-def _odd_part(item: str) -> tuple[int, int]:
-    """Where an item stops to be a number, and how long the rest is; all of it if it never was."""
-    match = re.match(rf"{_NUMBER}(?:[+-]{_NUMBER})?(?:x\d+)?", item)
-    at = match.end() if match else 0
-    return at, len(item) - at
-
-
-def _words(item: str, start: int, dtype: DType) -> list[Value]:
-    match = _OF_WORDS.fullmatch(item)
-    quoted, plain, times = match.groups() if match else (None, item, None)
+def _word(item: str, start: int, dtype: DType, found: re.Match[str] | None) -> Value:
+    quoted, plain, _ = found.groups() if found else (None, item, None)
     word = plain if quoted is None else quoted
-    if dtype == "bool" and (quoted is not None or word not in _TRUTHS):
+    if dtype != "bool":
+        return word
+    if quoted is not None or word not in _TRUTHS:
         message = f"{item!r:.40} is neither true nor false"
         raise NotationError(message, start, len(item), _EXAMPLES[dtype])
-    value: Value = _TRUTHS[word] if dtype == "bool" else word
-    return [value] * (_count(times) + 1)
+    return _TRUTHS[word]

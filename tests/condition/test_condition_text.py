@@ -137,17 +137,6 @@ def test_limits_of_size() -> None:
     assert refused("- " * 200 + "1 > scrapes").code == "too-deep"
 
 
-def test_thirty_thousand_terms_are_not_even_tokenized(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sqlglot.dialects.dialect import Dialect
-
-    def never(*_: object, **__: object) -> None:
-        raise AssertionError("tokenized")
-
-    monkeypatch.setattr(Dialect, "tokenize", never)
-    text = " OR ".join(["scrapes > 1"] * 30_000)
-    assert refused(text).code == "too-long"
-
-
 def test_nothing_is_opened_while_parsing(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[object] = []
     parse_condition("scrapes > 1")  # imports are done
@@ -172,24 +161,3 @@ def test_nothing_is_opened_while_parsing(monkeypatch: pytest.MonkeyPatch) -> Non
     finally:
         watching = False
     assert opened == []
-
-
-@pytest.mark.parametrize("depth", [60, 120, 400])
-def test_a_nearly_exhausted_stack_is_a_named_error(depth: int) -> None:
-    """Whatever room is left, the answer is a condition or a ConditionError."""
-    text = "(" * MAX_DEPTH + "restarted" + ")" * MAX_DEPTH
-
-    def below(left: int) -> str:
-        if left:
-            return below(left - 1)
-        try:
-            return parse_condition(text).text
-        except ConditionError as error:
-            return error.code
-
-    limit = sys.getrecursionlimit()
-    frame, used = sys._getframe(), 0
-    while frame is not None:
-        frame, used = frame.f_back, used + 1  # type: ignore[assignment]
-    room = limit - used - depth - 10
-    assert below(max(room, 0)) in (text, "syntax")

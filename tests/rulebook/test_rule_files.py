@@ -166,28 +166,3 @@ def test_durations(text: str, seconds: float) -> None:
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(ValueError, match="duration"):
         parse_duration(text)
-
-
-def test_hysteresis_and_inhibition(tmp_path: Path) -> None:
-    path = rules(
-        tmp_path,
-        "alert: A, when: scrapes > 1, until: scrapes < 1, severity: page, inhibited_by: [B]",
-        "alert: B, when: scrapes > 1, severity: page, inhibited_by: [A]",
-    )
-    a, b = load_rulebook([path]).rules
-    assert a.until is not None and a.columns == {"scrapes"}
-    assert (a.inhibited_by, b.inhibited_by) == (("B",), ("A",))
-
-
-@pytest.mark.parametrize(
-    ("key", "help_text"),
-    [
-        ("per: pool", "leave it out: an incident is a rule and a pool"),
-        ("group: {wait: 1m}", "leave it out: the servers of a pool have one incident"),
-    ],
-)
-def test_keys_that_went_name_the_fix(tmp_path: Path, key: str, help_text: str) -> None:
-    path = rules(tmp_path, f"alert: A, when: scrapes > 1, severity: page, {key}")
-    with pytest.raises(ConfigError) as caught:
-        load_rulebook([path])
-    assert [one.help_text for one in caught.value.problems] == [help_text]

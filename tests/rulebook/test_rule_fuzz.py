@@ -1,9 +1,10 @@
-"""Rule and tree files with changes: a named problem at its place, or a rule that works."""
+"""Files with changes: a named problem at its place, or a rule that works."""
 
 from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
@@ -11,11 +12,16 @@ import pytest
 from file_changes import CONDITIONS, changed_lines, changed_values
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from settings_cases import FULL, SMALLEST
 
+from driftwatch.errors import ConfigError, Problem
 from driftwatch.evidence import BY_NAME
-from driftwatch.rulebook.book import read_rulebook
+from driftwatch.rulebook.book import read_named, read_rulebook
 from driftwatch.rulebook.lint import check_rulebook
 from driftwatch.rulebook.render import render_problems
+from driftwatch.ruletests.reader import read_tests
+from driftwatch.service.configuration import configured_argument_problems, unmet
+from driftwatch.settings import load_settings
 from driftwatch.yaml_gaps import LINE_BREAK
 from driftwatch.yaml_positions import plain, read_yaml
 
@@ -31,6 +37,19 @@ UNKNOWN = pl.DataFrame(
 SLOWEST_SECONDS = 20.0  # of the processor, for one set of files
 
 
+def each_has_its_place(problems: Sequence[Problem], files: dict[str, str]) -> None:
+    """Every problem says what is wrong, and where in the text."""
+    for one in problems:
+        assert one.code and one.message
+        assert "CANARY" not in one.message, one
+        text = next((text for name, text in files.items() if one.path.endswith(name)), None)
+        if one.line is not None and text is not None:
+            lines = LINE_BREAK.split(text)
+            assert 1 <= one.line <= len(lines), one
+            assert one.column is not None
+            assert 1 <= one.column <= len(lines[one.line - 1]) + 1, one
+
+
 def holds_up(folder: Path, files: dict[str, str]) -> None:
     """Every file is read: each problem has its place, each rule of a clean file an answer."""
     for name, text in files.items():
@@ -41,19 +60,10 @@ def holds_up(folder: Path, files: dict[str, str]) -> None:
     assert time.process_time() - before < SLOWEST_SECONDS
     shown = render_problems(checked.problems)
     assert shown.replace("\n", "").replace("\t", "").isprintable()
-    for one in checked.problems:
-        assert one.code
-        assert one.message
-        text = next(text for name, text in files.items() if one.path.endswith(name))
-        lines = LINE_BREAK.split(text)
-        if one.line is not None:
-            assert 1 <= one.line <= len(lines), one
-            assert one.column is not None
-            assert 1 <= one.column <= len(lines[one.line - 1]) + 1, one
+    each_has_its_place(checked.problems, files)
     book = read_rulebook(paths).book
     for rule in book.rules:
-        answers = [rule.verdict, rule.held]
-        for answer in answers:
+        for answer in (rule.verdict, rule.held):
             (value,) = UNKNOWN.select(answer.alias("answer"))["answer"].to_list()
             assert value in (True, False, None)
     if not any(one.severity == "error" for one in checked.problems):
@@ -86,6 +96,31 @@ def test_conditions(
     ]
     text = json.dumps({"groups": [{"name": "g", "rules": rules}]}, indent=1)
     holds_up(tmp_path_factory.mktemp("rules"), {"r.yaml": text})
+
+
+TESTS = {path.name: path.read_text("utf-8") for path in (RULES / "tests").glob("*.yaml")}
+CONFIG = {"driftwatch.yaml": FULL, "smallest.yaml": SMALLEST}
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(files=changed_lines(TESTS | CONFIG))
+def test_tests_and_configurations_changed(
+    files: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    ((name, text),) = files.items()
+    path = tmp_path_factory.mktemp("changed") / name
+    path.write_text(text, encoding="utf-8", newline="")
+    if name in TESTS:
+        each_has_its_place(read_tests([read_named(path)], [RULES]).problems, files)
+        return
+    try:
+        read = load_settings(path, environ={})
+    except ConfigError as error:
+        assert error.problems
+        each_has_its_place(error.problems, files)
+    else:
+        found = [*unmet(read, path), *configured_argument_problems(read, path)]
+        each_has_its_place(found, files)
 
 
 def test_the_shipped_files_hold_up(tmp_path: Path) -> None:

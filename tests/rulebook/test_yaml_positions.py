@@ -93,11 +93,6 @@ def test_depth_is_bounded(opening: str) -> None:
     assert [code for code, _, _ in codes("[" * 51 + "]" * 51)] == ["too-deep"]
 
 
-def test_billion_laughs_is_refused_at_the_first_anchor() -> None:
-    text = "a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\n"
-    assert {code for code, _, _ in codes(text)} == {"anchor", "alias"}
-
-
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     large = tmp_path / "large.yaml"
     large.write_bytes(b"a: " + b"x" * (5 * MAX_BYTES))

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import orjson
 import pytest
-from test_settings_file import FULL, SMALLEST, load, problems
+from settings_cases import FULL, SMALLEST
+from test_settings_file import load, problems
 
 from driftwatch.errors import ConfigError
 from driftwatch.rulebook.render import render_problems

@@ -6,58 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from file_changes import changed_lines, changed_values
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from settings_cases import FULL, SMALLEST
 
 from driftwatch.errors import ConfigError, Problem, UsageError
-from driftwatch.service.configuration import configured_argument_problems, plan_of, unmet
+from driftwatch.service.configuration import plan_of
 from driftwatch.settings import PagesSource, PrometheusSource, Settings, load_settings
-from driftwatch.yaml_gaps import LINE_BREAK
-from driftwatch.yaml_positions import parse_yaml, plain
 
-SMALLEST = """\
-sources: [{prometheus: http://prometheus:9090}]
-pools:
-  - name: rag-8b
-    match: {job: vllm-rag}
-    gpus_per_replica: 1
-    serving: {max_num_seqs: 256, max_num_batched_tokens: 512}
-    slo: {ttft_seconds: 1.0, tpot_seconds: 0.05, share: 0.95}
-receivers: [{name: oncall, slack: {webhook_url_file: slack.url}}]
-"""
-FULL = """\
-sources:
-  - prometheus: https://prometheus:9090/prefix
-    basic_auth: {username: watch, password_file: password}
-  - {prometheus: "http://p2:9090", bearer_token_file: /etc/token}
-  - {pages: ["http://a:8000/metrics", "http://b:8000/metrics"], labels: {pool: x}}
-interval: 10s
-pools:
-  - name: chat
-    match: {model_name: llama, namespace: prod}
-    gpus_per_replica: 2
-    serving:
-      max_num_seqs: 256
-      max_num_batched_tokens: 8192
-      max_num_active_seqs: 300
-      model: Qwen/Qwen2.5-32B
-      gpu: NVIDIA H100 80GB HBM3
-      startup_log: logs/start.log
-      arguments: [vllm, serve, --max-num-seqs, "256"]
-    slo: {tpot_seconds: 0.05}
-    tuned_for: {prompt_tokens: 512, generation_tokens: 200}
-pool_by: [cluster]
-receivers:
-  - {name: log, stdout: }
-  - {name: hook, webhook: {url_file: hook.url, secret_file: hook.key}, severities: [ticket]}
-  - {name: inline, webhook: {url: "https://host/CANARY"}}
-report: {receivers: [log]}
-rules: [rules, "more/*.yaml", /abs/r.yaml]
-database: state/dw.db
-listen: "[::1]:9100"
-external_url: https://driftwatch.example/
-"""
 LISTED = '[rules, "more/*.yaml", /abs/r.yaml]'
 
 
@@ -171,34 +125,3 @@ def test_a_file_that_is_missing_or_empty(tmp_path: Path) -> None:
     (problem,) = caught.value.problems
     assert problem.message == "cannot be read: no such file or directory"
     assert problem.help_text is not None and "driftwatch init" in problem.help_text
-
-
-TEXTS = {"driftwatch.yaml": FULL, "smallest.yaml": SMALLEST}
-PLAIN = {name: plain(parse_yaml(text, name).root) for name, text in TEXTS.items()}
-
-
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-@given(files=st.one_of(changed_lines(TEXTS), changed_values(PLAIN)))
-def test_files_with_changes(
-    files: dict[str, str], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    ((name, text),) = files.items()
-    path = tmp_path_factory.mktemp("settings") / name
-    path.write_text(text, encoding="utf-8", newline="")
-    found: list[Problem] = []
-    try:
-        read = load_settings(path, environ={})
-    except ConfigError as error:
-        assert error.problems
-        found += error.problems
-    else:
-        found += unmet(read, path)
-        found += configured_argument_problems(read, path)
-    lines = LINE_BREAK.split(text)
-    for one in found:
-        assert one.message
-        if one.line is not None:
-            assert 1 <= one.line <= len(lines), one
-            assert one.column is not None
-            assert 1 <= one.column <= len(lines[one.line - 1]) + 1, one
-            assert "CANARY" not in one.message, one
