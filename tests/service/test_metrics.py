@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 
-import polars as pl
 import pytest
 from made_incidents import incident_of, with_values
 from pipeline_cases import T0
 from prometheus_client.exposition import generate_latest
-from service_cases import shipped_plan
 from target_metric_cases import evidence_rows
 
-from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.schema import scrape_frame
 from driftwatch.model import Target, TargetKey
 from driftwatch.rulebook.book import load_rulebook
@@ -37,9 +32,7 @@ from driftwatch.service.metrics import (
     OwnMetrics,
 )
 from driftwatch.service.notes import ScrapeFailures
-from driftwatch.service.replay import Ticks
 from driftwatch.settings import load_settings
-from driftwatch.store.store import Store
 
 END = T0 + timedelta(minutes=1)
 RUNNING = f"{PREFIX}running_requests"
@@ -161,26 +154,6 @@ def test_the_state_of_a_rule_in_its_pool(
         served.note(row, pool=pool, rules=rules_of(tmp_path))
         assert served.value(RULE, rule="Full", pool=pool) == state
         assert served.value(RULE, rule="Waits", pool=pool) == waits
-
-
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="prometheus is not installed")
-def test_a_recorded_server_in_the_eyes_of_promtool(shared_data: Path) -> None:
-    source = RecordingSource(shared_data / "vllm-0.32/run_main")
-    first, end = source.span()
-    ticks = Ticks([source], shipped_plan(), Store.in_memory(), first)
-    outcome, state = ticks.tick(end), ticks.state
-    own = OwnMetrics(lambda: end)
-    own.note_outcome(outcome, state, shipped_plan().enabled)
-    (row,) = outcome.rows.filter(pl.col("end") == outcome.rows["end"].max()).to_dicts()
-    (target,) = state.targets.values()
-    labels = {"instance": row["instance"], "engine": row["engine"], "pool": target.pool}
-    value = own.registry.get_sample_value
-    for column in TARGET_COLUMNS:
-        assert value(PREFIX + column, labels) == row[column]
-    assert value(RULE, {**labels, "rule": "BatchLimitBinding"}) in (0.0, 0.5, 1.0)
-    text = generate_latest(own.registry)
-    ran = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True)
-    assert (ran.returncode, ran.stdout + ran.stderr) == (0, b"")
 
 
 FIRING = incident_of("1", rule="CapBinds", pool="rag", at=T0 + timedelta(minutes=5))

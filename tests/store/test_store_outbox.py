@@ -17,7 +17,7 @@ from driftwatch.incidents.delivery import AttemptResult, PlannedDelivery
 from driftwatch.incidents.incident import Event, Transition
 from driftwatch.incidents.planner import Routes, Subscription, plan_deliveries
 from driftwatch.model import Advice, KnobMove, Reason
-from driftwatch.store import Store, TickRecord
+from driftwatch.store import Store
 from driftwatch.store.deliveries import CLAIM
 from driftwatch.store.tables import payloads
 from driftwatch.verify.verification import Change, Verification
@@ -121,42 +121,6 @@ def test_a_failed_one_waits_and_stays_counted(store: Store, commit: Commit) -> N
     (dead,) = store.deliveries("a" * 12)
     assert (dead.status, dead.attempts, dead.last_error) == ("dead", 2, "404")
     assert undelivered_count(store) == 1
-
-
-def test_a_resolve_that_waits_goes_before_the_page_of_what_fires_again(
-    store: Store, commit: Commit
-) -> None:
-    """After that page it would be read as the page's own."""
-    again = with_values(FIRING, id="b" * 12, firing_at=LATE)
-    ended = (Transition(RESOLVED, "resolved", SOON),)
-    for receiver in ("oncall", "hook"):
-        commit(FIRING, deliveries=(planned(receiver=receiver),))
-        (page,) = due_deliveries(store, NOW, receiver)
-        mark_sent(store, page, NOW)
-    other = with_values(FIRING, id="c" * 12, pool="other")
-    resolves = [planned("resolved", receiver) for receiver in ("oncall", "hook")]
-    commit(other, happened=ended, deliveries=(*resolves, planned("firing", "boss")))
-    for one in (*due_deliveries(store, SOON, "oncall"), *due_deliveries(store, SOON, "hook")):
-        mark_failed(store, one, SOON, "503", LATE + timedelta(hours=1))
-    pages = [
-        planned(receiver=one, subject=incident.id, planned_at=LATE)
-        for one in ("oncall", "hook")
-        for incident in (other, again)
-    ]
-    store.commit_tick(
-        TickRecord(NOW, LATE, incidents=[again, other], deliveries=pages, by_labels=["hook"])
-    )
-    for receiver, expected in (
-        ("oncall", [("resolved", "a"), ("firing", "c"), ("firing", "b")]),
-        ("hook", [("firing", "c"), ("firing", "b")]),  # of one alert it would end the new one
-    ):
-        told = []
-        while (next_one := store.claim(receiver, LATE)) is not None:
-            told.append((next_one.event, next_one.subject[0]))
-            mark_sent(store, next_one, LATE)
-        assert told == expected
-    rows = {(d.receiver, d.event): d.status for d in store.deliveries("a" * 12)}
-    assert rows["hook", "resolved"] == "withdrawn"
 
 
 def test_advice_that_came_later_waits_for_the_page_and_never_comes_after_the_end(
