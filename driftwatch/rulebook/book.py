@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -20,7 +20,6 @@ from driftwatch.yaml_models import near, node_at
 from driftwatch.yaml_positions import (
     Entries,
     Node,
-    Scalar,
     YamlFile,
     plain,
     read_yaml,
@@ -104,9 +103,7 @@ def read_rulebook(paths: Sequence[Path] = (), *, configured: Settings | None = N
     alerts = {str(alert.value) for one in rules_read for alert in one.names("alert")}
     rules, overrides, config = overridden(rules, configured, None if paths else alerts)
     declared = {str(plain(node_at(root, ("tree",)))) for _, root in of_trees}
-    _check_names(rules_read, trees, declared)
-    if configured is not None:
-        _check_configured(rules_read, configured)
+    _check_names(rules_read, trees, declared, _receivers(configured))
     for file in files:
         problems += sorted(file.problems, key=lambda p: (p.line or 0, p.column or 0))
     problems += map(without_secrets, () if config is None else config.problems)
@@ -141,53 +138,46 @@ def kind_of(root: Node | None) -> FileKind:
 
 
 def _check_names(
-    rules: Sequence[ReadRule], trees: dict[str, Tree], declared: Collection[str]
+    rules: Sequence[ReadRule],
+    trees: dict[str, Tree],
+    declared: Collection[str],
+    receivers: Collection[str] | None,
 ) -> None:
-    """Trees and alerts that rules name exist; shipped trees are added where named.
+    """What rules name exists; shipped trees are added to ``trees`` where one is named.
 
-    ``declared``: names of trees that the files have, readable or not.
+    ``declared``: names of trees that the files have, readable or not; ``receivers``: None = nobody
+    knows them.
     """
+    named = {str(name.value) for one in rules for name in one.names("tree")}
+    trees |= {n: tree for n, tree in shipped_trees().items() if n in named and n not in trees}
     alerts = {str(alert.value) for one in rules for alert in one.names("alert")}
+    known: dict[str, tuple[str, Collection[str], str]] = {
+        "tree": ("tree", {*trees, *shipped_trees(), *declared}, " in these files"),
+        "inhibited_by": ("alert", alerts, " in these files"),
+    }
+    if receivers is not None:
+        known["receivers"] = ("receiver", receivers, " in the configuration")
     for one in rules:
-        for name in one.names("tree"):
-            if name.value not in trees and name.value in shipped_trees():
-                trees[str(name.value)] = shipped_trees()[str(name.value)]
-            names = {*trees, *shipped_trees(), *declared}
-            _check_name(one, name, "tree", names, " in these files", _tree_hint)
-        for name in one.names("inhibited_by"):
-            _check_name(one, name, "alert", alerts, " in these files")
+        for key, (noun, names, where) in known.items():
+            for name in (n for n in one.names(key) if n.value not in names):
+                help_text = near(str(name.value), names)
+                if noun == "tree" and help_text is None:
+                    folder = Path(one.file.path).parent / "trees"
+                    help_text = f"a tree is a file in {folder} with tree: {name.value}"
+                message = f"there is no {noun} {name.value}{where}"
+                one.file.add(name.place, f"unknown-{noun}", message, help_text)
 
 
-def _check_configured(rules: Sequence[ReadRule], settings: Settings) -> None:
-    """Receivers that rules name exist."""
-    receivers = {one.name for one in settings.receivers}
+def _receivers(settings: Settings | None) -> Collection[str] | None:
+    """The receivers that rules may name; None where nobody knows them."""
+    if settings is None:
+        return None
+    names = {one.name for one in settings.receivers}
     if settings.file is not None and isinstance(root := settings.file.root, Entries):
         if "receivers" not in root.entries and root.entries.keys() - Settings.model_fields:
-            return  # one of the unknown keys may be meant for it
-        receivers |= receiver_names(root)
-    for one in rules:
-        for name in one.names("receivers"):
-            _check_name(one, name, "receiver", receivers, " in the configuration")
-
-
-def _check_name(
-    rule: ReadRule,
-    name: Scalar,
-    noun: str,
-    names: Collection[str],
-    where: str,
-    hint: Callable[[ReadRule, str], str | None] = lambda rule, text: None,
-) -> None:
-    text = str(name.value)
-    if text not in names:
-        message = f"there is no {noun} {text}{where}"
-        help_text = near(text, names) or hint(rule, text)
-        rule.file.add(name.place, f"unknown-{noun.replace(' ', '-')}", message, help_text)
-
-
-def _tree_hint(rule: ReadRule, name: str) -> str:
-    """The folder that trees are read from."""
-    return f"a tree is a file in {Path(rule.file.path).parent / 'trees'} with tree: {name}"
+            return None  # one of the unknown keys may be meant for it
+        names |= receiver_names(root)
+    return names
 
 
 def _read_trees(

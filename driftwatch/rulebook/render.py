@@ -60,13 +60,15 @@ def _one(problem: Problem, terminal: bool) -> str:
         place += f":{problem.line}:{problem.column or 1}"
     lines = _text(f"{place}: {problem.severity}[{problem.code}] {problem.message}", terminal)
     if problem.line is not None and problem.source_line is not None:
+        from rich.cells import cell_len  # only where something is wrong
+
         gutter = str(problem.line)
         room = WIDTH - len(f" {gutter} | ……") if terminal else _WIDEST
         source, column = _window(problem.source_line, (problem.column or 1) - 1, room)
         length = max(1, min(problem.length, len(source) - column))
         # What stands before the caret is copied where it is white space, so that tabs line up.
-        before = "".join(c if c == "\t" else " " * _cells(c) for c in source[:column])
-        under = "^" * sum(_cells(c) for c in source[column : column + length].ljust(1))
+        before = "".join(c if c == "\t" else " " * cell_len(c) for c in source[:column])
+        under = "^" * sum(cell_len(c) for c in source[column : column + length].ljust(1))
         lines += [f" {gutter} | {source}".rstrip(), f" {' ' * len(gutter)} | {before}{under}"]
     if problem.help_text:
         lines += _text(f" help: {problem.help_text}", terminal)
@@ -99,11 +101,3 @@ def _window(line: str, column: int, room: int) -> tuple[str, int]:
 def _printable(line: str) -> str:
     """Without what changes a terminal, or the order of what it prints."""
     return "".join(c if c == "\t" or c.isprintable() else "?" for c in line)
-
-
-def _cells(character: str) -> int:
-    import unicodedata  # only where something is wrong
-
-    if unicodedata.combining(character):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
