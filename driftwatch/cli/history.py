@@ -46,7 +46,7 @@ class History:
     since: datetime | None = None
     until: datetime | None = None
     at: datetime | None = None  # the moment to look at; None = the newest scrape
-    baseline: Window | None = None  # whose lengths, rates and speed are the reference
+    baseline: Window | None = None  # with whose lengths, rates and speed is compared
     db: Place | None = None
     config: Path | None = None
     # what the command line says of every server
@@ -66,7 +66,7 @@ class History:
         return plan_from(self.config_file, **self.serving)
 
     def plan_of(self, store: Store, at: datetime | None = None) -> Plan:
-        """The plan; without a configuration the pools are those of the database.
+        """The plan; servers that no configured pool holds are in the pools of the database.
 
         ``at``: the moment whose settings count; None = the newest scrape.
 
@@ -76,7 +76,7 @@ class History:
         from driftwatch.pipeline.stored_state import newest
 
         at = at or newest(store)
-        if at is None or self.config_file is not None or not self.is_stored:
+        if at is None or not self.is_stored:
             return self.plan
         return with_stored_pools(self.plan, store, at)
 

@@ -215,8 +215,12 @@ def members_of(name: str | None, targets: Mapping[TargetKey, Target]) -> dict[Ta
         raise NoVerdict("there is no server here", help_text="is the recording or store empty?")
     if name is None:
         return dict(targets)
-    for called in (_is_called, _is_in_pool, _is_of_model):
-        if found := {key: one for key, one in targets.items() if called(one, name)}:
+    for names in (
+        lambda one: (one.key.text, f"{one.key.instance}/{one.key.engine}"),
+        lambda one: (one.pool, one.key.instance),
+        lambda one: (one.labels.get("model_name"),),
+    ):
+        if found := {key: one for key, one in targets.items() if name in names(one)}:
             return found
     from driftwatch.yaml_models import near
 
@@ -227,18 +231,6 @@ def members_of(name: str | None, targets: Mapping[TargetKey, Target]) -> dict[Ta
         f"no server and no pool is called {name!r}",
         help_text=f"{meant or 'there are'} pools: {_few(pools)}; servers: {_few(servers)}",
     )
-
-
-def _is_called(one: Target, name: str) -> bool:
-    return name in (one.key.text, f"{one.key.instance}/{one.key.engine}")
-
-
-def _is_in_pool(one: Target, name: str) -> bool:
-    return name in (one.pool, one.key.instance)
-
-
-def _is_of_model(one: Target, name: str) -> bool:
-    return one.labels.get("model_name") == name
 
 
 def _few(names: Collection[str]) -> str:

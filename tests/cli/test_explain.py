@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import polars as pl
 import pytest
 from made_incidents import of_labels, with_values
+from outbox import planned
 from page_cases import CASES
 
 from driftwatch.collect.pages import PageParser
 from driftwatch.collect.schema import Collected
+from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.incidents.incident import Incident
 from driftwatch.model import Target, TargetKey
 from driftwatch.notify.headline import rendered
@@ -46,7 +48,13 @@ def _about(page: Page, target: dict[str, str]) -> Page:
     return rendered(page.model_copy(update={"labels": target, "servers": servers}))
 
 
-def _store(page: str, last: dict[str, int], *incidents: Incident, at: datetime = NOW) -> None:
+def _store(
+    page: str,
+    last: dict[str, int],
+    *incidents: Incident,
+    at: datetime = NOW,
+    sent: Sequence[PlannedDelivery] = (),
+) -> None:
     """Servers that were scraped each minute until so many seconds ago, all of one model."""
     parser = PageParser()
     scrapes = pl.concat(
@@ -76,6 +84,7 @@ def _store(page: str, last: dict[str, int], *incidents: Incident, at: datetime =
         store.commit_tick(
             TickRecord(
                 incidents=incidents,
+                deliveries=sent,
                 minutes=outcome.minutes,
                 since=at - timedelta(hours=1),
                 until=at + timedelta(seconds=1),
@@ -107,6 +116,21 @@ def test_an_incident_is_explained_by_its_server(run: Run, page: str) -> None:
     _store(page, {"a:1": 0, "b:1": 0}, lost)
     code, out, _ = run("explain", lost.id)
     assert code == 0 and out.startswith("FIRING b:1: 1 GPU lost.")
+
+
+def test_a_past_moment_begins_with_the_page_that_was_sent_then(run: Run, page: str) -> None:
+    target = {"instance": "a:1", "engine": "0"}
+    open_ = _incident("GpuLost", "gpu_lost", target)
+    assert open_.page is not None
+    over = open_.page.model_copy(update={"event": "resolved"})
+    ended = {"resolved_at": NOW - timedelta(minutes=1), "page": rendered(over)}
+    told = {"evaluated_at": NOW - timedelta(minutes=5)}
+    first = open_.page.model_copy(update={"times": open_.page.times.model_copy(update=told)})
+    sent = planned(open_.id, first, NOW - timedelta(minutes=5))
+    _store(page, {"a:1": 0}, with_values(open_, **ended), sent=[sent])
+    for minutes, begins in ((3, first.summary), (0, "No latency target"), (8, "No latency target")):
+        at = (NOW - timedelta(minutes=minutes)).isoformat()
+        assert run("explain", "a:1", "--at", at)[1].startswith(begins)
 
 
 def test_a_target_that_is_gone_says_since_when_and_what_is_open(run: Run, page: str) -> None:
