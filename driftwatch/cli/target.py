@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from driftwatch.pipeline.question import Moment
     from driftwatch.store import Store
 
+_KEY = ("instance", "engine")
 _LISTED = 8  # names in an error on a terminal; piped all
 _RECENT = timedelta(minutes=10)  # whose queue decides which server of a pool is meant
 _GPUS = timedelta(hours=25)  # readings around the window that name its GPUs
@@ -312,31 +313,21 @@ def _troubled(store: Store, members: Collection[TargetKey], at: datetime) -> set
 
 
 def with_stored_pools(plan: Plan, store: Store, at: datetime) -> Plan:
-    """The plan with the pools that the database has: names, settings and latency targets as the
-    service that watches the servers had them.
+    """The plan with the pools of the database, as the service that watches them had them; what the
+    command line says of a server wins.
     """
-    from dataclasses import replace
-
-    from driftwatch.collect.startup import merge, serving_of
-    from driftwatch.knobs import COLUMN_KNOBS
-    from driftwatch.model import Setting, Slo, TargetKey
+    from driftwatch.collect.startup import merge
+    from driftwatch.model import TargetKey
+    from driftwatch.pipeline.latest import declared_pools
     from driftwatch.pipeline.plan import Pool
 
-    of_gpus = ("gpu_count", "gpu_count_source")
-    read = ("instance", "engine", "end", "pool", "max_num_seqs_inferred", *of_gpus, *COLUMN_KNOBS)
-    rows = store.past(at - _RECENT, at, columns=read)
-    slos, pools = {one.pool: one.slo for one in store.stored_pools()}, {}
-    for row in rows.unique(["instance", "engine"], keep="last").iter_rows(named=True):
-        known = {name: row[name] for name in COLUMN_KNOBS if row[name] is not None}
-        if row["max_num_seqs_inferred"]:
-            known.pop("max_num_seqs", None)
-        settings = {name: Setting(value, "config", "stored") for name, value in known.items()}
-        is_declared = (row["gpu_count_source"] or "").startswith("declared")
-        pools[TargetKey(row["instance"], row["engine"])] = Pool(
-            row["pool"] or "default",
-            serving=merge(plan.default_serving, serving_of(settings)),
-            slo=slos.get(row["pool"]) or Slo(),
-            gpus_per_replica=row["gpu_count"] if is_declared else None,
-            reported=plan.default_reported,
-        )
+    declared = {
+        name: replace(pool, serving=merge(plan.default_serving, pool.serving))
+        for name, pool in declared_pools(store).items()
+    }
+    rows = store.past(at - _RECENT, at, columns=("instance", "engine", "end", "pool"))
+    newest = rows.unique(["instance", "engine"], keep="last").drop_nulls("pool")
+    of = {TargetKey(*key): pool for *key, pool in newest.select(*_KEY, "pool").iter_rows()}
+    other = Pool("", serving=plan.default_serving, reported=plan.default_reported)
+    pools = {key: declared.get(name) or replace(other, name=name) for key, name in of.items()}
     return replace(plan, stored_pools=pools)

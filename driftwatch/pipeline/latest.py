@@ -8,12 +8,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import polars as pl
+from pydantic import TypeAdapter
 
 from driftwatch.collect.schema import KEY
 from driftwatch.model import Slo, Target, TargetKey
 from driftwatch.notify.minute_line import speed_line
 from driftwatch.numbers import clean, cut
-from driftwatch.pipeline.plan import Plan
+from driftwatch.pipeline.plan import Plan, Pool
 from driftwatch.pipeline.unknown_reasons import why_slo_unknown
 from driftwatch.store.latest import (
     UNKNOWN,
@@ -24,7 +25,9 @@ from driftwatch.store.latest import (
     Trace,
     slot_of,
 )
+from driftwatch.store.store import Store
 
+_POOL = TypeAdapter(Pool)
 _KEY = list(KEY)
 _SHARES = tuple(
     f"{name}_in_target_10m_{end}" for name in ("ttft", "tpot") for end in ("ratio", "upper_ratio")
@@ -56,20 +59,20 @@ def latest_of(
     newest = known.filter(pl.col("end") == at)
     of = {TargetKey(row["instance"], row["engine"]): row for row in newest.iter_rows(named=True)}
     pool_of = {key: one.pool or "default" for key, one in targets.items()}
-    slos = {pool_of[key]: plan.slo_of(one) for key, one in targets.items()}
-    servers: dict[str, list[tuple[ServerNow, float]]] = {pool: [] for pool in sorted(slos)}
+    pools = {pool_of[key]: plan.pool_of(one) for key, one in targets.items()}
+    servers: dict[str, list[tuple[ServerNow, float]]] = {pool: [] for pool in sorted(pools)}
     for key, pool in pool_of.items():
         row = of.get(key, _SILENT_ROW)
         servers[pool].append(
             (_server(targets[key], pool, row, at), row["ttft_seconds_count"] or 0.0)
         )
     sums = _sums(known)
-    pools = []
-    for pool, some in servers.items():
-        trace = before.get(pool) or Trace(first=slot_of(at))
-        trace = trace.with_minutes(sums.get(pool, {}), at)
-        pools.append((_pool(pool, some, at, slos[pool]), trace))
-    return Latest(at, [one for some in servers.values() for one, _ in some], pools)
+    now = []
+    for name, some in servers.items():
+        trace = before.get(name) or Trace(first=slot_of(at))
+        trace = trace.with_minutes(sums.get(name, {}), at)
+        now.append((_pool(name, some, at, pools[name]), trace))
+    return Latest(at, [one for some in servers.values() for one, _ in some], now)
 
 
 _NONE = pl.DataFrame(schema=dict.fromkeys((*_KEY, "pool", *_COLUMNS), pl.Null))
@@ -132,8 +135,10 @@ def _pool(
     pool: str,
     servers: Sequence[tuple[ServerNow, float]],
     at: datetime,
-    slo: Slo | None,
+    declared: Pool,
 ) -> PoolNow:
+    slo = declared.slo
+    has_target = slo.ttft_seconds is not None or slo.tpot_seconds is not None
     every = [one for one, _ in servers]
     judged = [(one.in_target, n) for one, n in servers if one.in_target is not None]
     weight = sum(n for _, n in judged)
@@ -152,8 +157,8 @@ def _pool(
         why=_commonest(one.why for one in every if one.state in UNKNOWN),
         in_target=in_target,
         in_target_why=None if judged else _no_share(slo),
-        required=None if slo is None else slo.share,
-        slo=slo,
+        required=slo.share if has_target else None,
+        declared=_POOL.dump_python(declared, mode="json"),
         speed=min(speeds, default=None),
         speed_why=None if speeds else _commonest(one.speed_why or one.why for one in every),
         limit=limit,
@@ -162,10 +167,15 @@ def _pool(
     )
 
 
-def _no_share(slo: Slo | None) -> str:
-    targets = {} if slo is None else {"slo_ttft_seconds": slo.ttft_seconds}
-    targets |= {} if slo is None else {"slo_tpot_seconds": slo.tpot_seconds}
+def _no_share(slo: Slo) -> str:
+    targets = {"slo_ttft_seconds": slo.ttft_seconds, "slo_tpot_seconds": slo.tpot_seconds}
     return why_slo_unknown(targets)
+
+
+def declared_pools(store: Store) -> dict[str, Pool]:
+    """Pool name → its configuration, as the service that watches it had it."""
+    every = ((one.pool, one.declared) for one in store.stored_pools())
+    return {name: _POOL.validate_python(one) for name, one in every if one is not None}
 
 
 def _commonest(texts: Iterable[str | None]) -> str | None:

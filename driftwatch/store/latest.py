@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Table, case, delete, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from driftwatch.documents import Document, to_json
-from driftwatch.model import Slo, Target, TargetKey
+from driftwatch.model import Target, TargetKey
 from driftwatch.store.database import Database
 from driftwatch.store.tables import NO_BATCH, latest_pools, latest_servers
 
@@ -123,7 +123,7 @@ class PoolNow(Document):
     in_target: float | None = None  # of the requests of 10 min
     in_target_why: str | None = None
     required: float | None = None  # share that the pool's slo asks for
-    slo: Slo | None = None
+    declared: dict[str, Any] | None = None  # its configuration, as driftwatch.pipeline.plan.Pool
     speed: float | None = None  # of the slowest server, at equal load
     speed_why: str | None = None
     limit: str | None = None  # full on most of the servers on which one is; "none"
