@@ -144,7 +144,7 @@ class _OpenPages:
         if before.page is None or before.told is None:
             return None
         old, told = before.page, before.told
-        load, changes = told.load, list[str]()
+        load, changes = told.load or _load(finding), list[str]()
         kept = replace(
             finding,
             advice=old.advice,
