@@ -38,44 +38,30 @@ Need = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of the evidence table.
+    """One column of the evidence table."""
 
-    Attributes:
-        name: column name, unit in the name.
-        dtype: float, bool or string.
-        unit: base unit, ``1`` for ratios.
-        meaning: definition in the field's words.
-        sources: scrape columns it is computed from (see the metric registry), or other inputs.
-        disabled_by: what makes it NULL besides a missing source.
-        aliases: words people search by.
-        needs: what it is NULL without, besides its sources.
-        low, high: the range of a number; None = no end.
-        usual: a threshold above it is in another unit, most likely; None = any may be meant.
-        words: every text that a string has; empty = any.
-        baseline_only: a baseline alone fills it: driftwatch's own proposal tells the speed alone.
-        optional: those of its sources that it does without, or that something stands in for.
-        short: what a line of a page calls it; empty = its name.
-        detected: a detector with a past adds it; a window has that of its last minute.
-        stored: kept with each minute, as neither its counters nor the detectors give it back.
-    """
-
-    name: str
+    name: str  # unit in the name
     dtype: DType
-    unit: str
-    meaning: str
-    sources: tuple[str, ...] = ()
-    disabled_by: str = ""
-    aliases: tuple[str, ...] = ()
-    needs: tuple[Need, ...] = ()
+    unit: str  # base unit, ``1`` for ratios
+    meaning: str  # definition in the field's words
+    sources: tuple[str, ...] = ()  # scrape columns (see the metric registry), or other inputs
+    disabled_by: str = ""  # what makes it NULL besides a missing source
+    aliases: tuple[str, ...] = ()  # words people search by
+    needs: tuple[Need, ...] = ()  # what it is NULL without, besides its sources
+    # those of its sources that it does without, or that something stands in for
     optional: tuple[str, ...] = ()
-    short: str = ""
-    detected: bool = False
-    stored: bool = False
+    short: str = ""  # what a line of a page calls it; empty = its name
+    detected: bool = False  # a detector with a past adds it; a window has that of its last minute
+    stored: bool = False  # kept with each minute: neither counters nor detectors give it back
+    # a baseline alone fills it: driftwatch's own proposal tells the speed alone
     baseline_only: bool = False
+    # the range of a number; None = no end
     low: float | None = None
     high: float | None = None
-    usual: float | None = None
-    words: tuple[str, ...] = ()
+    usual: float | None = None  # a threshold above it is in another unit, most likely; None = any
+    words: tuple[str, ...] = ()  # every text that a string has; empty = any
+    # what moves it alone, without anything being wrong
+    moves_with: Literal["demand", "scraping"] | None = None
 
 
 def _columns(text: str) -> Iterator[Column]:

@@ -107,7 +107,9 @@ def _of_many(evaluation: Evaluation, transition: Transition, finding: Finding) -
     named = pl.DataFrame(keys, schema=dict.fromkeys(_KEY, pl.String), orient="row")
     minutes = evaluation.past.rows(keys, at - _SPAN, at, (*MINUTE_KEY, *_ADDED))
     references = evaluation.signals.reference
-    sums = minutes.group_by(_KEY).agg(pl.col(*_ADDED).sum()).join(references, on=_KEY, how="left")
+    # in order: a sum of floats depends on it
+    sums = minutes.group_by(_KEY, maintain_order=True).agg(pl.col(*_ADDED).sum())
+    sums = sums.join(references, on=_KEY, how="left", maintain_order="left")
     for name in LENGTHS:
         n, mean = pl.col(f"{name}_count"), f"{name}_mean"
         if evidence.get(mean) is not None and sums[f"{name}_count"].sum() > 0:

@@ -40,17 +40,12 @@ _LONGEST_REASON = 500
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Something that is to be done once.
-
-    Attributes:
-        key: of two jobs with one key the second is not taken while the first waits, and not begun
-            while the first is done.
-        arguments: JSON values.
-    """
+    """Something that is to be done once."""
 
     task: str
+    # of two jobs with one key the second is dropped while the first waits, and waits while it runs
     key: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, Any] = field(default_factory=dict)  # JSON values
 
 
 @dataclass(frozen=True, slots=True)
