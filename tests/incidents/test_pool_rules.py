@@ -159,19 +159,6 @@ def test_looks_are_of_the_minutes_of_the_grid() -> None:
     assert all(one.incident.is_firing for one in looks)
 
 
-ORDERS = [
-    ([FULL, SLOW], ["Slow", "Full"]),
-    ([DRIFT, FULL, SLOW], ["Slow", "Drift", "Full"]),
-    ([FULL, DRIFT, SLOW], ["Slow", "Full", "Drift"]),
-    ([WAVE, FULL, SLOW], ["Slow", "Full", "Wave"]),
-]
-
-
-@pytest.mark.parametrize(("rules", "order"), ORDERS)
-def test_rules_follow_their_inhibitors(rules: list[Rule], order: list[str]) -> None:
-    assert [rule.id for rule in inhibitors_first(rules)] == order
-
-
 def test_the_shipped_order() -> None:
     ids = [rule.alert for rule in inhibitors_first(load_rulebook().rules)]
     for first, second in (

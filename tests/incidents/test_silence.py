@@ -13,7 +13,6 @@ from driftwatch.errors import UsageError
 from driftwatch.incidents.silence import (
     MOST_MATCHERS,
     Silence,
-    matches,
     parse_matchers,
     silenced_by,
     silences_incident,
@@ -58,21 +57,15 @@ def test_matchers_are_read(text: str, expected: Matcher) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "not a matcher"),
         ("alert", "not a matcher"),
-        ("=x", "not a matcher"),
         ("al ert=x", "not a matcher"),
-        ("1a=x", "not a matcher"),
         ("a-b=c", "not a matcher"),
         ("a=" + "x" * 600, "at most 512"),
         ("alert=~(", "not a regular expression"),
-        ("alert!~*", "not a regular expression"),
         # what cannot be searched in bounded time
         ("pool=~(?!x)a", "is not searched"),
         ("pool=~(?<=x)a", "is not searched"),
-        ("pool!~(a)\\1", "is not searched"),
         ("pool=~(?:a{1000}){1000}", "is not searched"),
-        ("pool=~(?x)a #", "is not searched"),
     ],
 )
 def test_what_is_no_matcher_is_refused(text: str, message: str) -> None:
@@ -85,16 +78,12 @@ def test_what_is_no_matcher_is_refused(text: str, message: str) -> None:
     [
         ("instance=gpu-1:80", "gpu-1:80", True),
         ("instance=gpu-1", "gpu-1:80", False),
-        ("instance!=gpu-1", "gpu-1:80", True),
         ("instance=~gpu-1", "gpu-1:80", False),  # the whole label has to match
-        ("instance=~gpu-1.*", "gpu-1:80", True),
-        ("instance=~a|gpu-1:80", "gpu-1:80", True),
         ("instance=~a|gpu", "gpu-1:80", False),  # anchored around both branches
         ("instance!~gpu-1.*", "gpu-1:80", False),
         ("instance=~.*", "two\nlines", True),
         ("instance=~a", "a\n", False),
         ("instance=~(?i)rag", "RAG", True),
-        ("instance=~é+", "éé", True),
         ("instance=~a*", "a" * 2000, True),
         ("pool=", "no pool", True),  # a missing label reads as empty
         ("pool!=rag", "no pool", True),
@@ -129,12 +118,6 @@ def test_what_would_silence_everything_is_refused(texts: tuple[str, ...]) -> Non
         parse_matchers(texts)
 
 
-def test_every_matcher_has_to_match() -> None:
-    both = silence("alert=X", "instance=~h.*")
-    assert matches(both, {"alert": "X", "instance": "h1"})
-    assert not matches(both, {"alert": "X", "instance": "g1"})
-
-
 def test_it_holds_from_its_beginning_up_to_its_end() -> None:
     one, times = silence("alert=X"), [NOON + n * HOUR / 2 for n in (-1, 0, 1, 2, 3)]
     assert [one.active(at) for at in times] == [False, True, True, False, False]
@@ -153,6 +136,8 @@ TWO = incident_of(servers=("a:8000", "b:8000/1"), labels={"signal": "prompts"})
         (["rule=X", "severity=page"], "0"),  # of two that are as long the first
         (["signal=prompts"], "0"),
         (["instance=a:8000"], None),
+        (["pool=q,alert=X"], None),  # every matcher has to match
+        (["pool=p,alert=X"], "0"),
         (["instance=a:8000", "instance=b:8000"], "0"),
         (["instance=a:8000", "engine=1"], "0"),
         (["instance=~[ab]:.*"], "0"),
@@ -162,11 +147,13 @@ TWO = incident_of(servers=("a:8000", "b:8000/1"), labels={"signal": "prompts"})
 def test_an_incident_is_silenced_where_each_of_its_servers_is(
     texts: list[str], by: str | None
 ) -> None:
-    silences = [silence(text, id_=str(number)) for number, text in enumerate(texts)]
+    silences = [silence(*text.split(","), id_=str(number)) for number, text in enumerate(texts)]
     assert silenced_by(TWO, silences, NOON) == by
     assert silenced_by(TWO, silences[::-1], NOON) == by
     assert silenced_by(TWO, silences, NOON + HOUR) is None
-    assert any(silences_incident(one, TWO) for one in silences) is (texts != ["pool=q"])
+    assert any(silences_incident(one, TWO) for one in silences) is any(
+        "pool=q" not in text for text in texts
+    )
 
 
 def test_the_longest_of_a_server_and_the_first_to_end_of_several() -> None:
