@@ -39,16 +39,16 @@ def command() -> None:
 
 
 @command.command("list")
-@click.argument("name", metavar="[ID|TARGET|POOL]", required=False)
+@click.argument("name", metavar="[ID|SERVER|POOL]", required=False)
 @json_option
 @history_options("recordings", "prometheus", "span", "db", "config")
 def list_command(name: str | None, as_json: bool, history: History) -> int:
-    """List the baselines in force, and propose one for each target without.
+    """List the baselines in force, and propose one for each server without.
 
     A proposal is the best window of the last two days (--recording, --prometheus: of all of it).
     With a name: that baseline (--json: its models too), and the window that driftwatch would
     propose now, with what it leaves out. Changes nothing. Piped, a row is a baseline or a proposal:
-    id, target or pool, from, length, by, state. Exit code 4: there is no baseline and no window is
+    id, server or pool, from, length, by, state. Exit code 4: there is no baseline and no window is
     fit for one.
     """
     from driftwatch.baselines.candidates import Subject, offer, subjects, without_baseline
@@ -63,7 +63,7 @@ def list_command(name: str | None, as_json: bool, history: History) -> int:
     else:
         baselines, wanted = _named(baselines, name), subjects(material, name)
         if not baselines and not wanted:
-            raise _unknown(f"no baseline, target or pool {name!r}", material)
+            raise _unknown(f"no baseline, server or pool {name!r}", material)
     offers = [offer(material, subject) for subject in wanted]
     if history.is_stored:
         _remember(history, offers)
@@ -77,12 +77,12 @@ def list_command(name: str | None, as_json: bool, history: History) -> int:
     else:
         _print(baselines, offers, notes, None if name is None and history.is_stored else history)
         if more:
-            print_note(f"{plural(more, 'target')} more without a baseline")
+            print_note(f"{plural(more, 'server')} more without a baseline")
     return EXIT_ANSWERED if baselines or any(one.is_fit for one in offers) else EXIT_NO_VERDICT
 
 
 @command.command("accept")
-@click.argument("names", metavar="PROPOSAL|TARGET|POOL...", nargs=-1, required=True)
+@click.argument("names", metavar="PROPOSAL|SERVER|POOL...", nargs=-1, required=True)
 @click.option("--by", metavar="NAME", help="Who accepts it; default: this user.")
 @click.option("--why", metavar="TEXT", default="", help="Why it is good; kept with the baseline.")
 @click.option(
@@ -95,9 +95,9 @@ def list_command(name: str | None, as_json: bool, history: History) -> int:
 def accept_command(
     names: tuple[str, ...], by: str | None, why: str, anyway: bool, as_json: bool, history: History
 ) -> int:
-    """Accept proposals by their ids, or the window --from to --to of a target or a pool.
+    """Accept proposals by their ids, or the window --from to --to of a server or a pool.
 
-    The new baseline replaces the old one; a pool's holds for all of its targets without their own.
+    The new baseline replaces the old one; a pool's holds for all of its servers without their own.
     Exit code 1: the window has an incident, a restart or too few scrapes in it, and nothing was
     accepted.
     """
@@ -147,7 +147,7 @@ def _refuse_contradictions(
         "give --from and --to, or neither with the id of a proposal": (since is None)
         != (until is None),
         "--from is not before --to": since is not None and until is not None and since >= until,
-        "a window is accepted for one target or pool at a time": of_window and len(names) > 1,
+        "a window is accepted for one server or pool at a time": of_window and len(names) > 1,
         "proposals are kept in the database only: give --from and --to": not of_window
         and not history.is_stored,
         "--anyway needs --why TEXT": anyway and not why.strip(),
@@ -188,7 +188,7 @@ def _wanted(
     if history.since is not None and history.until is not None:
         matching = subjects(material, names[0])
         if len(matching) != 1:
-            raise _unknown(f"{names[0]!r} names {len(matching)} targets or pools", material)
+            raise _unknown(f"{names[0]!r} names {len(matching)} servers or pools", material)
         yield matching[0], Window(history.since, history.until)
         return
     proposals = {one["id"]: one for one in _remembered(history)}

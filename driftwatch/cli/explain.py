@@ -1,4 +1,4 @@
-"""``driftwatch explain``: what is known of a target, and the path through the tree."""
+"""``driftwatch explain``: the page of a moment, how it was decided, the numbers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TRAFFIC = timedelta(hours=1)  # of which an advice is made, at most
 
 
 @click.command(name="explain")
-@click.argument("target", required=False)
+@click.argument("target", metavar="[SERVER|POOL|ID]", required=False)
 @click.option(
     "--window",
     "length",
@@ -50,11 +50,11 @@ _TRAFFIC = timedelta(hours=1)  # of which an advice is made, at most
 def command(
     target: str | None, length: timedelta, symptom: str | None, as_json: bool, history: History
 ) -> None:
-    """Explain the state of TARGET (host:8000, host:8000/1, a pool or an incident's id).
+    """Explain the state of a server (host:8000, host:8000/1), a pool or an incident.
 
-    Leave TARGET out where there is only one. Of a pool, driftwatch explains a server that an open
-    page concerns, else the one with the longest queue; of an incident that is over, its first
-    server at the moment of the page. The answer begins with the page of an incident that fires
+    Leave the name out where there is only one server. Of a pool, driftwatch explains a server that
+    an open page concerns, else the one with the longest queue; of an incident that is over, its
+    first server at the moment of the page. The answer begins with the page of an incident that fires
     then. Read is --recording, else --prometheus, else the database of driftwatch run. Exit code
     0: answered; 4: no verdict, and the output names what is missing.
     """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from driftwatch.incidents.silence import Silence
     from driftwatch.store.people import IncidentStore
 
-HEADER = ("ID", "STATE", "SEVERITY", "SINCE UTC", "TARGET", "ALERT")
+HEADER = ("ID", "STATE", "SEVERITY", "SINCE UTC", "WHERE", "ALERT")
 _HISTORY = ("AT UTC", "EVENT", "TO", "WHAT", "STATUS")
 
 
@@ -55,7 +55,7 @@ def command(
     """List incidents, open ones first; without options only the open ones. With ID: who was sent
     what of one incident, when and why, what people did, and what held it back.
 
-    Piped, each line is one incident: id, state, severity, since, target, alert, and who has it or
+    Piped, each line is one incident: id, state, severity, since, where, alert, and who has it or
     what holds it back; tabs between them, nothing cut. --json has every field.
     """
     now = SystemClock().now()

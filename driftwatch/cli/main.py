@@ -28,7 +28,7 @@ VERBS: dict[str, str] = {
     "web": "Serve the fleet and its incidents as web pages.",
     "demo": "Play a recorded server and show the page on-call gets.",
     "replay": "Run history through the whole pipeline at its own times.",
-    "explain": "The state of a target: evidence, cause, limits.",
+    "explain": "The state of a server or a pool: the page, its cause, the limits.",
     "recommend": "Advise one change, or none.",
     "simulate": "Simulate requests on vLLM's scheduler.",
     "evidence": "Explain the evidence columns.",

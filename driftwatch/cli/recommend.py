@@ -37,7 +37,7 @@ _NOT_OF_VERIFY = ("baseline", "prometheus", "selector", "since", "until")
 
 
 @click.command(name="recommend")
-@click.argument("target", required=False)
+@click.argument("target", metavar="[SERVER|POOL]", required=False)
 @click.option(
     "--window",
     "length",
@@ -80,10 +80,10 @@ def command(
     history: History,
     **rest: Any,
 ) -> int:
-    """Simulate TARGET's traffic under other settings: advise one change or none, with its cost.
+    """Simulate a server's traffic under other settings: advise one change or none, with its cost.
 
-    TARGET is a server (host:8000, host:8000/1) or a pool. Of a pool, driftwatch takes the server
-    with the longest queue.
+    Of a pool, driftwatch takes a server that an open page concerns, else the one with the longest
+    queue.
 
     driftwatch rebuilds the requests (from --recording, else --prometheus, else the database of
     driftwatch run), fits the step time of the server, and simulates vLLM's scheduler with other

@@ -31,7 +31,7 @@ _EVER = timedelta(days=400)
 
 
 @click.command(name="verify")
-@click.argument("target", required=False)
+@click.argument("target", metavar="[SERVER|POOL]", required=False)
 @click.option("--before", type=SPAN, help="Window before the change; needs --after.")
 @click.option("--after", type=SPAN, help="Window after the change; the settings need not differ.")
 @click.option("--slo", type=SLO, help="Latency targets to judge by: ttft=1s,tpot=50ms.")
@@ -47,7 +47,7 @@ def command(
 ) -> int:
     """Say whether a change of a setting or a release worked, at matched traffic.
 
-    Without TARGET: every verification of the last eight weeks. With it: the newest one of that
+    Without a name: every verification of the last eight weeks. With it: the newest one of that
     server, of a pool that of each server. With --before and --after: those two windows, of a pool
     on the server with the longest queue. With --recording: the changes in it.
 
@@ -57,7 +57,7 @@ def command(
     if (before is None) != (after is None):
         raise UsageError("--before and --after belong together")
     if slo is not None and target is None and before is None and history.is_stored:
-        raise UsageError("--slo judges one change", help_text="driftwatch verify TARGET --slo …")
+        raise UsageError("--slo judges one change", help_text="driftwatch verify SERVER --slo …")
     if target is not None:
         refuse_file(target, "server")
     windows = None if before is None or after is None else (before, after)

@@ -144,7 +144,7 @@ def test_an_incident_is_left_out_of_a_proposal(run: Run, shared_data: Path) -> N
 
 def test_names_that_nothing_answers_to(run: Run, db: str, tmp_path: Path) -> None:
     code, _, err = run("list", "nobody", "--db", db)
-    assert (code, "no baseline, target or pool 'nobody'" in err) == (2, True)
+    assert (code, "no baseline, server or pool 'nobody'" in err) == (2, True)
     code, _, err = run("accept", "0bad0bad", "--db", db)
     assert (code, "no proposal" in err) == (2, True)
     code, _, err = run("accept", "host:8000", "--from", "2026-11-21T09:00Z", "--anyway", "--db", db)

@@ -108,7 +108,7 @@ def test_the_table_on_a_terminal(
     )
     rows = run("incidents", "--all", terminal=True)[1].splitlines()
     assert max(len(row) for row in rows) <= 80
-    assert rows[0].split() == ["ID", "STATE", "SEVERITY", "SINCE", "UTC", "TARGET", "ALERT"]
+    assert rows[0].split() == ["ID", "STATE", "SEVERITY", "SINCE", "UTC", "WHERE", "ALERT"]
     assert [row.split()[:4] for row in rows[1:] if not row.startswith(" ")] == [
         ["aaaaaaaa", "firing", "page", "02:45"],
         ["bbbbbbbb", "acknowledged", "page", "02:45"],
