@@ -27,35 +27,25 @@ def matchers(selector: Selector) -> str:
     Raises:
         UsageError: a name that is no label name, or a value that is no text.
     """
-    return ",".join(_matcher(_label(name), value) for name, value in selector.items())
-
-
-def _matcher(name: str, value: str | Sequence[str]) -> str:
-    if isinstance(value, str):
-        return f"{name}={_quoted(name, value)}"
-    if len(value) == 1:
-        return f"{name}={_quoted(name, value[0])}"
-    return f"{name}=~{_quoted(name, '|'.join(map(literally, value)))}"
+    parts = []
+    for name, value in selector.items():
+        if not _LABEL_NAME.fullmatch(name) or name == "__name__":
+            raise UsageError(f"{name!r} is not a label that targets can be selected by")
+        values = [value] if isinstance(value, str) else list(value)
+        is_one = len(values) == 1
+        text = values[0] if is_one else "|".join(map(literally, values))
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise UsageError(f"the value of label {name!r} is not valid text") from None
+        escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        parts.append(f'{name}{"=" if is_one else "=~"}"{escaped}"')
+    return ",".join(parts)
 
 
 def literally(value: str) -> str:
     """As a regular expression of RE2, which refuses needless escapes (of a blank)."""
     return re.sub(r"([\\.+*?()|\[\]{}^$])", r"\\\1", value)
-
-
-def _label(name: str) -> str:
-    if not _LABEL_NAME.fullmatch(name) or name == "__name__":
-        raise UsageError(f"{name!r} is not a label that targets can be selected by")
-    return name
-
-
-def _quoted(name: str, value: str) -> str:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise UsageError(f"the value of label {name!r} is not valid text") from None
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'
 
 
 def select(names: Sequence[str], matching: str, any_case: bool = False) -> str:
@@ -74,20 +64,16 @@ MOST_BYTES = 12_000
 
 def narrowed(selector: Selector, instances: Iterable[str]) -> list[str]:
     """Label matchers of the questions that together ask for these instances."""
-    return [matchers({**selector, "instance": part}) for part in _parts(sorted(instances))]
-
-
-def _parts(instances: Sequence[str]) -> Iterator[list[str]]:
-    part: list[str] = []
+    parts: list[list[str]] = [[]]
     size = 0
-    for instance in instances:
-        size += len(matchers({"instance": [instance, ""]}).encode())
-        if part and size > MOST_BYTES:
-            yield part
-            part, size = [], len(matchers({"instance": [instance, ""]}).encode())
-        part.append(instance)
-    if part:
-        yield part
+    for instance in sorted(instances):
+        own = len(matchers({"instance": [instance, ""]}).encode())
+        if parts[-1] and size + own > MOST_BYTES:
+            parts.append([])
+            size = 0
+        size += own
+        parts[-1].append(instance)
+    return [matchers({**selector, "instance": part}) for part in parts if part]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,16 +13,17 @@ import io
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO
 
 import polars as pl
 from pydantic import BaseModel, Field, ValidationError
 
 from driftwatch.collect.dcgm_sources import DcgmBatch, is_dcgm_page
 from driftwatch.collect.pages import PageParser
-from driftwatch.collect.schema import Collected, SourceProblem
+from driftwatch.collect.schema import Collected
 from driftwatch.errors import RecordingError
 from driftwatch.model import Target
 
@@ -64,14 +65,6 @@ class _Line(BaseModel):
         return f"no answer: {' '.join(self.body.split())[:200] or self.status}"
 
 
-class _Recorded(NamedTuple):
-    """A whole file: the servers' pages, and the readings of GPUs."""
-
-    page: Collected
-    gpus: pl.DataFrame
-    problems: tuple[SourceProblem, ...]
-
-
 class RecordingSource:
     """A recording as a source.
 
@@ -92,7 +85,7 @@ class RecordingSource:
         self._progress = progress
         self._labels = dict(labels or {})
         self._parser = PageParser()
-        self._tables: _Recorded | None = None
+        self._read: Collected | None = None
         self.name = f"recording {self._location}"
         self.settle_seconds = 0.0
 
@@ -101,8 +94,8 @@ class RecordingSource:
 
         Raises RecordingError: as :meth:`collect`.
         """
-        recorded = self._recorded()
-        times = pl.concat([recorded.page.scrapes["time"], recorded.gpus["time"]])
+        whole = self._whole()
+        times = pl.concat([whole.scrapes["time"], whole.gpus["time"]])
         first, last = times.min(), times.max()
         assert isinstance(first, datetime)  # noqa: S101 - a page without rows was refused
         assert isinstance(last, datetime)  # noqa: S101
@@ -115,32 +108,32 @@ class RecordingSource:
 
         Raises RecordingError: the file is not there, or no line of it is a scrape.
         """
-        recorded = self._recorded()
+        whole = self._whole()
         inside = pl.col("time").is_between(since, until, closed="left")
-        problems = tuple(p for p in recorded.problems if p.time is None or since <= p.time < until)
-        targets = {
-            # what a target is known by cannot be renamed from outside
-            key: Target(key, {**self._labels, **target.labels})
-            for key, target in recorded.page.targets.items()
-        }
-        scrapes, gpus = recorded.page.scrapes.filter(inside), recorded.gpus.filter(inside)
-        return Collected(scrapes, targets, problems, gpus=gpus)
+        problems = tuple(p for p in whole.problems if p.time is None or since <= p.time < until)
+        scrapes, gpus = whole.scrapes.filter(inside), whole.gpus.filter(inside)
+        return Collected(scrapes, whole.targets, problems, gpus=gpus)
 
     def next_after(self, time: datetime) -> datetime | None:
         """The first scrape at or after ``time``; None after the last."""
-        first = self._recorded().page.scrapes.filter(pl.col("time") >= time)["time"].min()
+        first = self._whole().scrapes.filter(pl.col("time") >= time)["time"].min()
         return first.astimezone(UTC) if isinstance(first, datetime) else None
 
     def close(self) -> None:
         """Forget what was read."""
-        self._tables = None
+        self._read = None
 
-    def _recorded(self) -> _Recorded:
-        if self._tables is None:
-            self._tables = _parsed(
-                _file(self._location), self._instance, self._parser, self._progress
-            )
-        return self._tables
+    def _whole(self) -> Collected:
+        if self._read is None:
+            file = _file(self._location)
+            read = _parsed(file, self._instance, self._parser, self._progress)
+            targets = {
+                # what a target is known by cannot be renamed from outside
+                key: Target(key, {**self._labels, **target.labels})
+                for key, target in read.targets.items()
+            }
+            self._read = replace(read, targets=targets)
+        return self._read
 
 
 def _file(location: Path) -> Path:
@@ -152,7 +145,7 @@ def _file(location: Path) -> Path:
     raise RecordingError(f"{location}: holds no {' or '.join(_NAMES)}", help_text=HOW_TO_RECORD)
 
 
-def _parsed(path: Path, instance: str, parser: PageParser, progress: Progress | None) -> _Recorded:
+def _parsed(path: Path, instance: str, parser: PageParser, progress: Progress | None) -> Collected:
     """The whole file as two tables; each body is let go once its numbers are read."""
     batch = parser.batch()
     gpus = DcgmBatch()
@@ -199,7 +192,7 @@ def _parsed(path: Path, instance: str, parser: PageParser, progress: Progress | 
     if page.scrapes.is_empty() and table.is_empty():
         why = "; ".join(f"{p.where}: {p.reason}" for p in problems[:1])
         raise RecordingError(f"{path}: not a recording: {why}", help_text=HOW_TO_RECORD)
-    return _Recorded(page, table, (*page.problems, *problems))
+    return replace(page, gpus=table, problems=(*page.problems, *problems))
 
 
 def _line(text: bytes) -> _Line | str:
