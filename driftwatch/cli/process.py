@@ -39,7 +39,7 @@ def configure_logs(*, quiet: bool = False) -> Any:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     # what they report is logged by us; their own lines would say everything twice
-    for name in ("procrastinate", "psycopg.pool"):
+    for name in ("apscheduler", "procrastinate", "psycopg.pool"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     return structlog.get_logger()
 

@@ -289,6 +289,7 @@ class Service:
         every(_PRUNE_SECONDS, "prune", self.prune)
         if self._reports is not None:  # one may be due, or was missed
             every(_REPORTS_SECONDS, "report", self.make_reports)
+        self._schedule.start()
         self.outbox.start()
         self.listen_to_slack()
 
@@ -348,7 +349,7 @@ class Service:
             self._restarted = set()
             self._ask_servers()
 
-    def _failed(self, job: str, error: Exception | None) -> None:
+    def _failed(self, job: str, error: BaseException | None) -> None:
         """A job raised, or was skipped because the one before took too long (None)."""
         if job == "tick":
             self.metrics.ticks.labels("skipped" if error is None else "failed").inc()

@@ -5,10 +5,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import structlog
+from apscheduler.events import (
+    EVENT_JOB_ERROR,
+    EVENT_JOB_MAX_INSTANCES,
+    EVENT_JOB_MISSED,
+    JobEvent,
+)
+from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.schedulers.background import BackgroundScheduler
 
 from driftwatch.model import Advice, Reason
 from driftwatch.pipeline.evaluation import Ask
@@ -22,42 +30,54 @@ _SHORTEST_STEP_SECONDS = 1.0
 
 
 class Schedule:
-    """Calls each job in a thread of its own, at its interval; what is late is called once.
+    """Calls each job at its interval, one call of it at a time; what is late is called once.
 
-    It counts monotonic time: a wall clock that steps delays nothing.
+    APScheduler waits on the wall clock. After a step back it would wait until that is made up, so
+    all jobs are then called at once.
 
     Args:
         failed: called with a job and its error; None = it was skipped.
     """
 
-    def __init__(self, failed: Callable[[str, Exception | None], None]) -> None:
+    def __init__(self, failed: Callable[[str, BaseException | None], None]) -> None:
         self._failed, self._stopping = failed, threading.Event()
-        self._threads: list[threading.Thread] = []
+        defaults = {"coalesce": True, "max_instances": 1, "misfire_grace_time": None}
+        self._scheduler = BackgroundScheduler(timezone=UTC, job_defaults=defaults)
+        events = EVENT_JOB_ERROR | EVENT_JOB_MISSED | EVENT_JOB_MAX_INSTANCES
+        self._scheduler.add_listener(self._ended, events)
 
     def every(self, seconds: float, name: str, job: Callable[[], object]) -> None:
-        """Call a job now, and each so many seconds from now on."""
-        one = threading.Thread(target=self._repeat, args=(seconds, name, job), daemon=True)
-        one.name = f"driftwatch-{name}"
-        self._threads.append(one)
-        one.start()
+        """Call a job at the start, and each so many seconds from then on; in its own thread."""
+        self._scheduler.add_executor(ThreadPoolExecutor(1), name)
+        now = datetime.now(UTC)
+        options = {"id": name, "executor": name, "next_run_time": now}
+        self._scheduler.add_job(job, "interval", seconds=seconds, **options)
+
+    def start(self) -> None:
+        """Begin to call them."""
+        self._scheduler.start()
+        threading.Thread(target=self._watch_clock, name="driftwatch-clock", daemon=True).start()
 
     def stop(self) -> None:
-        """Wait for the jobs under way, and call none any more."""
+        """Wait for the jobs under way, and call none any more; nothing before the start."""
         self._stopping.set()
-        for one in self._threads:
-            one.join()
+        if self._scheduler.running:
+            self._scheduler.shutdown(wait=True)
 
-    def _repeat(self, seconds: float, name: str, job: Callable[[], object]) -> None:
-        due = time.monotonic()
-        while not self._stopping.wait(max(0.0, due - time.monotonic())):
-            try:
-                job()
-            except Exception as error:  # noqa: BLE001 - it is tried again
-                self._failed(name, error)
-            due += seconds
-            if (late := time.monotonic() - due) > 0:
-                due += seconds * -(-late // seconds)
-                self._failed(name, None)
+    def call_all(self) -> None:
+        """Call each job now, whenever it was due."""
+        for one in self._scheduler.get_jobs():
+            one.modify(next_run_time=datetime.now(UTC))
+
+    def _watch_clock(self) -> None:
+        offset = time.time() - time.monotonic()
+        while not self._stopping.wait(_SHORTEST_STEP_SECONDS):
+            before, offset = offset, time.time() - time.monotonic()
+            if before - offset >= _SHORTEST_STEP_SECONDS:
+                self.call_all()
+
+    def _ended(self, event: JobEvent) -> None:
+        self._failed(event.job_id, getattr(event, "exception", None))
 
 
 class ClockSteps:

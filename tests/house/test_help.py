@@ -14,6 +14,7 @@ from driftwatch.cli.main import VERBS, cli, command_of
 
 HEAVY = (
     "alembic",
+    "apscheduler",
     "numpy",
     "polars",
     "prometheus_api_client",
