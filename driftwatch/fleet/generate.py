@@ -68,7 +68,7 @@ class Chunk:
     number: int  # of the server
     scrapes: pl.DataFrame  # rows in SCRAPE_SCHEMA
     gpus: pl.DataFrame  # rows in GPU_SCHEMA
-    requests: pl.DataFrame | None = None  # what ended, as the simulator tells it; truth only
+    requests: pl.DataFrame | None = None  # what ended in the simulator; truth only
 
 
 def server_of(scenario: Scenario, number: int, life: Life) -> Server:
@@ -212,7 +212,7 @@ class ServerRun:
         return [ended]
 
     def _end(self) -> list[pl.DataFrame]:
-        """The process ends. What its engine would still do tells the first tokens it had."""
+        """The process ends. What its engine would still do shows which first tokens it had."""
         if self._engine is None or self._history is None:
             return []
         kind = self._history.server.kind
@@ -317,7 +317,7 @@ def generate_compact(
     """A compact recording of the scenario, servers side by side.
 
     ``folder``: of the recording; made if it is not there; ``jobs``: processes; the recording does
-    not depend on how many; ``progress``: told (servers done, servers in all);
+    not depend on how many; ``progress``: called with servers done, servers in all;
     ``observers``: by the number of the server; for one job.
     """
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What dcgm-exporter tells of the GPUs under a simulated server, consistent with its load.
+"""What dcgm-exporter reads of the GPUs under a simulated server, consistent with its load.
 
 Between two scrapes an engine was busy for a share of the time and did so much work; then
   GR_ENGINE_ACTIVE = busy share,

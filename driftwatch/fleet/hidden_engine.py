@@ -34,7 +34,7 @@ CAPTURE_SIZES = (1, 2, 4, *range(8, 257, 8), *range(272, 513, 16))
 _GRID_SECONDS = 30.0  # on which the wander and the ramps step
 _STALL_SECONDS = (0.5, 5.0)
 _DAY_SECONDS = 86_400.0
-# A hang without end: longer than any scenario, finite so that what was under way can be told
+# A hang without end: longer than any scenario, finite so that what was under way ends some day
 _FOR_GOOD = 1e8
 
 

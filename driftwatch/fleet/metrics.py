@@ -1,10 +1,10 @@
 """The scrapes of a simulated server: what its engines counted, as rows of the scrape table.
 
-Booked as vLLM 0.32 does (v1/metrics/loggers.py): step counters as the engine tells them, time to
+Booked as vLLM 0.32 does (v1/metrics/loggers.py): step counters as the engine counts them, time to
 first token when the first token is out, the rest of a request when it finishes. A request that is
 cancelled, timed out or refused leaves no observation but its time to first token.
 
-A scrape is told once every first token before it is known; the engine tells of a request when it
+A scrape is made once every first token before it is known; the engine reports a request when it
 ends. How many first tokens there were is known at once: each output token is either a request's
 first (time to first token) or follows another (inter-token latency).
 """
@@ -150,7 +150,7 @@ class EngineHistory:
     """One engine of a server process, from the start of the process on."""
 
     server: Server
-    # what was told and not yet taken
+    # what was added and not yet taken
     times: Floats = field(default_factory=_nothing)
     _scraped: dict[str, Floats] = field(default_factory=dict)
     _finished: Finished = field(default_factory=lambda: Finished(*(_nothing() for _ in range(6))))
@@ -229,10 +229,10 @@ class EngineHistory:
             numbers (how_many,), histograms (how_many, edges + 2): cumulative buckets, sum.
         """
         times = self.times[:how_many]
-        told = {name: values[:how_many] for name, values in self._scraped.items()}
-        columns = {column: told[name] for column, name in _SCRAPED.items()}
-        columns |= {name: told[name] for name in _OF_STEPS}
-        columns["rejected_requests_total"] = told["rejected_reqs"] + told["rejected_tokens"]
+        now = {name: values[:how_many] for name, values in self._scraped.items()}
+        columns = {column: now[name] for column, name in _SCRAPED.items()}
+        columns |= {name: now[name] for name in _OF_STEPS}
+        columns["rejected_requests_total"] = now["rejected_reqs"] + now["rejected_tokens"]
         ended = int(np.searchsorted(self._finished.end, times[-1], side="right"))
         done = self._finished.take(slice(0, ended))
         rows = np.searchsorted(times, done.end, side="left")
@@ -296,7 +296,7 @@ class ServerScrapes:
         self._kind = KindColumns(server.kind)
 
     def add(self, requests: pl.DataFrame, scrapes: pl.DataFrame) -> None:
-        """What ended in the present process, and scrapes, since it was last told of.
+        """What ended in the present process, and scrapes, since the last call.
 
         A scrape waits until the requests that had their first token by then have ended.
 

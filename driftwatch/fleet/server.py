@@ -2,7 +2,7 @@
 
 The scheduler is simulated as it is; what differs is who computes what. A pooling request ends with
 its prompt and books no generated token (vLLM ``v1/metrics/stats.py``: an output without tokens).
-The prefill side of a disaggregated pair is asked for one token. On the decode side a KV connector
+The prefill side of a disaggregated pair generates one token. On the decode side a KV connector
 brings all but the last block of a prompt; who waits for it is deferred, for as long as the transfer
 takes (that time is in no latency here). Speculative decoding drafts ``draft_tokens`` a step, of
 which the accepted share comes beside the step's own token, so an answer takes fewer steps; what

@@ -34,7 +34,7 @@ class Life:
     other_buckets: bool = False  # with another layout of histograms
     stats: bool = True  # with vllm: series on its page
     vllm_version: str | None = None  # what discovery labels it with, None = with nothing
-    image: str | None = None  # of its container, None = nothing tells
+    image: str | None = None  # of its container, None = unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +282,7 @@ def gpu_times(scenario: Scenario, seed: int, number: int) -> Floats:
     scrape = scenario.scrape
     if not scenario.pool.dcgm:
         return np.zeros(0)
-    if not scrape.gpu_offset:  # the exporter answers whenever the server is asked, and at once
+    if not scrape.gpu_offset:  # the exporter is scraped with the server
         return scrape_times(scenario, seed, number)[0]
     rng = generator(seed, "scrapes", number)
     phase = (rng.random() * scrape.interval + scrape.gpu_offset) % scrape.interval

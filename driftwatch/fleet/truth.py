@@ -95,17 +95,11 @@ def write_truth(scenario: Scenario, seed: int, folder: Path) -> None:
 
 def _effect_facts(scenario: Scenario, effect: Effect) -> Mapping[str, Any]:
     first, last = window_of(scenario, effect)
+    names = {"what", "kind", "size", "leaf", "knob", "pages", "tickets", "notices"}
     return {
-        "what": effect.what,
-        "kind": effect.kind,
-        "size": effect.size,
+        **effect.model_dump(mode="json", include=names),
         "start_seconds": first.timestamp(),
         "end_seconds": last.timestamp(),
         "grace_seconds": effect.grace,
         "instances": instances_of(scenario, effect),
-        "leaf": effect.leaf,
-        "knob": effect.knob,
-        "pages": list(effect.pages),
-        "tickets": list(effect.tickets),
-        "notices": list(effect.notices),
     }

@@ -50,7 +50,7 @@ def server_of(web: Web) -> Server:
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        # others are told to come again
+        # others get a 503
         limit_concurrency=_MOST_CONNECTIONS,
         h11_max_incomplete_event_size=_MOST_HEADER_BYTES,
         timeout_keep_alive=_IDLE_SECONDS,

@@ -118,7 +118,7 @@ def _without_lengths(finding: Finding | None) -> str:
 def _explained(
     visit: Visit, now: ServerNow, end: datetime
 ) -> tuple[Finding | None, Baseline | None, str]:
-    """What ``driftwatch explain`` tells of the ten minutes before ``end``, against the baseline in
+    """What ``driftwatch explain`` finds in the ten minutes before ``end``, against the baseline in
     force; why nothing, where no minute with a scrape lies in them.
     """
     plan, store = visit.web.plan, visit.store

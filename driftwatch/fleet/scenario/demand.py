@@ -39,7 +39,7 @@ class NewClient(Part):
 
 
 class Change(Part):
-    """Traffic from ``at`` on (until ``until``); what is not said stays.
+    """Traffic from ``at`` on (until ``until``); what is not named stays.
 
     With ``replicas`` only what these are sent changes: a client that sticks to its server.
     """

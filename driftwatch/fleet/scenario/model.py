@@ -233,7 +233,7 @@ class Baseline(Part):
 class Effect(Part):
     """One thing that was injected, and what a perfect driftwatch would say of it.
 
-    Rules are named by alert name; what is not in a list should not be said, and of those in one
+    Rules are named by alert name; what is not in a list should not fire, and of those in one
     list one is enough: it may hold the others back. A finding counts as expected from ``at`` to
     ``until`` and ``grace`` after it.
     """
