@@ -22,9 +22,10 @@ from driftwatch.report.incidents import (
     subject_of,
 )
 from driftwatch.report.material import AdviceGiven, Material
-from driftwatch.report.moved import verdict_at
+from driftwatch.report.moved import INFERRED
 from driftwatch.report.report import Decision, DecisionKind
 from driftwatch.report.words import day_time
+from driftwatch.verify.verification import Verification
 
 # as many ten minutes with more requests than max_num_seqs: one may lie across a change of it
 _PROOF_CELLS = 2
@@ -109,7 +110,10 @@ def _advice(material: Material) -> Iterator[Decision]:
             newest[(one.pool, one.moves[0].knob)] = one
     for (pool, what), one in sorted(newest.items()):
         changed = any(
-            v.pool == pool and what in v.change.what and one.at <= v.change.at < material.until
+            v.pool == pool
+            and one.at <= v.change.at < material.until
+            # what steps show is a bound: the person who restarted knows the value
+            and INFERRED not in v.change.what.get(what, ("", INFERRED))[1]
             for v in material.verifications
         )
         if changed or (pool, what) in on_pages:
@@ -122,21 +126,26 @@ def _advice(material: Material) -> Iterator[Decision]:
 
 
 def _verified(material: Material) -> Iterator[Decision]:
-    """Verifications that ended in the week and leave a person to decide."""
+    """Verifications that ended in the week and leave a person to decide; alike ones are one."""
+    found: dict[tuple[str, str], list[Verification]] = {}
     for one in material.verifications:
         closed = one.closed_at
         if closed is None or not material.since <= closed < material.until:
             continue
-        if verdict_at(one, material.until) not in ("FAIL", "INCONCLUSIVE"):
+        if one.verdict not in ("FAIL", "INCONCLUSIVE"):
             continue
         changed = ", ".join(
             f"{clean(name)} {clean(before)} → {clean(after)}"
             for name, (before, after) in sorted(one.change.what.items())
         )
         why = f": {cut(clean(one.reason), _WHY_LIMIT)}" if one.reason else ""
-        subject = clean(TargetKey(one.instance, one.engine).text)
-        text = f"{changed}: {one.verdict}{why}"
-        yield Decision(kind="verification", subject=subject, what=text, since=closed)
+        found.setdefault((one.pool, f"{changed}: {one.verdict}{why}"), []).append(one)
+    for (pool, text), several in found.items():
+        subject = clean(TargetKey(several[0].instance, several[0].engine).text)
+        if len(several) > 1:
+            subject = f"{clean(pool)}, {len(several)} servers"
+        since = min(one.closed_at for one in several if one.closed_at is not None)
+        yield Decision(kind="verification", subject=subject, what=text, since=since)
 
 
 def _settings(material: Material) -> Iterator[Decision]:

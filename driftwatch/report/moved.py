@@ -39,7 +39,7 @@ from driftwatch.report.incidents import (
 from driftwatch.report.lengths import drift_text
 from driftwatch.report.material import Material
 from driftwatch.report.report import Moved, Range, Restarts
-from driftwatch.report.result import BESIDE, restarts_of, result_text
+from driftwatch.report.result import BESIDE, NOT_JUDGED, restarts_of, result_text
 from driftwatch.verify.figures import WORDS
 from driftwatch.verify.verification import Verification
 
@@ -54,6 +54,7 @@ _WORDS: Mapping[str, str] = {
 _SHORT = {"max_num_batched_tokens": "budget"}
 # an engine that is slow or hangs costs GPU time; anything else costs requests
 BY_SPEED = ("speed", "stuck")
+INFERRED = " (inferred)"  # behind a value that steps show
 _MOMENT = timedelta(microseconds=1)
 
 
@@ -94,7 +95,13 @@ def _row(material: Material, family: str, episodes: Sequence[Incident]) -> Moved
     # from the first of its ten minutes to the last
     every = sorted({*cells["end"]}) or [start]
     first, last = every[0] - CELL, every[-1]
-    again = None if changed else restarts_of(material, episodes, first)
+    again = restarts_of(material, episodes, first)
+    verdict, measured = (
+        _verdict(changed, material.until),
+        result_text(material, family, episodes, again),
+    )
+    # the share that the pool missed decides; a verification where that cannot be judged
+    is_judged = again is not None and not measured.startswith(NOT_JUDGED)
     return Moved(
         subject=subjects.pop() if len(subjects) == 1 else clean(pool),
         pool=pool,
@@ -118,7 +125,7 @@ def _row(material: Material, family: str, episodes: Sequence[Incident]) -> Moved
         after=in_target(material, between(around, last, last + BESIDE)),
         restarts=again,
         done=done_text(changed) or _done(episodes, again),
-        result=_verdict(changed, material.until) or result_text(material, family, episodes, again),
+        result=measured if is_judged else verdict or measured,
         incidents=tuple(reported(one, material) for one in episodes),
         verifications=tuple(one.id for one in changed),
     )
@@ -184,13 +191,17 @@ def _verifications(material: Material, incidents: Sequence[Incident]) -> list[Ve
 
 
 def done_text(verifications: Iterable[Verification]) -> str:
-    """What was changed: ``budget 2048``, ``release 0.11.0``."""
-    words: dict[str, None] = {}
+    """What was changed: ``budget 2048``, ``release 0.11.0``, ``budget 512 or 1024 (inferred)``."""
+    values: dict[str, dict[str, None]] = {}
     for one in verifications:
         for name, (_, after) in sorted(one.change.what.items()):
-            what = _SHORT.get(name, clean(name))
-            words[f"{what} {cut(clean(after), 24)}"] = None
-    return ", ".join(words)
+            values.setdefault(name, {})[cut(clean(after), 24)] = None
+    texts = []
+    for name, several in values.items():
+        known = sorted((t.removesuffix(INFERRED) for t in several), key=lambda t: (len(t), t))
+        inferred = INFERRED if any(text.endswith(INFERRED) for text in several) else ""
+        texts.append(f"{_SHORT.get(name, clean(name))} {' or '.join(known)}{inferred}")
+    return ", ".join(texts)
 
 
 def verdict_at(one: Verification, until: datetime) -> str:

@@ -84,7 +84,7 @@ class Moved(Document):
     before: Range  # requests of the pool in target in the two hours before that
     during: Range
     after: Range  # in the two hours after
-    restarts: Restarts | None  # within it and the hour after; None = none, or a verified change
+    restarts: Restarts | None  # within it and the hour after; None = none
     unanswered: Range  # requests of a hang that got no answer; part of ``missed``
     done: str
     result: str

@@ -17,6 +17,7 @@ from driftwatch.report.incidents import end_of, keys_of
 from driftwatch.report.material import Material
 from driftwatch.report.report import Range, Restarts
 
+NOT_JUDGED = "cannot be judged"
 BESIDE = timedelta(hours=2)
 _LATER = timedelta(hours=1)  # a restart so long after an incident is what somebody did about it
 _RECOVERED = 0.95  # of the usual speed
@@ -106,12 +107,12 @@ def _judged(material: Material, family: str, incidents: Sequence[Incident], agai
         mine = of_pool(material, incidents[0].pool, keys)
         after = between(mine, again.last + CELL, again.last + CELL + BESIDE)
         if after.is_empty():
-            return "cannot be judged: no data after it"
+            return f"{NOT_JUDGED}: no data after it"
         return "did not work: hung again" if after["stuck_seconds"].sum() else "worked: tokens come"
     if family == "speed":
         speed = _speed(material, incidents, again.last + CELL)
         if speed is None or speed.low is None or speed.high is None:
-            return "cannot be judged: no verdict on speed"
+            return f"{NOT_JUDGED}: no verdict on speed"
         is_back = (speed.low + speed.high) / 2 >= _RECOVERED
         return f"{'worked' if is_back else 'did not work'}: speed {_range(speed)}"
     return _by_share(again, material.slos.get(incidents[0].pool, Slo()).share)
@@ -121,15 +122,15 @@ def _by_share(again: Restarts, share: float) -> str:
     """``share``: of the requests that must be in target."""
     before, after = again.before, again.after
     if before.high is None or after.low is None or after.high is None:
-        return f"cannot be judged: {after.reason or before.reason}"
+        return f"{NOT_JUDGED}: {after.reason or before.reason}"
     if again.other_load is not None:
-        return f"cannot be judged: {again.other_load} after it"
+        return f"{NOT_JUDGED}: {again.other_load} after it"
     was = _range(Range(low=1 - before.high, high=1 - (before.low or 0.0)))
     now = _range(Range(low=1 - after.high, high=1 - after.low))
     if after.high < share:
         return f"did not work: {now} still missed"
     if after.low < share or before.high >= share:
-        return f"cannot be judged: {was} missed before it, {now} after"
+        return f"{NOT_JUDGED}: {was} missed before it, {now} after"
     return f"worked: {was} missed before it, {now} after"
 
 
