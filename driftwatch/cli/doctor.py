@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import shlex
 from collections import Counter
 from collections.abc import Set
@@ -298,7 +299,9 @@ def _reasons(result: Checkup, checks: Sequence[Check]) -> Iterator[str]:
         here = lost if is_every else lost & {*check.disables}
         if check.status == "MISSING" and here:
             names = "every rule" if is_every else _names([r for r in result.rules if r in here])
-            yield f"{check.where}: {check.what} ({names})"
+            # the check itself names the servers and the details
+            what = re.sub(r"^\d+ of \d+ \([^)]*\): ", "", check.what).partition("; ")[0]
+            yield f"{check.where}: {what} ({names})"
             lost -= here
 
 

@@ -68,7 +68,7 @@ def _one(problem: Problem, terminal: bool) -> str:
         length = max(1, min(problem.length, len(source) - column))
         # What stands before the caret is copied where it is white space, so that tabs line up.
         before = "".join(c if c == "\t" else " " * cell_len(c) for c in source[:column])
-        under = "^" * sum(cell_len(c) for c in source[column : column + length].ljust(1))
+        under = "^" * max(1, sum(cell_len(c) for c in source[column : column + length]))
         lines += [f" {gutter} | {source}".rstrip(), f" {' ' * len(gutter)} | {before}{under}"]
     if problem.help_text:
         lines += _text(f" help: {problem.help_text}", terminal)

@@ -16,7 +16,7 @@ from driftwatch.ruletests.problems import note_wrong_names
 from driftwatch.ruletests.series import Evidence, Places, evidence_of
 from driftwatch.settings import Settings
 from driftwatch.yaml_models import note_duplicates, read_model
-from driftwatch.yaml_positions import Entries, YamlFile, yaml_files
+from driftwatch.yaml_positions import Entries, YamlFile, read_yaml, yaml_files
 
 FOLDER = "tests"
 
@@ -107,8 +107,6 @@ def read_tests(
     def book_of(of_rules: tuple[Path, ...]) -> Rulebook | None:
         """The rules; None where they have problems, which are added."""
         reading = read_rulebook(of_rules or (shipped("rules"),), configured=configured)
-        if not reading.files and of_rules != tuple(rules) and of_rules[0].is_dir():
-            return book_of(tuple(rules))  # the folder above has no rules
         wrong = [p for p in reading.problems if p.severity == "error"]
         problems.extend(wrong)
         return None if wrong else reading.book
@@ -157,7 +155,11 @@ def _rule_paths(
 ) -> tuple[Path, ...] | None:
     """The rules that a file tests; None where it names some that there are not."""
     if not whole.rule_files:
-        return (resolved(folder).parent,) if resolved(folder).name == FOLDER else tuple(rules)
+        above = resolved(folder).parent
+        configured = {resolved(one if one.is_dir() else one.parent) for one in rules}
+        if resolved(folder).name != FOLDER or above in configured or not _has_rules(above):
+            return tuple(rules)
+        return (above,)
     paths = tuple(resolved(folder / name) for name in whole.rule_files)
     before, places = len(file.problems), Places(file, root)
     for number, path in enumerate(paths):
@@ -165,3 +167,7 @@ def _rule_paths(
             message = f"there is no {whole.rule_files[number]} beside this file"
             places.add(("rule_files", number), "no-files", message)
     return paths if len(file.problems) == before else None
+
+
+def _has_rules(folder: Path) -> bool:
+    return any(kind_of(read_yaml(file).root) == "rules" for file in yaml_files(folder))
