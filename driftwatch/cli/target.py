@@ -144,7 +144,7 @@ def target_window(
         NoVerdict: there is no scrape, or no target at all.
     """
     from driftwatch.cli.options import refuse_file
-    from driftwatch.pipeline.explain import window_ending
+    from driftwatch.pipeline.explain import Window
     from driftwatch.pipeline.stored_state import stored_origins
 
     if name is not None:
@@ -170,7 +170,7 @@ def target_window(
             store,
             targets,
             target,
-            window_ending(end, length),
+            Window(end - length, end),
             today,
             stored_origins(store).get(target.key),
         )

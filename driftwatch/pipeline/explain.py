@@ -171,11 +171,6 @@ def _with_enough_observed(finding: Finding, window: Window) -> Finding:
     return replace(finding, diagnosis=unknown, reasons={**finding.reasons, column: why})
 
 
-def window_ending(at: datetime, length: timedelta) -> Window:
-    """The window of ``length`` that ends at ``at``."""
-    return Window(at - length, at)
-
-
 # a minute without a scrape may be late: before this nothing is printed
 _LATE = timedelta(minutes=2)
 _LOOKS_BACK = timedelta(hours=25)

@@ -124,7 +124,7 @@ def _of_many(evaluation: Evaluation, transition: Transition, finding: Finding) -
         evidence["finished_requests"] = sums["prompt_tokens_count"].sum()
     rows = evaluation.rows.filter(pl.col("end") == at).join(named, on=_KEY, how="semi")
     limit = pl.lit(evidence.get("binding_limit"), pl.String)
-    alike = rows.filter(pl.col("binding_limit") == limit)
+    alike = rows.filter(pl.col("binding_limit").eq_missing(limit))
     for name in _OF_LIMIT:
         if evidence.get(name) is not None and alike[name].is_not_null().any():
             evidence[name] = alike[name].mean()

@@ -36,17 +36,6 @@ class _Ahead(NamedTuple):
     columns: frozenset[str]
     rows: pl.DataFrame
 
-    def holds(
-        self,
-        keys: Collection[TargetKey],
-        since: datetime,
-        until: datetime,
-        columns: Collection[str],
-    ) -> bool:
-        """Whether the answer to a question is among them."""
-        is_inside = self.since <= since and until <= self.until
-        return is_inside and self.keys.issuperset(keys) and self.columns.issuperset(columns)
-
 
 class PastMinutes:
     """Minutes of targets: evaluated ones, and older ones from a store.
@@ -78,11 +67,16 @@ class PastMinutes:
         and end.
         """
         named = keys_frame(set(keys))
-        if self._ahead is not None and self._ahead.holds(keys, since, until, columns):
-            near = self._ahead.rows.filter(pl.col("end").is_between(since, until, closed="right"))
-            near = near.join(named, on=KEY, how="semi", maintain_order="left")
-            return near.select(*columns)
         inside = (pl.col("end") > since) & (pl.col("end") <= until)
+        if (
+            (ahead := self._ahead) is not None
+            and ahead.since <= since
+            and until <= ahead.until
+            and ahead.keys.issuperset(keys)
+            and ahead.columns.issuperset(columns)
+        ):
+            own = ahead.rows.filter(inside)
+            return own.join(named, on=KEY, how="semi", maintain_order="left").select(*columns)
         found = [pl.DataFrame(schema=STORED_SCHEMA).select(*columns)]
         if self.store is not None:
             stored = self.store.past(since, until, keys, columns)

@@ -8,8 +8,8 @@ from datetime import date, datetime, timedelta
 import polars as pl
 
 from driftwatch.collect.schema import KEY
-from driftwatch.knobs import COLUMN_KNOBS
-from driftwatch.numbers import count, knob, moment, span
+from driftwatch.knobs import COLUMN_KNOBS, budget_of_steps
+from driftwatch.numbers import knob, moment, span
 
 # A change so long before the incident may have caused it; restarts so close to each other are one.
 WITHIN = timedelta(hours=1)
@@ -71,6 +71,7 @@ def _settings(minutes: pl.DataFrame, at: datetime) -> list[str]:
             steps = pl.col("iteration_tokens_sum") / pl.col("forward_passes")
             most = after.filter(pl.col(name).is_null()).select(steps.max()).item()
             if most is not None and most > was[-1]:
-                more = f"steps hold up to {count(most)} tokens"
-                found.append(f"{name} is no longer {knob(was[-1])}: {more}")
+                larger = budget_of_steps(most)
+                inferred = "more" if larger is None else f"{knob(larger)} (inferred)"
+                found.append(f"{name} {knob(was[-1])} → {inferred}")
     return found

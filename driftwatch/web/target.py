@@ -14,7 +14,7 @@ from driftwatch.errors import NoVerdict, UsageError
 from driftwatch.model import Finding
 from driftwatch.notify.explanation import state_text, what_to_do
 from driftwatch.numbers import clean, cut, moment
-from driftwatch.pipeline.explain import explain, window_ending
+from driftwatch.pipeline.explain import Window, explain
 from driftwatch.store.latest import ServerNow
 from driftwatch.web.database import incident_state
 from driftwatch.web.fleet import STALE, is_old
@@ -125,7 +125,7 @@ def _explained(
     of = Baselines(tuple(store.baselines_naming(now.key, now.pool)))
     every = in_force(of, {now.key: now.target}, plan)
     baseline = every.baselines.of_target(now.instance, now.engine, now.pool)
-    window = window_ending(end, _EXPLAINED)
+    window = Window(end - _EXPLAINED, end)
     try:
         finding, _ = explain(store, now.target, window, plan, every.reference, today=end.date())
     except NoVerdict as error:
