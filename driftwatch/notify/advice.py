@@ -204,6 +204,8 @@ def settings_line(page: Page) -> str | None:
     budget = page.evidence.get("max_num_batched_tokens")
     if budget is None or not page.value("max_num_batched_tokens_exceeded"):
         return None
+    if "max_num_batched_tokens is no longer" in (page.recent_change or ""):
+        return "correct serving.max_num_batched_tokens in the configuration"  # Since says why
     return f"max_num_batched_tokens: {clean(budget.reason or '')}"
 
 

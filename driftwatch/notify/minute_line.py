@@ -8,7 +8,7 @@ from typing import Any
 from driftwatch.evidence import BY_NAME
 from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.notify.engine_words import gpu_count_text, gpus_text
-from driftwatch.notify.layout import columns
+from driftwatch.notify.layout import wrap
 from driftwatch.notify.phrases.limits import LIMIT_WORDS
 from driftwatch.numbers import (
     clean,
@@ -41,17 +41,8 @@ def minute_line(row: Mapping[str, Any]) -> str:
     tokens = row["prompt_tokens_total" if pooling else "generation_tokens_per_second"]
     if row["running_requests"] == 0 and tokens == 0:
         return f"{clock}  idle{few}"
-    first, *rest = [*_cells(row), *([few.removeprefix(", ")] if few else [])]
-    lines = [f"{clock}  {first}"]
-    for fact in rest:
-        longer = f"{lines[-1]}, {fact}"
-        # the comma behind it must fit as well
-        if columns(longer) < WIDTH or (fact == rest[-1] and columns(longer) == WIDTH):
-            lines[-1] = longer
-        else:
-            lines[-1] += ","
-            lines.append(_INDENT + fact)
-    return "\n".join(lines)
+    cells = ", ".join([*_cells(row), *([few.removeprefix(", ")] if few else [])])
+    return "\n".join(wrap(f"{clock}  {cells}", WIDTH, _INDENT))
 
 
 def _cells(row: Mapping[str, Any]) -> Iterator[str]:

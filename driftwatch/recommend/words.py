@@ -55,14 +55,15 @@ def share_in_target(ratio: float, slo: Slo | None) -> str:
 
 def points(gain: float) -> str:
     """As ``+21 points``."""
-    return f"{round(100 * gain):+d} points"
+    number = round(100 * gain)
+    return f"{number:+d} {'point' if abs(number) == 1 else 'points'}"
 
 
 def gained(mean: float, low: float, high: float, inside: str = "") -> str:
     """As ``+21 points, between +0 and +35``; ``inside``: which requests, as ``within TTFT 1 s``.
 
     >>> gained(0.01, 0.0, 0.02, "within TTFT 1 s")
-    '+1 points within TTFT 1 s, between +0 and +2'
+    '+1 point within TTFT 1 s, between +0 and +2'
     """
     first, last = round(100 * low), round(100 * high)
     between = "" if first == last else f", between {first:+d} and {last:+d}"

@@ -69,4 +69,4 @@ def test_two_named_stretches_of_a_server_that_got_slower_fail(run: Any, slowed: 
 def test_no_change_is_no_verdict(run: Any, slowed: Path) -> None:
     said = run("verify", "--recording", slowed)
     assert type(said.exception).__name__ == "NoVerdict"
-    assert "no setting and no release is known to have changed" in str(said.exception)
+    assert "no change of a setting or a release is known" in str(said.exception)
