@@ -92,7 +92,7 @@ def _verifications(
     from driftwatch.cli.target import chosen_target, members_of
     from driftwatch.pipeline.minutes import PastMinutes
     from driftwatch.pipeline.stored_state import stored_targets
-    from driftwatch.verify.before_after import compared, judged_at
+    from driftwatch.verify.before_after import BEFORE_SPAN, compared, judged_at
 
     # what was advised is what is verified; nothing of it is read where two stretches are compared
     with history.store(None if windows else with_proposals(history.plan)) as store:
@@ -103,10 +103,10 @@ def _verifications(
         if windows is not None:
             before, after = windows
             target = chosen_target(name, targets, store, after.end)
-            ran = store.past(before.start, after.end)
+            rows = past.rows([target.key], before.start - BEFORE_SPAN, after.end)
             spans = (before.start, before.end), (after.start, after.end)
             slo = slo or plan.slo_of(target)
-            return [compared(target, past.minutes, *spans, slo, rows=ran)]
+            return [compared(target, rows, *spans, slo)]
         members = None if name is None else members_of(name, targets)
         since = end - (_LISTED_FOR if members is None else _EVER)
         verifications = store.verifications(since, end + timedelta(seconds=1))

@@ -18,6 +18,8 @@ from driftwatch.verify.verification import Change, Verification
 LOOK_BACK = timedelta(hours=24)
 # After a start: the first minutes compile, capture graphs and fill an empty prefix cache.
 WARM_UP = timedelta(minutes=2)
+# Minutes before a span of which its first minutes' load is the mean.
+BEFORE_SPAN = timedelta(minutes=QUEUE_MINUTES)
 
 # (target, since, until) → :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`, of the minutes that end
 # in (since, until], by end
@@ -52,35 +54,25 @@ def judged_at(
 
 
 def compared(
-    target: Target,
-    minutes: Minutes,
-    before: Span,
-    after: Span,
-    slo: Slo | None,
-    *,
-    rows: pl.DataFrame | None = None,
+    target: Target, rows: pl.DataFrame, before: Span, after: Span, slo: Slo | None
 ) -> Verification:
     """Two named spans of one target.
 
-    Args:
-        slo: latency targets; None = none are known.
-        rows: stored rows of both, to name what differs; None = nothing is named.
-
-    Raises:
-        NoVerdict: nothing is known of one of them.
+    ``rows``: its stored minutes, from :data:`BEFORE_SPAN` before the first span on, by end;
+    ``slo``: latency targets, None = none are known. Raises NoVerdict: a span has no usable scrape.
     """
     each = []
     for start, end in (before, after):
         # what a minute was offered is a mean over those before it
-        known = minutes(target.key, start - timedelta(minutes=QUEUE_MINUTES), end)
-        inside = with_traffic(known).filter(pl.col("end") > start)
+        near = rows.filter(pl.col("end") > start - BEFORE_SPAN, pl.col("end") <= end)
+        inside = with_traffic(near).filter(pl.col("end") > start)
         if inside.is_empty() or not (inside["scrapes"] > 0).any():
             raise NoVerdict(
                 f"{target.key.text}: no minute with a usable scrape from "
                 f"{start:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC"
             )
         each.append(inside)
-    change = _difference(each[0], each[1], rows) or Change("knobs", after[0], {})
+    change = _difference(*each) or Change("knobs", after[0], {})
     opened = Verification(
         id=verification_id(target.key, change),
         instance=target.key.instance,
@@ -89,25 +81,15 @@ def compared(
         change=change,
         opened_at=after[0],
     )
-    one, other = (comparable(minutes) for minutes in each)
+    one, other = map(comparable, each)
     return verified(opened, one, other, after[1], slo=slo)
 
 
-def _difference(
-    before: pl.DataFrame, after: pl.DataFrame, rows: pl.DataFrame | None
-) -> Change | None:
-    """What ran differently, as far as the minutes of both spans tell."""
+def _difference(before: pl.DataFrame, after: pl.DataFrame) -> Change | None:
+    """What ran differently in the last scraped minute of each span."""
     one, other = (
-        running(_last_scraped(minutes, rows), Fingerprint()) for minutes in (before, after)
+        running(span.filter(pl.col("scrapes") > 0).row(-1, named=True), Fingerprint())
+        for span in (before, after)
     )
     most = after["running_requests"].max()
     return changed(one, other, after["end"][0], most if isinstance(most, float) else None)
-
-
-def _last_scraped(minutes: pl.DataFrame, rows: pl.DataFrame | None) -> dict[str, object]:
-    """The last minute with a scrape, with its ``cache_config`` where rows have it."""
-    last = minutes.filter(pl.col("scrapes") > 0).tail(1)
-    if rows is not None:
-        key = ["instance", "engine", "end"]
-        last = last.join(rows.select(*key, "cache_config"), on=key, how="left")
-    return last.row(0, named=True)

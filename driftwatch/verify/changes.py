@@ -15,7 +15,7 @@ from driftwatch.knobs import COLUMN_KNOBS, budget_of_steps
 from driftwatch.model import Advice, Fingerprint, KnobMove, Serving, TargetKey
 from driftwatch.verify.verification import Change, Kind
 
-BUDGET = "max_num_batched_tokens"
+SEQS, BUDGET = COLUMN_KNOBS
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +24,9 @@ class Running:
 
     # what was read; what was inferred is not in it
     fingerprint: Fingerprint = field(default_factory=Fingerprint)
-    # the cap that the plateau of running requests shows; None = none
-    inferred_max_num_seqs: float | None = None
-    # the usual token budget that the steps fit in, where they exceed the one that was read
-    inferred_budget: float | None = None
+    # knob → the cap that the plateau of running requests shows, and the usual token budget that
+    # the steps fit in, where they exceed the one that was read
+    inferred: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,23 +49,24 @@ def running(
     ``cache_config``; ``fingerprint``: settings and release by labels, configuration, server or log;
     ``before``: of the minute before, since the last start; None = unknown.
     """
-    value = row.get("max_num_seqs")
-    inferred = bool(row.get("max_num_seqs_inferred")) and value is not None
+    is_inferred = bool(row.get("max_num_seqs_inferred")) and row.get(SEQS) is not None
     knobs = {
         name: f"{row[name]:.15g}"
         for name in COLUMN_KNOBS
-        if row.get(name) is not None and not (name == "max_num_seqs" and inferred)
+        if row.get(name) is not None and not (name == SEQS and is_inferred)
     }
     now = merged(Fingerprint(knobs=knobs), fingerprint, _of_page(row.get("cache_config")))
-    cap = float(row["max_num_seqs"]) if inferred else None
-    budget = _budget_of_steps(row, now)
+    inferred = {SEQS: float(row[SEQS])} if is_inferred else {}
+    if (budget := _budget_of_steps(row, now)) is not None:
+        inferred[BUDGET] = budget
     if before is None:
-        return Running(now, cap, budget)
-    if not row.get("scrapes"):
+        return Running(now, inferred)
+    if not row.get("scrapes") and SEQS in before.inferred:
         # an inferred cap still stands in a minute without a scrape
-        cap = cap if cap is not None else before.inferred_max_num_seqs
-    known = [one for one in (budget, before.inferred_budget) if one is not None]
-    return Running(merged(now, before.fingerprint), cap, max(known, default=None))
+        inferred.setdefault(SEQS, before.inferred[SEQS])
+    if BUDGET in before.inferred:  # a light load contradicts nothing
+        inferred[BUDGET] = max(inferred.get(BUDGET, 0.0), before.inferred[BUDGET])
+    return Running(merged(now, before.fingerprint), inferred)
 
 
 def _budget_of_steps(row: Mapping[str, Any], now: Fingerprint) -> float | None:
@@ -95,54 +95,35 @@ def changed(
     """
     read = differences(before.fingerprint, now.fingerprint)
     what = {one.name: (one.before, one.now) for one in read if one.group != "identity"}
-    if (cap := _inferred_cap(before, now, most_requests)) is not None:
-        what["max_num_seqs"] = cap
-    if before.inferred_budget is not None or now.inferred_budget is not None:
-        what.pop(BUDGET, None)
-        if (budget := _inferred_budget(before, now)) is not None:
-            what[BUDGET] = budget
+    for name in before.inferred.keys() | now.inferred.keys():
+        what.pop(name, None)
+        if (values := _inferred(before, now, name, most_requests)) is not None:
+            what[name] = values
     if not what:
         return None
-    of_knobs = any(one.group == "knobs" for one in read) or not {"max_num_seqs", BUDGET}.isdisjoint(
-        what
-    )
+    of_knobs = any(one.group == "knobs" for one in read) or SEQS in what or BUDGET in what
     kind: Kind = "knobs" if of_knobs else "release"
     return Change(kind, at, dict(sorted(what.items())))
 
 
-def _inferred_budget(before: Running, now: Running) -> tuple[str, str] | None:
-    """The budget before and after, where one of both was inferred; one that was read and that no
-    step contradicts is no news: a light load contradicts nothing.
-    """
-    read_before, read_now = (one.fingerprint.knobs.get(BUDGET) for one in (before, now))
-    one, other = before.inferred_budget, now.inferred_budget
-    was = read_before if one is None else f"{one:.0f} (inferred)"
-    then = read_now if other is None else f"{other:.0f} (inferred)"
-    if was is None or then is None or was == then:
-        return None
-    if other is None and (read_before == read_now or float(then) == one):
-        return None
-    return was, then
-
-
-def _inferred_cap(
-    before: Running, now: Running, most_requests: float | None
+def _inferred(
+    before: Running, now: Running, name: str, most_requests: float | None
 ) -> tuple[str, str] | None:
-    """The cap before and after, where one of both was inferred."""
-    read_now = now.fingerprint.knobs.get("max_num_seqs")
-    one, other = before.inferred_max_num_seqs, now.inferred_max_num_seqs
-    if one is None:
-        read_before = before.fingerprint.knobs.get("max_num_seqs")
-        if read_before is None or other is None or float(read_before) == other:
-            return None
-        return read_before, f"{other:.0f} (inferred)"
-    before_text = f"{one:.0f} (inferred)"
-    if read_now is not None:
-        return None if float(read_now) == one else (before_text, read_now)
+    """A knob before and after, where one of both was inferred; None where it is the same, or one
+    is unknown.
+    """
+    read_before, read_now = (one.fingerprint.knobs.get(name) for one in (before, now))
+    one, other = before.inferred.get(name), now.inferred.get(name)
+    was = read_before if one is None else f"{one:.0f} (inferred)"
+    value = one if one is not None or read_before is None else float(read_before)
+    if was is None or value is None:
+        return None
     if other is not None:
-        return None if other == one else (before_text, f"{other:.0f} (inferred)")
-    if most_requests is not None and most_requests > one:
-        return before_text, f"at least {math.ceil(most_requests - 1e-9)}"
+        return None if other == value else (was, f"{other:.0f} (inferred)")
+    if read_now is not None:
+        return None if read_now == read_before or float(read_now) == value else (was, read_now)
+    if name == SEQS and most_requests is not None and most_requests > value:
+        return was, f"at least {math.ceil(most_requests - 1e-9)}"
     return None
 
 

@@ -20,6 +20,7 @@ class Figure(NamedTuple):
     better: Literal["higher", "lower", "neither"]  # which way is good
     words: str  # what a text calls it
     times: str = ""  # stem of a minute's sum and count of times; a figure without is another ratio
+    forecast: str = ""  # its name in a forecast (driftwatch.recommend.advice.Candidate)
 
 
 IN_TARGET, TTFT, ITL = "in_target_ratio", "ttft_seconds_mean", "itl_seconds_mean"
@@ -28,13 +29,13 @@ TOKENS, RUNNING = "generation_tokens_per_second", "running_requests"
 FIGURES: dict[str, Figure] = {
     figure.name: figure
     for figure in (
-        Figure(IN_TARGET, "1", "higher", "requests in target"),
-        Figure(TTFT, "seconds", "lower", "TTFT mean", "ttft_seconds"),
-        Figure(ITL, "seconds", "lower", "ITL mean", "itl_seconds"),
+        Figure(IN_TARGET, "1", "higher", "requests in target", forecast=IN_TARGET),
+        Figure(TTFT, "seconds", "lower", "TTFT mean", "ttft_seconds", "ttft_seconds"),
+        Figure(ITL, "seconds", "lower", "ITL mean", "itl_seconds", "itl_seconds"),
         Figure(E2E, "seconds", "lower", "time of a request", "e2e_seconds"),
         Figure(WAIT, "seconds", "lower", "queue wait", "queue_seconds"),
-        Figure(TOKENS, "tokens/s", "higher", "tokens/s"),
-        Figure(RUNNING, "requests", "neither", "running requests"),
+        Figure(TOKENS, "tokens/s", "higher", "tokens/s", forecast=TOKENS),
+        Figure(RUNNING, "requests", "neither", "running requests", forecast=RUNNING),
     )
 }
 WORDS = {name: figure.words for name, figure in FIGURES.items()}

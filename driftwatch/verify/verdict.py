@@ -15,7 +15,7 @@ import polars as pl
 
 from driftwatch.model import Slo
 from driftwatch.verify.effects import effects_of
-from driftwatch.verify.figures import E2E, FIGURES, IN_TARGET, ITL, RUNNING, TOKENS, TTFT, WORDS
+from driftwatch.verify.figures import E2E, FIGURES, IN_TARGET, ITL, TOKENS, TTFT, WORDS
 from driftwatch.verify.matching import ALIKE, LENGTHS, matched
 from driftwatch.verify.verification import Effect, Verdict, Verification
 
@@ -26,9 +26,6 @@ HARM_SHARE, HARM_RATIO = 0.02, 0.05
 # A forecast of the time between tokens may be off by so much (the gate of its own calibration).
 PRICE_RATIO = 0.10
 
-# figure → its name in a forecast (attributes of driftwatch.recommend.advice.Candidate)
-FORECAST_NAMES = {TTFT: "ttft_seconds", ITL: "itl_seconds"}
-FORECAST_NAMES |= {name: name for name in (IN_TARGET, TOKENS, RUNNING)}
 # The first promise of a gain speaks; without one the first of the others that is known.
 _PROMISES, _UNPROMISED = (IN_TARGET, TTFT, TOKENS, ITL), (IN_TARGET, E2E, TTFT, ITL, TOKENS)
 
@@ -95,12 +92,9 @@ def verified(
 
 
 def promised(values: Mapping[str, Any] | None) -> dict[str, float]:
-    """Figure → what a forecast (names of :data:`FORECAST_NAMES`) says of it."""
-    return {
-        figure: float(values[name])
-        for figure, name in FORECAST_NAMES.items()
-        if values is not None and isinstance(values.get(name), int | float)
-    }
+    """Figure → its value in a forecast; empty without one."""
+    known = {name: (values or {}).get(one.forecast) for name, one in FIGURES.items()}
+    return {name: float(one) for name, one in known.items() if isinstance(one, int | float)}
 
 
 def _judge(

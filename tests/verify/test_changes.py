@@ -21,7 +21,7 @@ def read(**knobs: str) -> Running:
 
 
 def inferred(cap: float) -> Running:
-    return Running(inferred_max_num_seqs=cap)
+    return Running(inferred={"max_num_seqs": cap})
 
 
 def of(group: str, **values: str) -> Running:
@@ -31,7 +31,7 @@ def of(group: str, **values: str) -> Running:
 BOTH = read(max_num_seqs="128", max_num_batched_tokens="8192")
 BUDGET = "max_num_batched_tokens"
 SHORT = read(max_num_batched_tokens="512")
-LONG = replace(SHORT, inferred_budget=2048.0)
+LONG = replace(SHORT, inferred={BUDGET: 2048.0})
 OF_BOTH = {"max_num_batched_tokens": ("2048", "8192"), "max_num_seqs": ("64", "128")}
 
 
@@ -79,21 +79,21 @@ def test_what_a_minute_does_not_say_is_as_before() -> None:
     cache = json.dumps({"block_size": "16", "num_gpu_blocks": "27000"})
     row = {"scrapes": 12.0, "max_num_seqs": 8.0, "max_num_seqs_inferred": True}
     first = running({**row, "cache_config": cache}, NOTHING)
-    assert first.inferred_max_num_seqs == 8.0
+    assert first.inferred == {"max_num_seqs": 8.0}
     assert first.fingerprint.knobs == {"block_size": "16", "kv_cache_blocks": "27000"}
     assert running({"scrapes": 0.0}, NOTHING, first) == first
     # more ran than the inferred cap allowed: it was none
-    assert running({**row, "max_num_seqs": None}, NOTHING, first).inferred_max_num_seqs is None
+    assert running({**row, "max_num_seqs": None}, NOTHING, first).inferred == {}
 
 
 def test_steps_show_the_budget_that_the_configuration_does_not_know() -> None:
     configured = Fingerprint(knobs={BUDGET: "512"})
     row = {"scrapes": 4.0, BUDGET: None, "iteration_tokens_sum": 2_058_000.0}
     full = running({**row, "forward_passes": 1000.0}, configured)
-    assert full.inferred_budget == 2048.0
+    assert full.inferred == {BUDGET: 2048.0}
     calm = {"scrapes": 4.0, BUDGET: 512.0, "iteration_tokens_sum": 1e5, "forward_passes": 1e3}
-    assert running(calm, configured).inferred_budget is None
-    assert running(calm, configured, full).inferred_budget == 2048.0  # until the next start
+    assert running(calm, configured).inferred == {}
+    assert running(calm, configured, full).inferred == full.inferred  # until the next start
 
 
 UP = KnobMove("max_num_seqs", 8.0, 40.0)
