@@ -103,7 +103,8 @@ def _verifications(
         if windows is not None:
             before, after = windows
             target = chosen_target(name, targets, store, after.end)
-            rows = past.rows([target.key], before.start - BEFORE_SPAN, after.end)
+            since = min(before.start, after.start) - BEFORE_SPAN
+            rows = past.rows([target.key], since, max(before.end, after.end))
             spans = (before.start, before.end), (after.start, after.end)
             slo = slo or plan.slo_of(target)
             return [compared(target, rows, *spans, slo)]
