@@ -362,10 +362,7 @@ _BINDING = _binding()
 
 
 def budget_contradiction(row: Mapping[str, Any]) -> str | None:
-    """How the steps contradict the configured max_num_batched_tokens; None where they do not.
-
-    ``row``: an evidence row.
-    """
+    """How an evidence row contradicts the configured max_num_batched_tokens; None: not at all."""
     if not row.get("max_num_batched_tokens_exceeded"):
         return None
     configured, tokens = row["max_num_batched_tokens_configured"], row["tokens_per_forward_pass"]

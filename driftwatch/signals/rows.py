@@ -24,6 +24,7 @@ SERVING_SCHEMA: dict[str, type[pl.DataType] | pl.DataType] = {
     "slo_tpot_seconds": pl.Float64,
     "slo_share": pl.Float64,
 }
+_OF_WINDOW = (*SERVING_SCHEMA, "max_num_batched_tokens_configured", "start", "end")
 # Of them those that a stored row has as they were then.
 STORED_SETTINGS = (*COLUMN_KNOBS, "max_num_seqs_inferred", "kv_cache_tokens", "kv_block_tokens")
 
@@ -48,7 +49,7 @@ def current_settings(
             "kv_cache_tokens", "page_tokens", pl.col("page_blocks") * pl.col("page_block")
         ),
         max_num_batched_tokens_configured=pl.col("max_num_batched_tokens"),
-    ).select([*SERVING_SCHEMA, "max_num_batched_tokens_configured", "start", "end"])
+    ).select(_OF_WINDOW)
 
 
 def stored_settings(
@@ -59,8 +60,7 @@ def stored_settings(
         max_num_batched_tokens_configured=pl.col("max_num_batched_tokens")
     )
     then = said.select(STORED_SETTINGS).with_columns(api_server_count=pl.lit(None, pl.Float64))
-    columns = [*SERVING_SCHEMA, "max_num_batched_tokens_configured", "start", "end"]
-    return now.with_columns(then).select(columns)
+    return now.with_columns(then).select(_OF_WINDOW)
 
 
 # iteration_tokens books a prompt whole at its first token. With so many decodes a step no step goes

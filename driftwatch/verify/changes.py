@@ -158,9 +158,7 @@ def verification_id(target: TargetKey, change: Change) -> str:
 
 
 def _number(text: str) -> float | None:
-    for word in text.replace("at least", "").split():
-        try:
-            return float(word)
-        except ValueError:
-            continue
-    return None
+    try:
+        return float(text.removeprefix("at least ").partition(" ")[0])
+    except ValueError:
+        return None
