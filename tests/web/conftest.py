@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from driftwatch.store import Store
 from driftwatch.web.app import Web
 
 CHROMIUM = Path("/usr/bin/chromium")
-MINUTE = timedelta(minutes=1)
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import httpx
-from conftest import Recorded
+from recorded_cases import Recorded
 from web_cases import TOKEN
 
 CONFIGURATION = """\

@@ -7,7 +7,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from conftest import Recorded
+from recorded_cases import Recorded
 from web_cases import ANA, browser, send, web_at
 from web_fleet_cases import END
 

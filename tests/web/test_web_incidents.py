@@ -15,9 +15,9 @@ from typing import Any
 
 import polars as pl
 import pytest
-from conftest import MINUTE, Recorded
 from made_incidents import with_values
 from page_cases import CASES
+from recorded_cases import MINUTE, Recorded
 from web_cases import ANA, BEN, browser, send, shown, usual_plan, web_at
 from web_fleet_cases import END, GOOD, fired, fleet_database
 

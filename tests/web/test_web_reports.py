@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from conftest import Recorded
+from recorded_cases import Recorded
 from starlette.testclient import TestClient
 from web_cases import browser
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import itsdangerous
 import pytest
-from conftest import Recorded
+from recorded_cases import Recorded
 from starlette.testclient import TestClient
 from web_cases import ANA, BEN, TOKEN, browser, send, web_at
 

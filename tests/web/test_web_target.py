@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from conftest import Recorded
+from recorded_cases import Recorded
 from web_cases import browser, shown, web_at
 from web_fleet_cases import END, fleet_database
 
