@@ -81,7 +81,7 @@ def test_before_the_drifts_it_is_healthy_and_says_when_nobody_judged_the_speed(
     at = phases(recording)["baseline"]["start"] + 110
     where = ("--recording", recording, "--baseline", baseline, "--at", at, "--window", "1m")
     text = " ".join(run("explain", "host:8000", *where).stdout.split())
-    assert text.startswith("No latency target, no limit full, lengths as in the baseline; speed: ")
+    assert text.startswith("No latency target (slo of its pool), no limit full, lengths as in the ")
     assert "earliest" not in text  # of a baseline's window nothing is to come
     text = run("explain", "host:8000", "--recording", recording, "--at", at).stdout
     assert re.search(r"speed\s+not judged yet", text)
@@ -93,7 +93,7 @@ def test_without_a_reference_nothing_is_claimed(run: Any, recording: Path) -> No
     result = run("explain", "--recording", recording, "--at", at, "--window", "1m", "--json")
     assert result.exit_code == 0
     found = json.loads(result.stdout)
-    assert found["state"].startswith("No latency target, no limit full, lengths not compared")
+    assert "no limit full, lengths not compared (no baseline)" in found["state"]
     assert found["diagnosis"]["leaf"] == "undetermined"
     assert "prompt_tokens_mean_ratio" in found["diagnosis"]["missing"]
     assert found["advice"]["action"] == "none"
