@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
 
 import polars as pl
 import pytest
-from api_cases import JOB, MINUTE, T0, collected, series, source_of
+from api_cases import MINUTE, T0, collected, series, source_of
 from fakes.loopback import Answer
 from fakes.prometheus_api import PrometheusApi, Series, refused
 
@@ -20,7 +19,6 @@ from driftwatch.errors import (
     AuthFailed,
     BadPage,
     BadQuery,
-    Partial,
     SourceError,
     TooExpensive,
     Unavailable,
@@ -112,22 +110,6 @@ def test_without_an_answer_every_known_target_is_unknown_not_idle(
     assert list(found.targets) == [("a:1", "0")]
 
 
-def test_warnings_make_an_answer_partial_and_keep_it(api: PrometheusApi) -> None:
-    api.warnings = ["store-1 did not answer"]
-    found = collected(api)
-    assert found.scrapes["running_requests"].to_list() == [0, 1, 2, 3, 4, 5]
-    assert len(found.problems) == sum("ms]" in one["query"] for one in api.queries)
-    assert {p.reason for p in found.problems} == {"Partial: store-1 did not answer"}
-
-
-def test_an_answer_that_never_comes_is_ended_and_the_rest_is_asked(api: PrometheusApi) -> None:
-    api.faults = [("time_to_first_token", Answer(0, hang=True))]
-    found = collected(api, timeout_seconds=1)
-    assert found.scrapes["running_requests"].to_list() == [0, 1, 2, 3, 4, 5]
-    (problem,) = found.problems
-    assert problem.reason == "Unavailable: no complete answer within 1 s"
-
-
 def test_the_budget_ends_a_collect_of_hanging_queries(api: PrometheusApi) -> None:
     api.faults = [("vllm:", Answer(0, hang=True))]
     found = collected(api, timeout_seconds=0.2, budget_seconds=0.4)
@@ -177,14 +159,6 @@ def test_what_is_sent(api: PrometheusApi, monkeypatch: pytest.MonkeyPatch) -> No
     api.requests.clear()
     assert collected(api).scrapes["running_requests"].to_list() == [0, 1, 2, 3, 4, 5]
     assert [r.method for r in api.requests[:3]] == ["POST", "GET", "GET"]
-
-
-def test_no_retries_and_no_redirects(api: PrometheusApi) -> None:
-    api.faults = [("up{", Answer(503, ""))]
-    collected(api)
-    api.faults = [("up{", Answer(307, "", {"Location": f"{api.address}/elsewhere"}))]
-    collected(api)
-    assert len(api.requests) == 2
 
 
 # --- answers of which some is missing
@@ -247,26 +221,6 @@ def test_native_histograms_are_named_and_the_rest_is_read(pair: PrometheusApi) -
 
 
 # --- single questions
-
-
-def test_single_questions(api: PrometheusApi) -> None:
-    asker = PrometheusAsker(api.address, timeout_seconds=5)
-    labels = {"__name__": "up", "instance": "a:1", **JOB}
-    assert asker.instant("up", T0 + timedelta(seconds=35)) == [(labels, 1.0)]
-    assert asker.instant("up", T0 - timedelta(days=1)) == []
-    assert asker.label_values("__name__", ["up"]) == ["up"]
-    start = round(T0.timestamp() * 1000)
-    errors: list[SourceError] = []
-    name = RUNNING.labels["__name__"]
-    (found,) = asker.pieces([name], start + 10_000, start + 39_999, errors)
-    assert errors == []
-    assert found.value.tolist() == [1, 2, 3]
-    assert (found.time // 1000 - start).tolist() == [10_000, 20_000, 30_000]
-    assert [labels["instance"] for labels in found.labels] == ["a:1"]
-    api.warnings = ["store-1 did not answer"]
-    (found,) = asker.pieces([name], start, start, errors)
-    assert [type(e) for e in errors] == [Partial]
-    asker.close()
 
 
 def test_options_that_cannot_be() -> None:

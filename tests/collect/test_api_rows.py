@@ -14,7 +14,6 @@ from api_cases import JOB, RUNNING, T0, UP, collect, minutes, seconds, series, s
 from fakes.prometheus_api import PrometheusApi, Series, recorded
 from polars.testing import assert_frame_equal
 
-from driftwatch.collect.foreign import STATS_DISABLED
 from driftwatch.collect.schema import SCRAPE_SCHEMA, Collected
 from driftwatch.model import TargetKey
 
@@ -50,13 +49,6 @@ def test_a_failed_scrape_is_a_row_for_each_engine() -> None:
     ]
     assert down["running_requests"].null_count() == 4
     assert found.scrapes.filter("ok").height == 8
-
-
-def test_up_without_any_vllm_series_is_stats_disabled() -> None:
-    found = collect(UP, series("process_start_time_seconds", [7] * 6))
-    assert found.scrapes["ok"].to_list() == [False] * 6
-    assert found.scrapes["reason"].unique().to_list() == [STATS_DISABLED]
-    assert found.scrapes["engine"].unique().to_list() == ["0"]
 
 
 NODE = Series({"__name__": "up", "instance": "node:9100", "job": "node"}, UP.points, 10)

@@ -14,7 +14,6 @@ from driftwatch.collect.schema import Collected
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 CLOCK, WATTS = "DCGM_FI_DEV_SM_CLOCK", "DCGM_FI_DEV_POWER_USAGE"
-OWN = {"pod": "nvidia-dcgm-exporter-7mqjg", "namespace": "gpu-operator"}
 
 
 def series(name: str, value: float, gpu: str = "GPU-a", **labels: str) -> Series:
@@ -46,13 +45,6 @@ def test_readings_are_those_of_the_scrapes_however_they_are_asked_for() -> None:
     assert whole.gpus["time"].to_list() == [T0 + timedelta(seconds=15 * i) for i in range(20)]
     assert whole.gpus["sm_clock_hertz"].to_list() == [1e6 * (40 + i) for i in range(20)]
     assert whole.gpus.equals(pieces[0].vstack(pieces[1]).vstack(pieces[2]))
-
-
-def test_one_gpu_told_by_two_jobs_is_one_row_whatever_the_order() -> None:
-    both = [series(CLOCK, 40, job="a", pod="vllm-0"), series(CLOCK, 50, job="b", pod="vllm-0")]
-    for held in (both, both[::-1]):
-        found = collected(*held)
-        assert found.gpus["sm_clock_hertz"].to_list() == [40e6, 41e6, 42e6, 43e6]
 
 
 def test_who_the_exporter_is_that_went() -> None:

@@ -14,7 +14,6 @@ from driftwatch.collect.pages import PageParser
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.schema import Collected, empty_scrapes
-from driftwatch.model import Target, TargetKey
 from tests.collect.field_cases import T0, Fleet, engine, load_vsim
 
 
@@ -30,19 +29,6 @@ def collected(fleet: Fleet) -> Collected:
         found = source.collect(T0, T0 + timedelta(minutes=1))
         source.close()
     return found
-
-
-def test_01_another_prefix(vsim: ModuleType) -> None:
-    """KServe's PodMonitor renames every metric and adds labels that `up` does not have."""
-    fleet, page, plain = Fleet(), engine(vsim, 1, 4.0), Fleet()
-    labels = {"instance": "10.1.0.5:8000", "job": "models/kserve", "namespace": "models"}
-    for at in range(0, 60, 15):
-        body = page(at)
-        plain.page(at, body, labels)
-        fleet.page(at, body, labels, lambda name: f"kserve_{name}", {"llm_isvc_name": "chat"})
-    found = collected(fleet)
-    assert found.problems == ()
-    assert found.scrapes.equals(collected(plain).scrapes)
 
 
 @pytest.mark.parametrize("prefix", ["ray_vllm_", "vllm_omni:", "acme_llm:vllm:"])
@@ -83,21 +69,6 @@ def test_a_name_is_kept_while_others_come_and_go() -> None:
         # a pod that takes its place does
         assert names_of(source, api, vllm("prod", pod="other"), dev) == both
         source.close()
-
-
-def test_a_stored_name_wins() -> None:
-    prod, dev = vllm("prod"), vllm("dev")
-    key = TargetKey("vllm-0:metrics", "0")
-    labels = {"instance": "vllm-0:metrics", "job": "pods", "namespace": "prod", "kube_image": "i"}
-    both = {"prod": "vllm-0:metrics", "dev": "dev/vllm-0:metrics"}
-    for known_before in (False, True):
-        with PrometheusApi([]) as api:
-            source = PrometheusSource(PrometheusAsker(api.address), selector={})
-            if known_before:
-                names_of(source, api, prod, dev)
-            source.remember({key: Target(key, labels)})
-            assert names_of(source, api, prod, dev) == both
-            source.close()
 
 
 def test_its_own_page_and_a_prometheus_show_one_process(vsim: ModuleType) -> None:

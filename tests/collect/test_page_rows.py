@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import pytest
 from driftwatch.collect.foreign import STATS_DISABLED
 from driftwatch.collect.pages import PageParser
 from driftwatch.collect.schema import SCRAPE_SCHEMA, Collected
-from driftwatch.model import TargetKey
 
 T0 = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -60,28 +58,6 @@ def real(shared_data: Path, name: str) -> Collected:
     return read((shared_data / "vllm-0.32" / name).read_bytes())
 
 
-def test_a_plain_page() -> None:
-    row = one(PAGE)
-    assert row["ok"] is True
-    assert row["reason"] is None
-    assert (row["instance"], row["engine"], row["model_name"]) == ("h:8000", "0", "m")
-    assert row["time"] == T0
-    assert row["several_api_servers"] is False
-    assert row["running_requests"] == 3.0
-    assert row["waiting_requests"] == 0.0
-    assert row["generation_tokens_total"] == 100.0
-    assert row["finished_requests_total"] == 7.0
-    assert row["aborted_requests_total"] == 2.0
-    assert row["process_start_time_seconds"] == 1.7e9
-    assert row["ttft_seconds_buckets"] == [1.0, 4.0, 7.0]
-    assert row["ttft_seconds_edges"] == [0.1, 1.0, math.inf]
-    assert (row["ttft_seconds_sum"], row["ttft_seconds_count"]) == (9.5, 7.0)
-    # what is not on the page is unknown, not 0
-    assert row["preemptions_total"] is None
-    assert row["itl_seconds_buckets"] is None
-    assert row["cache_config"] is None
-
-
 def test_rejections_of_the_instance_are_counted_once(shared_data: Path) -> None:
     page = (shared_data / "vllm-0.32" / "metrics_dp2_after.txt").read_text()
     line = 'vllm:admission_rejections_total{model_name="tiny-llama",reason="max_num_queued_reqs"} '
@@ -127,19 +103,6 @@ def test_old_names_are_read() -> None:
     assert (row["engine"], row["kv_cache_usage_ratio"]) == ("0", 0.5)
     assert row["itl_seconds_buckets"] == [2.0]
     assert row["tpot_seconds_count"] is None
-
-
-def test_escapes_timestamps_carriage_returns_and_eof() -> None:
-    row = one(
-        'vllm:num_requests_running{engine="0",model_name="a \\"b\\" \\\\ c\\nd} x"} '
-        "3 1395066363000\r\n"
-        "  vllm:num_requests_waiting\t4 \r\n"
-        "\r\n"
-        "#\r\n"
-        "# EOF\r\n"
-    )
-    assert row["model_name"] == 'a "b" \\ c\nd} x'
-    assert (row["running_requests"], row["waiting_requests"]) == (3.0, 4.0)
 
 
 def test_a_series_of_no_engine_among_several_is_named() -> None:
@@ -346,19 +309,6 @@ def test_a_page_cut_anywhere_never_gives_a_wrong_number(shared_data: Path) -> No
     for name, value in row.items():
         assert value is None or value == whole[name]
     assert row["ttft_seconds_sum"] is None
-
-
-def test_a_failed_page_has_a_row_for_every_engine_last_seen(shared_data: Path) -> None:
-    good = (shared_data / "vllm-0.32" / "metrics_dp2_after.txt").read_bytes()
-    parser = PageParser()
-    parser.parse("a:1", T0, good)
-    for body in (b"", good[:-1], b"<html>\n", b"up 1\n"):
-        rows = parser.parse("a:1", T0, body).scrapes.to_dicts()
-        assert [(row["engine"], row["ok"]) for row in rows] == [("0", False), ("1", False)]
-    assert [row["engine"] for row in parser.parse("b:1", T0, b"").scrapes.to_dicts()] == ["0"]
-    targets = parser.parse("a:1", T0, b"").targets
-    assert targets[TargetKey("a:1", "1")].labels["model_name"] == "tiny-llama"
-    assert "model_name" not in parser.parse("b:1", T0, b"").targets[TargetKey("b:1", "0")].labels
 
 
 def _engines(count: int) -> bytes:

@@ -54,10 +54,6 @@ def images(*held: Series, at: tuple[float, ...] = (120,)) -> list[str | None]:
     return found
 
 
-def test_the_image_of_its_pod() -> None:
-    assert images(*server(**POD), info(OLD)) == [OLD]
-
-
 def test_a_pod_that_is_replaced_under_its_name_has_another_image() -> None:
     held = [*server(**POD), info(OLD, until=200), info(NEW, since=220)]
     assert images(*held, at=(120, 205, 300)) == [OLD, OLD, NEW]

@@ -194,12 +194,6 @@ def test_a_reference_of_another_target_is_not_used() -> None:
     assert row["reference_kind"] is None
 
 
-def test_a_rate_of_nothing_is_no_reference() -> None:
-    row = compared(history(0, 500), measured(history(0, 500)))
-    assert row["requests_per_second_ratio"] is None
-    assert row["tokens_per_second_per_gpu_ratio"] is None
-
-
 def test_the_drifts_of_run_main(shared_data: Path) -> None:
     """Prompts ×4, generations ×4 and a quarter of the rate, against the first baseline."""
     folder = shared_data / "vllm-0.32" / "run_main"

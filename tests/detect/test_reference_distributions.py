@@ -12,18 +12,16 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from pipeline_cases import at, evidence, recording, scrapes, serving, whole, windows, within
+from pipeline_cases import at, evidence, recording, serving, whole, within
 from scipy.spatial.distance import jensenshannon
 
 from driftwatch.detect.reference import (
     HISTOGRAMS,
-    REFERENCE_COLUMNS,
     REFERENCE_SCHEMA,
     baseline_of_minutes,
 )
 from driftwatch.minutes.rows import minute_grid
 from driftwatch.notify.shares import shares
-from driftwatch.pipeline.findings import reference_of
 from driftwatch.signals.minutes import MINUTE_SCHEMA, minutes, no_minutes
 
 LENGTHS = ("prompt_tokens", "generation_tokens")
@@ -84,37 +82,6 @@ def test_run_main_s_lengths_are_apart_where_they_were_sent_so_and_nowhere_else(
             ratio = changed.get((name, i), 1.0)
             assert found.w1_ratio == pytest.approx(ratio, rel=0.1), (name, length)
             assert (js > 0.5) is (ratio > 1), (name, length)
-
-
-def test_lists_stay_out_of_what_a_page_shows(shared_data: Path) -> None:
-    row = phase(shared_data, "gen_drift_4x", "baseline")
-    assert set(REFERENCE_COLUMNS) <= set(row)
-    shown = reference_of(row)
-    assert shown is not None
-    assert not [name for name, value in shown["values"].items() if isinstance(value, list)]
-    assert shown["values"]["prompt_tokens_mean"] == pytest.approx(127.8, abs=0.1)
-
-
-def test_a_reference_of_few_requests_has_no_distribution() -> None:
-    def history(finished: float) -> pl.DataFrame:
-        return scrapes(
-            [
-                {
-                    "t": 15.0 * i,
-                    "prompt_tokens_count": finished * i / 39,
-                    "prompt_tokens_sum": 300 * finished * i / 39,
-                    "prompt_tokens_buckets": [0.0, finished * i / 39, finished * i / 39],
-                    "prompt_tokens_edges": [200.0, 500.0, math.inf],
-                    "process_start_time_seconds": 1000.0,
-                }
-                for i in range(40)
-            ]
-        )
-
-    for finished, known in ((99, False), (100, True)):
-        found = baseline_of_minutes(minutes(table(history(finished), windows((0, 600)))))
-        assert (found["reference_prompt_tokens_buckets"][0] is not None) is known
-        assert (found["reference_prompt_tokens_edges"][0] is not None) is known
 
 
 # --- from stored minutes

@@ -9,17 +9,11 @@ from detector_cases import START, at, minutes_of, play, slow_spans
 
 from driftwatch.baselines.windows import Acceptance, Measured, baselines_of
 from driftwatch.detect.baselines import Baselines
-from driftwatch.detect.speed.grid import grid_of, rolling
 from driftwatch.detect.speed.like_work import (
-    FLOOR,
     KINDS,
-    KNOWN,
-    WINDOW,
     Windows,
-    kinds_of,
     thresholds,
 )
-from driftwatch.detect.speed.load import work_of
 from driftwatch.detect.speed.model import StepTimeModel, TooLittle, fit
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.explain import Window
@@ -79,35 +73,6 @@ def test_what_always_went_together_is_other_work_when_it_comes_apart() -> None:
     assert again[1, 2] != again[1, 0] and np.isfinite(again[1, 2])
 
 
-def test_the_lower_threshold_of_two_minutes_holds() -> None:
-    """Of an engine whose speed swings, so that thresholds lie below the floor."""
-    rng = np.random.default_rng(5)
-    swings = [(k, k + 9, float(np.exp(rng.normal(0, 0.05)))) for k in range(1, BASELINE + 120, 10)]
-    minutes = minutes_of(BASELINE + 120, SERVERS[:1], slow={SERVERS[0]: swings})
-    accepted = baselines(minutes)
-    rows, _ = play(minutes, baselines=accepted)
-    grid = grid_of(work_of(minutes))
-    kinds = np.stack(
-        [rolling(of, WINDOW, 0.5, KNOWN)[0] for of in np.moveaxis(kinds_of(grid), -1, 0)], axis=-1
-    )[-100:]
-    model = accepted.every[0].load_model
-    assert model is not None and model.like_work is not None
-    limit, *_ = thresholds([(model.like_work, model.minutes, np.arange(100))], kinds)
-    told = np.log(rows["speed_threshold_ratio"].tail(99).to_numpy())
-    np.testing.assert_allclose(told, np.minimum(limit[1:], limit[:-1]), rtol=1e-9)
-    assert (limit[1:] > limit[:-1]).sum() > 10
-
-
-def test_no_threshold_lies_above_the_floor() -> None:
-    """Not even of a young baseline whose levels lie 20 % above its model."""
-    rng = np.random.default_rng(3)
-    kinds = rng.normal(0, 0.1, (200, len(KINDS))).astype(np.float32)
-    windows = Windows(kinds, rng.normal(0.2, 0.001, (200, 2)).astype(np.float32))
-    for minutes in (600, 2000):
-        limit, *_ = thresholds([(windows, minutes, np.arange(3))], kinds[:3].astype(np.float64))
-        assert np.isfinite(limit).all() and (limit <= FLOOR).all()
-
-
 def test_a_pool_that_always_preempts_is_judged() -> None:
     minutes = minutes_of(BASELINE + 240, slow={"b:8000": [(1501, 1600, 1.25)]})
     restarted = (pl.col("end") == at(1650)) & (pl.col("instance") == "a:8000")
@@ -145,12 +110,6 @@ def test_peers_need_no_baseline() -> None:
     assert rows["slower_at_equal_load"].null_count() == len(rows)
     reasons = rows.filter(pl.col("end") == at(600))["speed_unknown_reason"].unique().to_list()
     assert reasons == ["no baseline in use yet: driftwatch baseline list has one"]
-
-
-def test_of_two_servers_there_are_no_peers() -> None:
-    rows, _ = play(minutes_of(200, SERVERS[:2]))
-    assert rows["slower_than_pool"].null_count() == len(rows)
-    assert rows["slower_at_equal_load"].null_count() < len(rows)
 
 
 def test_work_that_the_baseline_has_not_seen_is_named() -> None:

@@ -109,12 +109,3 @@ def test_what_comes_back_is_bounded_and_escaped(
                 assert (result == "dead") is is_permanent, (status, name)
             assert len(texts) < 20_000, (status, name)
             assert texts.replace("\n", "").isprintable(), (status, name)
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_a_header_of_10_mb_is_not_read(form: str, hostile: Hostile, tmp_path: Path) -> None:
-    hostile.status, hostile.body = "200 OK", b"{}"
-    hostile.head = b"X-Big: " + b"x" * 10_000_000 + b"\r\n"
-    result, texts = delivered(form, hostile.address, tmp_path)
-    assert result == "retried"
-    assert "xxxx" not in texts

@@ -16,8 +16,6 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from made_incidents import with_values
 from page_cases import CAP, DRIFT
 
@@ -43,7 +41,6 @@ PIECES = [
     *("\r\nBcc: eve@example.org", "\nSubject: x", "\r\n\r\n", "\r\n.\r\n", "=?utf-8?q?x?="),
     *('"} 1\nfake{x="', "\\", "{{ 7*7 }}", "{% raw %}", "${jndi:ldap://e}", "%s%n", "'; DROP--"),
 ]
-HOSTILE = st.lists(st.sampled_from([*PIECES, "a", " ", "pod-0:8000"]), max_size=8).map("".join)
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 HEADERS = {
     *("From", "To", "Date", "Auto-Submitted", "Message-ID", "Subject", "MIME-Version"),
@@ -161,12 +158,4 @@ HOLDERS = (held_by_slack, held_by_mail, held_by_apprise, held_by_terminal, held_
 def test_no_piece_of_the_corpus_acts(holder: Any) -> None:
     for piece in PIECES:
         for page in pages(f"{piece}x {piece}"):
-            holder(page)
-
-
-@settings(max_examples=25, deadline=None)
-@given(HOSTILE)
-def test_no_mixture_acts(text: str) -> None:
-    for page in pages(text):
-        for holder in HOLDERS:
             holder(page)

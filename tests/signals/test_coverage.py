@@ -36,14 +36,6 @@ def test_one_family_disappears() -> None:
     assert found == [(60.0, None), (180.0, "itl_seconds"), (300.0, "itl_seconds")]
 
 
-def test_all_of_it_disappears() -> None:
-    rows = [
-        page(t) if t < 100 else page(t, "running_requests", "itl_seconds_count")
-        for t in range(0, 400, 5)
-    ]
-    assert of(rows, (300, 360)) == [(300.0, "running_requests, itl_seconds")]
-
-
 def test_down_for_fifteen_minutes_counts_failed_scrapes() -> None:
     rows = [page(t) if t < 60 else down(t) for t in range(0, 1200, 5)]
     assert of(rows, (900, 960), (960, 1020)) == [

@@ -101,13 +101,6 @@ def test_by_hostname_and_declared_uuid(host: str, hostname: str, joins: bool) ->
     assert counted(other) == (None, None)
 
 
-def test_two_servers_of_a_host_have_its_declared_gpus() -> None:
-    bare: dict[str, Any] = {"pod": None, "host": "node-1", "gpu_uuids": ["GPU-a", "GPU-b"]}
-    pool = [target("node-1:8000", **bare), target("node-1:8001", **bare)]
-    rows = seen([reading(pod=None), reading(pod=None, uuid="GPU-b")], *pool)
-    assert {counted(r) for r in rows} == {(2.0, "DCGM by hostname and UUID")}
-
-
 def test_gpus_in_use_on_the_own_host_are_those_of_its_only_server() -> None:
     mine = target("localhost:8000", pod=None, own_host=True)
     idle = reading(**NVML, uuid="GPU-b", framebuffer_used_bytes=4e6)

@@ -44,19 +44,6 @@ def test_a_limit_binds_as_often_as_where_every_page_is_new(recorded: pl.DataFram
     assert held.max() >= 0.6
 
 
-def test_a_sample_a_minute_says_the_same_however_often_it_is_read(recorded: pl.DataFrame) -> None:
-    held = _held(recorded, 60)
-    once = held.filter(pl.int_range(pl.len()) % 12 == 0)
-    asked = ["limit_binding_share_10m_ratio", "max_num_seqs"]
-    often, seldom = _evidence(held).select(asked), _evidence(once).select(asked)
-    # one sample of ten is a tenth
-    assert (often[asked[0]] - seldom[asked[0]]).abs().max() <= 0.1
-    # inferred from as many samples, not from as many scrapes
-    shown = [frame["max_num_seqs"].is_not_null().to_list() for frame in (often, seldom)]
-    assert shown[0].index(True) >= shown[1].index(True)
-    assert often["max_num_seqs"].drop_nulls().unique().to_list() == [8.0]
-
-
 def _frozen(seconds: float, *, every: float = 5.0) -> pl.DataFrame:
     """A server that gives tokens for a minute, and from then on the same page."""
     rows: list[dict[str, Any]] = []

@@ -10,7 +10,6 @@ import pytest
 from pipeline_cases import KEY, at, scrapes, serving, windows
 
 from driftwatch.minutes.rows import minute_rows
-from driftwatch.signals.histograms import quantile
 from driftwatch.signals.rows import base_columns
 from driftwatch.signals.windows import MinuteWindows
 
@@ -160,21 +159,3 @@ def test_several_api_servers_divide_the_steps_where_their_number_is_known() -> N
     assert known["tokens_per_forward_pass"] == 80.0
     assert known["forward_passes_overcounted"] is False
     assert row()["forward_passes_overcounted"] is False
-
-
-def test_quantiles_come_with_their_bucket() -> None:
-    edges = [100.0, 1000.0, math.inf]
-    counts = [40.0, 80.0, 80.0]
-    none, some = (
-        {"prompt_tokens_buckets": cumulative, "prompt_tokens_edges": edges}
-        for cumulative in ([0.0] * 3, counts)
-    )
-    rows = base(none, some)
-
-    def of(name: str, q: float) -> tuple[float | None, float | None, float | None]:
-        at = quantile(rows[f"{name}_buckets"], rows[f"{name}_edges"], q)
-        return at.lower[0], at.value[0], at.upper[0]
-
-    assert of("prompt_tokens", 0.5)[1:] == (100.0, 100.0)
-    assert of("prompt_tokens", 0.95) == (100.0, pytest.approx(100 + 900 * (76 - 40) / 40), 1000.0)
-    assert of("generation_tokens", 0.5)[1] is None

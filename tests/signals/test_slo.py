@@ -80,10 +80,3 @@ GOOD, BAD, FEW = [96.0, 100.0, 100.0, 100.0], [90.0, 94.0, 100.0, 100.0], [0.0, 
 )
 def test_targets_missed_or_met_or_not_known(case: dict[str, Any], missed: bool | None) -> None:
     assert case["slo_missed"] is missed
-
-
-def test_the_share_is_a_lower_bound_with_its_upper_one() -> None:
-    row = slo([94.0, 96.0, 100.0, 100.0], 0.7)
-    assert row["ttft_in_target_10m_ratio"] == 0.94
-    assert row["ttft_in_target_10m_upper_ratio"] == 0.96
-    assert row["tpot_in_target_10m_ratio"] is None

@@ -71,13 +71,6 @@ def test_when_batches_start() -> None:
     assert ends(DYNAMIC, 4) == [2.0, 3.0, 3.0, 6.0, 7.0, 21.0]
 
 
-def test_a_batch_pads_its_prompts_to_the_longest() -> None:
-    prompts = [10, 900, 12, 800, 11, 1000]
-    requests = make_requests(np.arange(6) / 100, prompts, [5] * 6)
-    found = serve(STATIC, requests, STEP_TIME, settings_of(3))
-    assert found.prompt_padding_waste_ratio == pytest.approx(1 - sum(prompts) / (2700 + 3000))
-
-
 @pytest.mark.parametrize("policy", POLICIES)
 def test_real_lengths_are_all_served_in_order_of_their_times(
     policy: str, shared_data: Path
@@ -115,13 +108,6 @@ def test_the_hybrid_keeps_its_shares_while_both_have_work(share: float) -> None:
     # prompts alone take 0.01 / 64 + 0.001 s a token; at their share they take 1 / share of that
     alone = 300 * lengths[0].mean() * (0.01 / 64 + 1e-3)
     assert found.first_token_seconds.max() == pytest.approx(alone / share, rel=0.03)
-
-
-def test_pairs_of_later_chunks_count_what_came_before() -> None:
-    law = StepTime(1.0, 0.0, 0.0, 0.0, 0, 1e-3)
-    one = make_requests([0.0], [250], [1])
-    found = serve(HYBRID, one, law, settings_of(8, SchedulerConfiguration(4, 100)))
-    assert found.end_seconds[0] == pytest.approx(3 + 1e-3 * 250 * 251 / 2)
 
 
 def test_a_scheduler_that_rejects_leaves_them_unfinished() -> None:

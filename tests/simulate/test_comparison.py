@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from driftwatch.lab.batchers import STATIC, Served, Settings
-from driftwatch.lab.loads import Figures, Point, alone_seconds, capacity, knee, steady
+from driftwatch.lab.loads import Figures, Point, capacity, knee, steady
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.requests import make_requests
 from driftwatch.simulate.step_time import StepTime
@@ -62,13 +62,3 @@ def test_the_knee_is_the_largest_load_that_holds_before_one_fails() -> None:
     nowhere = knee(points, 0.5)
     assert (nowhere.holds_at, nowhere.reason) == (None, "p99 above the limit")
     assert "5 requests, it needs 100" in knee([made(1, None)], 3.0).reason
-
-
-def test_served_alone_token_by_token() -> None:
-    law = StepTime(0.01, 1e-4, 2e-3, 1e-5, hinge_tokens=8, capture_sizes=(1, 4))
-    requests = make_requests([0, 0, 0], [5, 100, 700], [1, 2, 40])
-    expected = [
-        law.seconds(p, 0, 0, p * (p + 1) / 2) + sum(law.seconds(0, 1, p + k) for k in range(1, g))
-        for p, g in ((5, 1), (100, 2), (700, 40))
-    ]
-    np.testing.assert_allclose(alone_seconds(requests, law), expected, rtol=1e-12)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -27,12 +25,3 @@ def test_a_directory_of_its_own_where_none_can_be_written(
         chosen = cache_directory()
         assert chosen is not None and chosen.parent == tmp_path / "there" / folder
         assert chosen.is_dir()
-
-
-@pytest.mark.slow
-def test_numba_is_imported_when_something_is_simulated() -> None:
-    code = (
-        "import sys, driftwatch.simulate.engine as engine; assert 'numba' not in sys.modules;"
-        "engine.compile_kernel(); assert 'numba' in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)

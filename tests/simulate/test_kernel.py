@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -16,7 +15,7 @@ from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.engine import Disturbance, Observe, Options
 from driftwatch.simulate.requests import Requests, make_requests
 from driftwatch.simulate.step_time import StepTime
-from driftwatch.simulate.trial import Engine, Run, Trial, simulate
+from driftwatch.simulate.trial import Engine, simulate
 
 ROUGH = Disturbance(
     jitter_sigma=0.15,
@@ -24,12 +23,6 @@ ROUGH = Disturbance(
     factors=np.array([1.25, 0.9]),
     stall_seconds=np.array([50.0, 51.0, 200.0]),
     stall_durations_seconds=np.array([2.0, 0.5, 10.0]),
-)
-SOON = replace(
-    ROUGH,
-    factor_seconds=ROUGH.factor_seconds / 10,
-    stall_seconds=ROUGH.stall_seconds / 10,
-    stall_durations_seconds=ROUGH.stall_durations_seconds / 10,
 )
 LAWS = StepTime(0.008, 5e-5, 6e-5, 3e-7, hinge_tokens=200, c4_seconds_per_prefill_pair=1e-9)
 
@@ -68,69 +61,6 @@ def test_in_pieces_as_in_one_go(hour: Requests, policy: str) -> None:
         start = end
     assert pl.concat(pieces).sort("index").equals(whole.requests)
     assert pl.concat(scrapes).equals(whole.scrapes)
-
-
-@pytest.mark.parametrize(
-    ("asynchronous", "blocks", "caching", "per_step", "even"),
-    [
-        (True, None, True, True, False),
-        (False, 900, True, True, False),
-        (False, 900, False, True, True),
-    ],
-)
-def test_steps_that_only_decode_are_steps_like_all_others(
-    hour: Requests,
-    asynchronous: bool,
-    blocks: int | None,
-    caching: bool,
-    per_step: bool,
-    even: bool,
-) -> None:
-    """Run from the end of one step to the end of the next, the loop over them is never entered.
-
-    With all that disturbs, or (even) with arrivals and scrapes on the very ends of steps.
-    """
-    requests = hour.take(slice(0, 50))
-    if blocks is None:
-        requests = replace(requests, prefix_group=np.full(50, -1))
-    law = replace(LAWS, capture_sizes=(1, 2, 4, 8, 24))
-    times = np.arange(0.0, 200.0, 0.7)
-    if even:
-        law = StepTime(2.0**-6, 0.0, 0.0, 0.0)
-        times = np.arange(0.0, 200.0, 2.0**-2)
-        on_ends = np.round(requests.arrival_seconds * 64) / 64
-        requests = replace(requests, arrival_seconds=on_ends)
-    configuration = SchedulerConfiguration(
-        20,
-        256,
-        blocks,
-        async_scheduling=asynchronous,
-        max_num_active_seqs=14,
-        enable_prefix_caching=caching,
-    )
-    more: dict[str, Any] = {
-        "disturbance": Disturbance() if even else SOON,
-        "seed": 3,
-        "timeout_seconds": 30.0,
-    }
-    observe = Observe(times, (0.009, 0.0095, 0.01, 0.02), (4.0, 9.0, 64.0))
-    each = simulate(requests, configuration, law, per_step=True, **more).steps
-    assert (each["prefill_tokens"] == 0).mean() > 0.25
-    trial = Trial(requests, configuration, observe=observe, per_step=per_step, **more)
-    whole = trial.run(law)
-    ends = each["end_seconds"].to_list()
-    steps: list[pl.DataFrame] = []
-
-    def go_on(run: Run) -> bool:
-        steps.append(run.steps)
-        return False
-
-    pieces = trial.run(law, checks=ends, enough=go_on)
-    assert len(steps) == len(ends)
-    assert pieces.summary == whole.summary
-    assert pieces.requests.equals(whole.requests)
-    assert pieces.scrapes.equals(whole.scrapes)
-    assert pl.concat([*steps, pieces.steps]).equals(whole.steps)
 
 
 @pytest.mark.parametrize(

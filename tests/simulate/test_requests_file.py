@@ -11,8 +11,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 from driftwatch.errors import WorkloadError
 from driftwatch.simulate.requests import LOOK_UP, NO_GROUP
@@ -65,11 +63,6 @@ def test_every_format_gives_the_same_numbers_to_the_last_bit(kind: str, tmp_path
     assert found.cached_tokens.tolist() == [LOOK_UP, 32, 0, LOOK_UP]
     assert found.cancel_seconds.tolist() == [np.inf, 1.5, np.inf, 17.25]
     assert found.prompt_tokens.dtype == np.int64
-
-
-@pytest.mark.parametrize("kind", ["csv", "jsonl_gz", "parquet"])
-def test_a_limit_reads_only_so_many(kind: str, tmp_path: Path) -> None:
-    assert read_requests(written(tmp_path, kind), limit=2).prompt_tokens.tolist() == [374, 396]
 
 
 def said(path: Path) -> list[str]:
@@ -186,39 +179,6 @@ def test_no_table_at_all(make: Callable[[Path], object], problem: str, tmp_path:
     make(path)
     (found,) = said(path)
     assert found.startswith(problem)
-
-
-numbers = st.floats(0, 1e9, allow_nan=False) | st.integers(-5, 5).map(float)
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.lists(st.tuples(numbers, numbers, st.integers(-1, 9)), min_size=1, max_size=30))
-@example([(0.0, 0.0, 0)] * 5 + [(1.0, 0.0, 0), (-1.0, 0.0, 0), (0.0, 1.0, 1)])
-def test_a_file_is_read_whole_or_every_bad_line_is_told(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[float, float, int]]
-) -> None:
-    """The check of a plain loop, whatever the format."""
-    bad, last, is_sorted = set[int](), -np.inf, True
-    for line, (arrival, prompt, generation) in enumerate(rows, start=2):
-        # of all that come before the row above, the first is named
-        if arrival < 0 or (arrival < last and is_sorted) or generation < 1:
-            bad.add(line)
-        is_sorted &= not 0 <= arrival < last
-        if prompt < 1 or prompt != int(prompt) or prompt > 2**31 - 1:
-            bad.add(line)
-        # a refused time says nothing of the order of the next
-        last = arrival if arrival >= 0 else -np.inf
-    frame = pl.DataFrame(rows, schema=HEAD.split(","), orient="row")
-    folder = tmp_path_factory.mktemp("any")
-    for kind, shift in (("csv", 0), ("jsonl", 1)):
-        path = written(folder, kind, frame)
-        if not bad:
-            found = read_requests(path)
-            assert found.arrival_seconds.tolist() == frame["arrival_seconds"].to_list()
-            continue
-        lines = {int(text.split(":")[1]) + shift for text in said(path) if ": and " not in text}
-        assert lines == set(sorted(bad)[: len(lines)])
-        assert len(lines) == len(bad) or len(said(path)) == 21
 
 
 def test_a_log_in_order_of_completion_is_sorted_where_that_is_asked_for(tmp_path: Path) -> None:

@@ -52,25 +52,6 @@ def test_a_run_is_that_of_a_fresh_engine_at_that_pace(
     assert bool(found.preemptions.any()) is (configuration.num_gpu_blocks == 400)
 
 
-def test_arrays_say_what_the_frames_say() -> None:
-    configuration = SchedulerConfiguration(64, 512, 400)
-    run = simulate(
-        requests_of(), configuration, LAW, observe=Observe(TIMES, (0.01,)), until_seconds=40.0
-    )
-    rows, scrapes = run.requests, run.scrapes
-    for name in ("arrival", "first_scheduled", "first_token", "end"):
-        said = rows[f"{name}_seconds"].fill_null(np.inf).to_list()
-        assert getattr(run, f"{name}_seconds").tolist() == said
-    assert run.finished.tolist() == (rows["status"] == "finished").to_list()
-    assert run.ended.tolist() == (rows["status"] != "unfinished").to_list()
-    assert run.generation_tokens.tolist() == rows["generation_tokens"].to_list()
-    assert run.waiting.tolist() == scrapes["waiting_capacity"].to_list()
-    assert run.kv_cache_usage_ratio is not None
-    assert run.kv_cache_usage_ratio.tolist() == scrapes["kv_cache_usage_ratio"].to_list()
-    assert run.itl_cells.cumsum(axis=1).tolist() == scrapes["itl_seconds_buckets"].to_list()
-    assert run.scraped("running").max() > 5
-
-
 def test_a_hopeless_queue_is_not_served_to_its_end() -> None:
     trial = Trial(requests_of(), SchedulerConfiguration(2, 512, num_gpu_blocks=4000))
     asked: list[float] = []

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +15,6 @@ from driftwatch.model import Serving, Setting
 from driftwatch.recommend.advice import Question
 from driftwatch.recommend.server import Server
 from driftwatch.signals.minutes import no_minutes
-
-BENCH = Path(__file__).resolve().parents[2] / "bench"
 
 KNOB = {"max_num_seqs": 64.0}
 

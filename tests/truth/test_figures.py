@@ -75,7 +75,3 @@ def test_leaves_of_a_day_are_drawn_again_together() -> None:
     assert told["wrong"]["value"] == apart["wrong"]["value"] == 0.05
     assert told["wrong"]["high"] > apart["wrong"]["high"] + 0.03
     assert told["right"]["low"] == pytest.approx(1 - told["wrong"]["high"])
-
-
-def paged(at: float, rule: str, instance: str | None = A, speed: float | None = None) -> Finding:
-    return Finding("firing", rule, "page", at, at, instance, speed_ratio=speed)
