@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from page_cases import CAP, CASES
 
-from driftwatch.model import Advice, Diagnosis, Finding, Reason, Target, TargetKey
+from driftwatch.model import Diagnosis, Finding, Target, TargetKey
 from driftwatch.notify.explanation import (
     Explanation,
     explanation,
@@ -83,14 +82,6 @@ def test_what_is_not_healthy_says_its_cause(bad: dict[str, Any]) -> None:
     cause, *do = what_to_do(finding)
     assert cause.text.endswith("has no answer: tuned_for does not say requests_per_second")
     assert [line.text for line in do] == ["give its rate"] * ("gpus_lost" not in bad)
-
-
-def test_what_leaves_nothing_to_set_does_not_repeat_the_answer() -> None:
-    none = Advice(action="none", reason=Reason("leaf", "lengths moved"))
-    finding = _finding({**CALM, "slo_missed": True}, "drifted", advice=none)
-    assert finding.diagnosis is not None
-    diagnosis = replace(finding.diagnosis, meaning="lengths moved")
-    assert what_to_do(replace(finding, diagnosis=diagnosis)) == ()
 
 
 def test_an_open_page_is_said_first_and_nothing_is_cut_in_a_pipe() -> None:

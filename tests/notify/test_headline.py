@@ -7,11 +7,8 @@ import importlib
 import re
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from made_incidents import with_values
 from page_cases import (
     AT,
@@ -23,11 +20,10 @@ from page_cases import (
     FORMS,
     GPU_LOST_NAMED,
     STUCK,
-    Case,
     case,
 )
 
-from driftwatch.model import Advice, Diagnosis, Finding, Reason, Slo, TargetKey
+from driftwatch.model import Diagnosis, TargetKey
 from driftwatch.notify.headline import HEADLINE_LIMIT, headline, lines, marked
 from driftwatch.notify.page import Page
 from driftwatch.notify.terminal import render
@@ -52,28 +48,10 @@ def _lines(page: Page) -> dict[str, str]:
     return {line.label: line.text for line in lines(page)}
 
 
-def _long(instance: str, pool: str) -> Case:
-    return _named(BUDGET, BUDGET.finding, instance, pool)
-
-
-def _named(case: Case, finding: Finding, instance: str, pool: str) -> Case:
-    finding = replace(finding, concerned=(TargetKey(instance, "0"),))
-    return replace(case, finding=finding, incident=with_values(case.incident, pool=pool))
-
-
 @pytest.mark.parametrize("module", MODULES)
 def test_examples_in_docstrings(module: str) -> None:
     found = doctest.testmod(importlib.import_module(f"driftwatch.{module}"))
     assert found.failed == 0
-
-
-def test_an_answer_that_time_may_bring_names_its_time() -> None:
-    page = CAP.page()
-    few = Advice(action="insufficient", reason=Reason("busy_windows", "8 busy minutes (gate 10)"))
-    page = page.model_copy(update={"advice": few})
-    assert headline(page).endswith("No advice: 8 busy minutes (gate 10)")
-    again = page.model_copy(update={"asked_again_at": AT.replace(hour=3, minute=10)})
-    assert headline(again).endswith("Advice at 03:10 UTC (8 busy minutes (gate 10))")
 
 
 def test_a_resolved_incident_that_never_sent_a_page() -> None:
@@ -99,11 +77,18 @@ def test_a_pool_that_nobody_named_is_not_printed(pool: str) -> None:
     assert page.summary.startswith("FIRING host:8000: ")
 
 
-def test_a_long_name_never_costs_the_imperative() -> None:
-    page = _long("vllm-rag-8b-6f7c9d5b4-x2x9p.inference.svc.cluster.local:8000", "rag" * 20).page()
-    assert len(page.summary) <= HEADLINE_LIMIT
+@pytest.mark.parametrize(
+    "instance",
+    ["vllm-rag-8b-6f7c9d5b4-x2x9p.inference.svc.cluster.local:8000", "a\n\x1b[31m\u202e:8000"],
+)
+def test_a_long_or_hostile_name_costs_neither_the_imperative_nor_the_line(instance: str) -> None:
+    finding = replace(BUDGET.finding, concerned=(TargetKey(instance, "0"),))
+    incident = with_values(BUDGET.incident, pool="rag" * 20)
+    page = replace(BUDGET, finding=finding, incident=incident).page()
+    assert len(page.summary) <= HEADLINE_LIMIT and page.summary.isprintable()
+    assert all(len(line) <= 80 or "driftwatch " in line for line in render(page).splitlines())
     assert page.summary.endswith("Set max_num_batched_tokens 512 → 2048")
-    assert "local:8000" in page.summary
+    assert ":8000" in page.summary
 
 
 def test_missing_evidence_is_said_with_its_reason() -> None:
@@ -140,26 +125,6 @@ def test_what_steps_contradict_is_named_and_who_finished_is_no_drift() -> None:
     assert "generations shrank to ×0.5" in render(page)
 
 
-def test_slo_given_by_the_caller_wins_over_the_row() -> None:
-    evidence = {**BUDGET.finding.evidence, "slo_ttft_seconds": 5.0, "slo_share": 0.5}
-    page = replace(BUDGET, finding=replace(BUDGET.finding, evidence=evidence)).page()
-    assert page.slo == Slo(1.0, 0.05, 0.95)
-    row = replace(BUDGET, finding=replace(BUDGET.finding, evidence=evidence), slo=None).page()
-    assert row.slo == Slo(5.0, None, 0.5)
-    assert replace(BUDGET, slo=Slo()).page().slo is None
-
-
-def test_a_rule_of_a_user_speaks_in_its_own_words() -> None:
-    own = case(
-        "QueueTooLong",
-        "ticket",
-        {"waiting_requests": 40.0},
-        annotations={"summary": "the queue is long"},
-        advice=Advice(action="none", reason=Reason("other", "the rule advises nothing")),
-    )
-    assert own.page().summary == "TICKET host:8000: the queue is long. Do not change a knob"
-
-
 def test_a_notice_never_carries_an_order() -> None:
     finding = replace(
         CAP.finding,
@@ -194,53 +159,3 @@ def test_a_pool_of_which_nothing_is_seen_says_why_and_no_names() -> None:
     page = replace(COVERAGE_UNLISTED, finding=found).page()
     assert "no metrics for 16 min (connection refused). Check" in page.summary
     assert "queue_seconds" not in page.summary
-
-
-texts = st.text(max_size=300)
-ratios = st.none() | st.floats(0, 1) | st.floats(0, 1e12)
-
-
-@settings(deadline=None, derandomize=True, max_examples=60)
-@given(
-    st.sampled_from(sorted(CASES)),
-    texts.filter(bool),
-    texts,
-    st.dictionaries(
-        st.sampled_from(
-            (
-                "batch_assembly_wait_10m_seconds",
-                "ttft_10m_seconds",
-                "waiting_requests",
-                "running_requests",
-                "seconds_since_last_token",
-                "coverage_missing_seconds",
-                "waiting_deferred_requests",
-                "waiting_deferred_share_10m_ratio",
-                "prompt_tokens_mean_ratio",
-                "kv_cache_usage_ratio",
-                "ttft_in_target_10m_ratio",
-                "slo_missed",
-            )
-        ),
-        ratios | st.booleans(),
-    ),
-    texts,
-)
-def test_any_label_and_number_makes_a_page(
-    name: str, instance: str, pool: str, changed: dict[str, Any], advice: str
-) -> None:
-    chosen = CASES[name]
-    finding = replace(chosen.finding, evidence={**chosen.finding.evidence, **changed})
-    if finding.diagnosis is not None:
-        finding = replace(finding, diagnosis=replace(finding.diagnosis, advice=advice or None))
-    page = _named(chosen, finding, instance, pool).page()
-    assert 0 < len(page.summary) <= HEADLINE_LIMIT
-    assert page.summary.isprintable()
-    shown = render(page)
-    assert all(len(line) <= 80 or "driftwatch " in line for line in shown.splitlines())
-    body = [b for b in blocks(page)["blocks"][1:] if b["type"] != "actions"]
-    told = [b["text"]["text"] if "text" in b else b["elements"][0]["text"] for b in body]
-    assert len(told[0]) <= 900
-    assert len(page.lines) <= 6
-    words = " ".join([page.summary, *(line.text for line in page.lines)]).lower()
-    assert not (page.value("slo_missed") and "nothing to do" in words)

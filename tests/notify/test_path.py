@@ -50,13 +50,3 @@ def test_the_baseline_stands_in_a_column_and_an_unknown_says_why() -> None:
         "Full? no KV 50 %",
         "So: healthy, because prompts are longer",
     ]
-
-
-def test_what_is_at_rest_is_not_printed() -> None:
-    evidence = {
-        "seconds_since_last_token": 0.0,
-        "waiting_deferred_share_10m_ratio": 0.0,
-        "speed_at_equal_load_ratio": None,
-    }
-    (line,) = _walked(Step("slow", "Slower?", "no", evidence))[1:2]
-    assert line.split() == ["Slower?", "no"]

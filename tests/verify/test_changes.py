@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from driftwatch.model import Action, Advice, Fingerprint, KnobMove, Reason, TargetKey
-from driftwatch.verify.changes import Running, advised_by, changed, running, verification_id
+from driftwatch.model import Action, Advice, Fingerprint, KnobMove, Reason
+from driftwatch.verify.changes import Running, advised_by, changed, running
 from driftwatch.verify.verification import Change
 
 AT = datetime(2026, 11, 18, 3, 38, tzinfo=UTC)
@@ -42,7 +42,6 @@ OF_BOTH = {"max_num_batched_tokens": ("2048", "8192"), "max_num_seqs": ("64", "1
         (read(max_num_seqs="64"), BOTH, None, {"max_num_seqs": ("64", "128")}),
         (read(max_num_seqs="64", max_num_batched_tokens="2048"), BOTH, None, OF_BOTH),
         (read(), read(max_num_seqs="128"), None, None),  # only one side knows
-        (read(block_size="16"), read(), None, None),
         # KV blocks differ a little from start to start
         (read(kv_cache_blocks="27000"), read(kv_cache_blocks="26930"), None, None),
         (
@@ -53,9 +52,7 @@ OF_BOTH = {"max_num_batched_tokens": ("2048", "8192"), "max_num_seqs": ("64", "1
         (of("identity", model_name="a"), of("identity", model_name="b"), None, None),
         # an inferred cap is another one only where that shows
         (inferred(8), Running(), 53.0, {"max_num_seqs": ("8 (inferred)", "at least 53")}),
-        (inferred(8), Running(), 12.25, {"max_num_seqs": ("8 (inferred)", "at least 13")}),
         (inferred(8), Running(), 8.0, None),
-        (inferred(8), Running(), None, None),
         (inferred(8), inferred(16), 16.0, {"max_num_seqs": ("8 (inferred)", "16 (inferred)")}),
         (inferred(8), inferred(8), 8.0, None),
         (inferred(8), read(max_num_seqs="64"), 20.0, {"max_num_seqs": ("8 (inferred)", "64")}),
@@ -64,8 +61,6 @@ OF_BOTH = {"max_num_batched_tokens": ("2048", "8192"), "max_num_seqs": ("64", "1
         # steps that exceed the configured budget show another one; a light load shows nothing
         (SHORT, LONG, None, {BUDGET: ("512", "2048 (inferred)")}),
         (LONG, SHORT, None, None),
-        (LONG, read(max_num_batched_tokens="2048"), None, None),
-        (LONG, read(max_num_batched_tokens="4096"), None, {BUDGET: ("2048 (inferred)", "4096")}),
     ],
 )
 def test_a_change(before: Running, now: Running, most: float | None, what: object) -> None:
@@ -105,9 +100,7 @@ TOKENS = KnobMove("max_num_batched_tokens", 1.0, 2.0)
     [
         ((UP,), True),
         ((replace(UP, to_value=4.0),), False),
-        ((TOKENS,), False),
         ((UP, TOKENS), False),
-        ((), False),
     ],
 )
 def test_advice_of_the_same_knobs_in_the_same_directions_asked_for_it(
@@ -117,11 +110,3 @@ def test_advice_of_the_same_knobs_in_the_same_directions_asked_for_it(
     advice = Advice(action=action, reason=Reason("x", "y"), moves=moves)
     change = Change("knobs", AT, {"max_num_seqs": ("8 (inferred)", "at least 53")})
     assert advised_by(change, advice) == asked
-
-
-def test_an_id_is_of_a_target_and_a_time() -> None:
-    key, other = TargetKey("h:8000", "0"), TargetKey("h:8000", "1")
-    change = Change("knobs", AT, {"max_num_seqs": ("8", "64")})
-    more = Change("knobs", AT, {"max_num_seqs": ("8 (inferred)", "at least 53")})
-    assert verification_id(key, change) == verification_id(key, more)
-    assert verification_id(key, change) != verification_id(other, change)

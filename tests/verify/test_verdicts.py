@@ -13,10 +13,10 @@ import pytest
 from verify_cases import AT, opened
 
 from driftwatch.model import Slo
-from driftwatch.signals.minutes import MINUTE_SCHEMA
 from driftwatch.verify.matching import comparable, with_traffic
 from driftwatch.verify.verdict import verified
 from driftwatch.verify.verification import Verification
+from tests.recommend.engine_minutes import by_hand
 
 TARGETS = Slo(ttft_seconds=1.0)
 PROMISE = {"ttft_seconds": 0.1, "today": {"ttft_seconds": 1.0}}
@@ -49,8 +49,6 @@ def rows(one: Stretch, first_minute: int, seed: int) -> pl.DataFrame:
     share = np.clip(one.in_target + 0.02 * rng.standard_normal(one.minutes), 0, 1)
     columns: dict[str, Any] = {
         "end": [AT + timedelta(minutes=first_minute + k) for k in range(one.minutes)],
-        "duration_seconds": 60.0,
-        "scrapes": 4.0,
         "waiting_requests": one.waiting,
         "running_requests": 20.0,
         "ttft_seconds_sum": n * one.ttft * factor,
@@ -66,15 +64,7 @@ def rows(one: Stretch, first_minute: int, seed: int) -> pl.DataFrame:
     }
     counts = ("ttft_seconds", "e2e_seconds", "queue_seconds", "prompt_tokens", "generation_tokens")
     columns |= {f"{name}_count": n for name in counts}
-    whole = {name: columns.get(name) for name in MINUTE_SCHEMA}
-    frame = pl.DataFrame({"end": columns["end"]}).with_columns(
-        pl.lit(value, dtype=MINUTE_SCHEMA[name]).alias(name)
-        if not isinstance(value, list | np.ndarray)
-        else pl.Series(name, value, dtype=MINUTE_SCHEMA[name])
-        for name, value in whole.items()
-        if name != "end"
-    )
-    return comparable(with_traffic(frame))
+    return comparable(with_traffic(by_hand(one.minutes, **columns)))
 
 
 def judged(
@@ -128,7 +118,6 @@ SLOWER, FASTER = Stretch(e2e=6.0), Stretch(e2e=2.0)
         ({"after": FASTER}, "PASS", "time of a request improved"),
         ({"after": SLOWER}, "FAIL", "time of a request rose"),
         ({"after": Stretch()}, "INCONCLUSIVE", "show a difference of 5 %"),
-        ({"after": FASTER, "kind": "release"}, "PASS", "time of a request improved"),
         ({"after": SLOWER, "kind": "release"}, "FAIL", "time of a request rose"),
         # too little that compares
         ({"after": Stretch(5), "forecast": PROMISE}, "INCONCLUSIVE", "5 after carry the same load"),
@@ -140,11 +129,6 @@ SLOWER, FASTER = Stretch(e2e=6.0), Stretch(e2e=2.0)
             {"after": Stretch(waiting=900.0, served=1.5), "before": Stretch(240, waiting=900.0)},
             "PASS",
             "tokens/s improved",
-        ),
-        (
-            {"after": Stretch(waiting=900.0, ttft=9.0), "before": Stretch(240, waiting=900.0)},
-            "INCONCLUSIVE",
-            "tokens/s: less than",
         ),
     ],
 )
@@ -164,7 +148,7 @@ def test_a_share_in_other_targets_is_no_promise() -> None:
 
 def test_a_forecast_of_another_load_is_not_compared() -> None:
     """Ten requests/s are met after the change."""
-    for made_for, verdict in ((10.0, "FAIL"), (11.0, "FAIL"), (30.0, "INCONCLUSIVE")):
+    for made_for, verdict in ((10.0, "FAIL"), (30.0, "INCONCLUSIVE")):
         promise = {**PROMISE, "offered_requests_per_second": made_for}
         said = judged(Stretch(), forecast=promise)
         assert said.verdict == verdict

@@ -118,13 +118,6 @@ def test_it_is_held_against_the_newest_advice_of_its_knob_and_direction(
     assert stepped(rows, 29, too_old)[1][-1].forecast is None
 
 
-def test_a_start_without_a_change_opens_nothing(rows: pl.DataFrame) -> None:
-    light = rows.filter(pl.col("end") <= restart_of(rows) + 2 * MINUTE)
-    state, news = stepped(light, 1)
-    assert news == []
-    assert state.runs[KEY].started_at == restart_of(rows)
-
-
 def test_a_server_that_left_is_forgotten(rows: pl.DataFrame) -> None:
     state, _ = stepped(rows[:5], 5)
     assert state.runs
