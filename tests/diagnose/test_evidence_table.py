@@ -20,10 +20,7 @@ from pipeline_cases import (
 
 from driftwatch.collect.pages import PageParser
 from driftwatch.collect.registry import BY_COLUMN, GAUGES
-from driftwatch.detect.reference import baseline_of_minutes
 from driftwatch.evidence import COLUMNS
-from driftwatch.signals.minutes import minutes
-from tests.replayed_rows import evidence_only
 
 INPUTS = tuple(c for c in BY_COLUMN if c not in ("created_seconds", "process_start_time_seconds"))
 
@@ -77,32 +74,14 @@ def of_a_pool(*servers: tuple[str, float, float, float]) -> pl.DataFrame:
 
 
 def test_idle_twins_are_those_of_the_same_minute_and_pool() -> None:
-    frame = of_a_pool(("a:1", 8.0, 4.0, 2.0), ("b:1", 0.0, 0.0, 0.1), ("c:1", 8.0, 0.0, 1.0))
-    rows = table(frame).unique("instance", keep="first").sort("instance")
-    assert rows.select("instance", "pool_idle_ratio").rows() == [
-        ("a:1", 0.5),
-        ("b:1", 0.0),
-        ("c:1", 0.5),
-    ]
-    alone = table(of_a_pool(("a:1", 8.0, 4.0, 2.0)))["pool_idle_ratio"]
-    assert alone.to_list()[:1] == [None]  # a pool of one
+    def idle(*servers: tuple[str, float, float, float]) -> list[float | None]:
+        rows = table(of_a_pool(*servers)).unique("instance", keep="first").sort("instance")
+        return rows["pool_idle_ratio"].to_list()
 
-
-def test_a_server_that_ran_empty_first_is_no_idle_twin() -> None:
-    """Of a burst each had its share; one of them is done with it."""
-    frame = of_a_pool(("a:1", 1.0, 14.0, 1.0), ("b:1", 0.0, 0.0, 0.9))
-    rows = table(frame).unique("instance", keep="first").sort("instance")
-    assert rows["pool_idle_ratio"].to_list() == [0.0, 0.0]
-
-
-def test_rows_stand_in_the_windows_order_with_the_schemas_columns(shared_data: Path) -> None:
-    frame = recording(shared_data / "vllm-0.32" / "run_cap")
-    asked = grid(frame)
-    rows = table(frame, asked)
-    assert rows.select([*KEY, "start", "end"]).rows() == asked.rows()
-    published = evidence_only(rows)
-    window = ("start", "end", "duration_seconds")
-    assert published.columns == [*KEY, "pool", *window, *(c.name for c in COLUMNS)]
+    assert idle(("a:1", 8, 4, 2), ("b:1", 0, 0, 0.1), ("c:1", 8, 0, 1)) == [0.5, 0.0, 0.5]
+    assert idle(("a:1", 8, 4, 2)) == [None]  # a pool of one
+    # of a burst each had its share; one of them is done with it
+    assert idle(("a:1", 1, 14, 1), ("b:1", 0, 0, 0.9)) == [0.0, 0.0]
 
 
 def test_targets_without_scrapes_are_unknown_not_zero() -> None:
@@ -126,13 +105,3 @@ def test_stats_disabled_is_unknown_not_idle(shared_data: Path) -> None:
     for name in (*GAUGES[:2], "generation_tokens_per_second", "binding_limit", "restarted"):
         assert row[name] is None, name
     assert row["scrapes"] == 0.0
-
-
-def test_a_baseline_of_a_whole_recording_compares_to_itself(shared_data: Path) -> None:
-    frame = recording(shared_data / "vllm-0.32" / "run_slow")
-    everything = grid(frame).group_by(KEY).agg(pl.col("start").min(), pl.col("end").max())
-    asked = everything.select([*KEY, "start", "end"])
-    first = evidence(frame, asked, serving(frame))
-    again = evidence(frame, asked, serving(frame), reference=baseline_of_minutes(minutes(first)))
-    for name in ("prompt_tokens_mean_ratio", "requests_per_second_ratio"):
-        assert again[name].to_list() == [1.0]

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
-from filled import filled
 from test_walk import LEAVES
 from walk_cases import KNOWN, frame
 
 from driftwatch.diagnose.tree import UNDETERMINED, Tree, walk
-from driftwatch.pipeline.explain import DEFAULT_TREE, SYMPTOMS, Window, explain, reference_of
-from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.stored_state import stored_targets
+from driftwatch.pipeline.explain import DEFAULT_TREE, SYMPTOMS
 from driftwatch.rulebook.book import load_rulebook
 
-DEMO = Path(__file__).parents[2] / "driftwatch" / "_demo"
-# run_cap (shared/data): end of its heavy phase at max_num_seqs 8
-BOUND_UNTIL = datetime(2026, 11, 21, 8, 30, 17, tzinfo=UTC)
 TREES = load_rulebook().trees
 OTHERS = sorted(SYMPTOMS[name] for name in SYMPTOMS if SYMPTOMS[name] != DEFAULT_TREE)
 
@@ -68,28 +60,6 @@ def test_where_the_time_goes(tree: str, leaf: str, changes: Mapping[str, Any]) -
 def test_every_leaf_of_their_own_is_walked_to() -> None:
     for name in OTHERS:
         assert own_leaves(TREES[name]) == {leaf for tree, leaf, _ in WALKS if tree == name}
-
-
-def test_a_real_server_at_its_cap_whatever_was_seen_first() -> None:
-    """run_cap: max_num_seqs 8 binds; whatever was seen first, it ends there."""
-    plan = Plan(rules=(), trees={})
-    first = datetime(2026, 11, 21, 8, 17, 17, tzinfo=UTC)
-    baseline = Window(first, first + timedelta(minutes=3))
-    bound = Window(BOUND_UNTIL - timedelta(minutes=5), BOUND_UNTIL)
-    with filled(DEMO / "run_cap.jsonl.gz", plan, baseline=baseline) as store:
-        targets = plan.assign(stored_targets(store))
-        (target,) = targets.values()
-        reference = reference_of(store, targets, plan)
-        said = {
-            name: explain(store, target, bound, plan, reference, tree=tree)[0].diagnosis
-            for name, tree in SYMPTOMS.items()
-        }
-    leaves = {name: None if found is None else found.leaf for name, found in said.items()}
-    assert set(leaves.values()) == {"concurrency_cap_binding"}, leaves
-    for name, found in said.items():
-        assert found is not None
-        assert found.tree == SYMPTOMS[name]
-        assert found.path[0].question == TREES[SYMPTOMS[name]].nodes["throughput_down"].question
 
 
 def test_an_unknown_input_is_named_in_every_tree() -> None:

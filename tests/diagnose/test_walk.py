@@ -17,9 +17,8 @@ from walk_cases import (
     knob_of,
 )
 
-from driftwatch.condition import parse_condition
 from driftwatch.diagnose.not_a_knob import no_knob_because
-from driftwatch.diagnose.tree import UNDETERMINED, Leaf, Node, Tree, walk
+from driftwatch.diagnose.tree import UNDETERMINED, Tree, walk
 
 BUDGET = CAP | {"binding_limit": "max_num_batched_tokens"}
 KV = CAP | {"binding_limit": "kv_cache", "kv_cache_usage_ratio": 0.95}
@@ -40,7 +39,6 @@ DEFERRED = {"waiting_deferred_share_10m_ratio": 0.9, "binding_limit": "deferred"
 LEAVES: list[tuple[str, str | None, dict[str, Any]]] = [
     ("healthy", None, {}),
     ("drifted_within_limits", None, PROMPTS),
-    ("drifted_within_limits", None, {"generation_tokens_mean_ratio": 0.5}),
     ("request_rate_drop", None, {"requests_per_second_low_ratio": 0.6}),
     (
         "clients_give_up",
@@ -48,7 +46,6 @@ LEAVES: list[tuple[str, str | None, dict[str, Any]]] = [
         {"requests_per_second_low_ratio": 0.6, "given_up_10m_low_ratio": 0.1},
     ),
     ("engine_stuck", None, {"seconds_since_last_token": 120.0}),
-    ("engine_stuck", None, {"seconds_since_last_token": 500.0, **CAP, **MISSED}),
     ("engine_silent", None, {"seconds_since_last_token": 120.0, "gauges_live": False}),
     ("version_change", None, {**SLOW, "release_change": "vllm 0.32.0 → 0.33.0"}),
     ("gpu_throttled", None, {**SLOW, "gpu_sm_clock_ratio": 0.8}),
@@ -65,13 +62,9 @@ LEAVES: list[tuple[str, str | None, dict[str, Any]]] = [
     ("scheduler_regression", None, SLOW),
     ("token_budget_binding", "prompts", {**BUDGET, **MISSED, **PROMPTS}),
     ("token_budget_binding", "demand", {**BUDGET, **MISSED}),
-    ("token_budget_binding", "generations", {**BUDGET, **MISSED, **GENERATIONS}),
-    ("kv_pressure", "generations", {**KV, **MISSED, **GENERATIONS}),
     ("kv_pressure", "demand", {**KV, **MISSED}),
-    ("kv_pressure", "prompts", {**KV, **MISSED, **PROMPTS}),
     ("concurrency_cap_binding", "generations", {**CAP, **MISSED, **GENERATIONS}),
     ("concurrency_cap_binding", "demand", {**CAP, **MISSED}),
-    ("concurrency_cap_binding", "prompts", {**CAP, **MISSED, **PROMPTS}),
     ("deferred_admission", "demand", DEFERRED),
     (
         "kv_pressure",
@@ -81,33 +74,23 @@ LEAVES: list[tuple[str, str | None, dict[str, Any]]] = [
     ("demand_above_targets", None, MISSED),
     ("healthy", None, HITS_LOST),  # nothing is lost by it
     ("prefix_cache_collapse", None, {**MISSED, **HITS_LOST}),
-    ("demand_above_targets", None, {**MISSED, "prefix_cache_hit_ratio": 0.1}),
     ("replica_imbalance", None, {**CAP, **MISSED, "pool_idle_ratio": 0.1}),
     (
         "concurrency_cap_binding",
         "demand",
         {**CAP, **MISSED, "limit_binding_share_10m_ratio": 0.25},  # named: so it costs
     ),
-    (
-        "demand_above_targets",
-        None,
-        {**MISSED, "limit_binding_share_10m_ratio": 0.25},
-    ),
     ("prefix_cache_collapse", "prefix_hits", {**BUDGET, **MISSED, **HITS_LOST}),
-    ("prefix_cache_collapse", "prefix_hits", {**CAP, **MISSED, **HITS_LOST}),
     (
         "prefix_cache_collapse",
         "prefix_hits",
         {**CAP, **MISSED, **HITS_LOST, "binding_limit": None},
     ),  # one of the two, whichever
     ("kv_pressure", "demand", {**KV, **MISSED, **HITS_LOST}),  # a full cache loses its prefixes
-    ("token_budget_binding", "prompts", {**BUDGET, **MISSED, **PROMPTS, **HITS_LOST}),
     ("concurrency_cap_binding", "generations", {**CAP, **MISSED, **GENERATIONS, **HITS_LOST}),
-    ("deferred_admission", "demand", {**DEFERRED, **MISSED, **HITS_LOST}),
     *(
         # half of the hits, and they do not explain it: x1.09, or a quarter of the rise, or not half
-        (leaf, "demand", {**limit, **MISSED, **HITS_LOST, name: value})
-        for leaf, limit in (("token_budget_binding", BUDGET), ("concurrency_cap_binding", CAP))
+        ("token_budget_binding", "demand", {**BUDGET, **MISSED, **HITS_LOST, name: value})
         for name, value in (
             ("lost_prefix_hits_prefill_ratio", 1.09),
             ("requests_per_second_ratio", 3.3),
@@ -176,26 +159,6 @@ def test_a_question_of_which_nothing_is_known_is_not_asked(tree: Tree) -> None:
     assert found.cause is None  # "as before" was not found, so demand is not claimed
 
 
-def test_a_negated_comparison_that_could_not_be_asked_counts_as_true() -> None:
-    """An unasked comparison is false, so its negation is yes, and the reason is said."""
-    text = "NOT speed_at_equal_load_ratio <= 0.85"
-    column = "speed_at_equal_load_ratio"
-    node = Node(
-        "kept",
-        "Speed kept?",
-        parse_condition(text),
-        parse_condition(text, false_when_unknown=[column]),
-        yes="fine",
-        no="slow",
-        not_asked={column: "not measured"},
-    )
-    leaves = {n: Leaf(n, "healthy", n) for n in ("fine", "slow")}
-    small = Tree("small", "kept", {"kept": node}, leaves)
-    for speed, leaf, reason in ((None, "fine", "not measured"), (0.5, "slow", None)):
-        (found,) = walk(small, frame(KNOWN | {column: speed}))
-        assert (found.leaf, found.path[0].reason) == (leaf, reason)
-
-
 def test_the_path_of_healthy_says_that_nobody_measured_the_speed(tree: Tree) -> None:
     arming = "not judged yet: 15 of 20 minutes of data"
     found = diagnosed(tree, slower_at_equal_load=None, speed_unknown_reason=arming)
@@ -209,16 +172,6 @@ def test_without_a_reference_nothing_is_called_healthy(tree: Tree) -> None:
     found = diagnosed(tree, prompt_tokens_mean_ratio=None, generation_tokens_mean_ratio=None)
     assert found.leaf == UNDETERMINED
     assert found.missing == ("generation_tokens_mean_ratio", "prompt_tokens_mean_ratio")
-
-
-def test_the_steps_carry_their_numbers(tree: Tree) -> None:
-    found = diagnosed(tree, **CAP, **MISSED)
-    last = found.path[-1]
-    assert last.evidence["binding_limit"] == "max_num_seqs"
-    assert last.evidence["max_num_seqs"] == 8.0
-    for step in found.path:
-        assert tree.nodes[step.node].when.columns <= step.evidence.keys()
-        assert step.question == tree.nodes[step.node].question
 
 
 @pytest.mark.parametrize("why", [SLOW, {"seconds_since_last_token": 300.0}])

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from driftwatch.receivers.sender import next_attempt
 
@@ -28,16 +26,6 @@ def test_two_that_failed_together_are_not_asked_together() -> None:
     assert len({delay(3, f"incident/{n}") for n in range(20)}) == 20
 
 
-@pytest.mark.parametrize(("hours", "over"), [(23.9, False), (24.0, True)])
-def test_it_is_given_up_after_a_day(hours: float, over: bool) -> None:
-    planned_at = NOW - timedelta(hours=hours)
-    assert (next_attempt(2, NOW, "k", planned_at, 3600.0) is None) == over
-
-
-@given(st.integers(1, 10_000), st.text(max_size=20), st.none() | st.floats(0, 1e9))
-def test_what_a_receiver_asks_for_is_waited_out(
-    attempts: int, key: str, asked: float | None
-) -> None:
-    seconds = delay(attempts, key, asked)
-    assert min(asked or 0.0, 3600.0) <= seconds <= 3600.0
-    assert delay(attempts, key, asked) == seconds
+@pytest.mark.parametrize(("asked", "least", "most"), [(90, 90, 3600), (1e9, 3600, 3600)])
+def test_what_a_receiver_asks_for_is_waited_out(asked: float, least: float, most: float) -> None:
+    assert least <= delay(1, asked=asked) <= most

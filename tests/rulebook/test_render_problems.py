@@ -3,28 +3,6 @@ from __future__ import annotations
 from driftwatch.errors import Problem
 from driftwatch.rulebook.render import render_problems
 
-LINE = "    when: tokens_per_second_per_gpu_rato <= 0.85"
-ONE = Problem(
-    "rules/pools.yaml",
-    14,
-    11,
-    "unknown-column",
-    "tokens_per_second_per_gpu_rato",
-    "did you mean tokens_per_second_per_gpu_ratio?",
-    LINE,
-    30,
-)
-
-
-def test_the_layout() -> None:
-    assert render_problems([ONE], files=9, rules=12) == (
-        "rules/pools.yaml:14:11: error[unknown-column] tokens_per_second_per_gpu_rato\n"
-        " 14 |     when: tokens_per_second_per_gpu_rato <= 0.85\n"
-        "    |           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n"
-        " help: did you mean tokens_per_second_per_gpu_ratio?\n"
-        "1 error in 9 files, 12 rules"
-    )
-
 
 def test_a_problem_of_a_whole_file_and_a_warning() -> None:
     whole = Problem("a.yaml", None, None, "unreadable", "cannot be read")
@@ -57,11 +35,6 @@ def test_the_caret_stands_under_tabs_and_wide_characters() -> None:
 def test_control_characters_do_not_reach_the_terminal() -> None:
     text = render_problems([Problem("a", 1, 1, "x", "m", None, "\x1b[31m\u202eab", 1)])
     assert "\x1b" not in text and "\u202e" not in text
-
-
-def test_a_caret_beyond_the_line() -> None:
-    lines = render_problems([Problem("a", 1, 5, "x", "m", None, "abcd", 9)]).splitlines()
-    assert lines[2] == "   |     ^"
 
 
 def test_a_terminal_has_eighty_columns() -> None:

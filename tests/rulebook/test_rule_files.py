@@ -88,35 +88,6 @@ def test_two_rules_that_cannot_be_told_apart(tmp_path: Path) -> None:
     assert f"the first is in {path}:4" in problem.message
 
 
-def test_every_problem_of_every_file_at_once(tmp_path: Path) -> None:
-    first = write(
-        tmp_path,
-        "groups:\n"
-        "  - name: g\n"
-        "    rules:\n"
-        "      - alert: A\n"
-        "        when: |\n"
-        "          restarted\n"
-        "            AND scrapess > 1\n"
-        "        severity: pages\n"
-        "        tree: nowhere\n"
-        "        for: 5 minutes\n",
-        "1.yaml",
-    )
-    second = write(tmp_path, "groups: []\nextra: 1\ngroups: []\n", "2.yaml")
-    third = write(tmp_path, "a: [\n", "3.yaml")
-    found = [(Path(p.path).name, p.line, p.column, p.code) for p in problems(first, second, third)]
-    assert found == [
-        ("1.yaml", 7, 17, "unknown-column"),
-        ("1.yaml", 8, 19, "value"),
-        ("1.yaml", 9, 15, "unknown-tree"),
-        ("1.yaml", 10, 14, "duration"),
-        ("2.yaml", 2, 1, "unknown-key"),
-        ("2.yaml", 3, 1, "duplicate-key"),
-        ("3.yaml", 2, 1, "yaml"),
-    ]
-
-
 def test_folders_globs_and_files_that_are_not_there(tmp_path: Path) -> None:
     rules(tmp_path, "alert: A, when: restarted, severity: page")
     write(tmp_path, "tree: t\nstart: n\nnodes: {n: {question: Is it?, when: restarted, yes: a, "

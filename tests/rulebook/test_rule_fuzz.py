@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
 import pytest
-from file_changes import CONDITIONS, changed_lines, changed_values
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from settings_cases import FULL, SMALLEST
@@ -23,12 +21,10 @@ from driftwatch.ruletests.reader import read_tests
 from driftwatch.service.configuration import configured_argument_problems, unmet
 from driftwatch.settings import load_settings
 from driftwatch.yaml_gaps import LINE_BREAK
-from driftwatch.yaml_positions import plain, read_yaml
 
 RULES = Path(__file__).parents[2] / "rules"
 FILES = sorted([*RULES.glob("*.yaml"), *RULES.glob("trees/*.yaml")])
 TEXTS = {path.name: path.read_text(encoding="utf-8") for path in FILES}
-PLAIN = {path.name: plain(read_yaml(path).root) for path in FILES}
 DTYPES = {"float": pl.Float64, "bool": pl.Boolean, "string": pl.String}
 UNKNOWN = pl.DataFrame(
     [dict.fromkeys(BY_NAME)],
@@ -70,39 +66,54 @@ def holds_up(folder: Path, files: dict[str, str]) -> None:
         assert checked.rules == len(book.rules)
 
 
-_OFTEN = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@st.composite
+def changed_lines(draw: st.DrawFn, texts: Mapping[str, str]) -> dict[str, str]:
+    """One of the files with some of its lines changed."""
+    name = draw(st.sampled_from(sorted(texts)))
+    lines = texts[name].split("\n")
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, len(lines) - 1))
+        line = lines[at]
+        kind = draw(
+            st.sampled_from(["drop", "twice", "indent", "outdent", "cut", "insert", "swap"])
+        )
+        if kind == "drop":
+            lines[at] = ""
+        elif kind == "twice":
+            lines.insert(at, line)
+        elif kind == "indent":
+            lines[at] = (
+                draw(st.sampled_from([" ", "  ", "\t", "- ", "? ", "& ", "! ", "| "])) + line
+            )
+        elif kind == "outdent":
+            lines[at] = line.lstrip()
+        elif kind == "cut":
+            lines[at] = line[: draw(st.integers(0, len(line)))]
+        elif kind == "insert":
+            cut = draw(st.integers(0, len(line)))
+            lines[at] = line[:cut] + draw(st.text(max_size=5)) + line[cut:]
+        else:
+            other = draw(st.integers(0, len(lines) - 1))
+            lines[at], lines[other] = lines[other], line
+    return {name: draw(st.sampled_from(["\n", "\r\n"])).join(lines)}
+
+
+_OFTEN = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @_OFTEN
 @given(files=changed_lines(TEXTS))
-def test_lines_changed(files: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> None:
-    holds_up(tmp_path_factory.mktemp("rules"), files)
-
-
-@_OFTEN
-@given(files=changed_values(PLAIN))
-def test_values_changed(files: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> None:
-    holds_up(tmp_path_factory.mktemp("rules"), files)
-
-
-@_OFTEN
-@given(conditions=st.lists(CONDITIONS, min_size=1, max_size=3), until=CONDITIONS)
-def test_conditions(
-    conditions: list[str], until: str, tmp_path_factory: pytest.TempPathFactory
+def test_rules_and_trees_changed(
+    files: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    rules = [
-        {"alert": f"A{number}", "when": text, "until": until, "severity": "ticket"}
-        for number, text in enumerate(conditions)
-    ]
-    text = json.dumps({"groups": [{"name": "g", "rules": rules}]}, indent=1)
-    holds_up(tmp_path_factory.mktemp("rules"), {"r.yaml": text})
+    holds_up(tmp_path_factory.mktemp("rules"), files)
 
 
 TESTS = {path.name: path.read_text("utf-8") for path in (RULES / "tests").glob("*.yaml")}
 CONFIG = {"driftwatch.yaml": FULL, "smallest.yaml": SMALLEST}
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@_OFTEN
 @given(files=changed_lines(TESTS | CONFIG))
 def test_tests_and_configurations_changed(
     files: dict[str, str], tmp_path_factory: pytest.TempPathFactory
@@ -121,7 +132,3 @@ def test_tests_and_configurations_changed(
     else:
         found = [*unmet(read, path), *configured_argument_problems(read, path)]
         each_has_its_place(found, files)
-
-
-def test_the_shipped_files_hold_up(tmp_path: Path) -> None:
-    holds_up(tmp_path, TEXTS)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
-from test_tree_files import TREE
 
 from driftwatch.cli.catalogue import NAMES, schema_of
 from driftwatch.yaml_positions import parse_yaml, plain
@@ -52,30 +51,6 @@ def test_a_shipped_file_fits_and_names_its_schema(file: Path) -> None:
 )
 def test_a_wrong_rule_is_caught(body: str) -> None:
     assert problems("rules", f"groups:\n  - name: g\n    rules:\n      - {{{body}}}\n{BIG}")
-
-
-def test_a_wrong_tree_is_caught() -> None:
-    assert problems("tree", TREE) == []
-    assert problems("tree", TREE.replace("question:", "qestion:", 1))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "sources: [{prometheus: http://p:9090, pages: [http://a/metrics]}]",
-        "sources: [{prometheus: http://p:9090, step: 15}]",
-        "pools: [{name: -a}]",
-        "pools: [{name: a, slo: {share: 95}}]",
-        "pools: [{name: a, serving: {max_num_seq: 256}}]",
-        "receivers: [{name: a, severities: [critical]}]",
-        "report: {receivers: desk}",
-        "recievers: []",
-        "rules: {files: r.yaml}",
-        "rules: {overrides: [{when: scrapes > 1}]}",
-    ],
-)
-def test_a_wrong_configuration_is_caught(text: str) -> None:
-    assert problems("config", text)
 
 
 @pytest.mark.parametrize("noun", NAMES)

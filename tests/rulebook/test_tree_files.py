@@ -69,12 +69,6 @@ def test_a_tree(tmp_path: Path) -> None:
     assert tree.leaves["bad"].advice == "Do not change a knob; drain it"
 
 
-def test_a_node_may_be_reached_twice(tmp_path: Path) -> None:
-    text = TREE.replace("no: good\n  second", "no: second\n  second")
-    tree = load_rulebook([load(tmp_path, text)]).trees["mine"]
-    assert tree.nodes["first"].yes == tree.nodes["first"].no == "second"
-
-
 def test_a_long_chain_is_no_recursion(tmp_path: Path) -> None:
     nodes = "".join(
         f"  n{i}: {{question: q, when: restarted, yes: n{i + 1}, no: bad}}\n" for i in range(1500)

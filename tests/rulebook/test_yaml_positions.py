@@ -78,13 +78,6 @@ def test_what_is_refused(text: str, expected: list[tuple[str, int, int]]) -> Non
     assert codes(text) == expected
 
 
-def test_a_tab_says_so() -> None:
-    problem = parse_yaml("a:\n\tb: 1\n", "f.yaml").problems[0]
-    assert problem.message == "a tab stands where spaces are wanted"
-    assert problem.help_text == "indent with spaces"
-    assert problem.source_line == "\tb: 1"
-
-
 @pytest.mark.parametrize("opening", ["[", "{a: ", "- "])
 def test_depth_is_bounded(opening: str) -> None:
     found = codes(opening * 3000)
