@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
-import logging
 import shutil
 import ssl
 import subprocess
 import traceback
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -98,17 +97,6 @@ def test_a_long_token_that_was_cut_short_is_not_told_either() -> None:
     assert error.message == "answers 400: bad_data: no such token: <secret>"
 
 
-def test_nor_of_those_in_an_address() -> None:
-    with PrometheusApi([]) as api:
-        api.faults = [("up", ANSWERS[0])]
-        address = api.address.replace("//", f"//user:{CANARY}@")
-        error = _refusal(address, {})
-        (request, *_) = api.requests
-    assert request.headers["authorization"] == f"Basic {SENT}"
-    assert CANARY not in _told(error)
-    assert SENT not in _told(error)
-
-
 @pytest.mark.parametrize(
     "address",
     [
@@ -123,26 +111,6 @@ def test_an_address_that_is_none(address: str) -> None:
     with pytest.raises(UsageError) as caught:
         PrometheusAsker(address)
     assert CANARY not in _told(caught.value)
-
-
-def test_neither_rows_nor_problems_nor_logs(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG)
-    with PrometheusApi([]) as api:
-        for options in (*UNSENDABLE, *CREDENTIALS):
-            api.faults = [("up{", ANSWERS[0])]
-            source = PrometheusSource(
-                PrometheusAsker(api.address, **options), selector={"job": "vllm"}
-            )
-            found = source.collect(T0, T0 + timedelta(minutes=1))
-            source.close()
-            assert found.silent is not None
-            assert CANARY not in str(found) + repr(found)
-        api.faults, api.warnings = [], [SAYS]
-        source = PrometheusSource(PrometheusAsker(api.address, bearer_token=CANARY), selector={})
-        found = source.collect(T0, T0 + timedelta(minutes=1))
-        source.close()
-    assert "Partial: bad credentials 'Bearer <secret>'" in str(found.problems)
-    assert CANARY not in str(found) + caplog.text
 
 
 HELD = [Series({"__name__": "up", "instance": "a:1"}, [(T0.timestamp(), "1")], 10)]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from api_cases import JOB, MINUTE, T0, collect, minutes, names, seconds, series, server, source_of
+from api_cases import JOB, MINUTE, T0, collect, minutes, names, series, server, source_of
 from fakes import prometheus_server
 from fakes.loopback import Answer
 from fakes.prometheus_api import PrometheusApi, Series
@@ -21,26 +21,15 @@ from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.model import Target, TargetKey
 
 
-def test_two_jobs_that_scrape_one_server() -> None:
-    def job(name: str) -> list[Series]:
-        return [
-            series("up", [1] * 6, job=name),
-            series("vllm:num_requests_running", range(6), engine="0", job=name),
-            series("vllm:generation_tokens_total", range(6), engine="0", job=name),
-        ]
-
-    found = collect(*job("a"), *job("b"), selector={})
-    assert seconds(found) == [0, 10, 20, 30, 40, 50]
-    assert found.scrapes["generation_tokens_total"].to_list() == [0, 1, 2, 3, 4, 5]
-    (problem,) = found.problems
-    assert problem.reason == (
-        'one process that is scraped more than once, as job="a" and job="b": read once'
-    )
-
-
-def test_one_process_at_two_addresses_is_one_server() -> None:
-    """A PodMonitor and an operator's own monitor, which scrapes the service (runlore#308)."""
-
+@pytest.mark.parametrize(
+    ("other", "name"),
+    [
+        # a PodMonitor and an operator's own monitor, which scrapes the service (runlore#308)
+        ({"instance": "chat.models.svc:1", "job": "services"}, "chat.models.svc:1"),
+        ({"job": "another"}, "a:1"),
+    ],
+)
+def test_one_process_that_is_scraped_twice_is_one_server(other: dict[str, str], name: str) -> None:
     def scraped(first: float, **labels: str) -> list[Series]:
         own = {"engine": "0", **labels}
         counted = [100 * i + first for i in range(6)]
@@ -51,12 +40,12 @@ def test_one_process_at_two_addresses_is_one_server() -> None:
             series("vllm:generation_tokens_total", counted, first=first, **own),
         ]
 
-    twice = [*scraped(0), *scraped(4, instance="chat.models.svc:1", job="services")]
+    twice = [*scraped(0), *scraped(4, **other)]
     with PrometheusApi(twice) as api:
         source = source_of(api, selector={})
         for own in (None, lambda listed: listed.keys()):
             found = source.collect(T0, T0 + MINUTE, own)
-            assert found.scrapes["instance"].unique().to_list() == ["chat.models.svc:1"]
+            assert found.scrapes["instance"].to_list() == [name] * 6
             assert len(found.targets) == 1
             assert "scraped more than once" in found.problems[0].reason
         source.close()
@@ -119,13 +108,13 @@ def test_questions_are_short_enough_for_every_database() -> None:
 def prometheus(
     shared_data: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PrometheusServer]:
-    """Servers with odd names in three namespaces; one of them is down for a while."""
+    """Servers with odd names; one of them is down for a while."""
     if not prometheus_server.installed():
         pytest.skip(prometheus_server.NOT_INSTALLED)
     blocks = tmp_path_factory.mktemp("blocks")
     page = (shared_data / "vllm-0.32/metrics_during_load.txt").read_text()
     for number, name in enumerate(ODD):
-        labels = {**JOB, "instance": name, "namespace": f"n{number % 3}"}
+        labels = {**JOB, "instance": name}
         at = [T0.timestamp() + 3 + number + 15 * scrape for scrape in range(8)]
         down = number == 4
         own = page.replace("1.7952248941790836e+09", f"{1_795_224_894 + number}")
@@ -136,14 +125,11 @@ def prometheus(
 
 
 @pytest.mark.prometheus
-@pytest.mark.parametrize("by", ["namespace", "instance"])
-def test_parts_together_are_what_is_read_at_once(prometheus: PrometheusServer, by: str) -> None:
+def test_parts_together_are_what_is_read_at_once(prometheus: PrometheusServer) -> None:
     parts: list[Callable[[Target], bool]] = [
-        (lambda target: target.labels["namespace"] == "n0")
-        if by == "namespace"
-        else (lambda target: target.key.instance in ODD[::2])
+        lambda target: target.key.instance in ODD[::2],
+        lambda target: target.key.instance not in ODD[::2],
     ]
-    parts.append(lambda target: not parts[0](target))
     sources = [PrometheusSource(PrometheusAsker(prometheus.url), selector=JOB) for _ in range(3)]
     for minute in range(2):
         span = (T0 + minute * MINUTE, T0 + (minute + 1) * MINUTE)

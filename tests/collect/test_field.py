@@ -31,6 +31,19 @@ def collected(fleet: Fleet) -> Collected:
     return found
 
 
+def test_01_another_prefix(vsim: ModuleType) -> None:
+    """KServe's PodMonitor renames every metric and adds labels that `up` does not have."""
+    fleet, page, plain = Fleet(), engine(vsim, 1, 4.0), Fleet()
+    labels = {"instance": "10.1.0.5:8000", "job": "models/kserve", "namespace": "models"}
+    for at in range(0, 60, 15):
+        body = page(at)
+        plain.page(at, body, labels)
+        fleet.page(at, body, labels, lambda name: f"kserve_{name}", {"llm_isvc_name": "chat"})
+    found = collected(fleet)
+    assert found.problems == ()
+    assert found.scrapes.equals(collected(plain).scrapes)
+
+
 @pytest.mark.parametrize("prefix", ["ray_vllm_", "vllm_omni:", "acme_llm:vllm:"])
 def test_01_any_prefix_on_a_page(vsim: ModuleType, prefix: str) -> None:
     body = engine(vsim, 1, 4.0)(0)
@@ -126,15 +139,3 @@ def test_two_sources_with_one_name_for_two_servers(vsim: ModuleType) -> None:
         again = source.collect(T0, T0 + timedelta(minutes=1))
         source.close()
     assert again.targets.keys() == other.targets.keys()
-
-
-def test_a_restart_that_two_sources_see_is_one_server(vsim: ModuleType) -> None:
-    labels = {"instance": "vllm-0:8000", "job": "pods"}
-    old, new = engine(vsim, 1, 1.5), engine(vsim, 1, 1.5, t0=T0.timestamp() + 29)
-    answers = []
-    for offset in (0, 7):
-        fleet = Fleet()
-        for at in range(offset, 60, 15):
-            fleet.page(at, old(at) if at < 30 else new(at), labels)
-        answers.append(collected(fleet))
-    assert read_once(answers, ["a", "b"], {}, {}, empty_scrapes()) == answers

@@ -134,17 +134,6 @@ def test_replicas_on_one_page_are_servers_of_their_own() -> None:
     assert {row["process_start_time_seconds"] for row in parsed.scrapes.to_dicts()} == {7.0}
 
 
-def test_cache_config_is_sorted_and_without_its_engine() -> None:
-    line = 'vllm:cache_config_info{num_gpu_blocks="7",block_size="16",engine="0"} 1.0\n'
-    assert one(line)["cache_config"] == '{"block_size":"16","num_gpu_blocks":"7"}'
-    row, problem = only(read(line + line.replace('"7"', '"8"')))
-    assert row["cache_config"] == '{"block_size":"16","num_gpu_blocks":"8"}'
-    assert problem == (
-        "vllm:cache_config_info has several series with different labels: read the last"
-    )
-    assert read(line + line).problems == ()
-
-
 @pytest.mark.parametrize(
     ("name", "label", "column", "number", "why"),
     [

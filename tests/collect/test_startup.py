@@ -96,20 +96,6 @@ def test_a_value_that_cannot_be_known_is_unknown(value: str) -> None:
     assert from_arguments(["--max-model-len", "8", "--max-model-len", value]).serving == Serving()
 
 
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (["--max-num-seqs"], "--max-num-seqs has no value"),
-        (["--max-num-seqs", "many"], "--max-num-seqs 'many' is not a number"),
-        (["--max-num-seqs=0"], "must be above 0"),
-        (["--max-model-len", "1.5K"], "is not a number that vLLM would take"),
-    ],
-)
-def test_bad_arguments_are_named(args: list[str], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        from_arguments(args)
-
-
 def test_cache_config_labels() -> None:
     labels = {"kv_cache_size_tokens": "262144", "num_gpu_blocks": "9", "block_size": "32"}
     serving = from_cache_config(json.dumps(labels))

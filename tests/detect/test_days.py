@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import date, datetime, timedelta
 
 import numpy as np
@@ -19,9 +18,8 @@ from driftwatch.detect.reference import (
     declared,
     no_reference,
 )
-from driftwatch.detect.references import Day, PoolHour, Reference, References, TargetDays
+from driftwatch.detect.references import Day, PoolHour, References, TargetDays
 from driftwatch.model import TargetKey
-from driftwatch.pipeline.detection import Detection
 
 FIRST = date(2026, 3, 2)
 KEY = TargetKey("a:8000", "0")
@@ -157,14 +155,6 @@ def test_no_more_than_seven_days_and_none_of_the_future_count() -> None:
     assert before_of(references, START + 30 * DAY) == {}  # a baseline held for weeks
 
 
-def test_of_a_pool_with_two_names_the_newest_counts() -> None:
-    references = learnt({1: 0.6})
-    day = day_of(START + 2 * DAY, hits=0.3).with_columns(pool=pl.lit("renamed"))
-    references = references.with_more(learn_usual(day, references, START + 2 * DAY))
-    found = with_usual(no_reference(), no_reference(), references, (START + 2 * DAY).date())
-    assert found["reference_prefix_cache_hit_ratio"].to_list() == pytest.approx([0.3])
-
-
 def test_half_a_day_is_none() -> None:
     assert before_of(learnt({1: 0.6}, hours=11), START + DAY) == {}
 
@@ -179,19 +169,6 @@ def test_a_baseline_says_it_and_tuned_for_keeps_what_it_declares() -> None:
     measured = tuned.with_columns(kind=pl.lit("baseline"), reference_prefix_cache_hit_ratio=0.3)
     row = before_of(references, START + DAY, measured=measured)
     assert row["reference_prefix_cache_hit_ratio"] == 0.3
-
-
-def test_who_is_not_there_for_a_week_loses_them() -> None:
-    rows = minutes_of(60 * 24, ["b:8000"])
-    for days, kept in ((6, 1), (8, 0)):
-        away = [replace(one, learnt_at=START - (days - 1) * DAY) for one in learnt({0: 0.6})]
-
-        def leaves(detection: Detection, _: datetime, away: list[Reference] = away) -> Detection:
-            references = detection.references.with_more(away)
-            return Detection(detection.work, references).without([KEY])
-
-        _, detection = play(rows, cuts=[START + timedelta(hours=1)], between=leaves)
-        assert len(detection.references.days("chat", KEY).measures) == kept
 
 
 def test_a_midnight_learns_of_whom_no_baseline_is_accepted() -> None:

@@ -181,17 +181,15 @@ def test_what_was_measured_wins_over_what_was_declared() -> None:
     assert combined(measured(frame), no_reference()).height == 1
 
 
-def test_without_a_reference_no_ratio() -> None:
-    row = compared(history(1000, 500), no_reference())
+@pytest.mark.parametrize(
+    "reference", [no_reference(), declared([TUNED | {"engine": "1"}])], ids=["none", "another's"]
+)
+def test_without_a_reference_no_ratio(reference: pl.DataFrame) -> None:
+    row = compared(history(1000, 500), reference)
     assert row["reference_kind"] is None
     ratios = [c for c in row if c.endswith(("_mean_ratio", "per_second_ratio"))]
     assert len(ratios) >= 3
     assert all(row[c] is None for c in ratios)
-
-
-def test_a_reference_of_another_target_is_not_used() -> None:
-    row = compared(history(1000, 500), declared([TUNED | {"engine": "1"}]))
-    assert row["reference_kind"] is None
 
 
 def test_the_drifts_of_run_main(shared_data: Path) -> None:
@@ -235,19 +233,20 @@ def over(frame: pl.DataFrame, **settings: Any) -> list[dict[str, Any]]:
     return evidence(frame, asked, serving(frame, **settings)).to_dicts()
 
 
-def test_steps_of_several_api_servers_are_marked_as_overcounted(shared_data: Path) -> None:
-    frame = during_and_after(shared_data, "dp2")
-    rows = over(frame)
-    assert [row["engine"] for row in rows] == ["0", "1"]
-    for row in rows:
-        assert row["forward_passes_overcounted"] is True
-    for row in over(frame, api_server_count=2.0):
-        assert row["forward_passes_overcounted"] is False
+@pytest.mark.parametrize(
+    ("page", "marked"), [("dp2", [True, True]), ("api2", [True]), ("dp2_api1", [False, False])]
+)
+def test_steps_that_several_front_ends_count_are_marked(
+    shared_data: Path, page: str, marked: list[bool]
+) -> None:
+    rows = over(during_and_after(shared_data, page))
+    assert [row["forward_passes_overcounted"] for row in rows] == marked
 
 
 def test_a_known_count_of_api_servers_halves_the_steps(shared_data: Path) -> None:
     frame = during_and_after(shared_data, "dp2")
     for one, two in zip(over(frame), over(frame, api_server_count=2.0), strict=True):
+        assert two["forward_passes_overcounted"] is False
         assert one["requests_per_forward_pass"] is not None
         assert two["requests_per_forward_pass"] == pytest.approx(
             2 * one["requests_per_forward_pass"]
@@ -255,13 +254,3 @@ def test_a_known_count_of_api_servers_halves_the_steps(shared_data: Path) -> Non
         assert two["forward_passes"] == pytest.approx(one["forward_passes"] / 2)
         # the time-weighted batch needs no count of steps
         assert two["effective_batch_size"] == one["effective_batch_size"]
-
-
-def test_two_front_ends_of_one_engine_are_marked_too(shared_data: Path) -> None:
-    (row,) = over(during_and_after(shared_data, "api2"))
-    assert row["forward_passes_overcounted"] is True
-
-
-def test_one_front_end_of_two_engines_is_not_marked(shared_data: Path) -> None:
-    rows = over(during_and_after(shared_data, "dp2_api1"))
-    assert [row["forward_passes_overcounted"] for row in rows] == [False, False]

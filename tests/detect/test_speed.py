@@ -9,12 +9,7 @@ from detector_cases import START, at, minutes_of, play, slow_spans
 
 from driftwatch.baselines.windows import Acceptance, Measured, baselines_of
 from driftwatch.detect.baselines import Baselines
-from driftwatch.detect.speed.like_work import (
-    KINDS,
-    Windows,
-    thresholds,
-)
-from driftwatch.detect.speed.model import StepTimeModel, TooLittle, fit
+from driftwatch.detect.speed.model import StepTimeModel, fit
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.explain import Window
 
@@ -54,23 +49,6 @@ def test_a_loss_is_told_against_the_minutes_before_it() -> None:
     assert told["speed_at_equal_load_ratio"].median() == pytest.approx(0.8, abs=0.02)
     after = rows.filter(pl.col("instance") == "b:8000", pl.col("end") > at(1640))
     assert after["speed_at_equal_load_ratio"].median() == pytest.approx(0.94, abs=0.02)
-
-
-def test_what_always_went_together_is_other_work_when_it_comes_apart() -> None:
-    """Two kinds that rise and fall as one in the baseline, each in its range, and not as one."""
-    rng = np.random.default_rng(3)
-    kinds = np.zeros((1000, len(KINDS)), dtype=np.float32)
-    kinds[:, 0] = rng.normal(0, 2, 1000)
-    kinds[:, 1] = kinds[:, 0] + rng.normal(0, 0.1, 1000)
-    windows = Windows(kinds, rng.normal(0, 0.01, (1000, 2)).astype(np.float32))
-    kinds = np.zeros((3, len(KINDS)))
-    kinds[:, :2] = (1.5, 1.5), (1.5, -1.5), (3.0, 3.0)
-    found = thresholds([(windows, 2000, np.arange(2))], kinds[:2])
-    assert np.isfinite(found[0]).tolist() == [True, False] and found[-1, 1] in (0, 1)
-    # what was asked for before is answered as it was
-    again = thresholds([(windows, 2000, np.arange(3))], kinds)
-    np.testing.assert_array_equal(again[:, :2], found)
-    assert again[1, 2] != again[1, 0] and np.isfinite(again[1, 2])
 
 
 def test_a_pool_that_always_preempts_is_judged() -> None:
@@ -174,18 +152,3 @@ def test_an_idle_engine_meets_all_of_the_prefill_or_its_share(all_prefill: bool)
     model = fit(minutes)
     assert isinstance(model, StepTimeModel)
     assert model.misfit_ratio < 0.03
-
-
-def test_few_minutes_carry_no_model() -> None:
-    few = fit(minutes_of(12))
-    assert isinstance(few, TooLittle)
-    assert few.reason.startswith("12 of 20 minutes of data")
-    assert few.earliest == at(20)
-
-
-@pytest.mark.parametrize("wrong", ["AAAA", "not base 64", f"{'/' * 42}8="])
-def test_windows_that_are_none_are_refused(wrong: str) -> None:
-    model = fit(minutes_of(60))
-    assert isinstance(model, StepTimeModel)
-    with pytest.raises(ValueError, match="windows"):
-        StepTimeModel.model_validate(model.model_dump() | {"windows": wrong})

@@ -72,20 +72,6 @@ def test_clock_events_of_all_readings_and_gpus() -> None:
     assert one([idle])["gpu_clock_event_reasons"] == "none"
 
 
-def test_a_lost_gpu_is_named_as_far_as_it_is_told() -> None:
-    told = [
-        reading(uuid="GPU-b", gpu="1", hostname="node-1", lost=True),
-        reading(uuid="GPU-c", gpu="2", hostname="node-1", lost=True),
-        reading(uuid="GPU-a", gpu="0", hostname="node-1"),
-    ]
-    row = one(told)
-    assert row["gpus_lost_names"] == "1 on node-1, GPU-b; 2 on node-1, GPU-c"
-    assert row["gpus_of_server"] == 3
-    bare = reading(uuid=None, gpu="5", hostname=None, lost=True)
-    assert one([bare])["gpus_lost_names"] == "5"
-    assert one([reading()])["gpus_lost_names"] is None
-
-
 def test_unknown_is_never_zero() -> None:
     row = one([reading(**dict.fromkeys(READ))])
     assert counted(row) == (1.0, "DCGM by pod")

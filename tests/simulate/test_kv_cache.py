@@ -120,15 +120,3 @@ def test_impossible_settings(changes: dict[str, object], says: str) -> None:
     settings: dict[str, object] = {"max_num_seqs": 8, "max_num_batched_tokens": 512, **changes}
     with pytest.raises(ImpossibleConfiguration, match=says):
         memory_plan(gpu("H100"), model("llama-3-8b"), **settings)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("seqs", "budget", "largest", "top", "extra"),
-    [(256, 2048, 512, 512, 256), (1000, 8192, 512, 512, 496), (1024, 8192, 1024, 1024, 1008)],
-)
-def test_capture_sizes(seqs: int, budget: int, largest: int, top: int, extra: int) -> None:
-    sizes = capture_sizes(seqs, budget, largest=largest)
-    assert sizes[:4] == (1, 2, 4, 8)
-    assert sizes[-1] == top
-    assert extra in sizes
-    assert capture_sizes(seqs, 20) == (1, 2, 4, 8, 16, 20)

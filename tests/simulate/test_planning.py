@@ -46,16 +46,6 @@ def test_ceilings_of_equal_requests_by_hand() -> None:
     assert fits.reserved == tokens // 8192
 
 
-def test_long_generations_are_seen_longer() -> None:
-    # one of 10 tokens and one of 1,000: a running request is nearly always the long one
-    mix = mix_of(np.array([100, 900]), np.array([10, 1000]))
-    assert mix.context_tokens_mean == pytest.approx(
-        (1000 + 900_000) / 1010 + (100 + 1_000_000) / 2020
-    )
-    fits = fits_of(mix)
-    assert fits.longest_full < fits.running < fits.mean_full
-
-
 def test_paging_on_a_real_mix(shared_data: Path) -> None:
     requests = read_requests(shared_data / "traces/azure_2023_conv.csv.gz")
     mix = mix_of(requests.prompt_tokens, requests.generation_tokens)
@@ -68,16 +58,6 @@ def test_paging_on_a_real_mix(shared_data: Path) -> None:
     )
     assert mix.context_tokens_mean == pytest.approx(contexts.mean() + 0.5)
     assert fits.resident_tokens < 0.15 * 16_384  # the rest of a reservation is never used
-
-
-def test_a_steady_batch_by_hand() -> None:
-    law = StepTime(0.01, 1e-5, 1e-4, 1e-8)
-    mix = alike(400, 200)
-    speed = batch_speed(10, law, mix, EIGHT)
-    alone = 0.01 + 10 * 1e-4 + 10 * 500 * 1e-8
-    assert speed.itl_seconds == pytest.approx(alone + 10 * 400 / 200 * 1e-5)
-    assert speed.tokens_per_second == pytest.approx(10 / speed.itl_seconds)
-    assert speed.tokens_per_second_per_user == pytest.approx(1 / speed.itl_seconds)
 
 
 def test_the_capacity_of_a_constant_step_by_hand() -> None:

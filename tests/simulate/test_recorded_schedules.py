@@ -89,20 +89,3 @@ def test_random_settings(run: dict[str, Any]) -> None:
     ran = simulate(*random_case(run), per_step=True)
     same_steps_and_times(ran, run)
     assert ran.preemptions.tolist() == run["request_preemptions"]
-
-
-def test_every_feature_is_in_the_random_runs() -> None:
-    for name in ("async_scheduling", "enable_prefix_caching", "enable_chunked_prefill"):
-        assert {run[name] for run in RANDOM} == {True, False}
-    assert {run["policy"] for run in RANDOM} == {"fcfs", "priority"}
-    assert any(run["async_scheduling"] and sum(run["request_preemptions"]) for run in RANDOM)
-
-
-def test_given_hits_where_blocks_are_plenty(golden: dict[str, dict[str, Any]]) -> None:
-    run = golden["prefix_roomy"]
-    requests, configuration, law = case_of(run)
-    requests.cached_tokens[:] = run["cached_tokens"]
-    requests.prefix_group[:] = -1
-    requests.shared_prefix_tokens[:] = 0
-    e2e = simulate(requests, configuration, law).requests["e2e_seconds"]
-    np.testing.assert_allclose(e2e, run["e2e_s"], rtol=0, atol=1e-6)

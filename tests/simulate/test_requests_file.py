@@ -122,14 +122,6 @@ def test_a_bad_line_of_json_is_named(line: str, problem: str, tmp_path: Path) ->
     path.write_text(f"{GOOD}{line.strip()}\n\n{GOOD}")
     (found,) = said(path)
     assert found.startswith(problem)
-    assert read_requests_of_good_lines(path) == [5, 5]
-
-
-def read_requests_of_good_lines(path: Path) -> list[int]:
-    """The other lines are in order: blank ones are none, and numbers keep counting."""
-    lines = path.read_text().splitlines()
-    path.write_text(f"{lines[0]}\n\n{lines[3]}\n")
-    return [int(one) for one in read_requests(path).prompt_tokens]
 
 
 def test_parquet_names_rows_and_types(tmp_path: Path) -> None:

@@ -69,16 +69,6 @@ def test_warm_up_and_drain_are_left_out() -> None:
     assert level.itl_seconds_mean is None  # no second token
 
 
-def test_failures_are_counted_and_only_there() -> None:
-    sent = closed_loop(4, 4, 1.0, 80)
-    sent.finished[::5] = False
-    level = measure(4, sent)
-    assert level.failed_requests == 16
-    inside = sent.finished & (sent.end_seconds > 2.0) & (sent.end_seconds <= 19.0)
-    assert level.figures.requests == inside.sum()
-    assert level.figures.requests_per_second == pytest.approx(inside.sum() / 17.0)
-
-
 def test_a_quantile_without_enough_requests_is_unknown() -> None:
     few, enough = (measure(1, closed_loop(1, 1, 1.0, n)).figures for n in (102, 103))
     assert (few.requests, few.e2e_seconds_p50, few.e2e_seconds_p99) == (99, 1.0, None)

@@ -1,20 +1,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from advice_truth.asked import Answer, Result, closed_form, folk_rule
+from advice_truth.asked import Answer, Result, folk_rule
 from advice_truth.cases import Case
-from advice_truth.counted import figures, helps, text
+from advice_truth.counted import figures, text
 from advice_truth.truths import Truth
 from truth_judge.bootstrap import exact
-
-from driftwatch.model import Serving, Setting
-from driftwatch.recommend.advice import Question
-from driftwatch.recommend.server import Server
-from driftwatch.signals.minutes import no_minutes
 
 KNOB = {"max_num_seqs": 64.0}
 
@@ -73,15 +67,6 @@ def test_what_the_figures_count() -> None:
     assert "1 of 3" in said
 
 
-def test_nothing_to_count_is_a_dash() -> None:
-    assert "| attainable gain captured | ≥ 85 % | – | – |" in text(figures([result(0)]))
-    assert "–, –, –" in text(figures([]))
-
-
-def test_three_points_are_what_helps() -> None:
-    assert helps(result(0, best=0.531)) and not helps(result(0, best=0.529))
-
-
 def test_the_exact_interval() -> None:
     # Clopper and Pearson: closed at 0 and n, else the quantiles of a beta law
     assert exact(0, 25).high == pytest.approx(1 - 0.025 ** (1 / 25))
@@ -123,25 +108,3 @@ def test_folk_doubles_what_grew() -> None:
     case = Case(SAID, 3, 2700.0, (1.0, 2.0, 1.0), True)
     assert folk_rule(case) == {"max_num_seqs": 4}
     assert folk_rule(replace(case, drift=(2.0, 2.0, 1.0))) == {"max_num_batched_tokens": 4096}
-
-
-@pytest.mark.parametrize(
-    ("evidence", "knobs"),
-    [
-        ({}, {}),
-        ({"binding_limit": "kv_cache", "binding_requests": 90.0}, {}),
-        ({"binding_limit": "max_num_seqs", "binding_requests": None}, {}),
-        ({"binding_limit": "max_num_batched_tokens"}, {"max_num_batched_tokens": 4096.0}),
-        ({"binding_limit": "max_num_seqs", "binding_requests": 90.0}, {"max_num_seqs": 128.0}),
-        ({"binding_limit": "max_num_seqs", "binding_requests": 900.0}, {"max_num_seqs": 256.0}),
-    ],
-)
-def test_the_closed_form_raises_the_limit_that_is_full(
-    evidence: dict[str, Any], knobs: dict[str, float]
-) -> None:
-    serving = Serving(
-        max_num_seqs=Setting(32.0, "config"), max_num_batched_tokens=Setting(2048.0, "config")
-    )
-    at = datetime(2026, 3, 2, tzinfo=UTC)
-    asked = Question(at, no_minutes(), Server(serving), evidence=evidence)
-    assert closed_form(asked) == knobs

@@ -162,15 +162,6 @@ def test_a_notice_does_not_find_what_must_page() -> None:
     assert found.delay_seconds == 1000.0
 
 
-def test_a_size_of_which_nobody_must_be_told_shows_how_often_somebody_was() -> None:
-    """Its finding is false all the same: the truth asks for silence."""
-    small = replace(SLOW, size=0.05, pages=frozenset(), notices=frozenset())
-    small = replace(small, start_seconds=50_000.0, end_seconds=57_200.0)
-    one = stretch(fired(2000.0), fired(50_600.0), episodes=(SLOW, small))
-    assert [d.delay_seconds for d in detections([one])] == [1000.0, 600.0]
-    assert [a.verdict for a in alarms([one])] == ["found", "false"]
-
-
 def test_a_loss_smaller_than_promised_is_no_quiet_time() -> None:
     loss = replace(SLOW, pages=frozenset({"ReplicaSlow"}), notices=frozenset())
     small = replace(loss, size=0.1, pages=frozenset(), start_seconds=50_000.0, end_seconds=57_200.0)

@@ -34,13 +34,6 @@ def test_an_episode_is_explained_at_its_end() -> None:
     assert short.window_seconds == 150.0  # what lies before the episode is not looked at
 
 
-def test_of_many_episodes_some_are_explained() -> None:
-    many = tuple(replace(CAP, end_seconds=5000.0 + k) for k in range(20))
-    some = moments_of(replace(CASE, episodes=many), 5, 1)
-    assert len({moment.at_seconds for moment in some}) == 5
-    assert some == moments_of(replace(CASE, episodes=many), 5, 1)
-
-
 def test_where_nothing_is_wrong_moments_are_drawn() -> None:
     drawn = moments_of(replace(CASE, episodes=()), 5, 1)
     assert len({moment.at_seconds for moment in drawn}) == 5

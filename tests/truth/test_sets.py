@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -10,12 +9,10 @@ import numpy as np
 import pytest
 import truth
 from truth_judge.mixed_pools import HELD_OUT, WORKING, _traffic
-from truth_judge.sets import MIXED, SIZES, draws
+from truth_judge.sets import MIXED
 
-from driftwatch.fleet.scenario.file import read_scenario, shipped_scenarios
+from driftwatch.fleet.scenario.file import read_scenario
 from driftwatch.fleet.scenario.model import Scenario
-
-SHIPPED = {s.name: s.servers * s.duration / 3600 for s in shipped_scenarios()}
 
 
 def read(data: object, folder: Path) -> Scenario:
@@ -40,26 +37,6 @@ def test_a_mixed_pool_is_a_scenario_whatever_the_seed(name: str, tmp_path: Path)
             assert before is not None and at >= before + 3600
     assert len({one.engine for one in scenarios}) == 4
     assert len({one.pool.serving for one in scenarios}) == 4
-
-
-def test_mixed_fleets_are_what_evaluation_asks_for() -> None:
-    size, scenarios = SIZES["standard"], []
-    for seed in (101,):
-        drawn = draws(size, seed, SHIPPED, WORKING)
-        own = [Scenario.model_validate(draw.scenario) for draw in drawn]
-        assert sum(one.pool.replicas * size.days for one in own) / 30.4375 >= 10
-        scenarios += own
-    busy = [one.traffic.utilisation_ratio or 0.0 for one in scenarios]
-    assert min(busy) < 0.12 and max(busy) > 0.5
-    assert any(one.traffic.bursts for one in scenarios)
-    assert any(one.traffic.hours for one in scenarios)
-    assert any(one.pool.idle_clocks and one.pool.dcgm for one in scenarios)
-    assert any(one.scrape.lost_ratio > 0.1 for one in scenarios)
-    assert any(one.scrape.without_buckets for one in scenarios)
-    assert any(one.pool.image for one in scenarios)
-    assert any(one.engine.law for one in scenarios)
-    kinds = Counter(e.kind for one in scenarios for e in one.truth.effects)
-    assert {"loss", "throttle", "prompts", "generations", "rate", "prefix-loss"} <= set(kinds)
 
 
 def test_traffic_for_the_end_is_none_that_is_worked_with(shared_data: Path) -> None:
