@@ -20,6 +20,7 @@ from deploy_cases import (
 )
 
 from driftwatch import __version__
+from driftwatch.settings import load_settings
 
 pytestmark = pytest.mark.helm
 
@@ -93,6 +94,13 @@ def test_one_process_keeps_its_volume_and_a_fleet_has_none() -> None:
     assert claim["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
     assert claim["spec"]["accessModes"] == ["ReadWriteOnce"]
     assert of_kind(helm_rendered("fleet"), "PersistentVolumeClaim", "StatefulSet") == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_its_configuration_is_one_of_the_program(mode: str, tmp_path: Path) -> None:
+    path = tmp_path / "driftwatch.yaml"
+    path.write_text(yaml.safe_dump(config_of(helm_rendered(mode))))
+    assert load_settings(path, environ={}).listen is not None
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -10,7 +10,7 @@ from fakes.dcgm_pages import FakeGpu, dcgm_page
 from polars.testing import assert_frame_equal
 
 from driftwatch.collect.dcgm_sources import DcgmBatch
-from driftwatch.fleet.gpus import GpuLoad, board, gpu_load, gpu_rows, work_of
+from driftwatch.fleet.gpus import board, gpu_load, gpu_rows, work_of
 from driftwatch.simulate.hardware import gpu, model
 
 EPOCH = datetime(2026, 3, 1, tzinfo=UTC)
@@ -35,10 +35,6 @@ def scrapes(busy: list[float], prefill: list[float], decode: list[float]) -> pl.
     )
 
 
-def told(load: GpuLoad, name: str) -> list[float]:
-    return [float(value) for value in load.values[f"DCGM_FI_{name}"]]
-
-
 def test_the_rows_are_what_the_exporters_pages_are_read_as() -> None:
     load = gpu_load(H100, WORK, EPOCH, scrapes([0.0, 0.4, 1.0], [0.0, 500.0, 9e3], [0, 8, 64]))
     uuids = ["GPU-0", "GPU-1"]
@@ -52,10 +48,3 @@ def test_the_rows_are_what_the_exporters_pages_are_read_as() -> None:
     assert not problems
     assert_frame_equal(gpu_rows(load, uuids, H100.model_name, "node-1:9400", "node-1"), frame)
     assert frame["hostname"].unique().to_list() == ["node-1"]
-
-
-def test_prefill_draws_more_than_decode_and_both_more_than_nothing() -> None:
-    rows = scrapes([1.0, 1.0, 0.0], [25_000.0, 0.0, 0.0], [0.0, 32.0, 0.0])
-    load = gpu_load(H100, WORK, EPOCH, rows)
-    power = told(load, "DEV_POWER_USAGE")
-    assert power[0] > power[1] > power[2] == H100.idle_watts

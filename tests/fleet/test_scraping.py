@@ -10,8 +10,6 @@ import pytest
 from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.servers import gaps, gpu_times, scrape_times
 
-TPOT = "vllm:request_time_per_output_token_seconds"
-
 
 def scenario(hours: float = 1.0, **scrape: Any) -> Scenario:
     return Scenario.model_validate(
@@ -35,13 +33,9 @@ def test_a_third_of_the_scrapes_is_lost_and_nothing_is_kept_of_them() -> None:
     assert missed.mean() < 0.01  # a lost scrape is no scrape that failed
 
 
-def test_late_scrapes_stay_in_order_and_come_up_to_an_interval_late() -> None:
-    times = scrape_times(scenario(24, late_ratio=0.2), 3, 0)[0]
-    apart = np.diff(times)
-    assert (apart > 0).all()
-    assert apart.max() > 20 and apart.min() < 8  # of 15 s
-    plain = np.diff(scrape_times(scenario(24), 3, 0)[0])
-    assert plain.max() < 16
+def test_late_scrapes_stay_in_order() -> None:
+    apart = np.diff(scrape_times(scenario(24, late_ratio=0.2), 3, 0)[0])
+    assert 0 < apart.min() < 8 and apart.max() > 20  # of 15 s
 
 
 def test_gaps_are_those_of_the_whole_pool_and_of_its_exporters() -> None:

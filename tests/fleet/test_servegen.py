@@ -104,7 +104,6 @@ def small(folder: Path, rates: pl.DataFrame = RATES, lengths: pl.DataFrame = LEN
             LENGTHS,
             "rates.parquet: row 2, (3, 600, -1.0, 50.0): a value is missing or cannot be",
         ),
-        (RATES.with_columns(start_seconds=7), LENGTHS, "rates.parquet: row 1, (3, 7, 1.0, 1.0)"),
         (
             RATES,
             LENGTHS.with_columns(probability=pl.Series([0.5, None, 1.5])),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -253,18 +252,8 @@ def _sums_nest(report: Report) -> None:
         assert row.missed.low <= sum(low) and row.missed.high <= sum(high)
 
 
-def _line(one: Figure) -> str:
-    true = one.true[4] if isinstance(one.true, list) else one.true
-    values = "".join(map(_text, (one.low, one.high, true)))
-    return f"{'' if one.holds else 'OUT':4}{one.name:26}{values}"
-
-
-def _text(value: Any) -> str:
-    return f"{value:%a %H:%M}".rjust(14) if isinstance(value, datetime) else f"{value:14.4g}"
-
-
 @pytest.mark.slow
-def test_every_figure_holds_the_truth(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_figure_holds_the_truth(tmp_path: Path) -> None:
     database, requests = recorded(tmp_path)
     options = ["--db", str(database), "-c", str(tmp_path / "fleet" / "driftwatch.yaml")]
     ran = CliRunner().invoke(cli, ["report", *options, "--json"])
@@ -272,9 +261,7 @@ def test_every_figure_holds_the_truth(tmp_path: Path, capsys: pytest.CaptureFixt
     report = Report.model_validate(json.loads(ran.stdout))
     figures = list(_figures(report, requests))
     _sums_nest(report)
-    with capsys.disabled():
-        sys.stdout.write("\n" + "\n".join(map(_line, figures)) + "\n")
-    assert [one.name for one in figures if not one.holds] == []
+    assert [one for one in figures if not one.holds] == []
     by_family = {row.family: row for row in report.moved}
     (longer,) = report.pools[0].prompts.stretches
     assert by_family["traffic"].what == f"prompts {times(longer.ratio)}", "one size of one drift"

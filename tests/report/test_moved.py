@@ -61,17 +61,6 @@ def test_cost_done_and_result_of_one_incident() -> None:
     assert report.advice.forecast_errors["ttft_seconds_mean"].median == pytest.approx(0.25)
 
 
-def test_the_cost_begins_where_the_target_was_first_missed() -> None:
-    """A rule becomes true after users have begun to wait, and false before the queue is served."""
-    rows = [_late(-10, 10), *(_late(10 * n, 500) for n in range(5)), _late(50, 10)]
-    times = dict.fromkeys(("last_true_at", "resolved_at"), BEGAN + timedelta(minutes=18))
-    late = {"started_at": BEGAN + timedelta(minutes=12), "firing_at": BEGAN, **times}
-    (row,) = reported(cells=cells(*rows), incidents=[incident(**late)]).moved
-    assert row.missed.low == 2500.0
-    assert row.before.low == pytest.approx(0.99) and row.during.low == pytest.approx(0.5)
-    assert row.after.low == pytest.approx(0.99)
-
-
 @pytest.mark.parametrize(
     ("alert", "values", "cost"),
     [
@@ -134,11 +123,6 @@ def test_what_waits_after_a_hang_is_a_row_of_its_own() -> None:
     }
     assert by_family["stuck"].what == "no token for 60 min"
     assert by_family["stuck"].done == "no change found"
-
-
-def test_a_restart_within_an_hour_is_what_was_done() -> None:
-    (row,) = reported(cells=cells(*HUNG, cell(70, restarted=True)), incidents=[_hang()]).moved
-    assert (row.done, row.result) == ("1 restart Wed 03:40", "cannot be judged: no data after it")
 
 
 def _share(minutes: float, share: float, prompts: float = 2300.0, **values: Any) -> dict[str, Any]:
@@ -216,19 +200,6 @@ def test_shorter_answers_of_requests_that_clients_gave_up_are_no_drift() -> None
     kept = [cell(10 * n, **{**v, "given_up_requests": 0.0}) for n, v in enumerate(tokens)]
     (pool,) = reported(cells=cells(*kept), usual=usual).pools
     assert [round(one.ratio, 2) for one in pool.generations.stretches] == [0.6]
-
-
-def test_a_drift_has_one_size_everywhere() -> None:
-    rows = [
-        _share(10 * n, 0.5, prompts=2300 if 6 <= n < 30 else 1000, generation_tokens_total=1.0)
-        for n in range(-60, 60)
-    ]
-    usual = {"p": Usual("tuned_for", {"prompt_tokens_mean": 1000.0})}
-    sent = page(evidence={"prompt_tokens_mean_ratio": Amount(value=1.9, unit="1")})
-    report = reported(cells=cells(*rows), incidents=[incident(page=sent)], usual=usual)
-    assert report.moved[0].what == "prompts ×2.3"
-    assert words.lengths_text(report.pools[0].prompts).startswith("×2.3 ")
-    assert "×1.9" not in as_html(report)
 
 
 def _slow(name: str, *servers: int) -> Any:
@@ -326,39 +297,11 @@ def _nasty(pools: int = 1) -> Report:
 
 def test_names_are_only_ever_text_and_nothing_is_loaded() -> None:
     html = as_html(_nasty())
-    assert "<svg" in html and "<table" in html
+    assert "<svg" in html and "<table" in html and "default-src 'none'" in html
     assert not re.search(r"<script|<[^>]*\s(?:src|href|xlink:href|action)=", html)
     assert "&lt;script&gt;" in html and NASTY not in html
-    assert "default-src 'none'" in html
     ids = re.findall(r'\sid="([^"]*)"', html)
     assert len(ids) == len(set(ids))
-
-
-def test_a_page_of_many_pools_stays_under_60_kb_and_names_its_days() -> None:
-    html = as_html(_nasty(pools=60))
-    assert 20_000 < len(html.encode()) <= 60_000
-    assert "56 pools not drawn" in html
-    assert all(f">{day}</text>" in html for day in ("Mon", "Wed", "Sun"))
-
-
-def test_a_quiet_week_is_the_top_screen_alone() -> None:
-    report = reported()
-    assert report.is_quiet and report.pools, "the JSON holds everything all the same"
-    assert "<h2" not in as_html(report)
-
-
-def _luminance(colour: str) -> float:
-    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def test_text_and_lines_stand_out_by_day_and_at_night() -> None:
-    html = as_html(_nasty())
-    for scheme in re.findall(r":root\{(.*?)\}", html):
-        colours = dict(re.findall(r"--([a-z0-9]+):(#[0-9a-f]+)", scheme))
-        ground = colours.pop("ground").ljust(7, "f")
-        colours.pop("faint")
-        for name, colour in colours.items():
-            light, dark = sorted((_luminance(ground), _luminance(colour)), reverse=True)
-            assert (light + 0.05) / (dark + 0.05) >= 4.5, (scheme, name)
+    many = as_html(_nasty(pools=60))
+    assert 20_000 < len(many.encode()) <= 60_000 and "56 pools not drawn" in many
+    assert "<h2" not in as_html(reported()), "a quiet week is the top screen alone"

@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -31,7 +32,7 @@ from driftwatch.service.report_material import (
     schedule_of,
 )
 from driftwatch.service.run import Receiver, Service
-from driftwatch.settings import load_settings
+from driftwatch.settings import Settings
 from driftwatch.store.store import Store
 
 MONDAY = FLEET_WEEK.end
@@ -56,27 +57,22 @@ def test_due_once_a_week(made: list[str], now: datetime, due: str | None) -> Non
     assert (None if found is None else found.name) == due
 
 
+RECEIVERS = [{"name": "desk", "stdout": {}}, {"name": "out", "stdout": {}}]
+
+
 @pytest.mark.parametrize(
-    ("said", "receivers"),
+    ("configured", "receivers"),
     [
-        ("{}", ("desk", "out")),
-        ("{receivers: [out]}", ("out",)),
+        ({"receivers": RECEIVERS, "report": {}}, ("desk", "out")),
+        ({"receivers": RECEIVERS, "report": {"receivers": ["out"]}}, ("out",)),
+        ({}, None),
     ],
 )
 def test_without_names_every_receiver_gets_it(
-    tmp_path: Path, said: str, receivers: tuple[str, ...]
+    configured: dict[str, Any], receivers: tuple[str, ...] | None
 ) -> None:
-    path = tmp_path / "driftwatch.yaml"
-    path.write_text(
-        "sources: [{pages: [http://h:8000/metrics]}]\n"
-        "receivers: [{name: desk, stdout: {}}, {name: out, stdout: {}}]\n"
-        f"report: {said}\n"
-    )
-    schedule = schedule_of(load_settings(path, environ={}))
-    assert schedule is not None
-    assert schedule.receivers == receivers
-    path.write_text("sources: [{pages: [http://h:8000/metrics]}]\n")
-    assert schedule_of(load_settings(path, environ={})) is None
+    schedule = schedule_of(Settings.model_validate(configured))
+    assert (None if schedule is None else schedule.receivers) == receivers
 
 
 def test_the_command_line(

@@ -96,13 +96,8 @@ def _story() -> Report:
 
 def test_the_top_screen_reads_as_recorded(golden: Callable[[str, str], None]) -> None:
     golden("report/top-screen.txt", "\n".join(top_screen(_story())) + "\n")
-
-
-def test_piped_rows_are_whole_and_nothing_is_wrapped() -> None:
-    lines = top_screen(_story(), piped=True)
-    assert "rag-8b: prompts ×2.3\t414k requests missed\tbudget 2048\tworked, 1 → 100 %" in lines
-    labels = [line.split("\t")[0] for line in lines[1:]]
-    assert list(dict.fromkeys(labels))[-3:] == ["PAGES", "ADVICE", "BLIND"]
+    piped = top_screen(_story(), piped=True)
+    assert "rag-8b: prompts ×2.3\t414k requests missed\tbudget 2048\tworked, 1 → 100 %" in piped
 
 
 CHANGE = Advice(
@@ -154,16 +149,6 @@ _AGAIN = [
             "4 restarts Wed 23:00: is max_num_batched_tokens still 512? 1024 was advised Wed 22:00."
             " If it changed, correct serving.max_num_batched_tokens of pool p in driftwatch.yaml, "
             "or name the start-up log there: serving.startup_log",
-        ),
-        (
-            {
-                "incidents": [_opened("BatchLimitBinding", CHANGE, target={"pool": "p"})],
-                "cells": cells(*_AGAIN),
-            },
-            "question",
-            "4 restarts Wed 23:00: is max_num_seqs still 64? 128 was advised Wed 22:00. If it "
-            "changed, correct serving.max_num_seqs of pool p in driftwatch.yaml, or name the "
-            "start-up log there: serving.startup_log",
         ),
         (
             {
