@@ -10,7 +10,7 @@ import pytest
 
 from driftwatch.collect.foreign import STATS_DISABLED
 from driftwatch.collect.pages import PageParser
-from driftwatch.collect.schema import SCRAPE_SCHEMA, Collected
+from driftwatch.collect.schema import Collected
 
 T0 = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -134,113 +134,81 @@ def test_replicas_on_one_page_are_servers_of_their_own() -> None:
     assert {row["process_start_time_seconds"] for row in parsed.scrapes.to_dicts()} == {7.0}
 
 
+OWN = '{engine="0",model_name="m"}'
+TTFT = "vllm:time_to_first_token_seconds"
+TOKENS = f"vllm:generation_tokens_total{OWN} 100.0\n"
+TURNED = 'vllm:generation_tokens_total{model_name="m",engine="0"} 101.0\n'
+BAD_NUMBERS = [
+    (f"vllm:num_requests_running{OWN} ", "3.0", "NaN", "NaN", "running_requests"),
+    (f"vllm:generation_tokens_total{OWN} ", "100.0", "+Inf", "infinite", "generation_tokens_total"),
+    (
+        'vllm:request_success_total{engine="0",finished_reason="stop",model_name="m"} ',
+        *("5.0", "-3", "negative (-3)", "finished_requests_total"),
+    ),
+    (f'{TTFT}_bucket{{engine="0",le="1.0",model_name="m"}} ', "4.0", "NaN", "NaN", "ttft_"),
+    (f"{TTFT}_sum{OWN} ", "9.5", "-Inf", "infinite", "ttft_"),
+]
+BAD_HISTOGRAMS = [
+    ('le="1.0",model_name="m"} 4.0', 'le="1.0",model_name="m"} 0.0', "falls from 1 to 0 at le=1"),
+    (f"_count{OWN} 7.0", f"_count{OWN} 8.0", "has 7 in its +Inf bucket but a count of 8"),
+    (
+        f'{TTFT}_bucket{{engine="0",le="+Inf",model_name="m"}} 7.0\n',
+        *("", 'is incomplete: no le="+Inf"'),
+    ),
+    (
+        f"{TTFT}_count{OWN} 7.0\n{TTFT}_sum{OWN} 9.5\n",
+        *("", "is incomplete: no _sum, no _count"),
+    ),
+    ('le="1.0"', 'le="much"', "has a bucket whose le is not a number"),
+    ('le="1.0",', "", "has a bucket whose le is not a number"),
+]
+BAD_LINES = [
+    (b"vllm:num_requests_running", "not a sample: 'vllm:num_requests_running'"),
+    (b"http_requests 1_000", "not a sample: 'http_requests 1_000'"),
+    (b'http_requests{a="\xff"} 1', "not UTF-8 at its byte 18"),
+    (b"\x00\x01 2", "not a sample: '\\x00\\x01 2'"),
+    (b"x" * 20_000 + b" 1", "20002 bytes long, more than 16384"),
+]
+
+
 @pytest.mark.parametrize(
-    ("name", "label", "column", "number", "why"),
+    ("old", "new", "problem", "lost"),
     [
-        ("num_requests_running", "", "running_requests", "NaN", "NaN"),
-        ("generation_tokens_total", "", "generation_tokens_total", "+Inf", "infinite"),
-        (
-            *("request_success_total", 'finished_reason="stop",', "finished_requests_total"),
-            *("-3", "negative (-3)"),
+        *(
+            (series + number, (series + bad).encode(), f"{series.strip()} is {why}", lost)
+            for series, number, bad, why, lost in BAD_NUMBERS
         ),
-        ("time_to_first_token_seconds_bucket", 'le="1.0",', "ttft_seconds_buckets", "NaN", "NaN"),
-        ("time_to_first_token_seconds_sum", "", "ttft_seconds_sum", "-Inf", "infinite"),
+        *((old, new.encode(), f"{TTFT} {why}", "ttft_") for old, new, why in BAD_HISTOGRAMS),
+        *(
+            ("process_start", line + b"\nprocess_start", f"line 3: {why}", None)
+            for line, why in BAD_LINES
+        ),
+        (
+            *(TOKENS, (TOKENS + TURNED).encode()),
+            f"vllm:generation_tokens_total{OWN} is there twice at one time, as 100 and 101",
+            "generation_tokens_total",
+        ),
     ],
 )
-def test_a_bad_number_is_unknown_and_named(
-    name: str, label: str, column: str, number: str, why: str
+def test_what_is_wrong_is_unknown_and_named_and_the_rest_is_used(
+    old: str, new: bytes, problem: str, lost: str | None
 ) -> None:
-    series = f'vllm:{name}{{engine="0",{label}model_name="m"}}'
-    lines = [
-        f"{series} {number}" if line.startswith(series + " ") else line
-        for line in PAGE.splitlines()
-    ]
-    good = one(PAGE)
-    parser = PageParser()
+    before, found, after = PAGE.encode().rpartition(old.encode())
+    assert found
+    good, parser = one(PAGE), PageParser()
+    read(PAGE, parser)
     # the second time the page's layout is known: same answer
     for _ in range(2):
-        row, problem = only(read("\n".join(lines) + "\n", parser))
-        assert problem == f"{series} is {why}"
-        assert row["ok"] is True
-        assert row["reason"] == problem
-        family = column.rpartition("_")[0] + "_" if column.startswith("ttft") else column
-        for name in SCRAPE_SCHEMA:
-            if name != "reason":
-                assert row[name] == (None if name.startswith(family) else good[name]), name
+        row, named = only(read(before + new + after, parser))
+        assert named == problem
+        unknown = {name: None for name in row if lost is not None and name.startswith(lost)}
+        assert row == good | unknown | {"reason": problem}
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "why"),
-    [
-        (
-            'le="1.0",model_name="m"} 4.0',
-            'le="1.0",model_name="m"} 0.0',
-            "falls from 1 to 0 at le=1",
-        ),
-        (
-            'seconds_count{engine="0",model_name="m"} 7.0',
-            'seconds_count{engine="0",model_name="m"} 8.0',
-            "has 7 in its +Inf bucket but a count of 8",
-        ),
-        (
-            'vllm:time_to_first_token_seconds_bucket{engine="0",le="+Inf",model_name="m"} 7.0\n',
-            "",
-            'is incomplete: no le="+Inf"',
-        ),
-        (
-            'vllm:time_to_first_token_seconds_count{engine="0",model_name="m"} 7.0\n'
-            'vllm:time_to_first_token_seconds_sum{engine="0",model_name="m"} 9.5\n',
-            "",
-            "is incomplete: no _sum, no _count",
-        ),
-        ('le="1.0"', 'le="much"', "has a bucket whose le is not a number"),
-        ('le="1.0",', "", "has a bucket whose le is not a number"),
-    ],
-)
-def test_a_histogram_that_is_none(old: str, new: str, why: str) -> None:
-    assert old in PAGE
-    parser = PageParser()
-    for _ in range(2):
-        row, problem = only(read(PAGE.replace(old, new), parser))
-        assert problem == f"vllm:time_to_first_token_seconds {why}"
-        for part in ("sum", "count", "buckets", "edges"):
-            assert row[f"ttft_seconds_{part}"] is None
-        assert row["generation_tokens_total"] == 100.0
-
-
-def test_the_same_series_twice() -> None:
-    line = 'vllm:generation_tokens_total{engine="0",model_name="m"} 100.0\n'
-    turned = 'vllm:generation_tokens_total{model_name="m",engine="0"} 100.0\n'
-    parser = PageParser()
-    for _ in range(2):
-        parsed = read(PAGE + line + turned, parser)
-        assert parsed.problems == ()
-        assert parsed.scrapes.to_dicts()[0]["generation_tokens_total"] == 100.0
-    for _ in range(2):
-        row, problem = only(read(PAGE + turned.replace("100", "101"), parser))
-        assert row["generation_tokens_total"] is None
-        assert problem.endswith("is there twice at one time, as 100 and 101")
-
-
-@pytest.mark.parametrize(
-    ("line", "why"),
-    [
-        (b"vllm:num_requests_running", "line 3: not a sample: 'vllm:num_requests_running'"),
-        (b"http_requests 1_000", "line 3: not a sample: 'http_requests 1_000'"),
-        (b'http_requests{a="\xff"} 1', "line 3: not UTF-8 at its byte 18"),
-        (b"\x00\x01 2", "line 3: not a sample: '\\x00\\x01 2'"),
-        (b"x" * 20_000 + b" 1", "line 3: 20002 bytes long, more than 16384"),
-    ],
-)
-def test_a_broken_line_is_named_and_the_rest_is_used(line: bytes, why: str) -> None:
-    lines = PAGE.encode().splitlines()
-    lines.insert(2, line)
-    parser = PageParser()
-    read(PAGE, parser)
-    for _ in range(2):
-        row, problem = only(read(b"\n".join(lines) + b"\n", parser))
-        assert problem == why
-        assert row == one(PAGE) | {"reason": why}
+def test_the_same_series_twice_with_one_value_is_that_value() -> None:
+    parsed = read(PAGE + TURNED.replace("101", "100"))
+    assert parsed.problems == ()
+    assert parsed.scrapes["generation_tokens_total"].to_list() == [100.0]
 
 
 @pytest.mark.parametrize(

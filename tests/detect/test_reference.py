@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,9 @@ from pipeline_cases import (
     HOST,
     at,
     evidence,
-    recording,
     scrapes,
     serving,
-    summary,
-    whole,
     windows,
-    within,
 )
 
 from driftwatch.collect.gpus import gpu_frame
@@ -190,30 +185,6 @@ def test_without_a_reference_no_ratio(reference: pl.DataFrame) -> None:
     ratios = [c for c in row if c.endswith(("_mean_ratio", "per_second_ratio"))]
     assert len(ratios) >= 3
     assert all(row[c] is None for c in ratios)
-
-
-def test_the_drifts_of_run_main(shared_data: Path) -> None:
-    """Prompts ×4, generations ×4 and a quarter of the rate, against the first baseline."""
-    folder = shared_data / "vllm-0.32" / "run_main"
-    frame = recording(folder)
-    phases = {p["name"]: p for p in json.loads((folder / "phases.json").read_text())["phases"]}
-    truth = {p["phase"]: p for p in summary(folder)}
-
-    def rows(name: str, reference: pl.DataFrame | None = None) -> pl.DataFrame:
-        span = phases[name]["start"] + 15, phases[name]["end"]
-        scraped, asked = within(frame, *span), whole(frame, *span)
-        return evidence(scraped, asked, serving(frame), reference=reference)
-
-    reference = baseline(rows("baseline"))
-    for name, facts in truth.items():
-        row = rows(name, reference).row(0, named=True)
-        for column, fact in (
-            ("prompt_tokens_mean_ratio", "prompt_hist_mean"),
-            ("generation_tokens_mean_ratio", "gen_hist_mean"),
-            ("requests_per_second_ratio", "req_s"),
-        ):
-            expected = facts[fact] / truth["baseline"][fact]
-            assert row[column] == pytest.approx(expected, rel=0.05), (name, column)
 
 
 # --- pages of several engines and several API servers

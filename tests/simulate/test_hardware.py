@@ -118,78 +118,34 @@ def test_what_is_no_table_is_refused_with_its_line(
 
 # --- config.json
 
-LLAMA = {  # meta-llama/Llama-3.1-8B-Instruct
-    "architectures": ["LlamaForCausalLM"],
-    "hidden_size": 4096,
-    "intermediate_size": 14336,
-    "max_position_embeddings": 131072,
-    "model_type": "llama",
-    "num_attention_heads": 32,
-    "num_hidden_layers": 32,
-    "num_key_value_heads": 8,
-    "rope_scaling": {
-        "factor": 8.0,
-        "original_max_position_embeddings": 8192,
-        "rope_type": "llama3",
+
+def config_of(short: str, **more: Any) -> dict[str, Any]:
+    """The config.json of a model of the table."""
+    ours = ("served_as", "source", "parameters")
+    return {key: value for key, value in TABLE["models"][short].items() if key not in ours} | more
+
+
+LLAMA = config_of(
+    "llama-3.1-8b",
+    architectures=["LlamaForCausalLM"],
+    max_position_embeddings=131072,
+    rope_scaling={
+        "factor": 8.0, "original_max_position_embeddings": 8192, "rope_type": "llama3",
     },
-    "tie_word_embeddings": False,
-    "torch_dtype": "bfloat16",
-    "vocab_size": 128256,
-}
-QWEN = {  # Qwen/Qwen2.5-7B-Instruct
-    "hidden_size": 3584,
-    "intermediate_size": 18944,
-    "max_position_embeddings": 32768,
-    "max_window_layers": 28,
-    "model_type": "qwen2",
-    "num_attention_heads": 28,
-    "num_hidden_layers": 28,
-    "num_key_value_heads": 4,
-    "sliding_window": 131072,
-    "tie_word_embeddings": False,
-    "use_sliding_window": False,
-    "vocab_size": 152064,
-}
+    torch_dtype="bfloat16",
+)  # fmt: skip
+QWEN = config_of(
+    "qwen2.5-7b", max_position_embeddings=32768, sliding_window=131072, use_sliding_window=False
+)
 YARN = {"factor": 4.0, "original_max_position_embeddings": 32768, "type": "yarn"}
-MIXTRAL = {  # mistralai/Mixtral-8x7B-v0.1
-    "hidden_size": 4096,
-    "intermediate_size": 14336,
-    "max_position_embeddings": 32768,
-    "model_type": "mixtral",
-    "num_attention_heads": 32,
-    "num_experts_per_tok": 2,
-    "num_hidden_layers": 32,
-    "num_key_value_heads": 8,
-    "num_local_experts": 8,
-    "sliding_window": None,
-    "tie_word_embeddings": False,
-    "vocab_size": 32000,
-}
-DEEPSEEK = {  # deepseek-ai/DeepSeek-V3
-    "first_k_dense_replace": 3,
-    "hidden_size": 7168,
-    "intermediate_size": 18432,
-    "kv_lora_rank": 512,
-    "max_position_embeddings": 163840,
-    "model_type": "deepseek_v3",
-    "moe_intermediate_size": 2048,
-    "moe_layer_freq": 1,
-    "n_routed_experts": 256,
-    "n_shared_experts": 1,
-    "num_attention_heads": 128,
-    "num_experts_per_tok": 8,
-    "num_hidden_layers": 61,
-    "num_key_value_heads": 128,
-    "num_nextn_predict_layers": 1,
-    "q_lora_rank": 1536,
-    "qk_nope_head_dim": 128,
-    "qk_rope_head_dim": 64,
-    "quantization_config": {"fmt": "e4m3", "quant_method": "fp8"},
-    "rope_scaling": {"factor": 40, "original_max_position_embeddings": 4096, "type": "yarn"},
-    "tie_word_embeddings": False,
-    "v_head_dim": 128,
-    "vocab_size": 129280,
-}
+MIXTRAL = config_of(
+    "mixtral-8x7b", model_type="mixtral", max_position_embeddings=32768, sliding_window=None
+)
+DEEPSEEK = config_of(
+    "deepseek-v3",
+    max_position_embeddings=163840,
+    rope_scaling={"factor": 40, "original_max_position_embeddings": 4096, "type": "yarn"},
+)
 GEMMA = {  # google/gemma-3-12b-it: its class has the rest
     "architectures": ["Gemma3ForConditionalGeneration"],
     "model_type": "gemma3",

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import pytest
 from truth_judge.facts import DAY_SECONDS, Episode, Finding, Stretch
 from truth_judge.figures import Verdict, confusion, detection, unexpected
 
@@ -61,17 +60,3 @@ def test_undetermined_is_a_column_of_its_own_and_counts_as_not_said() -> None:
     )
     none = confusion([], seed=1)
     assert none["right_ratio"] is None and none["right"]["value"] is None
-
-
-def test_leaves_of_a_day_are_drawn_again_together() -> None:
-    """Ten diagnoses of a day that all fail say as much as one that does."""
-    days = [
-        Verdict("kv_pressure", "healthy" if day == 0 else "kv_pressure", ("seed 1", day))
-        for day in range(20)
-        for _ in range(10)
-    ]
-    told = confusion(days, seed=1)
-    apart = confusion([Verdict(v.true, v.said, (str(n), 0)) for n, v in enumerate(days)], seed=1)
-    assert told["wrong"]["value"] == apart["wrong"]["value"] == 0.05
-    assert told["wrong"]["high"] > apart["wrong"]["high"] + 0.03
-    assert told["right"]["low"] == pytest.approx(1 - told["wrong"]["high"])

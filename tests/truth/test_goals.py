@@ -48,10 +48,6 @@ def test_every_figure_is_counted_over_its_own_time() -> None:
     assert 0 < rows["wrong leaf (explain)"]["estimate"]["value"] < 0.1
 
 
-def test_nothing_is_held_to_goals_without_mixed_fleets() -> None:
-    assert goals([ran("wedged")], seed=1) == []
-
-
 def test_false_pages_and_missed_episodes_are_shown_one_by_one() -> None:
     faults = ran("mixed-faults", FALSE, NOTICE, episodes=(LOSS,))
     (first, *_) = shown("false", [faults.stretch])
