@@ -80,19 +80,6 @@ def test_a_series_without_instance_is_named_and_left_out() -> None:
     assert ["has no instance label" in p.reason for p in found.problems] == [True]
 
 
-def test_two_days_are_asked_in_pieces_that_prometheus_answers() -> None:
-    count = 2 * 86_400 // 600
-    running = series("vllm:num_requests_running", range(count), every=600, engine="0")
-    with PrometheusApi([series("up", [1] * count, every=600), running]) as api:
-        source = source_of(api)
-        found = source.collect(T0, T0 + timedelta(days=2))
-        source.close()
-        asked = [q for q in api.queries if q["query"].startswith('up{job="vllm"}[')]
-    assert len(asked) == 2  # ten minutes first, then as much as it takes
-    assert found.problems == ()
-    assert found.scrapes["running_requests"].to_list() == list(range(count))
-
-
 def test_a_histogram_whose_edges_change() -> None:
     name = "vllm:request_prompt_tokens_bucket"
     own = {"engine": "0", "model_name": "m"}

@@ -109,41 +109,28 @@ def reason_of(behave: Behaviour, bounds: Bounds = PATIENT) -> str:
         return str(row["reason"])
 
 
-def test_a_real_page(shared_data: Path) -> None:
+def test_a_real_page_and_a_server_that_stops_keeps_its_engines(shared_data: Path) -> None:
     body = (shared_data / "vllm-0.32" / "metrics_dp2_after.txt").read_bytes()
+    clock = ManualClock(T0)
     with serving(answer(body)) as address:
-        source = PagesSource({f"http://{address}/metrics": {"pool": "chat"}}, ManualClock(T0))
+        source = PagesSource({f"http://{address}/metrics": {"pool": "chat"}}, clock, PATIENT)
         for _ in range(2):
             collected = scraped(source)
             frame = collected.scrapes
             assert dict(frame.schema) == dict(SCRAPE_SCHEMA)
-            assert frame["engine"].to_list() == ["0", "1"]
-            assert frame["iteration_tokens_count"].to_list() == [402.0, 402.0]
-            assert frame["time"].to_list() == [T0, T0]
+            rows = frame.select("engine", "time", "ok", "iteration_tokens_count").rows()
+            assert rows == [("0", T0, True, 402.0), ("1", T0, True, 402.0)]
             assert collected.targets[TargetKey(address, "1")].labels == {
                 "pool": "chat",
                 "instance": address,
                 "engine": "1",
                 "model_name": "tiny-llama",
             }
-        source.close()
-
-
-def test_a_server_that_stops_keeps_its_engines(shared_data: Path) -> None:
-    body = (shared_data / "vllm-0.32" / "metrics_dp2_after.txt").read_bytes()
-    clock = ManualClock(T0)
-    with serving(answer(body)) as address:
-        source = PagesSource([address], clock, PATIENT)
-        assert scraped(source).scrapes["ok"].to_list() == [True, True]
     clock.advance(timedelta(seconds=15))
     collected = scraped(source)
     source.close()
     rows = collected.scrapes.select("engine", "time", "ok", "reason").rows()
-    later = T0 + timedelta(seconds=15)
-    assert rows == [
-        ("0", later, False, "connection refused"),
-        ("1", later, False, "connection refused"),
-    ]
+    assert rows == [(e, clock.now(), False, "connection refused") for e in ("0", "1")]
     assert len(collected.targets) == 2
 
 

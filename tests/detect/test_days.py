@@ -155,10 +155,6 @@ def test_no_more_than_seven_days_and_none_of_the_future_count() -> None:
     assert before_of(references, START + 30 * DAY) == {}  # a baseline held for weeks
 
 
-def test_half_a_day_is_none() -> None:
-    assert before_of(learnt({1: 0.6}, hours=11), START + DAY) == {}
-
-
 def test_a_baseline_says_it_and_tuned_for_keeps_what_it_declares() -> None:
     references = learnt({1: 0.6})
     lengths = {"reference_prompt_tokens_mean": 500.0, "reference_generation_tokens_mean": 100.0}

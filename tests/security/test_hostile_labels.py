@@ -1,7 +1,4 @@
-"""Hostile labels through the real body of every receiver: no mention, link, tag, header, control.
-
-A fixed corpus, and hypothesis' mixtures of its pieces.
-"""
+"""Hostile labels in what every receiver sends: no mention, link, tag, header, control."""
 
 from __future__ import annotations
 

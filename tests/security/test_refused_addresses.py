@@ -163,19 +163,6 @@ def test_a_name_that_changes_its_answer_is_connected_to_as_checked(
     assert set(network.tried) == {"127.0.0.1"}
 
 
-@pytest.mark.parametrize("scheme", ["ftp", "file", "gopher", "unix", "javascript", "dict", "ws"])
-def test_no_other_scheme_is_a_url(scheme: str) -> None:
-    for settings in (
-        {"sources": [{"prometheus": f"{scheme}://host/x"}]},
-        {"sources": [{"pages": [f"{scheme}://host/x"]}]},
-        {"heartbeat": {"url": f"{scheme}://host/x"}},
-        {"receivers": [{"name": "a", "webhook": {"url": f"{scheme}://host/x"}}]},
-        {"external_url": f"{scheme}://host/x"},
-    ):
-        with pytest.raises(ValueError, match="only http:// and https://"):
-            Settings.model_validate(settings)
-
-
 CONFINED = """
 import socket, subprocess, sys
 from driftwatch.receivers import apprise

@@ -10,11 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driftwatch.cli.engine_options import lognormal_lengths
 from driftwatch.lab.batchers import (
     CONTINUOUS,
     DYNAMIC,
-    HYBRID,
     POLICIES,
     STATIC,
     Settings,
@@ -82,32 +80,6 @@ def test_real_lengths_are_all_served_in_order_of_their_times(
     assert (found.generated_tokens == requests.generation_tokens).all()
     times = (requests.arrival_seconds, found.first_token_seconds, found.end_seconds)
     assert all((b >= a - 1e-9).all() for a, b in itertools.pairwise(times))
-
-
-def test_far_apart_all_policies_are_one(shared_data: Path) -> None:
-    some = azure(shared_data, 40)
-    requests = make_requests(np.arange(40) * 1000.0, some.prompt_tokens, some.generation_tokens)
-    alone = settings_of(1, SchedulerConfiguration(32, 8192, async_scheduling=False))
-    runs = {name: serve(name, requests, STEP_TIME, alone) for name in POLICIES}
-    for name in (STATIC, DYNAMIC, HYBRID):
-        ends = runs[name].end_seconds
-        np.testing.assert_allclose(ends, runs[CONTINUOUS].end_seconds, rtol=1e-9)
-    first = runs[CONTINUOUS].first_token_seconds
-    np.testing.assert_allclose(runs[HYBRID].first_token_seconds, first, rtol=1e-9)
-
-
-@pytest.mark.parametrize("share", [0.2, 0.8])
-def test_the_hybrid_keeps_its_shares_while_both_have_work(share: float) -> None:
-    rng = np.random.default_rng(1)
-    lengths = (lognormal_lengths(400, 0.5, 300, rng), lognormal_lengths(400, 0.1, 300, rng))
-    # all there from the start, and seats for all of them: prompts never run out
-    seats = settings_of(8, SchedulerConfiguration(500, 64), prefill_share_ratio=share)
-    found = serve(
-        HYBRID, make_requests(np.zeros(300), *lengths), StepTime(0.01, 1e-3, 0.0, 0.0), seats
-    )
-    # prompts alone take 0.01 / 64 + 0.001 s a token; at their share they take 1 / share of that
-    alone = 300 * lengths[0].mean() * (0.01 / 64 + 1e-3)
-    assert found.first_token_seconds.max() == pytest.approx(alone / share, rel=0.03)
 
 
 def test_a_scheduler_that_rejects_leaves_them_unfinished() -> None:

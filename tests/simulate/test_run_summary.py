@@ -48,30 +48,3 @@ def test_the_limit_named_is_the_one_that_bound(
     waited = summarize(found, requests, configuration).waited_busy_time_ratio
     assert max(waited, key=waited.__getitem__) == limit
     assert waited[limit] > 0.3
-
-
-def test_the_figures_are_those_of_all_requests_and_steps() -> None:
-    """Equal to what the table of requests and the table of steps give, counted here anew."""
-    count = 99
-    arrival = np.arange(count) * 0.02
-    requests = make_requests(
-        arrival,
-        np.arange(count) % 40 + 20,
-        np.arange(count) % 30 + 5,
-        cancel_seconds=np.where(np.arange(count) % 5 == 0, arrival + 0.2, np.inf),
-    )
-    configuration = SchedulerConfiguration(16, 256, 40)
-    found = simulate(requests, configuration, StepTime(0.01, 1e-5, 1e-4, 0), per_step=True)
-    summary = summarize(found, requests, configuration)
-    finished = found.requests.filter(found.requests["status"] == "finished")
-    ttft = summary.latency["ttft_seconds"]
-    assert ttft is not None
-    assert ttft["p90"] == pytest.approx(np.quantile(finished["ttft_seconds"], 0.9))
-    assert ttft["p99"] is None  # 99 or fewer finished
-    tokens = found.steps["prefill_tokens"].sum() + found.steps["decode_seqs"].sum()
-    assert summary.batch["tokens_per_step"] == pytest.approx(tokens / found.steps.height)
-    generated = found.requests["generated_tokens"].sum()
-    assert generated > finished["generated_tokens"].sum()
-    span = summary.throughput["span_seconds"]
-    assert span is not None
-    assert summary.throughput["generation_tokens_per_second"] == pytest.approx(generated / span)
