@@ -9,11 +9,13 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 from deploy_cases import ROOT, known_options
 
+from driftwatch import __version__
 from driftwatch.settings import ENVIRONMENT
 
 DOCKERFILE = ROOT / "Dockerfile"
@@ -108,3 +110,15 @@ def test_what_it_starts_is_a_command_and_its_environment_is_read() -> None:
     assert known_options(json.loads(_all("CMD")[0])) == []
     names = set(re.findall(r"\b(DRIFTWATCH_\w+)=", " ".join(_all("ENV"))))
     assert names == set(ENVIRONMENT)
+
+
+def test_the_changelog_begins_with_this_version() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert re.findall(r"^## (\S+)", text, flags=re.M)[0] == __version__ == project["version"]
+
+
+def test_images_carry_this_version() -> None:
+    texts = [(ROOT / name).read_text("utf-8") for name in ("Dockerfile", "docs/sre/deploy.md")]
+    tags = {tag for text in texts for tag in re.findall(r"driftwatch:([0-9]+\.[\w.-]*)", text)}
+    assert tags == {__version__}

@@ -11,13 +11,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
+import yaml
 from deploy_cases import DEPLOY, documents
 from fakes import prometheus_server
 from fakes.prometheus_server import PrometheusServer
 from target_metric_cases import evidence_rows
 
+from driftwatch.evidence import BY_NAME
+from driftwatch.export.alerts import alerts_of, file_of
 from driftwatch.model import Target, TargetKey
+from driftwatch.rulebook.book import load_rulebook
 from driftwatch.service.liveness import Endpoint
 from driftwatch.service.metrics import OwnMetrics
 
@@ -147,3 +152,42 @@ def test_alertmanager_routes_every_severity() -> None:
         assert (ran.returncode, ran.stdout.strip()) == (0, receiver), ran.stderr
     (config,) = documents(FOLDER / "alertmanager.yml")
     assert "inhibit_rules" not in config  # nothing may keep the heartbeat quiet
+
+
+# -- the shipped rules, exported ------------------------------------------------------------------
+
+NOON = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
+TYPES = {"float": pl.Float64, "bool": pl.Boolean, "string": pl.String}
+
+
+@pytest.fixture(scope="module")
+def exported() -> str:
+    """As `driftwatch rules export` prints them."""
+    return file_of("prometheus", alerts_of(load_rulebook().rules))
+
+
+def _rules(text: str) -> list[dict[str, Any]]:
+    return [rule for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
+
+
+def test_every_shipped_rule_is_there_or_named(exported: str) -> None:
+    named = "".join(line for line in exported.splitlines() if line.startswith("#"))
+    alerts = {rule["alert"] for rule in _rules(exported)}
+    missing = {rule.alert for rule in load_rulebook().rules} - alerts
+    assert all(name in named for name in missing)
+    assert "ThroughputDown" in missing  # off
+    assert alerts.isdisjoint(rule["alert"] for rule in _alerts())
+
+
+def test_they_read_what_driftwatch_serves_with_these_rules(exported: str) -> None:
+    rules = [rule for rule in load_rulebook().rules if rule.is_evaluated]
+    columns = {column for rule in rules for column in rule.columns}
+    types = {column: TYPES[BY_NAME[column].dtype] for column in columns}
+    rows = evidence_rows({"instance": "h:1", "end": NOON}, **types)
+    metrics, key = OwnMetrics(lambda: NOON), TargetKey("h:1", "0")
+    metrics.note_minutes(rows, {key: Target(key, pool="rag")}, rules)
+    served = {family.name for family in metrics.registry.collect()}
+    expressions = " ".join(rule["expr"] for rule in _rules(exported))
+    assert set(re.findall(r"driftwatch_\w+", expressions)) <= served
+    asked = set(re.findall(r'driftwatch_rule\{rule="((?:[^"\\]|\\.)*)"', expressions))
+    assert {one.replace('\\"', '"') for one in asked} == {rule.id for rule in rules}

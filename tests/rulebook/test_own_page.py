@@ -5,18 +5,17 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import polars as pl
 import pytest
 from made_incidents import incident_of, with_values
 
 from driftwatch.diagnose.tree import walk
 from driftwatch.errors import ConfigError
-from driftwatch.evidence import COLUMNS
 from driftwatch.model import Finding, Target, TargetKey
 from driftwatch.notify.headline import lines
 from driftwatch.pipeline.build_page import build_page
 from driftwatch.report.incidents import family_of
 from driftwatch.rulebook.book import load_rulebook
+from tests.diagnose.walk_cases import frame
 
 RULE = """\
 groups:
@@ -72,17 +71,7 @@ def test_two_files_make_a_page_a_report_line_and_a_runbook(tmp_path: Path) -> No
         "i", rule=rule.id, alert=rule.alert, severity=rule.severity, at=AT, started_at=AT
     )
     tree = load_rulebook([tmp_path / "rules"]).trees["adapters"]
-    types = {
-        "float": pl.Float64,
-        "bool": pl.Boolean,
-        "string": pl.String,
-        "time": pl.Datetime("us", "UTC"),
-    }
-    schema = {c.name: types[c.dtype] for c in COLUMNS}
-    extra = ("allows_max_num_batched_tokens", "allows_max_num_seqs", "allows_kv_cache")
-    schema |= dict.fromkeys((*extra, "binding_requests", "kv_cache_tokens"), pl.Float64)
-    schema["max_num_seqs_inferred"] = pl.Boolean
-    (diagnosis,) = walk(tree, pl.DataFrame([ROW], schema=schema))
+    (diagnosis,) = walk(tree, frame(ROW))
     key = TargetKey("host:8000", "0")
     target = Target(key, {}, "p")
     finding = Finding(rule.id, target, AT, ROW, diagnosis=diagnosis, concerned=(key,))

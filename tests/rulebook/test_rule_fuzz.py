@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -66,6 +66,18 @@ def holds_up(folder: Path, files: dict[str, str]) -> None:
         assert checked.rules == len(book.rules)
 
 
+# of a line and a text
+CHANGES: list[Callable[[str, str], str]] = [
+    lambda line, _: "",
+    lambda line, _: f"{line}\n{line}",
+    lambda line, _: line.lstrip(),
+    lambda line, _: line[: len(line) // 2],
+    lambda line, text: text + line,
+    lambda line, text: line[: len(line) // 2] + text + line[len(line) // 2 :],
+]
+TEXT = st.one_of(st.sampled_from([" ", "\t", "- ", "? ", "& ", "! ", "| "]), st.text(max_size=5))
+
+
 @st.composite
 def changed_lines(draw: st.DrawFn, texts: Mapping[str, str]) -> dict[str, str]:
     """One of the files with some of its lines changed."""
@@ -73,28 +85,7 @@ def changed_lines(draw: st.DrawFn, texts: Mapping[str, str]) -> dict[str, str]:
     lines = texts[name].split("\n")
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(lines) - 1))
-        line = lines[at]
-        kind = draw(
-            st.sampled_from(["drop", "twice", "indent", "outdent", "cut", "insert", "swap"])
-        )
-        if kind == "drop":
-            lines[at] = ""
-        elif kind == "twice":
-            lines.insert(at, line)
-        elif kind == "indent":
-            lines[at] = (
-                draw(st.sampled_from([" ", "  ", "\t", "- ", "? ", "& ", "! ", "| "])) + line
-            )
-        elif kind == "outdent":
-            lines[at] = line.lstrip()
-        elif kind == "cut":
-            lines[at] = line[: draw(st.integers(0, len(line)))]
-        elif kind == "insert":
-            cut = draw(st.integers(0, len(line)))
-            lines[at] = line[:cut] + draw(st.text(max_size=5)) + line[cut:]
-        else:
-            other = draw(st.integers(0, len(lines) - 1))
-            lines[at], lines[other] = lines[other], line
+        lines[at] = draw(st.sampled_from(CHANGES))(lines[at], draw(TEXT))
     return {name: draw(st.sampled_from(["\n", "\r\n"])).join(lines)}
 
 

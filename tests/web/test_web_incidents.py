@@ -16,18 +16,16 @@ from typing import Any
 import polars as pl
 import pytest
 from made_incidents import with_values
-from page_cases import CASES
 from recorded_cases import MINUTE, Recorded
-from web_cases import ANA, BEN, browser, send, shown, usual_plan, web_at
+from web_cases import ANA, BEN, browser, send, shown, web_at
 from web_fleet_cases import END, GOOD, fired, fleet_database
 
 from driftwatch.model import Slo
-from driftwatch.pipeline.build_page import build_page
-from driftwatch.store import Store, TickRecord
+from driftwatch.store import Store
 from driftwatch.store.minute_columns import STORED_SCHEMA
 from driftwatch.web.app import Web
 from driftwatch.web.incidents import looks
-from driftwatch.web.plots import incident_plot, subjects
+from driftwatch.web.plots import incident_plot
 from tests.outbox import latest_actions
 
 EVERY_STATE = [
@@ -88,10 +86,7 @@ def test_the_picture_marks_the_page_the_restart_and_the_change() -> None:
     minutes = [
         {
             **dict(GOOD),
-            "instance": "a:1",
-            "engine": "0",
-            "pool": "p",
-            "end": END + at * timedelta(minutes=1),
+            **{"instance": "a:1", "engine": "0", "pool": "p", "end": END + at * MINUTE},
             "ttft_seconds_buckets": [10.0, 20.0, 100.0] if at >= 30 else [90.0, 100.0, 100.0],
             "speed_at_equal_load_ratio": 0.8 if at >= 30 else 1.0,
             "restarted": at == 50,
@@ -115,24 +110,6 @@ def test_the_picture_marks_the_page_the_restart_and_the_change() -> None:
     assert "<title>it fired, and nobody got it</title>" in drawn
     assert "<title>a:1: restart, max_num_seqs 256 → 512</title>" in drawn
     assert drawn.count('class="hatch"') == 2 and "requests that miss TTFT 1 s, %" in drawn
-    sent = incident_plot(rows, None, incident, {"slower_at_equal_load"}, END + timedelta(hours=1))
-    assert sent is not None and sent.title == f"S{slow} of the baseline's"
-    assert "<title>page sent</title>" in sent.svg
-
-
-@pytest.mark.parametrize(
-    ("alert", "wanted"),
-    [
-        ("BatchDrift", ["missed", "lengths"]),
-        ("BatchLimitBinding", ["missed"]),
-        ("SlowerAtEqualLoad", ["speed"]),
-        ("EngineStuck", ["tokens"]),
-        ("RequestsRejected", ["wait"]),
-        ("LengthDrift", ["lengths"]),
-    ],
-)
-def test_the_picture_is_of_what_the_rule_is_about(alert: str, wanted: list[str]) -> None:
-    assert subjects(next(one.columns for one in usual_plan().rules if one.alert == alert)) == wanted
 
 
 def test_the_page_as_it_was_made_stands_beside_the_last_look(web: Web, firing: Recorded) -> None:
@@ -150,19 +127,6 @@ def test_the_page_as_it_was_made_stands_beside_the_last_look(web: Web, firing: R
     assert (first.title, first.line_1) == (alone.title, page.summary)
     assert last.title == "The last look before it ended" and last.diagnosis == over.diagnosis
     assert [*looks(over.model_copy(update={"first": None}), today)] == [last]
-
-
-def test_a_change_that_is_advised_can_be_copied(
-    web: Web, copied: Recorded, opened: Callable[[], Store]
-) -> None:
-    with opened() as store:
-        one = store.incident(copied.incident_id)
-        case = CASES["budget"]
-        page = build_page(case.finding, one, "firing", copied.now)
-        one = with_values(one, page=page)
-        store.commit_tick(TickRecord(copied.now - MINUTE, copied.now, incidents=[one]))
-    html = unescape(browser(web).get(f"/incidents/{one.id}").text)
-    assert "--max-num-batched-tokens=2048</pre>" in html
 
 
 def test_commands_name_the_moment_and_where_the_database_is(web: Web, firing: Recorded) -> None:

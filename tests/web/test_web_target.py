@@ -37,23 +37,14 @@ def test_a_target_has_the_answer_of_explain_and_five_plots(web: Web, firing: Rec
     assert all("no baseline to compare with" in one.title for one in view["lengths"])
     assert view["signals"]["without_usual"] == "no baseline is in force"
     assert [one.id for one in view["signals"]["incidents"]] == [firing.incident_id]
-    for unit in (
-        "tokens/s",
-        "speed, % of its baseline",
-        "requests a step",
-        "wait in the queue, s",
-        "tokens of a request",
-    ):
-        assert f'class="unit">{unit}' in html
-    # from the first data on
-    scraped = shown(web, PATH)["since"]
-    assert view["until"] - scraped < timedelta(hours=3)
+    assert html.count('class="unit">') == 7
+    assert view["until"] - view["since"] < timedelta(hours=3)  # from the first data on
 
 
 def test_a_range_is_in_the_address_and_one_without_data_says_so(web: Web) -> None:
-    view = shown(web, PATH, **{"from": "2001-01-01T00:00", "to": "2001-01-01T03:00Z"})
-    assert (view["signals"], view["lengths"], view["state"]) == (None, [], None)
     span = {"from": "2001-01-01T00:00", "to": "2001-01-01T03:00Z"}
+    view = shown(web, PATH, **span)
+    assert (view["signals"], view["lengths"], view["state"]) == (None, [], None)
     html = browser(web).get(PATH, params=span).text
     assert "No scrape of it from 2001-01-01 00:00 UTC to 2001-01-01 03:00 UTC" in html
     assert "its minutes reach from 2026-11-21" in html
@@ -149,6 +140,3 @@ def test_the_plot_of_a_busy_range_is_small_and_its_events_are_text() -> None:
     drawn = str(signal_plot("t", minutes, span, bands, ticks).svg)
     assert len(drawn) <= 40_000 and drawn.count('class="band c4"') == 2  # and the legend's
     assert "<b>" not in drawn and "restart, &lt;b&gt;" in drawn
-    near = [(T0, "restart"), (T0 + MINUTE, "restart"), (T0 + MINUTE, "release changed")]
-    (tick,) = event_ticks(near, *ends, "", colour=3)
-    assert tick.names == ["restart, release changed"]
