@@ -101,8 +101,8 @@ class Reload:
         """Log who gets pages, tickets and notices, where that changed; warn of nobody."""
         routes = plan.routes_to(subscriptions_of(settings))
         each = {f"{one}s": _names(routes.of_severity(one).receivers) for one in _SEVERITIES}
-        each |= _own("of pool", routes.of_pools, routes.names)
-        each |= _own("of rule", routes.of_rules, routes.names)
+        own = {"pools": routes.of_pools, "rules": routes.of_rules}
+        each |= {key: text for key, of in own.items() if (text := _named(of, routes.names))}
         if each == self._receivers:
             return
         self._receivers = each
@@ -112,10 +112,10 @@ class Reload:
             self._log.warning("nobody gets a page", reason=why, help=_RECEIVER)
 
 
-def _own(what: str, named: Mapping[str, Collection[str]], every: Collection[str]) -> dict[str, str]:
-    """The receivers that pools or rules name: these get their pages, whatever they take."""
-    there = {name: [one for one in each if one in every] for name, each in named.items()}
-    return {f"{what} {name}": _names(each) for name, each in there.items() if each}
+def _named(of: Mapping[str, Collection[str]], every: Collection[str]) -> str:
+    """``chat: oncall, desk; rag: desk``: the receivers that pools or rules name."""
+    there = {name: [one for one in each if one in every] for name, each in of.items()}
+    return "; ".join(f"{name}: {_names(each)}" for name, each in there.items() if each)
 
 
 def _names(receivers: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from fakes.loopback import Answer, LoopbackServer, Request
 from reload_cases import CONFIG, FIRST, LAST, Edited, recorded, rule
+from structlog.processors import LogfmtRenderer
 
 from tests.outbox import undelivered_count
 
@@ -76,7 +77,9 @@ def test_who_gets_pages_is_in_the_log_where_it_changed(edited: Edited) -> None:
     assert (nobody["event"], nobody["reason"]) == ("nobody gets a page", "no receiver takes pages")
     edited.config.write_text(CONFIG.replace("name: chat", "name: chat, receivers: [oncall]"))
     _, receivers = edited.look()
-    assert (receivers["pages"], receivers["of pool chat"]) == ("oncall", "oncall")
+    assert (receivers["pages"], receivers["pools"]) == ("oncall", "chat: oncall")
+    # without a terminal a line is logfmt, which takes no key with a space
+    assert 'pools="chat: oncall"' in LogfmtRenderer()(None, "info", receivers)
 
 
 def test_what_needs_a_restart_is_named(edited: Edited) -> None:
