@@ -20,7 +20,7 @@ from fakes.prometheus_api import PrometheusApi, Series, refused
 from driftwatch.clock import SystemClock
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
-from driftwatch.errors import AuthFailed, SourceError, Unavailable, UsageError
+from driftwatch.errors import AuthFailed, SourceError, Unavailable
 from driftwatch.service.configuration import sources_of
 from driftwatch.settings import load_settings
 
@@ -95,22 +95,6 @@ def test_a_long_token_that_was_cut_short_is_not_told_either() -> None:
         api.faults = [("up", refused(f"no such token: {token}"))]
         error = _refusal(api.address, {"bearer_token": token})
     assert error.message == "answers 400: bad_data: no such token: <secret>"
-
-
-@pytest.mark.parametrize(
-    "address",
-    [
-        f"http://user:{CANARY}@host:99999",
-        f"http://user:{CANARY}/x@host:9090",
-        f"ftp://user:{CANARY}@host",
-        f"http://user:{CANARY}@",
-        f"http://user:{CANARY}@[::1",
-    ],
-)
-def test_an_address_that_is_none(address: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        PrometheusAsker(address)
-    assert CANARY not in _told(caught.value)
 
 
 HELD = [Series({"__name__": "up", "instance": "a:1"}, [(T0.timestamp(), "1")], 10)]

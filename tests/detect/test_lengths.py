@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 from detector_cases import START, at, minutes_of, play
 
-from driftwatch.detect.reference import baseline_of_minutes, declared
+from driftwatch.detect.reference import baseline_of_minutes
 
 ONE = ("a:8000",)
 
@@ -45,13 +45,6 @@ def test_what_the_baseline_did_itself_is_no_drift() -> None:
     reference = reference_of(minutes, 240)
     assert reference["reference_prompt_tokens_swing_high"][0][0] > 1.8
     assert set(drifts(minutes, reference).values()) == {"none"}
-
-
-def test_a_declared_length_swings_not_at_all() -> None:
-    minutes = minutes_of(120, ONE)
-    row = {"instance": "a:8000", "engine": "0", "reference_prompt_tokens_mean": 100.0}
-    found = drifts(minutes, declared([row]))
-    assert found[120] == "longer"
 
 
 def test_no_reference_few_requests_and_overload_are_unknown() -> None:

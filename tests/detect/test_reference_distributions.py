@@ -1,19 +1,15 @@
-"""What a reference remembers beyond means, and the distances of real phases to it."""
+"""What a reference remembers beyond means."""
 
 from __future__ import annotations
 
-import json
 import math
 from datetime import timedelta
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
-from pipeline_cases import at, evidence, recording, serving, whole, within
-from scipy.spatial.distance import jensenshannon
+from pipeline_cases import at, evidence, recording, serving
 
 from driftwatch.detect.reference import (
     HISTOGRAMS,
@@ -21,68 +17,7 @@ from driftwatch.detect.reference import (
     baseline_of_minutes,
 )
 from driftwatch.minutes.rows import minute_grid
-from driftwatch.notify.shares import shares
 from driftwatch.signals.minutes import MINUTE_SCHEMA, minutes, no_minutes
-
-LENGTHS = ("prompt_tokens", "generation_tokens")
-
-
-@cache
-def run_main(shared_data: Path) -> tuple[pl.DataFrame, dict[str, Any]]:
-    folder = shared_data / "vllm-0.32" / "run_main"
-    phases = json.loads((folder / "phases.json").read_text())["phases"]
-    return recording(folder), {phase["name"]: phase for phase in phases}
-
-
-@cache
-def phase(shared_data: Path, name: str, against: str | None = None) -> dict[str, Any]:
-    """Evidence of a phase, its first 15 s left out."""
-    frame, phases = run_main(shared_data)
-    reference = (
-        None if against is None else baseline_of_minutes(minutes(rows(shared_data, against)))
-    )
-    span = phases[name]["start"] + 15, phases[name]["end"]
-    return dict(table(within(frame, *span), whole(frame, *span), reference).row(0, named=True))
-
-
-@cache
-def rows(shared_data: Path, name: str) -> pl.DataFrame:
-    frame, phases = run_main(shared_data)
-    span = phases[name]["start"] + 15, phases[name]["end"]
-    return table(within(frame, *span), whole(frame, *span))
-
-
-def table(
-    frame: pl.DataFrame, asked: pl.DataFrame, reference: pl.DataFrame | None = None
-) -> pl.DataFrame:
-    return evidence(frame, asked, serving(frame), reference=reference)
-
-
-def sent(shared_data: Path, name: str) -> tuple[np.ndarray[Any, Any], ...]:
-    """Shares of a phase's requests by cell, from its own histograms."""
-    row = phase(shared_data, name)
-    return tuple(np.diff(row[f"{n}_buckets"], prepend=0.0) for n in LENGTHS)
-
-
-def test_run_main_s_lengths_are_apart_where_they_were_sent_so_and_nowhere_else(
-    shared_data: Path,
-) -> None:
-    """Prompts ×4, generations ×4, a quarter of the rate, and baselines between them."""
-    before = sent(shared_data, "baseline")
-    changed = {("prompt_drift_4x", 0): 4.0, ("gen_drift_4x", 1): 4.0}
-    for name in ("prompt_drift_4x", "baseline2", "gen_drift_4x", "baseline3", "rate_drop_to_25pct"):
-        row = phase(shared_data, name, "baseline")
-        for i, length in enumerate(LENGTHS):
-            found = shares(row, length)
-            assert found is not None
-            js = found.js_distance
-            assert js == pytest.approx(
-                jensenshannon(sent(shared_data, name)[i], before[i], base=2), abs=1e-9
-            )
-            ratio = changed.get((name, i), 1.0)
-            assert found.w1_ratio == pytest.approx(ratio, rel=0.1), (name, length)
-            assert (js > 0.5) is (ratio > 1), (name, length)
-
 
 # --- from stored minutes
 

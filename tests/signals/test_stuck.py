@@ -114,26 +114,22 @@ def test_an_engine_that_works_without_a_token_is_not_stuck(works: dict[str, floa
 
 
 @pytest.mark.parametrize(
-    ("first", "later", "generated", "moved", "expected"),
+    ("counts", "expected"),
     [
-        (1, 0, 0, None, "pooling"),
-        (100, 0, 100, None, "prefill_only"),
-        (1000, 10, 1010, None, "prefill_only"),
-        (1000, 11, 1011, None, "generate"),
-        (99, 0, 99, None, None),
-        (0, 0, 0, None, None),
-        (10, 500, 510, 500, "decode_only"),
-        (10, 500, 510, 499, "generate"),
-        (None, None, 0, None, None),
+        # first tokens, later ones, all generated, prompt tokens that came from elsewhere
+        ((1, 0, 0, None), "pooling"),
+        ((100, 0, 100, None), "prefill_only"),
+        ((1000, 10, 1010, None), "prefill_only"),
+        ((1000, 11, 1011, None), "generate"),
+        ((99, 0, 99, None), None),
+        ((0, 0, 0, None), None),
+        ((10, 500, 510, 500), "decode_only"),
+        ((10, 500, 510, 499), "generate"),
+        ((None, None, 0, None), None),
     ],
 )
-def test_the_kind_of_engine(
-    first: float | None,
-    later: float | None,
-    generated: float,
-    moved: float | None,
-    expected: str | None,
-) -> None:
+def test_the_kind_of_engine(counts: tuple[float | None, ...], expected: str | None) -> None:
+    first, later, generated, moved = counts
     counters = {
         "ttft_seconds_count": first,
         "itl_seconds_count": later,
