@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from datetime import timedelta
 from functools import cache
+from typing import Any
 
 import polars as pl
 
@@ -14,6 +15,13 @@ from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.fleet.traffic import PoolTraffic
 
 BEFORE, AFTER = 15.0, 25.0  # minutes kept of a scenario, before and after the first effect
+
+
+def scenario(duration: str = "30m", **more: Any) -> Scenario:
+    """Two servers and four requests a second, unless ``more`` says otherwise."""
+    usual = {"name": "x", "title": "x", "duration": duration, "pool": {"replicas": 2}}
+    traffic = {"requests_per_second": 4.0}
+    return Scenario.model_validate({**usual, "traffic": traffic, "truth": {}, **more})
 
 
 @cache

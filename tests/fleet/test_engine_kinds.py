@@ -7,27 +7,21 @@ from typing import Any
 
 import polars as pl
 import pytest
+from fleet_cases import scenario
 
 from driftwatch.fleet.generate import generate
-from driftwatch.fleet.scenario.model import Scenario
 from driftwatch.minutes.engine import kind_of_scrape
 
 
-def made(kind: str, **more: Any) -> pl.DataFrame:
+def scrapes_of(kind: str, **more: Any) -> pl.DataFrame:
     """Scrapes of one server of this kind over ten minutes."""
-    faults = more.pop("faults", [])
-    scenario = Scenario.model_validate(
-        {
-            "name": "kind",
-            "title": "a kind",
-            "duration": "10m",
-            "pool": {"replicas": 1, "kind": kind, "dcgm": False, **more},
-            "traffic": {"requests_per_second": 8, "cancelled_ratio": 0.0},
-            "faults": faults,
-            "truth": {},
-        }
+    made = scenario(
+        "10m",
+        pool={"replicas": 1, "kind": kind, "dcgm": False},
+        traffic={"requests_per_second": 8, "cancelled_ratio": 0.0},
+        **more,
     )
-    frames = [chunk.scrapes for chunk in generate(scenario, 3)]
+    frames = [chunk.scrapes for chunk in generate(made, 3)]
     return pl.concat(frames).filter("ok").with_columns(kind=kind_of_scrape())
 
 
@@ -70,7 +64,7 @@ KINDS: dict[str, Callable[[dict[str, float]], bool]] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_server_of_a_kind_counts_as_vllm_does(kind: str) -> None:
-    scrapes = made(kind)
+    scrapes = scrapes_of(kind)
     assert KINDS[kind](increases(scrapes))
     assert scrapes["kind"].tail(1).item() == ("generate" if kind == "speculative" else kind)
     waits = scrapes["waiting_deferred_requests"].max()
@@ -78,7 +72,7 @@ def test_a_server_of_a_kind_counts_as_vllm_does(kind: str) -> None:
 
 
 def test_a_sleeping_engine_says_so_and_gives_nothing() -> None:
-    scrapes = made("generate", faults=[{"kind": "sleep", "at": "4m", "until": "7m"}])
+    scrapes = scrapes_of("generate", faults=[{"kind": "sleep", "at": "4m", "until": "7m"}])
     since = (pl.col("time") - scrapes["time"].min()).dt.total_seconds()
     inside = scrapes.filter(since.is_between(250, 410))
     assert inside["engine_awake"].unique().to_list() == [0.0]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
+from fleet_cases import scenario
 
 from driftwatch.collect.recordings import open_recording
 from driftwatch.collect.recordings.compact import CompactRecordingSource, Part, write_manifest
@@ -22,23 +22,16 @@ from driftwatch.model import TargetKey
 @pytest.fixture(scope="module")
 def made() -> Scenario:
     """Ten minutes with a restart and a server whose scrapes are often missed."""
-    return Scenario.model_validate(
-        {
-            "name": "short",
-            "title": "ten minutes",
-            "duration": "10m",
-            "traffic": {"requests_per_second": 2.0, "timeout": "30s"},
-            "faults": [
-                {"kind": "restart", "at": "4m", "replicas": [0], "down": "40s"},
-                {"kind": "missed_scrapes", "at": "1m", "ratio": 0.2, "replicas": [1]},
-                {"kind": "clock_throttle", "at": "5m", "factor": 1.5, "replicas": [1]},
-            ],
-            "truth": {
-                "effects": [
-                    {"what": "a restart", "kind": "restart", "at": "4m", "replicas": [0]},
-                ]
-            },
-        }
+    return scenario(
+        "10m",
+        name="short",
+        traffic={"requests_per_second": 2.0, "timeout": "30s"},
+        faults=[
+            {"kind": "restart", "at": "4m", "replicas": [0], "down": "40s"},
+            {"kind": "missed_scrapes", "at": "1m", "ratio": 0.2, "replicas": [1]},
+            {"kind": "clock_throttle", "at": "5m", "factor": 1.5, "replicas": [1]},
+        ],
+        truth={"effects": [{"what": "a", "kind": "restart", "at": "4m", "replicas": [0]}]},
     )
 
 
@@ -110,43 +103,25 @@ def test_a_restart_begins_at_zero_and_a_throttled_clock_is_seen(
     assert after["sm_clock_hertz"][0] == pytest.approx(before["sm_clock_hertz"][0] / 1.5, rel=1e-3)
 
 
-ROLLOUT: dict[str, Any] = {
-    "name": "upgrade",
-    "title": "one replica after the other gets another release",
-    "duration": "2h",
-    "pool": {"name": "chat", "replicas": 2, "vllm_version": "0.32.0"},
-    "traffic": {"requests_per_second": 1.0},
-    "faults": [
-        {
-            "kind": "rollout",
-            "at": "1h",
-            "every": "10m",
-            "down": "1m",
-            "vllm_version": "0.33.0",
-        }
-    ],
-    "truth": {},
-}
-
-
-def recording(folder: Path) -> tuple[Scenario, CompactRecordingSource]:
-    scenario = Scenario.model_validate(ROLLOUT)
-    start = scenario.start.timestamp()
-    part = Part(file="no.scrapes.parquet", kind="scrapes", first=start, last=start + 7200.0, rows=1)
-    write_manifest(folder, [part], targets_of(scenario), relabelled=relabelled_of(scenario))
-    return scenario, CompactRecordingSource(folder)
-
-
 def test_each_server_has_its_release_of_that_moment(tmp_path: Path) -> None:
-    scenario, source = recording(tmp_path)
+    rollout = {"kind": "rollout", "at": "1h", "every": "10m", "down": "1m"}
+    made = scenario(
+        "2h",
+        pool={"name": "chat", "replicas": 2, "vllm_version": "0.32.0"},
+        faults=[{**rollout, "vllm_version": "0.33.0"}],
+    )
+    start = made.start.timestamp()
+    part = Part(file="no.scrapes.parquet", kind="scrapes", first=start, last=start + 7200.0, rows=1)
+    write_manifest(tmp_path, [part], targets_of(made), relabelled=relabelled_of(made))
+    source = CompactRecordingSource(tmp_path)
     first, second = TargetKey("chat-0:8000", "0"), TargetKey("chat-1:8000", "0")
 
     def releases(after: timedelta) -> list[str]:
-        targets = source.targets_until(scenario.start + after)
+        targets = source.targets_until(made.start + after)
         return [targets[key].labels["vllm_version"] for key in (first, second)]
 
     assert releases(timedelta(minutes=61)) == ["0.32.0", "0.32.0"]  # it is down still
     assert releases(timedelta(minutes=61, seconds=1)) == ["0.33.0", "0.32.0"]
     assert releases(timedelta(hours=2)) == ["0.33.0", "0.33.0"]
-    labels = source.targets_until(scenario.start + timedelta(hours=2))[first].labels
+    labels = source.targets_until(made.start + timedelta(hours=2))[first].labels
     assert labels["model_name"] == "meta-llama/Llama-3.1-8B"  # the others stay

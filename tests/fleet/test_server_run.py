@@ -1,31 +1,13 @@
-"""One server's run: what a restart cures, what its exporter tells, whose settings hold."""
+"""One server: what a restart cures, what its exporter tells, whose settings hold, its scrapes."""
 
 from __future__ import annotations
 
-from typing import Any
-
+import numpy as np
 import polars as pl
 import pytest
-from fleet_cases import between, whole_run
+from fleet_cases import between, scenario, whole_run
 
-from driftwatch.fleet.generate import scrape_times
-from driftwatch.fleet.scenario.model import Scenario
-from driftwatch.fleet.servers import servers_of
-
-
-def scenario(minutes: int = 30, **more: Any) -> Scenario:
-    return Scenario.model_validate(
-        {
-            "name": "x",
-            "title": "x",
-            "duration": f"{minutes}m",
-            "pool": {"replicas": 2},
-            "traffic": {"requests_per_second": 4.0},
-            "truth": {},
-            **more,
-        }
-    )
-
+from driftwatch.fleet.servers import gaps, gpu_times, scrape_times, servers_of
 
 WEDGE = {"kind": "wedge", "at": "8m", "replicas": [0]}
 RESTART = {"kind": "restart", "at": "15m", "replicas": [0]}
@@ -80,3 +62,26 @@ def test_a_fault_changes_the_settings_that_it_names() -> None:
     assert settings == [(300, 8192, 8192), (4096, 8192, 8192), (4096, 8192, 4096)]
     with pytest.raises(ValueError, match=r"max_num_batched_tokens \(2048\) is below max_num_seqs"):
         scenario(faults=[{**RESTART, "serving": {"max_num_seqs": 4096}}])
+
+
+def test_a_third_of_the_scrapes_is_lost_and_nothing_is_kept_of_them() -> None:
+    plain, lossy = scenario("24h"), scenario("24h", scrape={"lost_ratio": 0.3})
+    whole, left = (len(scrape_times(made, 3, 0)[0]) for made in (plain, lossy))
+    assert left / whole == pytest.approx(0.7, abs=0.02)
+    missed = scrape_times(lossy, 3, 0)[1]
+    assert missed.mean() < 0.01  # a lost scrape is no scrape that failed
+
+
+def test_late_scrapes_stay_in_order() -> None:
+    apart = np.diff(scrape_times(scenario("24h", scrape={"late_ratio": 0.2}), 3, 0)[0])
+    assert 0 < apart.min() < 8 and apart.max() > 20  # of 15 s
+
+
+def test_gaps_are_those_of_the_whole_pool_and_of_its_exporters() -> None:
+    made = scenario("24h", scrape={"gaps_per_day": 12})
+    starts, ends = gaps(made, 3)
+    assert len(starts) > 4 and (ends - starts >= 60).all() and (ends - starts <= 900).all()
+    for times in (scrape_times(made, 3, 0)[0], scrape_times(made, 3, 1)[0], gpu_times(made, 3, 1)):
+        for first, last in zip(starts, ends, strict=True):
+            assert not ((times >= first) & (times < last)).any()
+    assert len(gaps(scenario("24h"), 3)[0]) == 0

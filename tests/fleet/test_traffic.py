@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+import fleet_cases
 import numpy as np
 import pytest
 from fleet_cases import whole_run
@@ -20,10 +21,9 @@ from driftwatch.simulate.workload.requests_file import read_requests
 HOUR = 3600.0
 
 
-def scenario(traffic: dict[str, Any], **more: Any) -> Scenario:
+def scenario(traffic: dict[str, Any], duration: str = "4h", **more: Any) -> Scenario:
     calm = {"requests_per_second": 8.0, "wander_ratio": 0.0, "cancelled_ratio": 0.0}
-    said = {"name": "x", "title": "x", "duration": "4h", "traffic": calm | traffic, "truth": {}}
-    return Scenario.model_validate(said | more)
+    return fleet_cases.scenario(duration, traffic=calm | traffic, **more)
 
 
 def pool_requests(made: Scenario, since: float, until: float, seed: int = 5) -> list[Requests]:

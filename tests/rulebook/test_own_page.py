@@ -5,11 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pytest
 from made_incidents import incident_of, with_values
 
 from driftwatch.diagnose.tree import walk
-from driftwatch.errors import ConfigError
 from driftwatch.model import Finding, Target, TargetKey
 from driftwatch.notify.headline import lines
 from driftwatch.pipeline.build_page import build_page
@@ -58,19 +56,15 @@ ROW = {
 }
 
 
-def _write(folder: Path, rule: str = RULE) -> Path:
-    (folder / "trees").mkdir(parents=True)
-    (folder / "adapters.yaml").write_text(rule)
-    (folder / "trees" / "adapters.yaml").write_text(TREE)
-    return folder
-
-
 def test_two_files_make_a_page_a_report_line_and_a_runbook(tmp_path: Path) -> None:
-    (rule,) = load_rulebook([_write(tmp_path / "rules")]).rules
+    (tmp_path / "trees").mkdir()
+    (tmp_path / "adapters.yaml").write_text(RULE)
+    (tmp_path / "trees" / "adapters.yaml").write_text(TREE)
+    (rule,) = load_rulebook([tmp_path]).rules
     incident = incident_of(
         "i", rule=rule.id, alert=rule.alert, severity=rule.severity, at=AT, started_at=AT
     )
-    tree = load_rulebook([tmp_path / "rules"]).trees["adapters"]
+    tree = load_rulebook([tmp_path]).trees["adapters"]
     (diagnosis,) = walk(tree, frame(ROW))
     key = TargetKey("host:8000", "0")
     target = Target(key, {}, "p")
@@ -86,21 +80,3 @@ def test_two_files_make_a_page_a_report_line_and_a_runbook(tmp_path: Path) -> No
     assert page.links.runbook == "https://wiki.example.net/adapters"
     paged = with_values(incident, page=page, resolved_at=AT + timedelta(hours=1))
     assert family_of(paged) == "traffic"
-
-
-@pytest.mark.parametrize(
-    ("was", "now", "code", "help_text"),
-    [
-        ("{present}", "{presnt}", "unknown-column", "did you mean present?"),
-        ("family: traffic", "family: trafic", "value", "did you mean traffic?"),
-        ("also:", "aslo:", "unknown-key", "did you mean also?"),
-    ],
-)
-def test_check_names_what_is_wrong_with_a_page(
-    tmp_path: Path, was: str, now: str, code: str, help_text: str
-) -> None:
-    with pytest.raises(ConfigError) as caught:
-        load_rulebook([_write(tmp_path / "rules", RULE.replace(was, now))])
-    (problem,) = caught.value.problems
-    assert (problem.code, problem.help_text) == (code, help_text)
-    assert problem.line is not None

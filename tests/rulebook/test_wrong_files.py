@@ -37,6 +37,9 @@ RULES = [
     RULE + "inhibited_by: [Bigger]",
     RULE + "inhibited_by: [A]",
     RULE + "until: scrapes_ < 1",
+    RULE + "page: {says: ['{presnt}']}",
+    RULE + "page: {family: trafic}",
+    RULE + "page: {aslo: []}",
 ]
 TWINS = """\
 groups:
