@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from api_cases import JOB, MINUTE, T0, collect, minutes, names, series, server, source_of
+from api_cases import JOB, MINUTE, T0, minutes, names, series, server, source_of
 from fakes import prometheus_server
 from fakes.loopback import Answer
 from fakes.prometheus_api import PrometheusApi, Series
@@ -50,14 +50,6 @@ def test_one_process_that_is_scraped_twice_is_one_server(other: dict[str, str], 
             assert len(found.targets) == 1
             assert "scraped more than once" in found.problems[0].reason
         source.close()
-
-
-def test_one_address_in_two_namespaces_is_two_servers() -> None:
-    """Managed Prometheus calls a pod POD:PORT (ai-on-gke#937)."""
-    found = collect(*server("a:1", namespace="prod"), *server("a:1", namespace="dev"))
-    assert set(found.scrapes["instance"]) == {"dev/a:1", "prod/a:1"}
-    assert {t.labels["namespace"] for t in found.targets.values()} == {"prod", "dev"}
-    assert found.problems == ()
 
 
 def test_a_pod_reborn_within_one_answer_is_the_new_one() -> None:
