@@ -21,7 +21,7 @@ from driftwatch.plots.scales import Axis, Scale, fitted, time_ticks
 
 ACROSS = 1000.0  # units across a panel, however wide it is shown
 # of a drawing on a phone and on a wide screen, in pixels: labels are chosen for both
-_NARROW, _WIDE = 280.0, 900.0
+_NARROW, _WIDE = 280.0, 570.0
 _UNIT, _FOOT, _APART = 24.0, 24.0, 12.0  # above a panel, below the last one, between two
 # line style of a series, by its number; the class has the colour
 _DASHES = ("", "6 3", "2 3", "8 3 2 3", "1 3")

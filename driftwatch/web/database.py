@@ -4,9 +4,11 @@ wrong with the database is an error of the one request.
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Collection, Iterable
-from datetime import datetime
+from contextlib import suppress
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import ColumnElement, Select, and_, case, event, func, or_, select, tuple_
@@ -14,9 +16,9 @@ from sqlalchemy import ColumnElement, Select, and_, case, event, func, or_, sele
 from driftwatch.database_place import Place
 from driftwatch.detect.baselines import Baseline
 from driftwatch.documents import to_json
-from driftwatch.errors import StoreError
+from driftwatch.errors import DocumentError, StoreError
 from driftwatch.incidents.incident import Incident
-from driftwatch.model import TargetKey
+from driftwatch.model import Advice, TargetKey
 from driftwatch.notify.page import Page
 from driftwatch.store.database import (
     chunks,
@@ -32,6 +34,7 @@ from driftwatch.store.latest import MINUTE_STATES, SERVER_COLUMNS, UNKNOWN, Pool
 from driftwatch.store.migrate import check_revision, schema_revision, written_by
 from driftwatch.store.store import Store
 from driftwatch.store.tables import (
+    advice,
     baselines,
     incidents,
     latest_pools,
@@ -44,6 +47,8 @@ if TYPE_CHECKING:
 
 # who waits for a page waits no longer than this for another's transaction
 BUSY_SECONDS = 2.0
+# the newest minute of a service that runs is younger
+OLD_AFTER = timedelta(minutes=5)
 _MOST_WEEKS, _MOST_CONCERNED = 1000, 300
 
 _COLUMN, _SERVER = incidents.c, latest_servers.c
@@ -66,6 +71,11 @@ def incident_state(incident: Incident) -> str:
     """The word of an incident: pending, firing, acknowledged, silenced or resolved."""
     is_silenced = incident.state == "firing" and incident.silenced_by is not None
     return "silenced" if is_silenced else incident.state
+
+
+def is_old(end: datetime | None, now: datetime) -> bool:
+    """Whether the newest minute says nothing of now."""
+    return end is None or now - end > OLD_AFTER
 
 
 class WebStore(Store):
@@ -197,6 +207,16 @@ class WebStore(Store):
         )
         newest = query.order_by(_COLUMN.started_at.desc(), _COLUMN.id).limit(most)
         return [stored_incident(row) for row in self._all(newest)]
+
+    def advices_of(self, incident_id: str) -> list[tuple[datetime, Advice]]:
+        """What an incident's page advised, in order of time; of another version's form nothing."""
+        query = select(advice.c.at, advice.c.document).where(advice.c.incident_id == incident_id)
+        found = []
+        for row in self._all(query.order_by(advice.c.at, advice.c.id)):
+            with suppress(DocumentError):
+                one = Advice.read(json.dumps(json.loads(row["document"]).get("advice")))
+                found.append((row["at"], one))
+        return found
 
     def kept_reports(self) -> list[tuple[str, datetime]]:
         """(week, when its report was made), the newest week first; at most 1,000."""

@@ -18,7 +18,7 @@ from driftwatch.numbers import clean, cut, moment, percent, plural
 from driftwatch.plots.plot import Panel, Plot, Series, panels, sparkline
 from driftwatch.plots.scales import Axis
 from driftwatch.store.latest import SLOT, SLOTS, UNKNOWN, PoolNow, ServerNow, Trace, slot_of
-from driftwatch.web.database import STATES, incident_state
+from driftwatch.web.database import STATES, incident_state, is_old
 from driftwatch.web.incidents import line_of, servers_of
 from driftwatch.web.page import (
     POOL,
@@ -37,8 +37,6 @@ from driftwatch.web.plots import GREY, incident_spans
 from driftwatch.web.signals import SPEED
 
 PATH = "/fleet"
-# the newest minute of a service that runs is younger
-OLD_AFTER = timedelta(minutes=5)
 STALE = "driftwatch run wrote no minute in the last 5 min"
 _OF_INCIDENTS = ("firing", "acknowledged", "silenced")
 _MOST = 200  # baselines
@@ -165,11 +163,6 @@ def load(visit: Visit) -> Shown:
         "query": query,
         "every_state": STATES,
     }
-
-
-def is_old(end: datetime | None, now: datetime) -> bool:
-    """Whether the newest minute says nothing of now."""
-    return end is None or now - end > OLD_AFTER
 
 
 def _finding(rows: Sequence[PoolRow]) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import polars as pl
@@ -12,19 +13,21 @@ from pydantic import Field
 
 from driftwatch.errors import UsageError
 from driftwatch.incidents.delivery import Delivery, status_text
+from driftwatch.incidents.follow_up import what_changed
 from driftwatch.incidents.incident import Incident
-from driftwatch.incidents.silence import silences_incident, silencing
-from driftwatch.model import Diagnosis, TargetKey
+from driftwatch.incidents.silence import Silence, silenced_by, silences_incident, silencing
+from driftwatch.model import Advice, Diagnosis, TargetKey
 from driftwatch.notify.advice import few, vllm_arguments
-from driftwatch.notify.headline import opening, rendered
+from driftwatch.notify.headline import opening
 from driftwatch.notify.page import First, Line
 from driftwatch.notify.page import Page as IncidentPage
 from driftwatch.notify.path import PathRow, path_rows
 from driftwatch.notify.verification_line import verification_line
 from driftwatch.numbers import clean, cut, moment, plural
 from driftwatch.plots.plot import Plot
-from driftwatch.web.database import WebStore, incident_state
+from driftwatch.web.database import WebStore, incident_state, is_old
 from driftwatch.web.page import (
+    LONGEST,
     Api,
     NotFound,
     Page,
@@ -68,9 +71,10 @@ class Look(NamedTuple):
     lines: tuple[tuple[str, str], ...]  # (label, text)
     path: Sequence[PathRow]
     diagnosis: Diagnosis | None
+    is_end: bool = False  # of the minute in which the incident ended
 
 
-def _look(title: str, found: First, today: date) -> Look:
+def _look(title: str, found: First, today: date, *, is_end: bool = False) -> Look:
     baseline = {} if found.baseline is None else found.baseline.values
     return Look(
         title,
@@ -78,6 +82,7 @@ def _look(title: str, found: First, today: date) -> Look:
         tuple(page_lines(found.lines, today)),
         [] if found.diagnosis is None else path_rows(found.diagnosis.path, baseline),
         found.diagnosis,
+        is_end,
     )
 
 
@@ -89,22 +94,41 @@ def page_lines(lines: Iterable[Line], today: date) -> Iterator[tuple[str, str]]:
 
 
 def looks(page: IncidentPage | None, today: date) -> Iterator[Look]:
-    """The page as it was first made; where it was made again, the last look as well."""
+    """The page as it was first made; where it was made again, the last look as well.
+
+    The look at the end of an incident advises nothing.
+    """
     if page is None:
         return
     is_over = page.event == "resolved"
     first = page.first or (None if is_over else page.as_first)
     if first is not None:
         yield _look(f"The {page.severity} of {moment(first.at, today)}", first, today)
-    if page.first is None and not is_over:
-        return
-    if is_over:  # its own texts say how it ended
-        page = rendered(page.model_copy(update={"event": "firing", "acknowledgement": None}))
     last = page.model_copy(update={"first": None}).as_first
-    if first is None or last.diagnosis != first.diagnosis:
-        when = "before it ended" if is_over else f"at {moment(last.at, today)}"
+    if is_over:
+        ended = last.model_copy(update={"summary": _ended(page), "lines": ()})
+        yield _look(f"At its end, {moment(last.at, today)}", ended, today, is_end=True)
+    elif page.first is not None and last.diagnosis != page.first.diagnosis:
         summary = last.summary.removeprefix(opening(page)).lstrip()
-        yield _look(f"The last look {when}", last.model_copy(update={"summary": summary}), today)
+        title = f"The last look, {moment(last.at, today)}"
+        yield _look(title, last.model_copy(update={"summary": summary}), today)
+
+
+def _ended(page: IncidentPage) -> str:
+    """How a page ended, and that nothing is left to do where its recovery was measured."""
+    if page.resolved_reason:
+        return f"{page.resolved_reason}; no recovery was measured"
+    over = page.phrases.over or f"{page.alert} is no longer true"
+    if page.ended_in_target is False:
+        return f"{over}; requests still missed their target"
+    return f"{over}: nothing was wrong any more, and nothing is left to do"
+
+
+def history(advices: Iterable[tuple[datetime, Advice]]) -> Iterator[tuple[datetime, str]]:
+    """When the advice of an incident became another, and what it became; ``advices``: in order."""
+    for (_, before), (at, now) in pairwise(advices):
+        if (changed := what_changed(before, now)) is not None:
+            yield at, changed
 
 
 def load(visit: Visit) -> Shown:
@@ -115,7 +139,7 @@ def load(visit: Visit) -> Shown:
     store, today = visit.store, visit.now.date()
     incident = incident_named(store, visit.path["incident_id"])
     page, state, headline = incident.page, incident_state(incident), line_of(incident)
-    holding, deliveries = [*_holding(visit, incident)], store.deliveries(incident.id)
+    deliveries, newest = store.deliveries(incident.id), store.newest_minute()
     verified = None if page is None else page.verification
     rows = _rows(visit, incident)
     return {
@@ -126,18 +150,31 @@ def load(visit: Visit) -> Shown:
         "headline": headline,
         "looks": [*looks(page, today)],
         "servers": servers_of(incident),
-        "sent": _sent(incident, deliveries, holding, today),
+        "span": _range(visit, incident),
+        "end": newest,
+        "is_stale": is_old(newest, visit.now),
+        "history": [*history(store.advices_of(incident.id))],
+        "sent": _sent(incident, deliveries, store.silences(), today),
         "commands": [] if page is None else [*_commands(visit.web, incident, page)],
         "plot": _plot(visit, incident, deliveries, rows),
         "changes": changes(rows),
-        "holding": holding,
+        "holding": [*_holding(visit, incident)],
         "deliveries": [(one, status_text(one, today)) for one in deliveries],
         "actions": store.actions(incident.id),
         "mark": store.marks([incident.id]).get(incident.id),
         "verification": None if verified is None else verification_line(verified, today),
-        "change": None if page is None else _change(page),
+        "change": None if page is None or incident.resolved_at else _change(page),
         "silencing": " ".join(matcher.text for matcher in silencing(incident)),
     }
+
+
+def _range(visit: Visit, incident: Incident) -> str:
+    """The incident's time with an hour before it, as the query of a server's page."""
+    end = incident.resolved_at
+    until = visit.now if end is None else min(visit.now, end + timedelta(minutes=30))
+    since = max(incident.started_at - timedelta(hours=1), until - LONGEST)
+    wanted = {"from": since} if end is None else {"from": since, "to": until}
+    return "?" + "&".join(f"{name}={at:%Y-%m-%dT%H:%MZ}" for name, at in wanted.items())
 
 
 def _rows(visit: Visit, incident: Incident) -> pl.DataFrame:
@@ -160,9 +197,9 @@ def _plot(
 
 
 def _sent(
-    incident: Incident, deliveries: Iterable[Delivery], holding: Sequence[str], today: date
+    incident: Incident, deliveries: Iterable[Delivery], silences: Sequence[Silence], today: date
 ) -> str:
-    """Who got the page, in a sentence; who did not, and why."""
+    """Who got the page, in a sentence; who did not, and why: what is done later changes nothing."""
     pages = [one for one in deliveries if one.event == "firing"]
     sent = [one.sent_at for one in pages if one.sent_at is not None]
     if sent:
@@ -172,8 +209,10 @@ def _sent(
         return f"No receiver has it: {status_text(pages[0], today)}."
     if incident.firing_at is None:
         return "It has not fired yet, so nobody got anything."
-    if holding:
-        return f"Nobody got it: {holding[0]}."
+    held = silenced_by(incident, silences, incident.firing_at)
+    for one in silences:
+        if one.id == held:
+            return f"Nobody got it: {clean(one.created_by)} had silenced it {_span(one)}."
     return (
         f"Nobody got it: no receiver takes a {incident.severity} of this pool and rule, or a "
         "replay wrote this database."
@@ -216,19 +255,22 @@ def incident_named(store: WebStore, id_prefix: str) -> Incident:
         raise NotFound(error.message, search(LIST_PATH, id_prefix)) from None
 
 
-def _holding(visit: Visit, incident: Incident) -> Iterator[str]:
-    """What holds its messages back, or did."""
+def _holding(visit: Visit, incident: Incident) -> Iterator[tuple[str, str]]:
+    """(label, text) of what holds its messages back, or did."""
     end = incident.resolved_at or visit.now
     for one in visit.store.silences():
         if one.starts_at <= end and one.ends_at > incident.started_at:
             if not silences_incident(one, incident):
                 continue
-            verb = "silenced" if one.active(visit.now) else "was silenced"
-            start, last = (f"{at:%Y-%m-%d %H:%M} UTC" for at in (one.starts_at, one.ends_at))
+            word = "Silenced" if one.active(visit.now) else "Was silenced"
             why = f": {one.comment}" if one.comment else ""
-            yield f"{verb} {start} to {last} by {one.created_by}{why}"
+            yield word, f"{_span(one)} by {one.created_by}{why}"
     if incident.inhibited_by is not None and incident.resolved_at is None:
-        yield f"waits while {incident.inhibited_by} fires"
+        yield "Waits", f"while {incident.inhibited_by} fires"
+
+
+def _span(one: Silence) -> str:
+    return " to ".join(f"{at:%Y-%m-%d %H:%M} UTC" for at in (one.starts_at, one.ends_at))
 
 
 def _change(page: IncidentPage) -> str:
@@ -270,8 +312,11 @@ def load_list(visit: Visit) -> Shown:
     incidents, part = _listed(visit)
     pools = {*visit.store.pool_names()[:_MOST_POOLS], query.pool} - {""}
     number = visit.store.listed_incidents(1, 0, state="open")[1]
+    newest = visit.store.newest_minute()
     return {
         "title": f"{plural(number, 'open incident')}" if number else "No incident is open",
+        "end": newest,
+        "is_stale": is_old(newest, visit.now),
         "rows": [(one, incident_state(one), line_of(one)) for one in incidents],
         "part": part,
         "query": query,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from driftwatch.web.database import WebStore
 
 MOST_ROWS, MOST_PAGES = 200, 100_000
+LONGEST = timedelta(days=35)  # that a server's page shows
 Row = TypeVar("Row")
 Shown = dict[str, Any]  # what a template draws, by name; ``title`` is the page's
 

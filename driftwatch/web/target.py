@@ -16,10 +16,10 @@ from driftwatch.notify.explanation import state_text, what_to_do
 from driftwatch.numbers import clean, cut, moment
 from driftwatch.pipeline.explain import Window, explain
 from driftwatch.store.latest import ServerNow
-from driftwatch.web.database import incident_state
-from driftwatch.web.fleet import STALE, is_old
+from driftwatch.web.database import incident_state, is_old
+from driftwatch.web.fleet import STALE
 from driftwatch.web.incidents import page_lines, servers_of
-from driftwatch.web.page import TARGET, Moment, NotFound, Page, Query, Shown, Visit, search
+from driftwatch.web.page import LONGEST, TARGET, Moment, NotFound, Page, Query, Shown, Visit, search
 from driftwatch.web.plots import (
     change_ticks,
     incident_spans,
@@ -30,8 +30,8 @@ from driftwatch.web.plots import (
 from driftwatch.web.signals import COLUMNS, SIGNAL_COLUMNS, changes, usual
 
 _EXPLAINED, _SHORTEST = timedelta(minutes=10), timedelta(minutes=10)
-_USUAL_RANGE, _LONGEST = timedelta(hours=3), timedelta(days=35)
-_RANGES = {"1 h": 1, "3 h": 3, "12 h": 12, "2 d": 48, "7 d": 168}
+_USUAL_RANGE = timedelta(hours=3)
+_RANGES = {"1 h": 1, "3 h": 3, "12 h": 12, "24 h": 24, "2 d": 48, "7 d": 168}
 _OF_BASELINE = timedelta(days=3)  # of whose end the usual ranges are
 _INCIDENTS, _CHANGES, _LONGEST_TEXT = 50, 40, 600
 
@@ -51,7 +51,7 @@ class TargetQuery(Query):
         """
         until = self.until or newest
         since = self.since or until - _USUAL_RANGE
-        if not timedelta(0) < until - since <= _LONGEST:
+        if not timedelta(0) < until - since <= LONGEST:
             raise UsageError(
                 f"from {moment(since, None)} to {moment(until, None)} is no range",
                 help_text="from lies before to, by 35 days at most",

@@ -16,15 +16,17 @@ from typing import Any
 import polars as pl
 import pytest
 from made_incidents import with_values
+from page_cases import CASES
 from recorded_cases import MINUTE, Recorded
 from web_cases import ANA, BEN, browser, send, shown, web_at
 from web_fleet_cases import END, GOOD, fired, fleet_database
 
-from driftwatch.model import Slo
-from driftwatch.store import Store
+from driftwatch.model import Advice, KnobMove, Reason, Slo
+from driftwatch.pipeline.build_page import build_page
+from driftwatch.store import Store, TickRecord
 from driftwatch.store.minute_columns import STORED_SCHEMA
 from driftwatch.web.app import Web
-from driftwatch.web.incidents import looks
+from driftwatch.web.incidents import history, looks
 from driftwatch.web.plots import incident_plot
 from tests.outbox import latest_actions
 
@@ -125,8 +127,70 @@ def test_the_page_as_it_was_made_stands_beside_the_last_look(web: Web, firing: R
     )  # fmt: skip
     first, last = looks(over, today)
     assert (first.title, first.line_1) == (alone.title, page.summary)
-    assert last.title == "The last look before it ended" and last.diagnosis == over.diagnosis
+    assert last.title.startswith("At its end, ") and last.diagnosis == over.diagnosis
+    assert last.line_1.endswith("nothing is left to do") and not last.lines
     assert [*looks(over.model_copy(update={"first": None}), today)] == [last]
+    closed = over.model_copy(update={"resolved_reason": "its server is gone"})
+    assert [*looks(closed, today)][1].line_1 == "its server is gone; no recovery was measured"
+
+
+def test_a_change_can_be_copied_until_the_incident_is_over(
+    web: Web, copied: Recorded, opened: Callable[[], Store]
+) -> None:
+    with opened() as store:
+        one = store.incident(copied.incident_id)
+        case = CASES["budget"]
+        page = build_page(case.finding, one, "firing", copied.now)
+        one = with_values(one, page=page)
+        store.commit_tick(TickRecord(copied.now - MINUTE, copied.now, incidents=[one]))
+    html = unescape(browser(web).get(f"/incidents/{one.id}").text)
+    assert "--max-num-batched-tokens=2048</pre>" in html
+    with opened() as store:
+        over = with_values(one, resolved_at=copied.now)
+        store.commit_tick(TickRecord(copied.now, copied.now + MINUTE, incidents=[over]))
+    view = shown(web, f"/incidents/{one.id}")
+    assert not view["change"] and [what for what, _ in view["commands"]] == []
+
+
+def test_the_advice_that_became_another_is_history() -> None:
+    why = Reason("forecast", "all in target")
+    first, other = (
+        Advice(action="change", reason=why, moves=(KnobMove("max_num_seqs", 48.0, to, "config"),))
+        for to in (384.0, 192.0)
+    )
+    at = [END + n * timedelta(minutes=10) for n in range(3)]
+    ((when, text),) = history(zip(at, (first, first, other), strict=True))
+    assert (when, text) == (
+        at[2], "advice now: set max_num_seqs 48 → 192, before set max_num_seqs 48 → 384",
+    )  # fmt: skip
+
+
+def test_a_silence_that_is_made_later_is_not_why_nobody_got_the_page(
+    web: Web, copied: Recorded, opened: Callable[[], Store]
+) -> None:
+    path = f"/incidents/{copied.incident_id}"
+    with opened() as store:
+        one = store.incident(copied.incident_id)
+        store.commit_tick(TickRecord(copied.now, copied.now + MINUTE, incidents=[one]))
+    with sqlite3.connect(copied.path) as connection:
+        connection.execute("DELETE FROM deliveries")
+    before = shown(web, path)["sent"]
+    assert before.startswith("Nobody got it: no receiver takes")
+    send(browser(web), path, "silence", ANA)
+    view = shown(web, path)
+    assert view["sent"] == before and view["holding"][0][0] == "Silenced"
+    with sqlite3.connect(copied.path) as connection:
+        connection.execute("UPDATE silences SET starts_at = '2020-01-01 00:00:00.000000'")
+    assert shown(web, path)["sent"].startswith("Nobody got it: Ana had silenced it 2020-01-01")
+
+
+def test_old_minutes_are_named_on_the_pages_of_incidents(
+    web: Web, firing: Recorded, tmp_path: Path
+) -> None:
+    later = web_at(firing.path, firing.now + timedelta(hours=2), tmp_path)
+    for path in ("/incidents", f"/incidents/{firing.incident_id}"):
+        assert "does driftwatch run?" not in browser(web).get(path).text
+        assert "does driftwatch run?" in browser(later).get(path).text
 
 
 def test_commands_name_the_moment_and_where_the_database_is(web: Web, firing: Recorded) -> None:
