@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from web_fleet_cases import END, EVIDENCE, GOOD
+from web_cases import END, EVIDENCE, GOOD
 
 from driftwatch.model import Slo, Target, TargetKey
 from driftwatch.pipeline.latest import latest_of, state_of

@@ -14,8 +14,7 @@ from urllib.parse import quote
 import pytest
 from recorded_cases import Recorded
 from starlette.testclient import TestClient
-from web_cases import ANA, browser, send, web_at
-from web_fleet_cases import END, fired, fleet_database
+from web_cases import ANA, END, browser, fired, fleet_database, send, web_at
 
 from driftwatch.model import TargetKey
 from driftwatch.store import Store

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event
 from starlette.testclient import TestClient
-from web_cases import browser, shown, web_at
-from web_fleet_cases import END, fired, fleet_database
+from web_cases import END, browser, fired, fleet_database, shown, web_at
 
 from driftwatch.store import Store
 from driftwatch.web.app import Web

@@ -18,8 +18,7 @@ import pytest
 from made_incidents import with_values
 from page_cases import CASES
 from recorded_cases import MINUTE, Recorded
-from web_cases import ANA, BEN, browser, send, shown, web_at
-from web_fleet_cases import END, GOOD, fired, fleet_database
+from web_cases import ANA, BEN, END, GOOD, browser, fired, fleet_database, send, shown, web_at
 
 from driftwatch.model import Advice, KnobMove, Reason, Slo
 from driftwatch.pipeline.build_page import build_page
