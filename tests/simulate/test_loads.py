@@ -9,8 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from driftwatch.lab.batchers import Served
-from driftwatch.lab.loads import Figures, Level, figures, find_degradation, measure
+from driftwatch.lab.batchers import STATIC, Served, Settings
+from driftwatch.lab.loads import (
+    Figures,
+    Level,
+    Point,
+    capacity,
+    figures,
+    find_degradation,
+    knee,
+    measure,
+    steady,
+)
+from driftwatch.simulate.configuration import SchedulerConfiguration
+from driftwatch.simulate.requests import make_requests
+from driftwatch.simulate.step_time import StepTime
 
 
 def closed_loop(users: int, slots: int, service: float, count: int) -> Served:
@@ -111,3 +124,55 @@ def test_where_latency_starts_to_degrade(
     where = find_degradation(_levels(rates))
     assert (where.holds_to, where.degrades_at, where.confirmed) == found
     assert (where.reason is None) == (where.degrades_at is not None)
+
+
+def run(arrival: np.ndarray, takes: np.ndarray, rejected: slice = slice(0)) -> Served:
+    count = len(arrival)
+    finished = np.ones(count, dtype=bool)
+    finished[rejected] = False
+    return Served(arrival, arrival, arrival + takes, np.full(count, 3), finished)
+
+
+def test_warm_up_and_drain_of_an_open_load_are_left_out() -> None:
+    arrival = np.arange(0.0, 100.5, 0.5)  # two a second for 100 s
+    takes = np.where((arrival < 20) | (arrival >= 90), 50.0, 1.0)
+    found = steady("s", 2.0, run(arrival, takes), 1).figures
+    assert found.seconds == pytest.approx(70)
+    # 139 of those that arrive in it end in it, and the warm-up's 40 come late into it
+    assert found.requests == 139 + 40
+    assert found.requests_per_second == pytest.approx(179 / 70)
+    assert found.generation_tokens_per_second == pytest.approx(3 * 179 / 70)
+    assert (found.e2e_seconds_p50, found.e2e_seconds_p99) == (1.0, 50.0)
+
+
+def test_a_server_that_falls_behind_or_rejects_is_told() -> None:
+    arrival = np.arange(0.0, 100.0, 0.5)
+    assert steady("s", 2.0, run(arrival, np.full(200, 5.0)), 1).keeps_up
+    ends = np.arange(1.0, 201.0)  # one a second
+    assert not steady("s", 2.0, run(arrival, ends - arrival), 1).keeps_up
+    rejects = steady("s", 2.0, run(arrival, np.full(200, 0.5), slice(0, 200, 4)), 1)
+    assert (rejects.keeps_up, rejects.rejected_requests) == (False, 50)
+
+
+def test_the_capacity_is_of_batches_that_are_filled_again_and_again() -> None:
+    mix = make_requests(np.zeros(50), np.full(50, 10), np.full(50, 20))
+    settings = Settings(SchedulerConfiguration(4, 512), batch_size=400)
+    # 4,000 requests in ten batches of 400: 20 steps of 10 ms each
+    found = capacity(STATIC, settings, mix, StepTime(0.01, 0.0, 0.0, 0.0))
+    assert found == pytest.approx(400 / 0.2)
+
+
+def made(load: float, p99: float | None, keeps_up: bool = True) -> Point:
+    found = Figures(1000 if p99 else 5, 100.0, load, load, e2e_seconds_p99=p99)
+    return Point("s", load, keeps_up, found, 0, None, None)
+
+
+def test_the_knee_is_the_largest_load_that_holds_before_one_fails() -> None:
+    # a batch that waits to fill is out of target at light load, holds, then falls behind
+    points = [made(1, 9.0), made(5, 2.0), made(10, 2.5), made(20, 1.0, False)]
+    found = knee(points, 3.0)
+    assert (found.holds_at, found.fails_at, found.reason) == (10, 20, "does not keep up")
+    assert knee(points[:3], 3.0).fails_at is None
+    nowhere = knee(points, 0.5)
+    assert (nowhere.holds_at, nowhere.reason) == (None, "p99 above the limit")
+    assert "5 requests, it needs 100" in knee([made(1, None)], 3.0).reason

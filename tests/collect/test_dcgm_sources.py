@@ -1,19 +1,22 @@
-"""dcgm-exporter's pages: real ones as published, a live one, broken ones, recorded ones."""
+"""dcgm-exporter's pages, published, broken and recorded, and its series through an API."""
 
 from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import polars as pl
 from fakes.dcgm_exporter import DcgmExporter
 from fakes.dcgm_pages import FakeGpu, dcgm_page, workload
 from fakes.loopback import Answer
+from fakes.prometheus_api import PrometheusApi, Series
 
 from driftwatch.clock import ManualClock
-from driftwatch.collect.dcgm_sources import DcgmBatch, DcgmPagesSource
+from driftwatch.collect.dcgm_sources import DcgmBatch, DcgmPagesSource, DcgmPrometheusSource
 from driftwatch.collect.http_session import Bounds
+from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.schema import Collected, SourceProblem
 
@@ -33,14 +36,10 @@ def read(*pages: str | bytes) -> tuple[pl.DataFrame, tuple[SourceProblem, ...]]:
     return batch.finish()
 
 
-def recorded(name: str) -> pl.DataFrame:
-    gpus, problems = read((DATA / name).read_bytes())
-    assert problems == ()
-    return gpus
-
-
 def test_a_whole_page_with_its_workload() -> None:
-    (row,) = recorded("ada_kubernetes.prom").to_dicts()
+    gpus, problems = read((DATA / "ada_kubernetes.prom").read_bytes())
+    assert problems == ()
+    (row,) = gpus.to_dicts()
     assert row["uuid"] == "GPU-a8394b51-c086-568a-9f1a-c1e1c934c44c"
     assert row["hostname"] == "lke529760-766837-0a634ab30000"
     assert (row["namespace"], row["pod"]) == ("default", "cuda-75454ffb9f-8ljq7")
@@ -63,10 +62,6 @@ def test_a_gpu_that_is_told_twice_differently() -> None:
     assert problem.reason.endswith("is on the page twice, as 300 and 301: the first is taken")
 
 
-def collected(source: DcgmPagesSource) -> Collected:
-    return source.collect(T0, LATER)
-
-
 def test_one_exporter_fails_and_the_other_is_read() -> None:
     page = dcgm_page([FakeGpu(0, "GPU-a")])
     with DcgmExporter(page) as bad, DcgmExporter(page) as good:
@@ -77,7 +72,7 @@ def test_one_exporter_fails_and_the_other_is_read() -> None:
             (Answer(0, hang=True), "no answer for 0.4 s"),
         ):
             bad.planned.append(answer)
-            found = collected(source)
+            found = source.collect(T0, LATER)
             assert found.gpus["exporter"].to_list() == [good.instance]
             (problem,) = found.problems
             assert problem.where == bad.instance
@@ -111,3 +106,76 @@ def test_a_recording_of_servers_and_exporters(tmp_path: Path) -> None:
         ("node-1:9400", T0, "no answer: exc")
     ]
     assert source.collect(T0, LATER).gpus.is_empty()
+
+
+MINUTE = timedelta(minutes=1)
+CLOCK, WATTS = "DCGM_FI_DEV_SM_CLOCK", "DCGM_FI_DEV_POWER_USAGE"
+
+
+def series(name: str, value: float, gpu: str = "GPU-a", **labels: str) -> Series:
+    points = [(T0.timestamp() + 15 * i, str(value + i)) for i in range(40)]
+    told = {"instance": "node-1:9400", "job": "dcgm", "UUID": gpu, "gpu": "0", **labels}
+    return Series({"__name__": name, **told}, points, 15)
+
+
+def collected(*held: Series, since: datetime = T0, until: datetime = T0 + MINUTE) -> Collected:
+    with PrometheusApi(list(held)) as api:
+        source = source_of(api)
+        found = source.collect(since, until)
+        source.close()
+    return found
+
+
+def source_of(api: PrometheusApi, **selector: str) -> DcgmPrometheusSource:
+    return DcgmPrometheusSource(PrometheusAsker(api.address, timeout_seconds=5), selector=selector)
+
+
+def test_readings_are_those_of_the_scrapes_however_they_are_asked_for() -> None:
+    cuts = [T0, T0 + timedelta(seconds=7), T0 + timedelta(seconds=31), T0 + 5 * MINUTE]
+    with PrometheusApi([series(CLOCK, 40), series(WATTS, 300)]) as api:
+        source = source_of(api)
+        pieces = [source.collect(a, b).gpus for a, b in pairwise(cuts)]
+        source.close()
+    whole = collected(series(CLOCK, 40), series(WATTS, 300), until=cuts[-1])
+    assert whole.problems == ()
+    assert whole.gpus["time"].to_list() == [T0 + timedelta(seconds=15 * i) for i in range(20)]
+    assert whole.gpus["sm_clock_hertz"].to_list() == [1e6 * (40 + i) for i in range(20)]
+    assert whole.gpus.equals(pieces[0].vstack(pieces[1]).vstack(pieces[2]))
+
+
+def test_who_the_exporter_is_that_went() -> None:
+    gone = series(CLOCK, 40, instance="node-2:9400")
+    with PrometheusApi([series(CLOCK, 40), Series(gone.labels, gone.points[:4], 15)]) as api:
+        source = source_of(api)
+        first = source.collect(T0, T0 + MINUTE)
+        second = source.collect(T0 + 2 * MINUTE, T0 + 3 * MINUTE)
+        third = source.collect(T0 + 3 * MINUTE, T0 + 4 * MINUTE)
+        source.close()
+    assert first.problems == ()
+    assert first.gpus["exporter"].unique(maintain_order=True).to_list() == [
+        "node-1:9400",
+        "node-2:9400",
+    ]
+    assert [p.where for p in second.problems] == ["node-2:9400"]
+    assert third.problems == ()
+
+
+def test_where_up_cannot_be_asked_there_is_a_problem() -> None:
+    # this API knows no "and": the question for up is refused
+    found = collected(series(CLOCK, 40, pod="vllm-0", namespace="prod"))
+    assert found.gpus["pod"].unique().to_list() == ["vllm-0"]
+    (problem,) = found.problems
+    assert problem.where.startswith("up and on (job, instance)")
+
+
+def test_names_in_lower_case_are_read() -> None:
+    """As agents of managed clusters write them (dcgm-exporter#577)."""
+    labels = {"uuid": "gpu-aaaa", "modelname": "nvidia a100", "gpu": "0", "job": "dcgm"}
+    points = [(T0.timestamp(), "80")]
+    named = {"__name__": "dcgm_fi_dev_gpu_util", "instance": "n1:9400", **labels}
+    (row,) = collected(Series(named, points, 15)).gpus.to_dicts()
+    assert (row["uuid"], row["gpu_model"], row["utilization_ratio"]) == (
+        "GPU-aaaa",
+        "nvidia a100",
+        0.8,
+    )
