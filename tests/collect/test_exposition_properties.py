@@ -67,7 +67,9 @@ def pages(draw: st.DrawFn) -> str:
                 lines.append(sample(f"{metric.wire_name}_count", labels, cumulative[-1]))
             if not metric.per_engine:
                 break
-    for reason, value in draw(st.dictionaries(label_text, counts, max_size=4)).items():
+    for reason, value in draw(
+        st.dictionaries(label_text | st.just("abort"), counts, max_size=4)
+    ).items():
         labels = {"engine": engines[0], "model_name": model, "finished_reason": reason}
         lines.append(sample("vllm:request_success_total", labels, value))
     for i, text in enumerate(draw(st.lists(label_text, max_size=3))):
