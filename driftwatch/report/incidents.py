@@ -10,7 +10,7 @@ from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.model import KnobMove, TargetKey
 from driftwatch.notify.advice import imperatives
 from driftwatch.notify.phrases.traffic import length_ratio
-from driftwatch.numbers import clean, is_as_before, times
+from driftwatch.numbers import clean, is_as_before, knob, times
 from driftwatch.report.material import Material
 from driftwatch.report.report import ReportedIncident
 
@@ -21,6 +21,7 @@ _LIMITS: Mapping[str, str] = {
     "deferred": "requests held back",
 }
 _TODO_LIMIT = 120
+_NO_SETTING = "do not change a knob; "
 
 
 def keys_of(incident: Incident) -> tuple[TargetKey, ...]:
@@ -73,6 +74,35 @@ def advised_moves(incident: Incident) -> tuple[KnobMove, ...]:
     """The settings that its page advises to change."""
     advice = None if incident.page is None else incident.page.advice
     return () if advice is None else advice.moves
+
+
+def moves_text(moves: Sequence[KnobMove]) -> str:
+    """``max_num_seqs 64 → 128``."""
+    return ", ".join(
+        f"{move.knob} {'?' if move.from_value is None else knob(move.from_value)} → "
+        f"{knob(move.to_value)}"
+        for move in moves
+    )
+
+
+def instead_of(incident: Incident) -> tuple[str, str] | None:
+    """What its page advises where no setting helps, and what that would bring."""
+    advice = None if incident.page is None else incident.page.advice
+    if advice is None or advice.action != "none" or not advice.instead:
+        return None
+    what, _, brings = clean(advice.instead[0]).partition(": ")
+    return what, brings
+
+
+def advised_text(incident: Incident) -> str:
+    """What the last advice of its page asks for: ``drain it``; empty where it asks for nothing."""
+    if moves := advised_moves(incident):
+        return moves_text(moves)
+    if instead := instead_of(incident):
+        return instead[0].split(" (")[0]
+    advice = None if incident.page is None else incident.page.advice
+    is_leaf = advice is not None and advice.reason.code == "leaf"
+    return action_of(incident).removeprefix(_NO_SETTING) if is_leaf else ""
 
 
 def action_of(incident: Incident) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
@@ -20,7 +20,7 @@ from driftwatch.report.decisions import decisions
 from driftwatch.report.incidents import fired_in
 from driftwatch.report.lengths import STEMS
 from driftwatch.report.material import Material
-from driftwatch.report.moved import moved_rows
+from driftwatch.report.moved import moved_rows, rollout_verdict, rollouts
 from driftwatch.report.pools import pool_rows
 from driftwatch.report.report import Blind, ForecastError, Links, Pages, Record, Report, Span
 from driftwatch.report.words import message_lines, summary
@@ -42,6 +42,7 @@ def report_of(material: Material) -> Report:
     material = replace(material, cells=with_unanswered(material.cells))
     week, until = material.week, material.until.replace(microsecond=0)
     first, last = material.span or (week.start, until)
+    moved = moved_rows(material)
     report = Report(
         week=Span(
             name=week.name,
@@ -56,8 +57,8 @@ def report_of(material: Material) -> Report:
             command=f"driftwatch report --week {week.name}",
         ),
         servers=material.cells.select("instance", "engine").n_unique(),
-        for_you=decisions(material),
-        moved=moved_rows(material),
+        for_you=decisions(material, moved),
+        moved=moved,
         pages=pages(material),
         advice=record(material),
         blind=blind(material),
@@ -112,35 +113,42 @@ def pages(material: Material) -> Pages:
 def record(material: Material) -> Record:
     """Verdicts on changes of eight weeks, and how far the forecasts were off."""
     since = material.until - TRACK_WEEKS * _WEEK
+    known = material.known_since or material.since
     closed = [
         one
         for one in material.verifications
         if one.closed_at is not None and since <= one.closed_at < material.until
     ]
-    verdicts = Counter(str(one.verdict) for one in closed if one.forecast is not None)
+    advised = rollouts(one for one in closed if one.forecast is not None)
+    verdicts = Counter(rollout_verdict(one, material.until) for one in advised)
     begun = [one for one in material.verifications if one.opened_at < material.until]
     return Record(
-        weeks=TRACK_WEEKS,
+        since=max(since, known),
+        is_whole=known <= since,
         verdicts={name: verdicts[name] for name in VERDICTS},
-        open=sum(one.closed_at is None or one.closed_at >= material.until for one in begun),
+        open=sum(rollout_verdict(one, material.until) == "open" for one in rollouts(begun)),
         forecast_errors={
             name: ForecastError(median=median(map(abs, errors)), n=len(errors))
-            for name, errors in sorted(_forecast_errors(closed).items())
+            for name, errors in sorted(_forecast_errors(rollouts(closed)).items())
         },
     )
 
 
-def _forecast_errors(verifications: Iterable[Verification]) -> dict[str, list[float]]:
-    """Figure → by how much each forecast missed what was measured.
+def _forecast_errors(changes: Iterable[Sequence[Verification]]) -> dict[str, list[float]]:
+    """Figure → by how much each forecast missed what was measured, the median of its servers.
 
     Measured / forecast - 1; of a share of requests measured - forecast, in its unit.
     """
     errors: dict[str, list[float]] = {}
-    for effect in (one for verification in verifications for one in verification.effects):
-        promise, is_share = effect.forecast, effect.name == IN_TARGET
-        if promise is not None and (promise > 0 or is_share):
-            error = effect.after - promise if is_share else effect.after / promise - 1
-            errors.setdefault(effect.name, []).append(error)
+    for servers in changes:
+        own: dict[str, list[float]] = {}
+        for effect in (one for verification in servers for one in verification.effects):
+            promise, is_share = effect.forecast, effect.name == IN_TARGET
+            if promise is not None and (promise > 0 or is_share):
+                error = effect.after - promise if is_share else effect.after / promise - 1
+                own.setdefault(effect.name, []).append(error)
+        for name, several in own.items():
+            errors.setdefault(name, []).append(median(map(abs, several)))
     return errors
 
 

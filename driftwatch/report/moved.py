@@ -26,6 +26,7 @@ from driftwatch.report.costs import (
     unanswered,
 )
 from driftwatch.report.incidents import (
+    advised_text,
     end_of,
     ended_because,
     family_of,
@@ -50,12 +51,11 @@ _WORDS: Mapping[str, str] = {
     "open": "not verified yet",
     "PASS": "worked",
 }
-# what a narrow column calls a setting
-_SHORT = {"max_num_batched_tokens": "budget"}
 # an engine that is slow or hangs costs GPU time; anything else costs requests
 BY_SPEED = ("speed", "stuck")
 INFERRED = " (inferred)"  # behind a value that steps show
 _MOMENT = timedelta(microseconds=1)
+_ROLLOUT = timedelta(hours=1)
 
 
 def moved_rows(material: Material) -> tuple[Moved, ...]:
@@ -98,7 +98,7 @@ def _row(material: Material, family: str, episodes: Sequence[Incident]) -> Moved
     again = restarts_of(material, episodes, first)
     verdict, measured = (
         _verdict(changed, material.until),
-        result_text(material, family, episodes, again),
+        result_text(material, family, episodes, again, changed),
     )
     # the share that the pool missed decides; a verification where that cannot be judged
     is_judged = again is not None and not measured.startswith(NOT_JUDGED)
@@ -190,8 +190,27 @@ def _verifications(material: Material, incidents: Sequence[Incident]) -> list[Ve
     ]
 
 
+def rollouts(verifications: Iterable[Verification]) -> list[list[Verification]]:
+    """Verifications of the same change of a pool's servers, within an hour of the one before."""
+    found: dict[tuple[str, str], list[list[Verification]]] = {}
+    for one in sorted(verifications, key=lambda v: (v.change.at, v.instance, v.engine)):
+        several = found.setdefault((one.pool, done_text([one])), [])
+        if not several or one.change.at - several[-1][-1].change.at >= _ROLLOUT:
+            several.append([])
+        several[-1].append(one)
+    return [rollout for several in found.values() for rollout in several]
+
+
+def rollout_verdict(rollout: Sequence[Verification], until: datetime) -> str:
+    """The verdict of most of its servers, of as many the worse; open while one of them is."""
+    verdicts = Counter(verdict_at(one, until) for one in rollout)
+    if verdicts["open"]:
+        return "open"
+    return max(_WORDS, key=lambda name: verdicts[name])
+
+
 def done_text(verifications: Iterable[Verification]) -> str:
-    """What was changed: ``budget 2048``, ``release 0.11.0``, ``budget 512 or 1024 (inferred)``."""
+    """What was changed: ``release 0.11.0``, ``max_num_seqs 64 or 128 (inferred)``."""
     values: dict[str, dict[str, None]] = {}
     for one in verifications:
         for name, (_, after) in sorted(one.change.what.items()):
@@ -200,7 +219,7 @@ def done_text(verifications: Iterable[Verification]) -> str:
     for name, several in values.items():
         known = sorted((t.removesuffix(INFERRED) for t in several), key=lambda t: (len(t), t))
         inferred = INFERRED if any(text.endswith(INFERRED) for text in several) else ""
-        texts.append(f"{_SHORT.get(name, clean(name))} {' or '.join(known)}{inferred}")
+        texts.append(f"{clean(name)} {' or '.join(known)}{inferred}")
     return ", ".join(texts)
 
 
@@ -237,4 +256,6 @@ def _done(episodes: Sequence[Incident], again: Restarts | None) -> str:
     if (reason := ended_because(episodes)) is not None:
         return reason
     acknowledged = sorted({one.acknowledged_by for one in episodes if one.acknowledged_by})
-    return f"acknowledged by {clean(acknowledged[0])}" if acknowledged else "no change found"
+    done = f"acknowledged by {clean(acknowledged[0])}" if acknowledged else "no change found"
+    advised = advised_text(episodes[-1])
+    return f"advised: {advised}; {done}" if advised else done

@@ -111,9 +111,10 @@ class ForecastError(Document):
 
 
 class Record(Document):
-    """What came of advice in eight weeks."""
+    """What came of advice in eight weeks; the same change of a pool's servers is one."""
 
-    weeks: int
+    since: datetime  # eight weeks before the report's end, or what is stored
+    is_whole: bool  # eight weeks are stored
     verdicts: dict[str, int]  # PASS, FAIL, INCONCLUSIVE → how many advised changes
     open: int
     forecast_errors: dict[str, ForecastError]
@@ -202,7 +203,7 @@ class Links(Document):
 class Report(Document):
     """A week: open decisions first. ``event`` and ``rule``: it goes the way of a page."""
 
-    schema_version: Literal[5] = 5
+    schema_version: Literal[6] = 6
     event: Literal["report"] = "report"
     rule: Literal["weekly report"] = "weekly report"
     summary: str = ""  # one line, for a phone

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
@@ -16,6 +17,8 @@ from driftwatch.report.costs import between, in_target, of_pool, wander
 from driftwatch.report.incidents import end_of, keys_of
 from driftwatch.report.material import Material
 from driftwatch.report.report import Range, Restarts
+from driftwatch.verify.figures import IN_TARGET
+from driftwatch.verify.verification import Verification
 
 NOT_JUDGED = "cannot be judged"
 BESIDE = timedelta(hours=2)
@@ -79,13 +82,19 @@ def _loads(cells: pl.DataFrame) -> pl.DataFrame:
 
 
 def result_text(
-    material: Material, family: str, incidents: Sequence[Incident], again: Restarts | None
+    material: Material,
+    family: str,
+    incidents: Sequence[Incident],
+    again: Restarts | None,
+    changed: Sequence[Verification],
 ) -> str:
-    """``did not work: 64–100 % still missed``; without a change how long it lasted."""
+    """``not enough: 64–80 % still missed in the two hours after``; without a change how long it
+    lasted; ``changed``: the verifications of what was changed.
+    """
     still = [one.started_at for one in incidents if end_of(one, material) is None]
     is_open = f"open {duration((material.until - min(still)).total_seconds())}" if still else ""
     if again is not None:
-        judged = _judged(material, family, incidents, again)
+        judged = _judged(material, family, incidents, again, changed)
         return f"{judged}; {is_open}" if is_open else judged
     if is_open:
         return is_open
@@ -99,7 +108,13 @@ def result_text(
     return f"over after {duration(covered.total_seconds())}{now}"
 
 
-def _judged(material: Material, family: str, incidents: Sequence[Incident], again: Restarts) -> str:
+def _judged(
+    material: Material,
+    family: str,
+    incidents: Sequence[Incident],
+    again: Restarts,
+    changed: Sequence[Verification],
+) -> str:
     """Whether restarts worked: on servers that hung by their tokens, on slow ones by their speed,
     else by the share of requests in target."""
     if family == "stuck":
@@ -115,11 +130,12 @@ def _judged(material: Material, family: str, incidents: Sequence[Incident], agai
             return f"{NOT_JUDGED}: no verdict on speed"
         is_back = (speed.low + speed.high) / 2 >= _RECOVERED
         return f"{'worked' if is_back else 'did not work'}: speed {_range(speed)}"
-    return _by_share(again, material.slos.get(incidents[0].pool, Slo()).share)
+    closed = [v for v in changed if v.closed_at is not None and v.closed_at < material.until]
+    return _by_share(again, material.slos.get(incidents[0].pool, Slo()).share, closed)
 
 
-def _by_share(again: Restarts, share: float) -> str:
-    """``share``: of the requests that must be in target."""
+def _by_share(again: Restarts, share: float, closed: Sequence[Verification]) -> str:
+    """``share``: of the requests that must be in target; ``closed``: verifications of it."""
     before, after = again.before, again.after
     if before.high is None or after.low is None or after.high is None:
         return f"{NOT_JUDGED}: {after.reason or before.reason}"
@@ -128,7 +144,13 @@ def _by_share(again: Restarts, share: float) -> str:
     was = _range(Range(low=1 - before.high, high=1 - (before.low or 0.0)))
     now = _range(Range(low=1 - after.high, high=1 - after.low))
     if after.high < share:
-        return f"did not work: {now} still missed"
+        better = after.low > before.high or any(
+            effect.name == IN_TARGET and effect.low > 0 for one in closed for effect in one.effects
+        )
+        text = f"{'not enough' if better else 'did not work'}: {now} still missed"
+        verdicts = Counter(one.verdict for one in closed)
+        counts = ", ".join(f"{n} {name}" for name, n in sorted(verdicts.items(), reverse=True))
+        return f"{text} in the two hours after, {was} before{f'; {counts}' if counts else ''}"
     if after.low < share or before.high >= share:
         return f"{NOT_JUDGED}: {was} missed before it, {now} after"
     return f"worked: {was} missed before it, {now} after"

@@ -31,6 +31,7 @@ from driftwatch.report.report import (
     Report,
     ReportedIncident,
 )
+from driftwatch.verify.figures import IN_TARGET, ITL, TTFT
 
 MOVED = "MOVED"  # the label of the table of what moved
 HEADER = ("WHAT MOVED", "COST", "DONE", "RESULT")
@@ -40,18 +41,24 @@ _MOST_NAMED = 3  # servers on the top screen; more are counted
 # a week whose data begins later than that is only a part
 _WHOLE_WITHIN = timedelta(hours=1)
 _FEW_FORECASTS = 5  # of fewer the median is printed with their number
+ASKED = (IN_TARGET, TTFT, ITL)  # the forecasts that people ask about
 _SHOWN_RATIO, _LISTED_RATIO = 0.0005, 0.005
 _NEARLY_ALL = 0.995
 _ALIKE = 0.005  # shares so close together are one
 # the terminal's 80 columns: labels in nine, the table in four
 WIDTH, _LABEL = 80, 9
-_COLUMNS = (24, 24, 13, 19)
+_COLUMNS = (18, 19, 24, 19)
 _SHARE = "\N{NO-BREAK SPACE}%"  # a figure and its sign stay on one line
 
 
 def day_time(at: datetime) -> str:
     """``Wed 11:00``."""
     return f"{at:%a %H:%M}"
+
+
+def date_text(at: datetime) -> str:
+    """``Mon 9 Nov``."""
+    return f"{at:%a} {at.day} {at:%b}"
 
 
 def stretch_text(start: datetime, end: datetime | None) -> str:
@@ -146,7 +153,7 @@ def head(report: Report) -> list[str]:
     size = f"{plural(len(report.pools), 'pool')}, {plural(report.servers, 'server')}"
     if max(week.data_from - week.start, week.end - week.data_to) < _WHOLE_WITHIN:
         return [f"{week.title}. {size}"]
-    reach = (f"{at:%a} {at.day} {at:%b %H:%M}" for at in (week.data_from, week.data_to))
+    reach = (f"{date_text(at)} {at:%H:%M}" for at in (week.data_from, week.data_to))
     return [f"{week.title}. {size}", f"data from {' to '.join(reach)} UTC only"]
 
 
@@ -186,17 +193,27 @@ def _last_week(pages: Pages) -> str:
 def advice_text(record: Record) -> str:
     """The track record of advice, and how far its forecasts were off."""
     verdicts = [f"{n} {name}" for name, n in record.verdicts.items() if n]
-    text = f"{record.weeks} weeks: " + (", ".join(verdicts) or "no verdict")
+    since = "8 weeks" if record.is_whole else f"since {date_text(record.since)}"
+    text = f"{since}: " + (", ".join(verdicts) or "no verdict")
     errors = record.forecast_errors
-    # what people ask about first, else what was forecast most often
-    first = min(errors, key=lambda n: (not n.startswith("ttft"), -errors[n].n, n), default=None)
-    if first is not None:
-        name, off = effect_name(first), percent(errors[first].median)
-        if first.endswith("in_target_ratio"):
-            name, off = "in target", off.replace("%", "points")
-        text += f"; {name} forecast off {off} median"
-        text += f" (n {errors[first].n})" if errors[first].n < _FEW_FORECASTS else ""
+    # what people ask about, else what was forecast most often
+    shown = [name for name in ASKED if name in errors]
+    shown = shown or sorted(errors, key=lambda name: (-errors[name].n, name))[:1]
+    if shown:
+        off = [_off_text(name, errors[name].median) for name in shown]
+        text += f"; forecasts off by {', '.join(off)}"
+        few = errors[shown[0]].n
+        text += " (median)" if few >= _FEW_FORECASTS else f" (n {few})"
     return text + (f"; {record.open} open" if record.open else "")
+
+
+def _off_text(name: str, off: float) -> str:
+    """``56 points in target``, ``126 % in ITL``."""
+    text = percent(off)
+    if name != IN_TARGET:
+        return f"{text} in {effect_name(name)}"
+    points = text.removesuffix(" %")
+    return f"{points} {'point' if points == '1' else 'points'} in target"
 
 
 def blind_texts(blind: Blind) -> list[str]:

@@ -73,13 +73,16 @@ def gather(
     stored = store.minutes_reach()
     incidents = store.incidents(since=week.before.start, limit=MOST_INCIDENTS)
     marks = store.marks([one.id for one in incidents])
+    verifications = store.verifications(end - timedelta(weeks=TRACK_WEEKS), end)
+    known = [stored[0] if stored else reach[0], *(one.opened_at for one in verifications)]
+    known += [one.since for one, _ in store.baselines_ever()]
     return Material(
         week=week,
         until=end,
         cells=pl.concat(cells).sort("instance", "engine", "end"),
         span=reach,
         incidents=[_until(one, end) for one in incidents if one.started_at < end],
-        verifications=store.verifications(end - timedelta(weeks=TRACK_WEEKS), end),
+        verifications=verifications,
         advice=[
             AdviceGiven(
                 TargetKey(one.instance, one.engine),
@@ -94,6 +97,7 @@ def gather(
         marks={name: Marked(m.mark == USEFUL, m.by, m.because) for name, m in marks.items()},
         slos=slos,
         external_url=external_url,
+        known_since=min(known),
         knows_last_week=stored is not None and stored[0] <= week.before.start + _EDGE,
     )
 

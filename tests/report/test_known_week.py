@@ -267,8 +267,8 @@ def test_every_figure_holds_the_truth(tmp_path: Path) -> None:
     assert by_family["traffic"].what == f"prompts {times(longer.ratio)}", "one size of one drift"
     assert by_family["traffic"].result.startswith("worked")
     assert report.pools[0].generations.stretches == ()
-    # a rollout that nobody wrote into the configuration is asked about
-    asked = [one.what for one in report.for_you if one.kind == "question"]
-    assert (
-        len(asked) == 1 and "3 restarts Tue 21:30: is max_num_batched_tokens still 256?" in asked[0]
+    # a rollout that nobody wrote into the configuration: it is to be corrected
+    (wrong,) = [one.what for one in report.for_you if one.kind == "setting"]
+    assert wrong.startswith("the servers run about 512 or 1024, driftwatch.yaml says 256"), (
+        report.for_you
     )

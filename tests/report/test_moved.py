@@ -55,7 +55,7 @@ def test_cost_done_and_result_of_one_incident() -> None:
         BEGAN.replace(minute=40),
         BEGAN.replace(hour=3, minute=0),
     )
-    assert (row.done, row.result) == ("budget 2048", "worked, 1.3 → 100 %")
+    assert (row.done, row.result) == ("max_num_batched_tokens 2048", "worked, 1.3 → 100 %")
     assert report.pools[0].missed.low == 629.0
     assert report.advice.verdicts["PASS"] == 1
     assert report.advice.forecast_errors["ttft_seconds_mean"].median == pytest.approx(0.25)
@@ -134,7 +134,7 @@ def _share(minutes: float, share: float, prompts: float = 2300.0, **values: Any)
 @pytest.mark.parametrize(
     ("after", "result"),
     [
-        ({"share": 0.7}, "did not work: 70 % still missed"),
+        ({"share": 0.7}, "not enough: 70 % still missed in the two hours after, 90 % before"),
         ({"share": 0.01}, "worked: 90 % missed before it, 1 % after"),
         # the prompts are short again: whether more budget would have helped nobody knows
         ({"share": 0.01, "prompts": 1000.0}, "cannot be judged: prompts ×0.43 after it"),
