@@ -1,4 +1,4 @@
-"""Advice by hand: a change that helps, its refusal, and a server no knob helps."""
+"""Advice by hand: a change that helps, and its refusal."""
 
 from __future__ import annotations
 
@@ -95,6 +95,7 @@ def story() -> Answer:
             budget(4096, 0.994, 0.17, 0.093, 19.0),
             Candidate({"max_num_seqs": 128}, capacity_requests_per_second=15.0),
             Candidate({"max_num_seqs": 512}, capacity_requests_per_second=15.1),
+            Candidate({"max_num_seqs": 1024}, refused=BELOW),
         ),
         what_ifs=(Candidate({"prefix_hit_ratio": 0.5}, capacity_requests_per_second=27.0),),
         advised=advised,
@@ -127,43 +128,4 @@ def refused() -> Answer:
     )
 
 
-def no_knob() -> Answer:
-    """KV binds: no knob, two more replicas; TTFT not to be told near capacity."""
-    near = {"ttft_p95_seconds": NEAR}
-    today = replace(budget(None, 0.4, 1, 0.03, 10.0), ttft_p95_seconds=None, reasons=near)
-    today = replace(today, kv_cache_peak_ratio=1.0)
-    wider = replace(today, knobs={"max_num_seqs": 512.0})
-    changed = {
-        "advice": Advice(
-            action="none",
-            reason=Reason(
-                "no_knob_helps",
-                "no other max_num_seqs or max_num_batched_tokens brings more requests within "
-                "TTFT 1 s and TPOT 50 ms",
-            ),
-            instead=(
-                "add 2 replicas (3 in all): forecast 99 % of requests in target",
-                "with an fp8 KV cache: capacity 10.0 → 17.2 req/s per replica",
-            ),
-            basis="simulation",
-        ),
-        "today": today,
-        "candidates": (
-            today,
-            wider,
-            Candidate({"max_num_seqs": 1024.0}, refused=BELOW),
-        ),
-        "what_ifs": (
-            Candidate({"kv_cache_dtype_fp8": 1.0}, 0.98, capacity_requests_per_second=17.2),
-            Candidate({"replicas": 3.0}, 0.99, capacity_requests_per_second=10.0),
-        ),
-        "advised": None,
-        "gain": None,
-        "capacity_reference_requests_per_second": None,
-        "slo_source": "derived from the baseline",
-        "source": "metrics",
-    }
-    return story().model_copy(update=changed)
-
-
-STORIES = {"change": story, "no_verdict": refused, "no_knob": no_knob}
+STORIES = {"change": story, "no_verdict": refused}

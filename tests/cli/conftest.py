@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pytest
 import structlog
-from incident_cases import START
+from command_cases import START, Run
 
 from driftwatch.cli.main import main
 from driftwatch.incidents.incident import Incident
 from driftwatch.store import Store, TickRecord
-
-Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
@@ -43,13 +41,7 @@ def fill(tmp_path: Path) -> Callable[..., Path]:
     def with_these(*incidents: Incident, name: str = "driftwatch.db") -> Path:
         path = tmp_path / name
         with Store.open(path) as store:
-            store.commit_tick(
-                TickRecord(
-                    incidents=incidents,
-                    since=START,
-                    until=START,
-                )
-            )
+            store.commit_tick(TickRecord(incidents=incidents, since=START, until=START))
             for one in incidents:
                 if one.acknowledgement is not None:
                     store.acknowledge(one.id, one.acknowledgement.by, one.acknowledgement.at)

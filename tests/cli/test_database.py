@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from incident_cases import incident
+from command_cases import Run, incident
 
 from driftwatch.store.tables import SCHEMA_REVISION as SCHEMA
 
 pytestmark = pytest.mark.usefixtures("migrations_run")
-
-Run = Callable[..., tuple[int, str, str]]
 
 
 VERBS = [("incidents",), ("ack", "a")]
@@ -29,21 +25,6 @@ def test_a_missing_database_is_named_and_none_is_made(
     assert "there is no database nowhere.db" in err
     assert "help: " in err
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_configuration_names_the_database(
-    run: Run, fill: Callable[..., Path], tmp_path: Path
-) -> None:
-    fill(incident("a"), name="elsewhere.db")
-    (tmp_path / "driftwatch.yaml").write_text(
-        f"sources: [{{pages: ['http://127.0.0.1:9/metrics']}}]\ndatabase: {tmp_path}/elsewhere.db\n"
-    )
-    assert run("incidents", "-c", "driftwatch.yaml")[1].startswith("aaaa")
-    assert run("incidents", "--db", "elsewhere.db")[1].startswith("aaaa")
-    # as a page prints it: nothing named, typed where the configuration lies
-    assert run("incidents")[1].startswith("aaaa")
-    assert run("ack", "a" * 12, "--by", "ann")[0] == 0
-    assert run("db", "upgrade")[1].startswith(f"{tmp_path}/elsewhere.db: ")
 
 
 def test_which_database_goes_before_which(
@@ -70,6 +51,7 @@ def test_which_database_goes_before_which(
     # the environment goes before `database` of any file, as it does for driftwatch run
     assert first("-c", "other/dw.yaml") == "b"
     assert first("--db", "flag.db", "-c", "other/dw.yaml") == "a"
+    assert run("ack", "b" * 12, "--by", "ann")[0] == 0
     monkeypatch.setenv("DRIFTWATCH_DATABASE", "")
     assert first() == "c"
 
@@ -90,20 +72,3 @@ def test_upgrading_and_asking(run: Run, tmp_path: Path) -> None:
     )
     (tmp_path / "empty.db").touch()
     assert run("incidents", "--db", "empty.db")[0] == 2
-
-
-@pytest.mark.slow
-def test_a_closed_pipe_is_no_traceback(fill: Callable[..., Path], tmp_path: Path) -> None:
-    fill(*(incident("a", id=f"{n:012x}", pool=f"p{n}", alert="A" * 200) for n in range(900)))
-    start = "from driftwatch.cli.main import main; main()"
-    with subprocess.Popen(
-        [sys.executable, "-c", start, "incidents"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        assert process.stdout.readline()
-        process.stdout.close()
-        assert b"Traceback" not in process.stderr.read()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import polars as pl
 import pytest
+from command_cases import Run
 from made_incidents import of_labels, with_values
 from outbox import planned
 from page_cases import CASES
@@ -26,7 +26,6 @@ from driftwatch.pipeline.tick import evaluate
 from driftwatch.service.configuration import plan_of_rules
 from driftwatch.store import Store, TickRecord
 
-Run = Callable[..., tuple[int, str, str]]
 NOW = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
 
 
@@ -93,29 +92,13 @@ def _store(
         )
 
 
-def test_an_open_incident_without_a_tree_says_first_what_to_do(run: Run, page: str) -> None:
-    _store(page, {"a:1": 0}, _incident("GpuLost", "gpu_lost", {"instance": "a:1", "engine": "0"}))
-    _, out, _ = run("explain")
-    assert out.startswith("FIRING a:1: 1 GPU lost. Do not change a knob; take it out of rotation")
-    (do,) = re.findall(r"^Do .*", out, flags=re.M)
-    assert do == "Do       take it out of rotation, then reset the GPU"
-
-
-def test_a_healthy_server_is_answered(run: Run, page: str) -> None:
-    _store(page, {"a:1": 0})
-    code, out, _ = run("explain")
-    assert code == 0
-    assert out.startswith(
-        "No latency target (slo of its pool), no limit full, lengths not compared (no baseline); "
-    )
-
-
 def test_an_incident_is_explained_by_its_server(run: Run, page: str) -> None:
     of_b = _incident("GpuLost", "gpu_lost", {"instance": "b:1", "engine": "0"})
     lost = with_values(of_b, id="3f9c1a7be204")
     _store(page, {"a:1": 0, "b:1": 0}, lost)
     code, out, _ = run("explain", lost.id)
-    assert code == 0 and out.startswith("FIRING b:1: 1 GPU lost.")
+    assert code == 0
+    assert out.startswith("FIRING b:1: 1 GPU lost. Do not change a knob; take it out of rotation")
 
 
 def test_a_past_moment_begins_with_the_page_that_was_sent_then(run: Run, page: str) -> None:
@@ -156,10 +139,3 @@ def test_many_candidates_are_all_named_in_a_pipe(run: Run, page: str) -> None:
     assert all(f"s{n:02}:1" in err for n in range(11))
     code, out, _ = run("explain", "rag-8b")  # nobody of the pool was scraped in the window
     assert code == 4 and out.startswith("NO VERDICT: s00:1: last seen ")
-
-
-def test_a_date_stands_on_another_day(run: Run, page: str) -> None:
-    at = NOW - timedelta(days=1)
-    _store(page, {"a:1": 0}, at=at)
-    _, out, _ = run("explain")
-    assert f"\n{at:%Y-%m-%d} 11:50–12:00 UTC, " in out

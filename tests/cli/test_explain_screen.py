@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_cases import Run
 
 import driftwatch
 
-Run = Callable[..., tuple[int, str, str]]
 CAP = Path(driftwatch.__file__).parent / "_demo" / "run_cap.jsonl.gz"
 AT_THE_CAP = ("--at", "2026-11-21T08:30Z", "--baseline", "2026-11-21T08:34Z..2026-11-21T08:46Z")
 # prompts are four times as long, and no limit is full
@@ -54,3 +54,11 @@ def test_longer_prompts_without_a_full_limit_as_text_and_as_json(
     golden("explain/drift.txt", run(*where)[1])
     _, out, _ = run(*where, "--json")
     golden("explain/drift.json", json.dumps(_rounded(json.loads(out)), indent=1) + "\n")
+
+
+def test_a_proposal_that_is_used_for_a_baseline_is_named(run: Run, shared_data: Path) -> None:
+    recording = shared_data / "vllm-0.32/run_slow/scrapes.jsonl.gz"
+    words = ("explain", "host:8000", "--recording", recording, "--at")
+    line = "driftwatch uses the one it proposes, host:8000 2026-11-21 08:47 to "
+    assert run(*words, "2026-11-21T09:17Z")[2].count(line) == 1
+    assert line not in run(*words, "2026-11-21T08:55Z")[2]  # it is still arming

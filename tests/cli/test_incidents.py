@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from incident_cases import START, incident
-from small_page import small_page
+from command_cases import START, Run, incident
+from outbox import planned
+from page_cases import CAP
 
 from driftwatch.clock import ManualClock
-
-Run = Callable[..., tuple[int, str, str]]
+from driftwatch.store import Store, TickRecord
 
 
 def test_piped_it_is_whole_rows_between_tabs_open_ones_only(
@@ -57,32 +57,13 @@ def test_which_are_listed(run: Run, fill: Callable[..., Path]) -> None:
     assert listed("--all", "--limit", "2") == "ba"
 
 
-def test_a_cut_list_says_so(run: Run, fill: Callable[..., Path]) -> None:
-    fill(incident("a"), incident("b"))
-    assert "--limit" in run("incidents", "--limit", "1")[2]
-    assert "--limit" not in run("incidents", "--limit", "2")[2]
-    assert json.loads(run("incidents", "--limit", "1", "--json")[1])["more"] is True
-
-
-def test_nothing_open_is_said_on_stderr(run: Run, fill: Callable[..., Path]) -> None:
-    fill(incident("c", "resolved"))
-    code, out, err = run("incidents")
-    assert (code, out) == (0, "")
-    assert "no open incident" in err
-
-
-def test_json(run: Run, fill: Callable[..., Path]) -> None:
-    fill(incident("a", page=small_page()), incident("b", "resolved"))
-    code, out, _ = run("incidents", "--all", "--json")
-    told = json.loads(out)
-    assert (code, told["schema_version"], told["more"]) == (0, 1, False)
-    one, other = told["incidents"]
-    assert one["id"] == "a" * 12
-    assert one["started_at"] == "2026-03-01T02:45:00Z"
-    assert one["resolved_at"] is None
-    assert [server["instance"] for server in one["servers"]] == ["gpu-a:8000"]
-    assert one["page"] == small_page().document()
-    assert other["resolved_at"] == "2026-03-01T03:56:00Z"
+def test_a_list_that_is_cut_or_empty_says_so(run: Run, fill: Callable[..., Path]) -> None:
+    fill(incident("a", "resolved"), incident("b", "resolved"))
+    assert run("incidents")[:2] == (0, "")
+    assert "no open incident" in run("incidents")[2]
+    assert "--limit" in run("incidents", "--all", "--limit", "1")[2]
+    assert "--limit" not in run("incidents", "--all", "--limit", "2")[2]
+    assert json.loads(run("incidents", "--all", "--limit", "1", "--json")[1])["more"] is True
 
 
 def test_a_label_cannot_break_a_row_or_drive_the_terminal(
@@ -117,3 +98,25 @@ def test_the_table_on_a_terminal(
     ]
     assert " " * 10 + "Ana" in rows
     assert "…" not in "".join(rows)  # nothing is cut
+
+
+def test_incidents_names_the_pages_that_no_receiver_got(run: Run, tmp_path: Path) -> None:
+    page = CAP.page()
+    lost, sent = incident("a", page=page), incident("b", page=page)
+    others = [
+        incident("c", page=page, severity="notice"),
+        incident("d", page=page, silenced_by="s"),
+        incident("e", "pending"),
+    ]
+    now = START + timedelta(minutes=10)
+    with Store.open(tmp_path / "driftwatch.db") as store:
+        delivery = planned(sent.id, page, now)
+        incidents = (lost, sent, *others)
+        store.commit_tick(TickRecord(START, now, incidents, deliveries=(delivery,)))
+    code, _, err = run("incidents", "--db", "driftwatch.db")
+    assert code == 0
+    assert err == "no receiver got one of these: aaaaaaaa (see driftwatch doctor)\n"
+    _, out, _ = run("incidents", "--db", "driftwatch.db", "--json")
+    listed = {one["id"][0]: one for one in json.loads(out)["incidents"]}
+    assert [name for name, one in listed.items() if one["reaches_nobody"]] == ["a"]
+    assert listed["a"]["page"] == page.document() and listed["a"]["resolved_at"] is None

@@ -2,54 +2,34 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
+import polars as pl
 import pytest
+from command_cases import Run
 from made_incidents import incident_of
-from typed_words import call
 
 import driftwatch
+from driftwatch.cli.target import chosen_target
 from driftwatch.collect.startup import from_arguments
-from driftwatch.store import Store
+from driftwatch.errors import UsageError
+from driftwatch.model import Target, TargetKey
+from driftwatch.store import Store, TickRecord
+from driftwatch.store.minute_columns import STORED_SCHEMA
 
-Run = Callable[..., tuple[int, str, str]]
 # a real vLLM 0.32: max_num_seqs 8 binds from 08:18 on, a restart with 64 at 08:31
 RECORDED = Path(driftwatch.__file__).parent / "_demo" / "run_cap.jsonl.gz"
 BOUND = datetime(2026, 11, 21, 8, 30, tzinfo=UTC)
 TARGET = "host:8000"
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The command as a person types it: exit code, standard output, standard error."""
-    here = tmp_path_factory.mktemp("typed")
-
-    def typed(*arguments: str) -> tuple[int, str, str]:
-        with contextlib.chdir(here):
-            result = call(*arguments)
-        return result.exit_code, result.stdout, result.stderr
-
-    return typed
-
-
-def _of_recording(*more: str) -> tuple[str, ...]:
-    return ("recommend", "--recording", str(RECORDED), "--at", BOUND.isoformat(), *more)
-
-
-@pytest.fixture(scope="module")
-def answer(run: Run) -> dict[str, Any]:
-    code, out, err = run(*_of_recording("--json", "--what-if", "max-num-seqs=24"))
+def test_the_bound_server_is_told_to_raise_its_cap(run: Run) -> None:
+    asked = ("--at", BOUND.isoformat(), "--json", "--what-if", "max-num-seqs=24")
+    code, out, err = run("recommend", "--recording", RECORDED, *asked)
     assert code == 0, err
-    found: dict[str, Any] = json.loads(out)
-    return found
-
-
-def test_the_bound_server_is_told_to_raise_its_cap(answer: dict[str, Any]) -> None:
+    answer = json.loads(out)
     said = answer["advice"]
     (move,) = said["moves"]
     assert (said["action"], move["knob"]) == ("change", "max_num_seqs")
@@ -61,40 +41,30 @@ def test_the_bound_server_is_told_to_raise_its_cap(answer: dict[str, Any]) -> No
     read = from_arguments(["vllm", "serve", "m", argument]).serving.max_num_seqs
     assert read is not None
     assert read.value == move["to_value"]
-    assert answer["advised"]["knobs"] == {"max_num_seqs": move["to_value"]}
     assert {"max_num_seqs": 24.0} in [one["knobs"] for one in answer["what_ifs"]]
     assert said["value_reason"].startswith("not ")
-    gain = answer["gain"]
-    assert gain["low"] <= gain["mean"] <= gain["high"] and gain["mean"] >= 0.04
+    assert answer["gain"]["mean"] >= 0.04
     assert answer["schema_version"] == 2
     assert answer["target"]["instance"] == TARGET
 
 
 def test_too_little_traffic_is_no_verdict_and_says_what_helps(run: Run) -> None:
-    asked = ("recommend", "--recording", str(RECORDED), "--at", "2026-11-21T08:22Z")
+    asked = ("recommend", "--recording", RECORDED, "--at", "2026-11-21T08:22Z")
     code, out, err = run(*asked, "--window", "2m", "--max-num-seqs", "8")
     assert code == 4
     few = "needs 3 minutes with requests since 08:20 UTC, has 2. Give a longer window"
     assert out.startswith(f"No advice for host:8000: {few}")
     assert "vLLM  " not in out
-    code, out, err = run("recommend", "--recording", str(RECORDED), "--at", "2026-11-20")
+    code, out, err = run("recommend", "--recording", RECORDED, "--at", "2026-11-20")
     assert code == 4
     assert out.startswith("NO VERDICT: host:8000: no minute before 2026-11-20 00:00 UTC is known")
     assert "help: scrapes reach to" in err
 
 
-def test_a_store_without_scrapes_and_a_missing_one(run: Run, tmp_path: Path) -> None:
-    path = tmp_path / "d.db"
-    Store.open(path).close()
-    code, out, err = run("recommend", TARGET, "--db", str(path))
-    assert (code, out) == (4, "NO VERDICT: the store holds no scrape yet\n")
-    assert "driftwatch run" in err
-
-
 @pytest.mark.parametrize("verb", ["recommend", "explain"])
 def test_a_time_after_the_end_is_refused_with_what_there_is(run: Run, verb: str) -> None:
     """It answered of the last minutes, without a word."""
-    code, out, err = run(verb, "--recording", str(RECORDED), "--at", "2027-01-01T00:00Z")
+    code, out, err = run(verb, "--recording", RECORDED, "--at", "2027-01-01T00:00Z")
     assert (code, out) == (2, "")
     assert "error: --at 2027-01-01T00:00Z: nothing was scraped then\n" in err
     assert "help: scrapes reach " in err and "to 2026-11-21T08:48Z\n" in err
@@ -130,14 +100,6 @@ def test_every_wrong_what_if_is_named_at_once(run: Run) -> None:
 
 
 def test_of_a_pool_the_server_with_the_longest_queue_is_asked() -> None:
-    import polars as pl
-
-    from driftwatch.cli.target import chosen_target
-    from driftwatch.errors import UsageError
-    from driftwatch.model import Target, TargetKey
-    from driftwatch.store import TickRecord
-    from driftwatch.store.minute_columns import STORED_SCHEMA
-
     queues = {"a:1": 3.0, "b:1": 40.0, "c:1": 7.0}
     end = BOUND.replace(second=0, microsecond=0)
     made = [
@@ -160,17 +122,9 @@ def test_of_a_pool_the_server_with_the_longest_queue_is_asked() -> None:
         store.commit_tick(TickRecord(since=end, until=end, minutes=minutes))
         assert chosen_target("chat", targets, store, end).key.instance == "b:1"
         assert chosen_target("c:1", targets, store, end).key.instance == "c:1"
-        # a slow or stuck server has no long queue: an open page comes first, a later one does not
-        at = end - timedelta(minutes=1)
-        page = incident_of("a", pool="chat", servers=("a:1", "c:1"), at=at)
-        later = incident_of(
-            "b", rule="Y", pool="chat", servers=("b:1",), at=end + timedelta(hours=2)
-        )
-        record = TickRecord(since=end, until=end + timedelta(minutes=1), incidents=(page, later))
-        store.commit_tick(record)
+        # a slow or stuck server has no long queue: an open page comes first
+        page = incident_of("a", pool="chat", servers=("a:1", "c:1"), at=end - timedelta(minutes=1))
+        store.commit_tick(TickRecord(since=end, until=end, incidents=(page,)))
         assert chosen_target("chat", targets, store, end).key.instance == "c:1"
-        assert (
-            chosen_target("chat", targets, store, at - timedelta(seconds=1)).key.instance == "b:1"
-        )
         with pytest.raises(UsageError, match="name a server or a pool"):
             chosen_target(None, targets, store, end)

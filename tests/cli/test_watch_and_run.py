@@ -5,12 +5,19 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import polars as pl
 import pytest
+from command_cases import Run
 from fakes.exposition_server import ReplayedExposition
 
-Run = Callable[..., tuple[int, str, str]]
+from driftwatch.cli.watch import _Screen
+from driftwatch.evidence import BY_NAME, TEXTS
+from driftwatch.pipeline.state import Outcome
+from driftwatch.signals.minutes import MINUTE_SCHEMA
 
 
 @pytest.fixture
@@ -57,9 +64,19 @@ def test_doctor_takes_the_configuration_that_lies_here(run: Run, closed: str) ->
     assert "MISSING oncall" not in run("doctor")[1]
 
 
-def test_a_silence_of_a_server_that_is_not_there_yet(run: Run) -> None:
-    assert run("db", "upgrade")[0] == 0
-    assert run("silence", "instance=a", "--for", "1h")[0] == 0  # no server is known at all
+def test_watch_asks_only_for_the_flags_that_are_missing(
+    capsys: pytest.CaptureFixture[str], golden: Callable[[str, str], None]
+) -> None:
+    row: dict[str, Any] = dict.fromkeys((*BY_NAME, *TEXTS, *MINUTE_SCHEMA))
+    row |= {"instance": "a:1", "engine": "0", "end": datetime(2026, 1, 5, 12, tzinfo=UTC)}
+    row |= {"scrapes": 4.0}
+    for given in ({"max_num_seqs": 8.0}, {}):
+        minute = pl.DataFrame([row | given])
+        _Screen({}, to_stderr=False).show(Outcome(minute, pl.DataFrame()))
+        screen = capsys.readouterr().out
+        assert ("--max-num-seqs" in screen) == (not given)
+        assert "--max-num-batched-tokens" in screen
+    golden("cli/watch-nothing-known.txt", screen)
 
 
 def test_watch_says_at_once_that_a_server_answers(run: Run, server: ReplayedExposition) -> None:
@@ -85,26 +102,11 @@ def test_watch_refuses_an_address_that_is_none(
     assert "secret" not in err
 
 
-def test_a_configuration_that_is_not_there_names_init(run: Run) -> None:
-    code, _, err = run("run")
+def test_what_run_needs_is_named(run: Run) -> None:
+    code, _, error = run("run")
     assert code == 2
-    assert "there is no configuration driftwatch.yaml" in err
-    assert "driftwatch init writes one" in err
-
-
-def test_a_full_disk_is_an_error_without_a_traceback(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device", "/x/scrapes.parquet")
-
-    monkeypatch.setattr("driftwatch.cli.main.command_of", full)
-    code, _, err = run("demo")
-    assert code == 2
-    assert err == "error: /x/scrapes.parquet: No space left on device\n"
-
-
-def test_a_queue_of_its_own_needs_a_database_that_several_processes_write_to(run: Run) -> None:
+    assert "there is no configuration driftwatch.yaml" in error
+    assert "driftwatch init writes one" in error
     Path("driftwatch.yaml").write_text("sources: [{pages: [http://h:8000/metrics]}]\n")
     code, _, error = run("run", "--queue", "ticks")
     assert code == 2

@@ -141,18 +141,11 @@ def by_hand(minutes: int, **columns: Any) -> pl.DataFrame:
         "duration_seconds": 60.0,
         "end": [START + timedelta(minutes=number + 1) for number in range(minutes)],
     } | {name: column for name, column in columns.items() if name in MINUTE_SCHEMA}
-    return pl.DataFrame(
-        {
-            name: pl.Series(
-                name,
-                list(known[name])
-                if isinstance(known.get(name), list | np.ndarray)
-                else [known.get(name)] * minutes,
-                dtype=dtype,
-            )
-            for name, dtype in MINUTE_SCHEMA.items()
-        }
-    )
+    rows = {
+        name: list(one) if isinstance(one, list | np.ndarray) else [one] * minutes
+        for name, one in known.items()
+    }
+    return pl.DataFrame(dict.fromkeys(MINUTE_SCHEMA) | rows, schema=MINUTE_SCHEMA)
 
 
 def server_with(settings: SchedulerConfiguration, **more: Any) -> Server:
@@ -181,12 +174,9 @@ def server_with(settings: SchedulerConfiguration, **more: Any) -> Server:
 def question_of(
     requests: Requests,
     settings: SchedulerConfiguration,
-    step_time: StepTime = H100_8B,
-    *,
-    told: dict[str, Any] | None = None,
     **more: Any,
 ) -> Question:
-    """A page's question about this engine; ``told``: what differs of what the server says."""
-    rows = engine_minutes(requests, settings, step_time)
-    server = server_with(settings, **(told or {}))
+    """A page's question about this engine."""
+    rows = engine_minutes(requests, settings)
+    server = server_with(settings)
     return Question(rows["end"][-1], rows, server, slo_source="configuration", **more)

@@ -18,7 +18,7 @@ from driftwatch.diagnose.not_a_knob import no_knob_because
 from driftwatch.errors import WorkloadError
 from driftwatch.model import KnobMove, Serving, Setting, Slo
 from driftwatch.recommend.advice import Answer, Question, targets_of
-from driftwatch.recommend.advise import advise, assess
+from driftwatch.recommend.advise import advise
 from driftwatch.recommend.server import Server
 from driftwatch.recommend.situation import NEAR
 from driftwatch.signals.minutes import no_minutes
@@ -54,12 +54,8 @@ def share_of(settings: SchedulerConfiguration, seed: int) -> float:
 
 def test_a_cap_that_binds_is_raised_and_the_forecast_holds() -> None:
     said, then, gain = answer().advice, answer().advised, answer().gain
-    assert (said.action, said.moves[0].knob, said.moves[0].from_value) == (
-        "change",
-        "max_num_seqs",
-        32.0,
-    )
-    assert said.basis == "simulation" and said.moves[0].from_provenance == "config"
+    move = KnobMove("max_num_seqs", 32.0, said.moves[0].to_value, "config")
+    assert (said.action, said.moves, said.basis) == ("change", (move,), "simulation")
     assert 64 <= said.moves[0].to_value <= 256
     assert then is not None and gain is not None
     raised = replace(CAP, max_num_seqs=round(said.moves[0].to_value))
@@ -68,17 +64,8 @@ def test_a_cap_that_binds_is_raised_and_the_forecast_holds() -> None:
     assert share_of(CAP, 7) + 0.04 < truth
     assert gain.low <= gain.mean <= gain.high and gain.chance_of_harm == 0.0
     assert said.undo == "--max-num-seqs 32" and "restart" in said.price
-    assert (said.wrong_if and "12.5 req/s" in said.wrong_if) or "per replica" in str(said.wrong_if)
-
-
-def test_why_not_the_next_larger_value_stands_in_text_and_json() -> None:
-    said = answer().advice
+    assert "per replica" in str(said.wrong_if)
     assert said.value_reason is not None and said.value_reason.startswith("not ")
-    document = answer().document()["advice"]
-    assert document["value_reason"] == said.value_reason
-    larger = float(said.value_reason.split(":")[0].removeprefix("not "))
-    assert larger > said.moves[0].to_value
-    assert larger in [row.knobs.get("max_num_seqs") for row in answer().candidates]
 
 
 @pytest.mark.parametrize(
@@ -106,17 +93,12 @@ def test_a_budget_that_was_inferred_is_simulated_and_the_answer_says_which_line_
 
 
 def test_the_simulation_of_today_is_that_engine() -> None:
-    assert answer().check is not None and not answer().check.failed
     assert all(gate.passed for gate in answer().gates)
     assert answer().settings["max_num_seqs"] == 32.0
     assert answer().requests == pytest.approx(len(CAPPED), rel=0.03)
     today = answer().today
     assert today is not None and today.capacity_requests_per_second == pytest.approx(10.9, rel=0.05)
     assert today.ttft_p95_seconds is None and today.reasons["ttft_p95_seconds"] == NEAR
-    only = assess(capped())
-    assert only.advice.action == "no_action"
-    assert only.today is not None
-    assert only.today.capacity_requests_per_second == today.capacity_requests_per_second
 
 
 def test_a_request_log_of_the_same_traffic_says_the_same() -> None:
@@ -124,14 +106,7 @@ def test_a_request_log_of_the_same_traffic_says_the_same() -> None:
     told = advise(replace(capped(), log=log), table=False)
     said, before = told.advice, answer().advice
     assert told.source == "request log"
-    assert (said.action, said.moves[0].knob, said.moves[0].to_value) == (
-        "change",
-        before.moves[0].knob,
-        before.moves[0].to_value,
-    )
-    assert told.advised is not None and answer().advised is not None
-    same = pytest.approx(answer().advised.in_target_ratio, abs=0.03)
-    assert told.advised.in_target_ratio == same
+    assert (said.action, said.moves[0].to_value) == ("change", before.moves[0].to_value)
     with pytest.raises(WorkloadError, match="the metrics"):
         advise(replace(capped(), log=log.take(slice(None, None, 2))))
 
@@ -154,26 +129,12 @@ def test_where_kv_binds_no_cap_is_raised_and_each_alternative_is_priced() -> Non
     said = found.advice
     assert found.today is not None and (found.today.preemptions or 0.0) > 0
     assert said.action == "none" and said.moves == ()
-    replicas, *others = said.instead
-    assert "replica" in replicas and "forecast" in replicas
-    assert any("fp8 KV cache: capacity" in words and "req/s" in words for words in others)
-    assert any(words.startswith("--max-num-queued-tokens") for words in others)
-    for one in found.what_ifs:
-        assert one.in_target_ratio is not None
+    assert "replica" in said.instead[0] and "forecast" in said.instead[0]
+    assert any("fp8 KV cache: capacity" in words and "req/s" in words for words in said.instead)
+    assert all(one.in_target_ratio is not None for one in found.what_ifs)
     by_name = {next(iter(one.knobs)): one for one in found.what_ifs}
-    assert {"replicas", "kv_cache_dtype_fp8", "max_num_queued_tokens"} <= set(by_name)
     then = by_name["kv_cache_dtype_fp8"].capacity_requests_per_second
     assert (then or 0) > 1.4 * (found.today.capacity_requests_per_second or 0)
-
-
-def test_what_changes_nothing_is_told_as_today() -> None:
-    """Alternatives are simulated in fewer draws than today's settings."""
-    found = advise(
-        replace(capped(), what_if={"replicas": 4.0, "prefix_hit_ratio": 0.0}), table=False
-    )
-    assert found.today is not None and (found.today.in_target_ratio or 1.0) < 0.9
-    for one in found.what_ifs:
-        assert one.in_target_ratio == pytest.approx(found.today.in_target_ratio, abs=1e-9)
 
 
 def test_a_cap_that_no_target_shows_is_raised_for_its_capacity() -> None:
@@ -200,9 +161,7 @@ def test_deep_overload_is_answered_with_replicas() -> None:
     found = advise(question_of(requests_of(40.0, 1200.0, 200.0), wide, slo=SLO, replicas=2))
     assert found.advice.action == "none"
     assert found.utilization_ratio is not None and found.utilization_ratio > 1.7
-    first = found.advice.instead[0]
-    assert first.startswith("add ") and "in all" in first
-    added = int(first.split()[1])
+    added = int(found.advice.instead[0].removeprefix("add ").split()[0])
     # at a fifth more than today four would miss the target share
     assert added + 2 == int(np.ceil(1.2 * 2 * found.utilization_ratio))
     (replicas,) = [one for one in found.what_ifs if "replicas" in one.knobs]
@@ -214,8 +173,6 @@ def test_deep_overload_is_answered_with_replicas() -> None:
     [
         # room: nothing is asked of anybody
         (3.0, 400.0, SchedulerConfiguration(256, 2048, BLOCKS), SLO, "no_action", "of capacity"),
-        # a budget that is full four steps in ten is healthy
-        (11.5, 1200.0, SchedulerConfiguration(256, 512, BLOCKS), SLO, "no_action", "of capacity"),
         # raising a budget of 2048 is not the answer to long prompts
         (9.0, 4000.0, SchedulerConfiguration(256, 2048, BLOCKS), Slo(1.0, 0.03), "none", ""),
         # no configuration meets it
@@ -235,10 +192,6 @@ def test_where_no_knob_is_the_answer(
 def without_cap(question: Question) -> Question:
     serving = replace(question.server.serving, max_num_seqs=None)
     return replace(question, server=replace(question.server, serving=serving))
-
-
-def unsupported(question: Question) -> Question:
-    return replace(question, server=replace(question.server, unsupported=("LoRA", "speculation")))
 
 
 def idle(question: Question) -> Question:
@@ -267,29 +220,33 @@ def with_evidence(**evidence: Any) -> Callable[[Question], Question]:
     ("changed", "action", "said"),
     [
         (without_cap, "insufficient", "max_num_seqs unknown"),
-        (unsupported, "insufficient", "driftwatch does not simulate LoRA, speculation"),
+        (
+            lambda q: replace(q, server=replace(q.server, unsupported=("LoRA",))),
+            "insufficient",
+            "driftwatch does not simulate LoRA",
+        ),
         (lambda q: replace(q, minutes=no_minutes()), "insufficient", "no minute with a usable"),
         (lambda q: replace(q, minutes=q.minutes.head(2)), "insufficient", "needs 3 minutes with"),
-        # nobody waited: no limit binds, even with the settings unknown
         (idle, "no_action", "no request waited"),
         # … but a target of the command line is missed: that is not "nothing to do"
         (lambda q: replace(idle(q), slo=Slo(None, 0.001)), "insufficient", "max_num_seqs unknown"),
         # settings that are not those of this server
         (told_seqs(8), "insufficient", "requests run at once: max_num_seqs is not 8"),
-        (told_seqs(4096), "insufficient", "vLLM refuses to start"),
         (told_seqs(256), "insufficient", "of requests met TTFT 1 s and TPOT 50 ms, simulated 100"),
         (
             lambda q: replace(q, minutes=q.minutes.with_columns(itl_seconds_sum=pl.lit(None))),
             "insufficient",
             "inter_token_latency_seconds: not on the page",
         ),
-        (
-            lambda q: replace(q, minutes=q.minutes.with_columns(duration_seconds=pl.lit(None))),
-            "insufficient",
-            "no minute with a usable",
-        ),
         (with_evidence(engine_kind="pooling"), "insufficient", "a pooling engine"),
         (with_evidence(gpus_lost=1.0), "none", "1 GPU is lost"),
+        (
+            lambda q: with_evidence(binding_limit="kv_cache", preemptions_per_second=0.4)(
+                without_cap(q)
+            ),
+            "none",
+            "never raise max_num_seqs",
+        ),
         (with_evidence(binding_limit="deferred"), "none", "deferred"),
         (
             with_evidence(slower_at_equal_load=True, speed_at_equal_load_ratio=0.81),
@@ -305,13 +262,6 @@ def test_without_a_simulation_the_answer_names_why(
     found = advise(changed(capped()))
     assert (found.advice.action, found.advice.moves) == (action, ())
     assert said in found.advice.why
-
-
-def test_a_kv_bound_server_gets_no_cap_even_where_nothing_can_be_simulated() -> None:
-    evidence = {"binding_limit": "kv_cache", "preemptions_per_second": 0.4}
-    found = advise(replace(without_cap(capped()), evidence=evidence)).advice
-    assert found.action == "none" and "never raise max_num_seqs" in found.why
-    assert "add replicas" in found.instead
 
 
 def test_deferred_requests_of_a_decode_only_engine_are_no_cause() -> None:
@@ -359,12 +309,6 @@ def test_what_the_simulation_does_not_reproduce(
             Slo(0.8, 0.04),
             "derived from the baseline",
         ),
-        (
-            Slo(None, None, 0.9),
-            {"reference_ttft_seconds_p95": 0.4},
-            Slo(0.8, None, 0.9),
-            "baseline",
-        ),
         (None, {"reference_ttft_seconds_p95": 0.0}, None, "unknown"),
     ],
 )
@@ -399,12 +343,3 @@ def test_a_recorded_server_gets_one_answer_at_any_minute(shared_data: Path) -> N
         assert (then.capacity_requests_per_second or 0) > 1.2 * now
         values.add(move.to_value)
     assert len(values) == 1 and values <= {16.0, 32.0, 64.0}
-
-
-def test_a_model_and_a_gpu_that_no_table_knows_are_named(shared_data: Path) -> None:
-    asked = recorded(shared_data, 12)
-    server = replace(asked.server, model="acme/own-7b", gpu="Acme X1")
-    found = advise(replace(asked, server=server), table=False)
-    assert found.step_time is not None and not found.step_time.is_known
-    assert "acme/own-7b" in found.step_time.source or "Acme X1" in found.step_time.source
-    assert found.advice.action in ("change", "insufficient")

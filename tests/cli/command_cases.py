@@ -1,7 +1,8 @@
-"""An incident of any state, for the commands that list and change incidents."""
+"""What tests of commands share: how one is typed, and an incident of any state."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,6 +10,7 @@ from made_incidents import of_labels
 
 from driftwatch.incidents.incident import Incident
 
+Run = Callable[..., tuple[int, str, str]]  # words in; exit code, stdout, stderr out
 START = datetime(2026, 3, 1, 2, 45, tzinfo=UTC)
 
 
