@@ -112,20 +112,10 @@ def _own_pages(folder: Path, recording: Path, begin: float) -> list[Page]:
     clock = ManualClock(datetime.fromtimestamp(begin, UTC))
     pages: list[Page] = []
     with Store.open(folder / "driftwatch.db") as store, (folder / "pages.jsonl").open("w") as out:
-        service = Service(
-            [open_recording(recording, labels=labels)],
-            plan_of_settings(settings),
-            store,
-            [
-                Receiver(
-                    "out",
-                    ("page", "ticket", "notice"),
-                    StdoutSender("out", json=True, stream=out),
-                    "each",
-                )
-            ],
-            clock,
-        )
+        sender = StdoutSender("out", json=True, stream=out)
+        receivers = [Receiver("out", ("page", "ticket", "notice"), sender, "each")]
+        sources = [open_recording(recording, labels=labels)]
+        service = Service(sources, plan_of_settings(settings), store, receivers, clock)
         for _ in range(int(MINUTES)):
             clock.advance(timedelta(minutes=1))
             service.tick_once()

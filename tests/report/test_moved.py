@@ -247,18 +247,11 @@ def test_lengths_of_six_hours_are_told_with_their_period() -> None:
 
 
 def test_a_loss_on_gpus_that_nobody_counted_is_unknown_in_a_cell_with_fast_minutes_too() -> None:
+    usual = {"instance": "s0:8000", "engine": "0", "pool": "p", "seconds": 60.0, "scrapes": 6}
+    first, second = (WEEK.start + timedelta(minutes=n) for n in (1, 2))
     minutes = [
-        {
-            "instance": "s0:8000",
-            "engine": "0",
-            "pool": "p",
-            "end": WEEK.start + timedelta(minutes=1 + at),
-            "seconds": 60.0,
-            "scrapes": 6,
-            "slower_at_equal_load": at == 0,
-            "speed_at_equal_load_ratio": 0.75 if at == 0 else 1.0,
-        }
-        for at in range(2)
+        {**usual, "end": first, "slower_at_equal_load": True, "speed_at_equal_load_ratio": 0.75},
+        {**usual, "end": second, "slower_at_equal_load": False, "speed_at_equal_load_ratio": 1.0},
     ]
     schema = {**STORED_SCHEMA, "seconds": pl.Float64}
     (found,) = cells_of(pl.DataFrame(minutes, schema=schema), {}).iter_rows(named=True)

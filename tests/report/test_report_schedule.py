@@ -6,6 +6,7 @@ import io
 import json
 import shutil
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -14,15 +15,17 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from report_cases import FLEET_WEEK
+from filled import fill
+from report_cases import FLEET_WEEK, SLO, fleet_recording
 
 from driftwatch.cli.main import cli
 from driftwatch.clock import ManualClock
 from driftwatch.errors import NoVerdict
-from driftwatch.pipeline.plan import Plan
+from driftwatch.pipeline.plan import Plan, Pool
 from driftwatch.receivers.stdout import StdoutSender
 from driftwatch.report.make import report_of
 from driftwatch.report.report import Report
+from driftwatch.service.configuration import plan_of_rules
 from driftwatch.service.replay import of_plan
 from driftwatch.service.report_material import (
     ReportSchedule,
@@ -34,6 +37,34 @@ from driftwatch.service.report_material import (
 from driftwatch.service.run import Receiver, Service
 from driftwatch.settings import Settings
 from driftwatch.store.store import Store
+
+
+@pytest.fixture(scope="session")
+def fleet_plan() -> Plan:
+    plan = plan_of_rules(())
+    pool = Pool("chat-8b", slo=SLO, gpus_per_replica=1.0)
+    return replace(plan, pools=(pool,), accepts_proposals=True)
+
+
+@pytest.fixture(scope="session")
+def fleet_database(tmp_path_factory: pytest.TempPathFactory, fleet_plan: Plan) -> Path:
+    """A store that a fleet's recording was replayed into; not to be written to."""
+    folder = tmp_path_factory.mktemp("report")
+    source = fleet_recording(folder / "fleet")
+    with Store.open(folder / "fleet.db") as store:
+        fill(store, [source], source.span(), fleet_plan)
+    source.close()
+    return folder / "fleet.db"
+
+
+@pytest.fixture
+def fleet_store(fleet_database: Path, tmp_path: Path) -> Iterator[Store]:
+    """A copy of it that a test may write to."""
+    copy = tmp_path / "copy.db"
+    shutil.copy(fleet_database, copy)
+    with Store.open(copy) as store:
+        yield store
+
 
 MONDAY = FLEET_WEEK.end
 AT_SEVEN = MONDAY + timedelta(hours=7, minutes=10)

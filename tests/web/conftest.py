@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
-from recorded_cases import Recorded, record_firing
-from web_cases import web_at
+from web_cases import Recorded, record_firing, web_at
 
 from driftwatch.store import Store
 from driftwatch.web.app import Web

@@ -2,43 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
-from web_cases import END, EVIDENCE, GOOD
+from web_cases import END, EVIDENCE, GOOD, evidence_of, usual_plan
 
 from driftwatch.model import Slo, Target, TargetKey
 from driftwatch.pipeline.latest import latest_of, state_of
-from driftwatch.pipeline.plan import Plan, Pool
+from driftwatch.pipeline.plan import Pool
 from driftwatch.store import Store, TickRecord
 from driftwatch.store.latest import SLOT, SLOTS, Latest, ServerNow, Trace, slot_of
-from tests.web.web_cases import usual_plan
 
 MINUTE = timedelta(minutes=1)
 WHY = "no baseline in use yet: 9 of 60 minutes of data"
-
-
-def plan_with(**pools: Slo) -> Plan:
-    from dataclasses import replace
-
-    return replace(usual_plan(), pools=tuple(Pool(name, slo=slo) for name, slo in pools.items()))
-
-
-def rows(*minutes: dict[str, Any]) -> pl.DataFrame:
-    """Evidence rows; a row has ``instance``, and columns unlike GOOD's."""
-    every = [{"engine": "0", "pool": "p", "end": END, **GOOD, **one} for one in minutes]
-    filled = [{name: one.get(name) for name in EVIDENCE} for one in every]
-    return pl.DataFrame(filled, schema=EVIDENCE, orient="row")
 
 
 def latest(*minutes: dict[str, Any], before: dict[str, Trace] | None = None) -> Latest:
     names = dict.fromkeys(one["instance"] for one in minutes)
     listed = {TargetKey(n, "0"): Target(TargetKey(n, "0"), {}, "p") for n in names}
     at = max(one.get("end", END) for one in minutes)
-    return latest_of(rows(*minutes), listed, plan_with(p=Slo(1.0)), before or {}, at)
+    plan = replace(usual_plan(), pools=(Pool("p", slo=Slo(1.0)),))
+    return latest_of(evidence_of(minutes), listed, plan, before or {}, at)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, Request
-from recorded_cases import Recorded, record_firing
-from web_cases import VARIABLES, served, web_at
+from web_cases import VARIABLES, Recorded, record_firing, served, web_at
 
 from driftwatch.web.app import HEADERS, PAGES
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from recorded_cases import Recorded
-from web_cases import ANA, BEN, END, TOKEN, browser, fired, fleet_database, send, web_at
+from web_cases import ANA, BEN, END, TOKEN, Recorded, browser, fired, fleet_database, send, web_at
 
 from driftwatch.store import Store
 from driftwatch.web.app import PAGES

@@ -12,9 +12,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from recorded_cases import Recorded
 from starlette.testclient import TestClient
-from web_cases import ANA, END, browser, fired, fleet_database, send, web_at
+from web_cases import ANA, END, Recorded, browser, fired, fleet_database, send, web_at
 
 from driftwatch.model import TargetKey
 from driftwatch.store import Store

@@ -17,8 +17,20 @@ import polars as pl
 import pytest
 from made_incidents import with_values
 from page_cases import CASES
-from recorded_cases import MINUTE, Recorded
-from web_cases import ANA, BEN, END, GOOD, browser, fired, fleet_database, send, shown, web_at
+from web_cases import (
+    ANA,
+    BEN,
+    END,
+    MINUTE,
+    Recorded,
+    browser,
+    evidence_of,
+    fired,
+    fleet_database,
+    send,
+    shown,
+    web_at,
+)
 
 from driftwatch.model import Advice, KnobMove, Reason, Slo
 from driftwatch.pipeline.build_page import build_page
@@ -86,8 +98,8 @@ def test_an_incident_has_its_page_its_picture_and_its_deliveries(
 def test_the_picture_marks_the_page_the_restart_and_the_change() -> None:
     minutes = [
         {
-            **dict(GOOD),
-            **{"instance": "a:1", "engine": "0", "pool": "p", "end": END + at * MINUTE},
+            "instance": "a:1",
+            "end": END + at * MINUTE,
             "ttft_seconds_buckets": [10.0, 20.0, 100.0] if at >= 30 else [90.0, 100.0, 100.0],
             "speed_at_equal_load_ratio": 0.8 if at >= 30 else 1.0,
             "restarted": at == 50,
@@ -96,10 +108,7 @@ def test_the_picture_marks_the_page_the_restart_and_the_change() -> None:
         }
         for at in range(1, 61)
     ]
-    rows = pl.DataFrame(
-        [{name: one.get(name) for name in STORED_SCHEMA} for one in minutes],
-        schema=STORED_SCHEMA,
-    ).with_columns(seconds=pl.lit(60.0))
+    rows = evidence_of(minutes).select(*STORED_SCHEMA).with_columns(seconds=pl.lit(60.0))
     began, fired_at = (END + timedelta(minutes=one) for one in (30, 33))
     incident = with_values(fired("a", "a:1", started_at=began), firing_at=fired_at)
     columns = {"slower_at_equal_load", "target_missed"}

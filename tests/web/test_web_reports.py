@@ -9,9 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from recorded_cases import Recorded
 from starlette.testclient import TestClient
-from web_cases import browser
+from web_cases import Recorded, browser
 
 from driftwatch.report.html import as_html_body
 from driftwatch.report.report import Report

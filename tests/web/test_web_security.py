@@ -14,9 +14,8 @@ from typing import Any
 
 import itsdangerous
 import pytest
-from recorded_cases import Recorded
 from starlette.testclient import TestClient
-from web_cases import ANA, BEN, TOKEN, browser, send, web_at
+from web_cases import ANA, BEN, TOKEN, Recorded, browser, send, web_at
 
 from driftwatch.errors import ConfigError
 from driftwatch.store import Store

@@ -10,8 +10,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from recorded_cases import Recorded
-from web_cases import END, browser, fleet_database, shown, web_at
+from web_cases import END, Recorded, browser, fleet_database, shown, web_at
 
 from driftwatch.pipeline.plan import Pool
 from driftwatch.service.configuration import plan_of_rules

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import socket
+import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 from made_incidents import incident_of
@@ -19,12 +22,20 @@ from starlette.routing import compile_path
 from starlette.testclient import TestClient
 
 from driftwatch.clock import ManualClock
+from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.database_place import place_of
 from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.model import Slo, Target, TargetKey
 from driftwatch.pipeline.latest import latest_of
 from driftwatch.pipeline.plan import Plan, Pool
+from driftwatch.receivers.registry import Receiver
+from driftwatch.receivers.stdout import StdoutSender
+from driftwatch.report.make import report_of
+from driftwatch.report.week import week_of
 from driftwatch.service.configuration import plan_of_rules
+from driftwatch.service.report_material import gather
+from driftwatch.service.run import Service
+from driftwatch.service.timing import BoundedQuestions
 from driftwatch.settings.service import ProxySettings, WebSettings
 from driftwatch.store import Store, TickRecord
 from driftwatch.store.minute_columns import STORED_SCHEMA
@@ -139,6 +150,12 @@ _SHARES = tuple(
 EVIDENCE = STORED_SCHEMA | dict.fromkeys(_SHARES, pl.Float64)
 
 
+def evidence_of(minutes: Iterable[Mapping[str, Any]], end: datetime = END) -> pl.DataFrame:
+    """Evidence rows; each has ``instance``, and columns unlike GOOD's."""
+    every = [{"engine": "0", "end": end, "pool": "p", **GOOD, **one} for one in minutes]
+    return pl.DataFrame([{name: one.get(name) for name in EVIDENCE} for one in every], EVIDENCE)
+
+
 def fleet_database(
     path: Path | str,
     rows: Sequence[Mapping[str, Any]],
@@ -149,14 +166,7 @@ def fleet_database(
     """Write a fleet; a row has ``instance``, may have ``labels``, and columns unlike GOOD's; one
     with ``scrapes`` None has no minute.
     """
-    minutes = [
-        {"engine": "0", "end": end, "pool": "p", **GOOD, **row}
-        for row in rows
-        if row.get("scrapes", 4.0) is not None
-    ]
-    evidence = pl.DataFrame(
-        [{name: one.get(name) for name in EVIDENCE} for one in minutes], EVIDENCE
-    )
+    evidence = evidence_of([row for row in rows if row.get("scrapes", 4.0) is not None], end)
     keys = {TargetKey(row["instance"], "0"): row.get("pool", "p") for row in rows}
     listed = {key: Target(key, {}, pool) for key, pool in keys.items()}
     over = [Transition(one, "resolved", end) for one in incidents if one.resolved_at]
@@ -183,3 +193,44 @@ def fired(digit: str, instance: str, *, pool: str = "p", **changes: Any) -> Inci
     return incident_of(
         digit, **{"rule": f"R{digit}", "pool": pool, "servers": [instance], "at": at, **changes}
     )
+
+
+MINUTE = timedelta(minutes=1)
+
+
+class Recorded(NamedTuple):
+    """A database, and when it was written; not to be written to."""
+
+    path: Path
+    now: datetime
+    incident_id: str
+
+
+def record_firing(folder: Path, *, advised: bool = False) -> Recorded:
+    """Write the database of a service whose one server pages; ``advised``: with a change."""
+    with as_file(files("driftwatch") / "_demo" / "run_cap.jsonl.gz") as path:
+        source = RecordingSource(path)
+        first, last = source.span()
+        clock = ManualClock(first)
+        with Store.open(folder / "service.db") as store:
+            sender = StdoutSender("oncall", json=True, stream=io.StringIO())
+            receivers = [Receiver("oncall", ("page", "ticket"), sender)]
+            service = Service([source], plan_of_rules(()), store, receivers, clock)
+            if not advised:  # a simulation takes as long as ten ticks
+                service._questions = BoundedQuestions(0.0)
+            while clock.now() < last:
+                clock.advance(MINUTE)
+                service.tick_once()
+                service.deliver_once()
+                pages = [one for one in store.incidents() if one.severity == "page"]
+                pages = [one for one in pages if one.state == "firing"]
+                if pages:
+                    break
+            service.stop()
+            week = week_of(clock.now())
+            material = gather(store, plan_of_rules(()), week, until=clock.now())
+            store.write_report(week.name, report_of(material).document(), (), clock.now())
+    assert pages, "the demo's recording fires a page"
+    with sqlite3.connect(folder / "service.db") as connection:
+        connection.execute(f"VACUUM INTO '{folder / 'firing.db'}'")
+    return Recorded(folder / "firing.db", clock.now(), pages[0].id)
