@@ -121,7 +121,12 @@ def state_text(finding: Finding) -> str:
 def healthy_text(finding: Finding) -> str:
     """``In target, no limit full, lengths as in the baseline; speed …``."""
     now = finding.evidence
-    target = "No latency target (slo of its pool)" if now.get("slo_missed") is None else "In target"
+    why = finding.reasons.get("slo_missed", "")
+    target = "No latency target (slo of its pool)"
+    if now.get("slo_missed") is not None:
+        target = "In target"
+    elif why and not why.startswith("no slo"):
+        target = "Unknown whether in target"
     least = now.get("speed_smallest_detectable_loss_ratio")
     speed = f"speed: {speed_line(now)}"
     if now.get("speed_at_equal_load_ratio") is not None and least is not None:

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from driftwatch.collect.schema import KEY
 from driftwatch.model import Slo, Target, TargetKey
 from driftwatch.notify.minute_line import speed_line
-from driftwatch.numbers import clean, cut
+from driftwatch.numbers import clean, cut, percent
 from driftwatch.pipeline.plan import Plan, Pool
 from driftwatch.pipeline.unknown_reasons import why_slo_unknown
 from driftwatch.store.latest import (
@@ -121,6 +121,11 @@ def state_of(row: Mapping[str, Any]) -> tuple[MinuteState, str | None]:
         return "in target", None
     if row["slower_at_equal_load"] is False:
         return "as its baseline", None
+    for name in ("ttft", "tpot"):
+        low, high = (row[f"{name}_in_target_10m_{end}"] for end in ("ratio", "upper_ratio"))
+        if low is not None and high is not None and low < high:
+            between = f"{percent(low)} to {percent(high)} of requests met {name.upper()}"
+            return "not judged", f"{between}: too wide to tell whether that is enough"
     return "not judged", speed_line(row) if row["speed_unknown_reason"] else NOTHING_TO_JUDGE_BY
 
 

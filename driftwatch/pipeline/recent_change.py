@@ -52,11 +52,11 @@ def recent_change(
     if release is not None and "→" in release:
         parts.append(_WHERE_READ.sub("", release).replace("vllm ", "vLLM "))
     own = ordered.filter(pl.all_horizontal(pl.col(name) == first[name] for name in KEY))
-    text = ", ".join([*parts, *_settings(own, first["end"])])
+    text = ", ".join([*parts, *changed_settings(own, first["end"])])
     return f"after a change: {text}" if start <= began else f"then {text}"
 
 
-def _settings(minutes: pl.DataFrame, at: datetime) -> list[str]:
+def changed_settings(minutes: pl.DataFrame, at: datetime) -> list[str]:
     """Settings of a server that are other ones after a change; inferred ones are not compared."""
     found = []
     before, after = minutes.filter(pl.col("end") < at), minutes.filter(pl.col("end") >= at)

@@ -296,9 +296,17 @@ def _day(trace: Trace, now: PoolNow, incidents: Iterable[Incident]) -> Plot:
 
 
 def targets(visit: Visit) -> Mapping[str, Any]:
-    """Servers as of their newest minute; those of open pages first."""
+    """Servers as of their newest minute, no data where that is old; those of open pages first."""
     rows, part, _ = _listed(visit, "/targets")
-    return {"rows": [one.document() for one in rows], "part": part}
+    return {"rows": [_as_of(one, visit.now).document() for one in rows], "part": part}
+
+
+def _as_of(one: ServerNow, now: datetime) -> ServerNow:
+    """The server; of an old minute nothing is known but when it ended."""
+    if not is_old(one.at, now):
+        return one
+    unknown = dict.fromkeys(("in_target", "in_target_at_most", "speed", "limit", "margin"))
+    return one.model_copy(update={"state": "no data", "since": one.at, "why": STALE, **unknown})
 
 
 PAGE = Page(PATH, "Fleet", "fleet.html", load, FleetQuery, is_placed=True)

@@ -17,7 +17,7 @@ from driftwatch.incidents.follow_up import what_changed
 from driftwatch.incidents.incident import Incident
 from driftwatch.incidents.silence import Silence, silenced_by, silences_incident, silencing
 from driftwatch.model import Advice, Diagnosis, TargetKey
-from driftwatch.notify.advice import few, vllm_arguments
+from driftwatch.notify.advice import NOTHING_TO_DO, few, vllm_arguments
 from driftwatch.notify.headline import opening
 from driftwatch.notify.page import First, Line
 from driftwatch.notify.page import Page as IncidentPage
@@ -38,8 +38,8 @@ from driftwatch.web.page import (
     paged,
     search,
 )
-from driftwatch.web.plots import incident_plot
-from driftwatch.web.signals import changes
+from driftwatch.web.plots import incident_plot, subjects
+from driftwatch.web.signals import SIGNAL_COLUMNS, changes, usual
 
 if TYPE_CHECKING:
     from driftwatch.web.app import Web
@@ -52,15 +52,21 @@ def servers_of(incident: Incident) -> list[TargetKey]:
     return list(incident.concerned or (one.key for one in incident.servers))
 
 
-def line_of(incident: Incident) -> str:
-    """Line 1 without the state of when it was sent: the web shows the one of now."""
+def line_of(incident: Incident, *, beside_page: bool = False) -> str:
+    """Line 1 without the state of when it was sent: the web shows the one of now.
+
+    ``beside_page``: a page is open there, so that a notice says nothing of what is to be done.
+    """
     page = incident.page
     if page is None:
         # of one that fired another version wrote the page
         waits = f"waits while {clean(incident.inhibited_by)} fires" if incident.inhibited_by else ""
         rest = f": {waits or 'has not fired yet'}" if incident.firing_at is None else ""
         return f"{clean(incident.alert)} {clean(incident.name)}{rest}"
-    return cut(clean(page.summary.removeprefix(opening(page)).lstrip()), 200)
+    line = page.summary.removeprefix(opening(page)).lstrip()
+    if beside_page and page.severity == "notice" and NOTHING_TO_DO in page.phrases.advice:
+        line = line.removesuffix(f". {page.phrases.advice}")
+    return cut(clean(line), 200)
 
 
 class Look(NamedTuple):
@@ -172,7 +178,7 @@ def _range(visit: Visit, incident: Incident) -> str:
     """The incident's time with an hour before it, as the query of a server's page."""
     end = incident.resolved_at
     until = visit.now if end is None else min(visit.now, end + timedelta(minutes=30))
-    since = max(incident.started_at - timedelta(hours=1), until - LONGEST)
+    since = max(_first(visit, incident), until - LONGEST)
     wanted = {"from": since} if end is None else {"from": since, "to": until}
     return "?" + "&".join(f"{name}={at:%Y-%m-%dT%H:%MZ}" for name, at in wanted.items())
 
@@ -180,9 +186,36 @@ def _range(visit: Visit, incident: Incident) -> str:
 def _rows(visit: Visit, incident: Incident) -> pl.DataFrame:
     """Minutes of 20 of its servers, from an hour before it to half an hour after it."""
     until = min(visit.now, (incident.resolved_at or visit.now) + timedelta(minutes=30))
-    since = incident.started_at - timedelta(hours=1)
-    rows = visit.store.past(since, until, servers_of(incident)[:20])
+    rows = visit.store.past(_first(visit, incident), until, servers_of(incident)[:20])
     return rows.filter(pl.col("scrapes") > 0)
+
+
+def _first(visit: Visit, incident: Incident) -> datetime:
+    """An hour before it began; where its rule is about lengths, before these began to move."""
+    began = incident.started_at
+    if "lengths" in subjects(_columns(visit, incident.rule, incident.pool)):
+        at = (began, began + timedelta(minutes=1))
+        for one in visit.store.incidents_between(incident.pool, at, 50):
+            if subjects(_columns(visit, one.rule, one.pool)) == ["lengths"]:
+                began = min(began, one.started_at)
+    return began - timedelta(hours=1)
+
+
+def _columns(visit: Visit, rule_id: str, pool: str) -> frozenset[str]:
+    """What a rule reads; empty where the configuration has it no more."""
+    rule = next((one for one in visit.web.plan.rules if one.id == rule_id), None)
+    return frozenset() if rule is None else rule.in_pool(pool).columns
+
+
+def _bands(visit: Visit, incident: Incident) -> Mapping[str, tuple[float, float]]:
+    """The usual ranges of its servers in the last day of its baseline."""
+    page = incident.page
+    baseline = None if page is None else page.as_first.baseline or page.baseline
+    if baseline is None or baseline.since is None or baseline.until is None:
+        return {}
+    since = max(baseline.since, baseline.until - timedelta(days=1))
+    keys = servers_of(incident)[:20]
+    return usual(visit.store.past(since, baseline.until, keys, SIGNAL_COLUMNS))
 
 
 def _plot(
@@ -190,10 +223,9 @@ def _plot(
 ) -> Plot | None:
     plan = visit.web.plan
     slo = next((one.slo for one in plan.pools if one.name == incident.pool), None)
-    rule = next((one for one in plan.rules if one.id == incident.rule), None)
     sent = (one.sent_at for one in deliveries if one.event == "firing" and one.sent_at)
-    columns = frozenset() if rule is None else rule.in_pool(incident.pool).columns
-    return incident_plot(rows, slo, incident, columns, min(sent, default=None))
+    columns, sent_at = _columns(visit, incident.rule, incident.pool), min(sent, default=None)
+    return incident_plot(rows, slo, incident, columns, sent_at, _bands(visit, incident))
 
 
 def _sent(
@@ -311,13 +343,17 @@ def load_list(visit: Visit) -> Shown:
     query: IncidentsQuery = visit.query
     incidents, part = _listed(visit)
     pools = {*visit.store.pool_names()[:_MOST_POOLS], query.pool} - {""}
-    number = visit.store.listed_incidents(1, 0, state="open")[1]
+    every = visit.store.open_now()
+    paged_pools = {one.pool for one in every if one.severity == "page" and one.is_firing}
     newest = visit.store.newest_minute()
     return {
-        "title": f"{plural(number, 'open incident')}" if number else "No incident is open",
+        "title": f"{plural(len(every), 'open incident')}" if every else "No incident is open",
         "end": newest,
         "is_stale": is_old(newest, visit.now),
-        "rows": [(one, incident_state(one), line_of(one)) for one in incidents],
+        "rows": [
+            (one, incident_state(one), line_of(one, beside_page=one.pool in paged_pools))
+            for one in incidents
+        ],
         "part": part,
         "query": query,
         "is_narrowed": query.model_copy(update={"page": 1, "size": 50}) != IncidentsQuery(),

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
-from math import inf
+from math import inf, log
 from types import MappingProxyType
+from typing import NamedTuple
 
 import polars as pl
 
 from driftwatch.incidents.incident import Incident
 from driftwatch.model import Finding, Slo
 from driftwatch.notify.shares import LengthShares, shares
-from driftwatch.numbers import clean, count, is_as_before, percent, times, tokens
+from driftwatch.numbers import clean, count, duration, is_as_before, percent, times, tokens
 from driftwatch.plots.plot import Panel, Plot, Series, panels, plot
 from driftwatch.plots.scales import Axis
 from driftwatch.web.signals import (
@@ -23,6 +24,7 @@ from driftwatch.web.signals import (
     SIGNALS,
     SPEED,
     Change,
+    blocks,
     changes,
     missed,
     stretches,
@@ -140,12 +142,14 @@ def incident_plot(
     incident: Incident,
     columns: Collection[str],
     sent_at: datetime | None,
+    bands: Mapping[str, tuple[float, float]] = MappingProxyType({}),
 ) -> Plot | None:
     """What an incident's rule is about, over its time; missed requests, wait or throughput where
     nothing of that was measured; None where nothing is known.
 
     ``rows``: ``STORED_SCHEMA``, instance, engine and ``seconds``, by server and time; ``columns``:
-    what its rule reads; ``sent_at``: when a receiver took its page, None = none did.
+    what its rule reads; ``sent_at``: when a receiver took its page, None = none did; ``bands``: of
+    the baseline. The title is of ten minutes each: it does not depend on how much is drawn.
     """
     first, last = rows["end"].min(), rows["end"].max()
     if not isinstance(first, datetime) or not isinstance(last, datetime):
@@ -154,12 +158,13 @@ def incident_plot(
     width = width_of(*span, rows)
     table = stretches(rows, *span, width)
     table = table.join(missed(rows, width, slo), on="end", how="left", maintain_order="left")
-    ended = (incident.resolved_at or last) + timedelta(seconds=width)
-    during = table.filter(pl.col("end").is_between(incident.started_at, ended))
+    ended = min(last, incident.resolved_at or last)
+    during, seconds = blocks(rows, incident.started_at, ended, slo)
+    drawn = _Drawn(table, during, width, span, slo, bands, rows.n_unique(["instance", "engine"]))
     wanted, parts = subjects(columns), list[tuple[Panel, str]]()
     for what in (*wanted, *(one for one in ("missed", "wait", "tokens") if one not in wanted)):
         if what in wanted or not parts:
-            parts += _about(what, table, during, (width, span, slo))
+            parts += _about(what, drawn, incident)
     if not parts:
         return None
     ends = (span[0].timestamp(), last.timestamp())
@@ -171,19 +176,32 @@ def incident_plot(
         *change_ticks(changes(rows), *ends),
         *event_ticks([(t, w) for t, w in at if t], *ends, word, colour=1),
     ]
-    title = "; ".join(finding for _, finding in parts)
+    findings = [finding for _, finding in parts]
+    # of the speed the least minute counts
+    means = [at for at, finding in enumerate(findings) if not finding.startswith("speed")]
+    if means:
+        findings[means[-1]] += f", over {duration(seconds)}{' each' if len(means) > 1 else ''}"
+    title = "; ".join(findings)
     several = [panel for panel, _ in parts]
     return panels(title[:1].upper() + title[1:], several, _time_axis(span), around=around)
 
 
-def _about(
-    what: str,
-    table: pl.DataFrame,
-    during: pl.DataFrame,
-    drawn: tuple[int, tuple[datetime, datetime], Slo | None],
-) -> Iterator[tuple[Panel, str]]:
+class _Drawn(NamedTuple):
+    """What an incident's panels are made of."""
+
+    table: pl.DataFrame  # of the whole axis
+    during: pl.DataFrame  # of the incident, in blocks
+    width: int  # seconds of a stretch of the axis
+    span: tuple[datetime, datetime]
+    slo: Slo | None
+    bands: Mapping[str, tuple[float, float]]
+    servers: int
+
+
+def _about(what: str, drawn: _Drawn, incident: Incident) -> Iterator[tuple[Panel, str]]:
     """Panels of a subject, each with its finding; none of what is unknown."""
-    width, span, slo = drawn
+    table, during, width, span, slo, bands, _ = drawn
+    on = f" on {drawn.servers} servers" if drawn.servers > 1 else ""
     if what == "missed":
         known = {n: v for n in LATENCIES if isinstance(v := during[n].max(), float)}
         allowed = 1.0 if slo is None else 1 - slo.share
@@ -196,25 +214,48 @@ def _about(
             line = Series("line", "", x, (100 * table[name]).to_list())
             yield (
                 Panel(Axis(f"requests that miss {target}, %"), [level, line]),
-                f"up to {percent(known[name])} of requests missed {target}",
+                f"up to {percent(known[name])} of requests{on} missed {target}",
             )
         return
-    names = {
-        "wait": ["batch_assembly_wait_seconds"], "speed": [SPEED], "tokens": [_rate(during)],
-        "lengths": [*LENGTHS],
+    if what == "lengths":
+        if (found := _moved(during, incident)) is not None:
+            name, text = found
+            yield _panel([name], table, width, span, bands), text
+        return
+    name = {
+        "wait": "batch_assembly_wait_seconds", "speed": SPEED, "tokens": _rate(during),
     }[what]  # fmt: skip
-    name, values = names[0], during[names[0]]
-    low, high = values.min(), values.max()
+    low, high = during[name].min(), during[name].max()
     if not isinstance(low, float) or not isinstance(high, float):
         return
     write = SIGNALS[name].write
     finding = {
-        "wait": f"requests waited up to {write(high)} in the queue",
+        "wait": f"mean wait in the queue up to {write(high)}",
         "speed": f"speed at equal load down to {write(low)} of the baseline's",
         "tokens": f"throughput down to {write(low)}",
-        "lengths": f"mean prompt {write(low)} to {write(high)} tokens",
     }[what]
-    yield _panel(names, table, width, span, whose=" of the slowest"), finding
+    yield _panel([name], table, width, span, bands, whose=" of the slowest"), finding
+
+
+def _moved(during: pl.DataFrame, incident: Incident) -> tuple[str, str] | None:
+    """The length that moved, and from where to where: the rule's own, else the one that is
+    furthest from its baseline; without a baseline the one that varied most. None: both are unknown.
+    """
+    page, own = incident.page, f"{incident.labels.get('signal')}_mean"
+    baseline = None if page is None else page.as_first.baseline or page.baseline
+    usual = {} if baseline is None else baseline.values
+    found = []
+    for name in LENGTHS:
+        low, high, before = during[name].min(), during[name].max(), usual.get(name)
+        if not isinstance(low, float) or not isinstance(high, float) or low <= 0:
+            continue
+        word = name.split("_")[0]
+        now, text = high, f"mean {word} {tokens(low)} to {tokens(high)} tokens"
+        if before:
+            now = high if high * low >= before**2 else low  # by its ratio
+            text = f"mean {word} {tokens(before)} → {tokens(now)} tokens"
+        found.append((name == own, abs(log(now / (before or low))), name, text))
+    return max(found)[2:] if found else None
 
 
 def event_ticks(

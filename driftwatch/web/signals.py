@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from driftwatch.collect.schema import TIME
+from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.model import Slo, TargetKey
 from driftwatch.notify.advice import few
 from driftwatch.numbers import count, figure, percent, seconds, tokens
+from driftwatch.pipeline.recent_change import changed_settings
 from driftwatch.signals.slo import slo_columns
 from driftwatch.store.minute_columns import STORED_SCHEMA, added_up
 
@@ -57,22 +59,24 @@ SIGNALS: Mapping[str, Signal] = {
         "wait", "wait in the queue, s", _over("queue_seconds_sum", "queue_seconds_count"), seconds
     ),
     "prompt_tokens_mean": Signal(
-        "prompts", "tokens", _over("prompt_tokens_sum", "prompt_tokens_count"), tokens
+        "prompts",
+        "prompt tokens of a request, mean",
+        _over("prompt_tokens_sum", "prompt_tokens_count"),
+        tokens,
     ),
     "generation_tokens_mean": Signal(
-        "generations", "tokens", _over("generation_tokens_sum", "generation_tokens_count"), tokens
+        "generations",
+        "generation tokens of a request, mean",
+        _over("generation_tokens_sum", "generation_tokens_count"),
+        tokens,
     ),
     SPEED: Signal("speed", "%", pl.col(SPEED).min(), percent),
 }
 LATENCIES = {"ttft": "TTFT", "tpot": "TPOT"}
 RATES, LENGTHS = tuple(SIGNALS)[:2], ("prompt_tokens_mean", "generation_tokens_mean")
 _FLAGS = ("restarted", "configuration_changed", "release_changed")
-# setting → its words and unit
-_KNOBS = {
-    "max_num_seqs": ("max_num_seqs", ""),
-    "max_num_batched_tokens": ("max_num_batched_tokens", ""),
-    "kv_cache_tokens": ("KV cache", " tokens"),
-}
+# each start of an engine finds a little more or less memory: a smaller change says nothing
+_CACHE, _CACHE_MOVED = "kv_cache_tokens", 0.01
 # what signals are computed from
 SIGNAL_COLUMNS = (
     *("end", "scrapes", "gpu_count", "itl_seconds_count", "ttft_seconds_count", SPEED, _TOKENS),
@@ -84,7 +88,10 @@ SIGNAL_COLUMNS = (
     ),
 )
 # what the page of a server shows besides
-COLUMNS = (*SIGNAL_COLUMNS, *_FLAGS, *_KNOBS)
+COLUMNS = (
+    *(*SIGNAL_COLUMNS, *_FLAGS, *COLUMN_KNOBS, _CACHE),
+    *("max_num_seqs_inferred", "iteration_tokens_sum"),
+)
 
 
 def width_of(since: datetime, until: datetime, rows: pl.DataFrame) -> int:
@@ -122,14 +129,34 @@ def stretches(rows: pl.DataFrame, since: datetime, until: datetime, width: int) 
     return ends.join(_means(rows, width), on="end", how="left", maintain_order="left")
 
 
+def blocks(
+    rows: pl.DataFrame, start: datetime, until: datetime, slo: Slo | None
+) -> tuple[pl.DataFrame, int]:
+    """:data:`SIGNALS` and missed shares of each ten minutes from ``start`` on, and the seconds of
+    one: whole ones, so that a longer time only adds some; of less than ten minutes all of it.
+    """
+    longest = rows["seconds"].max()
+    least = max(_BLOCK, float(longest) if isinstance(longest, float) else 60.0)
+    width = next((width for width in _WIDTHS if width >= least), _WIDTHS[-1])
+    whole = int((until - start).total_seconds()) // width * width
+    seconds = whole or int((until - start).total_seconds())
+    end = pl.col("end")
+    within = rows.filter(end > start, end <= start + timedelta(seconds=seconds))
+    # the grid of blocks begins at the start
+    moved = timedelta(seconds=start.timestamp() % width)
+    within = within.with_columns((end - moved).cast(TIME))
+    table = _means(within, width)
+    return table.join(missed(within, width, slo), on="end", how="left"), min(width, seconds)
+
+
 def usual(rows: pl.DataFrame) -> dict[str, tuple[float, float]]:
     """Signal → what nine in ten of its ten-minute means lie between; too few: it is not there.
 
     ``rows``: of a baseline's window, :data:`SIGNAL_COLUMNS` at least.
     """
-    blocks, bands = _means(rows, _BLOCK), {}
+    of_ten_minutes, bands = _means(rows, _BLOCK), {}
     for name in SIGNALS:
-        values = blocks[name].drop_nulls()
+        values = of_ten_minutes[name].drop_nulls()
         low, high = values.quantile(0.05, "linear"), values.quantile(0.95, "linear")
         if len(values) >= _LEAST_BLOCKS and low is not None and high is not None:
             bands[name] = (low, high)
@@ -169,14 +196,16 @@ def changes(rows: pl.DataFrame) -> list[Change]:
 
     ``rows``: :data:`COLUMNS` at least, with instance and engine, by server and time.
     """
-    before = pl.col(*_KNOBS).fill_null(strategy="forward").shift(1)
-    before = before.over("instance", "engine").name.suffix("_before")
-    marked = rows.with_columns(before).filter(
-        pl.any_horizontal(pl.col(name).fill_null(False) for name in _FLAGS)
-    )
+    is_marked = pl.any_horizontal(pl.col(name).fill_null(False) for name in _FLAGS)
+    marked = rows.filter(is_marked).sort("end", maintain_order=True)
     found: list[Change] = []
-    for row in marked.sort("end", maintain_order=True).iter_rows(named=True):
-        at, what = row["end"], _changed(row)
+    for row in marked.iter_rows(named=True):
+        at = row["end"]
+        own = rows.filter(
+            pl.col("instance") == row["instance"], pl.col("engine") == row["engine"]
+        ).sort("end")
+        following = own.filter(is_marked, pl.col("end") > at)["end"].min()
+        what = _changed(row, own if following is None else own.filter(pl.col("end") < following))
         server = TargetKey(row["instance"], row["engine"]).text
         same = (n for n, one in enumerate(found) if one.what == what and server not in one.servers)
         near = [n for n in same if at - found[n].times[0] <= timedelta(minutes=30)]
@@ -185,13 +214,15 @@ def changes(rows: pl.DataFrame) -> list[Change]:
     return sorted(found, key=lambda one: one.times[0])
 
 
-def _changed(row: Mapping[str, Any]) -> str:
+def _changed(row: Mapping[str, Any], own: pl.DataFrame) -> str:
+    """What a minute's change is; ``own``: the server's minutes up to its next change."""
     words = ["restart"] if row["restarted"] else []
-    moved = [
-        f"{words_of} {count(row[f'{name}_before'])} → {count(row[name])}{unit}"
-        for name, (words_of, unit) in _KNOBS.items()
-        if row[name] is not None and row[f"{name}_before"] not in (None, row[name])
-    ]
+    moved = changed_settings(own, row["end"])
+    sizes = own.filter(pl.col("end") < row["end"])[_CACHE].drop_nulls()
+    if len(sizes) and row[_CACHE] is not None:
+        before, now = float(sizes[-1]), row[_CACHE]
+        if abs(now - before) >= _CACHE_MOVED * before:
+            moved.append(f"KV cache {count(before)} → {count(now)} tokens")
     if row["configuration_changed"]:
         words += moved or ["settings changed"]
     return ", ".join(words + (["release changed"] if row["release_changed"] else []))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Annotated
 
 import polars as pl
@@ -11,14 +11,15 @@ from pydantic import ConfigDict, Field
 from driftwatch.baselines.in_force import in_force
 from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.errors import NoVerdict, UsageError
+from driftwatch.incidents.incident import Incident
 from driftwatch.model import Finding
 from driftwatch.notify.explanation import state_text, what_to_do
-from driftwatch.numbers import clean, cut, moment
+from driftwatch.numbers import clean, cut, moment, squeeze
 from driftwatch.pipeline.explain import Window, explain
 from driftwatch.store.latest import ServerNow
 from driftwatch.web.database import incident_state, is_old
 from driftwatch.web.fleet import STALE
-from driftwatch.web.incidents import page_lines, servers_of
+from driftwatch.web.incidents import line_of, page_lines, servers_of
 from driftwatch.web.page import LONGEST, TARGET, Moment, NotFound, Page, Query, Shown, Visit, search
 from driftwatch.web.plots import (
     change_ticks,
@@ -78,11 +79,16 @@ def load(visit: Visit) -> Shown:
     is_newest = until >= now.at - timedelta(minutes=1)
     open_now = store.with_pages(store.open_now(now.pool)) if is_newest else []
     mine = [one for one in open_now if one.is_firing and now.key in servers_of(one)]
-    incident, is_stale = next(iter(mine), None), is_old(now.at, visit.now)
+    # a notice is no answer: it tells of what moved, not of how the server is
+    incident = next((one for one in mine if one.severity != "notice"), None)
+    is_stale = is_old(now.at, visit.now)
     page = None if incident is None else incident.page
     state: str = "no data" if is_stale else now.state
     if incident is not None and incident.severity == "page":
         state = incident_state(incident)
+    text = why if finding is None else cut(state_text(finding), _LONGEST_TEXT)
+    # since when there is no data
+    lost = now.at if is_stale else now.since if state == "no data" and not query.until else None
     at = [] if query.until is None else ["--at", f"{until:%Y-%m-%dT%H:%MZ}"]
     to_do = [] if finding is None else [(one.label, clean(one.text)) for one in what_to_do(finding)]
     return {
@@ -98,7 +104,8 @@ def load(visit: Visit) -> Shown:
         "until": until,
         "has_end": query.until is not None,
         "ranges": [(text, until - timedelta(hours=hours)) for text, hours in _RANGES.items()],
-        "text": why if finding is None else cut(state_text(finding), _LONGEST_TEXT),
+        "headline": _headline(now, incident, text, until if query.until else None, lost, today),
+        "before": None if lost is None or finding is None else text,
         "lines": to_do if page is None else [*page_lines(page.lines, today)],
         "lengths": [] if finding is None else [*length_plots(finding)],
         "without_lengths": _without_lengths(finding),
@@ -108,6 +115,26 @@ def load(visit: Visit) -> Shown:
         else _signals(visit, now, (finding, baseline), rows, (since, until)),
         "explain": visit.web.command("explain", clean(now.key.text), *at),
     }
+
+
+def _headline(
+    now: ServerNow,
+    incident: Incident | None,
+    text: str,
+    until: datetime | None,
+    lost: datetime | None,
+    today: date,
+) -> str:
+    """The server's name, and how it is: what its incident says, since when no data is there, or
+    what ``explain`` finds; ``until``: the end of a range that is wanted.
+    """
+    name = squeeze(clean(now.key.text), 60)
+    if incident is not None and incident.page is not None:
+        line = line_of(incident)
+        return line if line.startswith(name) else f"{name} in {line}"
+    if until is not None:
+        return f"{name} at {moment(until, today)}: {text}"
+    return f"{name}: {text}" if lost is None else f"{name}: no data since {moment(lost, today)}"
 
 
 def _without_lengths(finding: Finding | None) -> str:

@@ -10,10 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_incidents import with_values
+from page_cases import CASES
 from sqlalchemy import Engine, event
 from starlette.testclient import TestClient
 from web_cases import END, browser, fired, fleet_database, shown, web_at
 
+from driftwatch.notify.headline import rendered
+from driftwatch.notify.page import Phrases
+from driftwatch.pipeline.build_page import build_page
 from driftwatch.store import Store
 from driftwatch.web.app import Web
 
@@ -126,6 +131,34 @@ def test_an_old_minute_is_no_state_of_now(tmp_path: Path, web: Web) -> None:
         html = client.get(path).text
         assert "does driftwatch run?" in html and "s-in-target" not in html, path
         assert "2 h ago" in html
+    for path, name in (("/pools/late", "late"), ("/targets/late:8000", "late:8000")):
+        assert f"{name}: no data since " in client.get(path).text
+    (row,) = client.get("/api/v1/targets?q=late").json()["rows"]
+    assert (row["state"], row["in_target"], row["since"]) == ("no data", None, row["at"])
+
+
+def test_a_notice_is_no_answer_of_a_server_and_advises_nothing_beside_a_page(
+    tmp_path: Path,
+) -> None:
+    notice = fired("9", "fires:8000", severity="notice", rule="Lengths")
+    words = Phrases(problem=("prompts are longer",), advice="Nothing to do: no limit is full")
+    page = build_page(CASES["budget"].finding, notice, "firing", END)
+    page = rendered(page.model_copy(update={"severity": "notice", "phrases": words}))
+    notice = with_values(notice, page=page)
+    alone = tmp_path / "alone.db"
+    fleet_database(alone, [{"instance": "fires:8000"}], [notice])
+    there = web_at(alone, END, tmp_path)
+    assert shown(there, "/targets/fires:8000")["incident"] is None
+    (row,) = shown(there, "/incidents")["rows"]
+    assert row[2].endswith("prompts are longer. Nothing to do: no limit is full")
+    both = tmp_path / "both.db"
+    fleet_database(both, [{"instance": "fires:8000"}], [notice, fired("a", "fires:8000")])
+    there = web_at(both, END, tmp_path)
+    lines = {one.severity: line for one, _, line in shown(there, "/incidents")["rows"]}
+    assert lines["notice"].endswith("prompts are longer")
+    assert shown(there, "/targets/fires:8000")["incident"].severity == "page"
+    html = browser(there).get("/pools/p").text + browser(there).get("/targets/fires:8000").text
+    assert "prompts are longer" in html and "Nothing to do" not in html
 
 
 def test_an_empty_database_says_what_writes_it(tmp_path: Path) -> None:

@@ -105,6 +105,7 @@ def test_the_picture_marks_the_page_the_restart_and_the_change() -> None:
             "restarted": at == 50,
             "configuration_changed": at == 50,
             "max_num_seqs": 256.0 if at < 50 else 512.0,
+            "max_num_seqs_inferred": False,
         }
         for at in range(1, 61)
     ]
@@ -115,7 +116,7 @@ def test_the_picture_marks_the_page_the_restart_and_the_change() -> None:
     plot = incident_plot(rows, Slo(1.0, None, 0.95), incident, columns, None)
     assert plot is not None
     missed, slow = "Up to 80 % of requests missed TTFT 1 s", "peed at equal load down to 80 %"
-    assert plot.title == f"{missed}; s{slow} of the baseline's"
+    assert plot.title == f"{missed}, over 10 min; s{slow} of the baseline's"
     drawn = str(plot.svg)
     assert "<title>it fired, and nobody got it</title>" in drawn
     assert "<title>a:1: restart, max_num_seqs 256 → 512</title>" in drawn

@@ -117,6 +117,9 @@ def test_what_changed_is_named_with_its_numbers() -> None:
         restarted=[None, True, False, False],
         configuration_changed=[False, True, False, True],
         max_num_seqs=[256.0, 512.0, 512.0, None],
+        max_num_seqs_inferred=[False] * 4,
+        # a start finds a little more or less memory
+        kv_cache_tokens=[448_512.0, 448_416.0, 448_416.0, 400_000.0],
         release_changed=[False, False, True, False],
     )
     other = minutes.with_columns(instance=pl.lit("b:1"), release_changed=pl.lit(False))
@@ -125,7 +128,7 @@ def test_what_changed_is_named_with_its_numbers() -> None:
     assert first.times == (T0 + 2 * MINUTE,) * 2
     assert [(one.times[0], one.what) for one in rest] == [
         (T0 + 3 * MINUTE, "release changed"),
-        (T0 + 4 * MINUTE, "settings changed"),
+        (T0 + 4 * MINUTE, "KV cache 448,416 → 400,000 tokens"),
     ]
 
 
