@@ -51,11 +51,8 @@ def test_the_exporter_answers_while_its_server_does_not() -> None:
     assert down["utilization_ratio"].max() == 0 and down["power_watts"].max() < 150
     busy = between(made, chunk.gpus, 5, 15)
     assert down["framebuffer_used_bytes"].max() < 0.1 * busy["framebuffer_used_bytes"].min()
-    missed = between(made, chunk.gpus, 22, 30)
     assert not between(made, chunk.scrapes, 22, 30)["ok"].any()
-    assert len(missed) > 25 and missed["power_watts"].min() > down["power_watts"].max()
-    times = scrape_times(made, 1, 0)[0]
-    assert len(chunk.gpus) == len(times)
+    assert len(chunk.gpus) == len(scrape_times(made, 1, 0)[0])
 
 
 def test_a_fault_changes_the_settings_that_it_names() -> None:

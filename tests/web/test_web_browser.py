@@ -92,25 +92,3 @@ def test_every_page_at_every_width(tab: Page, address: str, firing: Recorded, pa
             assert found.violations_count == 0, f"at {width} px: {found.generate_report()}"
     assert [r.url for r in requests if not r.url.startswith(address)] == []
     assert [text for text in noise if "404" not in text] == []  # nothing the policy had to stop
-
-
-def test_a_page_is_taken_without_any_script(
-    chromium: Browser, copied: Recorded, tmp_path: Path
-) -> None:
-    web = web_at(copied.path, copied.now, tmp_path, proxy_addresses=("127.0.0.1",))
-    headers = {"X-Forwarded-User": "Ana"}
-    context = chromium.new_context(java_script_enabled=False, extra_http_headers=headers)
-    with served(web) as address:
-        tab = context.new_page()
-        tab.goto(f"{address}/")
-        tab.get_by_role("link", name="first token takes").focus()
-        tab.keyboard.press("Enter")
-        tab.get_by_text("With a comment").focus()
-        tab.keyboard.press("Enter")
-        tab.get_by_label("Comment").first.fill("on it")
-        tab.get_by_role("button", name="Acknowledge").focus()
-        tab.keyboard.press("Enter")
-        tab.get_by_text("Ana acknowledged it").wait_for()
-        tab.goto(f"{address}/fleet")
-        assert "acknowledged" in tab.get_by_role("row").nth(1).inner_text()
-    context.close()
