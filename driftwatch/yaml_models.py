@@ -89,13 +89,20 @@ def fault(
     return PydanticCustomError(_FAULT, "{message}", context)
 
 
+_IN_WORDS = re.compile(
+    r"(?i)(\d{1,9})\s*(s|sec|secs|seconds?|m|min|mins|minutes?|h|hrs?|hours?|d|days?)"
+)
+
+
 def _seconds(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise fault("duration", "a duration such as 15s or 1h30m is wanted here")
     try:
         return parse_duration(str(value))
     except ValueError as error:
-        raise fault("duration", str(error)) from None
+        match = _IN_WORDS.fullmatch(str(value))
+        help_text = None if match is None else f"write {match[1]}{match[2][0].lower()}"
+        raise fault("duration", str(error), help_text) from None
 
 
 # What an editor has of a duration: ``0``, or text.
@@ -228,14 +235,29 @@ def _hint(kind: str, name: str, node: Node | None, context: Mapping[str, Any]) -
         is_percent = isinstance(value, int | float) and 2 <= value <= 100
         return f"write {value / 100:g}" if is_percent else "a share is a number such as 0.95"  # type: ignore[operator]
     if kind == "tuple_type" and isinstance(value, str):
-        return f"write [{value}]" if re.fullmatch(r"[A-Za-z][\w-]{0,59}", value) else None
+        if re.fullmatch(r"[A-Za-z][\w-]{0,59}", value):  # anything else may be a secret
+            return f"write [{value}]"
+        return f"put brackets around it: {name}: [http://…]" if "://" in value else None
     if kind == "literal_error" and isinstance(value, str):
         if name == "severity" and (own := _SEVERITIES.get(value.lower())) is not None:
             return f"write {own}"
         return near(value, re.findall("'([^']*)'", context["expected"]))
-    if kind in ("int_type", "float_type") and re.fullmatch(r"\d{1,12}(\.\d{1,6})?", str(value)):
-        return f"write {value}, without quotes"
+    if kind in ("int_type", "int_from_float", "float_type"):
+        return _number_hint(kind, str(value))
     return None
+
+
+def _number_hint(kind: str, text: str) -> str | None:
+    """How to write a number that stands as a text, with a unit, or as a fraction of a count."""
+    match = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?) ?(ms|s)?", text)
+    if match is None:
+        return None
+    number, unit = match.groups()
+    if unit is not None:
+        return f"write {float(number) / (1000 if unit == 'ms' else 1):g}: seconds have no unit here"
+    if kind != "float_type" and "." in number:
+        return f"write {int(float(number))} or {int(float(number)) + 1}"
+    return f"write {number}, without quotes"
 
 
 def _keys(model: type[BaseModel], location: Location) -> list[str]:

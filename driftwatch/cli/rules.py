@@ -81,12 +81,9 @@ def test_command(
     place = config or config_here()
     settings = None if place is None else load_settings(place)
     rules = () if settings is None else settings.rules.files
-    is_shipped = not files and not rules
-    if is_shipped:
+    if not files and not rules:
         print_note(SHIPPED)
-    # the shipped tests say what the shipped thresholds do
-    configured = None if is_shipped else settings
-    reading = read_tests(files_of(files, rules, place), rules, configured=configured)
+    reading = read_tests(files_of(files, rules, place), rules, configured=settings)
     if reading.problems:
         print_problems(reading.problems, reading.files)
         return EXIT_USAGE

@@ -20,9 +20,11 @@ from driftwatch.doctor.checks import Check, Checkup, TargetCheck, by_pool
 from driftwatch.doctor.rules import Costs, TargetFacts, unused, waiting
 from driftwatch.doctor.sources import SourceAnswer, departed, in_time, source_checks
 from driftwatch.evidence import BY_NAME, Need
-from driftwatch.model import Serving, Target, TargetKey
+from driftwatch.model import Serving, Setting, Target, TargetKey
 from driftwatch.pipeline.plan import Plan, Pool
+from driftwatch.settings import ServingSettings
 from driftwatch.signals.gpus import gpu_counts
+from driftwatch.vllm_arguments.flags import FIELDS
 
 _LENGTHS: tuple[Need, ...] = (
     "prompt_tokens_reference", "generation_tokens_reference", "lengths_reference",
@@ -319,5 +321,16 @@ def _contradicted(of: PoolScrapes) -> Iterator[Check]:
     sentences += [(n, f"{len(s)} of {len(of.keys)}: {s[0]}") for n, s in of_pages.items()]
     lost = ("what is concluded from this setting",)
     for name, sentence in sentences:
-        fix = f"serving.{name}: keep the one that holds, or leave it out"
-        yield Check("WRONG", of.pool.name, sentence, lost, fix, setting=("serving", name))
+        setting, fix = _fix_of(name, of.pool.serving.setting(name))
+        yield Check("WRONG", of.pool.name, sentence, lost, fix, setting=setting)
+
+
+def _fix_of(name: str, known: Setting | None) -> tuple[tuple[str, str], str]:
+    """The key of a pool in which a setting of vLLM is mended, and what to write there."""
+    if name in ServingSettings.model_fields:
+        return ("serving", name), f"serving.{name}: keep the one that holds, or leave it out"
+    flag = next((flag for flag, of_flag in FIELDS.items() if of_flag == name), None)
+    if flag is None or (known is not None and known.provenance == "startup log"):
+        text = "serving.startup_log: the log of the server's newest start"
+        return ("serving", "startup_log"), text
+    return ("serving", "arguments"), f"serving.arguments: {flag} N, as the server runs with it"

@@ -200,7 +200,7 @@ def _or_off(costs: Costs, lost: tuple[str, ...]) -> str:
     off = "alert: {}, enabled: false, reason: no GPU readings"
     names = dict.fromkeys(rule.alert for rule in rules)
     overrides = ", ".join(f"{{{off.format(name)}}}" for name in names)
-    return f"; or without GPU readings, in driftwatch.yaml: rules: {{overrides: [{overrides}]}}"
+    return f"; or without GPU readings: rules: {{overrides: [{overrides}]}}"
 
 
 def _count(
@@ -223,7 +223,7 @@ def _count(
         yield TargetCheck(key, "ok", f"GPUs: {source}")
     if counted is None:
         why = reasons.get("gpu_count") or reasons.get("gpus_lost") or "no reading joins it"
-        what = f"no GPU readings: {why}"
+        what = why if why.startswith("no GPU reading") else f"no GPU readings: {why}"
         disables = (*cost.disables, *(("tokens/s/GPU",) if declared is None else ()))
         fix = _NO_JOIN + _or_off(costs, cost.lost)
         yield TargetCheck(key, cost.severity, what, disables, fix, setting, f"no count {declared}")

@@ -157,9 +157,10 @@ def _without_effect(overrides: Sequence[ReadOverride], rules: Sequence[Rule]) ->
 
 def _shadowed(overrides: Sequence[ReadOverride]) -> Iterator[Problem]:
     """Overrides of pools that earlier ones of the same rules have all of."""
-    earlier: dict[str, list[str]] = {}  # rule id → pools
+    earlier: dict[str, dict[str, int]] = {}  # rule id → pools, each with the line of its override
     for one in overrides:
         names = one.override.pools
+        line = place_of(one.entries, ("alert",)).line
         # as a text, a later * can only be part of what an earlier * stands for
         covers = [
             next((e for e in earlier.get(rule.id, ()) if re.match(pool_pattern([e]), name)), None)
@@ -167,12 +168,20 @@ def _shadowed(overrides: Sequence[ReadOverride]) -> Iterator[Problem]:
             for name in names
         ]
         if covers and None not in covers:
-            message = f"this override never counts: {covers[0]} above is the first that fits"
-            help_text = "put the narrower pool first"
-            place = place_of(one.entries, ("pools",))
-            yield problem(one.file, place, "shadowed", message, help_text)
+            cover = covers[0] or ""
+            above = earlier[one.rules[0].id][cover]
+            whole = "every pool" if cover == "*" else cover
+            message = f"this override never counts: the one of line {above} is for {whole}"
+            help_text = "leave one of the two out"
+            if cover not in names:
+                help_text = f"put this one above line {above}: the first that fits counts"
+            key = ("pools",) if "pools" in one.entries.entries else ("alert",)
+            yield problem(
+                one.file, place_of(one.entries, key, to_key=True), "shadowed", message, help_text
+            )
         for rule in one.rules:
-            earlier.setdefault(rule.id, []).extend(names)
+            for name in names:
+                earlier.setdefault(rule.id, {}).setdefault(name, line)
 
 
 def _unrouted(reading: Reading, configured: Settings) -> Iterator[Problem]:

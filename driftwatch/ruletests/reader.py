@@ -104,9 +104,10 @@ def read_tests(
     problems: list[Problem] = []
 
     @cache
-    def book_of(of_rules: tuple[Path, ...]) -> Rulebook | None:
-        """The rules; None where they have problems, which are added."""
-        reading = read_rulebook(of_rules or (shipped("rules"),), configured=configured)
+    def book_of(of_rules: tuple[Path, ...], alone: bool) -> Rulebook | None:
+        """The rules, ``alone``: without overrides; None where they have problems (added)."""
+        overrides = None if alone else configured
+        reading = read_rulebook(of_rules or (shipped("rules"),), configured=overrides)
         wrong = [p for p in reading.problems if p.severity == "error"]
         problems.extend(wrong)
         return None if wrong else reading.book
@@ -121,7 +122,7 @@ def _tests(
     file: YamlFile,
     path: Path,
     rules: Sequence[Path],
-    book_of: Callable[[tuple[Path, ...]], Rulebook | None],
+    book_of: Callable[[tuple[Path, ...], bool], Rulebook | None],
 ) -> Iterator[PlacedTest]:
     root = file.root
     if not isinstance(root, Entries):
@@ -133,8 +134,12 @@ def _tests(
     note_duplicates(file, root, "tests")
     if whole is None:
         return
-    paths = _rule_paths(file, root, whole, path.parent, rules)
-    book = None if paths is None else book_of(paths)
+    # the shipped tests say what the shipped rules do
+    if resolved(path.parent) == resolved(shipped("rules")) / FOLDER:
+        book = book_of((shipped("rules"),), True)
+    else:
+        paths = _rule_paths(file, root, whole, path.parent, rules)
+        book = None if paths is None else book_of(paths, False)
     if book is None:
         return
     before = len(file.problems)

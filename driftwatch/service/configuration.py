@@ -14,6 +14,7 @@ from driftwatch.collect.fingerprint import merged
 from driftwatch.collect.schema import Source
 from driftwatch.collect.startup import (
     Started,
+    contradictions,
     from_arguments,
     from_config,
     from_startup_log,
@@ -330,15 +331,33 @@ def _warning(path: Path, code: str, message: str, help_text: str) -> Problem:
 
 
 def configured_argument_problems(settings: Settings, path: Path) -> tuple[Problem, ...]:
-    """Every problem of ``pools[].serving.arguments``; ``settings``: as loaded from ``path``."""
+    """Every problem of ``pools[].serving.arguments``, and settings that two places give.
+
+    ``settings``: as loaded from ``path``.
+    """
     file = _file(settings, path)
-    for number in range(len(settings.pools)):
+    for number, pool in enumerate(settings.pools):
+        _note_contradictions(file, number, pool)
         location = ("pools", number, "serving", "arguments")
         node = node_at(file.root, location) if isinstance(file.root, Entries) else None
         if isinstance(node, Scalar):
-            check_text(str(node.value), node.place, file)
+            check_text(node, file)
         elif isinstance(node, Items):
             words = [one for one in node.items if isinstance(one, Scalar)]
             texts = [w.value if isinstance(w.value, str) else w.raw for w in words]
             check_words(texts, [one.place for one in words], file)
     return tuple(file.problems)
+
+
+def _note_contradictions(file: YamlFile, number: int, pool: PoolSettings) -> None:
+    """Add a warning for each setting that the places of a pool give different values for."""
+    try:
+        started = started_with(pool.serving)
+    except UsageError:
+        return  # what cannot be read is a problem of its own
+    for sentence in contradictions(*(one.serving for one in started)):
+        if isinstance(file.root, Entries):
+            name = sentence.partition(" ")[0]
+            place = place_of(file.root, ("pools", number, "serving", name), to_key=True)
+            help_text = "keep the one that holds, leave the others out"
+            file.add(place, "contradiction", sentence, help_text, "warning")

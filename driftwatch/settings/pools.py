@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, Field, ValidationInfo, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from driftwatch.knobs import KNOBS, refusal
 from driftwatch.settings.values import (
@@ -71,17 +71,21 @@ class SloSettings(Part):
         0.95, gt=0, le=1, strict=True, description="share of requests that must meet each target"
     )
 
+    @field_validator(*MOST_SECONDS)
+    @classmethod
+    def _in_buckets(cls, value: float | None, info: ValidationInfo) -> float | None:
+        name, most = info.field_name or "", MOST_SECONDS[info.field_name or ""]
+        if value is not None and value > most:
+            raise ValueError(
+                f"{name} {value:g} is above {most:g} seconds, beyond which vLLM's buckets tell "
+                "nothing: are these milliseconds?"
+            )
+        return value
+
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.ttft_seconds is None and self.tpot_seconds is None:
             raise ValueError("an slo has ttft_seconds, tpot_seconds or both")
-        for name, most in MOST_SECONDS.items():
-            value = getattr(self, name)
-            if value is not None and value > most:
-                raise ValueError(
-                    f"{name} {value:g} is above {most:g} seconds, beyond which vLLM's buckets tell "
-                    "nothing: are these milliseconds?"
-                )
         return self
 
 

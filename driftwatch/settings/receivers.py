@@ -18,6 +18,7 @@ from driftwatch.settings.values import (
     SecretUrl,
     Url,
     WithSecrets,
+    base_url,
     one_of,
 )
 from driftwatch.yaml_models import Duration, Part
@@ -56,7 +57,7 @@ INTERVALS_OF_AN_ALERT = 4
 class AlertmanagerReceiver(WithSecrets):
     """An Alertmanager, or all of a cluster."""
 
-    urls: tuple[Url, ...] = Field(
+    urls: tuple[Annotated[Url, base_url("/api/v2/alerts", "/api/v2")], ...] = Field(
         min_length=1, description="base URL of each Alertmanager of the cluster"
     )
     interval: Annotated[Duration, Field(ge=5, le=3600)] = Field(

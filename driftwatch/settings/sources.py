@@ -14,6 +14,7 @@ from driftwatch.settings.values import (
     Seconds,
     Url,
     WithSecrets,
+    base_url,
     one_of,
 )
 from driftwatch.yaml_models import Part
@@ -29,7 +30,9 @@ class BasicAuth(WithSecrets):
 class PrometheusSource(WithSecrets):
     """A Prometheus-compatible API."""
 
-    prometheus: Url = Field(description="base URL of the API")
+    prometheus: Annotated[Url, base_url("/api/v1/query", "/api/v1")] = Field(
+        description="base URL of the API"
+    )
     match: Labels = Field(default_factory=dict, description="labels that a vLLM series must carry")
     bearer_token_file: File | None = Field(None, description="file that holds a bearer token")
     basic_auth: BasicAuth | None = Field(None, description="user and password")

@@ -67,6 +67,18 @@ def below(path: Path, info: ValidationInfo) -> Path:
     return expanded if base is None else base / expanded
 
 
+def base_url(*paths: str) -> AfterValidator:
+    """Refuses a URL that ends with one of the paths, which driftwatch adds itself."""
+
+    def checked(url: str) -> str:
+        for path in paths:
+            if url.rstrip("/").endswith(path):
+                raise fault("value", f"driftwatch adds {path} itself", f"leave {path} out")
+        return url
+
+    return AfterValidator(checked)
+
+
 Seconds = Annotated[Duration, Field(gt=0)]
 Url = Annotated[str, AfterValidator(http_url)]
 SecretUrl = Annotated[Secret, AfterValidator(_secret_http)]

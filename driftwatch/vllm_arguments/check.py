@@ -9,18 +9,30 @@ from collections.abc import Sequence
 
 from driftwatch.knobs import refusal
 from driftwatch.vllm_arguments.command_line import flags_of, plain_words
-from driftwatch.vllm_arguments.flags import FIELDS, GONE, number_of
-from driftwatch.yaml_positions import Place, YamlFile
+from driftwatch.vllm_arguments.flags import FIELDS, GONE, misspelt, number_of
+from driftwatch.yaml_positions import Place, Scalar, YamlFile
 
 
-def check_text(text: str, place: Place, file: YamlFile) -> None:
-    """Add every problem of a command line, or of what follows ``vllm serve``."""
+def check_text(text: Scalar, file: YamlFile) -> None:
+    """Add every problem of a command line, or of what follows ``vllm serve``, at its flag."""
+    line = str(text.value)
     try:
-        words = plain_words(text)
+        words = plain_words(line)
     except ValueError as error:
-        file.add(place, "quote", str(error))
-    else:
-        check_words(words, [place] * len(words), file)
+        file.add(text.place, "quote", str(error))
+        return
+    places, end = [], 0
+    for word in words:
+        # a word with quotes or backslashes in it stands in the text in another form
+        begin = line.find(word, end) if word else -1
+        if begin < 0:
+            places.append(text.place)
+            continue
+        end, before = begin + len(word), line[:begin]
+        column = begin - (before.rfind("\n") + 1) + 1
+        name = len(word.partition("=")[0])
+        places.append(file.inside(text, before.count("\n") + 1, column, name))
+    check_words(words, places, file)
 
 
 def check_words(words: Sequence[str], places: Sequence[Place], file: YamlFile) -> None:
@@ -35,6 +47,9 @@ def check_words(words: Sequence[str], places: Sequence[Place], file: YamlFile) -
             else:
                 message = f"vLLM {gone.until} removed {flag.name}"
                 file.add(place, "removed-flag", message, gone.instead, "warning")
+        elif (meant := misspelt(flag.name)) is not None:
+            message = f"{flag.written} sets nothing that driftwatch reads"
+            file.add(place, "unknown-flag", message, f"did you mean {meant}?", "warning")
         if (field := FIELDS.get(flag.name)) is None:
             continue
         last.pop(field, None)

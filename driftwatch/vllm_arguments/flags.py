@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -47,6 +48,22 @@ GONE: Mapping[str, Gone] = {
     "--throughput-optimization-level": Gone(None, "use --performance-mode throughput"),
     "--chunked-prefill-batch-size": Gone(None, "use --max-num-batched-tokens"),
 }
+
+
+# vLLM's own flags that are spelt nearly as one of FIELDS
+_OTHERS = frozenset({"--max-log-len", "--max-num-queued-reqs", "--max-num-scheduled-tokens"})
+
+
+def misspelt(name: str) -> str | None:
+    """The flag of :data:`FIELDS` that a limit of another name is probably meant for.
+
+    >>> misspelt("--max-num-sequences"), misspelt("--max-lora-rank")
+    ('--max-num-seqs', None)
+    """
+    if not name.startswith("--max-") or name in FIELDS or name in _OTHERS:
+        return None
+    close = difflib.get_close_matches(name, FIELDS, n=1, cutoff=0.72)
+    return close[0] if close else None
 
 
 def number_of(flag: Flag) -> int | None:

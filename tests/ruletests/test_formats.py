@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from driftwatch.cli.main import main
+from driftwatch.installation import shipped
 
 RULES = """\
 groups:
@@ -101,3 +102,15 @@ def test_verbose_lists_what_passes(run: Run) -> None:
 
 def test_the_last_line_alone_where_all_is_as_expected(run: Run) -> None:
     assert run("--run", "no queue") == (0, "1 passed\n")
+
+
+def test_shipped_tests_test_the_shipped_rules_alone(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "driftwatch.yaml").write_text(
+        f"rules:\n  files: [{shipped('rules')}, my-rules]\n"
+        "  overrides: [{alert: SlowerAtEqualLoad, enabled: false, reason: r}]\n",
+        encoding="utf-8",
+    )
+    code, text = run(
+        "--json", "--run", "prompts ×2.3 fill the token budget|SlowerAtEqualLoad stays"
+    )
+    assert (code, [one["passed"] for one in json.loads(text)["tests"]]) == (0, [True, True])

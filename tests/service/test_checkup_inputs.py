@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,12 +21,16 @@ from checkup_cases import (
 from fakes.dcgm_exporter import DcgmExporter
 from fakes.dcgm_pages import FakeGpu, dcgm_page, workload
 
+from driftwatch import doctor
 from driftwatch.collect.dcgm_sources import DcgmPagesSource
+from driftwatch.collect.startup import FIELDS, serving_of
 from driftwatch.doctor.checks import Check, Checkup
 from driftwatch.doctor.checkup import Inputs, checkup
 from driftwatch.doctor.sources import SourceAnswer
 from driftwatch.model import Serving, Setting
 from driftwatch.pipeline.plan import Pool
+from driftwatch.settings import PoolSettings, ServingSettings
+from driftwatch.yaml_models import models_at
 
 
 def _found(scrapes: pl.DataFrame, *instances: str) -> list[Check]:
@@ -102,6 +107,33 @@ def test_what_the_page_contradicts_is_wrong(shared_data: Path) -> None:
         "2 of 2: kv_cache_tokens is 1000 (config, kv_cache_tokens), but 262144 (metrics, "
         "kv_cache_size_tokens) of a:1"
     )
+
+
+def test_every_key_that_doctor_names_is_one_of_the_configuration() -> None:
+    texts = [path.read_text(encoding="utf-8") for path in Path(doctor.__path__[0]).glob("*.py")]
+    named = {key for text in texts for key in re.findall(r"\b(serving|slo)\.([a-z]\w*):? ", text)}
+    assert named
+    for part, key in named:
+        (model,) = models_at(PoolSettings, (part,))
+        assert key in model.model_fields
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_contradiction_is_mended_by_a_key_of_the_configuration(
+    name: str, shared_data: Path
+) -> None:
+    told = [
+        serving_of({name: Setting(64, "config", name)}),
+        serving_of({name: Setting(8, "startup log", "x.log:3")}),
+    ]
+    plan = plan_with()
+    scrapes = scrapes_of({"a:1": page_text(shared_data)})
+    found = checkup(scrapes, targets_of(plan, "a:1"), plan, Inputs(places={"chat": told}))
+    (check,) = trouble(found)
+    part, key = check.setting
+    assert (part, key in ServingSettings.model_fields) == ("serving", True)
+    assert check.fix is not None
+    assert check.fix.startswith(f"serving.{key}: ")
 
 
 def _source(**more: object) -> SourceAnswer:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,16 +12,13 @@ from driftwatch.knobs import KNOBS
 from driftwatch.vllm_arguments.check import check_text, check_words
 from driftwatch.vllm_arguments.command_line import plain_words
 from driftwatch.vllm_arguments.flags import FIELDS, GONE
-from driftwatch.yaml_positions import Place, YamlFile
-
-HERE = Place(3, 7)
+from driftwatch.yaml_positions import Entries, Place, Scalar, YamlFile, read_yaml
 
 
 def _problems(text: str) -> list[str]:
     """``severity code: message`` of each."""
     file = YamlFile("f.yaml")
-    check_text(text, HERE, file)
-    assert {(p.line, p.column) for p in file.problems} <= {(3, 7)}
+    check_text(Scalar(Place(3, 7), text, text), file)
     return [f"{p.severity} {p.code}: {p.message}" for p in file.problems]
 
 
@@ -39,6 +38,8 @@ def _problems(text: str) -> list[str]:
          "warning removed-flag: vLLM 0.11 removed --preemption-mode"),
         ("--chunked-prefill-batch-size=1",
          "error no-such-flag: no vLLM has a flag --chunked-prefill-batch-size"),
+        ("--max-num-sequences 5",
+         "warning unknown-flag: --max-num-sequences sets nothing that driftwatch reads"),
         ("--port '8000", "error quote: a quote is never closed"),
     ],
 )  # fmt: skip
@@ -59,6 +60,22 @@ def test_what_is_wrong(text: str, problem: str) -> None:
 )
 def test_what_vllm_takes_is_no_problem(text: str) -> None:
     assert _problems(text) == []
+
+
+def test_a_problem_stands_under_its_flag(tmp_path: Path) -> None:
+    path = tmp_path / "f.yaml"
+    path.write_text("a: \"serve 'a b' --max-num-seq=5 --swap-space\\n 4\"\n", encoding="utf-8")
+    file = read_yaml(path)
+    assert isinstance(file.root, Entries)
+    _, text = file.root.entries["a"]
+    assert isinstance(text, Scalar)
+    check_text(text, file)
+    under = [
+        (p.source_line or "")[p.column - 1 : p.column - 1 + p.length]
+        for p in file.problems
+        if p.column
+    ]
+    assert under == ["--max-num-seq", "--swap-space"]
 
 
 def test_a_list_of_words_has_the_problem_at_its_word() -> None:
