@@ -152,7 +152,7 @@ def test_after_an_outage_every_page_is_sent_once(
 
 def test_ready_says_that_the_database_is_locked(database: str, tmp_path: Path) -> None:
     """A running service: the page that waits is sent once, and marked when the lock is gone."""
-    with Receivers() as inbox, Store.open(database, busy_seconds=busy) as store:
+    with Receivers() as inbox, Store.open(database, busy_seconds=0.1) as store:
         clock = ManualClock(time_of(1))
         service = service_of(_place(tmp_path, database, inbox), store, clock)
         service._interval_seconds = 0.2
