@@ -45,6 +45,7 @@ class Series:
     low: Sequence[Value] = ()
     names: Sequence[str] = ()  # of ticks, by x
     colour: int = 0  # number of its colour and dash, 0 to 3; 4 is the grey of a baseline
+    dash: int | None = None  # number of its dash where it is another one, 0 to 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +260,7 @@ def _path(series: Series, across: Scale, up: Scale) -> str:
 
 
 def _dash(series: Series) -> str:
-    dash = _DASHES[series.colour % len(_DASHES)]
+    dash = _DASHES[(series.colour if series.dash is None else series.dash) % len(_DASHES)]
     return f' stroke-dasharray="{dash}"' if dash else ""
 
 

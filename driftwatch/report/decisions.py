@@ -123,11 +123,13 @@ def _advice(material: Material, moved: Sequence[Moved]) -> Iterator[Decision]:
             kind, text = "setting", _other_setting(what, values)
         elif question := _question(material, pool, given.moves, given.at):
             kind, text = "question", question
+        elif _is_replaced(material, given):
+            continue
         else:
             text = _over(material, moved, given)
         yield Decision(kind=kind, subject=clean(pool), what=text, since=given.at)
     for row, one in _over_incidents(material, moved):
-        instead = instead_of(one)
+        instead = None if row.result.startswith("worked") else instead_of(one)
         if instead is not None and one.page is not None and one.page.advice is not None:
             what, brings = instead
             is_judged = one.page.advice.basis != "measured"
@@ -135,6 +137,20 @@ def _advice(material: Material, moved: Sequence[Moved]) -> Iterator[Decision]:
             reasons = f" {_capital('; '.join(why))}." if why else ""
             text = f"Decide: {what} ahead of the next time?{reasons} {_cost(row)}"
             yield Decision(kind="advice", subject=row.subject, what=text, since=one.started_at)
+
+
+def _is_replaced(material: Material, given: AdviceGiven) -> bool:
+    """Whether a later advice of the same incident asks for something else."""
+    return any(
+        one.pool == given.pool
+        and one.started_at <= given.at < (one.resolved_at or material.until)
+        and one.page is not None
+        and one.page.advice is not None
+        and one.page.advice.action != "insufficient"
+        and given.moves[0].knob not in {move.knob for move in advised_moves(one)}
+        for one in of_week(material)
+        if one.severity != "notice"
+    )
 
 
 def _capital(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from functools import cache
@@ -21,6 +22,9 @@ _HOUR, _DAY_SECONDS, _DAY = 3600.0, 86_400.0, 24
 # rows of a table or list; a fleet of thousands keeps its JSON
 _MOST_ROWS = 60
 _SPAN, _EVENT = 1, 3  # colours of incidents and of changes
+_NO_BREAK, _JOINER = "\N{NO-BREAK SPACE}", "\N{WORD JOINER}"
+_BEFORE_UNIT = re.compile(r" (?=%)|(?<=\d) (?=(?:h|min|s|ms|d|PASS|FAIL)\b)")
+_RANGE = re.compile(r"(?<=[\dkM%])–(?=\d)")
 
 
 def as_html(report: Report) -> str:
@@ -50,7 +54,13 @@ def _drawn(template: str, report: Report) -> str:
             ],
         )
     )
-    return str(html).replace(" %", "\N{NO-BREAK SPACE}%")
+    return _unbroken(str(html))
+
+
+def _unbroken(html: str) -> str:
+    """A figure, its range and its unit stay on one line."""
+    html = _BEFORE_UNIT.sub(_NO_BREAK, html).replace(" → ", f"{_NO_BREAK}→{_NO_BREAK}")
+    return _RANGE.sub(f"–{_JOINER}", html)
 
 
 @cache
@@ -90,15 +100,15 @@ def week_plot(report: Report, pool: PoolWeek, hours: Hours) -> Plot:
         )
     speeds = [[None if v is None else 100 * v for v in one] for one in (hours.speed, hours.slowest)]
     if any(v is not None for v in speeds[0]):
-        lines = [Series("line", "median server", at, speeds[0])]
+        lines = [Series("line", "median server", at, speeds[0], dash=2)]
         if pool.servers > 1:
             lines.append(Series("line", "slowest server", at, speeds[1], colour=1))
         several.append(Panel(Axis("speed at equal load, %", _low(speeds[1], 100.0)), lines))
     lengths = [
-        Series("line", name, at, values, colour=colour)
-        for name, values, colour in (
-            ("prompts", hours.prompts, 0),
-            ("generations", hours.generations, 1),
+        Series("line", name, at, values, colour=colour, dash=dash)
+        for name, values, colour, dash in (
+            ("prompts", hours.prompts, 0, 3),
+            ("generations", hours.generations, 1, 4),
         )
         if any(value is not None for value in values)
     ]
@@ -143,6 +153,12 @@ def _finding(pool: PoolWeek, own: Sequence[Moved]) -> str:
 
 def _days(report: Report, pool: PoolWeek, hours: Hours) -> Iterator[tuple[str, ...]]:
     """Day, requests, missed, share of them: counts, which add up."""
+    yield from _each_day(report, pool, hours)
+    if any(row.pool == pool.pool for row in report.moved):
+        yield "outside incidents", "", words.missed_text(pool.missed_outside).split(" req")[0], ""
+
+
+def _each_day(report: Report, pool: PoolWeek, hours: Hours) -> Iterator[tuple[str, ...]]:
     for first in range(0, len(hours.requests), _DAY):
         requests, low, high = (
             sum(value for value in values[first : first + _DAY] if value is not None)

@@ -63,7 +63,7 @@ def report_of(material: Material) -> Report:
         advice=record(material),
         blind=blind(material),
         gpu_hours_lost=gpu_hours_lost(material, material.cells),
-        pools=pool_rows(material),
+        pools=pool_rows(material, moved),
     )
     report = Report.model_validate(_rounded(report.model_dump()))
     lines = tuple({"label": label, "text": text} for label, text in message_lines(report))

@@ -60,8 +60,44 @@ _ROLLOUT = timedelta(hours=1)
 
 def moved_rows(material: Material) -> tuple[Moved, ...]:
     """A row a cause, the costliest first."""
-    rows = [_row(material, family, own) for family, own in _causes(material)]
+    causes = [(family, own, _cells_of(material, family, own)) for family, own in _causes(material)]
+    spans = [(own[0].pool, _span(own, cells)) for _, own, cells in causes]
+    rows = []
+    for number, (family, own, cells) in enumerate(causes):
+        pool, span = spans[number]
+        others = [s for at, (p, s) in enumerate(spans) if p == pool and at != number]
+        beside = _beside(span, others)
+        rows.append(_row(material, family, own, cells, beside))
     return tuple(sorted(rows, key=lambda row: (-_weight(row), row.start, row.subject)))
+
+
+def cells_of_causes(material: Material) -> pl.DataFrame:
+    """The cells that pages and tickets of the week cover, each once."""
+    parts = [_cells_of(material, family, own) for family, own in _causes(material)]
+    return pl.concat([material.cells.clear(), *parts]).unique([*KEY, "end"])
+
+
+def _span(episodes: Sequence[Incident], cells: pl.DataFrame) -> tuple[datetime, datetime]:
+    """From the first of its ten minutes to the last."""
+    every = sorted({*cells["end"]}) or [min(one.started_at for one in episodes)]
+    return every[0] - CELL, every[-1]
+
+
+def _beside(
+    span: tuple[datetime, datetime], others: Sequence[tuple[datetime, datetime]]
+) -> tuple[datetime, datetime, datetime, datetime]:
+    """The stretch with where the two hours before it begin and those after it end: other causes
+    of the pool are left out."""
+    first, last = span
+    ends = [min(end, first) for start, end in others if start < first]
+    begins = [max(start, last) for start, end in others if end > last]
+    return max([first - BESIDE, *ends]), first, last, min([last + BESIDE, *begins])
+
+
+def _in_target(material: Material, pool: str, start: datetime, end: datetime) -> Range:
+    if start >= end:
+        return Range(reason="another incident")
+    return in_target(material, between(of_pool(material, pool), start, end))
 
 
 def _weight(row: Moved) -> float:
@@ -83,18 +119,24 @@ def _causes(material: Material) -> list[tuple[str, list[Incident]]]:
     return [(str(group[0]), own) for group, own in groups.items()]
 
 
-def _row(material: Material, family: str, episodes: Sequence[Incident]) -> Moved:
-    pool, cells = episodes[0].pool, _cells_of(material, family, episodes)
+def _row(
+    material: Material,
+    family: str,
+    episodes: Sequence[Incident],
+    cells: pl.DataFrame,
+    beside: tuple[datetime, datetime, datetime, datetime],
+) -> Moved:
+    """``cells``: of the cause; ``beside``: where the time before it begins, its first and last
+    time, and where the time after it ends.
+    """
+    pool = episodes[0].pool
+    before, first, last, after = beside
     lost = loss(material, cells) if family == "speed" else Range(reason="not about speed")
     ends = [end_of(one, material) for one in episodes]
     end = None if None in ends else max(one for one in ends if one is not None)
     start = min(one.started_at for one in episodes)
     changed, waited = _verifications(material, episodes), total(cells, "queue_seconds_sum")
     subjects = {subject_of(one) for one in episodes}
-    around = of_pool(material, pool)
-    # from the first of its ten minutes to the last
-    every = sorted({*cells["end"]}) or [start]
-    first, last = every[0] - CELL, every[-1]
     again = restarts_of(material, episodes, first)
     verdict, measured = (
         _verdict(changed, material.until),
@@ -113,6 +155,7 @@ def _row(material: Material, family: str, episodes: Sequence[Incident]) -> Moved
         counted_to=last,
         missed=missed(material, cells),
         unanswered=unanswered(cells),
+        given_up=total(cells, "given_up_requests"),
         gpu_hours_lost=gpu_hours_lost(material, cells),
         waited_hours=None if waited is None else waited / HOUR_SECONDS,
         speed=Range(
@@ -120,9 +163,11 @@ def _row(material: Material, family: str, episodes: Sequence[Incident]) -> Moved
             high=None if lost.low is None else 1 - lost.low,
             reason=lost.reason,
         ),
-        before=in_target(material, between(around, first - BESIDE, first)),
-        during=in_target(material, between(around, first, last)),
-        after=in_target(material, between(around, last, last + BESIDE)),
+        before=_in_target(material, pool, before, first),
+        before_from=before,
+        during=_in_target(material, pool, first, last),
+        after=_in_target(material, pool, last, after),
+        after_to=after,
         restarts=again,
         done=done_text(changed) or _done(episodes, again),
         result=measured if is_judged else verdict or measured,

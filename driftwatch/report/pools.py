@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 import polars as pl
 
+from driftwatch.collect.schema import KEY
 from driftwatch.model import Slo, TargetKey
 from driftwatch.report.cells import CELL
 from driftwatch.report.costs import missed, of_pool, total
 from driftwatch.report.incidents import of_week
 from driftwatch.report.lengths import HOUR, STEMS, hour_of, hourly, pool_lengths
 from driftwatch.report.material import Material
-from driftwatch.report.moved import done_text
-from driftwatch.report.report import Event, Hours, Lengths, PoolWeek
+from driftwatch.report.moved import cells_of_causes, done_text
+from driftwatch.report.report import Event, Hours, Lengths, Moved, PoolWeek, Range, Stretch
 
 # so many pools are drawn: those with pages and tickets, then the busiest
 MOST_DRAWN = 4
 # restarts and changes of one pool so close together are one event
 _TOGETHER = timedelta(hours=1)
 _MOST_EVENTS = 40
+# an incident that begins so close to a stretch of other lengths begins with it
+_ALIKE = timedelta(minutes=30)
 _NAMED = 2  # servers of an event; more are counted
 
 
-def pool_rows(material: Material) -> tuple[PoolWeek, ...]:
+def pool_rows(material: Material, moved: Sequence[Moved]) -> tuple[PoolWeek, ...]:
     """A row a pool, those with most pages and tickets first, then the busiest."""
     incidents = Counter(one.pool for one in of_week(material) if one.severity != "notice")
     busy = material.cells.group_by("pool").agg(pl.col("generation_tokens_total").sum())
@@ -33,15 +37,26 @@ def pool_rows(material: Material) -> tuple[PoolWeek, ...]:
         busy.drop_nulls("pool").iter_rows(),
         key=lambda row: (-incidents[row[0]], -(row[1] or 0), row[0]),
     )
+    outside = material.cells.join(cells_of_causes(material), on=[*KEY, "end"], how="anti")
     return tuple(
-        _pool(material, name, is_drawn=number < MOST_DRAWN)
+        _pool(material, name, moved, outside, is_drawn=number < MOST_DRAWN)
         for number, (name, _) in enumerate(ordered)
     )
 
 
-def _pool(material: Material, name: str, *, is_drawn: bool) -> PoolWeek:
+def _pool(
+    material: Material, name: str, moved: Sequence[Moved], outside: pl.DataFrame, *, is_drawn: bool
+) -> PoolWeek:
+    """``outside``: the cells that no page and no ticket covers."""
     cells, slo = of_pool(material, name), material.slos.get(name, Slo())
-    usual, (prompts, generations) = material.usual.get(name), pool_lengths(material, name)
+    rows = [row for row in moved if row.pool == name]
+    usual = material.usual.get(name)
+    prompts, generations = (
+        _with_incidents(stem, one, rows)
+        for stem, one in zip(STEMS, pool_lengths(material, name), strict=True)
+    )
+    none = Range(low=0.0, high=0.0)  # every minute was in an incident
+    apart = outside.filter(pl.col("pool") == name)
     return PoolWeek(
         pool=name,
         servers=cells.select("instance", "engine").n_unique(),
@@ -50,11 +65,27 @@ def _pool(material: Material, name: str, *, is_drawn: bool) -> PoolWeek:
         share=slo.share,
         requests=total(cells, "ttft_seconds_count"),
         missed=missed(material, cells),
+        missed_outside=none if apart.is_empty() else missed(material, apart),
         tuned_for=None if usual is None else usual.source,
         prompts=prompts,
         generations=generations,
         hours=_hours(material, name, cells, (prompts, generations)) if is_drawn else None,
     )
+
+
+def _with_incidents(stem: str, lengths: Lengths, rows: Sequence[Moved]) -> Lengths:
+    """Each stretch with the incident that it led to: one that begins with it has one begin."""
+
+    def with_incident(one: Stretch) -> Stretch:
+        name = stem.removesuffix("_tokens")
+        for row in rows:
+            over = row.end is None or row.end > one.start
+            if row.what.startswith(f"{name}s ×") and row.start < one.end and over:
+                start = row.start if abs(row.start - one.start) <= _ALIKE else one.start
+                return one.model_copy(update={"incident_since": row.start, "start": start})
+        return one
+
+    return lengths.model_copy(update={"stretches": tuple(map(with_incident, lengths.stretches))})
 
 
 def _hours(

@@ -81,11 +81,16 @@ class Moved(Document):
     gpu_hours_lost: Range  # Σ (1 - speed) · GPUs · hours
     waited_hours: float | None  # requests' wait for their first step, added up
     speed: Range  # at equal load while it was slower, over the baseline's
-    before: Range  # requests of the pool in target in the two hours before that
+    # requests of the pool in target in the two hours before that, less what another cause has
+    before: Range
+    before_from: datetime
     during: Range
-    after: Range  # in the two hours after
+    after: Range  # in the two hours after, less what another cause has
+    after_to: datetime
     restarts: Restarts | None  # within it and the hour after; None = none
     unanswered: Range  # requests of a hang that got no answer; part of ``missed``
+    # requests that clients gave up after their first token; in ``missed`` where that was late
+    given_up: float | None
     done: str
     result: str
     incidents: tuple[ReportedIncident, ...]  # by start
@@ -155,12 +160,13 @@ class Stretch(Document):
 
     start: datetime
     end: datetime
+    incident_since: datetime | None = None  # the incident that it led to; None = none
     ratio: float  # of the two means
     mean: float  # tokens
 
 
 class CutShort(Document):
-    """When answers were shorter because requests were given up, the long ones first."""
+    """When answers were shorter and many requests were given up: what finished says little."""
 
     start: datetime
     end: datetime
@@ -187,6 +193,7 @@ class PoolWeek(Document):
     share: float  # of requests that must meet them
     requests: float | None  # first tokens
     missed: Range  # over a target, or without an answer
+    missed_outside: Range  # of them outside the pages and tickets of the week
     tuned_for: str | None  # where the usual lengths come from
     prompts: Lengths
     generations: Lengths

@@ -104,7 +104,7 @@ def result_text(
         covered += max(end - max(one.started_at, last), timedelta(0))
         last = max(last, end)
     speed = _speed(material, incidents, last) if family == "speed" else None
-    now = "" if speed is None else f", speed now {_range(speed)}"
+    now = "" if speed is None else f", speed since {_range(speed)}"
     return f"over after {duration(covered.total_seconds())}{now}"
 
 

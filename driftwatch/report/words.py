@@ -42,8 +42,9 @@ _MOST_NAMED = 3  # servers on the top screen; more are counted
 _WHOLE_WITHIN = timedelta(hours=1)
 _FEW_FORECASTS = 5  # of fewer the median is printed with their number
 ASKED = (IN_TARGET, TTFT, ITL)  # the forecasts that people ask about
-_SHOWN_RATIO, _LISTED_RATIO = 0.0005, 0.005
+_SHOWN_RATIO = 0.0005
 _NEARLY_ALL = 0.995
+_MANY = 0.01  # of the requests missed
 _ALIKE = 0.005  # shares so close together are one
 # the terminal's 80 columns: labels in nine, the table in four
 WIDTH, _LABEL = 80, 9
@@ -126,8 +127,15 @@ def cost_text(row: Moved) -> str:
         more = f", {missed_text(row.missed)}" if row.missed.high else ""
         return lost_text(row.gpu_hours_lost) + (more or unanswered_text(row, ", "))
     if row.missed.low is not None or row.waited_hours is None:
-        return missed_text(row.missed)
+        return f"{missed_text(row.missed)}{given_up_text(row)}"
     return f"requests waited {hours_text(row.waited_hours)} h; {row.missed.reason}"
+
+
+def given_up_text(row: Moved) -> str:
+    """``; clients gave up 190k``, and whether these are within the missed; empty where few did."""
+    if not row.given_up or row.missed.high is None or row.given_up < _MANY * row.missed.high:
+        return ""
+    return f"; clients gave up {compact(row.given_up)}, counted if their first token was late"
 
 
 def unanswered_text(row: Moved, before: str = "") -> str:
@@ -164,11 +172,30 @@ def sections(report: Report) -> Iterator[tuple[str, list[str]]]:
     yield "FOR YOU", [*decided, *([f"{more} more below"] if more else [])] or ["nothing"]
     more = len(report.moved) - MOST_MOVED
     rest = [f"{more} more below"] if more > 0 else []
-    yield MOVED, rest if report.moved else ["nothing"]
+    yield MOVED, rest if report.moved else [f"nothing{_quiet_text(report)}"]
+    named = report.moved[:_MOST_NAMED]
+    if ids := [*dict.fromkeys(one.id[:8] for row in named for one in row.incidents[-1:])]:
+        yield (
+            "DETAILS",
+            [f"driftwatch explain {', '.join(ids[:-1])}{' or ' * (len(ids) > 1)}{ids[-1]}"],
+        )
     yield "PAGES", [pages_text(report.pages)]
     if any(report.advice.verdicts.values()) or report.advice.open:
         yield "ADVICE", [advice_text(report.advice)]
     yield "BLIND", blind_texts(report.blind)
+
+
+def _quiet_text(report: Report) -> str:
+    """``; 1.74M requests, >99.9 % in target``; empty without requests."""
+    requests = sum(pool.requests or 0.0 for pool in report.pools)
+    missed = [pool.missed.high for pool in report.pools if pool.requests]
+    if not requests:
+        return ""
+    if any(one is None for one in missed):
+        return f"; {compact(requests)} requests, in target unknown"
+    share = 1 - sum(one or 0.0 for one in missed) / requests
+    text = f"at least {percent(share)}" if share < 0.999 else ">99.9 %" if share < 1 else "100 %"
+    return f"; {compact(requests)} requests, {text} in target"
 
 
 def pages_text(pages: Pages) -> str:
@@ -203,7 +230,7 @@ def advice_text(record: Record) -> str:
         off = [_off_text(name, errors[name].median) for name in shown]
         text += f"; forecasts off by {', '.join(off)}"
         few = errors[shown[0]].n
-        text += " (median)" if few >= _FEW_FORECASTS else f" (n {few})"
+        text += " (median)" if few >= _FEW_FORECASTS else f" ({plural(few, 'change')})"
     return text + (f"; {record.open} open" if record.open else "")
 
 
@@ -221,9 +248,7 @@ def blind_texts(blind: Blind) -> list[str]:
     if blind.not_judged_ratio is None:
         return ["no minute of the week is stored"]
     reasons = sorted(blind.by_reason.items(), key=lambda pair: -pair[1])
-    shown = [(reason, share) for reason, share in reasons if share >= _LISTED_RATIO]
-    rest = sum(share for _, share in reasons) - sum(share for _, share in shown)
-    shown += [("other reasons", rest)] if rest >= _SHOWN_RATIO else []
+    shown = _adding_up(reasons, blind.not_judged_ratio)
     texts = [f"speed not judged in {_tenths(blind.not_judged_ratio)} % of server-minutes:"]
     if not blind.not_judged_ratio:
         texts = ["speed judged in every server-minute"]
@@ -234,6 +259,21 @@ def blind_texts(blind: Blind) -> list[str]:
         named = f" ({', '.join(unseen)})" if len(unseen) <= _MOST_NAMED else ""
         texts.append(f"on {plural(len(unseen), 'server')}{named} lengths ×2 would go unnoticed")
     return texts
+
+
+def _adding_up(reasons: Sequence[tuple[str, float]], whole: float) -> list[tuple[str, float]]:
+    """Reasons with shares in tenths of a percent that add up to the whole's; the smallest are 0
+    and left out.
+
+    >>> _adding_up([("a", 0.00449), ("b", 0.00149), ("c", 0.0002)], 0.00618)
+    [('a', 0.005), ('b', 0.001)]
+    """
+    tenths = {name: int(1000 * share) for name, share in reasons}
+    left = round(1000 * whole) - sum(tenths.values())
+    rests = sorted(reasons, key=lambda pair: int(1000 * pair[1]) - 1000 * pair[1])
+    for name, _ in rests[: max(left, 0)]:
+        tenths[name] += 1
+    return [(name, tenths[name] / 1000) for name, _ in reasons if tenths[name]]
 
 
 def _tenths(ratio: float) -> str:
@@ -272,9 +312,10 @@ def cause_text(row: Moved) -> str:
     if row.during.low is not None:
         counted = stretch_text(row.counted_from, row.counted_to)
         parts.append(f"{missed_text(row.missed)}, counted {counted}")
+        before, after = row.counted_from - row.before_from, row.after_to - row.counted_to
         parts.append(
-            f"The pool's requests in target: {share_text(row.before)} in the two hours before, "
-            f"{share_text(row.during)} meanwhile, {share_text(row.after)} in the two hours after"
+            f"The pool's requests in target: {_beside_text(row.before, before, 'before')}, "
+            f"{share_text(row.during)} meanwhile, {_beside_text(row.after, after, 'after')}"
         )
     if lost := unanswered_text(row):
         parts.append(
@@ -296,6 +337,13 @@ def cause_text(row: Moved) -> str:
     if row.speed.low is not None:
         parts.append(f"Speed at equal load: {share_text(row.speed)} of the baseline's")
     return ". ".join(parts) + "."
+
+
+def _beside_text(share: Range, length: timedelta, when: str) -> str:
+    """``>99 % in the 2 h before``, ``unknown after (another incident)``."""
+    if share.low is None:
+        return f"unknown {when} ({share.reason})"
+    return f"{share_text(share)} in the {duration(length.total_seconds())} {when}"
 
 
 def incident_text(one: ReportedIncident) -> str:
@@ -320,13 +368,15 @@ def lengths_text(lengths: Lengths) -> str:
     text = f"week {times(ratio)} ({week}, tuned for {tokens(lengths.usual)})"
     if far:
         when = stretch_text(far[0].start, far[0].end)
-        text = f"{times(far[0].ratio)} {when} ({tokens(far[0].mean)} tokens); {text}"
+        since = far[0].incident_since
+        led = f", an incident since {day_time(since)}" if since and since != far[0].start else ""
+        text = f"{times(far[0].ratio)} {when}{led} ({tokens(far[0].mean)} tokens); {text}"
     elif is_as_before(ratio):
         text = f"{week}, as tuned for"
     if cut := lengths.cut_short:
         text += (
-            f". Shorter {stretch_text(cut.start, cut.end)}, no drift: clients gave up "
-            f"{percent(cut.given_up)} of the requests, the longest answers first"
+            f". Shorter {stretch_text(cut.start, cut.end)} while clients gave up "
+            f"{percent(cut.given_up)} of the requests: not counted as a drift"
         )
     return text
 

@@ -225,9 +225,9 @@ def _of_cause(row: Moved, first: float, last: float, requests: pl.DataFrame) -> 
     )
     yield _of(f"{name}, missed", row.missed, _within(missed, mine, *window))
     for text, known, span in (
-        ("before", row.before, (window[0] - 2, window[0])),
+        ("before", row.before, (_hours(row.before_from), window[0])),
         ("during", row.during, window),
-        ("after", row.after, (window[1], window[1] + 2)),
+        ("after", row.after, (window[1], _hours(row.after_to))),
     ):
         yield _of(f"{name}, in target {text}", known, _within(share, requests, *span))
     if name == "speed":

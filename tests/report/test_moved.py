@@ -102,7 +102,7 @@ def test_gpu_hours_lost_are_a_range_as_wide_as_the_speed_wanders() -> None:
     said = incident(alert="SlowerAtEqualLoad", **times)
     (row,) = reported(cells=cells(*slow, *usual), incidents=[said]).moved
     assert row.what == "20 % slower (16–24 %)"
-    assert row.result == "over after 110 min, speed now 96–104 %"
+    assert row.result == "over after 110 min, speed since 96–104 %"
     low, high = row.gpu_hours_lost.low, row.gpu_hours_lost.high
     assert low is not None and high is not None
     assert low < 2 * 0.2 * 2 < high  # GPUs · loss · hours
@@ -193,8 +193,8 @@ def test_shorter_answers_of_requests_that_clients_gave_up_are_no_drift() -> None
     assert pool.generations.stretches == ()
     text = words.lengths_text(pool.generations)
     assert text.endswith(
-        "Shorter Wed 07:30–10:30 UTC, no drift: clients gave up 29 % of the requests, the longest "
-        "answers first"
+        "Shorter Wed 07:30–10:30 UTC while clients gave up 29 % of the requests: not counted as a "
+        "drift"
     )
     assert pool.hours is not None and None in pool.hours.generations[56:58]
     kept = [cell(10 * n, **{**v, "given_up_requests": 0.0}) for n, v in enumerate(tokens)]
@@ -298,3 +298,30 @@ def test_names_are_only_ever_text_and_nothing_is_loaded() -> None:
     many = as_html(_nasty(pools=60))
     assert 20_000 < len(many.encode()) <= 60_000 and "56 pools not drawn" in many
     assert "<h2" not in as_html(reported()), "a quiet week is the top screen alone"
+
+
+def test_what_lies_outside_incidents_and_beside_them_leaves_other_incidents_out() -> None:
+    hours = timedelta(hours=1)
+    rows = [_share(10 * n, 0.5 if 0 < n <= 6 or 12 < n <= 18 else 0.001) for n in range(-12, 30)]
+    often = [
+        incident(
+            id=name * 12,
+            key=name,
+            alert=alert,
+            **{"started_at": start, "firing_at": start},
+            **dict.fromkeys(("last_true_at", "resolved_at"), start + hours),
+        )
+        for name, alert, start in (
+            ("a", "BatchDrift", BEGAN),
+            ("b", "Custom", BEGAN + 2 * hours),
+        )
+    ]
+    report = reported(cells=cells(*rows), incidents=often)
+    first, second = sorted(report.moved, key=lambda row: row.start)
+    assert first.after_to == second.counted_from and first.before_from < first.counted_from
+    assert first.after.low == pytest.approx(0.999)
+    (pool,) = report.pools
+    assert pool.missed.low is not None and pool.missed_outside.low is not None
+    of_causes = sum(row.missed.low or 0.0 for row in report.moved)
+    assert of_causes + pool.missed_outside.low == pytest.approx(pool.missed.low)
+    assert "outside incidents" in as_html(report)

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from report_cases import WEEK, cell, cells, flat, incident, page, reported, verification
+from report_cases import BEGAN, WEEK, cell, cells, flat, incident, page, reported, verification
 
 from driftwatch.errors import UsageError
 from driftwatch.model import Advice, KnobMove, Reason, TargetKey
@@ -16,6 +16,7 @@ from driftwatch.report.material import AdviceGiven, Marked
 from driftwatch.report.report import Report
 from driftwatch.report.week import week_held, week_named
 from driftwatch.report.words import top_screen
+from driftwatch.verify.verification import Change
 
 CHANGE = Advice(
     action="change", reason=Reason("x", "y"), moves=(KnobMove("max_num_seqs", 64.0, 128.0),)
@@ -64,6 +65,30 @@ def test_the_top_screen_reads_as_recorded(golden: Callable[[str, str], None]) ->
 GIVEN = AdviceGiven(
     TargetKey("s0:8000", "0"), "p", OPEN, (KnobMove("max_num_batched_tokens", 512.0, 1024.0),)
 )
+EARLY = AdviceGiven(GIVEN.target, "p", BEGAN + timedelta(minutes=20), GIVEN.moves)
+AHEAD = Advice(
+    action="change",
+    reason=Reason("x", "y"),
+    moves=GIVEN.moves,
+    effect=("forecast: 98 % of requests in target",),
+    price=("ITL p99 27 → 43 ms (its target is 50 ms)", "restart"),
+)
+MORE = Advice(
+    action="none",
+    reason=Reason("x", "y"),
+    instead=("add 2 replicas (6 in all): forecast 99 % of requests in target",),
+    basis="simulation",
+)
+MIXED = ("FAIL", "PASS", "FAIL")
+INFERRED = verification(
+    change=Change("knobs", EARLY.at, {"max_num_batched_tokens": ("512", "1024 (inferred)")})
+)
+
+
+def _over(advice: Advice) -> Any:
+    return incident(page=page(alert="BatchDrift", advice=advice))
+
+
 _BEYOND = [cell(10 * n, max_num_seqs=32.0, running_requests=70.0 + 4 * n) for n in (1, 2)]
 _AGAIN = [
     cell(0, end=OPEN + timedelta(minutes=n), instance=f"s{n}:8000", restarted=True)
@@ -97,6 +122,36 @@ _AGAIN = [
             "4 restarts Wed 23:00: is max_num_batched_tokens still 512? 1024 was advised Wed 22:00."
             " If it changed, correct serving.max_num_batched_tokens of pool p in driftwatch.yaml, "
             "or name the start-up log there: serving.startup_log",
+        ),
+        # over: whether to do it ahead, what it brings and costs; the last advice counts
+        (
+            {"incidents": [_over(AHEAD)], "advice": [EARLY]},
+            "advice",
+            "Decide: set max_num_batched_tokens 512 → 1024 ahead of the next time? Forecast: 98 % "
+            "of requests in target. Cost: ITL p99 27 → 43 ms, restart. Requests missed unknown: no "
+            "histogram of it; over since Wed 06:45 UTC, no server restarted",
+        ),
+        (
+            {"incidents": [_over(MORE)], "advice": [EARLY]},
+            "advice",
+            "Decide: add 2 replicas (6 in all) ahead of the next time? No setting helps; forecast "
+            "99 % of requests in target. Requests missed unknown: no histogram of it; over since "
+            "Wed 06:45 UTC",
+        ),
+        # steps show what runs
+        (
+            {"advice": [EARLY], "verifications": [INFERRED]},
+            "setting",
+            "the servers run about 1024, driftwatch.yaml says 512: correct "
+            "serving.max_num_batched_tokens",
+        ),
+        # a rollout is one decision, with what it did to the median server
+        (
+            {"verifications": [verification(id=f"v{n}", verdict=v) for n, v in enumerate(MIXED)]},
+            "verification",
+            "Decide: keep max_num_batched_tokens 2048 or go back to 512? 2 FAIL, 1 PASS, median "
+            "server: requests in target 1.3 → 100 % (forecast 99), TTFT mean 1.8 → 0.06 s "
+            "(forecast 0.08)",
         ),
         (
             {
@@ -175,6 +230,15 @@ def test_the_week_is_told_as_it_stood_at_its_end() -> None:
     quiet = reported(incidents=[before], knows_last_week=True)
     assert (quiet.pages.pages, quiet.pages.pages_last_week) == (0, 1)
     assert top_screen(quiet)[1:3] == ["FOR YOU  nothing", "MOVED    nothing"]
+    asked = cells(cell(10, ttft_seconds_count=1.74e6, missed_low=3.0, missed_high=9.0))
+    line = "MOVED nothing; 1.74M requests, >99.9 % in target"
+    assert line in flat(reported(cells=asked))
+    mixed = [verification(id=f"v{n}", verdict=v) for n, v in enumerate(MIXED)]
+    assert reported(verifications=mixed).advice.verdicts == {
+        "PASS": 0,
+        "FAIL": 1,
+        "INCONCLUSIVE": 0,
+    }
 
 
 def test_blind_minutes_by_reason_and_those_nobody_watched() -> None:
