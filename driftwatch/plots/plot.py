@@ -121,7 +121,7 @@ def sparkline(
     grey = "" if level is None else f'<path class="c4" d="M0 {y(level)}H{len(values) - 1}"/>'
     return Markup(  # noqa: S704 - the text is escaped
         f'<svg class="spark" viewBox="0 0 {max(len(values) - 1, 1)} 21" preserveAspectRatio="none" '
-        f'role="img" aria-label="{escape(cut(clean(alt), 200))}">{grey}'
+        f'role="img"><title>{escape(cut(clean(alt), 200))}</title>{grey}'
         f'<path d="{"".join(path)}"/></svg>'
     )
 

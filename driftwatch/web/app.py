@@ -34,7 +34,7 @@ from driftwatch.numbers import clean, cut
 from driftwatch.pipeline.plan import Plan
 from driftwatch.settings.service import WebSettings, listen_address
 from driftwatch.web import fleet, incident_forms, incidents, reports, runbook, target
-from driftwatch.web.access import SIGNED_IN_FOR, People, own_path, person_name, posted
+from driftwatch.web.access import LONGEST_NAME, SIGNED_IN_FOR, People, own_path, person_name, posted
 from driftwatch.web.database import WebDatabase, incident_state
 from driftwatch.web.page import (
     Api,
@@ -80,7 +80,28 @@ _READ_ONLY = (
     "the configured proxy."
 )
 _NO_TOKEN = "Nobody signs in here: the configuration has no web.token_file."  # noqa: S105
-_WRONG = "That is not the token of web.token_file, or the name is empty."
+_NO_NAME = f"Give your name: 1 to {LONGEST_NAME} characters that can be printed."
+_WRONG = "That is not the token of web.token_file."
+# a field or parameter → how its form calls it, and an example
+_IN_WORDS = {
+    "hours": "For hours",
+    "comment": "The comment",
+    "because": "Why",
+    "mark": "The mark",
+    "from": "From (such as 2026-11-10T08:04Z)",
+    "to": "To (such as 2026-11-10T08:04Z)",
+}
+_SAID = {
+    "Value error, ": "",
+    "Input should be": "must be",
+    "String should have": "must have",
+    "Field required": "is missing",
+}
+# a falling line
+ICON = (
+    b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><path d="M1 4h5l4 7h5" '
+    b'fill="none" stroke="#0072b2" stroke-width="2.5"/></svg>'
+)
 BAD = "docs/sre/web.md names the parameters"
 Model = TypeVar("Model", bound=BaseModel)
 Answer = Callable[[Request, Visit], Response]
@@ -142,9 +163,15 @@ def application(web: Web) -> Starlette:
         elif not isinstance(error, NotFound | DriftwatchError | HTTPException):
             log, path = structlog.get_logger(), clean(request.url.path)
             log.error("page failed", path=path, reason=repr(error)[:200], at=_place(error))
-        parts = _refusal(error, is_form=request.method == "POST")
+        is_form = request.method == "POST"
+        parts = _refusal(error, is_form=is_form)
         if request.url.path.startswith(f"{API}/"):
             return _json(parts, parts["status"])
+        path, typed = request.url.path, getattr(request.state, "typed", ())
+        parts["typed"] = [text for name, text in typed if text and name in _IN_WORDS]
+        if parts["link"] is None and parts["status"] in (400, 409):
+            back = Link("Back to the form", path.rpartition("/")[0])
+            parts["link"] = back if is_form else Link("The page without what was asked for", path)
         return _html(web, request, "refused.html", parts, parts["status"])
 
     errors = (NotFound, DriftwatchError, HTTPException, Exception)
@@ -205,7 +232,12 @@ def _routes(web: Web) -> Iterator[Route]:
     async def healthy(_: Request) -> Response:
         return PlainTextResponse("ok\n")  # of the process: the database may be down
 
+    async def icon(_: Request) -> Response:
+        headers = {"Cache-Control": "public, max-age=86400"}
+        return Response(ICON, media_type="image/svg+xml", headers=headers)
+
     yield Route("/", first)
+    yield Route("/static/icon.svg", icon)
     yield Route("/-/healthy", healthy)
     yield Route(f"/static/{style_sheet()[0]}", style)
     yield from _sign_in(web)
@@ -238,7 +270,8 @@ def _post(web: Web, form: Form) -> Callable[[Request], Awaitable[Response]]:
         person = web.people.person(request, web.clock.now())
         if person is None:
             raise HTTPException(403, _READ_ONLY)
-        fields = parsed(form.fields, await posted(request, web.hosts), "field")
+        request.state.typed = await posted(request, web.hosts)
+        fields = parsed(form.fields, request.state.typed, "field")
         path = request.url.path
         await run_in_threadpool(lambda: form.act(_visit(web, request, fields, writes=True)))
         log = structlog.get_logger()
@@ -286,14 +319,16 @@ def _html(
 def _sign_in(web: Web) -> Iterator[Route]:
     """The form that takes token and name, what answers it, and what ends a session."""
 
-    def form(request: Request, back: str, wrong: str | None, status: int = 200) -> Response:
+    def form(
+        request: Request, back: str, wrong: str | None = None, name: str = "", status: int = 200
+    ) -> Response:
         if not web.people.can_sign_in:
             raise HTTPException(404, _NO_TOKEN)
-        parts = {"title": "Sign in", "back": own_path(back), "wrong": wrong}
+        parts = {"title": "Sign in", "back": own_path(back), "wrong": wrong, "name": name}
         return _html(web, request, "sign_in.html", parts, status)
 
     def ask(request: Request) -> Response:
-        return form(request, request.query_params.get("back", "/"), None)
+        return form(request, request.query_params.get("back", "/"))
 
     async def take(request: Request) -> Response:
         fields = dict(await posted(request, web.hosts))
@@ -301,7 +336,7 @@ def _sign_in(web: Web) -> Iterator[Route]:
         log, token = structlog.get_logger(), fields.get("token", "")
         if not name or not web.people.sign_in(request, name, token, web.clock.now()):
             log.warning("sign-in refused", name=clean(fields.get("name", "")[:40]))
-            return form(request, back, _WRONG, 403)
+            return form(request, back, _WRONG if name else _NO_NAME, name, 403)
         log.info("signed in", name=clean(name))
         return RedirectResponse(web.root + back, 303)
 
@@ -366,7 +401,10 @@ def _problem(model: type[BaseModel], error: Mapping[str, Any], noun: str) -> str
         near = difflib.get_close_matches(name, model.model_fields, n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]}?" if near else ""
         return f"there is no {noun} {label}{hint}"
-    return f"{noun} {label}: {cut(clean(str(error['msg'])), 120)}"
+    said = str(error["msg"])
+    for words, plain in _SAID.items():
+        said = said.replace(words, plain)
+    return f"{_IN_WORDS.get(name, f'{noun} {label}')}: {cut(clean(said), 120)}"
 
 
 def _place(error: Exception) -> str:

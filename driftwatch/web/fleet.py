@@ -108,8 +108,10 @@ def _known(values: Values) -> list[float]:
 
 def _alt(what: str, values: Values) -> str:
     known = _known(values)
+    unknown = len(values) - len(known)
     span = f"{percent(min(known))} to {percent(max(known))}" if known else "unknown"
-    return f"24 h of {what}: {span}"
+    gap = f", unknown in {unknown} of {len(values)} half hours" if unknown and known else ""
+    return f"24 h of {what}: {span}{gap}"
 
 
 def _server_lines(
@@ -267,7 +269,6 @@ def _day(trace: Trace, now: PoolNow, incidents: Iterable[Incident]) -> Plot:
 
     required = [] if now.required is None else [100 * now.required]
     high = 100 * max([1.05, *_known(speeds)])
-    low = max(0.0, min([*(100 * one for one in _known(targets)), *required, 100.0]) - 5)
     worst = (
         percent(min(_known(some))) if _known(some) else "unknown" for some in (targets, speeds)
     )
@@ -276,7 +277,7 @@ def _day(trace: Trace, now: PoolNow, incidents: Iterable[Incident]) -> Plot:
         f"target, the slowest server at {next(worst)} of its baseline's speed",
         [
             Panel(
-                Axis("requests in target, %", low=low, high=100.0),
+                Axis("requests in target, %", low=0.0, high=100.0),
                 [
                     Series("level", "share that the target asks for", y=required, colour=2),
                     steps(targets, "half hour, mean"),

@@ -351,7 +351,7 @@ def load_list(visit: Visit) -> Shown:
         "end": newest,
         "is_stale": is_old(newest, visit.now),
         "rows": [
-            (one, incident_state(one), line_of(one, beside_page=one.pool in paged_pools))
+            (one, incident_state(one), listed_line(one, beside_page=one.pool in paged_pools))
             for one in incidents
         ],
         "part": part,
@@ -360,6 +360,18 @@ def load_list(visit: Visit) -> Shown:
         "states": STATES,
         "pools": sorted(pools),
     }
+
+
+def listed_line(incident: Incident, *, beside_page: bool) -> str:
+    """Line 1; of one that is over first what happened, then how it ended."""
+    line, page = line_of(incident, beside_page=beside_page), incident.page
+    if page is None or page.event != "resolved" or not page.first_problem:
+        return line
+    where, after, how = line.partition(" after ")
+    if not after:
+        where, _, how = line.partition(": ")
+    ended = f"After {how}" if after else how[:1].upper() + how[1:]
+    return f"{where}: {clean(page.first_problem)}. {ended}"
 
 
 def documents(visit: Visit) -> Mapping[str, Any]:

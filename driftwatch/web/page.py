@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -13,6 +14,7 @@ from urllib.parse import quote, urlencode
 
 from jinja2 import PackageLoader, StrictUndefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from markupsafe import Markup
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from starlette.convertors import PathConvertor, register_url_convertor
 
@@ -213,7 +215,7 @@ def _templates() -> ImmutableSandboxedEnvironment:
         finalize=_harmless,
     )
     environment.filters |= {name: getattr(numbers, name) for name in _FILTERS}
-    environment.filters |= {"web_address": http_url, "short_reason": _short}
+    environment.filters |= {"web_address": http_url, "short_reason": _short, "whole": _whole}
     environment.globals |= {"pool_path": pool_path, "target_path": target_path}
     return environment
 
@@ -236,6 +238,15 @@ def _harmless(value: object) -> object:
     if text.isprintable():
         return text
     return "\n".join(map(clean, text.split("\n")))
+
+
+def _whole(text: str) -> Markup:
+    """The text, in which no name and no option is broken at its hyphen where it has room."""
+    parts = re.split(r"(\S*\w-\S+|--\S+)", str(_harmless(text)))
+    return Markup("").join(
+        Markup('<span class="w">{}</span>').format(part) if at % 2 else part
+        for at, part in enumerate(parts)
+    )
 
 
 def _short(reason: str) -> str:

@@ -33,11 +33,12 @@ from web_cases import (
 )
 
 from driftwatch.model import Advice, KnobMove, Reason, Slo
+from driftwatch.notify.headline import rendered
 from driftwatch.pipeline.build_page import build_page
 from driftwatch.store import Store, TickRecord
 from driftwatch.store.minute_columns import STORED_SCHEMA
 from driftwatch.web.app import Web
-from driftwatch.web.incidents import history, looks
+from driftwatch.web.incidents import history, listed_line, looks
 from driftwatch.web.plots import incident_plot
 from tests.outbox import latest_actions
 
@@ -153,7 +154,7 @@ def test_a_change_can_be_copied_until_the_incident_is_over(
         one = with_values(one, page=page)
         store.commit_tick(TickRecord(copied.now - MINUTE, copied.now, incidents=[one]))
     html = unescape(browser(web).get(f"/incidents/{one.id}").text)
-    assert "--max-num-batched-tokens=2048</pre>" in html
+    assert '<span class="w">--max-num-batched-tokens=2048</span></pre>' in html
     with opened() as store:
         over = with_values(one, resolved_at=copied.now)
         store.commit_tick(TickRecord(copied.now, copied.now + MINUTE, incidents=[over]))
@@ -260,6 +261,29 @@ def test_a_silence_that_is_sent_many_times_at_once_is_one(
         assert {*threads.map(post, range(number))} == {303}
     with opened() as store:
         assert (len(store.silences()), len(latest_actions(store, 20))) == (1, 1)
+
+
+def test_what_is_wrong_in_a_form_is_named_and_what_was_typed_stays(
+    web: Web, copied: Recorded
+) -> None:
+    page = f"/incidents/{copied.incident_id}"
+    wrong = send(browser(web), page, "silence", ANA, hours="-1", comment="for the <b>deploy")
+    assert "For hours: must be greater than 0" in wrong.text
+    assert "for the &lt;b&gt;deploy" in wrong.text and f'href="{page}"' in wrong.text
+    wrong = browser(web).get("/targets/host:8000?from=yesterday")
+    assert "From (such as 2026-11-10T08:04Z): must be a valid datetime" in wrong.text
+    assert 'href="/targets/host:8000"' in wrong.text
+
+
+def test_a_list_says_first_what_happened(web: Web, firing: Recorded) -> None:
+    with Store.open(firing.path, migrate=False) as store:
+        one = store.incident(firing.incident_id)
+    assert one.page is not None
+    over = with_values(one, resolved_at=firing.now)
+    page = build_page(CASES["budget"].finding, over, "resolved", firing.now)
+    page = page.model_copy(update={"first_problem": "first token takes 2.5 s"})
+    line = listed_line(with_values(over, page=rendered(page)), beside_page=False)
+    assert re.fullmatch(r"host:8000: first token takes 2\.5 s\. After \d.*: .+", line), line
 
 
 def test_notes_and_marks_are_of_one_person(

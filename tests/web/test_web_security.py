@@ -36,7 +36,7 @@ def test_every_answer_has_its_headers_and_is_kept_by_no_cache(web: Web, page: st
         assert {name: answer.headers[name] for name in HEADERS} == HEADERS, path
         assert "script-src" not in answer.headers["Content-Security-Policy"]
         assert answer.headers["Cache-Control"] == "no-store" and "ETag" not in answer.headers
-    (style,) = re.findall(r'href="(/static/[^"]+)"', client.get("/fleet").text)
+    (style,) = re.findall(r'href="(/static/[^"]+css)"', client.get("/fleet").text)
     assert client.get(style).headers["Cache-Control"].startswith("public")
 
 
@@ -129,6 +129,9 @@ def test_signing_in_and_out(web: Web, page: str, tmp_path: Path) -> None:
     assert f'name="back" value="{page}"' in client.get(f"/sign-in?back={page}").text
     wrong = client.post("/sign-in", data={"name": "Ana", "token": "no", "back": page})
     assert wrong.status_code == 403 and "not the token" in wrong.text
+    assert 'value="Ana"' in wrong.text
+    wrong = client.post("/sign-in", data={"name": " ", "token": TOKEN, "back": page})
+    assert wrong.status_code == 403 and "Give your name" in wrong.text
     data = {"name": "Ana", "token": TOKEN, "back": page}
     right = client.post("/sign-in", data=data)
     assert (right.status_code, right.headers["location"]) == (303, page)
