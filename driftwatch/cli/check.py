@@ -55,7 +55,7 @@ def command(files: tuple[Path, ...], config: Path | None, as_json: bool) -> int:
         counts = {"files": number, "rules": checked.rules or 0}
         print_json({"schema_version": 2, "ok": ok, **counts, "problems": documents})
     else:
-        print_problems(problems, number, checked.rules)
+        print_problems(problems, number, checked.rules, checked.shipped)
     if checked.unchecked:
         unchecked = ", ".join(checked.unchecked)
         click.echo(f"not checked without a configuration (-c FILE): {unchecked}", err=True)
@@ -75,12 +75,18 @@ def _configuration_among(
     return config, tuple(path for path in files if path != config)
 
 
-def print_problems(problems: Sequence[Problem], files: int, rules: int | None = None) -> None:
-    """Every problem and the verdict on standard output; ``rules``: how many were read."""
+def print_problems(
+    problems: Sequence[Problem],
+    files: int,
+    rules: int | None = None,
+    shipped: tuple[int, int] = (0, 0),
+) -> None:
+    """Every problem and the verdict on standard output; counts as of ``render_problems``."""
     from driftwatch.rulebook.render import render_problems
 
     terminal = sys.stdout.isatty()
-    click.echo(render_problems(problems, files=files, rules=rules, terminal=terminal))
+    text = render_problems(problems, files=files, rules=rules, shipped=shipped, terminal=terminal)
+    click.echo(text)
 
 
 def _configuration(

@@ -21,7 +21,24 @@ if TYPE_CHECKING:
     from driftwatch.onboarding.text import Written
 
 
-@click.command(name="init")
+_NO_PAGE = "does vLLM answer there? Its address is such as http://host:8000/metrics"
+
+
+class _Init(click.Command):
+    """The verb; a command line of vLLM in the place of an address is refused as such."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Raises UsageError: it begins with ``vllm`` or is one text that does."""
+        if args and args[0].split()[:1] == ["vllm"]:
+            raise UsageError(
+                "init looks at a Prometheus or at /metrics, not at a command line of vLLM",
+                help_text="put that in quotes into the configuration, below its pool: "
+                'serving: {arguments: "vllm serve …"}',
+            )
+        return super().parse_args(ctx, args)
+
+
+@click.command(name="init", cls=_Init)
 @click.argument("urls", nargs=-1, metavar="[URL]...")
 @click.option("--prometheus", metavar="URL", help="A Prometheus-compatible API to look at.")
 @click.option(
@@ -181,5 +198,5 @@ def _of_pages(urls: Sequence[str]) -> Written:
     discovered, addresses = found_at_pages(urls)
     if not discovered.servers:
         reasons = "; ".join(f"{one.instance}: {one.reason}" for one in discovered.silent[:3])
-        raise NoVerdict(f"no page of vLLM: {reasons}", help_text="give http://host:8000/metrics")
+        raise NoVerdict(f"no page of vLLM: {reasons}", help_text=_NO_PAGE)
     return written(discovered, found_pools(discovered, SystemClock().now()), addresses)

@@ -69,12 +69,16 @@ def discover(asker: PrometheusAsker, match: Mapping[str, str], at: datetime) -> 
     selector: dict[str, str | list[str]] = {**match}
     source = PrometheusSource(asker, selector=selector)
     found = source.listing(at - _LOOK_BACK, at)
+    also = {one.instance: one.also for one in inventory_of(found).servers}
     jobs = {target.labels.get("job", "") for target in found.targets.values()}
     if "job" not in match and "" not in jobs and 0 < len(jobs) <= _MANY:
         # whoever else is scraped by these jobs may be meant too
         source = PrometheusSource(asker, selector={**selector, "job": sorted(jobs)})
         found = source.listing(at - _LOOK_BACK, at)
-    return replace(inventory_of(found), prefixes=source.prefixes)
+    inventory = inventory_of(found)
+    # the other scrape of a server may be of a job that has no further one
+    servers = (replace(s, also=s.also or also.get(s.instance, ())) for s in inventory.servers)
+    return replace(inventory, servers=tuple(servers), prefixes=source.prefixes)
 
 
 def inventory_of(found: Collected) -> Inventory:

@@ -39,6 +39,7 @@ class Checked:
     problems: tuple[Problem, ...] = ()  # by file, line and column
     files: tuple[str, ...] = ()  # that were read, as problems name them
     rules: int = 0  # how many they hold, readable or not
+    shipped: tuple[int, int] = (0, 0)  # how many of the files and of the rules are driftwatch's own
     # what the rules name and only a configuration has, where there was none
     unchecked: tuple[str, ...] = ()
     book: Rulebook = field(default_factory=lambda: Rulebook((), {}))  # what could be read
@@ -54,7 +55,16 @@ def check_rulebook(paths: Sequence[Path] = (), *, configured: Settings | None = 
         problems = [one for one in problems if one.code not in FOLLOW_UPS]
     names_receivers = any(rule.receivers for rule in reading.book.rules)
     unchecked = ("receivers",) if configured is None and names_receivers else ()
-    return Checked(tuple(problems), tuple(order), len(reading.rules), unchecked, reading.book)
+    folder = resolved(shipped("rules"))
+    own = {path for path in order if resolved(Path(path)).is_relative_to(folder)}
+    return Checked(
+        problems=tuple(problems),
+        files=tuple(order),
+        rules=len(reading.rules),
+        shipped=(len(own), sum(one.file.path in own for one in reading.rules)),
+        unchecked=unchecked,
+        book=reading.book,
+    )
 
 
 def _lints(reading: Reading, configured: Settings | None) -> Iterator[Problem]:

@@ -25,6 +25,7 @@ def render_problems(
     *,
     files: int | None = None,
     rules: int | None = None,
+    shipped: tuple[int, int] = (0, 0),
     terminal: bool = False,
 ) -> str:
     """Every problem and the verdict.
@@ -33,17 +34,22 @@ def render_problems(
         problems: in the order they are to be read.
         files: how many files were read; counted from the problems where it is not known.
         rules: how many rules were read, None = not said.
+        shipped: how many of the files and of the rules are driftwatch's own.
         terminal: in 80 columns; elsewhere no line is wrapped.
     """
     parts = [_one(problem, terminal) for problem in problems]
-    parts.append(verdict(problems, files=files, rules=rules))
+    parts.append(verdict(problems, files=files, rules=rules, shipped=shipped))
     return "\n".join(parts)
 
 
 def verdict(
-    problems: Sequence[Problem], *, files: int | None = None, rules: int | None = None
+    problems: Sequence[Problem],
+    *,
+    files: int | None = None,
+    rules: int | None = None,
+    shipped: tuple[int, int] = (0, 0),
 ) -> str:
-    """``1 error in 9 files, 12 rules``."""
+    """``1 error in 16 files (15 shipped), 26 rules (25 shipped)``."""
     errors = sum(problem.severity == "error" for problem in problems)
     warnings = len(problems) - errors
     counts = [plural(errors, "error")] if errors or not warnings else []
@@ -51,7 +57,9 @@ def verdict(
     files_read = len({problem.path for problem in problems}) if files is None else files
     where = [plural(files_read, "file")]
     where += [plural(rules, "rule")] if rules is not None else []
-    return f"{', '.join(counts)} in {', '.join(where)}"
+    ours = [f" ({number} shipped)" if number else "" for number in shipped]
+    texts = (text + of_ours for text, of_ours in zip(where, ours, strict=False))
+    return f"{', '.join(counts)} in {', '.join(texts)}"
 
 
 def _one(problem: Problem, terminal: bool) -> str:

@@ -104,6 +104,20 @@ def test_a_fleet_becomes_pools_that_load(
 
 
 @pytest.mark.prometheus
+def test_a_job_that_scrapes_the_same_process_is_named(
+    run: Run, fleet: Callable[..., str], shared_data: Path
+) -> None:
+    page = _page(shared_data, "metrics_during_load.txt")
+    url = fleet((page, _labels("10.0.0.1:8000", "rag")), (page, _labels("10.0.0.2:8000", "chat")))
+    code, out, err = run("init", "--prometheus", url)
+    assert code == 0, err
+    comments = " ".join(line.strip("# ") for line in out.splitlines())
+    assert "1 scrape of a server that is scraped already: " in comments
+    assert "10.0.0.1:8000" in comments
+    assert "10.0.0.2:8000" in comments
+
+
+@pytest.mark.prometheus
 def test_what_was_written_can_be_looked_at_and_is_not_overwritten(
     run: Run,
     fleet: Callable[..., str],
@@ -169,14 +183,16 @@ def test_an_api_that_is_none_and_nobody_there(run: Run) -> None:
         assert code == 2
         assert f"error: {address}: connection refused" in err
         assert f"help: does it answer from this machine: curl 'http://{address}/api/v1" in err
-        code, out, _ = run("init", f"http://{address}/metrics")
+        code, out, err = run("init", f"http://{address}/metrics")
         assert code == 4
         assert f"no page of vLLM: {address}: connection refused" in out
+        assert "help: does vLLM answer there?" in err
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (("vllm", "serve", "m", "--max-num-seqs", "8"), 'serving: {arguments: "vllm serve …"}'),
         ((), "name vLLM's /metrics pages"),
         (("--prometheus", "http://u:pw@p:9090"), "no user or password in a URL"),
         (("--prometheus", "http://p:9090", "--match", "job"), "is not LABEL=VALUE"),
