@@ -82,14 +82,14 @@ _READ_ONLY = (
 _NO_TOKEN = "Nobody signs in here: the configuration has no web.token_file."  # noqa: S105
 _NO_NAME = f"Give your name: 1 to {LONGEST_NAME} characters that can be printed."
 _WRONG = "That is not the token of web.token_file."
-# a field or parameter → how its form calls it, and an example
+# a field or parameter → how its form calls it
 _IN_WORDS = {
     "hours": "For hours",
     "comment": "The comment",
     "because": "Why",
     "mark": "The mark",
-    "from": "From (such as 2026-11-10T08:04Z)",
-    "to": "To (such as 2026-11-10T08:04Z)",
+    "from": "From",
+    "to": "To",
 }
 _SAID = {
     "Value error, ": "",
@@ -402,6 +402,8 @@ def _problem(model: type[BaseModel], error: Mapping[str, Any], noun: str) -> str
         hint = f"; did you mean {near[0]}?" if near else ""
         return f"there is no {noun} {label}{hint}"
     said = str(error["msg"])
+    if error["type"].startswith("datetime"):
+        said = "is no time; write it as 2026-11-10T08:04Z"
     for words, plain in _SAID.items():
         said = said.replace(words, plain)
     return f"{_IN_WORDS.get(name, f'{noun} {label}')}: {cut(clean(said), 120)}"

@@ -271,7 +271,7 @@ def test_what_is_wrong_in_a_form_is_named_and_what_was_typed_stays(
     assert "For hours: must be greater than 0" in wrong.text
     assert "for the &lt;b&gt;deploy" in wrong.text and f'href="{page}"' in wrong.text
     wrong = browser(web).get("/targets/host:8000?from=yesterday")
-    assert "From (such as 2026-11-10T08:04Z): must be a valid datetime" in wrong.text
+    assert "From: is no time; write it as 2026-11-10T08:04Z" in wrong.text
     assert 'href="/targets/host:8000"' in wrong.text
 
 
