@@ -19,9 +19,9 @@ from driftwatch.numbers import (
     times,
     tokens,
 )
+from driftwatch.report.blind import blind_texts as blind_texts
 from driftwatch.report.moved import BY_SPEED, effect_name
 from driftwatch.report.report import (
-    Blind,
     Lengths,
     Moved,
     Pages,
@@ -42,7 +42,6 @@ _MOST_NAMED = 3  # servers on the top screen; more are counted
 _WHOLE_WITHIN = timedelta(hours=1)
 _FEW_FORECASTS = 5  # of fewer the median is printed with their number
 ASKED = (IN_TARGET, TTFT, ITL)  # the forecasts that people ask about
-_SHOWN_RATIO = 0.0005
 _NEARLY_ALL = 0.995
 _MANY = 0.01  # of the requests missed
 _ALIKE = 0.005  # shares so close together are one
@@ -241,50 +240,6 @@ def _off_text(name: str, off: float) -> str:
         return f"{text} in {effect_name(name)}"
     points = text.removesuffix(" %")
     return f"{points} {'point' if points == '1' else 'points'} in target"
-
-
-def blind_texts(blind: Blind) -> list[str]:
-    """Where speed was not judged, the largest reason first, and where lengths would not show."""
-    if blind.not_judged_ratio is None:
-        return ["no minute of the week is stored"]
-    reasons = sorted(blind.by_reason.items(), key=lambda pair: -pair[1])
-    shown = _adding_up(reasons, blind.not_judged_ratio)
-    texts = [f"speed not judged in {_tenths(blind.not_judged_ratio)} % of server-minutes:"]
-    if not blind.not_judged_ratio:
-        texts = ["speed judged in every server-minute"]
-    elif len(shown) == 1:
-        texts, shown = [f"{texts[0]} {shown[0][0]}"], []
-    texts += [f"{_tenths(share)} % {reason}" for reason, share in shown]
-    if unseen := blind.doubled_lengths_unseen:
-        named = f" ({', '.join(unseen)})" if len(unseen) <= _MOST_NAMED else ""
-        texts.append(f"on {plural(len(unseen), 'server')}{named} lengths ×2 would go unnoticed")
-    return texts
-
-
-def _adding_up(reasons: Sequence[tuple[str, float]], whole: float) -> list[tuple[str, float]]:
-    """Reasons with shares in tenths of a percent that add up to the whole's; the smallest are 0
-    and left out.
-
-    >>> _adding_up([("a", 0.00449), ("b", 0.00149), ("c", 0.0002)], 0.00618)
-    [('a', 0.005), ('b', 0.001)]
-    """
-    tenths = {name: int(1000 * share) for name, share in reasons}
-    left = round(1000 * whole) - sum(tenths.values())
-    rests = sorted(reasons, key=lambda pair: int(1000 * pair[1]) - 1000 * pair[1])
-    for name, _ in rests[: max(left, 0)]:
-        tenths[name] += 1
-    return [(name, tenths[name] / 1000) for name, _ in reasons if tenths[name]]
-
-
-def _tenths(ratio: float) -> str:
-    """A share in tenths of a percent, without its sign.
-
-    >>> _tenths(0.0694), _tenths(1.0), _tenths(0.0003), _tenths(0.0)
-    ('6.9', '100', '<0.1', '0')
-    """
-    if ratio < _SHOWN_RATIO:
-        return "<0.1" if ratio else "0"
-    return "100" if ratio == 1 else f"{100 * ratio:.1f}"
 
 
 def summary(report: Report) -> str:
