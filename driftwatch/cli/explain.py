@@ -15,7 +15,7 @@ from driftwatch.cli.history import History
 from driftwatch.cli.main import EXIT_NO_VERDICT
 from driftwatch.cli.options import DURATION, WINDOW_OPTIONS, history_options, json_option
 from driftwatch.cli.printer import print_json, print_wrapped
-from driftwatch.cli.target import TargetWindow, concerned_at, target_window
+from driftwatch.cli.target import TargetWindow, target_window
 from driftwatch.errors import NoVerdict, UsageError
 
 if TYPE_CHECKING:
@@ -61,33 +61,41 @@ def command(
     from driftwatch.clock import SystemClock
 
     today = SystemClock().now().date()
-    target, history = _of_incident(target, history)
+    target, named, history = _of_incident(target, history)
     with target_window(target, history, length, today=today) as scope:
-        _explain(scope, symptom, as_json)
+        _explain(scope, named, symptom, as_json)
 
 
 _INCIDENT = re.compile(r"[0-9a-f]{4,12}")
 
 
-def _of_incident(name: str | None, history: History) -> tuple[str | None, History]:
-    """The first server of the incident that is named, once it is over as of its page; else what was
-    given.
+def _of_incident(name: str | None, history: History) -> tuple[str | None, str | None, History]:
+    """The first server of the incident that is named, its id, and once it is over the moment of its
+    page; else what was given.
     """
     if name is None or not history.is_stored or _INCIDENT.fullmatch(name) is None:
-        return name, history
+        return name, None, history
     with history.store() as store, suppress(UsageError):
         incident = store.incident(name)
-        at = history.at or (incident.firing_at if incident.resolved_at else None)
-        if incident.page is not None and incident.page.servers.first:
-            return incident.page.servers.first[0], replace(history, at=at)
-    return name, history
+        is_over = incident.resolved_at is not None
+        at = history.at or (incident.firing_at if is_over else None)
+        met = sorted((one for one in incident.servers if one.met), key=lambda one: one.since)
+        first = [one.key.text for one in met]
+        if incident.page is not None and not is_over:
+            first = [*incident.page.servers.first, *first]
+        elif incident.messages:
+            first = [*incident.messages[0].servers, *first]
+        if first:
+            return first[0], incident.id, replace(history, at=at)
+    return name, None, history
 
 
-def _explain(scope: TargetWindow, symptom: str | None, as_json: bool) -> None:
+def _explain(scope: TargetWindow, named: str | None, symptom: str | None, as_json: bool) -> None:
     from driftwatch.notify.explanation import explanation, is_healthy
     from driftwatch.pipeline.advice import explained
 
-    history, incidents = scope.history, scope.incidents()
+    history = scope.history
+    incidents = sorted(scope.incidents(), key=lambda one: one.id != named)
     evaluated = _evaluated(scope, _tree(scope, symptom, incidents), () if as_json else incidents)
     window, finding = evaluated.window, evaluated.finding
     assert finding is not None  # noqa: S101 - evaluated() raises without one
@@ -136,7 +144,7 @@ def page_at(scope: TargetWindow, incident: Incident, finding: Finding) -> Page |
     """
     from driftwatch.notify.page import Page
     from driftwatch.pipeline.build_page import build_page
-    from driftwatch.pipeline.findings import peer_speeds
+    from driftwatch.pipeline.findings import peer_speeds, with_room
 
     at, last = scope.window.end, incident.page
     if last is None:
@@ -156,19 +164,16 @@ def page_at(scope: TargetWindow, incident: Incident, finding: Finding) -> Page |
     answers = scope.store.advices(incident.firing_at or at, at + timedelta(seconds=1))
     own = [one.answer.advice for one in answers if one.incident_id == incident.id]
     rule = next((rule for rule in scope.plan.rules if rule.id == incident.rule), None)
-    needed = timedelta(seconds=rule.in_pool(incident.pool).for_seconds if rule else 0)
-    met = {one.key for one in incident.servers if one.since + needed <= at}
-    others = [one for one in concerned_at(incident, at) if one != key and one in met]
     then = incident.model_copy(update={"resolved_at": None, "acknowledgement": None})
     of_rule = replace(
         finding,
         rule=incident.rule,
-        concerned=(key, *others),
+        concerned=(key,),  # the numbers are those of this server
         of_targets=len(of_pool),
-        peers=peer_speeds(key, at, minute),
+        peers=with_room(peer_speeds(key, at, minute), last.peers),
         advice=own[-1] if own else last.advice,
     )
-    return build_page(
+    page = build_page(
         of_rule,
         then,
         "firing",
@@ -178,6 +183,9 @@ def page_at(scope: TargetWindow, incident: Incident, finding: Finding) -> Page |
         external_url=scope.plan.external_url,
         slo=scope.plan.slo_of(scope.target),
     )
+    said = next((one for one in incident.messages if one.at == at), None)
+    texts = {} if said is None else {"summary": said.summary, "lines": said.lines}
+    return page.model_copy(update=texts)
 
 
 def _is_answered(page: Page) -> bool:

@@ -178,10 +178,15 @@ def _print_history(store: IncidentStore, id_prefix: str, now: datetime, as_json:
         print_json({"schema_version": 1, "incident": data})
         return
     today = now.date()
+    over = f", over {moment(incident.resolved_at, today)}" if incident.resolved_at else ""
     print_wrapped(
         f"{incident.id} {state_word(incident)}: {incident.alert} {incident.name}, "
-        f"{incident.severity}, began {moment(incident.started_at, today)}"
+        f"{incident.severity}, began {moment(incident.started_at, today)}{over}"
     )
+    if servers := [one.key.text for one in incident.servers if one.met]:
+        print_wrapped(f"servers: {', '.join(servers)}")
+    for message in incident.messages:
+        print_wrapped(f"{time_text(message.at, now)}  {message.summary}")
     for text in _held_back(incident, silences, now):
         print_wrapped(text)
     timeline = sorted(

@@ -227,7 +227,8 @@ def members_of(name: str | None, targets: Mapping[TargetKey, Target]) -> dict[Ta
 
     servers = [targets[key].key.text for key in sorted(targets)]
     pools = sorted({one.pool for one in targets.values() if one.pool})
-    meant = near(name, [*pools, *servers])
+    of_host = [one for one in servers if one.startswith(f"{name}:")]
+    meant = f"did you mean {of_host[0]}?" if of_host else near(name, [*pools, *servers])
     raise UsageError(
         f"no server and no pool is called {name!r}",
         help_text=f"{meant or 'there are'} pools: {_few(pools)}; servers: {_few(servers)}",
@@ -289,11 +290,18 @@ def incidents_at(store: Store, at: datetime | None) -> list[Incident]:
 
 
 def concerned_at(incident: Incident, at: datetime) -> tuple[TargetKey, ...]:
-    """The servers that an incident concerned at a moment of its life."""
+    """The servers that an incident concerned at a moment of its life: those that its last message
+    counted, and those that joined after it.
+    """
+    counted = [set(one.servers) for one in incident.messages if one.at <= at]
     return tuple(
-        server.key
-        for server in incident.servers
-        if server.met and server.since <= at <= server.last_true_at + _RECENT
+        one.key
+        for one in incident.servers
+        if one.met
+        and (
+            one.since <= at <= one.last_true_at + _RECENT
+            or (one.key.text in counted[-1] if counted else not incident.messages)
+        )
     )
 
 

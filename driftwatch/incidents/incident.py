@@ -13,7 +13,7 @@ from pydantic import model_validator
 
 from driftwatch.documents import Document
 from driftwatch.model import Severity, TargetKey
-from driftwatch.notify.page import Acknowledgement, Page
+from driftwatch.notify.page import Acknowledgement, Line, Page
 
 IncidentState = Literal["pending", "firing", "acknowledged", "resolved"]
 Event = Literal["firing", "updated", "verified", "resolved"]
@@ -73,6 +73,16 @@ class Told(Document):
     load: Mapping[str, float] = {}
 
 
+class Message(Document):
+    """What a page or an update of it said, whether a receiver took it or not."""
+
+    at: datetime
+    event: Event
+    summary: str  # line 1
+    lines: tuple[Line, ...] = ()
+    servers: tuple[str, ...] = ()  # names of those it counted, the worst first
+
+
 class Incident(Document):
     """A rule that is true on servers of a pool; at most one is open per rule and pool."""
 
@@ -89,6 +99,7 @@ class Incident(Document):
     silenced_by: str | None = None  # id of the silence that holds its messages back
     inhibited_by: str | None = None  # alert that speaks for all of its servers
     told: Told | None = None  # None before the first message
+    messages: tuple[Message, ...] = ()  # in order
     # a person's: the tick never writes it
     acknowledgement: Acknowledgement | None = None
     page: Page | None = None  # as last made, None while pending
@@ -132,6 +143,19 @@ class Incident(Document):
     def concerned(self) -> tuple[TargetKey, ...]:
         """The servers that its messages count."""
         return tuple(one.key for one in self.servers if one.is_concerned)
+
+    def with_message(self, page: Page) -> Incident:
+        """With what a page says kept; its servers are those that it counts."""
+        worst = page.servers.first
+        others = sorted({key.text for key in self.concerned} - set(worst))
+        message = Message(
+            at=page.times.evaluated_at,
+            event=page.event,
+            summary=page.summary,
+            lines=page.lines,
+            servers=(*worst, *others),
+        )
+        return self.model_copy(update={"messages": (*self.messages, message)})
 
     @property
     def last_true_at(self) -> datetime:

@@ -151,7 +151,7 @@ def _server(
     elif before.recovered:
         if not verdict.held:
             return before
-        before = before.model_copy(update={"recovered": False, "since": minute_start})
+        before = before.model_copy(update={"recovered": False})
     held = verdict.held if before.met else verdict.true
     # a minute that counted already, after the clock went back, counts once
     if held is None or minute_end <= before.last_true_at:

@@ -10,13 +10,14 @@ from driftwatch.knobs import COLUMN_KNOBS, flag_of
 from driftwatch.model import LEADS, Advice, Diagnosis, KnobMove
 from driftwatch.notify.columns import name_of
 from driftwatch.notify.page import Line, Page
-from driftwatch.notify.phrases.limits import room
+from driftwatch.notify.phrases.limits import lacks_room, room
 from driftwatch.numbers import clean, knob, moment, setting
 
 NO_KNOB_HELPS, NOTHING_TO_DO = "No knob helps", "Nothing to do"
 # users miss a target now, and the simulation of today meets it
 NOT_EXPLAINED = "No setting explains it: the simulation of today meets the target"
 _KEEP_SETTINGS = "Do not change a knob"
+_REPLICA_FIRST = "Add a replica, then "  # where the other servers have no room for this one's load
 # reasons that say by themselves what to do
 _ADVICE_CODES = ("leaf", "engine", "gpus_lost")
 _KV = "kv_cache_usage_ratio"
@@ -146,6 +147,9 @@ def full_advice(page: Page) -> str | None:
     if page.is_of_many and page.leaf == "replica_slow":
         text = None  # what is advised for one of several is no advice for all
     text = text or page.phrases.advice
+    rest = text.removeprefix(f"{_KEEP_SETTINGS}; ")
+    if rest.startswith("drain it") and lacks_room(page):
+        text = f"{_REPLICA_FIRST}{rest}"
     return None if not text else clean(_capital(text)).rstrip(".")
 
 
@@ -234,6 +238,8 @@ def _do_lines(page: Page, advised: Advice | None) -> Iterator[Line]:
         return
     advice, free = full_advice(page) or "", room(page)
     do = advice.removeprefix(f"{_KEEP_SETTINGS}; ")  # line 1 says it
+    if do.startswith(_REPLICA_FIRST):
+        do += ". Until then keep it in rotation, at a lower weight if the router can"
     if do and (do != advice or free or advice not in page.summary):
         yield Line("Do", ". ".join(filter(None, (do, free))), weight=8)
     if advised is not None and advised.reason.code not in _ADVICE_CODES:

@@ -194,6 +194,14 @@ def peer_speeds(
     }
 
 
+def with_room(
+    peers: Mapping[str, float] | None, before: Mapping[str, float] | None
+) -> Mapping[str, float] | None:
+    """The speeds of now, with the load of the others as the page simulated it when it fired."""
+    used = (before or {}).get("utilization_ratio")
+    return peers if peers is None or used is None else {**peers, "utilization_ratio": used}
+
+
 def finding_of(
     rule: str, target: Target, row: Mapping[str, Any], diagnosis: Diagnosis | None
 ) -> Finding:

@@ -33,7 +33,7 @@ from driftwatch.notify.page import EVERY, Page
 from driftwatch.pipeline.advice import advised
 from driftwatch.pipeline.build_page import build_page
 from driftwatch.pipeline.evaluation import Evaluation
-from driftwatch.pipeline.findings import Findings, Found, findings_of
+from driftwatch.pipeline.findings import Findings, Found, findings_of, with_room
 from driftwatch.pipeline.onset import COLUMNS as ONSET_COLUMNS
 from driftwatch.pipeline.onset import LOOK_BACK, began
 from driftwatch.pipeline.plan import Plan
@@ -98,7 +98,8 @@ class _OpenPages:
         """The incident with its page as last made, and what the last message said."""
         if (last := self._open.get(incident.id)) is None:
             return incident
-        kept = {"page": last.page, "told": last.told, "started_at": last.started_at}
+        names = ("page", "told", "started_at", "messages")
+        kept = {name: getattr(last, name) for name in names}
         return incident.model_copy(update=kept)
 
     def opened(self, found: Sequence[tuple[Transition, Found]], at: datetime) -> list[Transition]:
@@ -111,6 +112,8 @@ class _OpenPages:
             incident = self._from_its_onset(t.incident, finding, at)
             finding = self._with_recent_change(incident, finding, incident.started_at, at)
             incident = self._with_page(incident, finding, at)
+            if incident.page is not None:
+                incident = incident.with_message(incident.page)
             incident = self._keep(incident, _told(incident, finding, at))
             sent.append(replace(t, incident=incident))
         return sent
@@ -148,6 +151,7 @@ class _OpenPages:
         kept = replace(
             finding,
             advice=old.advice,
+            peers=with_room(finding.peers, old.peers),
             asked_again=answer is not None and not _is_final(answer),
         )
         if answer is not None and (news := news_of(old, answer, told)) is not None:
@@ -164,10 +168,11 @@ class _OpenPages:
             changes.insert(0, _cause_changed(told.cause, now.cause, incident.page))
         if not changes:
             now = told.model_copy(update={"last_cause": now.cause, "load": load})
-        incident = self._keep(incident, now)
         if not changes or incident.page is None:
+            self._keep(incident, now)
             return None
         page = follow_up(incident.page, "updated", at, "; ".join(changes))
+        incident = self._keep(incident.with_message(page), now)
         return Transition(incident.model_copy(update={"page": page}), "updated", at)
 
     def _is_known(self, look: Transition, found: Found) -> bool:
@@ -363,7 +368,8 @@ def closing(plan: Plan, ended: Transition, in_target: bool | None = None) -> Tra
     """
     of_resolve = {"resolved_reason": ended.reason, "ended_in_target": in_target}
     over = _build(plan, ended.incident, None, ended.at, **of_resolve)
-    return replace(ended, incident=ended.incident.model_copy(update={"page": over}))
+    incident = ended.incident.with_message(over).model_copy(update={"page": over})
+    return replace(ended, incident=incident)
 
 
 def _in_target(transition: Transition, rows: pl.DataFrame) -> bool | None:

@@ -185,19 +185,28 @@ def given_up(page: Page) -> str | None:
     return f"about {plural(requests, 'request')} gave up in 10 min ({percent(low)} or more)"
 
 
-def room(page: Page) -> str | None:
-    """``The other seven have room: 52 → 60 % of capacity``, once this one is drained."""
+def _loads(page: Page) -> tuple[int, float, float] | None:
+    """How many others there are, and their load over capacity now and once this one is drained."""
     peers = page.peers
     if not peers or peers.get("utilization_ratio") is None:
         return None
-    others = round(peers["of_targets"]) - 1
-    if others < 1:
+    others, now = round(peers["of_targets"]) - 1, peers["utilization_ratio"]
+    return None if others < 1 else (others, now, now * (others + 1) / others)
+
+
+def lacks_room(page: Page) -> bool:
+    """Whether the others cannot serve everything once this one is drained."""
+    return (loads := _loads(page)) is not None and loads[2] > 1
+
+
+def room(page: Page) -> str | None:
+    """``The other seven have room: 52 → 60 % of capacity``, once this one is drained."""
+    if (loads := _loads(page)) is None:
         return None
-    now = peers["utilization_ratio"]
-    then = now * (others + 1) / others
+    others, now, then = loads
     number = _WORDS[others] if others < len(_WORDS) else str(others)
     who = "The other replica has" if others == 1 else f"The other {number} have"
-    lack = "" if then <= 1 else "no "
+    lack = "no " if lacks_room(page) else ""
     return f"{who} {lack}room: {percent(now).removesuffix(' %')} → {percent(then)} of capacity"
 
 
@@ -214,12 +223,34 @@ def in_target(page: Page) -> str | None:
     return f"all in target for {duration(_COLUMNS_SECONDS)}" if page.ended_in_target else None
 
 
+def _may_miss(page: Page) -> str | None:
+    """``up to 12 % of requests miss TTFT 2 s``, where buckets leave open whether it is too many."""
+    shares = {
+        stem: least
+        for stem in ("ttft", "tpot")
+        if (least := page.value(f"{stem}_in_target_10m_ratio")) is not None
+        and getattr(page.slo, f"{stem}_seconds") is not None
+    }
+    if not shares:
+        return None
+    stem = min(shares, key=shares.__getitem__)
+    target = getattr(page.slo, f"{stem}_seconds")
+    aim = f"{target:g} s" if stem == "ttft" else milliseconds(target)
+    return f"up to {percent(1 - shares[stem])} of requests miss {stem.upper()} {aim}"
+
+
 def nothing_to_do(page: Page) -> str | None:
-    """``Nothing to do: no limit is full, all requests in target``; None where one is full."""
-    limits = limits_of(page)
-    if any(one.binds for one in limits) or page.value("slo_missed"):
+    """``Nothing to do: no limit is full, all requests in target``; None where a limit is full or a
+    target is missed; where that is not certain, how many requests may miss it.
+    """
+    limits, is_missed = limits_of(page), page.value("slo_missed")
+    if any(one.binds for one in limits) or is_missed:
         return None
     is_measured = any(one.binds is False for one in limits) or page.value("binding_limit") == "none"
     facts = ["no limit is full"] if is_measured else []
+    if is_missed is None and page.slo is not None:
+        facts += [text for text in [_may_miss(page)] if text]
+        text = ", ".join(facts)
+        return f"{text[:1].upper()}{text[1:]}" or None
     facts += [text for text in [target_kept(page)] if text]
     return f"Nothing to do: {', '.join(facts)}" if facts else "Nothing to do"

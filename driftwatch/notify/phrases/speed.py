@@ -50,7 +50,7 @@ def step_time(page: Page) -> str | None:
             return None
         runs = "they run" if page.is_of_many else "it runs"
         return f"{runs} at {percent(against)} of the speed of its peers in the same minutes"
-    if itl is None:
+    if itl is None or ratio > _KEEPS_SPEED:
         return None
     text = f"a step takes {figure(itl * 1000)} ms where this load used to take "
     text += f"{figure(itl * ratio * 1000)} ms"

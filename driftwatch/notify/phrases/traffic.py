@@ -63,7 +63,11 @@ def moved(page: Page) -> str | None:
 
 
 def unchanged(page: Page) -> str | None:
-    """``generations unchanged``."""
+    """``generations unchanged``; None where nothing moved, which ``lengths`` says."""
+    return _same(page) if moved(page) else None
+
+
+def _same(page: Page) -> str | None:
     same = [f"{stem}s" for stem, ratio in _ratios(page).items() if is_as_before(ratio)]
     return f"{' and '.join(same)} unchanged" if same else None
 
@@ -90,7 +94,7 @@ def lengths(page: Page) -> str | None:
             detail.append(f"in {plural(n, 'request')}")
         verb_ = "grew" if ratio > 1 else "shrank to"
         parts.append(f"{stem}s {verb_} {times(ratio)}" + f" ({' '.join(detail)})" * bool(detail))
-    return ", ".join(filter(None, (*parts, _rate(page)))) or unchanged(page)
+    return ", ".join(filter(None, (*parts, _rate(page)))) or _same(page)
 
 
 def baseline(page: Page) -> str | None:
