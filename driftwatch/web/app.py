@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
 import shlex
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
 import anyio.to_thread
 import structlog
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import MutableHeaders
@@ -37,6 +36,8 @@ from driftwatch.web import fleet, incident_forms, incidents, reports, runbook, t
 from driftwatch.web.access import LONGEST_NAME, SIGNED_IN_FOR, People, own_path, person_name, posted
 from driftwatch.web.database import WebDatabase, incident_state
 from driftwatch.web.page import (
+    BAD,
+    IN_WORDS,
     Api,
     Form,
     Link,
@@ -45,6 +46,7 @@ from driftwatch.web.page import (
     Query,
     Visit,
     html_of,
+    parsed,
     style_sheet,
 )
 
@@ -82,28 +84,11 @@ _READ_ONLY = (
 _NO_TOKEN = "Nobody signs in here: the configuration has no web.token_file."  # noqa: S105
 _NO_NAME = f"Give your name: 1 to {LONGEST_NAME} characters that can be printed."
 _WRONG = "That is not the token of web.token_file."
-# a field or parameter → how its form calls it
-_IN_WORDS = {
-    "hours": "For hours",
-    "comment": "The comment",
-    "because": "Why",
-    "mark": "The mark",
-    "from": "From",
-    "to": "To",
-}
-_SAID = {
-    "Value error, ": "",
-    "Input should be": "must be",
-    "String should have": "must have",
-    "Field required": "is missing",
-}
 # a falling line
 ICON = (
     b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><path d="M1 4h5l4 7h5" '
     b'fill="none" stroke="#0072b2" stroke-width="2.5"/></svg>'
 )
-BAD = "docs/sre/web.md names the parameters"
-Model = TypeVar("Model", bound=BaseModel)
 Answer = Callable[[Request, Visit], Response]
 _JSON: TypeAdapter[Any] = TypeAdapter(Any)
 
@@ -168,7 +153,7 @@ def application(web: Web) -> Starlette:
         if request.url.path.startswith(f"{API}/"):
             return _json(parts, parts["status"])
         path, typed = request.url.path, getattr(request.state, "typed", ())
-        parts["typed"] = [text for name, text in typed if text and name in _IN_WORDS]
+        parts["typed"] = [text for name, text in typed if text and name in IN_WORDS]
         if parts["link"] is None and parts["status"] in (400, 409):
             back = Link("Back to the form", path.rpartition("/")[0])
             parts["link"] = back if is_form else Link("The page without what was asked for", path)
@@ -372,41 +357,6 @@ def _refusal(error: Exception, *, is_form: bool) -> dict[str, Any]:
         "help": None if help_text is None else cut(clean(help_text), _AT_MOST),
         "link": getattr(error, "link", None),
     }
-
-
-def parsed(model: type[Model], pairs: Sequence[tuple[str, str]], noun: str) -> Model:
-    """Parameters or fields as their model; an empty one counts as not given.
-
-    Raises UsageError: with every one that is wrong.
-    """
-    values: dict[str, Any] = {}
-    for name, text in pairs:
-        if text != "" and name in values:
-            raise UsageError(f"{noun} {clean(name)[:40]!r} stands there twice", help_text=BAD)
-        if "\0" in text:  # PostgreSQL takes none in a text
-            raise UsageError(f"{noun} {clean(name)[:40]!r} holds a NUL", help_text=BAD)
-        if text != "":
-            values[name] = text
-    try:
-        return model.model_validate(values)
-    except ValidationError as error:
-        problems = "; ".join(_problem(model, one, noun) for one in error.errors()[:5])
-        raise UsageError(problems, help_text=BAD) from None
-
-
-def _problem(model: type[BaseModel], error: Mapping[str, Any], noun: str) -> str:
-    name = str(error["loc"][0]) if error["loc"] else noun
-    label = cut(clean(name), 40)
-    if error["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(name, model.model_fields, n=1, cutoff=0.5)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        return f"there is no {noun} {label}{hint}"
-    said = str(error["msg"])
-    if error["type"].startswith("datetime"):
-        said = "is no time; write it as 2026-11-10T08:04Z"
-    for words, plain in _SAID.items():
-        said = said.replace(words, plain)
-    return f"{_IN_WORDS.get(name, f'{noun} {label}')}: {cut(clean(said), 120)}"
 
 
 def _place(error: Exception) -> str:

@@ -121,13 +121,13 @@ def looks(page: IncidentPage | None, today: date) -> Iterator[Look]:
 
 
 def _ended(page: IncidentPage) -> str:
-    """How a page ended, and that nothing is left to do where its recovery was measured."""
+    """How a page ended, and that no change is advised where its recovery was measured."""
     if page.resolved_reason:
         return f"{page.resolved_reason}; no recovery was measured"
     over = page.phrases.over or f"{page.alert} is no longer true"
     if page.ended_in_target is False:
         return f"{over}; requests still missed their target"
-    return f"{over}: nothing was wrong any more, and nothing is left to do"
+    return f"{over}: nothing was wrong any more, so no change is advised"
 
 
 def history(advices: Iterable[tuple[datetime, Advice]]) -> Iterator[tuple[datetime, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -15,10 +16,11 @@ from urllib.parse import quote, urlencode
 from jinja2 import PackageLoader, StrictUndefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from markupsafe import Markup
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from starlette.convertors import PathConvertor, register_url_convertor
 
 from driftwatch import numbers
+from driftwatch.errors import UsageError
 from driftwatch.notify.page import http_url
 from driftwatch.notify.path import short_reason
 from driftwatch.numbers import clean, cut
@@ -51,6 +53,60 @@ class Query(BaseModel):
     """Parameters of a page's URL, or fields of a form; another one is refused by its name."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
+
+
+BAD = "docs/sre/web.md names the parameters"
+# a field or parameter → how its form calls it
+IN_WORDS = {
+    "hours": "For hours",
+    "comment": "The comment",
+    "because": "Why",
+    "mark": "The mark",
+    "from": "From",
+    "to": "To",
+}
+_SAID = {
+    "Value error, ": "",
+    "Input should be": "must be",
+    "String should have": "must have",
+    "Field required": "is missing",
+}
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def parsed(model: type[Model], pairs: Sequence[tuple[str, str]], noun: str) -> Model:
+    """Parameters or fields as their model; an empty one counts as not given.
+
+    Raises UsageError: with every one that is wrong.
+    """
+    values: dict[str, Any] = {}
+    for name, text in pairs:
+        if text != "" and name in values:
+            raise UsageError(f"{noun} {clean(name)[:40]!r} stands there twice", help_text=BAD)
+        if "\0" in text:  # PostgreSQL takes none in a text
+            raise UsageError(f"{noun} {clean(name)[:40]!r} holds a NUL", help_text=BAD)
+        if text != "":
+            values[name] = text
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        problems = "; ".join(_problem(model, one, noun) for one in error.errors()[:5])
+        raise UsageError(problems, help_text=BAD) from None
+
+
+def _problem(model: type[BaseModel], error: Mapping[str, Any], noun: str) -> str:
+    name = str(error["loc"][0]) if error["loc"] else noun
+    label = cut(clean(name), 40)
+    if error["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(name, model.model_fields, n=1, cutoff=0.5)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        return f"there is no {noun} {label}{hint}"
+    said = str(error["msg"])
+    if error["type"].startswith("datetime"):
+        said = "is no time; write it as 2026-11-10T08:04Z"
+    for words, plain in _SAID.items():
+        said = said.replace(words, plain)
+    return f"{IN_WORDS.get(name, f'{noun} {label}')}: {cut(clean(said), 120)}"
 
 
 class Paged(Query):

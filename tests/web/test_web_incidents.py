@@ -138,7 +138,7 @@ def test_the_page_as_it_was_made_stands_beside_the_last_look(web: Web, firing: R
     first, last = looks(over, today)
     assert (first.title, first.line_1) == (alone.title, page.summary)
     assert last.title.startswith("At its end, ") and last.diagnosis == over.diagnosis
-    assert last.line_1.endswith("nothing is left to do") and not last.lines
+    assert last.line_1.endswith("so no change is advised") and not last.lines
     assert [*looks(over.model_copy(update={"first": None}), today)] == [last]
     closed = over.model_copy(update={"resolved_reason": "its server is gone"})
     assert [*looks(closed, today)][1].line_1 == "its server is gone; no recovery was measured"
