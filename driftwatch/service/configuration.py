@@ -350,14 +350,23 @@ def configured_argument_problems(settings: Settings, path: Path) -> tuple[Proble
 
 
 def _note_contradictions(file: YamlFile, number: int, pool: PoolSettings) -> None:
-    """Add a warning for each setting that the places of a pool give different values for."""
+    """Add a warning for each setting that the places of a pool give different values for.
+
+    A start-up log without a start of vLLM is a problem as well; a file that cannot be read is one
+    of :func:`unmet`.
+    """
+    if not isinstance(file.root, Entries):
+        return
+    serving, log = ("pools", number, "serving"), pool.serving.startup_log
     try:
         started = started_with(pool.serving)
-    except UsageError:
-        return  # what cannot be read is a problem of its own
+    except UsageError as error:
+        if error.message.startswith(f"{log}: ") and error.help_text is not None:
+            place = place_of(file.root, (*serving, "startup_log"))
+            file.add(place, "file", error.message, error.help_text)
+        return
     for sentence in contradictions(*(one.serving for one in started)):
-        if isinstance(file.root, Entries):
-            name = sentence.partition(" ")[0]
-            place = place_of(file.root, ("pools", number, "serving", name), to_key=True)
-            help_text = "keep the one that holds, leave the others out"
-            file.add(place, "contradiction", sentence, help_text, "warning")
+        name = sentence.partition(" ")[0]
+        place = place_of(file.root, (*serving, name), to_key=True)
+        help_text = "keep the one that holds, leave the others out"
+        file.add(place, "contradiction", sentence, help_text, "warning")

@@ -56,7 +56,12 @@ WRONG = [
     "detection: {false_episodes_per_server_month: 0.1}",
     "report: {weekday: friday}",
     "report: {receivers: [mial]}",
-    "pools: [{name: a, slo: {ttft_seconds: 5000}}]",
+    "pools: [{name: a, slo: {ttft_seconds: 5000, tpot_seconds: 60}}]",
+    "pools: [{name: a, serving: {max_num_seqs: 25.5}, slo: {tpot_seconds: 50ms}}]",
+    "interval: 5 min",
+    "sources: [{prometheus: 'http://h/api/v1/'}]",
+    "receivers: [{name: a, alertmanager: {urls: ['http://h/api/v2/alerts']}}]",
+    "receivers: [{name: a, alertmanager: {urls: 'http://h'}}]",
     "pools: [{name: a, serving: {model: ' x'}}]",
     "receivers: [{name: a, pagerduty: {routing_key: x}}]",
     *(
