@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from driftwatch.numbers import plural
+from driftwatch.numbers import clean, plural
 from driftwatch.report.report import Blind
 
 _MOST_NAMED = 3  # servers; more are counted
+_MOST_ALERTS = 6
 _SHOWN_RATIO = 0.0005
 
 
@@ -23,6 +24,10 @@ def blind_texts(blind: Blind) -> list[str]:
     elif len(shown) == 1:
         texts, shown = [f"{texts[0]} {shown[0][0]}"], []
     texts += [f"{_tenths(share)} % {reason}" for reason, share in shown]
+    if silent := blind.could_not_fire:
+        more = len(silent) - _MOST_ALERTS
+        named = ", ".join(clean(name) for name in silent[:_MOST_ALERTS])
+        texts.append(f"could not fire for want of data: {named}{f' and {more} more' if more > 0 else ''}")
     if unseen := blind.doubled_lengths_unseen:
         named = f" ({', '.join(unseen)})" if len(unseen) <= _MOST_NAMED else ""
         texts.append(f"on {plural(len(unseen), 'server')}{named} lengths ×2 would go unnoticed")

@@ -182,5 +182,6 @@ def blind(material: Material) -> Blind:
         not_judged_ratio=sum(seconds.values()) / whole if whole else None,
         by_reason={r: s / whole for r, s in seconds.items() if s and whole},
         longest_gap_hours=max((b - a for a, b in gaps), default=timedelta(0)) / timedelta(hours=1),
+        could_not_fire=tuple(material.could_not_fire),
         doubled_lengths_unseen=tuple(TargetKey(*key).text for key in unseen.iter_rows()),
     )

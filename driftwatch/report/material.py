@@ -57,6 +57,7 @@ class Material:
     marks: Mapping[str, Marked] = field(default_factory=dict)  # incident's id → mark
     slos: Mapping[str, Slo] = field(default_factory=dict)  # pool → targets; only pools with one
     external_url: str | None = None  # of the web
+    could_not_fire: Sequence[str] = ()  # alerts that want what no minute of the week has
     known_since: datetime | None = None  # the oldest that is stored; None = only the week
     knows_last_week: bool = False  # all of the week before is stored
 

@@ -132,6 +132,7 @@ class Blind(Document):
     not_judged_ratio: float | None  # of them, without a verdict on speed
     by_reason: dict[str, float]  # reason → share of the server-minutes
     longest_gap_hours: float  # in which nobody watched
+    could_not_fire: tuple[str, ...] = ()  # alerts that want what no minute has
     doubled_lengths_unseen: tuple[str, ...]  # servers on which a doubling would not show
 
 

@@ -23,6 +23,7 @@ from driftwatch.clock import ManualClock
 from driftwatch.errors import NoVerdict
 from driftwatch.pipeline.plan import Plan, Pool
 from driftwatch.receivers.stdout import StdoutSender
+from driftwatch.report.blind import blind_texts
 from driftwatch.report.make import report_of
 from driftwatch.report.report import Report
 from driftwatch.service.configuration import plan_of_rules
@@ -149,9 +150,15 @@ def test_packed_and_rolled_up_minutes_tell_the_same_week(
     fleet_store: Store, fleet_plan: Plan
 ) -> None:
     first = report_of(gather(fleet_store, fleet_plan, FLEET_WEEK))
+    silent = first.blind.could_not_fire  # three hours without a baseline
+    assert "LatencyCreep" in silent and "EngineStuck" not in silent
+    assert any(
+        text.startswith("could not fire for want of data: ") for text in blind_texts(first.blind)
+    )
     rows = fleet_store.past(FLEET_WEEK.start, FLEET_WEEK.end)
     fleet_store.pack_minutes(FLEET_WEEK.end)
     again = report_of(gather(fleet_store, fleet_plan, FLEET_WEEK))
+    assert again.blind.could_not_fire == silent
     (pool,), (packed,) = first.pools, again.pools
     assert pool.prompts.n == packed.prompts.n == rows["prompt_tokens_count"].sum()
     assert packed.missed.low == pytest.approx(pool.missed.low)
