@@ -27,7 +27,8 @@ def blind_texts(blind: Blind) -> list[str]:
     if silent := blind.could_not_fire:
         more = len(silent) - _MOST_ALERTS
         named = ", ".join(clean(name) for name in silent[:_MOST_ALERTS])
-        texts.append(f"could not fire for want of data: {named}{f' and {more} more' if more > 0 else ''}")
+        named += f" and {more} more" if more > 0 else ""
+        texts.append(f"could not fire for want of data: {named}")
     if unseen := blind.doubled_lengths_unseen:
         named = f" ({', '.join(unseen)})" if len(unseen) <= _MOST_NAMED else ""
         texts.append(f"on {plural(len(unseen), 'server')}{named} lengths ×2 would go unnoticed")

@@ -148,7 +148,7 @@ def _finding(pool: PoolWeek, own: Sequence[Moved]) -> str:
     if not own:
         return f"nothing moved, {missed}"
     worst = own[0]
-    return f"{worst.what} {words.stretch_text(worst.start, worst.end)}; {missed}"
+    return f"{worst.what}, incident {words.stretch_text(worst.start, worst.end)}; {missed}"
 
 
 def _days(report: Report, pool: PoolWeek, hours: Hours) -> Iterator[tuple[str, ...]]:
