@@ -312,7 +312,7 @@ def test_one_that_hangs_delays_no_other_and_the_gauges_move_meanwhile(store: Sto
         running.outbox.wake()
         until(lambda: len(well.taken) == 20)
         until(lambda: len(busy.messages) >= 20)
-        assert len(slow.messages) == 1
+        until(lambda: len(slow.messages) == 1)  # its thread may begin last
         commit(store, *(planned(n, "resolved", name) for n in range(20) for name in receivers))
         running.outbox.wake()
         until(lambda: len(well.taken) == 40)
