@@ -17,6 +17,7 @@ from driftwatch.cli.options import DURATION, WINDOW_OPTIONS, history_options, js
 from driftwatch.cli.printer import print_json, print_wrapped
 from driftwatch.cli.target import TargetWindow, target_window
 from driftwatch.errors import NoVerdict, UsageError
+from driftwatch.numbers import moment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from driftwatch.model import Finding
     from driftwatch.notify.page import Page
     from driftwatch.pipeline.explain import Window
+    from driftwatch.rulebook.rules import Rule
 
 _TRAFFIC = timedelta(hours=1)  # of which an advice is made, at most
 
@@ -142,13 +144,18 @@ def page_at(scope: TargetWindow, incident: Incident, finding: Finding) -> Page |
 
     None where neither it nor its rule is known.
     """
-    from driftwatch.notify.page import Page
+    from driftwatch.notify.page import Line, Page
     from driftwatch.pipeline.build_page import build_page
     from driftwatch.pipeline.findings import peer_speeds, with_room
 
     at, last = scope.window.end, incident.page
     if last is None:
         return None
+    rule = next((rule for rule in scope.plan.rules if rule.id == incident.rule), None)
+    if rule is not None and (text := _recovering(scope, incident, rule, finding)) is not None:
+        began = Line("Began", last.first_problem, last.times.started_at)
+        summary = f"RECOVERING {text}"
+        return last.model_copy(update={"summary": summary, "lines": (began,), "advice": None})
     if scope.history.at is None or (last.event != "resolved" and last.times.evaluated_at <= at):
         return last
     sent = [
@@ -163,7 +170,6 @@ def page_at(scope: TargetWindow, incident: Incident, finding: Finding) -> Page |
     of_pool = [one for one in scope.targets.values() if one.pool == incident.pool]
     answers = scope.store.advices(incident.firing_at or at, at + timedelta(seconds=1))
     own = [one.answer.advice for one in answers if one.incident_id == incident.id]
-    rule = next((rule for rule in scope.plan.rules if rule.id == incident.rule), None)
     then = incident.model_copy(update={"resolved_at": None, "acknowledgement": None})
     of_rule = replace(
         finding,
@@ -186,6 +192,27 @@ def page_at(scope: TargetWindow, incident: Incident, finding: Finding) -> Page |
     said = next((one for one in incident.messages if one.at == at), None)
     texts = {} if said is None else {"summary": said.summary, "lines": said.lines}
     return page.model_copy(update=texts)
+
+
+def _recovering(
+    scope: TargetWindow, incident: Incident, rule: Rule, finding: Finding
+) -> str | None:
+    """``pool: in target since 11:07 UTC, resolves at 11:12 UTC if it stays so``; None before its
+    condition was last true, and while it is unknown.
+    """
+    from driftwatch.rulebook.rules import MISSED
+
+    at, since, day = scope.window.end, incident.last_true_at, scope.today
+    is_false = all(one.false_seconds for one in incident.servers if one.met)
+    is_closed = incident.page is not None and incident.page.resolved_reason
+    if at <= since or not is_false or is_closed:
+        return None
+    holds = timedelta(seconds=rule.in_pool(incident.pool).keep_firing_for_seconds)
+    is_met = rule.columns & MISSED and finding.evidence.get("slo_missed") is False
+    over = [text for text in rule.page.over if "{" not in text]
+    what = "in target" if is_met else next(iter(over), "its condition is false")
+    ends = moment(incident.resolved_at or since + holds, day)
+    return f"{incident.name}: {what} since {moment(since, day)}; resolves at {ends} if it stays so"
 
 
 def _is_answered(page: Page) -> bool:

@@ -24,7 +24,21 @@ def what_changed(before: Advice | None, now: Advice | None) -> str | None:
     if is_no_answer(now) or says_less(before, now):
         return None
     one, other = _advice(before), _advice(now)
-    return None if one == other else f"{ADVICE_NOW}{other}, before {one}"
+    if one == other:
+        return None
+    return f"{ADVICE_NOW}{other}, before {one}{_reason(before, now)}"
+
+
+def _reason(before: Advice | None, now: Advice | None) -> str:
+    """Why a change has another value than the one before."""
+    if before is None or now is None or not (before.moves and now.moves):
+        return ""
+    if (now.value_reason or "").startswith("with "):
+        return f": {now.value_reason}"
+    (one, *_), (other, *_) = before.moves, now.moves
+    if one.knob != other.knob or one.to_value == other.to_value:
+        return ""
+    return ": less is enough" if other.to_value < one.to_value else ": more is needed"
 
 
 def is_no_answer(advice: Advice | None) -> bool:

@@ -133,8 +133,8 @@ def headline(page: Page) -> str:
 
 
 def _ended(page: Page, start: str) -> list[str]:
-    """After how long, and what is so again; of a closed one why nobody watches it any more."""
-    began, ended = page.times.started_at, page.times.resolved_at
+    """How long it was true, and what is so again; of a closed one why nobody watches it."""
+    began, ended = page.times.started_at, page.times.last_true_at or page.times.resolved_at
     if page.resolved_reason:
         reason = clean(page.resolved_reason)
         texts = (reason, reason.split(" (")[0])
@@ -219,6 +219,8 @@ def cause_text(page: Page) -> str:
 
 def _resolved(page: Page) -> Iterator[Line]:
     yield _began(page)
+    if page.ended_because:
+        yield Line("Ended", page.ended_because, weight=8)
     if page.verification is not None and page.verification.verdict != "open":
         ended = page.times.resolved_at
         today = None if ended is None else ended.date()
@@ -237,8 +239,11 @@ def _verified(page: Page) -> Iterator[Line]:
 
 
 def _began(page: Page) -> Line:
-    """With what it began."""
-    return Line("Began", page.first_problem, page.times.started_at, weight=9)
+    """With what it began, and the worst that came of it."""
+    text, worst = page.first_problem, page.worst_missed
+    if worst is not None and worst.problem not in text:
+        text += f"; at worst {worst.problem}"
+    return Line("Began", text, page.times.started_at, weight=9)
 
 
 def _problem(page: Page) -> str:

@@ -42,6 +42,7 @@ class Times(Document):
     started_at: datetime  # when the condition became true
     firing_at: datetime | None = None
     resolved_at: datetime | None = None
+    last_true_at: datetime | None = None  # once it is over: when the condition was last true
     evaluated_at: datetime  # end of the minute that this page is about
     measured_at: datetime  # end of the minute whose numbers it has
 
@@ -106,6 +107,13 @@ class Phrases(Document):
     over: str = ""  # once it is over: what is so again
 
 
+class WorstMissed(Document):
+    """How many requests missed a target when it was worst."""
+
+    ratio: float  # of the requests, at most
+    problem: str  # ``75–81 % of requests miss TTFT 2 s``
+
+
 class First(Document):
     """What the first page of an incident said, and why."""
 
@@ -158,6 +166,8 @@ class Page(Document):
     verification: Verification | None = None  # what came of the change that the page advised
     asked_again_at: datetime | None = None  # when the advice is computed once more
     resolved_reason: str | None = None  # why it resolved although no recovery was measured
+    ended_because: str = ""  # what is otherwise than on its page, and what is not
+    worst_missed: WorstMissed | None = None  # of the page and of every look at it
     ended_in_target: bool | None = None  # whether the targets were met at its end
 
     def value(self, column: str) -> Any:

@@ -56,6 +56,7 @@ def build_page(
     external_url: str | None = None,
     slo: Slo | None = None,
     resolved_reason: str | None = None,
+    ended_because: str = "",
     ended_in_target: bool | None = None,
 ) -> Page:
     """The page of an incident that fired or resolved, with its texts.
@@ -63,8 +64,8 @@ def build_page(
     ``finding``: what the rule found, None (a resolve) = as on the incident's page; ``at``: end of
     the minute that decided it; ``form``: how the rule wants its page, None = the usual one, or as
     it was; ``slo``: None = the targets of the evidence row; ``resolved_reason``: why it resolved
-    without a good minute; ``ended_in_target``: whether the targets were kept when it resolved,
-    None = unknown.
+    without a good minute; ``ended_because``: what is otherwise now, in words; ``ended_in_target``:
+    whether the targets were kept when it resolved, None = unknown.
     """
     page = Page(
         event=event,
@@ -80,11 +81,13 @@ def build_page(
             started_at=incident.started_at,
             firing_at=incident.firing_at,
             resolved_at=incident.resolved_at,
+            last_true_at=incident.last_true_at if event == "resolved" else None,
             evaluated_at=at,
             measured_at=at,
         ),
         annotations=dict(sorted((annotations or {}).items())),
         resolved_reason=resolved_reason,
+        ended_because=ended_because,
         ended_in_target=ended_in_target,
     )
     page = _with_content(page, finding, incident, slo, form or PageForm())
@@ -95,7 +98,7 @@ def build_page(
 # what a resolve keeps of the incident's page
 _KEPT = (
     *("evidence", "slo", "diagnosis", "advice", "baseline", "recent_change"),
-    *("peers", "phrases", "verification", "lengths", "family", "first_problem"),
+    *("peers", "phrases", "verification", "lengths", "family", "first_problem", "worst_missed"),
 )
 
 

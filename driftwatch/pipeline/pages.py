@@ -30,6 +30,8 @@ from driftwatch.incidents.follow_up import (
 from driftwatch.incidents.incident import Incident, Told, Transition
 from driftwatch.model import Finding, TargetKey
 from driftwatch.notify.page import EVERY, Page
+from driftwatch.notify.phrases.limits import worst_missed
+from driftwatch.numbers import is_as_before, knob, times
 from driftwatch.pipeline.advice import advised
 from driftwatch.pipeline.build_page import build_page
 from driftwatch.pipeline.evaluation import Evaluation
@@ -69,7 +71,9 @@ def with_pages(
         news += pages.looked_at([pair for pair in pairs if pair[0].event != "firing"], at)
     for t in ended:
         last = replace(t, incident=pages.latest(t.incident))
-        news.append(closing(evaluation.plan, last, _in_target(t, evaluation.rows)))
+        theirs = _rows_at(t, evaluation.rows)
+        because = _because(last.incident.page, theirs)
+        news.append(closing(evaluation.plan, last, _in_target(theirs), because))
     after = {key: pages.latest(one) for key, one in incidents.items()}
     # what happened comes before updates of the same minute
     ordered = sorted(news, key=lambda t: (t.at, t.event == "updated"))
@@ -210,7 +214,10 @@ class _OpenPages:
         if not found:
             return {}
         findings: Findings = {t.incident.id: one for t, one in found}
-        about, used = [t for t, _ in found], self._used[at]
+        about, used = (
+            [replace(t, incident=self.latest(t.incident)) for t, _ in found],
+            self._used[at],
+        )
         with_advice, answers = advised(self._evaluation, about, findings, again=again, used=used)
         self.advices += answers
         self._used[at] += len(answers)
@@ -258,8 +265,9 @@ class _OpenPages:
         page = _build(self._evaluation.plan, incident, finding, at)
         if incident.page is not None:
             last = incident.page
-            kept = {n: getattr(last, n) for n in ("verification", "first_problem")}
+            kept = {n: getattr(last, n) for n in ("verification", "first_problem", "worst_missed")}
             page = page.model_copy(update={**kept, "first": last.as_first})
+        page = page.model_copy(update={"worst_missed": worst_missed(page)})
         return incident.model_copy(update={"page": page})
 
     def _keep(self, incident: Incident, told: Told) -> Incident:
@@ -361,21 +369,53 @@ def _build(
     )
 
 
-def closing(plan: Plan, ended: Transition, in_target: bool | None = None) -> Transition:
+def closing(
+    plan: Plan, ended: Transition, in_target: bool | None = None, because: str = ""
+) -> Transition:
     """A resolve with its page.
 
-    ``in_target``: whether the latency targets were met at its end, None = unknown.
+    ``in_target``: whether the latency targets were met at its end, None = unknown; ``because``:
+    what is otherwise than on its page, in words.
     """
     of_resolve = {"resolved_reason": ended.reason, "ended_in_target": in_target}
+    of_resolve["ended_because"] = because
     over = _build(plan, ended.incident, None, ended.at, **of_resolve)
     incident = ended.incident.with_message(over).model_copy(update={"page": over})
     return replace(ended, incident=incident)
 
 
-def _in_target(transition: Transition, rows: pl.DataFrame) -> bool | None:
-    """Whether every server of an incident met its latency targets in the minute; None = unknown."""
+def _rows_at(transition: Transition, rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows of an incident's servers in its minute."""
     servers = [one.key for one in transition.incident.servers]
     keys = pl.DataFrame(servers, schema=dict.fromkeys(_KEY, pl.String), orient="row")
-    here = rows.filter(pl.col("end") == transition.at).join(keys, on=_KEY, how="semi")
+    return rows.filter(pl.col("end") == transition.at).join(keys, on=_KEY, how="semi")
+
+
+def _because(page: Page | None, here: pl.DataFrame) -> str:
+    """``generations are back near the baseline's; max_num_seqs is still 48, so it can come back``;
+    empty where neither is known.
+
+    ``here``: the rows of the incident's servers when it ended.
+    """
+    first = None if page is None else page.as_first.diagnosis
+    if page is None or first is None or page.severity == "notice":
+        return ""
+    parts, cause = list[str](), first.cause or ""
+    ratio = f"{cause.removesuffix('s')}_tokens_mean_ratio"
+    if cause in ("prompts", "generations") and len(known := here[ratio].drop_nulls()):
+        now = float(known.mean())  # type: ignore[arg-type]
+        is_back = is_as_before(now)
+        parts.append(f"{cause} are {'back near' if is_back else times(now)} the baseline's")
+    for move in () if page.advice is None else page.advice.moves:
+        values = set(here[move.knob].drop_nulls()) if move.knob in here.columns else set()
+        if move.from_value is not None and values == {move.from_value}:
+            parts.append(f"{move.knob} is still {knob(move.from_value)}, so it can come back")
+        elif values == {move.to_value}:
+            parts.append(f"{move.knob} is {knob(move.to_value)} now")
+    return "; ".join(parts)
+
+
+def _in_target(here: pl.DataFrame) -> bool | None:
+    """Whether every server of these rows met its latency targets; None = unknown."""
     missed = here["slo_missed"]
     return None if missed.is_empty() or missed.null_count() else not missed.any()

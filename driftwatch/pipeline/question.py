@@ -48,6 +48,8 @@ class Moment:
     beside: pl.DataFrame | None = None
     replicas: int | None = None  # of its pool; None = unknown
     gpus: pl.DataFrame | None = None
+    # settings that were advised before, which are simulated besides
+    advised: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,7 +108,7 @@ def question_for(
         reference=reference_in(row),
         evidence=row,
         leaf=leaf,
-        what_if=options.what_if,
+        what_if=options.what_if or moment.advised,
         log=log,
         replicas=moment.replicas,
         seed=options.seed,

@@ -92,6 +92,9 @@ def changed(case: Case, then: Candidate, gain: Gain, larger: Candidate | None) -
     knob, *others = knobs
     before, after = case.today.capacity_requests_per_second, then.capacity_requests_per_second
     more = capacity_gain(before, after)
+    if more and before:
+        come = f"{rate(situation.offered)} come, {percent(situation.offered / before)} of today's"
+        more = f"{more}; {come}"
     share = then.in_target_ratio or 0.0
     low, high = gain.range
     brings = f"forecast: {share_in_target(share, situation.slo)}"

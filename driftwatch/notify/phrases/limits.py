@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from driftwatch.diagnose.limits import CAP_BAND_RATIO, KV_PRESSED_RATIO
 from driftwatch.knobs import COLUMN_KNOBS, KNOBS
 from driftwatch.model import Limit
-from driftwatch.notify.page import Page
+from driftwatch.notify.page import Page, WorstMissed
 from driftwatch.numbers import (
     count,
     duration,
@@ -49,6 +49,16 @@ def missed(page: Page) -> str | None:
             aim = f"{target:g} s" if stem == "ttft" else milliseconds(target)
             targets.append((most, f"{share} of requests miss {stem.upper()} {aim}"))
     return min(targets)[1] if targets else "requests miss the latency target"
+
+
+def worst_missed(page: Page) -> WorstMissed | None:
+    """The worst of the page before it and of this one; None where no target was missed."""
+    before, text = page.worst_missed, missed(page)
+    known = [page.value(f"{stem}_in_target_10m_ratio") for stem in ("ttft", "tpot")]
+    ratio = 1 - min((one for one in known if one is not None), default=1.0)
+    if text is None or (before is not None and before.ratio >= ratio):
+        return before
+    return WorstMissed(ratio=ratio, problem=text)
 
 
 def queueing(page: Page) -> str | None:
