@@ -77,7 +77,10 @@ class Case:
 
     def resolved(self, after: timedelta = timedelta(minutes=71)) -> Page:
         end = BEGAN + after
-        ended = self.incident.model_copy(update={"resolved_at": end, "page": self.page()})
+        last = {"last_true_at": end - timedelta(minutes=5)}
+        servers = tuple(one.model_copy(update=last) for one in self.incident.servers)
+        over = {"resolved_at": end, "page": self.page(), "servers": servers}
+        ended = self.incident.model_copy(update=over)
         return build_page(
             None,
             ended,

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import difflib
 import functools
+import re
 import shlex
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -67,6 +68,23 @@ def parse_time(text: str, clock: Clock | None = None) -> datetime:
     raise ValueError(
         f"{text!r} is no time: write 2026-11-18T02:56Z, 6h (6 hours ago), now, or unix seconds"
     )
+
+
+def _moment(text: str) -> datetime:
+    """A time, or ``08:40`` of a day that the history decides (:func:`on_its_day`)."""
+    if re.fullmatch(r"\d\d:\d\dZ?", text.strip()):
+        with suppress(ValueError):
+            clock = time.fromisoformat(text.strip().removesuffix("Z"))
+            return datetime.combine(date.min, clock, UTC)
+    return parse_time(text)
+
+
+def on_its_day(at: datetime | None, last: datetime) -> datetime | None:
+    """The moment; a time without a day is the newest such time up to ``last``."""
+    if at is None or at.date() != date.min:
+        return at
+    that_day = last.replace(hour=at.hour, minute=at.minute, second=0, microsecond=0)
+    return that_day if that_day <= last else that_day - timedelta(days=1)
 
 
 def _database(text: str) -> Place:
@@ -140,6 +158,7 @@ def _seconds(text: str) -> float:
 
 
 TIME, SPAN = Parsed("time", parse_time), Parsed("from..to", _span)
+MOMENT = Parsed("time", _moment)
 DURATION, SLO = Parsed("duration", _duration), Parsed("targets", _slo)
 DATABASE = Parsed("database", _database)
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -151,7 +170,7 @@ def _option(*names: str, **more: Any) -> Option:
 
 _OPTIONS: dict[str, tuple[Option, ...]] = {
     "at": (
-        _option("--at", type=TIME, metavar=None, help="Moment to look at: 2026-01-31T14:05Z or "
+        _option("--at", type=MOMENT, metavar=None, help="Moment to look at: 2026-01-31T14:05Z or "
                 "24h (ago); default: the newest scrape."),
     ),
     "recordings": (

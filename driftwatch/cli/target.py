@@ -143,7 +143,7 @@ def target_window(
             more than the window.
         NoVerdict: there is no scrape, or no target at all.
     """
-    from driftwatch.cli.options import refuse_file
+    from driftwatch.cli.options import on_its_day, refuse_file
     from driftwatch.pipeline.explain import Window
     from driftwatch.pipeline.stored_state import stored_origins
 
@@ -152,7 +152,9 @@ def target_window(
     if history.is_stored and (history.since or history.until):
         raise UsageError("--from and --to need --prometheus")
     with history.store() as store:
-        last, at = last_scraped(store), history.at
+        last = last_scraped(store)
+        history = replace(history, at=on_its_day(history.at, last))
+        at = history.at
         if at is not None and at >= last + length:
             raise UsageError(
                 f"--at {at:%Y-%m-%dT%H:%MZ}: nothing was scraped then",

@@ -10,7 +10,14 @@ import click
 
 from driftwatch.cli.history import History
 from driftwatch.cli.main import EXIT_NO_VERDICT
-from driftwatch.cli.options import SLO, SPAN, history_options, json_option, refuse_file
+from driftwatch.cli.options import (
+    SLO,
+    SPAN,
+    history_options,
+    json_option,
+    on_its_day,
+    refuse_file,
+)
 from driftwatch.cli.printer import id_text, print_json, print_table, print_wrapped, time_text
 from driftwatch.clock import SystemClock
 from driftwatch.errors import NoVerdict, UsageError
@@ -97,7 +104,7 @@ def _verifications(
     # what was advised is what is verified; nothing of it is read where two stretches are compared
     with history.store(None if windows else with_proposals(history.plan)) as store:
         last = last_scraped(store)
-        end = min(history.at or last, last)
+        end = min(on_its_day(history.at, last) or last, last)
         plan, past = history.plan_of(store), PastMinutes(store)
         targets = plan.assign(stored_targets(store))
         if windows is not None:

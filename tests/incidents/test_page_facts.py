@@ -194,7 +194,7 @@ def test_advice_is_computed_anew_when_its_load_has_moved(
             change(2048.0),
             False,
             "advice now: set max_num_batched_tokens 512 → 2048, "
-            "before set max_num_batched_tokens 512 → 1024",
+            "before set max_num_batched_tokens 512 → 1024: more is needed",
         ),
         (change(2048.0, "closed form"), False, None),
         (REFUSED, False, None),

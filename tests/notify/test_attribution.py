@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from small_page import small_page
 
+from driftwatch.notify.advice import advice_lines, imperatives
 from driftwatch.notify.attribution import (
     attribution,
     throughput_table,
 )
-from driftwatch.notify.page import Amount, Servers
+from driftwatch.notify.page import Amount, Phrases, Servers
 from driftwatch.notify.phrases.speed import peers
 from driftwatch.notify.shares import shares, shares_table
 
@@ -52,6 +53,16 @@ def test_a_pool_that_is_slow_as_a_whole_has_no_others() -> None:
         "is slow too"
     )
     assert peers(page.model_copy(update={"servers": Servers(concerned=3, of=3, first=())})) is None
+    full = small_page(
+        severity="page",
+        peers={"of_targets": 3, "utilization_ratio": 0.8},
+        phrases=Phrases(advice="Do not change a knob; drain it"),
+    )
+    assert imperatives(full)[0] == "Add a replica, then drain it"
+    assert [line.text for line in advice_lines(full)] == [
+        "Add a replica, then drain it. Until then keep it in rotation, at a lower weight if the "
+        "router can. The other two have no room: 80 → 120 % of capacity"
+    ]
     all_slow = {"slower": 3, "of_targets": 3, "speed_low_ratio": 0.8, "speed_high_ratio": 0.9}
     assert peers(page.model_copy(update={"peers": all_slow})) == "3 of 3 replicas"
 

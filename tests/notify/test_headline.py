@@ -58,7 +58,7 @@ def test_a_resolved_incident_that_never_sent_a_page() -> None:
     bare = replace(CAP, incident=with_values(CAP.incident, page=None))
     ended = with_values(bare.incident, resolved_at=BEGAN + timedelta(minutes=71))
     page = build_page(None, ended, "resolved", AT, form=FORMS["BatchLimitBinding"])
-    assert headline(page).endswith("(02:45–03:56 UTC): requests no longer queue for long")
+    assert headline(page).endswith("(02:45–02:56 UTC): requests no longer queue for long")
     assert _lines(page) == {"Began": "BatchLimitBinding is true"}
 
 

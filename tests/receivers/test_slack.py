@@ -118,7 +118,7 @@ def test_one_message_from_firing_to_resolved(slack: SlackWorkspace, app: App) ->
     assert words(posted) == ["Silence 2 h", "Open", "Runbook"]
 
     of.send(message(CAP.resolved(), where))
-    assert line(posted).startswith("✅ RESOLVED host:8000 after 71 min")
+    assert line(posted).startswith("✅ RESOLVED host:8000 after 66 min")
     assert words(posted) == ["Useful", "Not useful", "Open", "Runbook"]
     assert slack.top(CHANNEL) == [posted]
     # a resolve says nothing in the thread
