@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from driftwatch.cli.history import plan_from
-from driftwatch.cli.options import parse_time
+from driftwatch.cli.options import MOMENT, on_its_day, parse_time
 from driftwatch.cli.printer import Progress
 from driftwatch.clock import ManualClock
 from driftwatch.errors import UsageError
@@ -58,3 +58,9 @@ def test_time_left_is_that_of_the_last_half_minute(
 def test_no_times(text: str) -> None:
     with pytest.raises(ValueError):
         parse_time(text)
+
+
+def test_a_time_of_day_is_the_newest_such_time() -> None:
+    last = datetime(2026, 11, 18, 9, 0, tzinfo=UTC)
+    moments = [on_its_day(MOMENT.convert(text, None, None), last) for text in ("08:40", "09:01")]
+    assert [f"{moment:%d %H:%M}" for moment in moments if moment] == ["18 08:40", "17 09:01"]
