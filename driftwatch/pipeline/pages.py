@@ -337,9 +337,15 @@ def _cause_changed(told: str, now: str, page: Page | None) -> str:
     problem = "" if page is None else page.phrases.problem[0]
     if limit not in ("", NO_LIMIT) and limit_now == NO_LIMIT:
         still = problem.replace("requests miss", "requests still miss")
-        return f"{limit} is no longer full; {still}"
-    cause = problem if page is None else page.phrases.cause or problem
-    return f"cause now: {cause}"
+        return f"{_limit_words(limit)} is no longer full; {still}"
+    if limit_now not in ("", NO_LIMIT, limit):
+        return f"{_limit_words(limit_now)} is full now"
+    cause = "" if page is None else page.phrases.cause
+    return f"cause now: {cause}" if cause else "the cause has changed"
+
+
+def _limit_words(limit: str) -> str:
+    return "the KV cache" if limit == "kv_cache" else limit
 
 
 def _is_final(answer: Finding) -> bool:

@@ -29,7 +29,6 @@ from driftwatch.recommend.words import (
     moves_text,
     points,
     share_in_target,
-    what_if_text,
     within,
 )
 
@@ -261,7 +260,9 @@ def _instead_of(case: Case, what_ifs: Sequence[Candidate]) -> tuple[str, ...]:
         if name == REPLICAS and value > (have or 1):
             lines.append(f"{add_replicas(round(value) - (have or 1), have)}: {forecast}")
         elif name in (PREFIX_HIT_RATIO, FP8_KV) and then and limit and then > limit * _WORTH_SAYING:
-            lines.append(f"with {what_if_text(name, value)}: {capacity_gain(limit, then)}")
+            cached = f"cache {percent(value)} of the prompt tokens"
+            do = cached if name == PREFIX_HIT_RATIO else "use an fp8 KV cache"
+            lines.append(f"{do}: {capacity_gain(limit, then)}")
         elif name == QUEUED_TOKENS and share > (case.today.in_target_ratio or 0.0) + _SHED_GAIN:
             lines.append(f"{flag_of(name)} {value:.0f}: {forecast}, the rest turned away at once")
     return tuple(lines)
