@@ -4,10 +4,8 @@ wrong with the database is an error of the one request.
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Collection, Iterable
-from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +14,9 @@ from sqlalchemy import ColumnElement, Select, and_, case, event, func, or_, sele
 from driftwatch.database_place import Place
 from driftwatch.detect.baselines import Baseline
 from driftwatch.documents import to_json
-from driftwatch.errors import DocumentError, StoreError
+from driftwatch.errors import StoreError
 from driftwatch.incidents.incident import Incident
-from driftwatch.model import Advice, TargetKey
+from driftwatch.model import TargetKey
 from driftwatch.notify.page import Page
 from driftwatch.store.database import (
     chunks,
@@ -34,7 +32,6 @@ from driftwatch.store.latest import MINUTE_STATES, SERVER_COLUMNS, UNKNOWN, Pool
 from driftwatch.store.migrate import check_revision, schema_revision, written_by
 from driftwatch.store.store import Store
 from driftwatch.store.tables import (
-    advice,
     baselines,
     incidents,
     latest_pools,
@@ -207,16 +204,6 @@ class WebStore(Store):
         )
         newest = query.order_by(_COLUMN.started_at.desc(), _COLUMN.id).limit(most)
         return [stored_incident(row) for row in self._all(newest)]
-
-    def advices_of(self, incident_id: str) -> list[tuple[datetime, Advice]]:
-        """What an incident's page advised, in order of time; of another version's form nothing."""
-        query = select(advice.c.at, advice.c.document).where(advice.c.incident_id == incident_id)
-        found = []
-        for row in self._all(query.order_by(advice.c.at, advice.c.id)):
-            with suppress(DocumentError):
-                one = Advice.read(json.dumps(json.loads(row["document"]).get("advice")))
-                found.append((row["at"], one))
-        return found
 
     def kept_reports(self) -> list[tuple[str, datetime]]:
         """(week, when its report was made), the newest week first; at most 1,000."""

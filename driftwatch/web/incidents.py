@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from functools import partial
-from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import polars as pl
@@ -13,10 +12,9 @@ from pydantic import Field
 
 from driftwatch.errors import UsageError
 from driftwatch.incidents.delivery import Delivery, status_text
-from driftwatch.incidents.follow_up import what_changed
 from driftwatch.incidents.incident import Incident
 from driftwatch.incidents.silence import Silence, silenced_by, silences_incident, silencing
-from driftwatch.model import Advice, Diagnosis, TargetKey
+from driftwatch.model import Diagnosis, TargetKey
 from driftwatch.notify.advice import NOTHING_TO_DO, few, vllm_arguments
 from driftwatch.notify.headline import opening
 from driftwatch.notify.page import First, Line
@@ -112,7 +110,7 @@ def looks(page: IncidentPage | None, today: date) -> Iterator[Look]:
         yield _look(f"The {page.severity} of {moment(first.at, today)}", first, today)
     last = page.model_copy(update={"first": None}).as_first
     if is_over:
-        ended = last.model_copy(update={"summary": _ended(page), "lines": ()})
+        ended = last.model_copy(update={"summary": _ended(page), "lines": (), "diagnosis": None})
         yield _look(f"At its end, {moment(last.at, today)}", ended, today, is_end=True)
     elif page.first is not None and last.diagnosis != page.first.diagnosis:
         summary = last.summary.removeprefix(opening(page)).lstrip()
@@ -128,13 +126,6 @@ def _ended(page: IncidentPage) -> str:
     if page.ended_in_target is False:
         return f"{over}; requests still missed their target"
     return f"{over}: nothing was wrong any more, so no change is advised"
-
-
-def history(advices: Iterable[tuple[datetime, Advice]]) -> Iterator[tuple[datetime, str]]:
-    """When the advice of an incident became another, and what it became; ``advices``: in order."""
-    for (_, before), (at, now) in pairwise(advices):
-        if (changed := what_changed(before, now)) is not None:
-            yield at, changed
 
 
 def load(visit: Visit) -> Shown:
@@ -159,7 +150,7 @@ def load(visit: Visit) -> Shown:
         "span": _range(visit, incident),
         "end": newest,
         "is_stale": is_old(newest, visit.now),
-        "history": [*history(store.advices_of(incident.id))],
+        "updates": [one for one in incident.messages[1:] if one.event == "updated"],
         "sent": _sent(incident, deliveries, store.silences(), today),
         "commands": [] if page is None else [*_commands(visit.web, incident, page)],
         "plot": _plot(visit, incident, deliveries, rows),
