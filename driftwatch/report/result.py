@@ -100,8 +100,7 @@ def result_text(
         return is_open
     covered, last = timedelta(0), material.since - BESIDE
     for one in incidents:  # what overlaps counts once
-        resolved = one.resolved_at
-        end = material.until if resolved is None else min(one.last_true_at, resolved)
+        end = material.until if one.resolved_at is None else min(one.last_true_at, one.resolved_at)
         covered += max(end - max(one.started_at, last), timedelta(0))
         last = max(last, end)
     speed = _speed(material, incidents, last) if family == "speed" else None
