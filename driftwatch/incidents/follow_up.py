@@ -12,6 +12,8 @@ from driftwatch.notify.advice import setting_change
 from driftwatch.notify.headline import ADVICE_NOW, rendered
 from driftwatch.notify.page import Page
 
+NO_LIMIT = "none"  # of the column binding_limit
+
 
 def what_changed(before: Advice | None, now: Advice | None) -> str | None:
     """What another answer changes, in words; None = nothing.
@@ -27,6 +29,29 @@ def what_changed(before: Advice | None, now: Advice | None) -> str | None:
     if one == other:
         return None
     return f"{ADVICE_NOW}{other}, before {one}{_reason(before, now)}"
+
+
+def is_other_cause(now: str, told: str) -> bool:
+    """Whether the leaf or the full limit is another; an unknown limit is none."""
+    (leaf, _, limit), (leaf_told, _, limit_told) = now.partition(" "), told.partition(" ")
+    return leaf != leaf_told or (limit != limit_told and "" not in (limit, limit_told))
+
+
+def cause_changed(told: str, now: str, page: Page | None) -> str:
+    """``max_num_batched_tokens is no longer full; 12 % of requests still miss TTFT 1 s``."""
+    limit, limit_now = told.partition(" ")[2], now.partition(" ")[2]
+    problem = "" if page is None else page.phrases.problem[0]
+    if limit not in ("", NO_LIMIT) and limit_now == NO_LIMIT:
+        still = problem.replace("requests miss", "requests still miss")
+        return f"{_limit_words(limit)} is no longer full; {still}"
+    if limit_now not in ("", NO_LIMIT, limit):
+        return f"{_limit_words(limit_now)} is full now"
+    cause = "" if page is None else page.phrases.cause
+    return f"cause now: {cause}" if cause else "the cause has changed"
+
+
+def _limit_words(limit: str) -> str:
+    return "the KV cache" if limit == "kv_cache" else limit
 
 
 def _reason(before: Advice | None, now: Advice | None) -> str:

@@ -21,8 +21,10 @@ import polars as pl
 from driftwatch.collect.schema import KEY_COLUMNS
 from driftwatch.diagnose.tree import UNDETERMINED
 from driftwatch.incidents.follow_up import (
+    cause_changed,
     follow_up,
     is_no_answer,
+    is_other_cause,
     no_advice,
     says_less,
     what_changed,
@@ -43,7 +45,6 @@ from driftwatch.pipeline.question import TargetAdvice
 from driftwatch.pipeline.recent_change import COLUMNS, WITHIN, recent_change
 
 _KEY = list(KEY_COLUMNS)
-NO_LIMIT = "none"
 
 
 def with_pages(
@@ -168,8 +169,8 @@ class _OpenPages:
         now = _told(incident, finding, at).model_copy(update={"load": load})
         if now.servers >= 2 * told.servers:
             changes.insert(0, f"spread from {told.servers} to {now.servers} servers")
-        if _is_other_cause(now.cause, told.cause) and now.cause == told.last_cause:
-            changes.insert(0, _cause_changed(told.cause, now.cause, incident.page))
+        if is_other_cause(now.cause, told.cause) and now.cause == told.last_cause:
+            changes.insert(0, cause_changed(told.cause, now.cause, incident.page))
         if not changes:
             now = told.model_copy(update={"last_cause": now.cause, "load": load})
         if not changes or incident.page is None:
@@ -325,36 +326,9 @@ def news_of(old: Page, answer: Finding, told: Told) -> str | None:
     return None if says_less(old.advice, advice) or is_no_answer(advice) else ""
 
 
-def _is_other_cause(now: str, told: str) -> bool:
-    """Whether the leaf or the full limit is another; an unknown limit is none."""
-    (leaf, _, limit), (leaf_told, _, limit_told) = now.partition(" "), told.partition(" ")
-    return leaf != leaf_told or (limit != limit_told and "" not in (limit, limit_told))
-
-
-def _cause_changed(told: str, now: str, page: Page | None) -> str:
-    """``max_num_batched_tokens is no longer full; 12 % of requests still miss TTFT 1 s``."""
-    limit, limit_now = told.partition(" ")[2], now.partition(" ")[2]
-    problem = "" if page is None else page.phrases.problem[0]
-    if limit not in ("", NO_LIMIT) and limit_now == NO_LIMIT:
-        still = problem.replace("requests miss", "requests still miss")
-        return f"{_limit_words(limit)} is no longer full; {still}"
-    if limit_now not in ("", NO_LIMIT, limit):
-        return f"{_limit_words(limit_now)} is full now"
-    cause = "" if page is None else page.phrases.cause
-    return f"cause now: {cause}" if cause else "the cause has changed"
-
-
-def _limit_words(limit: str) -> str:
-    return "the KV cache" if limit == "kv_cache" else limit
-
-
 def _is_final(answer: Finding) -> bool:
-    """Whether receivers get an answer: one that more minutes may change is held back.
-
-    "No knob helps" from the first minutes of a drift would otherwise be the answer to it.
-    """
-    advice = answer.advice
-    stays = advice is not None and advice.action not in ("insufficient", "none")
+    """Whether receivers get an answer: "no knob helps" of a drift's first minutes is held back."""
+    stays = answer.advice is not None and answer.advice.action not in ("insufficient", "none")
     return stays or not answer.asked_again
 
 
@@ -383,9 +357,8 @@ def closing(
     ``in_target``: whether the latency targets were met at its end, None = unknown; ``because``:
     what is otherwise than on its page, in words.
     """
-    of_resolve = {"resolved_reason": ended.reason, "ended_in_target": in_target}
-    of_resolve["ended_because"] = because
-    over = _build(plan, ended.incident, None, ended.at, **of_resolve)
+    why = {"resolved_reason": ended.reason, "ended_because": because}
+    over = _build(plan, ended.incident, None, ended.at, ended_in_target=in_target, **why)
     incident = ended.incident.with_message(over).model_copy(update={"page": over})
     return replace(ended, incident=incident)
 
