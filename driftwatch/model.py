@@ -186,7 +186,7 @@ class Advice(Document):
     # the numbers behind ``effect``, by name with units, for the track record; None without a replay
     forecast: Mapping[str, Any] | None = None
     # what it was computed by; None = the diagnosis alone
-    basis: Literal["simulation", "closed form", "measured"] | None = None
+    basis: Literal["simulation", "measured"] | None = None
 
     @property
     def why(self) -> str:

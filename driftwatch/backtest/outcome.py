@@ -167,7 +167,7 @@ def backtests(
 
 
 def _counted(rows: pl.DataFrame) -> pl.DataFrame:
-    """Of each server of a day: first and last minute, minutes and engines' minutes with data."""
+    """A row a server of one day: its first and last minute, and how many minutes have data."""
     scraped = (pl.col("scrapes") > 0).fill_null(value=False)
     return rows.group_by("instance").agg(
         first=pl.col("end").min(),

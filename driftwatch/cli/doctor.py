@@ -262,7 +262,7 @@ def _print(
 
 
 def _ordered(result: Checkup) -> list[Check]:
-    """The checks, the worst first; of what is missing what is mended by the shortest line."""
+    """The checks, worst first; of those that are MISSING, the shortest fix first."""
 
     def order(check: Check) -> tuple[int, int]:
         fix = min((len(one) for one in (check.fix, check.flags) if one), default=1_000)

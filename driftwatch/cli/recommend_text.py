@@ -99,8 +99,6 @@ def _details(advice: Answer) -> Iterator[tuple[str, str]]:
         if advice.contradiction is not None:
             yield "Settings", advice.contradiction
         return
-    if answer.action == "change" and answer.basis != "simulation" and answer.effect:
-        yield "Why", answer.why
     undo = answer.undo and f"{answer.undo}{f' if {answer.wrong_if}' if answer.wrong_if else ''}"
     for label, text in (
         ("Change", "; ".join(answer.effect[1:])),

@@ -223,7 +223,7 @@ def _report(history: History, wanted: Wanted) -> BacktestReport:
 
 
 def _span(history: History, store: Store) -> tuple[datetime, datetime]:
-    """Of a replay all of it: nothing else was replayed."""
+    """The whole of a replay, else the span that the options name."""
     reach = store.minutes_reach()
     return history.stored_span(store) if history.is_stored or reach is None else reach
 

@@ -49,7 +49,7 @@ class Answer(NamedTuple):
 
 
 class NoAnswer(Exception):
-    """There was no whole answer; the text is the reason, and holds nothing of what was sent."""
+    """No whole answer came. The text is the reason; it holds no part of the request."""
 
 
 class TooLarge(NoAnswer):

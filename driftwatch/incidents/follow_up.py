@@ -34,7 +34,9 @@ def what_changed(before: Advice | None, now: Advice | None) -> str | None:
 def is_other_cause(now: str, told: str) -> bool:
     """Whether the leaf or the full limit is another; an unknown limit is none."""
     (leaf, _, limit), (leaf_told, _, limit_told) = now.partition(" "), told.partition(" ")
-    return leaf != leaf_told or (limit != limit_told and "" not in (limit, limit_told))
+    # a limit that fills again is no news: the update "is no longer full" said what still misses
+    is_known = limit != "" and limit_told not in ("", NO_LIMIT)
+    return leaf != leaf_told or (limit != limit_told and is_known)
 
 
 def cause_changed(told: str, now: str, page: Page | None) -> str:
@@ -67,7 +69,7 @@ def _reason(before: Advice | None, now: Advice | None) -> str:
 
 
 def is_no_answer(advice: Advice | None) -> bool:
-    """Whether it advises nothing, and does not say either that nothing helps."""
+    """Whether there is no answer: neither advice, nor the finding that nothing helps."""
     return advice is None or advice.action == "insufficient"
 
 

@@ -71,6 +71,7 @@ class Told(Document):
     last_cause: str = ""  # the same when the page was last made: a change is sent once it lasts
     # mean lengths and rate of requests (evidence column → value) on which its advice rests
     load: Mapping[str, float] = {}
+    missed_ratio: float | None = None  # requests that missed a target, at most; None = unknown
 
 
 class Message(Document):

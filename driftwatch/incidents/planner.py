@@ -61,7 +61,7 @@ class Routes:
         return tuple(one.receiver for one in self.subscriptions)
 
     def of(self, incident: Incident) -> Routed:
-        """Those that take its severity: of its rule's receivers, else its pool's, else of all."""
+        """The receivers that take its severity: its rule's, else its pool's, else all others."""
         pool, taking = incident.pool, self.of_severity(incident.severity)
         for names, why in (
             (self.of_rules.get(incident.rule, ()), f"receivers of rule {incident.rule}"),

@@ -57,6 +57,8 @@ def opening(page: Page) -> str:
     return word
 
 
+# a text is not cut behind one of these
+_LABELS = ("advice now", "advice withdrawn", "cause now", "worse")
 ADVICE_NOW = "advice now: "  # in what changed: what to do is not said twice
 HEADLINE_LIMIT = 120  # what a phone shows, Slack's state mark among them
 WHERE_LIMIT = 40
@@ -118,7 +120,7 @@ def headline(page: Page) -> str:
         if page.changed is not None and page.acknowledgement is None:
             changed = clean(page.changed)
             both = () if bads[0] in changed else (f"{changed}; {bads[0]}",)
-            bads = (*both, *shorter(changed))
+            bads = (*both, *(one for one in shorter(changed) if not one.endswith(_LABELS)))
             advices.append("")
         # both are shortened step by step, how bad it is first
         pairs = product(enumerate(bads), enumerate(advices))

@@ -79,7 +79,7 @@ def advanced(
 
 
 def just_ended(ended: Iterable[Incident], at: datetime) -> tuple[Incident, ...]:
-    """Those of the resolved incidents whose backlog may still be there."""
+    """Resolved incidents that may have left a backlog."""
     since = at - timedelta(seconds=AFTER_INHIBITION_SECONDS)
     return tuple(i for i in ended if i.resolved_at is not None and i.resolved_at > since)
 

@@ -8,7 +8,6 @@ servers has doubled, the cause has changed for two looks, or the advice has.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -23,11 +22,7 @@ from driftwatch.diagnose.tree import UNDETERMINED
 from driftwatch.incidents.follow_up import (
     cause_changed,
     follow_up,
-    is_no_answer,
     is_other_cause,
-    no_advice,
-    says_less,
-    what_changed,
 )
 from driftwatch.incidents.incident import Incident, Told, Transition
 from driftwatch.model import Finding, TargetKey
@@ -38,6 +33,14 @@ from driftwatch.pipeline.advice import advised
 from driftwatch.pipeline.build_page import build_page
 from driftwatch.pipeline.evaluation import Evaluation
 from driftwatch.pipeline.findings import Findings, Found, findings_of, with_room
+from driftwatch.pipeline.news import (
+    is_final,
+    is_worse,
+    load_of,
+    news_of,
+    rests_on_another_load,
+    told_of,
+)
 from driftwatch.pipeline.onset import COLUMNS as ONSET_COLUMNS
 from driftwatch.pipeline.onset import LOOK_BACK, began
 from driftwatch.pipeline.plan import Plan
@@ -119,7 +122,7 @@ class _OpenPages:
             incident = self._with_page(incident, finding, at)
             if incident.page is not None:
                 incident = incident.with_message(incident.page)
-            incident = self._keep(incident, _told(incident, finding, at))
+            incident = self._keep(incident, told_of(incident, finding, at))
             sent.append(replace(t, incident=incident))
         return sent
 
@@ -152,22 +155,24 @@ class _OpenPages:
         if before.page is None or before.told is None:
             return None
         old, told = before.page, before.told
-        load, changes = told.load or _load(finding), list[str]()
+        load, changes = told.load or load_of(finding), list[str]()
         kept = replace(
             finding,
             advice=old.advice,
             peers=with_room(finding.peers, old.peers),
-            asked_again=answer is not None and not _is_final(answer),
+            asked_again=answer is not None and not is_final(answer),
         )
         if answer is not None and (news := news_of(old, answer, told)) is not None:
-            kept, load = replace(answer, asked_again=False), _load(answer)
+            kept, load = replace(answer, asked_again=False), load_of(answer)
             changes += filter(None, [news])
         incident = self.latest(look.incident)
         kept = replace(kept, recent_change=old.recent_change)
         finding = self._with_recent_change(incident, kept, at, at)
         incident = self._with_page(incident, finding, at)
-        now = _told(incident, finding, at).model_copy(update={"load": load})
-        if now.servers >= 2 * told.servers:
+        now = told_of(incident, finding, at).model_copy(update={"load": load})
+        if is_worse(told, finding) and incident.page is not None:
+            changes.insert(0, f"worse: {incident.page.phrases.problem[0]}")
+        elif now.servers >= 2 * told.servers:
             changes.insert(0, f"spread from {told.servers} to {now.servers} servers")
         if is_other_cause(now.cause, told.cause) and now.cause == told.last_cause:
             changes.insert(0, cause_changed(told.cause, now.cause, incident.page))
@@ -202,7 +207,8 @@ class _OpenPages:
             None not in (move.from_value, row.get(move.knob)) and move.from_value != row[move.knob]
             for move in moves
         )
-        return is_other or is_outdated or rests_on_another_load(page, told, finding)
+        is_another = is_worse(told, finding) or rests_on_another_load(page, told, finding)
+        return is_other or is_outdated or is_another
 
     def _waits(self, look: Transition) -> tuple[str, str]:
         page = self._open[look.incident.id].page
@@ -275,61 +281,6 @@ class _OpenPages:
         incident = incident.model_copy(update={"told": told})
         self._open[incident.id] = incident
         return incident
-
-
-def _told(incident: Incident, finding: Finding, at: datetime) -> Told:
-    leaf = "" if finding.diagnosis is None else finding.diagnosis.leaf
-    cause = f"{leaf} {finding.evidence.get('limit_full') or ''}"
-    return Told(
-        at=at,
-        servers=len(incident.concerned),
-        cause=cause,
-        last_cause=cause,
-        load=_load(finding),
-    )
-
-
-# An advice is computed anew where a mean length or the rate moved so far since its window: in
-# steady traffic the ten-minute means of a server move less in 99 % of windows (decision 98).
-_MOVED = math.log(1.15)
-_LOAD = ("prompt_tokens_mean", "generation_tokens_mean", "requests_per_second")
-
-
-def _load(finding: Finding) -> dict[str, float]:
-    return {name: value for name in _LOAD if (value := finding.evidence.get(name))}
-
-
-def rests_on_another_load(page: Page, told: Told, finding: Finding) -> bool:
-    """Whether a simulated answer that nobody acted on fits the load no longer."""
-    advice = page.advice
-    if advice is None or advice.basis != "simulation" or page.verification is not None:
-        return False
-    grew = {n: math.log(now / told.load[n]) for n, now in _load(finding).items() if n in told.load}
-    # fewer finished requests and shorter answers may be those of clients that gave up
-    return max(grew.values(), default=0.0) >= _MOVED or grew.get(_LOAD[0], 0.0) <= -_MOVED
-
-
-def news_of(old: Page, answer: Finding, told: Told) -> str | None:
-    """What receivers get of another answer: empty = it says the same; None = it does not count."""
-    advice = answer.advice
-    if _is_final(answer) and (words := what_changed(old.advice, advice)) is not None:
-        return words
-    was_promised = old.asked_again_at is not None
-    if old.advice is not None and old.advice.action == "change" and is_no_answer(advice):
-        # twice there was none for the load of now, and the forecast was made for another
-        is_other = was_promised and rests_on_another_load(old, told, answer)
-        return f"advice withdrawn: {no_advice(advice)}" if is_other else None
-    if not _is_final(answer):
-        return None
-    if was_promised and is_no_answer(old.advice):
-        return no_advice(advice)
-    return None if says_less(old.advice, advice) or is_no_answer(advice) else ""
-
-
-def _is_final(answer: Finding) -> bool:
-    """Whether receivers get an answer: "no knob helps" of a drift's first minutes is held back."""
-    stays = answer.advice is not None and answer.advice.action not in ("insufficient", "none")
-    return stays or not answer.asked_again
 
 
 def _build(

@@ -98,17 +98,10 @@ def _network(value: object) -> IPv4Network | IPv6Network:
         raise ValueError("an address or network, such as 10.0.0.7 or 10.0.0.0/24") from None
 
 
-def _host(text: str) -> str:
-    if not text or any(one in text for one in "/@ ") or not text.isascii():
-        raise ValueError("a host's name alone, such as driftwatch.example.com")
-    return text.lower()
-
-
 Listen = Annotated[str, AfterValidator(checked_listen)]
 Network = Annotated[
     IPv4Network | IPv6Network, BeforeValidator(_network), WithJsonSchema({"type": "string"})
 ]
-HostName = Annotated[str, AfterValidator(_host)]
 HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9-]{0,63}$")]
 
 

@@ -131,7 +131,10 @@ def _judge(
     if fixed < shrink**2 < 1:
         more = math.ceil(minutes[1] * ((1 - fixed) / (shrink**2 - fixed) - 1))
         more = more if minutes[1] + more <= MOST_MINUTES else None
-    text = f"{words}: less than {_size((high - low) / 2, effect)} does not show"
+    least = _size((high - low) / 2, effect)
+    text = f"{words}: less than {least} does not show"
+    if least.startswith("0 "):
+        text = f"{words} did not change"
     if shrink < 1:
         wait = "no day of" if more is None else f"at least {more} more minutes of"
         text = f"{text}; {wait} such load would {aim}"

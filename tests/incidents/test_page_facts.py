@@ -13,6 +13,7 @@ from minute_rows import rule_of
 
 from driftwatch.detect.reference import REFERENCE_SCHEMA
 from driftwatch.diagnose.states import in_schema_order
+from driftwatch.incidents.follow_up import is_other_cause
 from driftwatch.incidents.incident import Told, Transition
 from driftwatch.model import Advice, Finding, KnobMove, Reason, Target, TargetKey
 from driftwatch.notify.page import Page
@@ -20,7 +21,7 @@ from driftwatch.pipeline.build_page import build_page
 from driftwatch.pipeline.evaluation import Evaluation, signals_from_rows
 from driftwatch.pipeline.findings import findings_of
 from driftwatch.pipeline.minutes import PastMinutes
-from driftwatch.pipeline.pages import news_of, rests_on_another_load
+from driftwatch.pipeline.news import is_worse, news_of, rests_on_another_load
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.recent_change import COLUMNS, recent_change
 from driftwatch.pipeline.state import State
@@ -183,7 +184,41 @@ def test_advice_is_computed_anew_when_its_load_has_moved(
 ) -> None:
     finding = replace(FINDING, evidence=evidence)
     assert rests_on_another_load(page_of(change(1024.0)), TOLD, finding) is moved
-    assert not rests_on_another_load(page_of(change(1024.0, "closed form")), TOLD, finding)
+    assert not rests_on_another_load(page_of(change(1024.0, "measured")), TOLD, finding)
+
+
+@pytest.mark.parametrize(
+    ("before", "ttft", "tpot", "worse"),
+    [
+        (0.34, 0.40, 1.0, True),
+        (0.34, 1.0, 0.40, True),  # the worse of both targets
+        (0.34, 0.42, None, False),  # less than a quarter of all requests more
+        (0.34, 0.90, None, False),
+        (None, 0.0, None, False),  # nothing to compare with
+        (0.34, None, None, False),
+    ],
+)
+def test_worse_is_a_quarter_of_all_requests_more(
+    before: float | None, ttft: float | None, tpot: float | None, worse: bool
+) -> None:
+    met = {"ttft_in_target_10m_ratio": ttft, "tpot_in_target_10m_ratio": tpot}
+    told = TOLD.model_copy(update={"missed_ratio": before})
+    assert is_worse(told, replace(FINDING, evidence=met)) is worse
+
+
+@pytest.mark.parametrize(
+    ("told", "now", "other"),
+    [
+        ("kv_pressure kv_cache", "token_budget_binding kv_cache", True),
+        ("leaf max_num_seqs", "leaf none", True),
+        ("leaf none", "leaf max_num_seqs", False),  # it fills again
+        ("leaf ", "leaf max_num_seqs", False),
+        ("leaf max_num_seqs", "leaf ", False),
+        ("leaf max_num_seqs", "leaf kv_cache", True),
+    ],
+)
+def test_a_limit_that_fills_again_is_no_other_cause(told: str, now: str, other: bool) -> None:
+    assert is_other_cause(now, told) is other
 
 
 @pytest.mark.parametrize(
@@ -196,7 +231,7 @@ def test_advice_is_computed_anew_when_its_load_has_moved(
             "advice now: set max_num_batched_tokens 512 → 2048, "
             "before set max_num_batched_tokens 512 → 1024: more is needed",
         ),
-        (change(2048.0, "closed form"), False, None),
+        (change(2048.0, "measured"), False, None),
         (REFUSED, False, None),
         (REFUSED, True, "advice withdrawn: no advice: the model is off by 58 %"),
     ],

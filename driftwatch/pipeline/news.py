@@ -1,0 +1,83 @@
+"""What a look at an open incident finds that its last message did not say. Pure."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+
+from driftwatch.incidents.follow_up import is_no_answer, no_advice, says_less, what_changed
+from driftwatch.incidents.incident import Incident, Told
+from driftwatch.model import Finding
+from driftwatch.notify.page import Page
+
+# An advice is computed anew where a mean length or the rate moved so far since its window: in
+# steady traffic the ten-minute means of a server move less in 99 % of windows (decision 98).
+_MOVED = math.log(1.15)
+_WORSE = 0.25  # of all requests: three updates at most from a tenth to all
+_LOAD = ("prompt_tokens_mean", "generation_tokens_mean", "requests_per_second")
+
+
+def told_of(incident: Incident, finding: Finding, at: datetime) -> Told:
+    """What a message of this finding says."""
+    leaf = "" if finding.diagnosis is None else finding.diagnosis.leaf
+    cause = f"{leaf} {finding.evidence.get('limit_full') or ''}"
+    return Told(
+        at=at,
+        servers=len(incident.concerned),
+        cause=cause,
+        last_cause=cause,
+        load=load_of(finding),
+        missed_ratio=_missed_ratio(finding),
+    )
+
+
+def load_of(finding: Finding) -> dict[str, float]:
+    """Mean lengths and rate of requests, by evidence column, as far as known."""
+    return {name: value for name in _LOAD if (value := finding.evidence.get(name))}
+
+
+def rests_on_another_load(page: Page, told: Told, finding: Finding) -> bool:
+    """Whether a simulated answer that nobody acted on fits the load no longer."""
+    advice = page.advice
+    if advice is None or advice.basis != "simulation" or page.verification is not None:
+        return False
+    grew = {
+        n: math.log(now / told.load[n]) for n, now in load_of(finding).items() if n in told.load
+    }
+    # fewer finished requests and shorter answers may be those of clients that gave up
+    return max(grew.values(), default=0.0) >= _MOVED or grew.get(_LOAD[0], 0.0) <= -_MOVED
+
+
+def _missed_ratio(finding: Finding) -> float | None:
+    met = (finding.evidence.get(f"{name}_in_target_10m_ratio") for name in ("ttft", "tpot"))
+    known = [float(one) for one in met if one is not None]
+    return 1.0 - min(known) if known else None
+
+
+def is_worse(told: Told, finding: Finding) -> bool:
+    """Whether a quarter of all requests more miss a target than the last message said."""
+    now, before = _missed_ratio(finding), told.missed_ratio
+    return now is not None and before is not None and now - before >= _WORSE
+
+
+def news_of(old: Page, answer: Finding, told: Told) -> str | None:
+    """What receivers get of another answer: empty = it says the same; None = it does not count."""
+    advice = answer.advice
+    if is_final(answer) and (words := what_changed(old.advice, advice)) is not None:
+        return words
+    was_promised = old.asked_again_at is not None
+    if old.advice is not None and old.advice.action == "change" and is_no_answer(advice):
+        # twice there was none for the load of now, and the forecast was made for another
+        is_other = was_promised and rests_on_another_load(old, told, answer)
+        return f"advice withdrawn: {no_advice(advice)}" if is_other else None
+    if not is_final(answer):
+        return None
+    if was_promised and is_no_answer(old.advice):
+        return no_advice(advice)
+    return None if says_less(old.advice, advice) or is_no_answer(advice) else ""
+
+
+def is_final(answer: Finding) -> bool:
+    """Whether receivers get an answer: "no knob helps" of a drift's first minutes is held back."""
+    stays = answer.advice is not None and answer.advice.action not in ("insufficient", "none")
+    return stays or not answer.asked_again
