@@ -109,7 +109,7 @@ def advised(
         else:
             used += 1
             leaf = None if finding.diagnosis is None else finding.diagnosis.leaf
-            moment = _moment(evaluation, finding, row, at)
+            moment = _moment(evaluation, finding.target, row, at)
             if again and (last := _last_advice(incident)) is not None:
                 moment = replace(moment, advised=_settings(last))
             advices.append(evaluation.ask(moment, plan, leaf=leaf, incident_id=incident.id))
@@ -172,11 +172,9 @@ def _rank(transition: Transition, row: Mapping[str, Any]) -> tuple[datetime, boo
     return transition.at, incident.severity != "page", -wait, incident.key
 
 
-def _moment(
-    evaluation: Evaluation, finding: Finding, row: Mapping[str, Any], at: datetime
-) -> Moment:
-    """The question about a finding, with the minutes of the servers beside it."""
-    target, targets, past = finding.target, evaluation.state.targets, evaluation.past
+def _moment(evaluation: Evaluation, target: Target, row: Mapping[str, Any], at: datetime) -> Moment:
+    """The question about a server, with the minutes of the servers beside it."""
+    targets, past = evaluation.state.targets, evaluation.past
     minutes = past.judged(target.key, at - WINDOW, at)
     beside = [past.judged(key, at - WINDOW, at) for key in peers_of(target, targets)]
     return Moment(
@@ -209,9 +207,7 @@ def _peer_load(evaluation: Evaluation, finding: Finding, at: datetime) -> dict[s
     busiest = evaluation.state.targets.get(TargetKey(row["instance"], row["engine"]))
     if busiest is None:
         return None
-    minutes = evaluation.past.minutes(busiest.key, at - WINDOW, at)
-    of = pool_size(evaluation.state.targets, busiest.pool)
-    moment = Moment(busiest, at, minutes, row, replicas=of)
+    moment = _moment(evaluation, busiest, row, at)
     used = evaluation.ask(moment, evaluation.plan, ask="assess").answer.utilization_ratio
     return dict(finding.peers) if used is None else {**finding.peers, "utilization_ratio": used}
 
