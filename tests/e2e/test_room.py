@@ -20,7 +20,7 @@ faults:
 truth:
   baseline: {at: 10m, until: 235m}
   effects:
-    - {what: one slower, kind: slowdown, size: 0.2, at: 4h, replicas: [0], pages: [SlowerAtEqualLoad]}
+    - {what: slower, kind: slowdown, size: 0.2, at: 4h, replicas: [0], pages: [SlowerAtEqualLoad]}
 """
 
 
