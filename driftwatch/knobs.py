@@ -82,7 +82,7 @@ _ALL = (
         costs="the time to first token rises",
         default="off",
         can_be_off=True,
-        not_advised="it turns requests away: an answer names it beside other remedies",
+        not_advised="it turns requests away",
     ),
 )
 KNOBS: Mapping[str, Knob] = {knob.name: knob for knob in _ALL}

@@ -181,8 +181,10 @@ class Advice(Document):
     not_cured: tuple[str, ...] = ()  # what stays lost, in words with numbers
     # why this value and not the next larger one, in a sentence; None where there is none
     value_reason: str | None = None
-    # what helps where no setting does: "+2 replicas", "50 % prefix hits: 27.0 req/s"
+    # what helps where no setting does and can be done at once, the first choice first: "add 2
+    # replicas: forecast 99 % of requests in target"
     instead: tuple[str, ...] = ()
+    later: tuple[str, ...] = ()  # what helps and is work for office hours: "use an fp8 KV cache"
     # the numbers behind ``effect``, by name with units, for the track record; None without a replay
     forecast: Mapping[str, Any] | None = None
     # what it was computed by; None = the diagnosis alone

@@ -150,7 +150,8 @@ def _recommendation(written: Mapping[str, Any]) -> Advice:
     given = dict(written)
     reason = Reason(given.pop("code"), given.pop("reason"))
     lists = {
-        name: tuple(given.pop(name, ())) for name in ("effect", "price", "not_cured", "instead")
+        name: tuple(given.pop(name, ()))
+        for name in ("effect", "price", "not_cured", "instead", "later")
     }
     before, after = given.pop("from", None), given.pop("to", None)
     knob, provenance = given.pop("knob", None), given.pop("provenance", None)

@@ -106,7 +106,7 @@ def _details(advice: Answer) -> Iterator[tuple[str, str]]:
         ("Do", "; ".join(answer.instead)),
         ("Cost", "; ".join(answer.price)),
         ("Undo", undo),
-        ("Also", "; ".join(answer.not_cured)),
+        ("Also", "; ".join((*answer.not_cured, *answer.later))),
         ("Settings", advice.contradiction),
     ):
         if text:
@@ -124,12 +124,12 @@ def _capacity(advice: Answer) -> Iterator[str]:
         full = " when full" if advice.slo is None else ""
         before = advice.capacity_reference_requests_per_second
         served = "" if before is None else f"; at the baseline's {rate(before)}"
-        yield f"One replica serves {rate(now)}{full} at these lengths{served}."
+        yield f"One server handles {rate(now)}{full} at these lengths{served}."
     if offered is not None:
         used = advice.utilization_ratio
         share = "" if used is None else f", {percent(used)} of capacity"
         waves = _waves(advice) if used is not None and used < NEAR_CAPACITY else ""
-        yield f"One replica now gets {rate(offered)}{share}{waves}."
+        yield f"It now gets {rate(offered)}{share}{waves}."
 
 
 def _waves(advice: Answer) -> str:

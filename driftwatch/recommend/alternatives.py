@@ -18,7 +18,6 @@ from driftwatch.recommend.search import refusal
 from driftwatch.recommend.situation import Situation, row_of
 
 PREFIX_HIT_RATIO, REPLICAS, FP8_KV = "prefix_hit_ratio", "replicas", "kv_cache_dtype_fp8"
-QUEUED_TOKENS = "max_num_queued_tokens"
 WHAT_IFS = (*KNOBS, REPLICAS, PREFIX_HIT_RATIO, FP8_KV)
 HALF_CACHED = 0.5
 _MOST_TIMES_REPLICAS = 9  # today's: beyond it the demand is no question of replicas
@@ -43,37 +42,31 @@ def replicas_for(demand: float, capacity_requests_per_second: float) -> int:
     return max(1, math.ceil(demand / capacity_requests_per_second))
 
 
-def replicas_needed(situation: Situation, limit: float | None) -> int | None:
-    """Replicas that serve this demand; None = unknown, as many as today, or far too many."""
-    have = situation.question.replicas or 1
-    if not limit:
-        return None
-    n = replicas_for(have * situation.offered, limit)
-    return n if have < n <= _MOST_TIMES_REPLICAS * have else None
-
-
 def alternatives(situation: Situation, today: Candidate) -> list[Candidate]:
-    """Replicas, cached prefixes, an fp8 KV cache, load turned away: as far as each applies.
-
-    Line 1 of a page names the first.
-    """
-    limit, offered, slo = today.capacity_requests_per_second, situation.offered, situation.slo
-    found = []
-    if limit and (n := replicas_needed(situation, limit)) is not None:
-        row = with_replicas(situation, today, n)
-        enough = max(n, replicas_for(_PEAK * (situation.question.replicas or 1) * offered, limit))
-        if enough > n and (row.in_target_ratio or 0.0) < (slo or Slo()).share:
-            row = with_replicas(situation, today, enough)
-        found.append(row)
+    """More replicas, cached prefixes, an fp8 KV cache: as far as each applies."""
+    limit, found = today.capacity_requests_per_second, list[Candidate]()
+    if limit and (more := _enough_replicas(situation, today, limit)) is not None:
+        found.append(more)
     if situation.settings.configurations[0].enable_prefix_caching:
         found.append(with_prefix_hits(situation, HALF_CACHED, limit))
     if (wider := with_fp8_kv(situation, limit)) is not None:
         found.append(wider)
-    if slo is not None and slo.ttft_seconds is not None and limit:
-        prompt = float(situation.demand.prompt_tokens.mean())
-        tokens = max(prompt, slo.ttft_seconds * limit * prompt)
-        found.append(with_queued_tokens(situation, 2 ** math.floor(math.log2(max(tokens, 1.0)))))
     return found
+
+
+def _enough_replicas(situation: Situation, today: Candidate, limit: float) -> Candidate | None:
+    """One replica more than today at least: as many as serve this demand within the targets, else
+    those that serve a fifth more; None = far too many.
+    """
+    have, row = situation.question.replicas or 1, None
+    for times in (1.0, _PEAK):
+        n = max(have + 1, replicas_for(times * have * situation.offered, limit))
+        if n > _MOST_TIMES_REPLICAS * have:
+            break
+        row = with_replicas(situation, today, n)
+        if (row.in_target_ratio or 0.0) >= (situation.slo or Slo()).share:
+            break
+    return row
 
 
 def asked_for(situation: Situation, today: Candidate) -> list[Candidate]:
@@ -132,16 +125,6 @@ def with_fp8_kv(situation: Situation, near: float | None) -> Candidate | None:
         return replace(draw, configuration=replace(draw.configuration, num_gpu_blocks=blocks))
 
     return _row(situation, {FP8_KV: 1.0}, wider, near)
-
-
-def with_queued_tokens(situation: Situation, most: int) -> Candidate:
-    """With requests turned away while so many prompt tokens wait."""
-
-    def shedding(draw: Draw) -> Draw:
-        settings = replace(draw.configuration, max_num_queued_tokens=most)
-        return replace(draw, configuration=settings)
-
-    return _row(situation, {QUEUED_TOKENS: float(most)}, shedding)
 
 
 def baseline_capacity(situation: Situation, near: float | None) -> float | None:

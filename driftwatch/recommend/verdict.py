@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,6 @@ from driftwatch.recommend.advice import Candidate
 from driftwatch.recommend.alternatives import (
     FP8_KV,
     PREFIX_HIT_RATIO,
-    QUEUED_TOKENS,
     REPLICAS,
     replicas_for,
 )
@@ -22,6 +21,7 @@ from driftwatch.recommend.server import Knobs, setting_of
 from driftwatch.recommend.situation import Situation
 from driftwatch.recommend.words import (
     add_replicas,
+    admit,
     aims,
     capacity_gain,
     from_to,
@@ -46,7 +46,7 @@ FORECAST = (
 )
 _SAFE = 0.9  # of the capacity: up to there a forecast TTFT holds
 _WORTH_SAYING = 1.05  # times the capacity, or the tokens per second
-_SHED_GAIN = 0.05  # of the share in target
+_REPLICAS_GAIN = 0.05  # of the share in target: replicas that bring less are no remedy
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +153,11 @@ def _wrong_if(case: Case, then: Candidate) -> str:
     if share < case.share:  # its own forecast must not falsify it: half of the gain must come
         share = (share + (case.today.in_target_ratio or 0.0)) / 2
         inside = "start within 1 s" if slo is None else "are in target"
-        return f"fewer than {percent(share)} of requests {inside} at up to {rate(upto)} per replica"
+        return f"fewer than {percent(share)} of requests {inside} at up to {rate(upto)} per server"
     missed = "queue longer than 1 s" if slo is None else f"miss {aims(slo, ' or ')}"
     return (
         f"more than {100 * (1 - case.share):.3g} % of requests {missed} at up to {rate(upto)} per "
-        "replica"
+        "server"
     )
 
 
@@ -168,18 +168,18 @@ def _not_cured(case: Case, then: Candidate) -> tuple[str, ...]:
     limit, share = then.capacity_requests_per_second, then.in_target_ratio
     have = case.situation.question.replicas
     if limit and was and was > limit * _WORTH_SAYING:
-        more = "more replicas"
+        more = "more servers"
         if have:
-            more = f"{replicas_for(have * was, limit)} replicas instead of {have}"
+            more = f"{replicas_for(have * was, limit)} servers instead of {have}"
         lines.append(
-            f"a replica served {rate(was)} at the baseline's lengths; to serve as much at these "
+            f"a server handled {rate(was)} at the baseline's lengths; to handle as much at these "
             f"takes {more}"
         )
     offered = case.situation.offered
     if limit and limit < offered:
         lacking = replicas_for((have or 1) * offered, limit) - (have or 1)
         lines.append(
-            f"a replica gets {rate(offered)} and then serves {rate(limit)}: "
+            f"a server gets {rate(offered)} and then handles {rate(limit)}: "
             f"{add_replicas(lacking, have)}"
         )
     if share is not None and share < case.share:
@@ -217,8 +217,13 @@ def no_knob(case: Case, gains: Sequence[Gain], what_ifs: Sequence[Candidate]) ->
         reason = Reason("not_worth_a_restart", f"{_suffices(case)}, {load}")
     else:
         reason = _none_helps(case, gains)
-    instead = _instead_of(case, what_ifs)
-    return Advice(action="none", reason=reason, instead=instead, basis="simulation")
+    return Advice(
+        action="none",
+        reason=reason,
+        instead=tuple(_now(case, what_ifs)),
+        later=tuple(_later(case, what_ifs)),
+        basis="simulation",
+    )
 
 
 def _none_helps(case: Case, gains: Sequence[Gain]) -> Reason:
@@ -248,24 +253,29 @@ def _none_helps(case: Case, gains: Sequence[Gain]) -> Reason:
     )
 
 
-def _instead_of(case: Case, what_ifs: Sequence[Candidate]) -> tuple[str, ...]:
-    """What helps and is no knob of a running batch: of the what-ifs, those that bring something."""
-    lines: list[str] = []
-    limit, slo = case.today.capacity_requests_per_second, case.situation.slo
+def _now(case: Case, what_ifs: Sequence[Candidate]) -> Iterator[str]:
+    """What can be done at any hour: more replicas, less load."""
+    limit, share = case.today.capacity_requests_per_second, case.today.in_target_ratio or 0.0
     have = case.situation.question.replicas
     for one in what_ifs:
+        more, then = round(one.knobs.get(REPLICAS, 0)) - (have or 1), one.in_target_ratio or 0.0
+        if more > 0 and (case.is_in_target or then > share + _REPLICAS_GAIN):
+            forecast = share_in_target(then, case.situation.slo)
+            yield f"{add_replicas(more, have)}: forecast {forecast}"
+    if limit and limit < case.situation.offered:
+        yield admit(limit, have, case.situation.offered)
+
+
+def _later(case: Case, what_ifs: Sequence[Candidate]) -> Iterator[str]:
+    """What clients or the engine must be changed for: work of office hours."""
+    limit = case.today.capacity_requests_per_second
+    for one in what_ifs:
         then, (name, value) = one.capacity_requests_per_second, next(iter(one.knobs.items()))
-        share = one.in_target_ratio or 0.0
-        forecast = f"forecast {share_in_target(share, slo)}"
-        if name == REPLICAS and value > (have or 1):
-            lines.append(f"{add_replicas(round(value) - (have or 1), have)}: {forecast}")
-        elif name in (PREFIX_HIT_RATIO, FP8_KV) and then and limit and then > limit * _WORTH_SAYING:
+        is_other = name in (PREFIX_HIT_RATIO, FP8_KV)
+        if is_other and then and limit and then > limit * _WORTH_SAYING:
             cached = f"cache {percent(value)} of the prompt tokens"
             do = cached if name == PREFIX_HIT_RATIO else "use an fp8 KV cache"
-            lines.append(f"{do}: {capacity_gain(limit, then)}")
-        elif name == QUEUED_TOKENS and share > (case.today.in_target_ratio or 0.0) + _SHED_GAIN:
-            lines.append(f"{flag_of(name)} {value:.0f}: {forecast}, the rest turned away at once")
-    return tuple(lines)
+            yield f"{do}: {capacity_gain(limit, then)}"
 
 
 def no_action(case: Case) -> Advice:
@@ -308,7 +318,10 @@ def by_measured_capacity(situation: Situation, why: str) -> Advice | None:
             f"it completes {figure(completed)} of the {figure(offered)} req/s that arrive, its "
             f"queue is never empty; whether a knob helps is unknown: {why}",
         ),
-        instead=(f"{add_replicas(more, have, at_least=True)}: {served}",),
+        instead=(
+            f"{add_replicas(more, have, at_least=True)}: {served}",
+            admit(completed, have, offered),
+        ),
         basis="measured",
     )
 
@@ -325,5 +338,6 @@ def kv_binds(evidence: Mapping[str, Any], leaf: str | None, why: str) -> Advice 
             "the KV cache is full and requests are preempted; never raise max_num_seqs. "
             f"No simulation: {why}",
         ),
-        instead=("add replicas", "fp8 KV cache", "cache prefixes", "shorter contexts"),
+        instead=("add a replica", "let the gateway pass fewer requests at once"),
+        later=("use an fp8 KV cache", "cache prefixes", "shorten contexts"),
     )

@@ -8,6 +8,7 @@ from driftwatch.model import Slo
 from driftwatch.numbers import (
     brief,
     change,
+    figure,
     knob,
     milliseconds,
     percent,
@@ -29,6 +30,20 @@ def add_replicas(more: int, have: int | None, *, at_least: bool = False) -> str:
     """As ``add 2 replicas (10 in all)``; of a pool of unknown size, beside each one."""
     text = f"add {'at least ' if at_least else ''}{plural(more, 'replica')}"
     return f"{text} ({have + more} in all)" if have else f"{text} for each of today's"
+
+
+def admit(limit: float, have: int | None, offered: float) -> str:
+    """A rate limit at the gateway, of all servers where their number is known.
+
+    ``limit``, ``offered``: requests a second of one server.
+
+    >>> admit(15.0, 8, 20.0)
+    'let the gateway pass at most 120 req/s (15.0 per server): it turns 25 % away at once'
+    """
+    each = f"{rate(limit)} per server"
+    most = f"{rate(have * limit)} ({figure(limit)} per server)" if have else each
+    away = percent(1 - limit / offered)
+    return f"let the gateway pass at most {most}: it turns {away} away at once"
 
 
 def aims(slo: Slo | None, joined: str = " and ") -> str:
@@ -82,10 +97,10 @@ def from_to(before: str, after: str) -> str:
 
 
 def capacity_gain(now: float | None, then: float | None) -> str | None:
-    """As ``capacity 15.0 → 19.0 req/s per replica (+27 %)``; None where either is unknown."""
+    """As ``capacity 15.0 → 19.0 req/s per server (+27 %)``; None where either is unknown."""
     if not now or not then:
         return None
-    return f"capacity {from_to(rate(now), rate(then))} per replica ({change(then / now)})"
+    return f"capacity {from_to(rate(now), rate(then))} per server ({change(then / now)})"
 
 
 def what_if_text(name: str, value: float) -> str:

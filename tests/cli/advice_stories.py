@@ -70,14 +70,14 @@ def story() -> Answer:
             ),
             undo="--max-num-batched-tokens 512",
             wrong_if="more than 5 % of requests miss TTFT 1 s or TPOT 50 ms at up to 16.5 req/s "
-            "per replica",
+            "per server",
             effect=(
                 "forecast: 99 % of requests in target, +98 points, between +86 and +99",
-                "capacity 15.0 → 19.0 req/s per replica (+27 %)",
+                "capacity 15.0 → 19.0 req/s per server (+27 %)",
             ),
             not_cured=(
-                "a replica served 29.5 req/s at the baseline's lengths; to serve as much at these "
-                "takes 13 replicas instead of 8",
+                "a server handled 29.5 req/s at the baseline's lengths; to handle as much at these "
+                "takes 13 servers instead of 8",
             ),
             value_reason="not 4096: +0 points, capacity +0 %, inter-token latency p99 54 → 93 ms",
             basis="simulation",

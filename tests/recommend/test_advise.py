@@ -64,7 +64,7 @@ def test_a_cap_that_binds_is_raised_and_the_forecast_holds() -> None:
     assert share_of(CAP, 7) + 0.04 < truth
     assert gain.low <= gain.mean <= gain.high and gain.chance_of_harm == 0.0
     assert said.undo == "--max-num-seqs 32" and "restart" in said.price
-    assert "per replica" in str(said.wrong_if)
+    assert "per server" in str(said.wrong_if)
     assert said.value_reason is not None and said.value_reason.startswith("not ")
 
 
@@ -130,7 +130,8 @@ def test_where_kv_binds_no_cap_is_raised_and_each_alternative_is_priced() -> Non
     assert found.today is not None and (found.today.preemptions or 0.0) > 0
     assert said.action == "none" and said.moves == ()
     assert "replica" in said.instead[0] and "forecast" in said.instead[0]
-    assert any("fp8 KV cache: capacity" in words and "req/s" in words for words in said.instead)
+    assert any("let the gateway pass at most" in words for words in said.instead[1:])
+    assert any("fp8 KV cache: capacity" in words and "req/s" in words for words in said.later)
     assert all(one.in_target_ratio is not None for one in found.what_ifs)
     by_name = {next(iter(one.knobs)): one for one in found.what_ifs}
     then = by_name["kv_cache_dtype_fp8"].capacity_requests_per_second
@@ -152,7 +153,7 @@ def test_a_change_that_leaves_an_overload_says_so() -> None:
     overload = question_of(requests_of(30.0, 1000.0, 200.0), wide, slo=Slo(None, 0.05), replicas=2)
     said = advise(overload, table=False).advice
     assert said.action == "change" and said.moves[0].to_value < 256
-    assert any("then serves" in text and "in all)" in text for text in said.not_cured)
+    assert any("then handles" in text and "in all)" in text for text in said.not_cured)
 
 
 def test_deep_overload_is_answered_with_replicas() -> None:

@@ -113,7 +113,7 @@ def limit(page: Page) -> str | None:
     if running is not None and names == ["kv_cache"] and page.value("max_num_seqs") is None:
         numbers.append(f"{plural(running, 'request')} run")
     if waiting is not None:
-        where = " per replica" if page.is_of_many else ""
+        where = " per server" if page.is_of_many else ""
         numbers.append(
             f"{plural(waiting, 'request')} {'queues' if waiting == 1 else 'queue'}{where}"
         )
