@@ -57,7 +57,7 @@ def basis(advice: Answer, context: AdviceContext, *, piped: bool = False) -> Ite
     """What the answer rests on: the table and what it leaves out, then how far to trust it."""
     below = [
         *table(advice, piped=piped),
-        *_lines((*reasons(advice), *_capacity(advice)), "  ", piped),
+        *_lines((*reasons(advice), *_loads(advice)), "  ", piped),
     ]
     yield from [*below, ""] if below else []
     trust = (*_check(advice), _traffic(advice, context), *_targets(advice), *_notes(advice))
@@ -113,23 +113,21 @@ def _details(advice: Answer) -> Iterator[tuple[str, str]]:
             yield label, text
 
 
-def _capacity(advice: Answer) -> Iterator[str]:
-    """Capacity now, at the baseline's lengths, and how much of it is asked for."""
-    if advice.today is None:
+def _loads(advice: Answer) -> Iterator[str]:
+    """The load of the table's figures, and what its capacity column is."""
+    if advice.today is None or advice.offered_requests_per_second is None:
         return
-    now, offered = advice.today.capacity_requests_per_second, advice.offered_requests_per_second
-    if now is None:
-        yield "capacity with today's settings: unknown"
-    else:
-        full = " when full" if advice.slo is None else ""
-        before = advice.capacity_reference_requests_per_second
-        served = "" if before is None else f"; at the baseline's {rate(before)}"
-        yield f"One server handles {rate(now)}{full} at these lengths{served}."
-    if offered is not None:
-        used = advice.utilization_ratio
-        share = "" if used is None else f", {percent(used)} of capacity"
-        waves = _waves(advice) if used is not None and used < NEAR_CAPACITY else ""
-        yield f"It now gets {rate(offered)}{share}{waves}."
+    used = advice.utilization_ratio
+    share = "its capacity is unknown" if used is None else f"{percent(used)} of its capacity now"
+    waves = _waves(advice) if used is not None and used < NEAR_CAPACITY else ""
+    load = f"{rate(advice.offered_requests_per_second)} per server, {share}{waves}"
+    yield f"load: {load}. The table forecasts for this load"
+    most = "a full server completes"
+    if advice.slo is not None:
+        most = f"one server takes with {percent(advice.slo.share)} of requests in target"
+    before = advice.capacity_reference_requests_per_second
+    was = "" if before is None else f"; with the baseline's lengths it was {rate(before)}"
+    yield f"capacity: the most req/s that {most}{was}"
 
 
 def _waves(advice: Answer) -> str:
@@ -191,7 +189,7 @@ def _notes(advice: Answer) -> Iterator[str]:
         yield f"assumptions: {'; '.join(advice.notes)}"
 
 
-_HEADER = ("settings", "in target", "TTFT p95", "ITL p99", "KV peak", "req/s")
+_HEADER = ("settings", "in target", "TTFT p95", "ITL p99", "KV peak", "capacity")
 # what a cell is called where it is unknown
 _CELLS = {
     "in_target_ratio": "share in target",

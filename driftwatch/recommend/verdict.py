@@ -89,14 +89,10 @@ def changed(case: Case, then: Candidate, gain: Gain, larger: Candidate | None) -
         return None if setting is None else setting.provenance
 
     knob, *others = knobs
-    before, after = case.today.capacity_requests_per_second, then.capacity_requests_per_second
-    more = capacity_gain(before, after)
-    if more and before:
-        come = f"{rate(situation.offered)} come, {percent(situation.offered / before)} of today's"
-        more = f"{more}; {come}"
-    share = then.in_target_ratio or 0.0
+    more = capacity_gain(case.today.capacity_requests_per_second, then.capacity_requests_per_second)
     low, high = gain.range
-    brings = f"forecast: {share_in_target(share, situation.slo)}"
+    share, load = then.in_target_ratio or 0.0, f"at {rate(situation.offered)} per server"
+    brings = f"forecast: {share_in_target(share, situation.slo)} {load}"
     effect = [brings, *([more] if more else [])]
     if gain.mean < MEAN_GAIN:  # chosen for its capacity
         effect.reverse()

@@ -108,7 +108,7 @@ def what_if_text(name: str, value: float) -> str:
     if name == "replicas":
         return plural(value, "replica")
     if name == "prefix_hit_ratio":
-        return f"{percent(value)} of the prompt tokens cached"
+        return f"{percent(value)} of prompt tokens cached"
     if name == "kv_cache_dtype_fp8":
         return "an fp8 KV cache"
     return f"{name} {knob(value)}"

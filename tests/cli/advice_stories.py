@@ -61,7 +61,7 @@ def story() -> Answer:
         advice=Advice(
             action="change",
             reason=Reason(
-                "forecast", "forecast: 99 % of requests in target, +98 points, between +86 and +99"
+                "forecast", "forecast: 99 % of requests in target at 16.5 req/s per server"
             ),
             moves=(KnobMove("max_num_batched_tokens", 512.0, 2048.0, "config"),),
             price=(
@@ -72,7 +72,7 @@ def story() -> Answer:
             wrong_if="more than 5 % of requests miss TTFT 1 s or TPOT 50 ms at up to 16.5 req/s "
             "per server",
             effect=(
-                "forecast: 99 % of requests in target, +98 points, between +86 and +99",
+                "forecast: 99 % of requests in target at 16.5 req/s per server",
                 "capacity 15.0 → 19.0 req/s per server (+27 %)",
             ),
             not_cured=(
