@@ -19,7 +19,6 @@ import click
 import numpy as np
 import numpy.typing as npt
 
-from driftwatch.cli.options import Parsed
 from driftwatch.errors import ImpossibleConfiguration, UsageError
 from driftwatch.knobs import flag_of
 from driftwatch.lab.plan import Server
@@ -52,23 +51,6 @@ class Finite(click.FloatRange):
 TOKENS = Finite(min=1, max=1e7)
 RATE = Finite(min=0, min_open=True, max=1e6)
 COUNT = click.IntRange(1, 10_000_000)
-
-
-def numbers(kind: type[int] | type[float], low: float, high: float) -> Parsed:
-    """Numbers within bounds, separated by commas: rising, once each."""
-
-    def read(text: str) -> tuple[float, ...]:
-        try:
-            found = tuple(sorted({kind(word) for word in text.split(",")}))
-        except ValueError:
-            whole = "whole numbers" if kind is int else "numbers"
-            raise ValueError(f"{text!r} is no list of {whole}, e.g. 1,2,4,8") from None
-        if not all(low <= one <= high for one in found):
-            raise ValueError(f"each number is from {low:g} to {high:g}")
-        return found
-
-    return Parsed("n,n,...", read)
-
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import click
 import numpy as np
 
 from driftwatch.cli.engine_options import (
@@ -16,17 +15,24 @@ from driftwatch.cli.engine_options import (
     engine_of,
     lab_command,
     mix_of,
-    numbers,
     option,
 )
 from driftwatch.cli.main import EXIT_NO_VERDICT
 from driftwatch.cli.printer import UNKNOWN, Progress, number, print_answer
 from driftwatch.errors import ImpossibleConfiguration, UsageError
 from driftwatch.lab import loads as lab
-from driftwatch.lab.batchers import CONTINUOUS, POLICIES, Settings, serve
+from driftwatch.lab.batchers import (
+    BATCH_SIZE,
+    CONTINUOUS,
+    MAX_WAIT_SECONDS,
+    POLICIES,
+    PREFILL_SHARE_RATIO,
+    serve,
+)
 from driftwatch.lab.loads import STEADY_PART, Knee, Point
 from driftwatch.lab.run_summary import RunSummary, summarize
 from driftwatch.numbers import figure, milliseconds, percent, rate
+from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.demand import paced
 from driftwatch.simulate.requests import Requests, make_requests
 from driftwatch.simulate.step_time import StepTime
@@ -194,16 +200,12 @@ class Comparison:
 
 @lab_command(
     "compare",
-    option("--rates", numbers(float, 1e-6, 1e6), "Requests per second (default: eight)."),
-    option("--batch-size", click.IntRange(1, 100_000), "Of static and dynamic.", default=32),
     generation_tokens=128,
 )
-def compare_command(
-    rates: tuple[float, ...] | None, batch_size: int, as_json: bool, **flags: Any
-) -> int:
+def compare_command(as_json: bool, **flags: Any) -> int:
     """Compare ways of batching: static, dynamic, continuous, hybrid.
 
-    The same 4,000 requests with Poisson arrivals at each of --rates, one step-time model. Within
+    The same 4,000 requests with Poisson arrivals at eight rates, one step-time model. Within
     target: a p99 end to end of at most three times that of requests served alone. Exit code 4: no
     policy keeps up at any rate.
     """
@@ -212,13 +214,17 @@ def compare_command(
         mix = make_requests(np.zeros(len(mix)), mix.prompt_tokens, mix.generation_tokens)
         notes.append("only the lengths of the file are compared")
     engine = engine_of(flags)
-    settings = Settings(engine.configuration, batch_size)
-    found = _compare(settings, mix, engine.step_time, rates)
+    found = _compare(engine.configuration, mix, engine.step_time)
     document = {
         "prompt_tokens_mean": float(mix.prompt_tokens.mean()),
         "generation_tokens_mean": float(mix.generation_tokens.mean()),
         "step_time": asdict(engine.step_time),
-        "settings": asdict(settings),
+        "settings": {
+            "configuration": asdict(engine.configuration),
+            "batch_size": BATCH_SIZE,
+            "max_wait_seconds": MAX_WAIT_SECONDS,
+            "prefill_share_ratio": PREFILL_SHARE_RATIO,
+        },
         "steady_part": STEADY_PART,
         "limit_e2e_p99_seconds": found.limit_seconds,
         "policies": {
@@ -238,19 +244,20 @@ def compare_command(
 
 
 def _compare(
-    settings: Settings, mix: Requests, step_time: StepTime, rates: tuple[float, ...] | None
+    configuration: SchedulerConfiguration, mix: Requests, step_time: StepTime
 ) -> Comparison:
-    capacities = {name: lab.capacity(name, settings, mix, step_time) for name in POLICIES}
+    capacities = {name: lab.capacity(name, configuration, mix, step_time) for name in POLICIES}
     limit_seconds = _LIMIT_FACTOR * float(np.quantile(lab.alone_seconds(mix, step_time), 0.99))
     every, points = mix.at(np.zeros(_AT_EACH_RATE)), dict[str, list[Point]]()
     progress = Progress("comparing")
     for done, name in enumerate(POLICIES):
         progress(done, len(POLICIES))
         points[name] = []
-        for offered in rates or lab.ladder(capacities[CONTINUOUS] or 1.0):
+        for offered in lab.ladder(capacities[CONTINUOUS] or 1.0):
             sent = paced(every, offered, np.random.default_rng(0))
-            served = serve(name, sent, step_time, settings)
-            points[name].append(lab.steady(name, offered, served, settings.leave_together(name)))
+            points[name].append(
+                lab.steady(name, offered, serve(name, sent, step_time, configuration))
+            )
     progress.close()
     knees = {name: lab.knee(of_it, limit_seconds) for name, of_it in points.items()}
     return Comparison(limit_seconds, points, capacities, knees)

@@ -1,63 +1,37 @@
-"""``driftwatch plan``: memory, batch and speed of one server before it runs; how many users it
-serves before latency degrades.
-"""
+"""``driftwatch plan``: memory, batch and speed of one server before it runs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from driftwatch.cli.engine_options import engine_of, lab_command, numbers, option
+from driftwatch.cli.engine_options import engine_of, lab_command, option
 from driftwatch.cli.engine_options import mix_of as requests_of
-from driftwatch.cli.main import EXIT_NO_VERDICT
 from driftwatch.cli.options import SLO
-from driftwatch.cli.printer import Progress, number, print_answer
+from driftwatch.cli.printer import print_answer
 from driftwatch.errors import UsageError
-from driftwatch.lab.loads import (
-    DEGRADES,
-    Degradation,
-    Level,
-    find_degradation,
-    gains_of,
-    level,
-)
 from driftwatch.lab.plan import is_problem, mix_of, plan
 from driftwatch.model import Slo
-from driftwatch.numbers import count, figure, milliseconds, times
+from driftwatch.numbers import count, figure, milliseconds
 
 _GIB = 2**30
 _MIX_SIZE = 2000  # requests of a mix that is given by its means
 _MOST_READ = 50_000  # of a file: more change no figure by 1 %
 _LIMITS = {"kv_cache": "the KV cache", "max_num_seqs": "max_num_seqs", "tpot": "the target"}
-_MOST_USERS = 4096
-_LENGTHS_DRAWN = 50_000  # twelve for each of the most users
-_USERS_HEADER = (
-    *("users", "req/s", "tokens/s", "a user", "TTFT p50", "TTFT p99", "ITL ms", "e2e p50"),
-    "e2e p99",
-)
 _HEADER = ("batch", "tokens/s", "a user", "ITL ms", "decode bound by", "KV GiB", "GPU GiB", "fits")
 
 
 @lab_command(
     "plan",
     option("--slo", SLO, "Target of the time per output token: tpot=50ms."),
-    option(
-        "--users levels",
-        numbers(int, 1, _MOST_USERS),
-        "Simulate so many users, 1,2,4,8,..., each sending its next request at once: where does "
-        "latency start to degrade?",
-    ),
     generation_tokens=256,
 )
-def command(slo: Slo | None, levels: tuple[int, ...] | None, as_json: bool, **flags: Any) -> int:
+def command(slo: Slo | None, as_json: bool, **flags: Any) -> int:
     """How many requests fit a server's memory, and how fast it is with them.
 
     Memory and speed come from datasheets: an estimate before the server runs. Exit code 1: it does
-    not fit, or no batch meets the target; 4: --users, and nothing was served.
+    not fit, or no batch meets the target.
     """
-    if levels is not None:
-        return _degradation(levels, as_json, flags)
     if slo is not None and (slo.tpot_seconds is None or slo.ttft_seconds is not None):
         raise UsageError(
             "--slo: plan knows no TTFT",
@@ -172,75 +146,3 @@ def _details(document: Mapping[str, Any]) -> Iterator[str]:
             last[f"tokens_per_second_{end}"] / last["tokens_per_second"] for end in ("low", "high")
         )
         yield f"No server was measured: a real one reaches {low:.2g} to {high:.2g} times these."
-
-
-def _degradation(levels: tuple[int, ...], as_json: bool, flags: Mapping[str, Any]) -> int:
-    """Simulate a closed loop at each number of users, and print where latency starts to degrade."""
-    mix, notes = requests_of(flags, None if flags["file"] else _LENGTHS_DRAWN)
-    engine = engine_of(flags)
-    progress, reached = Progress("simulating"), list[Level]()
-    for users in levels:
-        progress(len(reached), len(levels))
-        reached.append(level(mix, engine.configuration, engine.step_time, users))
-    progress.close()
-    knee = find_degradation(reached)
-    document = {
-        "configuration": asdict(engine.configuration),
-        "step_time": asdict(engine.step_time),
-        "workload": {
-            "requests_file": flags["file"] and str(flags["file"]),
-            "prompt_tokens_mean": float(mix.prompt_tokens.mean()),
-            "generation_tokens_mean": float(mix.generation_tokens.mean()),
-        },
-        "levels": [asdict(one) for one in reached],
-        "gain_ratios": gains_of([one for one in reached if one.figures.requests]),
-        "latency_degrades": {"definition": DEGRADES, **asdict(knee)},
-    }
-    table = (_USERS_HEADER, [_users_row(one, knee) for one in reached])
-    details = ["TTFT and e2e (end to end): seconds."]
-    details += [
-        f"{one.concurrency} users: {one.failed_requests:,} requests failed."
-        for one in reached
-        if one.failed_requests
-    ]
-    notes += engine.notes
-    print_answer(as_json, _users_line(reached, knee), table, details, document, notes)
-    return EXIT_NO_VERDICT if knee.degrades_at is knee.holds_to is None else 0
-
-
-def _users_line(levels: Sequence[Level], where: Degradation) -> str:
-    """The sentence that answers; what it means is part of it."""
-    if where.degrades_at is None:
-        if where.holds_to is None:
-            return f"NO VERDICT: {where.reason}."
-        return (
-            f"No knee up to {where.holds_to} users: throughput still rises with every added user."
-        )
-    by_users = {one.concurrency: one.figures for one in levels}
-    before, after = by_users[where.holds_to or 0], by_users[where.degrades_at]
-    rate = after.requests_per_second / before.requests_per_second
-    early, late = before.e2e_seconds_mean or 0.0, after.e2e_seconds_mean or 0.0
-    sure = "" if where.confirmed else " A higher level would confirm it."
-    return (
-        f"Latency starts to degrade at {where.degrades_at} users. From {where.holds_to} to "
-        f"{where.degrades_at} users requests/s grow {times(rate)} and mean latency "
-        f"{times(late / (early or 1.0))} ({milliseconds(early)} → {milliseconds(late)}): more than "
-        f"half of the added users wait instead of being served.{sure}"
-    )
-
-
-def _users_row(one: Level, where: Degradation) -> tuple[str, ...]:
-    """The figures of a level; the one where latency starts to degrade is marked with ``>``."""
-    found, mark = one.figures, ">" if one.concurrency == where.degrades_at else ""
-    tokens = found.generation_tokens_per_second if found.requests else None
-    return (
-        f"{mark}{one.concurrency}",
-        number(found.requests_per_second if found.requests else None),
-        number(tokens),
-        number(tokens, 1 / one.concurrency),
-        number(found.ttft_seconds_p50),
-        number(found.ttft_seconds_p99),
-        number(found.itl_seconds_mean, 1000),
-        number(found.e2e_seconds_p50),
-        number(found.e2e_seconds_p99),
-    )

@@ -21,6 +21,9 @@ from driftwatch.simulate.trial import simulate
 
 STATIC, DYNAMIC, CONTINUOUS, HYBRID = POLICIES = ("static", "dynamic", "continuous", "hybrid")
 FOREVER = float("inf")
+BATCH_SIZE = 32  # of static and dynamic batching
+MAX_WAIT_SECONDS = 0.05  # dynamic: a batch starts once its oldest request waited so long
+PREFILL_SHARE_RATIO = 0.8  # of the hybrid's time, while both kinds of step have work
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,31 +42,20 @@ class Served:
     prompt_padding_waste_ratio: float | None = None  # of the prompt tokens computed
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Settings of all policies."""
-
-    configuration: SchedulerConfiguration  # of continuous batching; the hybrid takes its caps
-    batch_size: int = 32  # of static and dynamic batching
-    max_wait_seconds: float = 0.05  # of dynamic batching: a batch starts once its oldest waited so
-    prefill_share_ratio: float = 0.8  # of the hybrid's time, while both kinds have work
-
-    def leave_together(self, policy: str) -> int:
-        """How many replies leave at one time."""
-        return self.batch_size if policy in (STATIC, DYNAMIC) else 1
-
-
-def serve(policy: str, requests: Requests, step_time: StepTime, settings: Settings) -> Served:
+def serve(
+    policy: str, requests: Requests, step_time: StepTime, configuration: SchedulerConfiguration
+) -> Served:
     """Serve the requests by one of `POLICIES`.
 
-    Raises ImpossibleConfiguration: vLLM would refuse the settings.
+    ``configuration``: of continuous batching; the hybrid takes its seats and token budget. Raises
+    ImpossibleConfiguration: vLLM would refuse the settings, or a request never fits.
     """
     if policy == CONTINUOUS:
-        return continuous(requests, step_time, settings.configuration)
+        return _continuous(requests, step_time, configuration)
     if policy == HYBRID:
-        return _Hybrid(requests, step_time, settings).run()
-    wait = FOREVER if policy == STATIC else settings.max_wait_seconds
-    return _run_batches(requests, step_time, settings.batch_size, wait)
+        return _Hybrid(requests, step_time, configuration).run()
+    wait = FOREVER if policy == STATIC else MAX_WAIT_SECONDS
+    return run_batches(requests, step_time, BATCH_SIZE, wait)
 
 
 def batch_seconds(
@@ -79,18 +71,10 @@ def batch_seconds(
     )
 
 
-def continuous(
-    requests: Requests,
-    step_time: StepTime,
-    configuration: SchedulerConfiguration,
-    *,
-    concurrency: int | None = None,
+def _continuous(
+    requests: Requests, step_time: StepTime, configuration: SchedulerConfiguration
 ) -> Served:
-    """vLLM's scheduler; ``concurrency``: so many clients, each sends when it was answered.
-
-    Raises ImpossibleConfiguration: vLLM would refuse the settings, or a request never fits.
-    """
-    rows = simulate(requests, configuration, step_time, concurrency=concurrency).requests
+    rows = simulate(requests, configuration, step_time).requests
     return Served(
         rows["arrival_seconds"].to_numpy(),
         rows["first_token_seconds"].fill_null(np.nan).to_numpy(),
@@ -100,7 +84,7 @@ def continuous(
     )
 
 
-def _run_batches(
+def run_batches(
     requests: Requests, step_time: StepTime, size: int, max_wait_seconds: float
 ) -> Served:
     """Static and dynamic: a batch starts together, runs to its longest member, ends together.
@@ -139,9 +123,10 @@ class _Hybrid:
     have work; the other kind may always use what is left over.
     """
 
-    def __init__(self, requests: Requests, step_time: StepTime, settings: Settings) -> None:
-        self.step_time, self.share = step_time, settings.prefill_share_ratio
-        configuration = settings.configuration
+    def __init__(
+        self, requests: Requests, step_time: StepTime, configuration: SchedulerConfiguration
+    ) -> None:
+        self.step_time, self.share = step_time, PREFILL_SHARE_RATIO
         self.seats = configuration.max_num_active_seqs or configuration.max_num_seqs
         self.budget = configuration.max_num_batched_tokens
         self.arrival = requests.arrival_seconds

@@ -1,11 +1,4 @@
-"""A way of batching under rising load: what each load gave, and where it stops being good.
-
-An open loop sends at a rate and measures every policy; a closed loop keeps so many users busy. At a
-fixed concurrency N Little's law ties throughput X and mean latency R together, N = X · R: what more
-concurrency does not bring in throughput it costs in latency. The share that becomes throughput is
-the elasticity d ln X / d ln N: 1 while every further user is served as fast as before, 0 once the
-server is saturated.
-"""
+"""A way of batching at rising rates: the figures of each rate, and where it stops keeping up."""
 
 from __future__ import annotations
 
@@ -15,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from driftwatch.arrays import Floats
-from driftwatch.lab.batchers import Served, Settings, batch_seconds, continuous, serve
+from driftwatch.lab.batchers import BATCH_SIZE, DYNAMIC, STATIC, Served, batch_seconds, serve
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.step_time import StepTime
@@ -66,8 +59,6 @@ def _quantile(values: Floats, q: float, needed: int) -> float | None:
     return float(np.quantile(values, q)) if len(values) >= needed else None
 
 
-# --- policies at rising rates
-
 STEADY_PART = (
     "steady part: the first fifth and the last tenth of the time over which requests arrive are "
     "left out. What finishes in it counts."
@@ -97,17 +88,19 @@ class Knee:
     reason: str  # what fails there, or everywhere
 
 
-def steady(policy: str, rate: float, served: Served, leave_together: int) -> Point:
-    """Measure a run served to its end; ``leave_together``: so many may be missing at its end."""
+def steady(policy: str, rate: float, served: Served) -> Point:
+    """Measure a run served to its end; replies that leave together may be missing at its end."""
     arrival = served.arrival_seconds
     span = float(arrival.max() - arrival.min())
     since, until = float(arrival.min()) + _WARM_UP * span, float(arrival.max()) - _DRAIN * span
     arrived = int(((arrival > since) & (arrival <= until)).sum())
-    found = figures(served, since, until)
+    found, together = figures(served, since, until), 1
+    if policy in (STATIC, DYNAMIC):
+        together = BATCH_SIZE
     return Point(
         policy,
         rate,
-        arrived - found.requests <= _BEHIND * arrived + leave_together,
+        arrived - found.requests <= _BEHIND * arrived + together,
         found,
         int((~served.finished).sum()),
         served.batch_efficiency_ratio,
@@ -115,15 +108,17 @@ def steady(policy: str, rate: float, served: Served, leave_together: int) -> Poi
     )
 
 
-def capacity(policy: str, settings: Settings, mix: Requests, step_time: StepTime) -> float | None:
+def capacity(
+    policy: str, configuration: SchedulerConfiguration, mix: Requests, step_time: StepTime
+) -> float | None:
     """Requests per second while there is always more to do; None where all end at one time.
 
     All wait from the start, ten times as many as there are seats (2,000 to 50,000). Between the
     ends of the first tenth and of nine tenths.
     """
-    seats = max(settings.configuration.max_num_seqs, settings.batch_size)
+    seats = max(configuration.max_num_seqs, BATCH_SIZE)
     sent = mix.at(np.zeros(min(max(2000, 10 * seats), 50_000)))
-    served = serve(policy, sent, step_time, settings)
+    served = serve(policy, sent, step_time, configuration)
     ends = np.sort(served.end_seconds[served.finished])
     if len(ends) < 2:
         return None
@@ -163,86 +158,3 @@ def knee(points: Sequence[Point], limit_seconds: float) -> Knee:
             return Knee(holds, one.requests_per_second, wrong)
         reason = reason or wrong
     return Knee(holds, None, "" if holds is not None else reason)
-
-
-# --- vLLM's scheduler with more and more users
-
-GAIN = 0.5  # below it a step of concurrency costs more latency than it brings throughput
-DEGRADES = (
-    "latency starts to degrade at the first level from which more than half of the added users "
-    "turns into latency instead of throughput: d ln(requests/s) / d ln(users) "
-    f"below {GAIN:g}, and at the next level where there is one"
-)
-# requests of a level, in rounds of each user: 2 to warm up, at least 1,100 and one round to drain,
-# so that a p99 has its hundred
-_ROUNDS, _WARM_UP_ROUNDS, _FEWEST = 12, 2, 1_100
-
-
-@dataclass(frozen=True, slots=True)
-class Level:
-    """What one concurrency gave."""
-
-    concurrency: int
-    figures: Figures
-    failed_requests: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Degradation:
-    """Where latency starts to degrade."""
-
-    holds_to: int | None  # the last concurrency before it; None = no verdict
-    degrades_at: int | None  # the first at which it does; None = not reached, or not known
-    confirmed: bool = False  # the step after it says the same
-    reason: str | None = None  # why ``degrades_at`` is None
-
-
-def level(
-    mix: Requests, configuration: SchedulerConfiguration, step_time: StepTime, concurrency: int
-) -> Level:
-    """Simulate one level with the lengths of the mix, over and over.
-
-    Raises ImpossibleConfiguration: vLLM would refuse the settings, or a request never fits.
-    """
-    count = max(_ROUNDS * concurrency, _FEWEST + (_WARM_UP_ROUNDS + 1) * concurrency)
-    sent = mix.at(np.zeros(count))
-    return measure(concurrency, continuous(sent, step_time, configuration, concurrency=concurrency))
-
-
-def measure(concurrency: int, served: Served) -> Level:
-    """The loop is full from the end of the warm-up to the last request that is sent."""
-    ends = np.sort(served.end_seconds[np.isfinite(served.end_seconds)])
-    warm = ends[min(_WARM_UP_ROUNDS * concurrency, len(ends)) - 1] if len(ends) else 0.0
-    inside = figures(served, float(warm), float(served.arrival_seconds.max()))
-    return Level(concurrency, inside, int((~served.finished).sum()))
-
-
-def find_degradation(levels: Sequence[Level]) -> Degradation:
-    """Where latency starts to degrade, by :data:`DEGRADES`; levels in rising order.
-
-    A level that served nothing ends the search: what comes after is not judged, and where nothing
-    degrades before it there is no verdict.
-    """
-    first = next((n for n, one in enumerate(levels) if not one.figures.requests), len(levels))
-    judged, unknown = levels[:first], ""
-    if first < len(levels):
-        users = levels[first].concurrency
-        unknown = f"; {users} users: no request finished in the steady part"
-    if len(judged) < 2:
-        return Degradation(None, None, reason=f"two levels that were served are needed{unknown}")
-    gains = gains_of(judged)
-    for at in range(1, len(judged)):
-        after = gains[at + 1] if at + 1 < len(judged) else 0.0
-        if gains[at] < GAIN and after < GAIN:
-            here, before = judged[at].concurrency, judged[at - 1].concurrency
-            return Degradation(before, here, at + 1 < len(judged))
-    top = judged[-1].concurrency
-    why = f"throughput still rises at {top}{unknown}"
-    return Degradation(None if unknown else top, None, reason=why)
-
-
-def gains_of(levels: Sequence[Level]) -> list[float]:
-    """Elasticity of each level against the one before it; 1 of the first."""
-    users = np.array([one.concurrency for one in levels], dtype=np.float64)
-    rates = np.array([one.figures.requests_per_second for one in levels])
-    return [1.0, *(np.diff(np.log(rates)) / np.diff(np.log(users))).tolist()]

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from driftwatch.lab.batchers import (
     CONTINUOUS,
-    DYNAMIC,
+    FOREVER,
     POLICIES,
-    STATIC,
-    Settings,
+    run_batches,
     serve,
 )
 from driftwatch.simulate.configuration import SchedulerConfiguration
@@ -25,11 +24,6 @@ from driftwatch.simulate.workload.requests_file import read_requests
 
 STEP_TIME = StepTime(0.008, 4e-5, 3e-5, 2e-8, hinge_tokens=16, c4_seconds_per_prefill_pair=1e-9)
 FLAT = StepTime(1.0, 0.0, 0.0, 0.0)  # a second a step, whatever is in it
-SEATS = SchedulerConfiguration(16, 512)
-
-
-def settings_of(size: int = 8, seats: SchedulerConfiguration = SEATS, **more: object) -> Settings:
-    return Settings(seats, size, **more)  # type: ignore[arg-type]
 
 
 def azure(shared_data: Path, count: int) -> Requests:
@@ -41,7 +35,7 @@ def azure(shared_data: Path, count: int) -> Requests:
 def test_one_batch_token_by_token(lengths: list[tuple[int, int]]) -> None:
     prompts, generations = ([pair[i] for pair in lengths] for i in (0, 1))
     requests = make_requests(np.linspace(0, 1, len(lengths)), prompts, generations)
-    found = serve(STATIC, requests, STEP_TIME, settings_of(len(lengths)))
+    found = run_batches(requests, STEP_TIME, len(lengths), FOREVER)
     count, longest = len(lengths), max(prompts)
     now = float(requests.arrival_seconds[-1])
     now += STEP_TIME.seconds(count * longest, 0, 0, count * longest * (longest + 1) / 2)
@@ -58,15 +52,14 @@ def test_when_batches_start() -> None:
     arrival = [0.0, 0.1, 0.2, 5.0, 5.3, 20.0]
     requests = make_requests(arrival, [10] * 6, [2, 1, 1, 1, 1, 1])
 
-    def ends(policy: str, size: int, wait: float = 0.0) -> list[float]:
-        found = serve(policy, requests, FLAT, settings_of(size, max_wait_seconds=wait))
-        return found.end_seconds.tolist()
+    def ends(size: int, wait: float) -> list[float]:
+        return run_batches(requests, FLAT, size, wait).end_seconds.tolist()
 
     # each when its second member has come
-    assert ends(STATIC, 2) == [2.1, 2.1, 6.0, 6.0, 21.0, 21.0]
+    assert ends(2, FOREVER) == [2.1, 2.1, 6.0, 6.0, 21.0, 21.0]
     # 0 s: the first waited its half second, takes the others along; the rest wait alike
-    assert ends(DYNAMIC, 4, 0.5) == [2.5, 2.5, 2.5, 6.5, 6.5, 21.5]
-    assert ends(DYNAMIC, 4) == [2.0, 3.0, 3.0, 6.0, 7.0, 21.0]
+    assert ends(4, 0.5) == [2.5, 2.5, 2.5, 6.5, 6.5, 21.5]
+    assert ends(4, 0.0) == [2.0, 3.0, 3.0, 6.0, 7.0, 21.0]
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -74,8 +67,7 @@ def test_real_lengths_are_all_served_in_order_of_their_times(
     policy: str, shared_data: Path
 ) -> None:
     requests = azure(shared_data, 400)
-    seats = SchedulerConfiguration(16, 8192)
-    found = serve(policy, requests, STEP_TIME, settings_of(8, seats, max_wait_seconds=0.2))
+    found = serve(policy, requests, STEP_TIME, SchedulerConfiguration(16, 8192))
     assert found.finished.all()
     assert (found.generated_tokens == requests.generation_tokens).all()
     times = (requests.arrival_seconds, found.first_token_seconds, found.end_seconds)
@@ -85,6 +77,6 @@ def test_real_lengths_are_all_served_in_order_of_their_times(
 def test_a_scheduler_that_rejects_leaves_them_unfinished() -> None:
     requests = make_requests(np.zeros(6), [10] * 6, [5] * 6)
     few = SchedulerConfiguration(1, 512, max_num_queued_reqs=2)
-    found = serve(CONTINUOUS, requests, FLAT, settings_of(8, few))
+    found = serve(CONTINUOUS, requests, FLAT, few)
     assert found.finished.sum() == 2
     assert np.isnan(found.first_token_seconds[~found.finished]).all()
