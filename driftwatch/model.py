@@ -187,6 +187,10 @@ class Advice(Document):
     later: tuple[str, ...] = ()  # what helps and is work for office hours: "use an fp8 KV cache"
     # the numbers behind ``effect``, by name with units, for the track record; None without a replay
     forecast: Mapping[str, Any] | None = None
+    # of one server when it was computed: what came, and what today's settings serve in target
+    offered_requests_per_second: float | None = None
+    capacity_requests_per_second: float | None = None
+    at: datetime | None = None  # end of the minutes that it was computed from
     # what it was computed by; None = the diagnosis alone
     basis: Literal["simulation", "measured"] | None = None
 

@@ -101,7 +101,8 @@ def _explain(scope: TargetWindow, named: str | None, symptom: str | None, as_jso
     evaluated = _evaluated(scope, _tree(scope, symptom, incidents), () if as_json else incidents)
     window, finding = evaluated.window, evaluated.finding
     assert finding is not None  # noqa: S101 - evaluated() raises without one
-    pages = [page for one in incidents if (page := page_at(scope, one, finding)) is not None]
+    made = [(one, page) for one in incidents if (page := page_at(scope, one, finding)) is not None]
+    pages = [page for _, page in made]
     if pages and pages[0].severity != "notice" and pages[0].advice and _is_answered(pages[0]):
         finding = replace(finding, advice=pages[0].advice)  # a moment has one answer
     else:
@@ -111,6 +112,7 @@ def _explain(scope: TargetWindow, named: str | None, symptom: str | None, as_jso
         print_json(explanation(finding, window.start, window.end).document())
     else:
         at = history.at or (None if history.is_stored else window.end)
+        pages = [_with_age(scope, one, page) for (one, _), page in zip(made, pages, strict=True)]
         _print(scope, finding, window, pages, at)
     diagnosis = finding.diagnosis
     undetermined = diagnosis is not None and diagnosis.leaf == "undetermined"
@@ -140,13 +142,8 @@ def _evaluated(scope: TargetWindow, tree: str, incidents: Sequence[Incident]) ->
 
 
 def page_at(scope: TargetWindow, incident: Incident, finding: Finding) -> Page | None:
-    """The page of an incident as of the window's end: as it was sent, else made of the finding.
-
-    None where neither it nor its rule is known.
-    """
-    from driftwatch.notify.page import Line, Page
-    from driftwatch.pipeline.build_page import build_page
-    from driftwatch.pipeline.findings import peer_speeds, with_room
+    """The page of an incident as last made by the window's end; None where the store has none."""
+    from driftwatch.notify.page import Line
 
     at, last = scope.window.end, incident.page
     if last is None:
@@ -156,42 +153,36 @@ def page_at(scope: TargetWindow, incident: Incident, finding: Finding) -> Page |
         began = Line("Began", last.first_problem, last.times.started_at)
         summary = f"RECOVERING {text}"
         return last.model_copy(update={"summary": summary, "lines": (began,), "advice": None})
-    if scope.history.at is None or (last.event != "resolved" and last.times.evaluated_at <= at):
+    if scope.history.at is None or (last.event != "resolved" and last.times.measured_at <= at):
         return last
-    sent = [
-        one.payload
-        for one in scope.store.deliveries(incident.id)
-        if isinstance(one.payload, Page) and one.payload.event in ("firing", "updated")
-        if one.payload.times.evaluated_at <= at
+    sent = [one for one in incident.messages if one.at <= at and one.event != "resolved"]
+    if not sent:
+        return last
+    since, until = incident.firing_at or at, sent[-1].at + timedelta(seconds=1)
+    answers = [o.answer for o in scope.store.advices(since, until) if o.incident_id == incident.id]
+    return last.model_copy(
+        update={
+            "summary": sent[-1].summary,
+            "lines": sent[-1].lines,
+            "times": last.times.model_copy(update={"measured_at": sent[-1].at}),
+            "advice": answers[-1].advice if answers else last.advice,
+        }
+    )
+
+
+def _with_age(scope: TargetWindow, incident: Incident, page: Page) -> Page:
+    """The page with when it was made, and which servers joined after it."""
+    from driftwatch.notify.page import Line
+
+    at, made_at = scope.window.end, page.times.measured_at
+    texts = [f"made {moment(made_at, scope.today)}"] if made_at < at else []
+    texts += [
+        f"{one.key.text} joined {moment(one.since, scope.today)}"
+        for one in incident.servers
+        if one.met and made_at < one.since <= at
     ]
-    if sent:
-        return sent[-1]
-    key, minute = scope.target.key, scope.store.past(at - timedelta(minutes=1), at)
-    of_pool = [one for one in scope.targets.values() if one.pool == incident.pool]
-    answers = scope.store.advices(incident.firing_at or at, at + timedelta(seconds=1))
-    own = [one.answer.advice for one in answers if one.incident_id == incident.id]
-    then = incident.model_copy(update={"resolved_at": None, "acknowledgement": None})
-    of_rule = replace(
-        finding,
-        rule=incident.rule,
-        concerned=(key,),  # the numbers are those of this server
-        of_targets=len(of_pool),
-        peers=with_room(peer_speeds(key, at, minute), last.peers),
-        advice=own[-1] if own else last.advice,
-    )
-    page = build_page(
-        of_rule,
-        then,
-        "firing",
-        at,
-        annotations=rule.annotations if rule else last.annotations,
-        form=rule.page if rule else None,
-        external_url=scope.plan.external_url,
-        slo=scope.plan.slo_of(scope.target),
-    )
-    said = next((one for one in incident.messages if one.at == at), None)
-    texts = {} if said is None else {"summary": said.summary, "lines": said.lines}
-    return page.model_copy(update=texts)
+    age = [Line("Page", "; ".join(texts))] if texts else []
+    return page.model_copy(update={"lines": (*page.lines, *age)})
 
 
 def _recovering(
@@ -227,6 +218,27 @@ def _with_advice(page: Page, finding: Finding) -> Page:
     return rendered(page.model_copy(update={"advice": finding.advice}))
 
 
+def _next(
+    finding: Finding, pages: Sequence[Page], at: datetime | None, *, is_stored: bool
+) -> str | None:
+    """What to type now: what supplies a lacking input, what prices the ways out, or who takes it;
+    None where all is well. A command that looks at the past looks at ``at``.
+    """
+    from driftwatch.cli.options import NOT_OF_INCIDENTS, repeat_options
+    from driftwatch.notify.explanation import is_healthy
+
+    advice, missing = finding.advice, finding.diagnosis.missing if finding.diagnosis else ()
+    is_bad = not is_healthy(finding)
+    if missing and is_bad:
+        return f"driftwatch evidence {missing[0]}"
+    if advice is not None and (advice.basis == "simulation" or advice.action == "insufficient"):
+        return f"driftwatch recommend {finding.target.key.text}{repeat_options(at=at)}"
+    firing = [one for one in pages if one.event != "resolved" and one.acknowledgement is None]
+    if firing and is_stored:
+        return f"{firing[0].links.ack}{repeat_options(without=NOT_OF_INCIDENTS)}"
+    return "driftwatch evidence queue" if is_bad else None
+
+
 def _print(
     scope: TargetWindow,
     finding: Finding,
@@ -235,7 +247,6 @@ def _print(
     at: datetime | None,
 ) -> None:
     """The answer on stdout; commands that it names look at the moment ``at``."""
-    from driftwatch.cli.options import repeat_options
     from driftwatch.collect.identity import ALSO_LABEL
     from driftwatch.notify.explanation import render_explained
     from driftwatch.receivers.stdout import wants_colour
@@ -255,7 +266,7 @@ def _print(
             pages=pages,
             today=scope.today,
             colour=wants_colour(sys.stdout),
-            where=repeat_options(at=at),
+            next_command=_next(finding, pages, at, is_stored=scope.history.is_stored),
             piped=not sys.stdout.isatty(),
             notes=notes,
         )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import sys
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from driftwatch.incidents.silence import Silence
     from driftwatch.store.people import IncidentStore
 
+NAMED_SERVERS = 5  # at one time; the others are counted
 HEADER = ("ID", "STATE", "SEVERITY", "SINCE UTC", "WHERE", "ALERT")
 _HISTORY = ("AT UTC", "EVENT", "TO", "WHAT", "STATUS")
 
@@ -55,8 +57,8 @@ def command(
     """List incidents, open ones first; without options only the open ones. With ID: who was sent
     what of one incident, when and why, what people did, and what held it back.
 
-    Piped, each line is one incident: id, state, severity, since, where, alert, and who has it or
-    what holds it back; tabs between them, nothing cut. --json has every field.
+    Piped, each line after the header is one incident: id, state, severity, since, where, alert, and
+    who has it or what holds it back; tabs between them, nothing cut. --json has every field.
     """
     now = SystemClock().now()
     if incident_id is not None:
@@ -91,7 +93,8 @@ def command(
         )
         for i in incidents
     ]
-    print_table(HEADER, rows, below=[notes.get(i.id, "") for i in incidents])
+    below = [notes.get(i.id, "") for i in incidents]
+    print_table(HEADER, rows, below=below, headed=True)
     if lost := [i.id[:8] for i in incidents if reaches_nobody(i, notified)]:
         click.echo(_unheard(lost), err=True)
     if not incidents:
@@ -142,10 +145,10 @@ def _notes_of(incidents: Iterable[Incident], store: IncidentStore, now: datetime
         held_by = None if one.resolved_at else one.inhibited_by
         parts = [
             f"{len(one.concerned)} servers" if len(one.concerned) > 1 else "",
-            f"until {moment(one.resolved_at, now.date())}" if one.resolved_at else "",
+            f"until {_when(one.resolved_at, now)}" if one.resolved_at else "",
             f"waits while {held_by} fires" if held_by else "",
             one.acknowledged_by or "",
-            f"silenced until {moment(max(ends), now.date())}" if ends else "",
+            f"silenced until {_when(max(ends), now)}" if ends else "",
             f"{undelivered[one.id]} undelivered" if undelivered[one.id] else "",
         ]
         if text := "; ".join(filter(None, parts)):
@@ -177,16 +180,13 @@ def _print_history(store: IncidentStore, id_prefix: str, now: datetime, as_json:
         }
         print_json({"schema_version": 1, "incident": data})
         return
-    today = now.date()
-    over = f", over {moment(incident.resolved_at, today)}" if incident.resolved_at else ""
+    over = f", over {_when(incident.resolved_at, now)}" if incident.resolved_at else ""
     print_wrapped(
         f"{incident.id} {state_word(incident)}: {incident.alert} {incident.name}, "
-        f"{incident.severity}, began {moment(incident.started_at, today)}{over}"
+        f"{incident.severity}, began {_when(incident.started_at, now)}{over}"
     )
-    if servers := [one.key.text for one in incident.servers if one.met]:
-        print_wrapped(f"servers: {', '.join(servers)}")
-    for message in incident.messages:
-        print_wrapped(f"{time_text(message.at, now)}  {message.summary}")
+    for at, text in _story(incident):
+        print_wrapped(f"{time_text(at, now)}  {text}")
     for text in _held_back(incident, silences, now):
         print_wrapped(text)
     timeline = sorted(
@@ -199,6 +199,29 @@ def _print_history(store: IncidentStore, id_prefix: str, now: datetime, as_json:
         click.echo("no receiver got a page", err=True)
 
 
+def _story(incident: Incident) -> list[tuple[datetime, str]]:
+    """What its messages said, and which servers joined and recovered when; in order of time."""
+    from driftwatch.notify.advice import few
+
+    changed = defaultdict[tuple[datetime, str], list[str]](list)
+    for one in incident.servers:
+        if one.met:
+            changed[one.since, "true on"].append(one.key.text)
+        if one.met and one.recovered:
+            changed[one.last_true_at, "no longer true on"].append(one.key.text)
+    joined = [
+        (at, f"{what} {few(names[:NAMED_SERVERS], len(names))}")
+        for (at, what), names in changed.items()
+    ]
+    said = [(one.at, one.summary) for one in incident.messages]
+    return sorted([*joined, *said], key=lambda event: event[0])
+
+
+def _when(at: datetime, now: datetime) -> str:
+    """A time in a sentence: with its zone on a terminal; piped as in a table."""
+    return moment(at, now.date()) if sys.stdout.isatty() else time_text(at, now)
+
+
 def _held_back(incident: Incident, silences: Sequence[Silence], now: datetime) -> Iterator[str]:
     if (by := incident.acknowledgement) is not None and by.comment:
         yield f"{by.by}: {by.comment}"
@@ -206,7 +229,7 @@ def _held_back(incident: Incident, silences: Sequence[Silence], now: datetime) -
         yield f"waits while {incident.inhibited_by} fires"
     for silence in silences:
         verb = "silenced" if silence.active(now) else "was silenced"
-        times = f"{moment(silence.starts_at, now.date())} to {moment(silence.ends_at, now.date())}"
+        times = f"{_when(silence.starts_at, now)} to {_when(silence.ends_at, now)}"
         why = f": {silence.comment}" if silence.comment else ""
         yield f"{verb} {times} by {silence.created_by} ({silence.id[:8]}){why}"
 

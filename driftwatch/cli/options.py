@@ -223,6 +223,8 @@ _NAMES = (
     *("recordings", "prometheus", "selector", "since", "until", "at", "baseline", "db", "config"),
     *_SERVING_NAMES,
 )
+# what a command that opens the database of incidents does not take
+NOT_OF_INCIDENTS = tuple(name for name in _NAMES if name not in ("db", "config"))
 
 
 def history_options(*groups: str) -> Callable[[Command], Command]:

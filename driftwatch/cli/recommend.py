@@ -14,6 +14,7 @@ from driftwatch.cli.history import History
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_NO_VERDICT
 from driftwatch.cli.options import (
     DURATION,
+    NOT_OF_INCIDENTS,
     SLO,
     WINDOW_OPTIONS,
     history_options,
@@ -172,12 +173,14 @@ def _context(advice: Answer, scope: TargetWindow) -> AdviceContext:
     return AdviceContext(scope.target.key.text, today, _next(advice, scope))
 
 
-def _next(advice: Answer, scope: TargetWindow) -> str:
-    """What to type after it was changed, or to look closer."""
-    target = scope.target.key.text
-    if advice.advice.action == "change":
+def _next(advice: Answer, scope: TargetWindow) -> str | None:
+    """What to type once the advice was followed; None where it names what it lacks."""
+    target, action = scope.target.key.text, advice.advice.action
+    if action == "change":
         return f"driftwatch verify {target}{repeat_options(without=_NOT_OF_VERIFY)}"
-    return f"driftwatch explain {target}{repeat_options(at=scope.window.end)}"
+    if action == "insufficient" or not scope.history.is_stored:
+        return None
+    return f"driftwatch incidents{repeat_options(without=NOT_OF_INCIDENTS)}"
 
 
 def parse_what_ifs(texts: tuple[str, ...]) -> dict[str, float]:

@@ -155,10 +155,11 @@ def target_window(
         last = last_scraped(store)
         history = replace(history, at=on_its_day(history.at, last))
         at = history.at
-        if at is not None and at >= last + length:
+        first, _ = store.minutes_reach() or (last, last)
+        if at is not None and not first < at < last + length:
             raise UsageError(
                 f"--at {at:%Y-%m-%dT%H:%MZ}: nothing was scraped then",
-                help_text=f"scrapes reach to {last:%Y-%m-%dT%H:%MZ}",
+                help_text=f"scrapes reach from {first:%Y-%m-%dT%H:%MZ} to {last:%Y-%m-%dT%H:%MZ}",
             )
         end = min(at or last, last) if until_last else at or last
         plan = history.plan_of(store, end)
@@ -221,7 +222,7 @@ def members_of(name: str | None, targets: Mapping[TargetKey, Target]) -> dict[Ta
     for names in (
         lambda one: (one.key.text, f"{one.key.instance}/{one.key.engine}"),
         lambda one: (one.pool, one.key.instance),
-        lambda one: (one.labels.get("model_name"),),
+        lambda one: (one.labels.get("model_name"), one.key.instance.rpartition(":")[0]),
     ):
         if found := {key: one for key, one in targets.items() if name in names(one)}:
             return found
@@ -229,8 +230,7 @@ def members_of(name: str | None, targets: Mapping[TargetKey, Target]) -> dict[Ta
 
     servers = [targets[key].key.text for key in sorted(targets)]
     pools = sorted({one.pool for one in targets.values() if one.pool})
-    of_host = [one for one in servers if one.startswith(f"{name}:")]
-    meant = f"did you mean {of_host[0]}?" if of_host else near(name, [*pools, *servers])
+    meant = near(name, [*pools, *servers])
     raise UsageError(
         f"no server and no pool is called {name!r}",
         help_text=f"{meant or 'there are'} pools: {_few(pools)}; servers: {_few(servers)}",

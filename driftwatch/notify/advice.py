@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from driftwatch.collect.registry import BY_COLUMN
 from driftwatch.evidence import BY_NAME
 from driftwatch.knobs import COLUMN_KNOBS, flag_of
-from driftwatch.model import LEADS, Advice, Diagnosis, KnobMove
+from driftwatch.model import Advice, Diagnosis, KnobMove
 from driftwatch.notify.columns import name_of
 from driftwatch.notify.page import Line, Page
 from driftwatch.notify.phrases.limits import lacks_room, room
-from driftwatch.numbers import clean, knob, moment, setting
+from driftwatch.numbers import clean, figure, knob, moment, percent, setting
 
-NO_KNOB_HELPS, NOTHING_TO_DO = "No knob helps", "Nothing to do"
+NOTHING_TO_DO = "Nothing to do"
 # users miss a target now, and the simulation of today meets it
 NOT_EXPLAINED = "No setting explains it: the simulation of today meets the target"
 _KEEP_SETTINGS = "Do not change a knob"
@@ -34,11 +34,9 @@ def imperatives(page: Page) -> list[str]:
         return _unanswered(page, lacking)
     if advised is not None and advised.instead:
         first = _capital(clean(advised.instead[0]).split(":")[0])
-        short = first.split(" (")[0]
-        if advised.basis == "measured":  # no knob was judged
-            return [f"{first}; driftwatch could not judge a setting", first, short]
-        texts = [f"{NO_KNOB_HELPS}: {text[:1].lower()}{text[1:]}" for text in (first, short)]
-        return [*texts, short]
+        return [first, first.split(" (")[0]]
+    if advised is not None and advised.basis is not None and advised.action == "none":
+        return shorter(_capital(clean(advised.why)))
     if advised is not None and advised.action == "no_action":
         if page.value("slo_missed"):
             return [NOT_EXPLAINED, "No setting explains it"]
@@ -171,12 +169,15 @@ def vllm_arguments(moves: Sequence[KnobMove]) -> str:
 
 
 def advice_lines(page: Page) -> Iterator[Line]:
-    """*Change*, *Cost* and *Undo*, or *Do* and why no knob helps."""
+    """*Change*, *Cost* and *Undo*; or what helps in place of a change, and why none is advised.
+
+    What line 1 says is not repeated.
+    """
     advised = page.advice
     if page.severity == "notice":
         return
     if advised is not None and advised.action == "change":
-        yield from _change_lines(advised)
+        yield from _change_lines(page, advised)
     elif (lacking := no_verdict(page)) is not None:
         if page.asked_again_at is not None:
             yield Line("Advice", lacking, at=page.asked_again_at, weight=7)
@@ -189,10 +190,7 @@ def advice_lines(page: Page) -> Iterator[Line]:
             if page.diagnosis is not None and page.leaf == "undetermined":
                 yield Line("Do", remedy(page.diagnosis, page_reasons(page)), weight=8)
     elif advised is not None and advised.instead:
-        yield Line("Do", clean(advised.instead[0]), weight=8)
-        lead = LEADS.get(advised.reason.code)
-        label, text = (f"{_capital(lead)}:", advised.reason.text) if lead else ("Why", advised.why)
-        yield Line(label, clean(text), weight=6)
+        yield from _instead_lines(page, advised)
     else:
         yield from _do_lines(page, advised)
 
@@ -213,15 +211,50 @@ def settings_line(page: Page) -> str | None:
     return f"max_num_batched_tokens: {clean(budget.reason or '')}"
 
 
-def _change_lines(advised: Advice) -> Iterator[Line]:
+def _change_lines(page: Page, advised: Advice) -> Iterator[Line]:
+    change = setting_change(advised)
+    first = "" if change in page.summary else f"{change}: "
     brings = ", ".join(map(clean, advised.effect)) or clean(advised.why)
-    text = f"{setting_change(advised)}, with a restart. {_capital(brings)}"
+    text = f"{first}restart with {vllm_arguments(advised.moves)}. {_capital(brings)}"
+    if made_at := _made_at(page, advised):
+        text += f" (computed {made_at})"
     yield Line("Change", text, weight=8)
     if price := [clean(text) for text in advised.price if text != "restart"]:
         yield Line("Cost", "; ".join(price), weight=7)
     if advised.undo:
         wrong = clean(advised.wrong_if or "it is worse")
         yield Line("Undo", f"{_way_back(advised)} if {wrong}", weight=6)
+
+
+def _made_at(page: Page, advised: Advice) -> str:
+    """The time of the forecast where it is older than the measurements beside it."""
+    at, measured_at = advised.at, page.times.measured_at
+    return "" if at is None or at >= measured_at else moment(at, measured_at.date())
+
+
+def load_text(advised: Advice) -> str:
+    """``16.5 of 19.0 req/s per server (87 % of capacity)``; empty where either is unknown."""
+    offered, most = advised.offered_requests_per_second, advised.capacity_requests_per_second
+    if offered is None or not most:
+        return ""
+    share = percent(offered / most)
+    return f"{figure(offered)} of {figure(most)} req/s per server ({share} of capacity)"
+
+
+def _instead_lines(page: Page, advised: Advice) -> Iterator[Line]:
+    """What to do where no setting helps: what it brings, what else can be done at once, and why."""
+    do, _, brings = clean(advised.instead[0]).partition(": ")
+    if do.lower() not in page.summary.lower():
+        yield Line("Do", do, weight=8)
+    is_simulated, load = advised.basis == "simulation", load_text(advised)
+    facts = [brings.removeprefix("forecast "), f"load {load}" if load else ""]
+    if text := "; ".join(filter(None, facts)):
+        made_at = _made_at(page, advised)
+        text += f" (computed {made_at})" if made_at else ""
+        yield Line("Forecast" if is_simulated else "Load", text, weight=7)
+    if others := [clean(text) for text in advised.instead[1:]]:
+        yield Line("Or", "; ".join(others), weight=7)
+    yield Line("Why", clean(advised.why), weight=5)
 
 
 def _way_back(advised: Advice) -> str:
@@ -235,13 +268,18 @@ def _way_back(advised: Advice) -> str:
 def _do_lines(page: Page, advised: Advice | None) -> Iterator[Line]:
     if advised is not None and advised.action == "no_action" and page.value("slo_missed"):
         yield Line("Do", f"look for what else changed: {page.links.explain}", weight=8)
+        if load := load_text(advised):
+            yield Line("Load", load, weight=6)
         return
-    advice, free = full_advice(page) or "", room(page)
-    do = advice.removeprefix(f"{_KEEP_SETTINGS}; ")  # line 1 says it
+    advice = full_advice(page) or ""
+    do = advice.removeprefix(f"{_KEEP_SETTINGS}; ")
+    if do and do.lower() not in page.summary.lower():
+        yield Line("Do", do, weight=8)
     if do.startswith(_REPLICA_FIRST):
-        do += ". Until then keep it in rotation, at a lower weight if the router can"
-    if do and (do != advice or free or advice not in page.summary):
-        yield Line("Do", ". ".join(filter(None, (do, free))), weight=8)
+        text = "until then keep it in rotation, at a lower weight if the router can"
+        yield Line("Now", text, weight=8)
+    if free := room(page):
+        yield Line("Room", free, weight=7)
     if advised is not None and advised.reason.code not in _ADVICE_CODES:
         reason = clean(advised.why)
         if reason not in page.summary and reason.lower() != advice.lower():

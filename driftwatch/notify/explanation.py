@@ -38,7 +38,7 @@ from driftwatch.numbers import (
 )
 
 _WIDTH, _UNBOUNDED = 80, 100_000
-_STEMS = ("prompt_tokens", "generation_tokens")
+_LENGTHS = ("prompt", "generation")
 _CALM_LEAVES = ("healthy", "drifted_within_limits", "request_rate_drop")
 _SILENT_SECONDS = 120.0  # as the trees ask
 # without these a window says nothing, however calm the rest looks
@@ -69,7 +69,7 @@ def explanation(finding: Finding, start: datetime, end: datetime) -> Explanation
     """What is known of a window of a server."""
     compared = attribution(finding.evidence, _before(finding), finding.reasons)
     diagnosis = finding.diagnosis
-    both = {stem: shares(finding.histograms, stem) for stem in _STEMS}
+    both = {stem: shares(finding.histograms, f"{stem}_tokens") for stem in _LENGTHS}
     return Explanation(
         server=finding.target.key.text,
         pool=finding.target.pool,
@@ -80,7 +80,7 @@ def explanation(finding: Finding, start: datetime, end: datetime) -> Explanation
         lines=what_to_do(finding),
         evidence=amounts(finding),
         baseline=baseline_of(finding),
-        shares={stem: one for stem, one in both.items() if one is not None},
+        shares={f"{stem}_tokens": one for stem, one in both.items() if one is not None},
         throughput=None if isinstance(compared, str) else compared,
         throughput_reason=compared if isinstance(compared, str) else None,
         diagnosis=None if diagnosis is None else with_reasons(diagnosis, finding.reasons),
@@ -130,7 +130,7 @@ def healthy_text(finding: Finding) -> str:
     least = now.get("speed_smallest_detectable_loss_ratio")
     speed = f"speed: {speed_line(now)}"
     if now.get("speed_at_equal_load_ratio") is not None and least is not None:
-        speed = f"smallest loss that would be seen {percent(least)}"
+        speed = f"smallest loss that would show {percent(least)}"
     return f"{target}, no limit full, {_lengths_text(finding)}; {speed}"
 
 
@@ -138,16 +138,15 @@ def _lengths_text(finding: Finding) -> str:
     if finding.reference is None:
         return "lengths not compared (no baseline)"
     kind = "tuned for" if finding.reference["kind"] == "tuned_for" else "in the baseline"
-    moved, known = [], False
-    for stem in _STEMS:
-        drift, ratio = (finding.evidence.get(f"{stem}_{n}") for n in ("drift", "mean_ratio"))
-        known = known or drift is not None or ratio is not None
-        is_moved = drift != "none" if drift is not None else ratio and not is_as_before(ratio)
-        if is_moved:
-            moved.append(f"{stem.split('_')[0]}s {times(ratio) if ratio else drift}")
+    moved, is_known = [], False
+    for stem in _LENGTHS:
+        drift, ratio = (finding.evidence.get(f"{stem}_tokens_{n}") for n in ("drift", "mean_ratio"))
+        is_known = is_known or drift is not None or ratio is not None
+        if ratio is not None and not is_as_before(ratio):
+            moved.append(f"{stem}s {times(ratio)}")
     if moved:
         return f"{' and '.join(moved)} of what they were {kind}"
-    return f"lengths as {kind}" if known else "lengths not compared"
+    return f"lengths as {kind}" if is_known else "lengths not compared"
 
 
 def what_to_do(finding: Finding) -> tuple[Line, ...]:
@@ -207,16 +206,15 @@ def render_explained(
     pages: Sequence[Page] = (),
     today: date | None = None,
     colour: bool = False,
-    where: str = "",
+    next_command: str | None = None,
     piped: bool = False,
     notes: Sequence[str] = (),
 ) -> str:
     """Line 1 and what to do; which server; how it was decided; the tables.
 
     ``pages``: of open incidents that concern the server, the gravest first; ``today``: the day
-    whose times are printed without a date, None = every time has one; ``where``: options of the
-    next command, a blank before each: this moment and recording; ``piped``: nothing is wrapped;
-    ``notes``: what else is to be known of the server.
+    whose times are printed without a date, None = every time has one; ``next_command``: what to
+    type now; ``piped``: nothing is wrapped; ``notes``: what else is to be known of the server.
     """
     width = _UNBOUNDED if piped else _WIDTH
     answer, lines = state_text(finding), what_to_do(finding)
@@ -234,7 +232,8 @@ def render_explained(
     out += [*_tables(finding, width), ""]
     facts = (f"{label:<8} {text}" for label, text in fact_texts(finding) if text)
     out += [*_wrapped(facts, width, " " * 9), ""]
-    out += wrap(f"next:    {_next(finding, where)}", width, " " * 9)
+    if next_command is not None:
+        out += wrap(f"next:    {next_command}", width, " " * 9)
     return paint("\n".join(out).rstrip(), colour)
 
 
@@ -248,26 +247,14 @@ def _tables(finding: Finding, width: int) -> list[str]:
     out: list[str] = []
     if diagnosis is not None:
         out += [render_path(diagnosis, reference=before, evidence=now, width=width), ""]
-    for stem in _STEMS:
-        if (distributions := shares(finding.histograms, stem)) is not None:
+    for stem in _LENGTHS:
+        if (distributions := shares(finding.histograms, f"{stem}_tokens")) is not None:
             out += shares_table(distributions, stem)
     if before:
         out += _wrapped(throughput_table(now, before, finding.reasons), width, "  ")
     if diagnosis is not None:
         out.append(render_limits(diagnosis.limits, now, width))
     return out
-
-
-def _next(finding: Finding, where: str) -> str:
-    """The command that goes on from here; ``where``: options that look at the same moment."""
-    advice, now = finding.advice, finding.evidence
-    missing = finding.diagnosis.missing if finding.diagnosis else ()
-    if missing and not is_healthy(finding):
-        return f"driftwatch evidence {missing[0]}"
-    if advice is not None and (advice.basis == "simulation" or advice.action == "insufficient"):
-        return f"driftwatch recommend {finding.target.key.text}{where}"
-    slower = now.get("slower_at_equal_load") or now.get("slower_than_pool")
-    return f"driftwatch evidence {'speed' if slower else 'queue'}"
 
 
 def fact_texts(finding: Finding) -> tuple[tuple[str, str], ...]:

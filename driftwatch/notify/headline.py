@@ -181,7 +181,7 @@ def _firing(page: Page) -> Iterator[Line]:
     is_news, is_first = page.changed is not None, page.event == "firing" and not page.repeat
     if page.changed is not None and page.acknowledgement is not None:
         yield Line("Changed", clean(page.changed), page.times.evaluated_at, weight=9)
-    elif is_news:  # line 1 says what changed
+    elif is_news and page.phrases.problem[0] not in page.summary:
         yield Line("Problem", page.phrases.problem[0], page.times.measured_at, weight=9)
     elif page.times.measured_at < page.times.evaluated_at:
         yield Line("Measured", "", page.times.measured_at, weight=5)

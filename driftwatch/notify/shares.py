@@ -91,10 +91,7 @@ _PARTS = ("buckets", "edges")
 
 
 def shares_table(both: LengthShares, stem: str) -> list[str]:
-    """The table of one length with both distances: four lines of at most 80 columns.
-
-    ``stem``: prompt_tokens or generation_tokens.
-    """
+    """The table of one length, of at most 80 columns; ``stem``: prompt or generation."""
     for most in range(_MOST_CELLS, 1, -1):  # a number that is cut is a wrong one
         lines = _table(both, stem, most)
         if max(map(len, lines)) <= _WIDTH:
@@ -104,8 +101,7 @@ def shares_table(both: LengthShares, stem: str) -> list[str]:
 
 def _table(both: LengthShares, stem: str, most: int) -> list[str]:
     edges, before, now = _few(both, most)
-    word = stem.split("_")[0]
-    head = f"{word} tokens".ljust(_LABEL) + "".join(
+    head = f"{stem} tokens".ljust(_LABEL) + "".join(
         _edge(edge, edges).rjust(_CELL + 1) for edge in edges
     )
     lines = [f"{head}  requests, %"]

@@ -213,10 +213,15 @@ def _peer_load(evaluation: Evaluation, finding: Finding, at: datetime) -> dict[s
 
 
 def with_advice(finding: Finding, answer: TargetAdvice) -> Finding:
-    """The finding with the answer of a simulation."""
+    """The finding with the answer of a simulation, and the load that it holds for."""
+    today, advice = answer.answer.today, answer.answer.advice
+    load = {
+        "offered_requests_per_second": answer.answer.offered_requests_per_second,
+        "capacity_requests_per_second": today and today.capacity_requests_per_second,
+    }
     return replace(
         finding,
-        advice=answer.answer.advice,
+        advice=advice.model_copy(update={**(load if advice.basis else {}), "at": answer.at}),
         asked_again=_may_change(answer),
         simulated_for=_simulated_for(answer.answer),
     )

@@ -44,6 +44,7 @@ PHRASES: Mapping[str, str] = {
     "lengths": "what moved since then, with mean lengths and the number of requests",
     "slower": "how much slower the engine is at equal load",
     "slower_than_peers": "how much slower than its peers it is",
+    "capacity_lost": "how much of the pool's capacity its slow servers cost",
     "step_time": "the step time now, and what this load used to take",
     "peers": "how many replicas are slower, and how the others run",
     "drift_14d": "the slow drift over days, the worst first",

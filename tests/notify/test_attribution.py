@@ -60,8 +60,9 @@ def test_a_pool_that_is_slow_as_a_whole_has_no_others() -> None:
     )
     assert imperatives(full)[0] == "Add a replica, then drain it"
     assert [line.text for line in advice_lines(full)] == [
-        "Add a replica, then drain it. Until then keep it in rotation, at a lower weight if the "
-        "router can. The other two have no room: 80 → 120 % of capacity"
+        "Add a replica, then drain it",
+        "until then keep it in rotation, at a lower weight if the router can",
+        "the other two go from 80 to 120 % of their capacity",
     ]
     all_slow = {"slower": 3, "of_targets": 3, "speed_low_ratio": 0.8, "speed_high_ratio": 0.9}
     assert peers(page.model_copy(update={"peers": all_slow})) == "3 of 3 replicas"
@@ -91,7 +92,7 @@ def test_shares_on_the_edges_that_both_have() -> None:
     assert found is not None
     assert (found.baseline_requests, found.requests) == (100.0, 50.0)
     assert found.share == pytest.approx((0, 0.1, 0.38, 0.48, 0.04))
-    table = shares_table(found, "prompt_tokens")
+    table = shares_table(found, "prompt")
     assert [line.split() for line in table] == [
         ["prompt", "tokens", "≤200", "≤500", "≤1k", "≤2k", ">2k", "requests,", "%"],
         ["baseline", "8", "52", "34", "6", "0", "n", "100"],

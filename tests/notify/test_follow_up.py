@@ -24,7 +24,7 @@ def test_an_update_says_first_what_changed_and_of_when_the_problem_is() -> None:
     sent = follow_up(page, "updated", made + timedelta(minutes=10), "advice now: other")
     problem = "first token takes 1.7 s, 97 % of it queueing"
     assert sent.summary == f"UPDATE host:8000: advice now: other; {problem}"
-    assert (sent.lines[0].label, sent.lines[0].at) == ("Problem", made)
+    assert (sent.lines[0].label, sent.lines[0].at) == ("Measured", made)
 
 
 def test_a_measured_answer_after_a_replayed_one_is_not_the_same_advice() -> None:

@@ -210,14 +210,14 @@ def lacks_room(page: Page) -> bool:
 
 
 def room(page: Page) -> str | None:
-    """``The other seven have room: 52 → 60 % of capacity``, once this one is drained."""
+    """``the other seven go from 52 to 60 % of their capacity``, once this one is drained."""
     if (loads := _loads(page)) is None:
         return None
     others, now, then = loads
     number = _WORDS[others] if others < len(_WORDS) else str(others)
-    who = "The other replica has" if others == 1 else f"The other {number} have"
-    lack = "no " if lacks_room(page) else ""
-    return f"{who} {lack}room: {percent(now).removesuffix(' %')} → {percent(then)} of capacity"
+    who = "the other replica goes" if others == 1 else f"the other {number} go"
+    whose = "its" if others == 1 else "their"
+    return f"{who} from {percent(now).removesuffix(' %')} to {percent(then)} of {whose} capacity"
 
 
 def target_kept(page: Page) -> str | None:

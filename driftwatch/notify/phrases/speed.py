@@ -41,6 +41,16 @@ def slower_than_peers(page: Page) -> str:
     return "slower than its peers at equal load"
 
 
+def capacity_lost(page: Page) -> str | None:
+    """``2.4 % of the pool's capacity is lost``, by the slow servers; None for a server alone."""
+    ratio = page.value("speed_at_equal_load_ratio") or page.value("speed_against_pool_ratio")
+    concerned, of = page.servers.concerned, page.servers.of
+    if ratio is None or ratio >= 1 or of < 2:
+        return None
+    at_most = "up to " if page.is_of_many else ""
+    return f"{at_most}{percent((1 - ratio) * concerned / of)} of the pool's capacity is lost"
+
+
 def step_time(page: Page) -> str | None:
     """The step now and expected, and the batch that hides it in the throughput."""
     itl, ratio = page.value("itl_seconds_mean"), page.value("speed_at_equal_load_ratio")
