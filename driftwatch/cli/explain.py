@@ -107,7 +107,11 @@ def _explain(scope: TargetWindow, named: str | None, symptom: str | None, as_jso
         finding = replace(finding, advice=pages[0].advice)  # a moment has one answer
     else:
         finding = explained(finding, evaluated.row, scope.plan, evaluated.moment)
-        pages = [page if _is_answered(page) else _with_advice(page, finding) for page in pages]
+        is_past = history.at is not None
+        pages = [
+            page if _is_answered(page) else _with_advice(page, finding, is_past=is_past)
+            for page in pages
+        ]
     if as_json:
         print_json(explanation(finding, window.start, window.end).document())
     else:
@@ -162,6 +166,7 @@ def page_at(scope: TargetWindow, incident: Incident, finding: Finding) -> Page |
     answers = [o.answer for o in scope.store.advices(since, until) if o.incident_id == incident.id]
     return last.model_copy(
         update={
+            "event": "firing",
             "summary": sent[-1].summary,
             "lines": sent[-1].lines,
             "times": last.times.model_copy(update={"measured_at": sent[-1].at}),
@@ -211,11 +216,19 @@ def _is_answered(page: Page) -> bool:
     return page.advice is None or page.advice.reason.code != "not_asked"
 
 
-def _with_advice(page: Page, finding: Finding) -> Page:
-    """The page with the advice of this moment."""
-    from driftwatch.notify.headline import rendered
+def _with_advice(page: Page, finding: Finding, *, is_past: bool) -> Page:
+    """The page with the advice of this moment. Of a past page only the texts are stored: there the
+    finding says the rest.
+    """
+    from driftwatch.notify.explanation import state_text, what_to_do
+    from driftwatch.notify.headline import opening, rendered, where
 
-    return rendered(page.model_copy(update={"advice": finding.advice}))
+    if not is_past:
+        return rendered(page.model_copy(update={"advice": finding.advice}))
+    since = [line for line in page.lines if line.label == "Since"]
+    state = state_text(finding)
+    summary = f"{opening(page)} {where(page)}: {state[:1].lower()}{state[1:]}"
+    return page.model_copy(update={"summary": summary, "lines": (*since, *what_to_do(finding))})
 
 
 def _next(

@@ -105,7 +105,7 @@ def table_lines(
 
     Args:
         below: what a terminal shows under each row, empty = nothing; piped the last cell.
-        headed: piped, too, with a header.
+        headed: piped, too, with a header, and NOTE for what is below.
         is_terminal: None = ask standard output.
     """
     table = [[clean(cell) for cell in row] for row in rows]
@@ -113,7 +113,7 @@ def table_lines(
     is_terminal = sys.stdout.isatty() if is_terminal is None else is_terminal
     if not is_terminal:
         if table and headed:
-            yield "\t".join(header)
+            yield "\t".join([*header, "NOTE"] if below else header)
         for row, note in zip(table, notes, strict=True):
             yield "\t".join([*row, note] if below else row)
         return

@@ -86,6 +86,8 @@ def _answer(advice: Answer, name: str) -> str:
     if answer.action == "insufficient":
         ways = settles(advice)
         return f"No advice for {name}: {answer.why}{f'. Give {ways}' if ways else ''}"
+    if answer.instead:
+        return f"{name}: {answer.instead[0]}"
     lead = "nothing to do: " if answer.action == "no_action" else ""
     return f"{name}: {lead}{answer.why}"
 
@@ -103,7 +105,8 @@ def _details(advice: Answer) -> Iterator[tuple[str, str]]:
     for label, text in (
         ("Change", "; ".join(answer.effect[1:])),
         ("Value", answer.value_reason),
-        ("Do", "; ".join(answer.instead)),
+        ("Or", "; ".join(answer.instead[1:])),
+        ("Why", answer.why if answer.instead else None),
         ("Cost", "; ".join(answer.price)),
         ("Undo", undo),
         ("Also", "; ".join((*answer.not_cured, *answer.later))),

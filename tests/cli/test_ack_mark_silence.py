@@ -29,7 +29,7 @@ def test_acking(run: Run, fill: Callable[..., Path]) -> None:
     assert "was already acknowledged by Ana" in out
     with Store.open(path) as store:
         assert store.incident("a").acknowledged_by == "Ana"
-    assert run("incidents")[1].strip().split("\t")[1::5] == ["acknowledged", "Ana"]
+    assert run("incidents")[1].splitlines()[1].split("\t")[1::5] == ["acknowledged", "Ana"]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,12 +9,10 @@ import polars as pl
 import pytest
 from command_cases import Run
 from made_incidents import of_labels, with_values
-from outbox import planned
 from page_cases import CASES
 
 from driftwatch.collect.pages import PageParser
 from driftwatch.collect.schema import Collected
-from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.incidents.incident import Incident
 from driftwatch.model import Target, TargetKey
 from driftwatch.notify.headline import rendered
@@ -52,7 +49,6 @@ def _store(
     last: dict[str, int],
     *incidents: Incident,
     at: datetime = NOW,
-    sent: Sequence[PlannedDelivery] = (),
 ) -> None:
     """Servers that were scraped each minute until so many seconds ago, all of one model."""
     parser = PageParser()
@@ -83,7 +79,6 @@ def _store(
         store.commit_tick(
             TickRecord(
                 incidents=incidents,
-                deliveries=sent,
                 minutes=outcome.minutes,
                 since=at - timedelta(hours=1),
                 until=at + timedelta(seconds=1),
@@ -101,19 +96,26 @@ def test_an_incident_is_explained_by_its_server(run: Run, page: str) -> None:
     assert out.startswith("FIRING b:1: 1 GPU lost. Do not change a knob; take it out of rotation")
 
 
-def test_a_past_moment_begins_with_the_page_that_was_sent_then(run: Run, page: str) -> None:
-    target = {"instance": "a:1", "engine": "0"}
-    open_ = _incident("GpuLost", "gpu_lost", target)
+def test_a_past_moment_begins_with_its_last_page_and_who_joined_since(run: Run, page: str) -> None:
+    open_ = _incident("GpuLost", "gpu_lost", {"instance": "a:1", "engine": "0"})
+    open_ = with_values(open_, id="3f9c1a7be204")
     assert open_.page is not None
-    over = open_.page.model_copy(update={"event": "resolved"})
-    ended = {"resolved_at": NOW - timedelta(minutes=1), "page": rendered(over)}
-    told = {"evaluated_at": NOW - timedelta(minutes=5)}
-    first = open_.page.model_copy(update={"times": open_.page.times.model_copy(update=told)})
-    sent = planned(open_.id, first, NOW - timedelta(minutes=5))
-    _store(page, {"a:1": 0}, with_values(open_, **ended), sent=[sent])
+    made = {"evaluated_at": NOW - timedelta(minutes=5)}
+    first = open_.page.model_copy(update={"times": open_.page.times.model_copy(update=made)})
+    over = rendered(open_.page.model_copy(update={"event": "resolved"}))
+    (own,) = open_.servers
+    joined = {"instance": "b:1", "since": NOW - timedelta(minutes=4)}
+    servers = (own, own.model_copy(update=joined))
+    ended = {"resolved_at": NOW - timedelta(minutes=1), "page": over, "servers": servers}
+    _store(page, {"a:1": 0}, with_values(open_.with_message(first), **ended))
     for minutes, begins in ((3, first.summary), (0, "No latency target"), (8, "No latency target")):
         at = (NOW - timedelta(minutes=minutes)).isoformat()
-        assert run("explain", "a:1", "--at", at)[1].startswith(begins)
+        out = run("explain", "a:1", "--at", at)[1]
+        assert out.startswith(begins)
+        told = "Page     made 11:55 UTC; b:1 joined 11:56 UTC"
+        assert (told in out) == (minutes == 3)
+    _, out, _ = run("incidents", "3f9c")
+    assert "11:56:00Z  true on b:1" in out
 
 
 def test_a_target_that_is_gone_says_since_when_and_what_is_open(run: Run, page: str) -> None:

@@ -33,7 +33,7 @@ def test_the_room_of_the_others_is_what_recommend_says(run: Any, tmp_path: Path)
     config = ("-c", fleet / "driftwatch.yaml", "--db", database)
     sent = pages(run("replay", fleet, *config, "--json", *_baseline(written.output)))
     fired = next(one for one in sent if one["alert"] == "SlowerAtEqualLoad")
-    (do,) = (line["text"] for line in fired["lines"] if line["label"] == "Do")
+    (room,) = (line["text"] for line in fired["lines"] if line["label"] == "Room")
     peers = sorted(set(_servers(fleet)) - set(fired["servers"]["first"]))
     at = ("--at", fired["times"]["evaluated_at"], "--json")
     answers = [json.loads(run("recommend", one, *at, *config).stdout) for one in peers]
@@ -41,7 +41,7 @@ def test_the_room_of_the_others_is_what_recommend_says(run: Any, tmp_path: Path)
         one["offered_requests_per_second"] / one["today"]["capacity_requests_per_second"]
         for one in answers
     )
-    assert f"room: {100 * used:.0f} →" in do, (do, used)
+    assert f"from {100 * used:.0f} to" in room, (room, used)
 
 
 def _baseline(output: str) -> list[str]:
