@@ -159,12 +159,6 @@ LEADS: Mapping[str, str] = {
 }
 
 
-def with_lead(reason: Reason) -> str:
-    """An advice's reason as a sentence of its own: ``no knob helps: …``."""
-    lead = LEADS.get(reason.code)
-    return f"{lead}: {reason.text}" if lead else reason.text
-
-
 class Advice(Document):
     """One change, of one setting or of two at once, or one of three reasons to change none."""
 
@@ -196,8 +190,9 @@ class Advice(Document):
 
     @property
     def why(self) -> str:
-        """The reason with its lead."""
-        return with_lead(self.reason)
+        """The reason as a sentence of its own: ``no knob helps: …``."""
+        lead = LEADS.get(self.reason.code)
+        return f"{lead}: {self.reason.text}" if lead else self.reason.text
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,15 +188,15 @@ def queue_wait(value: float) -> str:
     return duration(value) if value >= 60 else seconds(value, 3)
 
 
-def milliseconds(value: float, digits: int = 3) -> str:
+def milliseconds(value: float) -> str:
     """A time per token, in milliseconds up to a second.
 
     >>> milliseconds(0.05), milliseconds(0.0131), milliseconds(0.0241), milliseconds(1.5)
     ('50 ms', '13.1 ms', '24.1 ms', '1.50 s')
     """
     if value >= 1:
-        return seconds(value, digits)
-    text = figure(value * 1000, digits)
+        return seconds(value, 3)
+    text = figure(value * 1000)
     return f"{text.rstrip('0').rstrip('.') if '.' in text else text} ms"
 
 

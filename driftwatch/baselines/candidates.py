@@ -1,4 +1,4 @@
-"""What can be a baseline: of which minutes, whose, which window, why not; and who waits for one."""
+"""What can become a baseline: its subject, window and minutes, and the reasons against it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,10 @@ from driftwatch.baselines.windows import (
     Measured,
     accepted_baseline,
     baseline_id,
-    keys_of,
     what_ran,
 )
 from driftwatch.collect.gpus import empty_gpus
-from driftwatch.collect.schema import KEY
+from driftwatch.collect.schema import KEY, keys_frame
 from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.detect.reference import no_reference
 from driftwatch.detect.speed.model import TooLittle, fit
@@ -54,7 +53,7 @@ _MINUTE, _RECENT = timedelta(minutes=1), timedelta(minutes=10)
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """What baselines can be made from."""
+    """Minutes, targets and settings that baselines are made from."""
 
     # target keys → their minutes (:data:`driftwatch.signals.minutes.MINUTE_SCHEMA`) with what
     # detectors said, the page's ``cache_config``, and ``left_out``
@@ -116,7 +115,7 @@ def material_of_replayed(store: Store, plan: Plan) -> Material:
     done, gpus = marked(rows, troubles), store.gpus(first, last + timedelta(minutes=1))
 
     def load(keys: Sequence[TargetKey]) -> pl.DataFrame:
-        return done.join(keys_of(keys), on=KEY, how="semi", maintain_order="left")
+        return done.join(keys_frame(keys), on=KEY, how="semi", maintain_order="left")
 
     return Material(load, targets, plan, last, gpus, what_ran(done, targets, plan, gpus))
 

@@ -1,6 +1,7 @@
-"""Baselines beside their targets: which hold, what they remember, which release runs.
+"""Baselines joined to their targets: which are in force, their values, and the release that runs.
 
-Made anew only when baselines, targets or settings change, so that a minute costs joins and no loop.
+The join is computed only when baselines, targets or settings change, so that a minute costs no
+loop.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def no_releases() -> pl.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """What the baselines say of each target now."""
+    """The baseline of each target now."""
 
     # with the targets that they are not in force for
     baselines: Baselines = field(default_factory=Baselines)
@@ -72,7 +73,7 @@ class InForce:
     )
 
     def still(self, baselines: Baselines, targets: Mapping[TargetKey, Target], plan: Plan) -> bool:
-        """It was made of these very objects."""
+        """It was made of these objects, so it still holds."""
         inputs = self.made_of
         return inputs is not None and all(
             one is other for one, other in zip(inputs, (baselines, targets, plan), strict=True)

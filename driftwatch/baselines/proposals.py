@@ -1,4 +1,4 @@
-"""Which stretch of the past would make a good baseline, and why other minutes would not.
+"""Propose the stretch of the past that makes the best baseline, and say why other minutes do not.
 
 A stretch has no restart, no change of knobs or release, no incident and no slow or stuck minute
 in it, and is at most 48 h long: baselines of 2, 6, 24 and 48 h gave 2.6, 1.9, 0.68 and 0.27 false
@@ -16,6 +16,7 @@ import polars as pl
 from driftwatch.collect.schema import KEY, TIME
 from driftwatch.detect.speed.load import VERDICTS
 from driftwatch.incidents.incident import Incident
+from driftwatch.minutes.engine import STUCK_SECONDS
 
 _MINUTE = timedelta(minutes=1)
 LONG_ENOUGH, LONGEST = timedelta(hours=24), timedelta(hours=48)
@@ -26,7 +27,6 @@ _SEEN_AFTER = timedelta(minutes=8)
 LONGEST_GAP = timedelta(minutes=15)
 # A minute belongs to a pool's stretch if this share of its targets is fit.
 POOL_SHARE = 0.8
-STUCK_SECONDS = 120.0
 # Stretches at least this long, as a share of the longest, are as good: the newest wins.
 _AS_LONG = 0.9
 

@@ -1,4 +1,4 @@
-"""From the minutes of a window to baselines: the load model, the reference row, and what ran."""
+"""Minutes of a window → baselines: load model, values, and fingerprint."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import polars as pl
 
 from driftwatch.baselines.in_force import fingerprint, gpu_models
 from driftwatch.collect.fingerprint import common
-from driftwatch.collect.schema import KEY
+from driftwatch.collect.schema import KEY, keys_frame
 from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.detect.reference import baseline_of_minutes
 from driftwatch.detect.speed.model import StepTimeModel, TooLittle, fit
@@ -36,7 +36,7 @@ class Acceptance:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a window showed."""
+    """The minutes of a window, and what ran in it."""
 
     # :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`; what is no baseline has been left out
     minutes: pl.DataFrame
@@ -96,7 +96,7 @@ def baselines_of(
         pools.setdefault(target.pool or "", []).append(target)
     found = []
     for members in pools.values():
-        keys = keys_of([target.key for target in members])
+        keys = keys_frame([target.key for target in members])
         fitted = fit(measured.minutes.join(keys, on=KEY, how="semi", maintain_order="left"))
         for target in members:
             own = accepted_baseline(measured, window, (target,), accepted, "target", fitted)
@@ -119,7 +119,7 @@ def accepted_baseline(
     """
     one, of_pool = members[0], scope == "pool"
     pool = one.pool or ""
-    keys = keys_of([t.key for t in members])
+    keys = keys_frame([t.key for t in members])
     rows = measured.minutes.join(keys, on=KEY, how="semi", maintain_order="left")
     rows = rows.filter(pl.col("scrapes") > 0)
     if rows.is_empty():
@@ -149,10 +149,3 @@ def baseline_id(scope: str, target: Target, window: Window) -> str:
     names = (target.pool or "", "") if scope == "pool" else target.key
     text = "\0".join((scope, *names, window.start.isoformat(), window.end.isoformat()))
     return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-
-def keys_of(keys: Iterable[TargetKey]) -> pl.DataFrame:
-    """Keys as a frame."""
-    return pl.DataFrame(
-        [tuple(key) for key in keys], schema=dict.fromkeys(KEY, pl.String), orient="row"
-    )

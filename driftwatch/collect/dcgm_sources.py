@@ -115,7 +115,7 @@ class DcgmPagesSource:
         self._gets = Gets(((url, None) for url in urls), clock, bounds)
 
     def collect(self, since: datetime, until: datetime) -> Collected:
-        """Each page once, now: ``since`` and ``until`` say nothing to a live page.
+        """Each page once, now, whatever ``since`` and ``until`` are.
 
         A page that cannot be had or read is a problem; readings of its GPUs end.
         """

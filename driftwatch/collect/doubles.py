@@ -1,4 +1,4 @@
-"""One process under two names, and two under one: found on the scrape rows. Pure."""
+"""Find one process scraped under two names, and two processes under one name. Pure."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def read_once(
     *,
     within: bool = False,
 ) -> list[Collected]:
-    """What sources answer, each process once and under its own name.
+    """The sources' answers with each process once, under a name of its own.
 
-    A server that is left out or renamed is a problem with the reason.
+    A server that is left out or renamed becomes a problem with the reason.
 
-    ``sources``: their names; ``targets``, ``origins``: those of before, and who listed them;
+    ``sources``: their names; ``targets``, ``origins``: known before, and which source listed each;
     ``recent``: the last scrapes of these; ``within``: two names of one source may be one process
     too. A recording has copies of one server under several names.
     """
@@ -76,9 +76,9 @@ def read_once(
 def _known_doubles(
     servers: Mapping[str, Identity], labels: Mapping[str, Mapping[str, str]], known: set[str]
 ) -> dict[str, str]:
-    """Servers that were doubles before → the one that is read in their place.
+    """Servers left out before → the server that is read in their place.
 
-    They stay so while a scrape of them fails, which shows no start time.
+    They stay left out while their scrape fails, for that shows no start time.
     """
     readers: dict[str, list[str]] = {}  # a double's instance → the servers that are read
     for name in known & servers.keys():
@@ -96,7 +96,7 @@ def _known_doubles(
 def _new_doubles(
     rows: pl.DataFrame, servers: Mapping[str, Identity], known: set[str], since: object
 ) -> dict[str, str]:
-    """Servers that are another one's process → the one that is read in their place.
+    """Servers that are the process of another one → the server that is read in their place.
 
     ``since``: when the first scrape of these answers was; ``rows`` before are of earlier ones.
     """
@@ -140,10 +140,10 @@ def _split_shared_names(
     origins: Mapping[TargetKey, str],
     recent: pl.DataFrame,
 ) -> list[Collected]:
-    """Answers in which servers that only share a name with one of another source have their own.
+    """Rename servers that share a name with another process of another source.
 
-    They are other processes where the older one is seen after the younger one: a process that
-    restarts is not.
+    They are two processes where the older one is scraped after the younger one began: a process
+    that restarted is never scraped again.
     """
     first = {key.instance: name for key, name in origins.items()}
     answers: list[Collected] = []

@@ -1,4 +1,4 @@
-"""What runs on a server, as far as any source shows it, and what differs between then and now.
+"""What runs on a server as far as sources show it, and how two fingerprints differ.
 
 vLLM's ``/metrics`` names neither its version nor the image or driver (0.32: the only ``_info``
 series are of Python, the cache configuration and LoRA). They are read from ``/version``,

@@ -1,4 +1,4 @@
-"""What a page without vLLM's series is of, judged by the names on it.
+"""Which program a page without vLLM's series belongs to, judged by the names on it.
 
 Sources of the names: SGLang, text-generation-inference, Triton, TensorRT-LLM, LMDeploy, llama.cpp
 and Dynamo by their documentation of ``/metrics``; Ray's ``ray_vllm_`` from vLLM's Ray stat logger,

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from driftwatch.arrays import Flags, Floats, Integers
 from driftwatch.collect.registry import Slot
 from driftwatch.collect.schema import BUCKETS
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 NONE = -1
 
 
@@ -22,7 +19,7 @@ class Histograms:
 
     def __init__(self, count: int) -> None:
         self.wrong: list[tuple[int, str]] = []  # row, and why it is not read
-        self.bare: list[Ints] = []  # rows that have a sum and a count, no bucket
+        self.bare: list[Integers] = []  # rows that have a sum and a count, no bucket
         self._sums, self._counts = np.full(count, np.nan), np.full(count, np.nan)
         self._place, self._edges_of = np.full(count, NONE), np.full(count, NONE)
         self._free = np.ones(count, np.bool_)  # rows that have no histogram yet
@@ -63,7 +60,7 @@ class Histograms:
                     self.wrong.append((int(rows[index]), f"{wire} {reason}"))
             self._put(rows[sound], edges, value[sound])
 
-    def _put(self, rows: Ints, edges: Floats, value: Floats) -> None:
+    def _put(self, rows: Integers, edges: Floats, value: Floats) -> None:
         if not len(rows):
             return
         self._sums[rows], self._counts[rows] = value[:, -2], value[:, -1]
@@ -115,7 +112,7 @@ def _unsound(edges: Floats, value: Floats) -> Mapping[int, str]:
     return wrong
 
 
-def _patterns(there: Bools, ours: Bools) -> Iterator[tuple[Bools, Ints]]:
+def _patterns(there: Flags, ours: Flags) -> Iterator[tuple[Flags, Integers]]:
     """Which parts are there, and the rows in which exactly these are."""
     at = np.nonzero(ours)[0]
     if not len(at):
@@ -132,6 +129,6 @@ def _patterns(there: Bools, ours: Bools) -> Iterator[tuple[Bools, Ints]]:
         yield own[index], at[which.reshape(-1) == number]
 
 
-def gathered(values: pl.Series, index: Ints) -> pl.Series:
+def gathered(values: pl.Series, index: Integers) -> pl.Series:
     """The value of each index, NULL where that is below 0."""
     return values.gather(pl.Series(index).set(pl.Series(index < 0), None))

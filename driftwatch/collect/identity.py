@@ -20,7 +20,7 @@ IMAGE_LABEL = "kube_image"  # the image of its container, as kube-state-metrics 
 NOT_OF_THE_SERVER = OWN_LABELS | {ALSO_LABEL, IMAGE_LABEL}
 Identity = tuple[tuple[str, str], ...]  # label and value, in order of the labels
 
-# What tells servers apart in a way that people know, best first; then any other label, by its name.
+# Labels that people tell servers apart by, best first; any other label follows, by its name.
 _TELLING = (
     *("namespace", "exported_namespace", "kubernetes_namespace", "cluster", "exported_cluster"),
     *("exported_instance", "pod", "exported_pod", "kubernetes_pod_name", "ReplicaId", "job"),
@@ -41,7 +41,7 @@ def names(listed: Iterable[Identity], before: Mapping[Identity, str]) -> dict[Id
 
     Args:
         listed: the servers that are known now.
-        before: names given before: a server keeps its own, and nobody gets that of an absent one.
+        before: names given before. A server keeps its name; that of an absent one is not reused.
     """
     present = set(listed)
     given: dict[Identity, str] = {}
@@ -77,7 +77,7 @@ _KEPT = 48 * 3600 * 1_000_000  # microseconds for which an absent server keeps i
 
 @dataclass(slots=True)
 class Names:
-    """What servers are called, from answer to answer; an absent one's name is nobody else's."""
+    """Names of servers, kept between answers; the name of an absent server is not reused."""
 
     held: dict[Identity, str] = field(default_factory=dict)
     _seen: dict[Identity, int] = field(default_factory=dict)  # unix microseconds
@@ -188,12 +188,12 @@ def doubles(
     before: Collection[Identity],
     same_counters: Callable[[Identity, Identity], bool],
 ) -> dict[Identity, Identity]:
-    """Servers that are another one's process, scraped once more → the one that is read.
+    """The second scrape of a process → the server that is read in its place.
 
     Args:
         spans: of every server.
         started: when the process of a server began and its counters were made, where it says so.
-        before: who had a name before is read on.
+        before: servers that had a name before; these are read on.
         same_counters: whether the counters of two go up as those of one process.
 
     Two are one process where they have one address and differ only in who scraped it, or where
@@ -227,7 +227,7 @@ def doubles(
 
 
 def also_text(other: Identity, server: Identity) -> str:
-    """What a double has that the one that is read has not.
+    """Labels of the second scrape that the server that is read has not.
 
     >>> also_text((("instance", "svc:1"), ("job", "b")), (("instance", "a:1"), ("job", "b")))
     'instance="svc:1"'
@@ -236,7 +236,7 @@ def also_text(other: Identity, server: Identity) -> str:
 
 
 def _apart(one: Identity, other: Identity) -> bool:
-    """The labels say that these cannot be one process."""
+    """A label of the process differs: these are two processes."""
     ours, theirs = dict(one), dict(other)
     return any(
         ours.get(name) and theirs.get(name) and ours[name] != theirs[name]
@@ -245,7 +245,7 @@ def _apart(one: Identity, other: Identity) -> bool:
 
 
 def successors(spans: Mapping[Identity, Span]) -> dict[Identity, Identity]:
-    """A server that left its address → the one that has it now.
+    """A server that left its address → its successor there.
 
     Args:
         spans: first and last sample of each server, unix microseconds.

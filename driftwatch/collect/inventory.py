@@ -1,4 +1,4 @@
-"""What a source shows of vLLM servers: what ``driftwatch init`` writes a configuration from."""
+"""The vLLM servers that a source shows: ``driftwatch init`` writes a configuration from them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ class Server:
     engines: tuple[str, ...]  # its engine labels, sorted
     # labels of ``vllm:cache_config_info``, one set for each engine that has one
     caches: tuple[Mapping[str, str], ...] = ()
-    interval_seconds: float | None = None  # true time between two of its scrapes; None = not known
     also: tuple[str, ...] = ()  # labels under which the same process is scraped once more
 
 
@@ -59,7 +58,7 @@ class Inventory:
 
 
 def discover(asker: PrometheusAsker, match: Mapping[str, str], at: datetime) -> Inventory:
-    """Servers, their scrape intervals, and the settings that they were started with.
+    """Servers, and the settings that they were started with.
 
     ``match``: labels that a vLLM series must carry; empty: any.
     Raises SourceError: the API does not answer; what else it does not answer is a problem;
@@ -100,9 +99,8 @@ def inventory_of(found: Collected) -> Inventory:
         caches = tuple(dict(orjson.loads(text)) for text in configured["cache_config"])
         also = targets[name][0].labels.get(ALSO_LABEL)
         engines = tuple(good["engine"].unique().sort())
-        interval = _interval_seconds(rows)
         others = () if also is None else tuple(also.split("; "))
-        servers.append(Server(name, labels, engines, caches, interval, others))
+        servers.append(Server(name, labels, engines, caches, others))
     return Inventory(tuple(servers), tuple(silent), problems=found.problems)
 
 
@@ -111,9 +109,3 @@ def _shared(targets: list[Target]) -> dict[str, str]:
     every = [set(target.labels.items()) for target in targets]
     same = set.intersection(*every) if every else set()
     return {name: value for name, value in sorted(same) if name not in _OF_TARGET}
-
-
-def _interval_seconds(rows: pl.DataFrame) -> float | None:
-    """The true time between two scrapes; None = too few of them."""
-    times = rows["time"].dt.epoch("us").unique().sort()
-    return round((times[-1] - times[0]) / 1e6 / (len(times) - 1), 1) if len(times) > 1 else None

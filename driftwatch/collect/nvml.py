@@ -73,8 +73,8 @@ class Unread(Exception):
 class NvmlSource:
     """The GPUs of this machine, read now.
 
-    NVML is started anew for each reading: only so are a driver that was loaded again and a GPU that
-    was reset seen.
+    NVML is started anew for each reading: else it does not show a driver that was loaded again or a
+    GPU that was reset.
     """
 
     is_live = True
@@ -90,7 +90,7 @@ class NvmlSource:
         self._seen: dict[str, dict[str, Any]] = {}  # by UUID: names, index, and whether lost
 
     def collect(self, since: datetime, until: datetime) -> Collected:
-        """Each GPU once, now: ``since`` and ``until`` say nothing to a live GPU.
+        """Each GPU once, now, whatever ``since`` and ``until`` are.
 
         What cannot be read is NULL with its reason. That NVML cannot be used is a problem, and the
         next call tries again. Takes 5 s at most.

@@ -18,7 +18,7 @@ from driftwatch.collect.http import Gets
 from driftwatch.collect.http_session import Bounds
 from driftwatch.collect.identity import Identity, identity_of
 from driftwatch.collect.page_text import PageSamples, PageText
-from driftwatch.collect.registry import OWN_LABELS, VLLM, prefixes_of
+from driftwatch.collect.registry import OWN_LABELS, SERVER_SERIES, VLLM, prefixes_of
 from driftwatch.collect.rows import scrape_rows
 from driftwatch.collect.samples import Attempt, Known, Samples, SeriesReader, Unit, unit_of
 from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes, folded
@@ -31,8 +31,6 @@ MAX_ENGINES = 256
 _MOST_UNITS = 100_000
 # Names of targets: they stand in every row, page and file name.
 MAX_NAME_CHARACTERS = 256
-# each engine has one of these series, with the labels that distinguish the servers of a page
-_LABELLED = ("num_requests_running", "num_requests_waiting", "generation_tokens_total")
 
 
 class _Series(NamedTuple):
@@ -86,7 +84,7 @@ class PageParser:
 
     def _has_new_labels(self, series: Sequence[_Series]) -> bool:
         """The page has prefixes, or labels that distinguish servers, that no page had before."""
-        labels = [one.labels.keys() for one in series if one.name.endswith(_LABELLED)]
+        labels = [one.labels.keys() for one in series if one.name.endswith(SERVER_SERIES)]
         server_labels = self.reader.server_labels.union(*labels) - OWN_LABELS
         if not any(one.name.startswith(VLLM) for one in series):
             self._prefixes |= prefixes_of(one.name for one in series)
@@ -240,7 +238,7 @@ class PagesSource:
         self._labels = dict(zip(self._gets.addresses, labelled.values(), strict=True))
 
     def collect(self, since: datetime, until: datetime) -> Collected:
-        """Each page once, now: ``since`` and ``until`` say nothing to a live page.
+        """Each page once, now, whatever ``since`` and ``until`` are.
 
         A page that cannot be had or read is a row with ``ok`` False and the reason.
         """
@@ -267,7 +265,7 @@ class PagesSource:
     def reports(self) -> dict[str, Fingerprint]:
         """The release and model that each instance reports, from ``/version`` and ``/v1/models``.
 
-        A page that was answered is not asked for again.
+        A page that answered is not fetched again.
         """
         for path, read in _REPORTS.items():
             addresses = self._gets.addresses.items()

@@ -220,14 +220,16 @@ CHOOSING = tuple(
         | {name for metric in BY_COLUMN.values() for name in metric.sum_over}
     )
 )
-# Names of samples that such a label is read of.
+# Samples whose series have such a label.
 CHOSEN_NAMES = frozenset(
     name for name, of in _SLOTS.items() if any(o.metric.labels or o.metric.sum_over for o in of)
 )
+# Each engine has one of each of these series: their labels distinguish servers.
+SERVER_SERIES = ("num_requests_running", "num_requests_waiting", "generation_tokens_total")
 OWN_LABELS = frozenset({"__name__", "le", "engine", "model_name", *CHOOSING})
 
 
-# What an engine of vLLM always has; three of them under one prefix are no other program's.
+# Series that every vLLM engine has; three of them under one prefix show vLLM.
 _SHAPE = tuple(
     name.removeprefix("vllm:")
     for name in (
@@ -245,7 +247,7 @@ _OTHERS = ("sglang:", "tgi_", "trtllm:", "trtllm_", "lmdeploy:", "llamacpp:", "d
 
 
 def prefixes_of(names: Iterable[str]) -> frozenset[str]:
-    """What stands before vLLM's names, judged by the names that follow: ``vllm:``, ``ray_vllm_``.
+    """The prefixes of vLLM's names (``vllm:``, ``ray_vllm_``), found by the names behind them.
 
     >>> core = ["num_requests_running", "num_requests_waiting", "generation_tokens_total"]
     >>> sorted(prefixes_of([f"kserve_vllm:{name}" for name in core] + ["node_load1"]))
@@ -264,7 +266,7 @@ def prefixes_of(names: Iterable[str]) -> frozenset[str]:
 
 
 def written_as(name: str, prefix: str) -> str:
-    """A name of the registry as a server writes it that has this prefix.
+    """A registry name as a server with this prefix writes it.
 
     >>> written_as("vllm:num_requests_running", "ray_vllm_")
     'ray_vllm_num_requests_running'
@@ -277,7 +279,7 @@ def written_as(name: str, prefix: str) -> str:
 
 
 def wire_names_of(prefixes: Iterable[str]) -> dict[str, str]:
-    """A sample's name as it is written with one of the prefixes → its name in the registry."""
+    """Sample name on the page, with one of these prefixes → its name in the registry."""
     return {written_as(name, prefix): name for prefix in (*prefixes, VLLM) for name in SAMPLE_NAMES}
 
 

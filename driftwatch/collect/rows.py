@@ -13,18 +13,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from driftwatch.arrays import Flags, Floats, Integers
 from driftwatch.collect.histograms import Histograms
 from driftwatch.collect.registry import BY_COLUMN, REGISTRY
-from driftwatch.collect.samples import (
-    NONE,
-    Attempt,
-    Bools,
-    Floats,
-    Ints,
-    Known,
-    Samples,
-    series_text,
-)
+from driftwatch.collect.samples import NONE, Attempt, Known, Samples, series_text
 from driftwatch.collect.schema import (
     SCRAPE_SCHEMA,
     TIME,
@@ -107,7 +99,7 @@ class _Scrapes:
         texts = [text for _, _, text in samples.configurations]
         self._texts = [text for text, noted in zip(texts, is_noted, strict=True) if noted]
         codes = np.concatenate([code[: len(parts[0][0])], self._configured])
-        self._rows: Ints = pl.Series(codes).unique().sort().to_numpy()
+        self._rows: Integers = pl.Series(codes).unique().sort().to_numpy()
         row = np.searchsorted(self._rows, code).clip(max=max(len(self._rows) - 1, 0))
         joins = self._rows[row] == code if len(self._rows) else np.zeros(len(code), np.bool_)
         self._row, kept = row[joins], kept[joins]
@@ -148,7 +140,7 @@ class _Scrapes:
     def _code(self, engine: Any, time: Any) -> Any:
         return (engine << self._bits) + (time - self._first)
 
-    def _note_unlabelled(self, unit: Ints, slot: Ints, unlabelled: Bools) -> None:
+    def _note_unlabelled(self, unit: Integers, slot: Integers, unlabelled: Flags) -> None:
         """Name the series without an engine label on pages of several engines."""
         pairs = {(int(unit[i]), int(slot[i])) for i in np.flatnonzero(unlabelled)}
         for number, which in sorted(pairs):

@@ -1,7 +1,7 @@
 """Samples of answers and pages as one long frame: unit, slot, time, value.
 
-A *unit* is what series of one server share, a *slot* a cell of the scrape table. Whatever brings
-samples numbers both with a :class:`SeriesReader`; :mod:`driftwatch.collect.rows` makes rows.
+A *unit* is a server, engine and model; a *slot* is a cell of the scrape table. Each source numbers
+both with a :class:`SeriesReader`; :mod:`driftwatch.collect.rows` makes rows.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import orjson
 import polars as pl
 
+from driftwatch.arrays import Integers
 from driftwatch.collect.identity import Identity, Names
 from driftwatch.collect.registry import (
     CHOOSING,
@@ -27,9 +27,6 @@ from driftwatch.collect.registry import (
 )
 from driftwatch.model import TargetKey
 
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
 NONE = -1
 SAMPLE_SCHEMA: Mapping[str, type[pl.DataType]] = {
     "unit": pl.Int32,
@@ -40,7 +37,7 @@ SAMPLE_SCHEMA: Mapping[str, type[pl.DataType]] = {
 
 
 class Unit(NamedTuple):
-    """What series of one server share."""
+    """The server, engine and model that series belong to."""
 
     server: Identity
     engine: str | None  # None: the series does not say
@@ -48,7 +45,7 @@ class Unit(NamedTuple):
 
 
 def unit_of(server: Identity, labels: Labels) -> Unit:
-    """The unit that a series of a server is of."""
+    """The unit of a series."""
     return Unit(server, labels.get("engine") or None, labels.get("model_name"))
 
 
@@ -62,7 +59,7 @@ class Attempt(NamedTuple):
 
 @dataclass(slots=True)
 class Known:
-    """What a source knows of its servers from one answer to the next."""
+    """Names, engines and models of servers that a source keeps between answers."""
 
     names: Names = field(default_factory=Names)
     engines: dict[str, tuple[str, ...]] = field(default_factory=dict)  # by name
@@ -141,8 +138,8 @@ class Samples:
 
 def _in_use(
     every: Iterable[Any], numbers: pl.Series, others: Iterable[tuple[int, int, str]] = ()
-) -> tuple[list[Any], Ints]:
-    """Those that a number names, in order; and old number → new one."""
+) -> tuple[list[Any], Integers]:
+    """The entries in use, in order; and old number → new number."""
     held = list(every)
     used = np.bincount(numbers.to_numpy(), minlength=len(held)) > 0
     used[[number for number, _, _ in others]] = True

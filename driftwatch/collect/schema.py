@@ -145,14 +145,14 @@ class Collected:
     # why the list of targets is unknown; None where the source answered, so that a
     # target it does not list has left
     silent: str | None = None
-    # a question was put; False where none was due, so that the answer took no time
+    # the source was queried; False where no interval was due
     was_asked: bool = True
     # starts of the minutes in which any target was scraped, where ``scrapes`` has those of some
     # targets only; None = those of ``scrapes``
     looks: pl.Series | None = None
 
 
-# Chooses among the targets that a source lists those whose scrapes it reads.
+# Chooses which of the listed targets the source reads scrapes of.
 Own = Callable[[Mapping[TargetKey, Target]], Collection[TargetKey]]
 
 
@@ -178,7 +178,7 @@ class Source(Protocol):
 
 @runtime_checkable
 class Recording(Source, Protocol):
-    """A source that holds all it will ever say."""
+    """A source whose scrapes are all in the past."""
 
     def span(self) -> tuple[datetime, datetime]:
         """First scrape and just after the last."""

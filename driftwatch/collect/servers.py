@@ -8,6 +8,7 @@ from itertools import zip_longest
 import numpy as np
 import polars as pl
 
+from driftwatch.arrays import Integers
 from driftwatch.collect.identity import (
     ALSO_LABEL,
     Identity,
@@ -17,17 +18,17 @@ from driftwatch.collect.identity import (
     successors,
 )
 from driftwatch.collect.registry import Slot
-from driftwatch.collect.samples import NONE, Attempt, Ints, Known, Unit
+from driftwatch.collect.samples import NONE, Attempt, Known, Unit
 from driftwatch.collect.schema import SourceProblem
 from driftwatch.model import Target, TargetKey
 
 
 class Servers:
-    """The servers of one answer, and under which name each stands.
+    """The servers of one answer, and their names.
 
     ``frame``, ``units``, ``slots``: from :meth:`driftwatch.collect.samples.Samples.frame`;
-    ``attempts``: every try to scrape that is known of; ``known``: from earlier answers, what is
-    learnt is added; ``any_server``: an attempt at a server without any sample is one.
+    ``attempts``: every known try to scrape; ``known``: of earlier answers, new servers are added;
+    ``any_server``: count a server that has attempts and no sample.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class Servers:
         }
         return [TargetKey(name, e) for name in engines for e in self._known.engines[name]]
 
-    def engine_numbers(self) -> tuple[Ints, list[Ints]]:
+    def engine_numbers(self) -> tuple[Integers, list[Integers]]:
         """The number of each unit's engine; and, for what is of the whole process, arrays that
         together hold the numbers of all engines of that process. ``NONE`` where there is none.
         """
@@ -125,7 +126,7 @@ class Servers:
         return own, [np.array(column, np.int64) for column in columns]
 
     def is_read_elsewhere(self, attempt: Attempt) -> bool:
-        """The attempt was at a duplicate of a server that is read."""
+        """The attempt is the second scrape of a server that is read."""
         servers = self._matcher.servers_of(attempt.server)
         return bool(servers) and all(one in self._read_as for one in servers)
 

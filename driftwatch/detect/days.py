@@ -1,12 +1,11 @@
-"""What the days of a server tell: whether it creeps, whether its lengths moved for good, and what
-is usual where nobody has accepted a baseline.
+"""Learn from a server's days: a slow loss of speed, lengths that moved for good, and usual values
+where nobody has accepted a baseline.
 
 A day's speed is the median of its hours' medians of ln r; all days are compared with one model. The
 slope is Theil and Sen's (Sen 1968) with its interval, the test Kendall's (Mann 1945), both scipy's.
 
-Usual are measures that no daily rhythm moves by half: tokens of a decode step, prefix hits, and
-given-up requests. The usual value is the median of up to seven days, so that one bad day does not
-become it.
+Usual values exist for what no daily rhythm moves by half: tokens of a decode step, prefix hits and
+given-up requests. Each is the median of up to seven days, so that one bad day does not count.
 """
 
 from __future__ import annotations
@@ -101,8 +100,9 @@ def _lengths(days: TargetDays, day: Day, means: Means | None) -> dict[str, Any]:
 
 
 def day_before(midnight: datetime) -> tuple[datetime, datetime]:
-    """The 24 hours that are learnt at a midnight. They end an hour before it, so that the store has
-    all of them, however many minutes a tick covers.
+    """The 24 hours that are learnt at a midnight.
+
+    They end an hour before it: the store has all of them, however many minutes a tick covers.
     """
     return midnight - timedelta(hours=25), midnight - timedelta(hours=1)
 

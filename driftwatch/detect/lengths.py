@@ -1,8 +1,8 @@
-"""Did lengths move: the ratio of means, beyond the swings of the baseline's own windows.
+"""Did lengths move? A ratio of means decides, where it exceeds the swings of the baseline itself.
 
 Of seventeen episodes on fleets of real clients a ratio of means found 11, as many as scores against
 peers, contexts and days. The answer is unknown with few requests, with a baseline too short to show
-its swings, and where the requests that finish are not those that come: they waited long, or many
+its swings, and where finished requests do not represent those that come: they waited long, or many
 clients gave up (long generations run into a time-out first).
 """
 

@@ -1,7 +1,7 @@
-"""What "before" means, and the ratios to it.
+"""What "before" means: the values of baselines, and the ratios to them.
 
-A reference row per target has what was normal: measured in a baseline window, or declared in the
-configuration (``tuned_for``). Measured values win over declared ones. Counters of a window's
+A reference row per target holds its normal values: measured in a baseline window, or declared in
+the configuration (``tuned_for``). Measured values win over declared ones. Counters of a window's
 minutes add up, so rates, means and histograms are those of the whole window. Where one counter of a
 ratio is unknown, the minute counts for neither.
 """

@@ -1,4 +1,4 @@
-"""What was learnt, as documents: one per target or pool and kind, with the time it was learnt."""
+"""Learnt documents: one per kind and target or pool, with the time it was learnt."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from driftwatch.model import TargetKey
 
 
 class Document(BaseModel):
-    """What the store keeps as JSON."""
+    """A learnt document; the store keeps it as JSON."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
     kind: ClassVar[str]
@@ -60,7 +60,7 @@ class Day(BaseModel):
 
 
 class PoolHour(Document):
-    """What detectors keep of a pool at the end of an hour, by text of the key."""
+    """Losses and days of a pool's servers at the end of an hour, by text of the key."""
 
     kind = "hour"
     slower: dict[str, Loss] = {}
@@ -91,7 +91,7 @@ class TargetDays(Document):
     measures: tuple[tuple[date, tuple[float | None, ...]], ...] = ()
 
 
-# What days decide, the same for all minutes, as TargetDays names it.
+# Evidence columns that days decide, the same for all minutes; fields of TargetDays.
 OF_DAYS: Mapping[str, type[pl.DataType]] = {
     **{f"{name}_day_ratio": pl.Float64 for name in LENGTHS},
     "baseline_lengths_moved": pl.Boolean,

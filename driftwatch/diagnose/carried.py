@@ -1,4 +1,4 @@
-"""Values that each minute takes over from the one before it, however minutes are cut into ticks."""
+"""Values that each minute inherits from the minute before it, however ticks cut the minutes."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def kv_has_room(requests: int) -> pl.Expr:
 
 
 def _of_one_step() -> pl.Expr:
-    """How many requests may wait for the next step alone."""
+    """How many requests may wait only for the next step."""
     of_a_step = pl.col("first_tokens_per_step").fill_null(0.0)
     most = _at_most(of_a_step)
     short = (pl.col("steps_per_second") > MIN_STEPS_PER_SECOND).fill_null(False)

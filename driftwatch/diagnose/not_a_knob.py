@@ -1,10 +1,12 @@
-"""Where the engine, its GPU or its router lost something: a knob would hide it."""
+"""When no knob can be the answer: the engine, its GPU or its router lost something."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from driftwatch.diagnose.states import HALF_OF_SCRAPES
+from driftwatch.minutes.engine import STUCK_SECONDS
 from driftwatch.model import Advice, Reason
 
 # leaf of the shipped trees → what the engine or its surroundings lost
@@ -28,8 +30,6 @@ _NOT_SIMULATED = {
     "prefill_only": "a prefill-only engine",
     "decode_only": "a decode-only engine",
 }
-STUCK_SECONDS = 120.0  # as rules/engine-stuck.yaml has it
-_DEFERRED_SHARE = 0.5  # of the scrapes of 10 minutes, as the tree asks
 
 
 def not_a_knob(evidence: Mapping[str, Any], leaf: str | None) -> Advice | None:
@@ -68,7 +68,7 @@ def no_knob_because(evidence: Mapping[str, Any], leaf: str | None) -> str | None
         return None  # it waits for every request's KV cache: that is no cause
     deferred = evidence.get("waiting_deferred_share_10m_ratio")
     if evidence.get("binding_limit") == "deferred" or (
-        deferred is not None and deferred >= _DEFERRED_SHARE
+        deferred is not None and deferred >= HALF_OF_SCRAPES
     ):
         return _LEAVES["deferred_admission"]
     return None

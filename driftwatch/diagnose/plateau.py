@@ -68,11 +68,10 @@ def shown_caps(recent: pl.DataFrame, new: pl.DataFrame, serving: pl.DataFrame) -
     grid = new.select(*KEY, "end", start=pl.col("end") - pl.duration(minutes=1))
     windows = MinuteWindows(recent)
     spans = windows.spans(grid, 10, cut=True)
-    shown = _candidates(windows.queued(spans), windows.of_minutes(spans, _SPAN), grid, serving)
+    shown = _candidates(
+        windows.queued(spans), windows.of_minutes(spans, ("scrapes",)), grid, serving
+    )
     return nothing.scatter(shown["window"], shown["candidate"]) if len(shown) else nothing
-
-
-_SPAN = ("scrapes",)
 
 
 def _candidates(

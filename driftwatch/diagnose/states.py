@@ -12,9 +12,11 @@ from typing import Any
 import polars as pl
 
 from driftwatch.collect.schema import KEY
+from driftwatch.detect.lengths import LONGER, SHORTER
 from driftwatch.detect.reference import REFERENCE_COLUMNS
 from driftwatch.diagnose.limits import waits_are_most
 from driftwatch.evidence import BY_NAME, COLUMNS, TEXTS, DType
+from driftwatch.minutes.engine import STUCK_SECONDS
 from driftwatch.signals.minutes import MINUTE_SCHEMA
 
 # Half of the scrapes: a batch that is full for 10 to 50 % of busy time is healthy.
@@ -31,9 +33,6 @@ LONG_WAIT_SECONDS, LONG_WAIT_SHARE = 1.0, 0.5
 QUEUE_STANDS = 0.5
 # Ten minutes less what scrapes may leave uncovered; a KV storm shows in three.
 SEEN_SECONDS, STORM_SEEN_SECONDS = 450.0, 150.0
-# A step takes seconds: without a token for two minutes the engine is stuck.
-STUCK_SECONDS = 120.0
-LONGER, SHORTER = 1.5, 0.67
 MIX_MOVED = 2.0  # prompts over generations, against the reference's
 # Below it the engine may be slow: a slow engine fills its batch before the speed rule is certain.
 NEAR_THRESHOLD = 0.95
@@ -91,7 +90,18 @@ def in_schema_order(rows: pl.DataFrame) -> pl.DataFrame:
 
 def with_states(rows: pl.DataFrame) -> pl.DataFrame:
     """Evidence rows with :data:`STATES`; columns of these names are replaced."""
+    if "slo_share" not in rows.columns:  # of a rule test
+        rows = rows.with_columns(slo_share=pl.lit(None, pl.Float64))
     return rows.with_columns(**_FIRST).with_columns(**_THEN)
+
+
+def _missed() -> pl.Expr:
+    """``slo_missed``; false while TTFT is kept and buckets cannot tell whether TPOT is.
+
+    Nothing else ends an incident about waiting where TPOT's target lies inside a bucket for good.
+    """
+    ttft_kept = pl.col("ttft_in_target_10m_ratio") >= pl.col("slo_share")
+    return pl.coalesce("slo_missed", pl.when(ttft_kept).then(False))
 
 
 def _requests_wait() -> pl.Expr:
@@ -120,7 +130,7 @@ def _limit_full() -> pl.Expr:
     slower = pl.col("slower_at_equal_load")
     near = NEAR_THRESHOLD * pl.col("speed_threshold_ratio")
     speed_told = slower.is_null() | slower | (pl.col("speed_at_equal_load_ratio") > near)
-    limit_told = pl.col("binding_limit").is_not_null() | pl.col("slo_missed")
+    limit_told = pl.col("binding_limit").is_not_null() | _missed()
     always = pl.col("limit_binding_share_10m_ratio") >= ALWAYS_FULL
     full = stands & (half | storm) & (always | (speed_told & limit_told))
     seconds = pl.col("observed_10m_seconds")
@@ -152,10 +162,10 @@ def _slower() -> pl.Expr:
 
 
 def _held_back() -> pl.Expr:
-    waits = pl.col("slo_missed").is_null() & _requests_wait()
+    waits = _missed().is_null() & _requests_wait()
     return (
         _deferred()
-        | pl.col("slo_missed").fill_null(False)
+        | _missed().fill_null(False)
         | ((pl.col("limit_binding_share_10m_ratio") >= HALF_OF_SCRAPES) & waits)
     )
 
@@ -211,7 +221,7 @@ _FIRST: Mapping[str, pl.Expr] = {
 }
 _THEN: Mapping[str, pl.Expr] = {
     # in a stuck engine no wait ends
-    "target_missed": pl.when(~_stuck()).then(pl.coalesce("slo_missed", "requests_wait")),
+    "target_missed": pl.when(~_stuck()).then(pl.coalesce(_missed(), "requests_wait")),
 }
 STATES = (*_FIRST, *_THEN)
 
@@ -226,4 +236,5 @@ def columns_behind(states: Collection[str]) -> set[str]:
 def unknown_inputs(column: str, row: Mapping[str, Any]) -> tuple[str, ...]:
     """The unknown inputs of a state; any other column alone."""
     inputs = columns_behind([column]).difference(STATES) if column in STATES else set()
-    return tuple(sorted(name for name in inputs if row.get(name) is None)) or (column,)
+    unknown = (name for name in inputs & BY_NAME.keys() if row.get(name) is None)
+    return tuple(sorted(unknown)) or (column,)

@@ -266,7 +266,7 @@ def _lengths(of: PoolScrapes, costs: Costs) -> Iterator[Check]:
         fix = "tuned_for: {prompt_tokens: N, generation_tokens: N}"
         flags = "--baseline FROM..TO, or driftwatch baseline accept"
         check = Check(
-            cost.severity, of.pool.name, "no reference for the lengths", cost.disables, fix
+            cost.severity, of.pool.name, "no baseline for the lengths", cost.disables, fix
         )
         yield replace(check, flags=flags, setting=("tuned_for",))
     elif any(_needs(column, *_LENGTHS) for rule in costs.rules for column in rule.columns):

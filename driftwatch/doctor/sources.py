@@ -12,8 +12,13 @@ from driftwatch.clock import Clock
 from driftwatch.collect.dcgm_sources import DcgmPrometheusSource as GpusOfApi
 from driftwatch.collect.doubles import read_once
 from driftwatch.collect.gpus import empty_gpus
-from driftwatch.collect.prometheus.targets import scraped
-from driftwatch.collect.schema import Collected, Source, SourceProblem, empty_scrapes
+from driftwatch.collect.prometheus.query import matchers, select
+from driftwatch.collect.schema import (
+    Collected,
+    Source,
+    SourceProblem,
+    empty_scrapes,
+)
 from driftwatch.doctor.checks import Check, Setting, Status, TargetCheck
 from driftwatch.errors import SourceError
 from driftwatch.model import Target, TargetKey
@@ -113,7 +118,7 @@ def read_sources(
             if isinstance(setting, PagesSource):
                 answer = replace(answer, every_seconds=settings.interval)
             elif isinstance(setting, PrometheusSource) and answer.kind == "prometheus":
-                answer = _timed(answer, setting, clock)
+                answer = _timed(answer, brought[-1], setting, clock)
             answers.sources.append(answer)
     once = read_once(brought, [one.name for one in answers.sources], {}, {}, empty_scrapes())
     for number, (before, collected) in enumerate(zip(brought, once, strict=True)):
@@ -154,21 +159,29 @@ def _in_words(problem: SourceProblem, source: str) -> str:
     return problem.reason if problem.where == source else f"{problem.reason} ({where})"
 
 
-def _timed(answer: SourceAnswer, source: PrometheusSource, clock: Clock) -> SourceAnswer:
-    """With true scrape intervals and the instances that are listed now, or why neither is known."""
+def _timed(
+    answer: SourceAnswer, collected: Collected, source: PrometheusSource, clock: Clock
+) -> SourceAnswer:
+    """With true scrape intervals, and the instances that are listed now or why they are unknown."""
+    answer = replace(answer, intervals=_intervals(collected.scrapes))
     asker = asker_of(source)
     try:
-        targets = scraped(asker, source.match, clock.now())
+        up = asker.instant(select(("up",), matchers(source.match)), clock.now())
     except SourceError as error:
-        problems = (*answer.problems, f"scrape intervals: {error.message}")
-        return replace(answer, problems=problems)
+        return replace(answer, problems=(*answer.problems, f"targets: {error.message}"))
     finally:
         asker.close()
-    named = {one.labels.get("instance", ""): one.interval_seconds for one in targets}
-    intervals = {name: every for name, every in named.items() if name and every is not None}
     # an answer of which some is missing does not say who left
-    listed = None if answer.problems else frozenset(named)
-    return replace(answer, intervals=intervals, listed=listed)
+    listed = None if answer.problems else frozenset(one.get("instance", "") for one, _ in up)
+    return replace(answer, listed=listed)
+
+
+def _intervals(scrapes: pl.DataFrame) -> dict[str, float]:
+    """Instance → seconds between two of its scrapes, to a tenth; those with one are left out."""
+    at = pl.col("time").dt.epoch("us")
+    each = scrapes.group_by("instance").agg(first=at.min(), last=at.max(), number=at.n_unique())
+    every = (pl.col("last") - pl.col("first")) / 1e6 / (pl.col("number") - 1)
+    return dict(each.filter(pl.col("number") > 1).select("instance", every.round(1)).iter_rows())
 
 
 def source_checks(sources: Iterable[SourceAnswer]) -> Iterator[Check]:

@@ -60,8 +60,6 @@ class Column:
     high: float | None = None
     usual: float | None = None  # a threshold above it is in another unit, most likely; None = any
     words: tuple[str, ...] = ()  # every text that a string has; empty = any
-    # what moves it alone, without anything being wrong
-    moves_with: Literal["demand", "scraping"] | None = None
 
 
 def _columns(text: str) -> Iterator[Column]:

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import polars as pl
 
+# A step takes seconds: an engine that has requests and gives no token for so long is stuck.
+STUCK_SECONDS = 120.0
 POOLING, PREFILL_ONLY, DECODE_ONLY, GENERATE = "pooling", "prefill_only", "decode_only", "generate"
 
 # Scrape columns that show it.

@@ -1,4 +1,4 @@
-"""What single scrapes show of the scheduler.
+"""Facts about the scheduler, scrape by scrape.
 
 A page that changes every 15 s, or that a Prometheus takes once a minute, reads the same from one
 scrape to the next. That is one sample, repeated: its facts hold until the next sample. A frozen

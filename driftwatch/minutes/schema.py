@@ -15,7 +15,7 @@ from driftwatch.minutes.continuity import MEAN_GAUGES
 
 # vLLM asks the external cache for what its own cache lacks: their hits are counted together.
 EXTERNAL_HITS = "external_prefix_cache_hits_total"
-# Needed from scrape to scrape only, inside other columns.
+# Used only to compute other columns.
 NOT_KEPT = (EXTERNAL_HITS, "aborted_requests_total")
 # Requests that will not finish, though vLLM counts no end for most of them.
 GIVEN_UP = "given_up_requests"

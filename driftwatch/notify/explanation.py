@@ -11,6 +11,7 @@ from typing import Any
 
 from driftwatch.documents import Document
 from driftwatch.knobs import COLUMN_KNOBS
+from driftwatch.minutes.engine import STUCK_SECONDS
 from driftwatch.model import Advice, Diagnosis, Finding
 from driftwatch.notify.advice import advice_lines, imperatives, settings_line
 from driftwatch.notify.attribution import Attribution, attribution, reason_of, throughput_table
@@ -40,7 +41,6 @@ from driftwatch.numbers import (
 _WIDTH, _UNBOUNDED = 80, 100_000
 _LENGTHS = ("prompt", "generation")
 _CALM_LEAVES = ("healthy", "drifted_within_limits", "request_rate_drop")
-_SILENT_SECONDS = 120.0  # as the trees ask
 # without these a window says nothing, however calm the rest looks
 _NEEDED = frozenset(("observed_10m_seconds", "binding_limit", "waiting_requests"))
 
@@ -106,7 +106,7 @@ def is_healthy(finding: Finding) -> bool:
 
 def is_silent(now: Mapping[str, Any]) -> bool:
     """Whether no token came for two minutes although requests are there."""
-    return (now.get("seconds_since_last_token") or 0.0) >= _SILENT_SECONDS
+    return (now.get("seconds_since_last_token") or 0.0) >= STUCK_SECONDS
 
 
 def state_text(finding: Finding) -> str:

@@ -108,7 +108,7 @@ def render_path(
 
 
 def short_reason(reason: str) -> str:
-    """Why, without how to mend it: ``no reference`` of ``no reference (--baseline FROM..TO)``."""
+    """Why, without how to mend it: ``no baseline`` of ``no baseline (--baseline FROM..TO)``."""
     return clean(reason).split(" (")[0]
 
 

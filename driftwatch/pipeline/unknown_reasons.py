@@ -11,6 +11,7 @@ from driftwatch.diagnose.limits import budget_contradiction
 from driftwatch.evidence import BY_NAME, Column
 from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.model import Reason
+from driftwatch.numbers import percent
 from driftwatch.signals.gpus import reasons_of
 
 
@@ -77,16 +78,14 @@ def on_own_proposal(row: Mapping[str, Any]) -> bool:
 
 
 def _not_compared(row: Mapping[str, Any]) -> dict[str, str]:
-    """Ratio column → why it is NULL: no reference, none for this signal, or too few requests."""
+    """Ratio column → why it is NULL: no baseline, none for this signal, or too few requests."""
     kind = row.get("reference_kind")
     ratios = {ratio: column for ratio, (column, was) in RATIOS.items() if was == column}
     ratios |= {f"{name}_mean_ratio": f"{name}_mean" for name in LENGTHS}
     reason_of = {}
     for ratio, column in ratios.items():
         if kind is None:
-            reason_of[ratio] = (
-                "no reference (a baseline, --baseline FROM..TO, or tuned_for in the configuration)"
-            )
+            reason_of[ratio] = BY_NAME["requests_per_second_ratio"].disabled_by
         elif row.get(f"reference_{column}") is None:
             reason_of[ratio] = (
                 f"tuned_for does not say {column}"
@@ -132,6 +131,13 @@ def why_slo_unknown(row: Mapping[str, Any]) -> str:
     targets = [name for name in ("ttft", "tpot") if row.get(f"slo_{name}_seconds") is not None]
     if not targets:
         return "no slo in the configuration"
-    if all(row.get(f"{name}_in_target_10m_ratio") is None for name in targets):
-        return "fewer than 20 requests to judge by, or a histogram without buckets"
-    return "the target lies inside a histogram bucket, and that bucket decides"
+    undecided = []
+    for name in targets:
+        low, high = (row.get(f"{name}_in_target_10m_{end}") for end in ("ratio", "upper_ratio"))
+        if low is None:
+            why = "fewer than 20 requests to judge by, or no bucket edge near its target"
+            undecided.append(f"{name.upper()}: {why}")
+        elif high is not None and low < (row.get("slo_share") or 0.0) <= high:
+            why = "requests met it; its target lies inside a histogram bucket"
+            undecided.append(f"{name.upper()}: {percent(low)} to {percent(high)} of {why}")
+    return "; ".join(undecided) or "a target lies inside a histogram bucket"

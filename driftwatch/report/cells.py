@@ -13,6 +13,7 @@ from datetime import timedelta
 import polars as pl
 
 from driftwatch.collect.schema import KEY_COLUMNS, TIME
+from driftwatch.minutes.engine import STUCK_SECONDS
 from driftwatch.model import Slo
 from driftwatch.signals.histograms import share_within
 
@@ -64,7 +65,6 @@ CELL_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     **dict.fromkeys(_FLAGS, pl.Boolean),
 }
 # EngineStuck: requests present, no token for two minutes
-STUCK_SECONDS = 120.0
 
 
 def no_cells() -> pl.DataFrame:

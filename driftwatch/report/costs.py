@@ -12,8 +12,9 @@ from datetime import datetime
 import polars as pl
 
 from driftwatch.collect.schema import KEY
+from driftwatch.minutes.engine import STUCK_SECONDS
 from driftwatch.model import TargetKey
-from driftwatch.report.cells import CELL, HOUR_SECONDS, STUCK_SECONDS
+from driftwatch.report.cells import CELL, HOUR_SECONDS
 from driftwatch.report.material import Material
 from driftwatch.report.report import Range
 

@@ -28,10 +28,10 @@ _NOT_MISSED = ("process_start_time_seconds", "created_seconds", *NOT_KEPT)
 def input_coverage(
     rows: pl.DataFrame, carried: pl.DataFrame, inputs: Iterable[str]
 ) -> pl.DataFrame:
-    """When each input was last on a page, and since when somebody looks for it.
+    """When each input was last on a page, and since when it is looked for.
 
-    Time in which nobody looked is not evidence: after more than the look-back of it the count
-    starts anew.
+    Time without a scrape is no evidence: after a gap longer than the look-back the count starts
+    anew.
 
     ``rows``: minute rows, the same minutes of every target, by target and end; ``carried``:
     instance, engine, ``looked_until``, ``looking_since`` and ``seen_<input>`` (times) as returned
@@ -81,8 +81,8 @@ def coverage_columns(inputs_seen: pl.DataFrame, pools: pl.DataFrame) -> pl.DataF
     """How long inputs are gone, per target and in its pool.
 
     ``inputs_seen``: from :func:`input_coverage`; ``pools``: instance, engine, pool.
-    Returns: instance, engine, end, ``coverage_missing_seconds`` (NULL: nothing was ever seen, or
-    nobody looked for longer than the look-back), ``coverage_missing_inputs``,
+    Returns: instance, engine, end, ``coverage_missing_seconds`` (NULL: no input was ever there, or
+    no scrape came for longer than the look-back), ``coverage_missing_inputs``,
     ``pool_coverage_missing_ratio`` (0 where one target alone lacks inputs).
     """
     inputs = [c.removeprefix("seen_") for c in inputs_seen.columns if c.startswith("seen_")]

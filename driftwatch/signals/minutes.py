@@ -9,38 +9,10 @@ from __future__ import annotations
 
 import polars as pl
 
+from driftwatch.collect.registry import BUCKETED
 from driftwatch.collect.schema import KEY, TIME
+from driftwatch.minutes.schema import SUMS
 
-COUNTED = (
-    "itl_seconds_sum",
-    "itl_seconds_count",
-    "ttft_seconds_sum",
-    "ttft_seconds_count",
-    "tpot_seconds_sum",
-    "tpot_seconds_count",
-    "e2e_seconds_sum",
-    "e2e_seconds_count",
-    "queue_seconds_sum",
-    "queue_seconds_count",
-    "prefill_seconds_sum",
-    "decode_seconds_sum",
-    "prompt_tokens_sum",
-    "prompt_tokens_count",
-    "generation_tokens_sum",
-    "generation_tokens_count",
-    "iteration_tokens_sum",
-    "prompt_tokens_total",
-    "prompt_tokens_computed_total",
-    "generation_tokens_total",
-    "preemptions_total",
-    "prefix_cache_queries_total",
-    "prefix_cache_hits_total",  # those of an external cache too
-    "spec_decode_draft_tokens_total",
-    "spec_decode_accepted_tokens_total",
-    "finished_requests_total",
-    "rejected_requests_total",
-    "given_up_requests",
-)
 GAUGED = (
     "running_requests",
     "waiting_requests",
@@ -66,16 +38,6 @@ FLAGGED = (
     "slo_missed",
     "engine_asleep",
 )
-BUCKETED = (
-    "prompt_tokens",
-    "generation_tokens",
-    "ttft_seconds",
-    "tpot_seconds",
-    "itl_seconds",
-    "e2e_seconds",
-    "queue_seconds",
-)
-
 MINUTE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "instance": pl.String,
     "engine": pl.String,
@@ -84,7 +46,7 @@ MINUTE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "scrapes": pl.Float64,
     "duration_seconds": pl.Float64,
     "forward_passes": pl.Float64,  # once each, whatever the number of API servers, where known
-    **dict.fromkeys(COUNTED, pl.Float64),
+    **dict.fromkeys(SUMS, pl.Float64),
     **dict.fromkeys(GAUGED, pl.Float64),
     **dict.fromkeys(FLAGGED, pl.Boolean),
     **{f"{name}_{part}": pl.List(pl.Float64) for name in BUCKETED for part in ("buckets", "edges")},

@@ -1,4 +1,4 @@
-"""One target is one process: scrapes that another one answered are failed scrapes, by name. Pure.
+"""One target is one process: mark scrapes that another process answered as failed. Pure.
 
 Behind a load balancer two servers answer at one address in turn. Their counters have nothing to do
 with each other, and what one of them counted since it started is no increase of the other. A new

@@ -8,15 +8,15 @@ from driftwatch.signals.histograms import share_within
 
 # At 20 requests one miss moves the share by 5 points: fewer decide nothing.
 MIN_REQUESTS = 20
-_TARGETS = ("slo_share", "slo_ttft_seconds")
+_TARGETS = ("slo_share", "slo_ttft_seconds", "slo_tpot_seconds")
 
 
 def slo_columns(totals: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
     """Whether targets were met in windows (``totals``), beside ``serving``'s targets, row for row.
 
-    A share is exact only on a bucket edge; elsewhere both bounds must agree. One missed target
-    makes ``slo_missed`` true. It is false where TTFT is met, even with TPOT unknown, and where TPOT
-    is met and no TTFT target is set. ``_in_target_10m_ratio`` is the lower bound.
+    A share is exact only on a bucket edge; elsewhere both bounds must agree. ``slo_missed`` is true
+    where one target is missed, false where every target that is set is met.
+    ``_in_target_10m_ratio`` is the lower bound.
     """
     shares = []
     for name in ("ttft", "tpot"):
@@ -35,15 +35,15 @@ def slo_columns(totals: pl.DataFrame, serving: pl.DataFrame) -> pl.DataFrame:
             )
         )
     columns = pl.concat(shares, how="horizontal")
-    ttft, tpot = _missed("ttft"), _missed("tpot")
-    met = ~ttft | (~tpot & pl.col("slo_ttft_seconds").is_null())
-    missed = pl.when(ttft | tpot).then(True).when(met).then(False)
+    any_target = pl.any_horizontal(pl.col(_TARGETS[1:]).is_not_null())
+    missed = pl.when(any_target).then(_missed("ttft") | _missed("tpot"))
     with_targets = columns.with_columns(serving[name] for name in _TARGETS)
     return with_targets.select(*columns.columns, slo_missed=missed)
 
 
 def _missed(name: str) -> pl.Expr:
-    """Unknown between the bounds."""
+    """Unknown between the bounds; false without such a target."""
     low, high = (pl.col(f"{name}_in_target_10m{end}_ratio") for end in ("", "_upper"))
     share = pl.col("slo_share")
-    return pl.when(high < share).then(True).when(low >= share).then(False)
+    met = (low >= share) | pl.col(f"slo_{name}_seconds").is_null()
+    return pl.when(high < share).then(True).when(met).then(False)

@@ -16,13 +16,14 @@ import numpy as np
 import polars as pl
 from polars.exceptions import PolarsError
 
+from driftwatch.collect.registry import BUCKETED
 from driftwatch.collect.schema import KEY_COLUMNS, TIME
 from driftwatch.diagnose.evidence_table import ROW_SCHEMA
 from driftwatch.diagnose.states import DTYPES
 from driftwatch.errors import StoreError
 from driftwatch.evidence import BY_NAME, COLUMNS, DETECTED, TEXTS
 from driftwatch.minutes.schema import COUNTS, QUEUED, SUMS
-from driftwatch.signals.minutes import BUCKETED, COUNTED, FLAGGED, GAUGED, MINUTE_SCHEMA, minutes
+from driftwatch.signals.minutes import FLAGGED, GAUGED, MINUTE_SCHEMA, minutes
 
 _BESIDE_EVIDENCE: dict[str, pl.DataType | type[pl.DataType]] = {
     "model_name": pl.String,
@@ -54,10 +55,7 @@ ROW: dict[str, pl.DataType | type[pl.DataType]] = {
 STORED_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {**MINUTE_SCHEMA, **LAST, **ROW}
 _NO_ROWS = pl.DataFrame(schema=STORED_SCHEMA)
 
-ADDED = (
-    *("scrapes", "duration_seconds", "forward_passes", *COUNTED),
-    *(name for name in (*SUMS, *COUNTS) if name in ROW),
-)
+ADDED = ("scrapes", "duration_seconds", "forward_passes", *SUMS, *COUNTS)
 _SETTINGS = ("kv_cache_tokens", "max_num_seqs", "max_num_batched_tokens", "gpu_count")
 _OF_LAST_MINUTES = ("limit_binding_share_10m_ratio", "seconds_since_last_token")
 AVERAGED = tuple(c for c in GAUGED if c not in (*_SETTINGS, *_OF_LAST_MINUTES))

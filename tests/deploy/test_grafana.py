@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -114,8 +115,10 @@ def _own_pages(folder: Path, recording: Path, begin: float) -> list[Page]:
     with Store.open(folder / "driftwatch.db") as store, (folder / "pages.jsonl").open("w") as out:
         sender = StdoutSender("out", json=True, stream=out)
         receivers = [Receiver("out", ("page", "ticket", "notice"), sender, "each")]
-        sources = [open_recording(recording, labels=labels)]
-        service = Service(sources, plan_of_settings(settings), store, receivers, clock)
+        source = open_recording(recording)
+        for key, target in (read := source.collect(*source.span())).targets.items():
+            read.targets[key] = replace(target, labels={**labels, **target.labels})  # type: ignore[index]
+        service = Service([source], plan_of_settings(settings), store, receivers, clock)
         for _ in range(int(MINUTES)):
             clock.advance(timedelta(minutes=1))
             service.tick_once()

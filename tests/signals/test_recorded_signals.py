@@ -11,9 +11,9 @@ import polars as pl
 import pytest
 from pipeline_cases import KEY, evidence, grid, recording, rows_of, serving, summary
 
+from driftwatch.collect.registry import BUCKETED
 from driftwatch.diagnose.evidence_table import WINDOW_SCHEMA
 from driftwatch.signals.histograms import quantile
-from driftwatch.signals.minutes import BUCKETED
 
 # truth → evidence column (or what its histograms give) and the factor between their units
 SIGNALS = {

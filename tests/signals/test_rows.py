@@ -213,8 +213,8 @@ GOOD, BAD, FEW = [96.0, 100.0, 100.0, 100.0], [90.0, 94.0, 100.0, 100.0], [0.0, 
         (slo(GOOD, 0.5, 1.0, BAD), True),
         (slo(GOOD, 0.5, 0.5, GOOD), False),
         (slo(BAD, 1.0, 0.5, None), True),  # one missed target is enough
-        (slo(GOOD, 0.5, 0.5, None), False),  # TTFT decides on waiting, whatever TPOT is
-        (slo(GOOD, 0.5, 0.05, OPEN), False),  # TPOT without buckets
+        (slo(GOOD, 0.5, 0.5, None), None),  # TPOT may be missed
+        (slo(GOOD, 0.5, 0.05, OPEN), None),  # TPOT without buckets
         (slo(BAD, 1.0, 0.05, OPEN), True),
         (slo(None, 0.5, 0.5, GOOD), None),  # TPOT says nothing about waiting
         (slo(GOOD, None, 0.5, GOOD), False),

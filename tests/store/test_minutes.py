@@ -16,8 +16,9 @@ from sqlalchemy import select
 from store_cases import NOW, committer
 
 from driftwatch.detect.references import Loss, PoolHour, Reference, TargetDays
+from driftwatch.minutes.schema import SUMS
 from driftwatch.model import TargetKey
-from driftwatch.signals.minutes import COUNTED, MINUTE_SCHEMA
+from driftwatch.signals.minutes import MINUTE_SCHEMA
 from driftwatch.store import Store
 from driftwatch.store.minute_columns import ADDED, STORED_SCHEMA, rolled_up
 from driftwatch.store.tables import minute_batches
@@ -103,7 +104,7 @@ def test_hours_are_packed_when_nobody_needs_them(store: Store, minutes: pl.DataF
     found = store.past(start, start + 4 * HOUR).drop("seconds")
     later = pl.col("end") > start + 3 * HOUR
     assert_frame_equal(found.filter(later), hours.filter(later))
-    assert_frame_equal(found.select(*KEY, *COUNTED), hours.select(*KEY, *COUNTED), rel_tol=5e-5)
+    assert_frame_equal(found.select(*KEY, *SUMS), hours.select(*KEY, *SUMS), rel_tol=5e-5)
     assert found.select(pl.col("^.*_count$").sum()).equals(hours.select(pl.col("^.*_count$").sum()))
     assert store.pack_minutes(start + 6 * HOUR) == 0
 

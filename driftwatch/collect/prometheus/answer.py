@@ -21,8 +21,8 @@ from driftwatch.errors import BadPage
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Series of a matrix as they are written, not parsed: an answer is nearly all labels, and they
-    are those of the last answer.
+    """Series of a matrix as text: an answer is nearly all labels, the same as in the last one, so
+    they are not parsed again.
     """
 
     heads: pl.Series  # labels of each series, a JSON object without its braces
@@ -34,8 +34,9 @@ _METRIC, _VALUES, _BETWEEN = '"metric":', ',"values":[[', "],["
 
 
 def cut(body: bytes) -> tuple[bytes, Cut] | None:
-    """What stands around the series of a matrix, and these; None where it is written in any other
-    way than Prometheus does, or has braces in a label.
+    """The text around the series of a matrix, and the series.
+
+    None where an answer is not written as Prometheus writes it, or a label has braces.
     """
     start, end = body.find(_FIRST), body.rfind(_LAST)
     if start < 0 or end < 0:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -24,7 +24,7 @@ from driftwatch.collect.prometheus.query import (
     unix_ms,
 )
 from driftwatch.collect.prometheus.targets import PodImages, look_for_prefixes, why_no_vllm
-from driftwatch.collect.registry import VLLM, Labels, short_name
+from driftwatch.collect.registry import SERVER_SERIES, VLLM, Labels, short_name
 from driftwatch.collect.rows import scrape_rows
 from driftwatch.collect.samples import Attempt, Known
 from driftwatch.collect.schema import (
@@ -51,12 +51,11 @@ _LISTING = Question(
     ),
     (),
 )
-_LABELLED = ("num_requests_running", "num_requests_waiting", "generation_tokens_total")
 _LOOK_MS = 600_000  # how often it is looked for names with another prefix
 
 
 class _NotRead(Exception):
-    """No target can be read: why, in words."""
+    """Why no target can be read, in words."""
 
 
 @dataclass(slots=True)
@@ -84,9 +83,9 @@ class _Request:
 class PrometheusSource:
     """vLLM servers as a Prometheus-compatible API knows them.
 
-    Asked for are samples as they were scraped (``selector[60s]``): a row's time and numbers are
-    those of the scrape, whatever the interval, so that a recording and an API that holds
-    it give the same rows. Keep ``until`` at least ``settle_seconds`` behind now: a scrape carries
+    It asks for samples as they were scraped (``selector[60s]``): a row has the time and numbers of
+    the scrape, whatever the interval, so that a recording and an API that holds it give the same
+    rows. Keep ``until`` at least ``settle_seconds`` behind now: a scrape carries
     the time it began and becomes visible when it ended, at most Prometheus's scrape_timeout (10 s
     where nothing is said) later.
 
@@ -279,7 +278,7 @@ class PrometheusSource:
         pieces = self._asker.pieces(texts, *span, errors, request.deadline)
         if not reader.has_learnt:
             pieces = iter(held := list(pieces))
-            reader.learn(held, _LABELLED)
+            reader.learn(held, SERVER_SERIES)
         for piece in pieces:
             reader.add(piece, question.title)
         failure = request.note(question.title, errors)
@@ -338,23 +337,19 @@ def _nameless(reader: Reader) -> list[SourceProblem]:
 # A database that restarts or is overloaded is back in seconds; one that is gone stays away.
 PAUSES_SECONDS = (2.0, 8.0)
 
-Pause = Callable[[float], None]
-
 
 class RetryingSource:
     """A source whose past is read once: tried again where it does not answer, then an error.
 
-    A service that is live goes on without a source that is silent, and says so of every target; a
-    past must not take a database's absence for that of the servers.
+    A live service goes on without a silent source and says so of every target. A replay must not
+    take the absence of the database for the absence of the servers.
 
-    ``help_text``: what to check where it never answered; None = nothing is known to.
+    ``help_text``: what to check where it never answered; None = no advice.
     """
 
-    def __init__(
-        self, source: Source, pause: Pause = time.sleep, help_text: str | None = None
-    ) -> None:
+    def __init__(self, source: Source, help_text: str | None = None) -> None:
         self.name, self.settle_seconds = source.name, source.settle_seconds
-        self._source, self._pause, self._help_text = source, pause, help_text
+        self._source, self._help_text = source, help_text
         self._answered = False
 
     def collect(self, since: datetime, until: datetime) -> Collected:
@@ -365,7 +360,7 @@ class RetryingSource:
         """
         for seconds in (0.0, *PAUSES_SECONDS) if self._answered else (0.0,):
             if seconds:
-                self._pause(seconds)
+                time.sleep(seconds)
             collected = self._source.collect(since, until)
             if _has_answer(collected):
                 self._answered = True
@@ -382,7 +377,7 @@ class RetryingSource:
 
 
 def _has_answer(collected: Collected) -> bool:
-    """It brought something; its problems name what is missing."""
+    """It answered at least in part; its problems name what is missing."""
     return (
         collected.silent is None or not collected.was_asked or bool(collected.scrapes["ok"].any())
     )

@@ -1,12 +1,10 @@
-"""Targets of a Prometheus-compatible API: prefixes, other engines, scrape intervals, images."""
+"""What else a Prometheus-compatible API shows of targets: prefixes, other engines, images."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
-
-import numpy as np
 
 from driftwatch.collect.foreign import is_known, without_vllm
 from driftwatch.collect.identity import IMAGE_LABEL, identity_of
@@ -18,7 +16,6 @@ from driftwatch.model import Target, TargetKey
 
 # each engine has one series of each of these
 _ENGINE_SERIES = ("vllm:num_requests_running", "vllm:generation_tokens_total")
-_LOOK_BACK_MS = 300_000  # over which the time between two scrapes is taken
 _MOST = 20  # targets that one call looks up
 # what Prometheus itself adds to a target
 _ITS_OWN = ("scrape_", "ALERTS")
@@ -27,7 +24,7 @@ _ITS_OWN = ("scrape_", "ALERTS")
 def look_for_prefixes(
     asker: PrometheusAsker, matching: str, at: datetime, back: timedelta = timedelta(minutes=5)
 ) -> frozenset[str]:
-    """What stands before vLLM's names there, ``vllm:`` always among it: relabelling, Ray and KServe
+    """The prefixes of vLLM's names there, ``vllm:`` always among them: relabelling, Ray and KServe
     write others.
 
     Raises SourceError: the API does not list names.
@@ -44,38 +41,6 @@ def vllm_servers(asker: PrometheusAsker, at: datetime) -> int:
     """
     series = asker.instant(select(_ENGINE_SERIES, ""), at)
     return len({identity_of(labels, OWN_LABELS) for labels, _ in series})
-
-
-@dataclass(frozen=True, slots=True)
-class Scraped:
-    """One target of the API, by its ``up`` series."""
-
-    labels: Mapping[str, str]  # of the series, without its name
-    up: bool  # the newest scrape succeeded
-    time: float | None  # of the newest scrape, unix seconds; None = none in 5 min
-    interval_seconds: float | None  # true time between two scrapes, None = too few of them
-
-
-def scraped(asker: PrometheusAsker, match: Mapping[str, str], at: datetime) -> list[Scraped]:
-    """Every target with these labels, and how often it is really scraped.
-
-    Raises SourceError: the API does not answer; UsageError: a label that cannot be matched.
-    """
-    up, last_ms = select(("up",), matchers(match)), unix_ms(at)
-    newest = {identity_of(labels, ("__name__",)): value for labels, value in asker.instant(up, at)}
-    samples = asker.raw(up, last_ms - _LOOK_BACK_MS, last_ms)
-    ends = np.searchsorted(samples.series, np.arange(len(samples.heads) + 1))
-    times = {
-        identity_of(labels, ("__name__",)): samples.time[first:last] / 1e6
-        for labels, first, last in zip(samples.labels, ends, ends[1:], strict=False)
-    }
-    found = []
-    for key, value in sorted(newest.items()):
-        own = times.get(key, np.empty(0))
-        interval = round(float(own[-1] - own[0]) / (len(own) - 1), 1) if len(own) > 1 else None
-        last = float(own[-1]) if len(own) else None
-        found.append(Scraped(dict(key), value == 1, last, interval))
-    return found
 
 
 def why_no_vllm(asker: PrometheusAsker, instances: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -103,8 +68,8 @@ class PodImages:
 
     vLLM's own series name no release. ``kube_pod_container_info`` has a series for each container;
     whose it is follows from the labels ``namespace``, ``pod`` and ``container`` of a target's own
-    series. What an answer does not show stays as it was known: a query that fails, a pod that is
-    just being replaced.
+    series. An image that an answer does not show stays as it was: a query may fail, a pod may be in
+    replacement.
     """
 
     def __init__(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from driftwatch.collect.recordings.compact import CompactRecordingSource, is_compact
@@ -14,14 +13,13 @@ def open_recording(
     path: str | Path,
     instance: str = "host:8000",
     progress: Progress | None = None,
-    labels: Mapping[str, str] | None = None,
 ) -> Recording:
     """The recording at a path; nothing is read yet.
 
     ``path``: ``scrapes.jsonl`` (or .gz), a folder that holds it, or a compact recording's folder;
     ``instance``: name of the server where a line of a text recording has none; ``progress``: called
-    with (done, in all) as it is read; ``labels``: labels that its targets get besides.
+    with (done, in all) as it is read.
     """
     if is_compact(Path(path)):
-        return CompactRecordingSource(path, progress, labels)
-    return RecordingSource(path, instance, progress, labels)
+        return CompactRecordingSource(path, progress)
+    return RecordingSource(path, instance, progress)

@@ -86,19 +86,13 @@ class CompactRecordingSource:
     """A compact recording as a source.
 
     ``path``: its folder, or the manifest in it; ``progress``: called with (parts read, parts in
-    all) as an interval is collected; ``labels``: labels that its targets get besides.
+    all) as an interval is collected.
     """
 
-    def __init__(
-        self,
-        path: str | Path,
-        progress: Progress | None = None,
-        labels: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, path: str | Path, progress: Progress | None = None) -> None:
         location = Path(path)
         self._folder = location if location.is_dir() else location.parent
         self._progress = progress
-        self._labels = dict(labels or {})
         self._read_manifest: _Manifest | None = None
         self._times: pl.Series | None = None
         self.name = f"recording {location}"
@@ -144,7 +138,7 @@ class CompactRecordingSource:
 
         Raises RecordingError: as :meth:`span`.
         """
-        labels = {one.key: {**self._labels, **one.labels} for one in self._manifest.targets}
+        labels = {one.key: dict(one.labels) for one in self._manifest.targets}
         for later in sorted(self._manifest.relabelled, key=lambda one: one.since):
             if later.since < until.timestamp() and later.key in labels:
                 labels[later.key] |= later.labels

@@ -11,7 +11,7 @@ from __future__ import annotations
 import gzip
 import io
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -25,7 +25,6 @@ from driftwatch.collect.dcgm_sources import DcgmBatch, is_dcgm_page
 from driftwatch.collect.pages import PageParser
 from driftwatch.collect.schema import Collected
 from driftwatch.errors import RecordingError
-from driftwatch.model import Target
 
 Progress = Callable[[int, int], None]
 
@@ -70,7 +69,7 @@ class RecordingSource:
 
     ``path``: the file, plain or gzipped, or the folder that holds ``scrapes.jsonl.gz``;
     ``instance``: name of the server where a line has none; ``progress``: called with (bytes read,
-    bytes in all) of the file as it is read; ``labels``: labels that its targets get besides.
+    bytes in all) of the file as it is read.
     """
 
     def __init__(
@@ -78,12 +77,10 @@ class RecordingSource:
         path: str | Path,
         instance: str = "host:8000",
         progress: Progress | None = None,
-        labels: Mapping[str, str] | None = None,
     ) -> None:
         self._location = Path(path)
         self._instance = instance
         self._progress = progress
-        self._labels = dict(labels or {})
         self._parser = PageParser()
         self._read: Collected | None = None
         self.name = f"recording {self._location}"
@@ -126,13 +123,7 @@ class RecordingSource:
     def _whole(self) -> Collected:
         if self._read is None:
             file = _file(self._location)
-            read = _parsed(file, self._instance, self._parser, self._progress)
-            targets = {
-                # what a target is known by cannot be renamed from outside
-                key: Target(key, {**self._labels, **target.labels})
-                for key, target in read.targets.items()
-            }
-            self._read = replace(read, targets=targets)
+            self._read = _parsed(file, self._instance, self._parser, self._progress)
         return self._read
 
 

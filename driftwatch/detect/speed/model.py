@@ -31,14 +31,12 @@ _Positive = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
 
 class StepTimeModel(BaseModel):
-    """ITL = b0 + b1·n + b2·KV + b3·P + b4·P' seconds, of work as a token meets it; its range."""
+    """ITL = b0 + b1·n + b2·KV + b3·P + b4·P' seconds, of work as a token meets it."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
     # b0 seconds, b1 seconds per request, b2 per KV token, b3 and b4 per prefill token
     coefficients: tuple[_Positive, _Positive, _Positive, _Positive, _Positive]
-    # 1 % and 99 % quantile of requests per forward pass in the fit
-    requests_range: tuple[_Positive, _Positive]
     scrapes: Annotated[int, Field(ge=0)]  # how many the fit saw
     minutes: Annotated[int, Field(ge=0)]  # different ones
     preempts: bool = False  # most minutes of the fit do, so preempting minutes count
@@ -53,13 +51,6 @@ class StepTimeModel(BaseModel):
             raise ValueError("all are 0")
         if max(value) > LONGEST_SECONDS:
             raise ValueError(f"at most {LONGEST_SECONDS:g} s each")
-        return value
-
-    @field_validator("requests_range")
-    @classmethod
-    def _check_range(cls, value: tuple[float, float]) -> tuple[float, float]:
-        if value[0] > value[1]:
-            raise ValueError("its end is below its beginning")
         return value
 
     @field_validator("windows")
@@ -109,10 +100,8 @@ def fitted(grid: Grid, good: Flags, *, shared: bool = False) -> StepTimeModel | 
     values = {name: grid[name][good].astype(np.float64) for name in COVARIATES}
     met, itl = np.stack(token_met(values), axis=-1), values["itl"]
     b = nonnegative_fit(met, itl)
-    low, high = (float(x) for x in np.quantile(values["requests"], (0.01, 0.99)))
     model = StepTimeModel(
         coefficients=tuple(float(x) for x in b),  # type: ignore[arg-type]
-        requests_range=(low, high),
         scrapes=int(grid["scrapes"][good].sum()),
         minutes=minutes,
         preempts=preempts,
