@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import polars as pl
 import pytest
 from walk_cases import (
     CAP,
@@ -19,6 +20,7 @@ from walk_cases import (
 )
 
 from driftwatch.diagnose.not_a_knob import no_knob_because
+from driftwatch.diagnose.states import with_states
 from driftwatch.diagnose.tree import UNDETERMINED, Tree, walk
 from driftwatch.pipeline.explain import DEFAULT_TREE, SYMPTOMS
 from driftwatch.rulebook.book import load_rulebook
@@ -252,3 +254,10 @@ def test_an_unknown_input_is_named_in_every_tree() -> None:
     for name in SYMPTOMS.values():
         (found,) = walk(TREES[name], frame(row))
         assert (found.leaf, found.missing) == (UNDETERMINED, ("seconds_since_last_token",))
+
+
+def test_a_kept_ttft_ends_a_wait_though_nobody_knows_of_tpot() -> None:
+    wait = {"slo_missed": None, "batch_assembly_wait_10m_seconds": 2.0, "ttft_10m_seconds": 3.0}
+    shares = ({"ttft_in_target_10m_ratio": share} for share in (0.99, 0.5))
+    rows = frame(*(KNOWN | wait | one for one in shares)).with_columns(slo_share=pl.lit(0.95))
+    assert with_states(rows)["target_missed"].to_list() == [False, True]
