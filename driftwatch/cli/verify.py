@@ -21,7 +21,12 @@ from driftwatch.cli.options import (
 from driftwatch.cli.printer import id_text, print_json, print_table, print_wrapped, time_text
 from driftwatch.clock import SystemClock
 from driftwatch.errors import NoVerdict, UsageError
-from driftwatch.notify.verification_line import OUTCOMES, difference_text, effect_text, value_text
+from driftwatch.notify.verification_line import (
+    difference_text,
+    minutes_text,
+    value_text,
+    verification_line,
+)
 from driftwatch.numbers import moment
 from driftwatch.verify.figures import WORDS
 
@@ -31,7 +36,7 @@ if TYPE_CHECKING:
     from driftwatch.verify.verification import Effect, Verification
 
 _HEADER = ("ID", "VERDICT", "SINCE UTC", "SERVER", "CHANGE")
-_FIGURES = ("figure", "before", "after", "difference", "forecast")
+_FIGURES = ("figure", "before", "after", "limits of the difference", "forecast")
 _EXIT = {"PASS": 0, "FAIL": 1}
 _LISTED_FOR = timedelta(days=56)  # as far back as the weekly report's track record
 _EVER = timedelta(days=400)
@@ -159,31 +164,17 @@ def _changed(one: Verification) -> str:
 
 def print_verification(one: Verification, now: datetime) -> None:
     """The verdict, what changed, what was compared, the figures, the notes."""
-    closed = "" if one.closed_at is None else f" {moment(one.closed_at, now.date())}"
-    is_judged = one.verdict in ("PASS", "FAIL") and bool(one.effects)
-    outcome, answer = OUTCOMES.get(one.verdict), one.reason
-    if is_judged:
-        answer = f"{outcome}, same traffic before and after: {effect_text(one.effects[0])}"
-    elif outcome is not None:
-        answer = f"{outcome}: {one.reason}"
-    print_wrapped(f"{one.verdict}{closed}: {answer}")
+    print_wrapped(f"{one.verdict}: {verification_line(one, now.date())}")
+    promise = "" if one.forecast is not None else "; driftwatch had not advised it"
     since = moment(one.change.at, now.date())
-    print_wrapped(f"{one.key.text}: {_changed(one)} at {since}")
-    if is_judged:
-        print_wrapped(f"why: {one.reason}")
-    if one.forecast is None:
-        print_wrapped("forecast: none, driftwatch had not advised this change")
+    print_wrapped(f"{one.key.text}: {_changed(one)} at {since}{promise}")
     if one.effects:
-        before, after = one.matched_minutes
-        print_wrapped(
-            f"compared: {before} min before with {after} min after, at the same lengths and load; "
-            "means and the limits of their difference"
-        )
+        print_wrapped(minutes_text(*one.matched_minutes))
         print_table(_FIGURES, [_row(effect) for effect in one.effects], headed=True)
     for note in one.notes:
         print_wrapped(note)
     if any(effect.low <= -effect.before < 0 < effect.after for effect in one.effects):
-        print_wrapped("a lower limit of minus the mean before: too few minutes to bound it closer")
+        print_wrapped("a lower limit of minus the mean before: too few minutes for a closer one")
 
 
 def _row(effect: Effect) -> tuple[str, ...]:

@@ -39,6 +39,14 @@ def verification_line(one: Verification, today: date | None) -> str:
     return f"{word},{why} same traffic before and after: {', '.join(effects)}"
 
 
+def minutes_text(before: int, after: int) -> str:
+    """Which minutes a verdict compares."""
+    return (
+        f"Compared: {before} min before the change with {after} min after it, at the same load and "
+        "lengths"
+    )
+
+
 def verification_texts(one: Verification, today: date | None) -> list[str]:
     """The same for line 1, longest first: with fewer figures, then the verdict alone."""
     line = verification_line(one, today)

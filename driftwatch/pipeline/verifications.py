@@ -172,7 +172,7 @@ def _opened(
         given
         for given in advice(change.at - ADVICE_HOLDS, change.at)
         if ((given.instance, given.engine) == key or given.pool == pool)
-        and advised_by(change, given.answer.advice)
+        and advised_by(change, given.answer.advice.moves)
     ]
     own = [given for given in advices if (given.instance, given.engine) == key]
     newest = max(own or advices, key=lambda given: given.at, default=None)

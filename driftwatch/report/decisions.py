@@ -1,22 +1,20 @@
-"""FOR YOU: what waits for a person at the week's end. Pure."""
+"""FOR YOU: one decision a pool, with what to do first. Pure."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
-from statistics import median
 from typing import get_args
 
 import polars as pl
 
 from driftwatch.incidents.incident import Incident
-from driftwatch.model import KnobMove, Slo
+from driftwatch.model import KnobMove
 from driftwatch.notify.verification_line import effect_text
 from driftwatch.numbers import clean, count, cut, duration, knob, plural
 from driftwatch.report.cells import CELL
-from driftwatch.report.costs import between, in_target, of_pool
+from driftwatch.report.changes import Rollout, is_better, median_effects, rollouts
+from driftwatch.report.costs import of_pool
 from driftwatch.report.incidents import (
     action_of,
     advised_moves,
@@ -29,30 +27,49 @@ from driftwatch.report.incidents import (
     subject_of,
 )
 from driftwatch.report.material import AdviceGiven, Material
-from driftwatch.report.moved import INFERRED, rollouts
+from driftwatch.report.moved import BY_SPEED
 from driftwatch.report.report import Decision, DecisionKind, Moved
-from driftwatch.report.words import ASKED, day_time, missed_text, share_text
-from driftwatch.verify.verification import Effect, Verification
+from driftwatch.report.week import day_time
 
 # as many ten minutes with more requests than max_num_seqs: one may lie across a change of it
 _PROOF_CELLS = 2
 _WHY_LIMIT = 120
 
 
-def decisions(material: Material, moved: Sequence[Moved]) -> tuple[Decision, ...]:
-    """Open decisions, by kind, of a kind the oldest first.
+# whose: the pool, or a server with a trouble of its own
+_Parts = Iterator[tuple[str, Decision]]
 
-    ``question``: a setting that nobody confirmed after a restart; ``advice``: what an incident's
-    last advice left to decide; ``verification``: no verdict, or a change that failed;
-    ``setting``: the configuration contradicts the engine. ``moved``: the week's causes.
+
+def decisions(material: Material, moved: Sequence[Moved]) -> tuple[Decision, ...]:
+    """What waits for a person: one decision a pool, by kind, of a kind the oldest first.
+
+    ``retune``, ``page``, ``ticket``: an open incident. ``question``: a setting that nobody
+    confirmed after a restart. ``advice``: what to do before an incident comes back.
+    ``verification``: a change that failed, or has no verdict. ``setting``: the configuration
+    contradicts the engine. The kinds of one pool follow each other in this order. ``moved``: the
+    week's causes, the costliest first.
     """
     kinds: tuple[DecisionKind, ...] = get_args(DecisionKind)
     every = [*_open(material), *_advice(material, moved), *_verified(material)]
     every += _settings(material)
-    return tuple(sorted(every, key=lambda d: (kinds.index(d.kind), d.since, d.subject)))
+    of_each: dict[str, list[Decision]] = {}
+    for about, one in sorted(every, key=lambda part: kinds.index(part[1].kind)):
+        of_each.setdefault(about, []).append(one)
+    joined = map(_joined, of_each.values())
+    return tuple(sorted(joined, key=lambda d: (kinds.index(d.kind), d.since, d.subject)))
 
 
-def _open(material: Material) -> Iterator[Decision]:
+def _joined(several: Sequence[Decision]) -> Decision:
+    """One decision: another advice is its alternative, anything else is to do as well."""
+    first, *others = several
+    texts = [first.what]
+    for one in others:
+        is_other = one.kind == first.kind == "advice"
+        texts.append(f"{'Or' if is_other else 'Also'} {one.what}")
+    return first.model_copy(update={"what": ". ".join(dict.fromkeys(texts))})
+
+
+def _open(material: Material) -> _Parts:
     """Pages and tickets that are still open."""
     for one in of_week(material):
         if end_of(one, material) is not None or one.severity == "notice" or asks_nothing(one):
@@ -69,7 +86,9 @@ def _open(material: Material) -> Iterator[Decision]:
             by = f", acknowledged by {clean(one.acknowledged_by)}" if one.acknowledged_by else ""
             do = f": {asks}" if (asks := action_of(one)) else ""
             text = f"{clean(one.alert)}{do}, {age}{by}"
-        yield Decision(kind=kind, subject=subject_of(one), what=text, since=one.started_at)
+        subject = subject_of(one)
+        about = subject if family_of(one) in BY_SPEED else one.pool
+        yield about, Decision(kind=kind, subject=subject, what=text, since=one.started_at)
 
 
 def _question(material: Material, pool: str, moves: Sequence[KnobMove], at: datetime) -> str | None:
@@ -94,9 +113,18 @@ def _question(material: Material, pool: str, moves: Sequence[KnobMove], at: date
     )
 
 
-def _advice(material: Material, moved: Sequence[Moved]) -> Iterator[Decision]:
-    """The last advice on each setting that no verification found, and what an incident of the week
-    that is over left to decide where no setting helps."""
+def _advice(material: Material, moved: Sequence[Moved]) -> _Parts:
+    """What incidents that are over left to decide, the costliest first; then the last advice on
+    each setting that no verification found.
+    """
+    by_id = {one.id: one for one in material.incidents}
+    over = [(row, by_id[row.incidents[-1].id]) for row in moved if row.end is not None]
+    left = []
+    for row, one in over:
+        if not row.result.startswith("worked") and (text := _beforehand(one)):
+            left.append((row.pool, advised_moves(one)))
+            decision = Decision(kind="advice", subject=row.subject, what=text, since=one.started_at)
+            yield row.pool, decision
     on_pages = {
         (one.pool, move.knob)
         for one in of_week(material)
@@ -104,39 +132,52 @@ def _advice(material: Material, moved: Sequence[Moved]) -> Iterator[Decision]:
         for move in advised_moves(one)
     }
     newest: dict[tuple[str, str], AdviceGiven] = {}
-    for given in sorted(material.advice, key=lambda a: a.at):
-        if given.moves:
-            newest[(given.pool, given.moves[0].knob)] = given
+    for given in material.advice:
+        if given.moves and given.at >= material.since:
+            newest[given.pool, given.moves[0].knob] = given
     for (pool, what), given in sorted(newest.items()):
-        if (pool, what) in on_pages:
-            continue
         values = [
             v.change.what[what]
             for v in material.verifications
             if v.pool == pool and given.at <= v.change.at < material.until and what in v.change.what
         ]
-        # what steps show is a bound: the person who restarted knows the value
-        if any(INFERRED not in after for _, after in values):
+        # a value that steps show is a bound: the person who restarted knows it
+        if (pool, what) in on_pages or any(" (" not in after for _, after in values):
             continue
         kind: DecisionKind = "advice"
         if values:
             kind, text = "setting", _other_setting(what, values)
         elif question := _question(material, pool, given.moves, given.at):
             kind, text = "question", question
-        elif _is_replaced(material, given):
+        elif (pool, given.moves) in left or _is_replaced(material, given):
             continue
         else:
-            text = _over(material, moved, given)
-        yield Decision(kind=kind, subject=clean(pool), what=text, since=given.at)
-    for row, one in _over_incidents(material, moved):
-        instead = None if row.result.startswith("worked") else instead_of(one)
-        if instead is not None and one.page is not None and one.page.advice is not None:
-            what, brings = instead
-            is_judged = one.page.advice.basis != "measured"
-            why = [*(["no setting helps"] if is_judged else []), *([brings] if brings else [])]
-            reasons = f" {_capital('; '.join(why))}." if why else ""
-            text = f"Decide: {what} ahead of the next time?{reasons} {_cost(row)}"
-            yield Decision(kind="advice", subject=row.subject, what=text, since=one.started_at)
+            steps, when = moves_text(given.moves), day_time(given.at)
+            text = f"{steps} was advised {when}; no server restarted since"
+        decision = Decision(kind=kind, subject=clean(pool), what=text, since=given.at)
+        yield pool, decision
+
+
+def _beforehand(one: Incident) -> str | None:
+    """What its last advice asks to do before it happens again; None where it asks for nothing."""
+    advice = None if one.page is None else one.page.advice
+    if advice is None:
+        return None
+    if advice.moves:
+        gain = f": {clean(advice.effect[0])}" if advice.effect else ""
+        price = ", ".join(clean(text).split(" (")[0] for text in advice.price)
+        cost = f"; it costs {price}" if price else ""
+        return f"set {moves_text(advice.moves)} before it happens again{gain}{cost}"
+    choices = instead_of(one)
+    if not choices:
+        return None
+    reasons = ["no setting helps"] if advice.basis != "measured" else []
+    (do, brings), *rest = choices
+    why = ", ".join([*reasons, *([brings] if brings else [])])
+    # replicas are known to need no change of the clients
+    rest.sort(key=lambda choice: "replica" not in choice[0])
+    other = f". Or {rest[0][0]}: {rest[0][1]}".removesuffix(": ") if rest else ""
+    return f"{do} before it happens again{f': {why}' if why else ''}{other}"
 
 
 def _is_replaced(material: Material, given: AdviceGiven) -> bool:
@@ -153,62 +194,17 @@ def _is_replaced(material: Material, given: AdviceGiven) -> bool:
     )
 
 
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
-def _over_incidents(material: Material, moved: Sequence[Moved]) -> Iterator[tuple[Moved, Incident]]:
-    """The causes that are over, each with the last of its incidents."""
-    by_id = {one.id: one for one in material.incidents}
-    for row in moved:
-        if row.end is not None:
-            yield row, by_id[row.incidents[-1].id]
-
-
-def _cost(row: Moved) -> str:
-    """``637k–773k requests missed; over since Tue 15:15 UTC``."""
-    return f"{_capital(missed_text(row.missed))}; over since {day_time(row.end or row.start)} UTC"
-
-
 def _other_setting(name: str, values: Sequence[tuple[str, str]]) -> str:
     """Steps show another value than the configuration: correct that."""
     was = values[-1][0]
-    now = sorted({after.removesuffix(INFERRED) for _, after in values}, key=lambda v: (len(v), v))
+    now = sorted({after.split(" (")[0] for _, after in values}, key=lambda v: (len(v), v))
     return (
-        f"the servers run about {clean(' or '.join(now))}, driftwatch.yaml says {clean(was)}: "
-        f"correct serving.{name}"
+        f"correct serving.{name} in driftwatch.yaml: it says {clean(was)}, the servers run about "
+        f"{clean(' or '.join(now))}"
     )
 
 
-def _over(material: Material, moved: Sequence[Moved], given: AdviceGiven) -> str:
-    """An advice that nobody took: to do ahead of the next time, where its incident is over."""
-    steps, when = moves_text(given.moves), day_time(given.at)
-    row, one = next(
-        (
-            (row, one)
-            for row, one in _over_incidents(material, moved)
-            if row.pool == given.pool and advised_moves(one) == given.moves
-        ),
-        (None, None),
-    )
-    advice = None if one is None or one.page is None else one.page.advice
-    if row is None or row.end is None or advice is None:
-        return f"{steps} was advised {when}; no server restarted since"
-    gain = f" {_capital(clean(advice.effect[0]))}." if advice.effect else ""
-    price = ", ".join(clean(text).split(" (")[0] for text in advice.price)
-    text = f"Decide: set {steps} ahead of the next time?"
-    since = in_target(material, between(of_pool(material, given.pool), row.end, material.until))
-    share = material.slos.get(given.pool, Slo()).share
-    is_enough = ""
-    if since.low is not None and since.low >= share:
-        is_enough = f"; today's setting suffices since ({share_text(since)} in target)"
-    return (
-        f"{text}{gain}{f' Cost: {price}.' if price else ''} {_cost(row)}, no server restarted"
-        f"{is_enough}"
-    )
-
-
-def _verified(material: Material) -> Iterator[Decision]:
+def _verified(material: Material) -> _Parts:
     """Changes whose verdict fell in the week and leaves a person to decide; a rollout is one."""
     closed = [
         one
@@ -217,57 +213,31 @@ def _verified(material: Material) -> Iterator[Decision]:
     ]
     for several in rollouts(closed):
         bad = [one for one in several if one.verdict in ("FAIL", "INCONCLUSIVE")]
-        if not bad:
-            continue
-        subject = clean(bad[0].key.text)
-        if len(several) > 1:
-            subject = f"{clean(several[0].pool)}, {len(several)} servers"
-        since = min(one.closed_at for one in bad if one.closed_at is not None)
-        text = _verdict_text(several, bad)
-        yield Decision(kind="verification", subject=subject, what=text, since=since)
+        if bad:
+            pool = several[0].pool
+            subject = clean(pool if len(several) > 1 else bad[0].key.text)
+            since = min(one.closed_at for one in bad if one.closed_at is not None)
+            text = _keep_or_not(several, bad)
+            decision = Decision(kind="verification", subject=subject, what=text, since=since)
+            yield pool, decision
 
 
-def _verdict_text(several: Sequence[Verification], bad: Sequence[Verification]) -> str:
-    """What a rollout's verdicts mean, and what to do next."""
+def _keep_or_not(several: Rollout, bad: Rollout) -> str:
+    """Whether to keep a change, by what it did to the figure that people ask about first."""
     changed = sorted(bad[0].change.what.items())
+    keep = ", ".join(f"{clean(name)} {clean(now).split(' (')[0]}" for name, (_, now) in changed)
+    back = ", ".join(f"{clean(name)} {clean(was).split(' (')[0]}" for name, (was, _) in changed)
     failed = [one for one in bad if one.verdict == "FAIL"]
-    reasons = dict.fromkeys(one.reason for one in failed or bad if one.reason)
-    why = f": {cut(clean(next(iter(reasons))), _WHY_LIMIT)}" if reasons else ""
+    reason = next((one.reason for one in failed or bad if one.reason), "")
+    why = f": {cut(clean(reason), _WHY_LIMIT)}" if reason else ""
     if not failed:
-        steps = ", ".join(
-            f"{clean(name)} {clean(was)} → {clean(now)}" for name, (was, now) in changed
-        )
-        return f"{steps}: INCONCLUSIVE{why}"
-    keep = ", ".join(
-        f"{clean(name)} {clean(now).removesuffix(INFERRED)}" for name, (_, now) in changed
-    )
-    back = ", ".join(clean(was) for _, (was, _) in changed)
-    counts = Counter(one.verdict for one in several)
-    verdicts = ", ".join(f"{n} {name}" for name, n in counts.most_common())
-    middle = [
-        effect_text(effect)
-        for name in ASKED
-        if (effect := _middle([e for one in several for e in one.effects if e.name == name]))
-    ]
-    of = ", median server" if len(several) > 1 else ""
-    told = f"{of}: {', '.join(middle)}" if middle else why
-    return f"Decide: keep {keep} or go back to {back}? {verdicts}{told}"
+        return f"decide whether to keep {keep}; it cannot be judged{why}"
+    effects = median_effects(several)
+    figure = f": {effect_text(effects[0])}" if effects else why
+    return f"{f'keep {keep}' if is_better(effects) else f'go back to {back}'}{figure}"
 
 
-def _middle(effects: Sequence[Effect]) -> Effect | None:
-    """The figure of the median server."""
-    if not effects:
-        return None
-    promised = [one.forecast for one in effects if one.forecast is not None]
-    return replace(
-        effects[0],
-        before=median(one.before for one in effects),
-        after=median(one.after for one in effects),
-        forecast=median(promised) if promised else None,
-    )
-
-
-def _settings(material: Material) -> Iterator[Decision]:
+def _settings(material: Material) -> _Parts:
     """More requests ran than max_num_seqs allows: the configured value is not the engine's."""
     beyond = material.cells.filter(
         (pl.col("running_requests") > pl.col("max_num_seqs"))
@@ -281,8 +251,11 @@ def _settings(material: Material) -> Iterator[Decision]:
     )
     proven = by_server.filter(pl.col("len") >= _PROOF_CELLS).sort("running_requests", "end")
     for row in proven.unique("pool", keep="last").sort("pool").iter_rows(named=True):
+        configured, most = knob(row["max_num_seqs"]), count(row["running_requests"])
         text = (
-            f"max_num_seqs {knob(row['max_num_seqs'])} is configured, but "
-            f"{count(row['running_requests'])} requests ran at once: correct serving.max_num_seqs"
+            f"correct serving.max_num_seqs in driftwatch.yaml: it says {configured}, and {most} "
+            "requests ran at once"
         )
-        yield Decision(kind="setting", subject=clean(row["pool"]), what=text, since=row["end"])
+        subject = clean(row["pool"])
+        decision = Decision(kind="setting", subject=subject, what=text, since=row["end"])
+        yield row["pool"], decision

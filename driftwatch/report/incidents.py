@@ -85,21 +85,21 @@ def moves_text(moves: Sequence[KnobMove]) -> str:
     )
 
 
-def instead_of(incident: Incident) -> tuple[str, str] | None:
-    """What its page advises where no setting helps, and what that would bring."""
+def instead_of(incident: Incident) -> list[tuple[str, str]]:
+    """What its page advises where no setting helps, each with what it would bring, best first."""
     advice = None if incident.page is None else incident.page.advice
-    if advice is None or advice.action != "none" or not advice.instead:
-        return None
-    what, _, brings = clean(advice.instead[0]).partition(": ")
-    return what, brings
+    if advice is None or advice.action != "none":
+        return []
+    parts = (clean(text).partition(": ") for text in advice.instead)
+    return [(what, brings) for what, _, brings in parts]
 
 
 def advised_text(incident: Incident) -> str:
     """What the last advice of its page asks for: ``drain it``; empty where it asks for nothing."""
     if moves := advised_moves(incident):
         return moves_text(moves)
-    if instead := instead_of(incident):
-        return instead[0].split(" (")[0]
+    if choices := instead_of(incident):
+        return choices[0][0].split(" (")[0]
     advice = None if incident.page is None else incident.page.advice
     is_leaf = advice is not None and advice.reason.code == "leaf"
     return action_of(incident).removeprefix(_NO_SETTING) if is_leaf else ""
@@ -132,13 +132,14 @@ def page_lengths(incidents: Sequence[Incident]) -> str | None:
 
 
 def problem(family: str, incidents: Sequence[Incident]) -> str:
-    """What their pages complain of: ``token budget full``, or their first sentence."""
+    """What their pages complain of: ``token budget full``, ``19 % slower at equal load``."""
     pages = [one.page for one in incidents if one.page is not None]
     if family == "traffic":
         full = (_LIMITS.get(str(page.value("binding_limit"))) for page in pages)
         return next((text for text in full if text), "requests wait")
-    texts = [page.phrases.problem[-1] for page in pages if page.phrases.problem]
-    return clean(texts[0] if texts else incidents[0].alert)
+    # as the first page said it: a person has read that number
+    texts = [page.first_problem or next(iter(page.phrases.problem[-1:]), "") for page in pages]
+    return clean(next(filter(None, texts), incidents[0].alert)).split(", ")[0]
 
 
 def reported(one: Incident, material: Material) -> ReportedIncident:
@@ -150,6 +151,7 @@ def reported(one: Incident, material: Material) -> ReportedIncident:
         severity=one.severity,
         subject=subject_of(one),
         start=one.started_at,
+        paged_at=one.firing_at or one.started_at,
         end=end_of(one, material),
         is_silenced=one.silenced_by is not None,
         acknowledged_by=one.acknowledged_by,

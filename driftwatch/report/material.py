@@ -31,6 +31,7 @@ class AdviceGiven:
     pool: str
     at: datetime  # end of its window
     moves: tuple[KnobMove, ...]  # what it advises to change
+    incident_id: str | None = None  # whose page asked for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class Material:
     span: tuple[datetime, datetime] | None = None  # start of its first row, end of its last
     incidents: Sequence[Incident] = ()  # open in the week or in the week before it; resolved too
     verifications: Sequence[Verification] = ()  # open in some of the eight weeks before ``until``
-    advice: Sequence[AdviceGiven] = ()  # of the week
+    advice: Sequence[AdviceGiven] = ()  # of the same eight weeks, in order of time
     usual: Mapping[str, Usual] = field(default_factory=dict)  # pool → what it was tuned for
     marks: Mapping[str, Marked] = field(default_factory=dict)  # incident's id → mark
     slos: Mapping[str, Slo] = field(default_factory=dict)  # pool → targets; only pools with one

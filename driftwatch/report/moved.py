@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 import polars as pl
@@ -11,14 +10,13 @@ import polars as pl
 from driftwatch.collect.schema import KEY
 from driftwatch.incidents.incident import Incident
 from driftwatch.model import TargetKey
-from driftwatch.notify.verification_line import from_to
-from driftwatch.numbers import clean, cut, duration, percent, percent_range, plural
+from driftwatch.numbers import clean, duration
 from driftwatch.report.cells import CELL, HOUR_SECONDS
+from driftwatch.report.changes import compared_text, done_text, outcome, rollouts
 from driftwatch.report.costs import (
     between,
     gpu_hours_lost,
     in_target,
-    loss,
     missed,
     missing_stretch,
     of_pool,
@@ -39,35 +37,18 @@ from driftwatch.report.incidents import (
 )
 from driftwatch.report.lengths import drift_text
 from driftwatch.report.material import Material
-from driftwatch.report.report import Moved, Range, Restarts
-from driftwatch.report.result import BESIDE, NOT_JUDGED, restarts_of, result_text
-from driftwatch.verify.figures import WORDS
+from driftwatch.report.report import Moved
+from driftwatch.report.result import restarts_of, restarts_text, result_of
 from driftwatch.verify.verification import Verification
 
-# verdict → what the report calls it, what a person looks for first in front
-_WORDS: Mapping[str, str] = {
-    "FAIL": "did not work",
-    "INCONCLUSIVE": "not proven",
-    "open": "not verified yet",
-    "PASS": "worked",
-}
 # an engine that is slow or hangs costs GPU time; anything else costs requests
 BY_SPEED = ("speed", "stuck")
-INFERRED = " (inferred)"  # behind a value that steps show
 _MOMENT = timedelta(microseconds=1)
-_ROLLOUT = timedelta(hours=1)
 
 
 def moved_rows(material: Material) -> tuple[Moved, ...]:
     """A row a cause, the costliest first."""
-    causes = [(family, own, _cells_of(material, family, own)) for family, own in _causes(material)]
-    spans = [(own[0].pool, _span(own, cells)) for _, own, cells in causes]
-    rows = []
-    for number, (family, own, cells) in enumerate(causes):
-        pool, span = spans[number]
-        others = [s for at, (p, s) in enumerate(spans) if p == pool and at != number]
-        beside = _beside(span, others)
-        rows.append(_row(material, family, own, cells, beside))
+    rows = [_row(material, family, own) for family, own in _causes(material)]
     return tuple(sorted(rows, key=lambda row: (-_weight(row), row.start, row.subject)))
 
 
@@ -75,29 +56,6 @@ def cells_of_causes(material: Material) -> pl.DataFrame:
     """The cells that pages and tickets of the week cover, each once."""
     parts = [_cells_of(material, family, own) for family, own in _causes(material)]
     return pl.concat([material.cells.clear(), *parts]).unique([*KEY, "end"])
-
-
-def _span(episodes: Sequence[Incident], cells: pl.DataFrame) -> tuple[datetime, datetime]:
-    """From the first of its ten minutes to the last."""
-    every = sorted({*cells["end"]}) or [min(one.started_at for one in episodes)]
-    return every[0] - CELL, every[-1]
-
-
-def _beside(
-    span: tuple[datetime, datetime], others: Sequence[tuple[datetime, datetime]]
-) -> tuple[datetime, datetime, datetime, datetime]:
-    """The stretch with where the two hours before it begin and those after it end: other causes
-    of the pool are left out."""
-    first, last = span
-    ends = [min(end, first) for start, end in others if start < first]
-    begins = [max(start, last) for start, end in others if end > last]
-    return max([first - BESIDE, *ends]), first, last, min([last + BESIDE, *begins])
-
-
-def _in_target(material: Material, pool: str, start: datetime, end: datetime) -> Range:
-    if start >= end:
-        return Range(reason="another incident")
-    return in_target(material, between(of_pool(material, pool), start, end))
 
 
 def _weight(row: Moved) -> float:
@@ -119,36 +77,28 @@ def _causes(material: Material) -> list[tuple[str, list[Incident]]]:
     return [(str(group[0]), own) for group, own in groups.items()]
 
 
-def _row(
-    material: Material,
-    family: str,
-    episodes: Sequence[Incident],
-    cells: pl.DataFrame,
-    beside: tuple[datetime, datetime, datetime, datetime],
-) -> Moved:
-    """``cells``: of the cause; ``beside``: where the time before it begins, its first and last
-    time, and where the time after it ends.
-    """
-    pool = episodes[0].pool
-    before, first, last, after = beside
-    lost = loss(material, cells) if family == "speed" else Range(reason="not about speed")
+def _row(material: Material, family: str, episodes: Sequence[Incident]) -> Moved:
+    pool, cells = episodes[0].pool, _cells_of(material, family, episodes)
+    start = min(one.started_at for one in episodes)
+    touched = cells["end"].sort().to_list()
+    first, last = (touched[0] - CELL, touched[-1]) if touched else (start, start)
     ends = [end_of(one, material) for one in episodes]
     end = None if None in ends else max(one for one in ends if one is not None)
-    start = min(one.started_at for one in episodes)
     changed, waited = _verifications(material, episodes), total(cells, "queue_seconds_sum")
     subjects = {subject_of(one) for one in episodes}
-    again = restarts_of(material, episodes, first)
-    verdict, measured = (
-        _verdict(changed, material.until),
-        result_text(material, family, episodes, again, changed),
-    )
-    # the share that the pool missed decides; a verification where that cannot be judged
-    is_judged = again is not None and not measured.startswith(NOT_JUDGED)
+    if changed:
+        rollout = rollouts(changed)[-1]
+        done = done_text(material, changed)
+        result, compared = outcome(rollout, material.until), compared_text(rollout)
+    else:
+        again = restarts_of(material, episodes)
+        done = _done(episodes, again)
+        result, compared = result_of(material, family, episodes, again, first)
     return Moved(
         subject=subjects.pop() if len(subjects) == 1 else clean(pool),
         pool=pool,
         family=family,
-        what=_what(material, family, episodes, lost, cells),
+        what=_what(material, family, episodes, cells),
         start=start,
         end=end,
         counted_from=first,
@@ -158,33 +108,18 @@ def _row(
         given_up=total(cells, "given_up_requests"),
         gpu_hours_lost=gpu_hours_lost(material, cells),
         waited_hours=None if waited is None else waited / HOUR_SECONDS,
-        speed=Range(
-            low=None if lost.high is None else 1 - lost.high,
-            high=None if lost.low is None else 1 - lost.low,
-            reason=lost.reason,
-        ),
-        before=_in_target(material, pool, before, first),
-        before_from=before,
-        during=_in_target(material, pool, first, last),
-        after=_in_target(material, pool, last, after),
-        after_to=after,
-        restarts=again,
-        done=done_text(changed) or _done(episodes, again),
-        result=measured if is_judged else verdict or measured,
+        in_target=in_target(material, between(of_pool(material, pool), first, last)),
+        done=done,
+        result=result,
+        compared=compared,
         incidents=tuple(reported(one, material) for one in episodes),
-        verifications=tuple(one.id for one in changed),
     )
 
 
 def _what(
-    material: Material, family: str, episodes: Sequence[Incident], lost: Range, cells: pl.DataFrame
+    material: Material, family: str, episodes: Sequence[Incident], cells: pl.DataFrame
 ) -> str:
     """What moved, in a few words: ``prompts ×2.3``, ``19 % slower``, ``token budget full``."""
-    if family == "speed":
-        if lost.low is None or lost.high is None:
-            return "slower"
-        middle = percent((lost.low + lost.high) / 2)
-        return f"{middle} slower ({percent_range(lost.low, lost.high)})"
     stuck = float(cells["stuck_seconds"].sum())
     if family == "stuck" and stuck:
         return f"no token for {duration(stuck)}"
@@ -235,72 +170,14 @@ def _verifications(material: Material, incidents: Sequence[Incident]) -> list[Ve
     ]
 
 
-def rollouts(verifications: Iterable[Verification]) -> list[list[Verification]]:
-    """Verifications of the same change of a pool's servers, within an hour of the one before."""
-    found: dict[tuple[str, str], list[list[Verification]]] = {}
-    for one in sorted(verifications, key=lambda v: (v.change.at, v.instance, v.engine)):
-        several = found.setdefault((one.pool, done_text([one])), [])
-        if not several or one.change.at - several[-1][-1].change.at >= _ROLLOUT:
-            several.append([])
-        several[-1].append(one)
-    return [rollout for several in found.values() for rollout in several]
-
-
-def rollout_verdict(rollout: Sequence[Verification], until: datetime) -> str:
-    """The verdict of most of its servers, of as many the worse; open while one of them is."""
-    verdicts = Counter(verdict_at(one, until) for one in rollout)
-    if verdicts["open"]:
-        return "open"
-    return max(_WORDS, key=lambda name: verdicts[name])
-
-
-def done_text(verifications: Iterable[Verification]) -> str:
-    """What was changed: ``release 0.11.0``, ``max_num_seqs 64 or 128 (inferred)``."""
-    values: dict[str, dict[str, None]] = {}
-    for one in verifications:
-        for name, (_, after) in sorted(one.change.what.items()):
-            values.setdefault(name, {})[cut(clean(after), 24)] = None
-    texts = []
-    for name, several in values.items():
-        known = sorted((t.removesuffix(INFERRED) for t in several), key=lambda t: (len(t), t))
-        inferred = INFERRED if any(text.endswith(INFERRED) for text in several) else ""
-        texts.append(f"{clean(name)} {' or '.join(known)}{inferred}")
-    return ", ".join(texts)
-
-
-def verdict_at(one: Verification, until: datetime) -> str:
-    """Its verdict as it stood at a time."""
-    return "open" if one.closed_at is None or one.closed_at >= until else one.verdict
-
-
-def _verdict(verifications: Sequence[Verification], until: datetime) -> str | None:
-    """Did it work: ``worked, 1 → 100 %``, or of several ``7 worked``; None without any."""
-    verdicts = Counter(verdict_at(one, until) for one in verifications)
-    if not verdicts:
-        return None
-    if len(verdicts) > 1:
-        return ", ".join(f"{verdicts[v]} {word}" for v, word in _WORDS.items() if verdicts[v])
-    (verdict,), effects = verdicts, verifications[-1].effects
-    if verdict == "open" or not effects:
-        return _WORDS[verdict]
-    # requests in target say most; else the first figure, which decided the verdict
-    first = next((one for one in effects if one.name == "in_target_ratio"), effects[0])
-    name = "" if first.name == "in_target_ratio" else f"{effect_name(first.name)} "
-    return f"{_WORDS[verdict]}, {name}{from_to(first)}"
-
-
-def effect_name(column: str) -> str:
-    """``TTFT`` of ttft_seconds_mean; other columns as ``driftwatch verify`` calls them."""
-    stem = next((s for s in ("ttft", "itl", "tpot", "e2e") if column.startswith(f"{s}_")), None)
-    return stem.upper() if stem else WORDS.get(column) or clean(column)
-
-
-def _done(episodes: Sequence[Incident], again: Restarts | None) -> str:
-    if again is not None:
-        return f"{plural(again.count, 'restart')} {again.first:%a %H:%M}"
-    if (reason := ended_because(episodes)) is not None:
+def _done(episodes: Sequence[Incident], again: pl.DataFrame) -> str:
+    """Without a known change: restarts, how it ended, or who took it; and what was advised."""
+    if not again.is_empty():
+        done = f"{restarts_text(again)}; what changed is unknown"
+    elif (reason := ended_because(episodes)) is not None:
         return reason
-    acknowledged = sorted({one.acknowledged_by for one in episodes if one.acknowledged_by})
-    done = f"acknowledged by {clean(acknowledged[0])}" if acknowledged else "no change found"
+    else:
+        by = sorted({one.acknowledged_by for one in episodes if one.acknowledged_by})
+        done = f"acknowledged by {clean(by[0])}" if by else "no change found"
     advised = advised_text(episodes[-1])
-    return f"advised: {advised}; {done}" if advised else done
+    return f"{done}; advised: {advised}" if advised else done

@@ -12,11 +12,12 @@ import polars as pl
 from driftwatch.collect.schema import KEY
 from driftwatch.model import Slo, TargetKey
 from driftwatch.report.cells import CELL
+from driftwatch.report.changes import changed_text
 from driftwatch.report.costs import missed, of_pool, total
 from driftwatch.report.incidents import of_week
 from driftwatch.report.lengths import HOUR, STEMS, hour_of, hourly, pool_lengths
 from driftwatch.report.material import Material
-from driftwatch.report.moved import cells_of_causes, done_text
+from driftwatch.report.moved import cells_of_causes
 from driftwatch.report.report import Event, Hours, Lengths, Moved, PoolWeek, Range, Stretch
 
 # so many pools are drawn: those with pages and tickets, then the busiest
@@ -126,7 +127,7 @@ def _events(material: Material, pool: str, cells: pl.DataFrame) -> list[Event]:
     again = cells.filter(pl.col("restarted").fill_null(False)).select("instance", "engine", "end")
     found = [("restarted", end - CELL, TargetKey(i, e)) for i, e, end in again.iter_rows()]
     found += [
-        (f": {done_text([one])}", one.change.at, TargetKey(one.instance, one.engine))
+        (f": {changed_text([one])}", one.change.at, TargetKey(one.instance, one.engine))
         for one in material.verifications
         if one.pool == pool and material.since <= one.change.at < material.until
     ]

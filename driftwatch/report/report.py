@@ -47,6 +47,7 @@ class ReportedIncident(Document):
     severity: str  # page or ticket
     subject: str  # server or pool
     start: datetime
+    paged_at: datetime
     end: datetime | None  # None = open
     is_silenced: bool
     acknowledged_by: str | None
@@ -55,24 +56,13 @@ class ReportedIncident(Document):
     because: str | None
 
 
-class Restarts(Document):
-    """Restarts in answer to an incident, and the pool's requests in target around them."""
-
-    count: int  # servers
-    first: datetime  # starts of their ten minutes
-    last: datetime
-    before: Range  # from the first missed request on
-    after: Range  # in the two hours after, while the load was alike
-    other_load: str | None  # what is so different after that nothing can be judged
-
-
 class Moved(Document):
     """One cause: what moved, what it cost, what was done, whether that worked."""
 
     subject: str  # the server, or the pool
     pool: str
     family: str  # of its rule: traffic, speed, stuck …
-    what: str  # prompts ×2.3 (of the whole stretch); 19 % slower; token budget full
+    what: str  # prompts ×2.3 (of the whole stretch); 19 % slower (as its page); token budget full
     start: datetime  # when the first of its incidents began
     end: datetime | None  # when the last was over; None = open
     counted_from: datetime  # what it cost is counted in ten minutes from here
@@ -80,21 +70,14 @@ class Moved(Document):
     missed: Range  # requests over a target, and those without an answer
     gpu_hours_lost: Range  # Σ (1 - speed) · GPUs · hours
     waited_hours: float | None  # requests' wait for their first step, added up
-    speed: Range  # at equal load while it was slower, over the baseline's
-    # requests of the pool in target in the two hours before that, less what another cause has
-    before: Range
-    before_from: datetime
-    during: Range
-    after: Range  # in the two hours after, less what another cause has
-    after_to: datetime
-    restarts: Restarts | None  # within it and the hour after; None = none
+    in_target: Range  # share of the pool's requests meanwhile
     unanswered: Range  # requests of a hang that got no answer; part of ``missed``
     # requests that clients gave up after their first token; in ``missed`` where that was late
     given_up: float | None
     done: str
     result: str
+    compared: str  # which minutes RESULT compares, and what they show; empty: none
     incidents: tuple[ReportedIncident, ...]  # by start
-    verifications: tuple[str, ...]  # ids
 
 
 class Pages(Document):
@@ -116,13 +99,21 @@ class ForecastError(Document):
 
 
 class Record(Document):
-    """What came of advice in eight weeks; the same change of a pool's servers is one."""
+    """What came of the settings that incidents advised in eight weeks."""
 
     since: datetime  # eight weeks before the report's end, or what is stored
     is_whole: bool  # eight weeks are stored
-    verdicts: dict[str, int]  # PASS, FAIL, INCONCLUSIVE → how many advised changes
-    open: int
+    advised: int  # the sum of:
+    outcomes: dict[str, int]  # worked, not enough, did not work, not made … → how many
     forecast_errors: dict[str, ForecastError]
+
+
+class Unjudged(Document):
+    """A server's longest stretch under load without a verdict on speed."""
+
+    server: str
+    hours: float
+    reason: str  # the most frequent one
 
 
 class Blind(Document):
@@ -132,6 +123,7 @@ class Blind(Document):
     not_judged_ratio: float | None  # of them, without a verdict on speed
     by_reason: dict[str, float]  # reason → share of the server-minutes
     longest_gap_hours: float  # in which nobody watched
+    unjudged: tuple[Unjudged, ...]  # of an hour and longer, the longest first
     could_not_fire: tuple[str, ...] = ()  # alerts that want what no minute has
     doubled_lengths_unseen: tuple[str, ...]  # servers on which a doubling would not show
 
@@ -211,7 +203,7 @@ class Links(Document):
 class Report(Document):
     """A week: open decisions first. ``event`` and ``rule``: it goes the way of a page."""
 
-    schema_version: Literal[6] = 6
+    schema_version: Literal[7] = 7
     event: Literal["report"] = "report"
     rule: Literal["weekly report"] = "weekly report"
     summary: str = ""  # one line, for a phone

@@ -1,9 +1,8 @@
-"""RESULT: whether what was done worked, by what was measured before and after it. Pure."""
+"""RESULT where no change was verified: restarts by what was measured around them. Pure."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
@@ -11,17 +10,16 @@ import polars as pl
 
 from driftwatch.incidents.incident import Incident
 from driftwatch.model import Slo
-from driftwatch.numbers import duration, percent_range, times
+from driftwatch.numbers import duration, percent_range, plural, times
 from driftwatch.report.cells import CELL
 from driftwatch.report.costs import between, in_target, of_pool, wander
 from driftwatch.report.incidents import end_of, keys_of
 from driftwatch.report.material import Material
-from driftwatch.report.report import Range, Restarts
-from driftwatch.verify.figures import IN_TARGET
-from driftwatch.verify.verification import Verification
+from driftwatch.report.report import Range
+from driftwatch.report.week import day_time
 
-NOT_JUDGED = "cannot be judged"
-BESIDE = timedelta(hours=2)
+_UNKNOWN = "cannot be judged"
+_AFTER = timedelta(hours=2)
 _LATER = timedelta(hours=1)  # a restart so long after an incident is what somebody did about it
 _RECOVERED = 0.95  # of the usual speed
 _LAST_CELLS = 36  # six hours: a speed of ten minutes wanders
@@ -30,29 +28,95 @@ _LEAST_CELLS = 3
 _LOAD = ("requests", "prompts")
 
 
-def restarts_of(
-    material: Material, incidents: Sequence[Incident], first: datetime
-) -> Restarts | None:
-    """Restarts of their servers; ``first``: their first missed request. None: there was none."""
+def restarts_of(material: Material, incidents: Sequence[Incident]) -> pl.DataFrame:
+    """The cells in which their servers restarted, by time."""
     keys = tuple({key: None for one in incidents for key in keys_of(one)})
     ends = [end_of(one, material) or material.until for one in incidents]
     mine = of_pool(material, incidents[0].pool, keys)
     after = between(mine, min(one.started_at for one in incidents), max(ends) + _LATER)
-    again = after.filter(pl.col("restarted").fill_null(value=False))
-    if again.is_empty():
-        return None
-    begins = [end - CELL for end in again["end"].sort()]
-    cells, done = of_pool(material, incidents[0].pool), begins[-1] + CELL
-    before, since = between(cells, first, begins[0]), between(cells, done, done + BESIDE)
-    alike, other = _alike(before, since)
-    return Restarts(
-        count=again.n_unique(["instance", "engine"]),
-        first=begins[0],
-        last=begins[-1],
-        before=in_target(material, before),
-        after=in_target(material, alike),
-        other_load=other,
+    return after.filter(pl.col("restarted").fill_null(value=False)).sort("end")
+
+
+def restarts_text(again: pl.DataFrame) -> str:
+    """``4 servers restarted Tue 11:01``."""
+    servers = again.n_unique(["instance", "engine"])
+    return f"{plural(servers, 'server')} restarted {day_time(again['end'][0] - CELL)}"
+
+
+def result_of(
+    material: Material,
+    family: str,
+    incidents: Sequence[Incident],
+    again: pl.DataFrame,
+    first: datetime,
+) -> tuple[str, str]:
+    """RESULT, and which minutes it compares: (``worked: 10 → 99 % in target``, ``4 servers …``).
+
+    Without a restart how long it lasted. ``again``: from :func:`restarts_of`; ``first``: the first
+    missed request.
+    """
+    still = [one.started_at for one in incidents if end_of(one, material) is None]
+    is_open = f"open {duration((material.until - min(still)).total_seconds())}" if still else ""
+    if not again.is_empty():
+        judged, compared = _judged(material, family, incidents, again, first)
+        return f"{judged}; {is_open}" if is_open else judged, compared
+    if is_open:
+        return is_open, ""
+    covered, last = timedelta(0), material.since - _AFTER
+    for one in incidents:  # what overlaps counts once
+        end = material.until if one.resolved_at is None else min(one.last_true_at, one.resolved_at)
+        covered += max(end - max(one.started_at, last), timedelta(0))
+        last = max(last, end)
+    speed = _speed(material, incidents, last) if family == "speed" else None
+    now = "" if speed is None else f", then {_range(speed)} of the usual speed"
+    return f"over after {duration(covered.total_seconds())}{now}", ""
+
+
+def _judged(
+    material: Material,
+    family: str,
+    incidents: Sequence[Incident],
+    again: pl.DataFrame,
+    first: datetime,
+) -> tuple[str, str]:
+    """Whether restarts worked: on servers that hung by their tokens, on slow ones by their speed,
+    else by the pool's share of requests in target, before them and in the two hours after.
+    """
+    pool, begin, done = incidents[0].pool, again["end"][0] - CELL, again["end"][-1]
+    if family == "stuck":
+        keys = tuple({key: None for one in incidents for key in keys_of(one)})
+        since = between(of_pool(material, pool, keys), done, done + _AFTER)
+        if since.is_empty():
+            return f"{_UNKNOWN}: no data after it", ""
+        hung = float(since["stuck_seconds"].sum())
+        return "did not work: hung again" if hung else "worked: tokens come", ""
+    if family == "speed":
+        speed = _speed(material, incidents, done)
+        if speed is None or speed.low is None or speed.high is None:
+            return f"{_UNKNOWN}: no verdict on speed", ""
+        is_back = (speed.low + speed.high) / 2 >= _RECOVERED
+        word = "worked" if is_back else "did not work"
+        return f"{word}: {_range(speed)} of the usual speed", ""
+    cells = of_pool(material, pool)
+    was, since = between(cells, first, begin), between(cells, done, done + _AFTER)
+    alike, other = _alike(was, since)
+    before, after = in_target(material, was), in_target(material, alike)
+    if before.high is None or before.low is None or after.low is None or after.high is None:
+        return f"{_UNKNOWN}: {after.reason or before.reason}", ""
+    compared = (
+        f"{restarts_text(again)} UTC: {_range(before)} of the pool's requests in target before, "
+        f"{_range(after)} in the two hours after"
     )
+    if other is not None:
+        return f"{_UNKNOWN}: {other} after it", compared
+    share = material.slos.get(pool, Slo()).share
+    if after.high < share:
+        word = "not enough" if after.low > before.high else "did not work"
+    elif after.low < share or before.high >= share:
+        word = _UNKNOWN
+    else:
+        word = "worked"
+    return f"{word}: {_range(before).removesuffix(' %')} → {_range(after)} in target", compared
 
 
 def _alike(before: pl.DataFrame, after: pl.DataFrame) -> tuple[pl.DataFrame, str | None]:
@@ -79,81 +143,6 @@ def _loads(cells: pl.DataFrame) -> pl.DataFrame:
         prompts=pl.col("prompt_tokens_sum").sum() / pl.col("prompt_tokens_count").sum(),
     )
     return sums.filter((pl.col("requests") > 0) & (pl.col("prompts") > 0))
-
-
-def result_text(
-    material: Material,
-    family: str,
-    incidents: Sequence[Incident],
-    again: Restarts | None,
-    changed: Sequence[Verification],
-) -> str:
-    """``not enough: 64–80 % still missed in the two hours after``; without a change how long it
-    lasted; ``changed``: the verifications of what was changed.
-    """
-    still = [one.started_at for one in incidents if end_of(one, material) is None]
-    is_open = f"open {duration((material.until - min(still)).total_seconds())}" if still else ""
-    if again is not None:
-        judged = _judged(material, family, incidents, again, changed)
-        return f"{judged}; {is_open}" if is_open else judged
-    if is_open:
-        return is_open
-    covered, last = timedelta(0), material.since - BESIDE
-    for one in incidents:  # what overlaps counts once
-        end = material.until if one.resolved_at is None else min(one.last_true_at, one.resolved_at)
-        covered += max(end - max(one.started_at, last), timedelta(0))
-        last = max(last, end)
-    speed = _speed(material, incidents, last) if family == "speed" else None
-    now = "" if speed is None else f", speed since {_range(speed)}"
-    return f"over after {duration(covered.total_seconds())}{now}"
-
-
-def _judged(
-    material: Material,
-    family: str,
-    incidents: Sequence[Incident],
-    again: Restarts,
-    changed: Sequence[Verification],
-) -> str:
-    """Whether restarts worked: on servers that hung by their tokens, on slow ones by their speed,
-    else by the share of requests in target."""
-    if family == "stuck":
-        keys = tuple({key: None for one in incidents for key in keys_of(one)})
-        mine = of_pool(material, incidents[0].pool, keys)
-        after = between(mine, again.last + CELL, again.last + CELL + BESIDE)
-        if after.is_empty():
-            return f"{NOT_JUDGED}: no data after it"
-        return "did not work: hung again" if after["stuck_seconds"].sum() else "worked: tokens come"
-    if family == "speed":
-        speed = _speed(material, incidents, again.last + CELL)
-        if speed is None or speed.low is None or speed.high is None:
-            return f"{NOT_JUDGED}: no verdict on speed"
-        is_back = (speed.low + speed.high) / 2 >= _RECOVERED
-        return f"{'worked' if is_back else 'did not work'}: speed {_range(speed)}"
-    closed = [v for v in changed if v.closed_at is not None and v.closed_at < material.until]
-    return _by_share(again, material.slos.get(incidents[0].pool, Slo()).share, closed)
-
-
-def _by_share(again: Restarts, share: float, closed: Sequence[Verification]) -> str:
-    """``share``: of the requests that must be in target; ``closed``: verifications of it."""
-    before, after = again.before, again.after
-    if before.high is None or after.low is None or after.high is None:
-        return f"{NOT_JUDGED}: {after.reason or before.reason}"
-    if again.other_load is not None:
-        return f"{NOT_JUDGED}: {again.other_load} after it"
-    was = _range(Range(low=1 - before.high, high=1 - (before.low or 0.0)))
-    now = _range(Range(low=1 - after.high, high=1 - after.low))
-    if after.high < share:
-        better = after.low > before.high or any(
-            effect.name == IN_TARGET and effect.low > 0 for one in closed for effect in one.effects
-        )
-        text = f"{'not enough' if better else 'did not work'}: {now} still missed"
-        verdicts = Counter(one.verdict for one in closed)
-        counts = ", ".join(f"{n} {name}" for name, n in sorted(verdicts.items(), reverse=True))
-        return f"{text} in the two hours after, {was} before{f'; {counts}' if counts else ''}"
-    if after.low < share or before.high >= share:
-        return f"{NOT_JUDGED}: {was} missed before it, {now} after"
-    return f"worked: {was} missed before it, {now} after"
 
 
 def _speed(material: Material, incidents: Sequence[Incident], since: datetime) -> Range | None:

@@ -64,6 +64,11 @@ class Week:
         return week_of(self.start - timedelta(days=1))
 
 
+def day_time(at: datetime) -> str:
+    """``Wed 11:00``."""
+    return f"{at:%a %H:%M}"
+
+
 def week_of(at: datetime) -> Week:
     """The week that a time lies in."""
     year, number, _ = at.astimezone(UTC).date().isocalendar()

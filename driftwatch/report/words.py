@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import zip_longest
 
 from driftwatch.notify.layout import wrap
@@ -19,8 +19,10 @@ from driftwatch.numbers import (
     times,
     tokens,
 )
-from driftwatch.report.blind import blind_texts as blind_texts
-from driftwatch.report.moved import BY_SPEED, effect_name
+from driftwatch.report.blind import blind_texts
+from driftwatch.report.blind import not_judged_text as not_judged_text
+from driftwatch.report.changes import ASKED, effect_name
+from driftwatch.report.moved import BY_SPEED
 from driftwatch.report.report import (
     Lengths,
     Moved,
@@ -31,7 +33,8 @@ from driftwatch.report.report import (
     Report,
     ReportedIncident,
 )
-from driftwatch.verify.figures import IN_TARGET, ITL, TTFT
+from driftwatch.report.week import day_time
+from driftwatch.verify.figures import IN_TARGET
 
 MOVED = "MOVED"  # the label of the table of what moved
 HEADER = ("WHAT MOVED", "COST", "DONE", "RESULT")
@@ -41,7 +44,6 @@ _MOST_NAMED = 3  # servers on the top screen; more are counted
 # a week whose data begins later than that is only a part
 _WHOLE_WITHIN = timedelta(hours=1)
 _FEW_FORECASTS = 5  # of fewer the median is printed with their number
-ASKED = (IN_TARGET, TTFT, ITL)  # the forecasts that people ask about
 _NEARLY_ALL = 0.995
 _MANY = 0.01  # of the requests missed
 _ALIKE = 0.005  # shares so close together are one
@@ -49,11 +51,6 @@ _ALIKE = 0.005  # shares so close together are one
 WIDTH, _LABEL = 80, 9
 _COLUMNS = (18, 19, 24, 19)
 _SHARE = "\N{NO-BREAK SPACE}%"  # a figure and its sign stay on one line
-
-
-def day_time(at: datetime) -> str:
-    """``Wed 11:00``."""
-    return f"{at:%a %H:%M}"
 
 
 def date_text(at: datetime) -> str:
@@ -131,10 +128,10 @@ def cost_text(row: Moved) -> str:
 
 
 def given_up_text(row: Moved) -> str:
-    """``; clients gave up 190k``, and whether these are within the missed; empty where few did."""
+    """``; clients cancelled 190k answers``; empty where few did."""
     if not row.given_up or row.missed.high is None or row.given_up < _MANY * row.missed.high:
         return ""
-    return f"; clients gave up {compact(row.given_up)}, counted if their first token was late"
+    return f"; clients cancelled {compact(row.given_up)} answers"
 
 
 def unanswered_text(row: Moved, before: str = "") -> str:
@@ -172,16 +169,18 @@ def sections(report: Report) -> Iterator[tuple[str, list[str]]]:
     more = len(report.moved) - MOST_MOVED
     rest = [f"{more} more below"] if more > 0 else []
     yield MOVED, rest if report.moved else [f"nothing{_quiet_text(report)}"]
-    named = report.moved[:_MOST_NAMED]
-    if ids := [*dict.fromkeys(one.id[:8] for row in named for one in row.incidents[-1:])]:
-        yield (
-            "DETAILS",
-            [f"driftwatch explain {', '.join(ids[:-1])}{' or ' * (len(ids) > 1)}{ids[-1]}"],
-        )
+    last = [row.incidents[-1] for row in report.moved[:_MOST_NAMED]]
+    if last:
+        yield "DETAILS", [f"driftwatch explain {one.id[:8]} --at {_minute(one)}" for one in last]
     yield "PAGES", [pages_text(report.pages)]
-    if any(report.advice.verdicts.values()) or report.advice.open:
+    if report.advice.advised:
         yield "ADVICE", [advice_text(report.advice)]
     yield "BLIND", blind_texts(report.blind)
+
+
+def _minute(one: ReportedIncident) -> str:
+    """When it paged, as ``--at`` takes it."""
+    return f"{one.paged_at.astimezone(UTC):%Y-%m-%dT%H:%MZ}"
 
 
 def _quiet_text(report: Report) -> str:
@@ -217,10 +216,10 @@ def _last_week(pages: Pages) -> str:
 
 
 def advice_text(record: Record) -> str:
-    """The track record of advice, and how far its forecasts were off."""
-    verdicts = [f"{n} {name}" for name, n in record.verdicts.items() if n]
-    since = "8 weeks" if record.is_whole else f"since {date_text(record.since)}"
-    text = f"{since}: " + (", ".join(verdicts) or "no verdict")
+    """What came of each advised change, and how far the forecasts were off."""
+    outcomes = [f"{n} {name}" for name, n in record.outcomes.items()]
+    since = "in 8 weeks" if record.is_whole else f"since {date_text(record.since)}"
+    text = f"{plural(record.advised, 'change')} advised {since}: {', '.join(outcomes)}"
     errors = record.forecast_errors
     # what people ask about, else what was forecast most often
     shown = [name for name in ASKED if name in errors]
@@ -230,7 +229,7 @@ def advice_text(record: Record) -> str:
         text += f"; forecasts off by {', '.join(off)}"
         few = errors[shown[0]].n
         text += " (median)" if few >= _FEW_FORECASTS else f" ({plural(few, 'change')})"
-    return text + (f"; {record.open} open" if record.open else "")
+    return text
 
 
 def _off_text(name: str, off: float) -> str:
@@ -261,44 +260,27 @@ def message_lines(report: Report) -> Iterator[tuple[str, str]]:
 
 
 def cause_text(row: Moved) -> str:
-    """When it was, what it cost in full, and the share in target around it, in sentences."""
+    """When it was, what it cost in full, and what RESULT compares, in sentences."""
     lasted = "" if row.end is None else f" ({duration((row.end - row.start).total_seconds())})"
     parts = [f"{stretch_text(row.start, row.end)}{lasted}"]
-    if row.during.low is not None:
+    if row.in_target.low is not None:
         counted = stretch_text(row.counted_from, row.counted_to)
-        parts.append(f"{missed_text(row.missed)}, counted {counted}")
-        before, after = row.counted_from - row.before_from, row.after_to - row.counted_to
         parts.append(
-            f"The pool's requests in target: {_beside_text(row.before, before, 'before')}, "
-            f"{share_text(row.during)} meanwhile, {_beside_text(row.after, after, 'after')}"
+            f"{missed_text(row.missed)}, counted {counted}; {share_text(row.in_target)} of the "
+            "pool's requests in target meanwhile"
         )
     if lost := unanswered_text(row):
         parts.append(
             f"{lost}: at least those that had begun, at most as many as came to it before or "
             "to another server meanwhile; what is sent to an engine that hangs is in no metric"
         )
-    if (again := row.restarts) is not None and again.after.low is not None:
-        last = "" if again.last == again.first else f"–{again.last:%H:%M}"
-        parts.append(
-            f"{plural(again.count, 'server')} restarted {day_time(again.first)}{last} UTC: "
-            f"{share_text(again.before)} in target before, "
-            f"{share_text(again.after)} in the two hours after"
-        )
+    parts += [row.compared] if row.compared else []
     if row.family not in BY_SPEED:
         waited = row.waited_hours
         parts += [f"Requests waited {hours_text(waited)} h in all"] if waited else []
     elif row.gpu_hours_lost.low is not None:
         parts.append(lost_text(row.gpu_hours_lost))
-    if row.speed.low is not None:
-        parts.append(f"Speed at equal load: {share_text(row.speed)} of the baseline's")
     return ". ".join(parts) + "."
-
-
-def _beside_text(share: Range, length: timedelta, when: str) -> str:
-    """``>99 % in the 2 h before``, ``unknown after (another incident)``."""
-    if share.low is None:
-        return f"unknown {when} ({share.reason})"
-    return f"{share_text(share)} in the {duration(length.total_seconds())} {when}"
 
 
 def incident_text(one: ReportedIncident) -> str:

@@ -18,7 +18,8 @@ from driftwatch.incidents.incident import Incident
 from driftwatch.model import TargetKey
 from driftwatch.pipeline.plan import Plan
 from driftwatch.report.cells import cells_of, no_cells
-from driftwatch.report.make import TRACK_WEEKS, report_of
+from driftwatch.report.changes import TRACK
+from driftwatch.report.make import report_of
 from driftwatch.report.material import AdviceGiven, Marked, Material, Usual
 from driftwatch.report.week import Week, last_whole
 from driftwatch.rulebook.rules import Rule
@@ -77,7 +78,7 @@ def gather(
     stored = store.minutes_reach()
     incidents = store.incidents(since=week.before.start, limit=MOST_INCIDENTS)
     marks = store.marks([one.id for one in incidents])
-    verifications = store.verifications(end - timedelta(weeks=TRACK_WEEKS), end)
+    verifications = store.verifications(end - TRACK, end)
     known = [stored[0] if stored else reach[0], *(one.opened_at for one in verifications)]
     known += [one.since for one, _ in store.baselines_ever()]
     return Material(
@@ -93,8 +94,9 @@ def gather(
                 one.pool,
                 one.at,
                 one.answer.advice.moves,
+                one.incident_id,
             )
-            for one in store.advices(week.start, end)
+            for one in store.advices(end - TRACK, end)
         ],
         usual=_usual(store, plan, end),
         # whenever they were made: a page is judged after it, often on Monday

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -12,10 +12,12 @@ from typing import Any
 
 from driftwatch.collect.fingerprint import differences, fingerprint_of, merged
 from driftwatch.knobs import COLUMN_KNOBS, budget_of_steps
-from driftwatch.model import Advice, Fingerprint, KnobMove, Serving, TargetKey
+from driftwatch.model import Fingerprint, KnobMove, Serving, TargetKey
 from driftwatch.verify.verification import Change, Kind
 
 SEQS, BUDGET = COLUMN_KNOBS
+# knob → how a value is known that nobody reported
+SHOWN_BY = {SEQS: "most that ran at once", BUDGET: "by the size of its steps"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +116,12 @@ def _inferred(
     """
     read_before, read_now = (one.fingerprint.knobs.get(name) for one in (before, now))
     one, other = before.inferred.get(name), now.inferred.get(name)
-    was = read_before if one is None else f"{one:.0f} (inferred)"
+    was = read_before if one is None else f"{one:.0f} ({SHOWN_BY[name]})"
     value = one if one is not None or read_before is None else float(read_before)
     if was is None or value is None:
         return None
     if other is not None:
-        return None if other == value else (was, f"{other:.0f} (inferred)")
+        return None if other == value else (was, f"{other:.0f} ({SHOWN_BY[name]})")
     if read_now is not None:
         return None if read_now == read_before or float(read_now) == value else (was, read_now)
     if name == SEQS and most_requests is not None and most_requests > value:
@@ -127,28 +129,19 @@ def _inferred(
     return None
 
 
-def moved(change: Change, knob: str) -> float | None:
-    """By how much a knob was moved; None where it was not moved, or is not known."""
-    values = change.what.get(knob)
-    if values is None:
-        return None
-    one, other = (_number(text) for text in values)
-    return None if one is None or other is None else other - one
-
-
-def advised_by(change: Change, advice: Advice) -> bool:
+def advised_by(change: Change, moves: Sequence[KnobMove]) -> bool:
     """Whether an advice asked for this change: the same knobs in the same directions.
 
     A change of one knob of a pair is not what was advised: its forecast is for both.
     """
-    return bool(advice.moves) and all(_moved_as(change, move) for move in advice.moves)
+    return bool(moves) and all(_moved_as(change, move) for move in moves)
 
 
 def _moved_as(change: Change, move: KnobMove) -> bool:
-    by = moved(change, move.knob)
-    if by is None or move.from_value is None:
+    before, after = map(number_of, change.what.get(move.knob, ("", "")))
+    if before is None or after is None or move.from_value is None:
         return False
-    return by * (move.to_value - move.from_value) > 0
+    return (after - before) * (move.to_value - move.from_value) > 0
 
 
 def verification_id(target: TargetKey, change: Change) -> str:
@@ -157,7 +150,8 @@ def verification_id(target: TargetKey, change: Change) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _number(text: str) -> float | None:
+def number_of(text: str) -> float | None:
+    """The number in a value of a change: 53 of "at least 53"; None where it is unknown."""
     try:
         return float(text.removeprefix("at least ").partition(" ")[0])
     except ValueError:

@@ -54,28 +54,25 @@ def verified(
     elif forecast and slo is not None and (slo.ttft_seconds, slo.tpot_seconds) != promised_for:
         forecast = {**forecast, "in_target_ratio": None}  # a share in other targets
     if (several := len(opened.change.what)) > 1:
-        notes.append(f"{several} things changed at once: the verdict is of all")
+        notes.append(f"{several} things changed at once: the verdict is on all of them together")
     pairs = matched(before.filter(~pl.col("backlogged")), after)
     full = matched(before.filter("saturated"), after.filter("saturated"), LENGTHS)
     full_load = min(pairs.minutes) < FEWEST_MINUTES <= min(full.minutes)
     if full_load:  # times tell for how long a backlog grew: what is served says what is possible
         pairs, forecast = full, None
-        notes.append("requests wait before and after: only what is served at full load compares")
+        notes.append("requests waited before and after: only tokens/s at full load are compared")
     load = float(pairs.after["requests_per_second"].sum()) / max(1, len(pairs.after))
     made_for = (forecast or {}).get("offered_requests_per_second") or load
     if load and max(load / made_for, made_for / load) > ALIKE["requests_per_second"]:
         forecast = None
-        notes.append(
-            f"the forecast is for {made_for:.3g} requests/s, the matched minutes after carried "
-            f"{load:.3g}: not compared"
-        )
+        notes.append(f"the forecast is for {made_for:.3g} requests/s, and {load:.3g} arrived")
     effects: dict[str, tuple[Effect, float]] = {}
     if min(pairs.minutes) >= FEWEST_MINUTES:
         effects = effects_of(pairs, slo, promised(forecast), confidence)
         effects = {n: one for n, one in effects.items() if n == TOKENS or not full_load}
         notes.append(
-            f"offered {load:.3g} requests/s in the matched minutes; differences: "
-            f"{100 * confidence:.4g} % intervals, the usual wander of the engine's speed included"
+            f"{load:.3g} requests/s arrived in the minutes compared; limits of a difference are "
+            f"{100 * confidence:.0f} % intervals, with the engine's usual variation in them"
         )
     primary, verdict, reason, more = _judge(effects, opened.change.kind, forecast, pairs.minutes)
     return opened.model_copy(
@@ -105,13 +102,13 @@ def _judge(
 ) -> tuple[str | None, Verdict, str, int | None]:
     """The figure that decided, the verdict, its reason, and how many more minutes would settle."""
     if not found:
-        text = f"{minutes[0]} minutes before and {minutes[1]} after carry the same load and lengths"
-        return None, "INCONCLUSIVE", f"{text} ({FEWEST_MINUTES} are needed)", None
+        text = f"{minutes[0]} min before and {minutes[1]} min after have the same load and lengths"
+        return None, "INCONCLUSIVE", f"{text}, and it takes {FEWEST_MINUTES} of each", None
     promises, today = promised(forecast), promised((forecast or {}).get("today"))
     effects = {name: effect for name, (effect, _) in found.items()}
     name = _primary(effects, promises, today)
     effect, words, margin = effects[name], WORDS[name], _margin(effects[name])
-    gain, low, high = _towards_good(effect)
+    gain, low, high = towards_good(effect)
     goal = None if forecast is None else _goal(effect, promises, today)
     if (harm := _harm(effects, promises, today)) is not None:
         return name, "FAIL", harm, None
@@ -132,12 +129,12 @@ def _judge(
         more = math.ceil(minutes[1] * ((1 - fixed) / (shrink**2 - fixed) - 1))
         more = more if minutes[1] + more <= MOST_MINUTES else None
     least = _size((high - low) / 2, effect)
-    text = f"{words}: less than {least} does not show"
+    text = f"{words}: a difference below {least} cannot be seen"
     if least.startswith("0 "):
         text = f"{words} did not change"
     if shrink < 1:
-        wait = "no day of" if more is None else f"at least {more} more minutes of"
-        text = f"{text}; {wait} such load would {aim}"
+        wait = f"at least {more} more minutes of such load would"
+        text = f"{text}; {'a day of such load would not' if more is None else wait} {aim}"
     return name, "INCONCLUSIVE", text, more
 
 
@@ -162,7 +159,7 @@ def _harm(effects: Mapping[str, Effect], promises: Values, today: Values) -> str
     """What became worse for certain and was no price, in words; None where nothing did."""
     # with targets, a longer time inside them is no harm
     for name in (IN_TARGET if IN_TARGET in effects else E2E, TOKENS):
-        if name in effects and _towards_good(effects[name])[2] < -_margin(effects[name]):
+        if name in effects and towards_good(effects[name])[2] < -_margin(effects[name]):
             return f"{WORDS[name]} {'fell' if FIGURES[name].better == 'higher' else 'rose'}"
     if ITL in effects and ITL in promises:
         itl = effects[ITL]
@@ -181,7 +178,7 @@ def _size(value: float, effect: Effect) -> str:
     return f"{100 * value:.0f} points" if is_share else f"{100 * value / effect.before:.0f} %"
 
 
-def _towards_good(effect: Effect) -> tuple[float, float, float]:
+def towards_good(effect: Effect) -> tuple[float, float, float]:
     """The difference and its limits, positive = better."""
     moved = effect.after - effect.before
     if FIGURES[effect.name].better == "higher":

@@ -55,9 +55,12 @@ def test_cost_done_and_result_of_one_incident() -> None:
         BEGAN.replace(minute=40),
         BEGAN.replace(hour=3, minute=0),
     )
-    assert (row.done, row.result) == ("max_num_batched_tokens 2048", "worked, 1.3 → 100 %")
+    assert (row.done, row.result) == (
+        "max_num_batched_tokens 2048, as advised",
+        "worked: 1.3 → 100 % in target",
+    )
     assert report.pools[0].missed.low == 629.0
-    assert report.advice.verdicts["PASS"] == 1
+    assert report.advice.outcomes == {"worked": 1}
     assert report.advice.forecast_errors["ttft_seconds_mean"].median == pytest.approx(0.25)
 
 
@@ -101,12 +104,10 @@ def test_gpu_hours_lost_are_a_range_as_wide_as_the_speed_wanders() -> None:
     times = dict.fromkeys(("last_true_at", "resolved_at"), BEGAN + timedelta(minutes=110))
     said = incident(alert="SlowerAtEqualLoad", **times)
     (row,) = reported(cells=cells(*slow, *usual), incidents=[said]).moved
-    assert row.what == "20 % slower (16–24 %)"
-    assert row.result == "over after 110 min, speed since 96–104 %"
+    assert row.result == "over after 110 min, then 96–104 % of the usual speed"
     low, high = row.gpu_hours_lost.low, row.gpu_hours_lost.high
     assert low is not None and high is not None
     assert low < 2 * 0.2 * 2 < high  # GPUs · loss · hours
-    assert row.speed.low == pytest.approx(0.76, abs=0.01)
 
 
 def test_what_waits_after_a_hang_is_a_row_of_its_own() -> None:
@@ -134,13 +135,13 @@ def _share(minutes: float, share: float, prompts: float = 2300.0, **values: Any)
 @pytest.mark.parametrize(
     ("after", "result"),
     [
-        ({"share": 0.7}, "not enough: 70 % still missed in the two hours after, 90 % before"),
-        ({"share": 0.01}, "worked: 90 % missed before it, 1 % after"),
+        ({"share": 0.7}, "not enough: 10 → 30 % in target"),
+        ({"share": 0.01}, "worked: 10 → 99 % in target"),
         # the prompts are short again: whether more budget would have helped nobody knows
         ({"share": 0.01, "prompts": 1000.0}, "cannot be judged: prompts ×0.43 after it"),
         (
             {"share": 0.02, "missed_high": 300.0},
-            "cannot be judged: 90 % missed before it, 2–30 % after",
+            "cannot be judged: 10 → 70–98 % in target",
         ),
     ],
     ids=["no", "yes", "other load", "wide"],
@@ -156,7 +157,11 @@ def test_a_restart_worked_where_the_share_after_it_says_so(
         *(_share(10 * n, 0.0) for n in range(20, 30)),
     ]
     (row,) = reported(cells=cells(*rows), incidents=[incident()]).moved
-    assert (row.done, row.result) == ("1 restart Wed 03:40", result)
+    assert row.done == "1 server restarted Wed 03:40; what changed is unknown"
+    assert row.result == result
+    assert row.compared.startswith(
+        "1 server restarted Wed 03:40 UTC: 10 % of the pool's requests in target before, "
+    )
 
 
 def test_a_hang_counts_those_without_an_answer_and_its_backlog() -> None:
@@ -300,7 +305,7 @@ def test_names_are_only_ever_text_and_nothing_is_loaded() -> None:
     assert "<h2" not in as_html(reported()), "a quiet week is the top screen alone"
 
 
-def test_what_lies_outside_incidents_and_beside_them_leaves_other_incidents_out() -> None:
+def test_what_incidents_missed_and_what_lies_outside_them_add_up() -> None:
     hours = timedelta(hours=1)
     rows = [_share(10 * n, 0.5 if 0 < n <= 6 or 12 < n <= 18 else 0.001) for n in range(-12, 30)]
     often = [
@@ -317,9 +322,6 @@ def test_what_lies_outside_incidents_and_beside_them_leaves_other_incidents_out(
         )
     ]
     report = reported(cells=cells(*rows), incidents=often)
-    first, second = sorted(report.moved, key=lambda row: row.start)
-    assert first.after_to == second.counted_from and first.before_from < first.counted_from
-    assert first.after.low == pytest.approx(0.999)
     (pool,) = report.pools
     assert pool.missed.low is not None and pool.missed_outside.low is not None
     of_causes = sum(row.missed.low or 0.0 for row in report.moved)

@@ -226,10 +226,10 @@ def test_what_drifted_what_was_done_and_that_it_worked(
     (row,) = told["moved"]
     assert row["what"] == "max_num_seqs full"
     # the number of ``driftwatch verify`` (tests/e2e/test_verify_command.py)
-    assert row["done"] == "max_num_seqs at least 41"
+    assert row["done"] == "max_num_seqs at least 41, as advised Sat 08:30"
     # the figure that decided
-    assert row["result"].startswith("worked, TTFT ")
-    assert told["advice"]["verdicts"] == {"PASS": 1, "FAIL": 0, "INCONCLUSIVE": 0}
+    assert row["result"].startswith("worked: TTFT ")
+    assert told["advice"]["outcomes"] == {"worked": 1}
     assert told["advice"]["forecast_errors"]["itl_seconds_mean"]["n"] == 1
     assert told["for_you"] == []
     sent = 2 * 6661  # the same requests twice (shared/data/README.md)

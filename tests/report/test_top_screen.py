@@ -6,17 +6,19 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import polars as pl
 import pytest
 from report_cases import BEGAN, WEEK, cell, cells, flat, incident, page, reported, verification
 
 from driftwatch.errors import UsageError
 from driftwatch.model import Advice, KnobMove, Reason, TargetKey
 from driftwatch.notify.page import Amount
+from driftwatch.report.blind import blind_texts
 from driftwatch.report.material import AdviceGiven, Marked
 from driftwatch.report.report import Report
 from driftwatch.report.week import week_held, week_named
 from driftwatch.report.words import top_screen
-from driftwatch.verify.verification import Change
+from driftwatch.verify.verification import Change, Effect
 
 CHANGE = Advice(
     action="change", reason=Reason("x", "y"), moves=(KnobMove("max_num_seqs", 64.0, 128.0),)
@@ -76,13 +78,18 @@ AHEAD = Advice(
 MORE = Advice(
     action="none",
     reason=Reason("x", "y"),
-    instead=("add 2 replicas (6 in all): forecast 99 % of requests in target",),
+    instead=(
+        "add 2 replicas (6 in all): forecast 99 % of requests in target",
+        "cache half the prompt tokens: capacity 8.8 → 12 req/s",
+    ),
     basis="simulation",
 )
 MIXED = ("FAIL", "PASS", "FAIL")
 INFERRED = verification(
-    change=Change("knobs", EARLY.at, {"max_num_batched_tokens": ("512", "1024 (inferred)")})
+    change=Change("knobs", EARLY.at, {"max_num_batched_tokens": ("512", "1024 (by its steps)")})
 )
+FAILED = INFERRED.model_copy(update={"id": "v2", "verdict": "FAIL"})
+WORSE = (Effect("in_target_ratio", 0.97, 0.9, -0.1, -0.04, 0.99, "1"),)
 
 
 def _over(advice: Advice) -> Any:
@@ -123,35 +130,46 @@ _AGAIN = [
             " If it changed, correct serving.max_num_batched_tokens of pool p in driftwatch.yaml, "
             "or name the start-up log there: serving.startup_log",
         ),
-        # over: whether to do it ahead, what it brings and costs; the last advice counts
+        # over: what to do beforehand, what it brings and costs; the last advice counts
         (
             {"incidents": [_over(AHEAD)], "advice": [EARLY]},
             "advice",
-            "Decide: set max_num_batched_tokens 512 → 1024 ahead of the next time? Forecast: 98 % "
-            "of requests in target. Cost: ITL p99 27 → 43 ms, restart. Requests missed unknown: no "
-            "histogram of it; over since Wed 06:45 UTC, no server restarted",
+            "set max_num_batched_tokens 512 → 1024 before it happens again: forecast: 98 % of "
+            "requests in target; it costs ITL p99 27 → 43 ms, restart",
         ),
         (
             {"incidents": [_over(MORE)], "advice": [EARLY]},
             "advice",
-            "Decide: add 2 replicas (6 in all) ahead of the next time? No setting helps; forecast "
-            "99 % of requests in target. Requests missed unknown: no histogram of it; over since "
-            "Wed 06:45 UTC",
+            "add 2 replicas (6 in all) before it happens again: no setting helps, forecast 99 % of "
+            "requests in target. Or cache half the prompt tokens: capacity 8.8 → 12 req/s",
         ),
         # steps show what runs
         (
             {"advice": [EARLY], "verifications": [INFERRED]},
             "setting",
-            "the servers run about 1024, driftwatch.yaml says 512: correct "
-            "serving.max_num_batched_tokens",
+            "correct serving.max_num_batched_tokens in driftwatch.yaml: it says 512, the servers "
+            "run about 1024",
         ),
         # a rollout is one decision, with what it did to the median server
         (
             {"verifications": [verification(id=f"v{n}", verdict=v) for n, v in enumerate(MIXED)]},
             "verification",
-            "Decide: keep max_num_batched_tokens 2048 or go back to 512? 2 FAIL, 1 PASS, median "
-            "server: requests in target 1.3 → 100 % (forecast 99), TTFT mean 1.8 → 0.06 s "
-            "(forecast 0.08)",
+            "keep max_num_batched_tokens 2048: requests in target 1.3 → 100 % (forecast 99)",
+        ),
+        (
+            {"verifications": [verification(verdict="FAIL", effects=WORSE)]},
+            "verification",
+            "go back to max_num_batched_tokens 512: requests in target 97 → 90 % (forecast 99)",
+        ),
+        # one decision a pool: what to do first, then what goes with it
+        (
+            {"incidents": [_over(MORE)], "verifications": [INFERRED, FAILED], "advice": [EARLY]},
+            "advice",
+            "add 2 replicas (6 in all) before it happens again: no setting helps, forecast 99 % of "
+            "requests in target. Or cache half the prompt tokens: capacity 8.8 → 12 req/s. Also "
+            "keep max_num_batched_tokens 1024: requests in target 1.3 → 100 % (forecast 99). Also "
+            "correct serving.max_num_batched_tokens in driftwatch.yaml: it says 512, the servers "
+            "run about 1024",
         ),
         (
             {
@@ -160,13 +178,14 @@ _AGAIN = [
                 ]
             },
             "verification",
-            "max_num_batched_tokens 512 → 2048: INCONCLUSIVE: 31 of 60 matched minutes",
+            "decide whether to keep max_num_batched_tokens 2048; it cannot be judged: 31 of 60 "
+            "matched minutes",
         ),
         (
             {"cells": cells(*_BEYOND)},
             "setting",
-            "max_num_seqs 32 is configured, but 78 requests ran at once: correct "
-            "serving.max_num_seqs",
+            "correct serving.max_num_seqs in driftwatch.yaml: it says 32, and 78 requests ran at "
+            "once",
         ),
     ],
 )
@@ -219,7 +238,7 @@ def test_the_week_is_told_as_it_stood_at_its_end() -> None:
     report = reported(incidents=[late], verifications=[verification(closed_at=WEEK.end)])
     assert report.moved[0].result == "not verified yet"
     assert report.moved[0].end is None
-    assert report.advice.open == 1
+    assert report.advice.outcomes == {"not verified yet": 1}
     assert [one.kind for one in report.for_you] == ["page"]
     day = timedelta(days=1)
     before = incident(
@@ -234,14 +253,14 @@ def test_the_week_is_told_as_it_stood_at_its_end() -> None:
     line = "MOVED nothing; 1.74M requests, >99.9 % in target"
     assert line in flat(reported(cells=asked))
     mixed = [verification(id=f"v{n}", verdict=v) for n, v in enumerate(MIXED)]
-    assert reported(verifications=mixed).advice.verdicts == {
-        "PASS": 0,
-        "FAIL": 1,
-        "INCONCLUSIVE": 0,
-    }
+    # every advice has one outcome; what the median server gained makes the rollout not enough
+    of_another = AdviceGiven(GIVEN.target, "q", EARLY.at, GIVEN.moves, "another")
+    advice = reported(verifications=mixed, advice=[EARLY, of_another]).advice
+    assert advice.outcomes == {"not enough": 1, "not made": 1}
+    assert advice.advised == 2
 
 
-def test_blind_minutes_by_reason_and_those_nobody_watched() -> None:
+def test_blind_says_what_could_be_missed_and_where() -> None:
     rows = cells(
         cell(10, verdict_seconds=300.0, idle=300.0),
         cell(40),  # nobody watched for 20 minutes in between
@@ -251,8 +270,20 @@ def test_blind_minutes_by_reason_and_those_nobody_watched() -> None:
     assert blind.server_minutes == 40.0
     assert blind.by_reason == {"idle": pytest.approx(5 / 40), "no data": pytest.approx(20 / 40)}
     assert blind.longest_gap_hours == pytest.approx(1 / 3)
-    text = "BLIND speed not judged in 62.5 % of server-minutes: 50.0 % no data 12.5 % idle"
-    assert text in flat(report)
+    assert "BLIND lengths ×2 would go unnoticed on s0:8000" in flat(report)
+    beyond = {"verdict_seconds": 0.0, "load outside the baseline": 600.0}
+    idle = {"verdict_seconds": 0.0, "idle": 600.0}
+    rows = cells(*(cell(10 * n, **(beyond if n < 13 else idle)) for n in range(1, 40)))
+    known = dict.fromkeys((f"{name}_tokens_usual_ratio" for name in ("prompt", "generation")), 1.1)
+    (text,) = blind_texts(reported(cells=rows.with_columns(**known)).blind)
+    assert text == (
+        "a slower engine would go unnoticed on s0:8000: up to 2 h at a stretch "
+        "(load outside the baseline)"
+    )
+    (text,) = blind_texts(
+        reported(cells=rows.filter(pl.col("idle") > 0).with_columns(**known)).blind
+    )
+    assert text == "speed judged in 0 % of server-minutes"
 
 
 @pytest.mark.parametrize("text", ["2026-47", "2026-W54", "W47", "2026-W00", "2027-W53"])

@@ -41,7 +41,7 @@ def test_the_screens(
     small = Effect("batch_assembly_wait_seconds", 0.02, 0.3, 0.0021, 0.4, None, "seconds")
     wide = replace(FASTER, low=-FASTER.before)  # as wide as all that it was: said in words
     share = Effect("in_target_ratio", 0.42, 0.97, 0.5, 0.6, 0.95, "1")
-    change = Change("knobs", AT, {"max_num_seqs": ("8 (inferred)", "at least 41")})
+    change = Change("knobs", AT, {"max_num_seqs": ("8 (most that ran at once)", "at least 41")})
     kept = _with(FOUND, change=change, effects=(share, wide, small), forecast={"x": 1})
     failed = _with(kept, id="ba9876543210", verdict="FAIL", reason="TTFT mean rose")
     late = [

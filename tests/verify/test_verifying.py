@@ -75,7 +75,7 @@ def test_it_opens_when_more_run_than_the_inferred_cap_allowed(rows: pl.DataFrame
     state, news = stepped(rows, 1)
     first, last, at = news[0], news[-1], restart_of(rows)
     assert (first.verdict, first.change.at) == ("open", at)
-    assert first.change.what["max_num_seqs"] == ("8 (inferred)", "at least 11")
+    assert first.change.what["max_num_seqs"] == ("8 (most that ran at once)", "at least 11")
     # light traffic after the restart shows nothing
     assert first.opened_at - at >= 3 * MINUTE
     assert (first.forecast, first.incident_id) == (None, None)
