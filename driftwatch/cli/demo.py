@@ -80,13 +80,14 @@ def command(scenario: str | None, listed: bool, seed: int | None, folder: Path |
     if listed:
         _list_scenarios()
         return EXIT_ANSWERED
-    _compile_simulator()
     if scenario is None:
+        _compile_simulator()
         _play_recorded()
         return EXIT_ANSWERED
     from driftwatch.fleet.scenario.file import scenario_named
 
     chosen = scenario_named(scenario)
+    _compile_simulator()
     seed = chosen.seed if seed is None else seed
     if folder is not None:
         _write_scenario(chosen, seed, folder)
