@@ -206,6 +206,8 @@ def _limits(row: Mapping[str, Any]) -> tuple[Limit, ...]:
         margin = None if not allows or running is None else max(0.0, 1 - running / allows)
         if binds and margin is not None:
             margin = 0.0  # a limit that binds leaves no room, whatever the closed form allows
+            if name == BUDGET:  # nor for the requests of steps without a prompt
+                allows = running
         note = notes[name]
         if allows is None:
             setting = "kv_cache_tokens" if name == KV else name

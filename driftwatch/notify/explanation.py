@@ -127,10 +127,14 @@ def healthy_text(finding: Finding) -> str:
         target = "In target"
     elif why and not why.startswith("no slo"):
         target = "Unknown whether in target"
-    least = now.get("speed_smallest_detectable_loss_ratio")
+    least, ratio = (
+        now.get(f"speed_{name}_ratio") for name in ("smallest_detectable_loss", "at_equal_load")
+    )
     speed = f"speed: {speed_line(now)}"
-    if now.get("speed_at_equal_load_ratio") is not None and least is not None:
+    if ratio is not None and least is not None:
         speed = f"smallest loss that would show {percent(least)}"
+        if ratio < 1 - least:
+            speed = f"speed {percent(ratio)} of its baseline's, for too short a time to judge"
     return f"{target}, no limit full, {_lengths_text(finding)}; {speed}"
 
 

@@ -57,6 +57,16 @@ class PathRow(NamedTuple):
     both: str = ""  # from the baseline's number to the one of now, with its name and unit
 
 
+class LimitRow(NamedTuple):
+    """A limit of the limits model in words."""
+
+    name: str
+    room_for: str  # requests
+    in_use: str  # requests
+    left: str
+    remark: str  # how often it was full; empty: it was not
+
+
 def path_rows(steps: Sequence[Step], reference: Values) -> list[PathRow]:
     """The walk, a row a question; what an earlier one printed is not repeated.
 
@@ -152,7 +162,7 @@ def render_limits(limits: Sequence[Limit], evidence: Values, width: int = 80) ->
     ``evidence``: column → value of the whole row.
     """
     rows = [("Limit", "room for", "in use", "left", "")]
-    rows += [_limit_cells(limit, evidence) for limit in limits]
+    rows += [(f" {name}", *rest) for name, *rest in limit_rows(limits, evidence)]
     sizes_of = [max(columns(row[at]) for row in rows) for at in range(4)]
     out = []
     for name, *figures, remark in rows:
@@ -162,7 +172,12 @@ def render_limits(limits: Sequence[Limit], evidence: Values, width: int = 80) ->
     return "\n".join(out)
 
 
-def _limit_cells(limit: Limit, evidence: Values) -> tuple[str, str, str, str, str]:
+def limit_rows(limits: Sequence[Limit], evidence: Values) -> list[LimitRow]:
+    """The limits model, a row a limit; ``evidence``: column → value of the whole row."""
+    return [_limit_row(limit, evidence) for limit in limits]
+
+
+def _limit_row(limit: Limit, evidence: Values) -> LimitRow:
     sizes = (limit.allows_requests, limit.in_flight_requests)
     allows, running = ("unknown" if size is None else count(size) for size in sizes)
     room = "unknown" if limit.margin_ratio is None else percent(limit.margin_ratio)
@@ -183,7 +198,7 @@ def _limit_cells(limit: Limit, evidence: Values) -> tuple[str, str, str, str, st
     if limit.name == "kv_cache" and preempted is not None:
         notes.append(preemptions(preempted))
     name = LIMIT_WORDS.get(limit.name, clean(limit.name))
-    return f" {name}", allows, running, room, "; ".join(notes)
+    return LimitRow(name, allows, running, room, "; ".join(notes))
 
 
 def _how_full(evidence: Values, *, at_times: bool) -> str:

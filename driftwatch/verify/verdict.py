@@ -165,7 +165,7 @@ def _harm(effects: Mapping[str, Effect], promises: Values, today: Values) -> str
         itl = effects[ITL]
         allowed = max(1.0, promises[ITL] / today.get(ITL, itl.before)) * (1 + PRICE_RATIO)
         if itl.before + itl.low > allowed * itl.before:
-            return f"{WORDS[ITL]} rose by more than its price (×{allowed:.2f})"
+            return f"{WORDS[ITL]} rose by more than the forecast cost (×{allowed:.2f})"
     return None
 
 

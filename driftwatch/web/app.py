@@ -1,4 +1,4 @@
-"""The web as an ASGI application: requests → pages or JSON; every error is a page, too."""
+"""The web as an ASGI application: requests → pages; every error is a page, too."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
 import anyio.to_thread
 import structlog
-from pydantic import TypeAdapter
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import MutableHeaders
@@ -38,7 +36,6 @@ from driftwatch.web.database import WebDatabase, incident_state
 from driftwatch.web.page import (
     BAD,
     IN_WORDS,
-    Api,
     Form,
     Link,
     NotFound,
@@ -54,9 +51,8 @@ PAGES: tuple[Page, ...] = (
     *(fleet.PAGE, incidents.LIST, reports.LIST, runbook.PAGE, reports.PAGE),
     *(incidents.PAGE, fleet.POOL_PAGE, target.PAGE),
 )
-APIS: tuple[Api, ...] = (fleet.API, *incidents.APIS, *reports.APIS)
 FORMS: tuple[Form, ...] = incident_forms.FORMS
-API, FIRST_PAGE, SIGN_IN = "/api/v1", "/fleet", "/sign-in"
+FIRST_PAGE, SIGN_IN = "/fleet", "/sign-in"
 # as many as the pool of a PostgreSQL has connections
 _THREADS = 8
 _AT_MOST = 300  # characters of an error
@@ -89,8 +85,6 @@ ICON = (
     b'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><path d="M1 4h5l4 7h5" '
     b'fill="none" stroke="#0072b2" stroke-width="2.5"/></svg>'
 )
-Answer = Callable[[Request, Visit], Response]
-_JSON: TypeAdapter[Any] = TypeAdapter(Any)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +144,6 @@ def application(web: Web) -> Starlette:
             log.error("page failed", path=path, reason=repr(error)[:200], at=_place(error))
         is_form = request.method == "POST"
         parts = _refusal(error, is_form=is_form)
-        if request.url.path.startswith(f"{API}/"):
-            return _json(parts, parts["status"])
         path, typed = request.url.path, getattr(request.state, "typed", ())
         parts["typed"] = [text for name, text in typed if text and name in IN_WORDS]
         if parts["link"] is None and parts["status"] in (400, 409):
@@ -229,23 +221,14 @@ def _routes(web: Web) -> Iterator[Route]:
     for form in FORMS:
         yield Route(form.path, _post(web, form), methods=["POST"])
     for page in PAGES:
-        yield Route(page.path, _get(web, page.query, partial(_shown, web, page)))
-    for api in APIS:
-        yield Route(f"{API}{api.path}", _get(web, api.query, partial(_document, api)))
+        yield Route(page.path, _get(web, page))
 
 
-def _shown(web: Web, page: Page, request: Request, visit: Visit) -> Response:
-    return _html(web, request, page.template, page.load(visit))
-
-
-def _document(api: Api, _: Request, visit: Visit) -> Response:
-    return _json(api.load(visit))
-
-
-def _get(web: Web, query: type[Query], answer: Answer) -> Callable[[Request], Response]:
+def _get(web: Web, page: Page) -> Callable[[Request], Response]:
     def endpoint(request: Request) -> Response:  # Starlette runs it in a thread
-        wanted = parsed(query, request.query_params.multi_items(), "parameter")
-        return answer(request, _visit(web, request, wanted, writes=False))
+        wanted = parsed(page.query, request.query_params.multi_items(), "parameter")
+        visit = _visit(web, request, wanted, writes=False)
+        return _html(web, request, page.template, page.load(visit))
 
     return endpoint
 
@@ -271,11 +254,6 @@ def _visit(web: Web, request: Request, query: Query, *, writes: bool) -> Visit:
     store = web.database.writer() if writes else web.database.reader()
     now = web.clock.now()
     return Visit(web, store, now, path, query, web.people.person(request, now))
-
-
-def _json(parts: Mapping[str, Any], status: int = 200) -> Response:
-    body = _JSON.dump_json({"schema_version": 3, **parts})
-    return Response(body, status, media_type="application/json")
 
 
 def _html(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import ColumnElement, Select, and_, case, event, func, or_, select, tuple_
@@ -28,7 +28,7 @@ from driftwatch.store.database import (
 )
 from driftwatch.store.history import baseline_of, in_force
 from driftwatch.store.incidents import stored_incident, stored_page
-from driftwatch.store.latest import MINUTE_STATES, SERVER_COLUMNS, UNKNOWN, PoolNow, ServerNow
+from driftwatch.store.latest import MINUTE_STATES, SERVER_COLUMNS, PoolNow, ServerNow
 from driftwatch.store.migrate import check_revision, schema_revision, written_by
 from driftwatch.store.store import Store
 from driftwatch.store.tables import (
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 
 # who waits for a page waits no longer than this for another's transaction
 BUSY_SECONDS = 2.0
-# the newest minute of a service that runs is younger
-OLD_AFTER = timedelta(minutes=5)
 _MOST_WEEKS, _MOST_CONCERNED = 1000, 300
 
 _COLUMN, _SERVER = incidents.c, latest_servers.c
@@ -70,11 +68,6 @@ def incident_state(incident: Incident) -> str:
     return "silenced" if is_silenced else incident.state
 
 
-def is_old(end: datetime | None, now: datetime) -> bool:
-    """Whether the newest minute says nothing of now."""
-    return end is None or now - end > OLD_AFTER
-
-
 class WebStore(Store):
     """The store with what only pages ask of it."""
 
@@ -84,11 +77,6 @@ class WebStore(Store):
         if pool is not None:
             query = query.where(latest_pools.c.pool == pool)
         return [(PoolNow.read(row["document"]), row["trace"]) for row in self._all(query)]
-
-    def pool_names(self) -> list[str]:
-        """The names of all pools, in order."""
-        query = select(latest_pools.c.pool).order_by(latest_pools.c.pool)
-        return [row["pool"] for row in self._all(query)]
 
     def newest_minute(self) -> datetime | None:
         """End of the newest minute of any server."""
@@ -103,13 +91,12 @@ class WebStore(Store):
         pool: str = "",
         text: str = "",
         state: str = "",
-        only: Collection[TargetKey] | None = None,
         first: Collection[TargetKey] = (),
     ) -> tuple[list[ServerNow], int]:
         """One part of those that are wanted, worst first, and how many they are; empty = any.
 
-        ``text``: stands in the name of server or pool, whatever the case; ``state``: of the minute,
-        or unknown; ``first``: those that go before the others, at most 300.
+        ``text``: stands in the name of server or pool, whatever the case; ``state``: of the minute;
+        ``first``: those that go before the others, at most 300.
         """
         where: list[ColumnElement[bool]] = [_SERVER.instance.is_not(None)]
         if pool:
@@ -118,9 +105,7 @@ class WebStore(Store):
             names = (func.lower(one) for one in (_SERVER.instance, _SERVER.pool))
             where.append(or_(*(one.contains(text.lower(), autoescape=True) for one in names)))
         if state:
-            where.append(_SERVER.state.in_(UNKNOWN if state == "unknown" else [state]))
-        if only is not None:
-            where.append(_KEY.in_(list(only)[:_MOST_CONCERNED]))
+            where.append(_SERVER.state == state)
         rank: list[Any] = [case({s: n for n, s in enumerate(MINUTE_STATES)}, value=_SERVER.state)]
         if first:
             rank.insert(0, case((_KEY.in_(list(first)[:_MOST_CONCERNED]), 0), else_=1))
@@ -143,8 +128,6 @@ class WebStore(Store):
         offset: int,
         *,
         state: str = "",
-        severity: str = "",
-        pool: str = "",
         text: str = "",
     ) -> tuple[list[Incident], int]:
         """One part of those that are wanted, with their pages, and how many they are; open ones
@@ -155,10 +138,6 @@ class WebStore(Store):
         where: list[ColumnElement[bool]] = [_COLUMN.id.is_not(None), *map(_has, text.split())]
         if state:
             where.append(_COLUMN.state != "resolved" if state == "open" else STATE.in_([state]))
-        if severity:
-            where.append(_COLUMN.severity == severity)
-        if pool:
-            where.append(_COLUMN.pool == pool)
         order = (_OPEN_FIRST, _SEVEREST_FIRST, _COLUMN.started_at.desc(), _COLUMN.id)
         query = select(incidents).where(*where).order_by(*order).limit(limit).offset(offset)
         number = self._scalar(select(func.count()).where(*where))

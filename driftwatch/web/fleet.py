@@ -4,25 +4,33 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Literal
 
 import polars as pl
 from markupsafe import Markup
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from driftwatch.incidents.incident import Incident
 from driftwatch.model import TargetKey
-from driftwatch.numbers import clean, cut, moment, percent, plural
-from driftwatch.plots.plot import Panel, Plot, Series, panels, sparkline
-from driftwatch.plots.scales import Axis
-from driftwatch.store.latest import SLOT, SLOTS, UNKNOWN, PoolNow, ServerNow, Trace, slot_of
-from driftwatch.web.database import STATES, incident_state, is_old
+from driftwatch.numbers import clean, cut, percent, plural
+from driftwatch.plots.plot import sparkline
+from driftwatch.store.latest import (
+    MINUTE_STATES,
+    SLOT,
+    SLOTS,
+    UNKNOWN,
+    MinuteState,
+    PoolNow,
+    ServerNow,
+    Trace,
+    slot_of,
+)
+from driftwatch.web.database import STATES, incident_state
 from driftwatch.web.incidents import line_of, servers_of
 from driftwatch.web.page import (
     POOL,
-    Api,
     NotFound,
     Page,
     Paged,
@@ -33,47 +41,36 @@ from driftwatch.web.page import (
     pool_path,
     search,
 )
-from driftwatch.web.plots import GREY, incident_spans
 from driftwatch.web.signals import SPEED
 
 PATH = "/fleet"
-STALE = "driftwatch run wrote no minute in the last 5 min"
-_OF_INCIDENTS = ("firing", "acknowledged", "silenced")
-_MOST = 200  # baselines
+_MOST_INCIDENTS, _MOST_BASELINES = 20, 200
 Values = Sequence[float | None]
 
 
-def _state(text: str) -> str:
-    if text and text not in (*STATES, "unknown"):
-        raise ValueError(f"one of: {', '.join(STATES)}; unknown: {' and '.join(UNKNOWN)}")
-    return text
-
-
 class FleetQuery(Paged):
-    """Without a name or state pools are listed, else the servers that fit."""
+    """Without a name or state the page lists pools, else the servers that fit."""
 
     q: Annotated[str, Field(max_length=200)] = ""  # part of a server's or pool's name
-    state: Annotated[str, AfterValidator(_state)] = ""  # one of the states, or unknown
+    state: MinuteState | Literal[""] = ""
 
 
 class PoolRow:
     """A pool with its open incidents, worst first."""
 
-    def __init__(
-        self, now: PoolNow, trace: str, incidents: Sequence[Incident], *, is_stale: bool
-    ) -> None:
+    def __init__(self, now: PoolNow, trace: str, incidents: Sequence[Incident]) -> None:
         self.now, self.incidents = now, incidents
         self._trace = trace
-        # what was sent as a page, or would be but for a silence, says more than the minute
+        # a page counts for more than the newest minute, also while a silence holds it back
         self.incident = next((one for one in incidents if one.is_firing), None)
-        states = Counter[str]({"no data": now.servers} if is_stale else now.states)
+        self.state: str
         if (first := self.incident) is not None and first.severity == "page":
             self.state = incident_state(first)
             self.count = min(len(servers_of(first)), now.servers)
         else:
-            self.state = min(states, key=STATES.index, default="no data")
-            self.count = states[self.state]
-        self.why = (STALE if is_stale else now.why) if self.state in UNKNOWN else None
+            state: MinuteState = min(now.states, key=STATES.index, default="no data")
+            self.state, self.count = state, now.states.get(state, 0)
+        self.why = now.why if self.state in UNKNOWN else None
 
     @property
     def rank(self) -> tuple[int, float, float, str]:
@@ -84,7 +81,7 @@ class PoolRow:
 
     @property
     def lines(self) -> tuple[Markup, Markup]:
-        """Requests in target, and the speed of its slowest server, over the last 24 h."""
+        """Requests in target, and the speed of its slowest server, over 24 h."""
         trace = Trace.read(self._trace)
         return (
             _target_line("requests in target", trace.in_target, self.now.required),
@@ -93,8 +90,7 @@ class PoolRow:
 
 
 def _target_line(what: str, values: Values, required: float | None) -> Markup:
-    low = min(0.8, *_known(values), 1.0)
-    return sparkline(_alt(what, values), values, low, 1.0, required)
+    return sparkline(_alt(what, values), values, min(0.8, *_known(values), 1.0), 1.0, required)
 
 
 def _speed_line(what: str, values: Values) -> Markup:
@@ -139,32 +135,43 @@ def _server_lines(
 def load(visit: Visit) -> Shown:
     """The pools, or the servers that the query asks for."""
     query: FleetQuery = visit.query
+    shown: Shown = {"query": query, "every_state": MINUTE_STATES, "end": None, "pools": None}
     if query.q or query.state:
-        return _servers(visit)
+        read = partial(visit.store.servers, text=query.q, state=query.state)
+        rows, part, of = _listed(visit, PATH, read, visit.store.open_now())
+        title = f"{plural(part.rows, 'server')}, worst first"
+        return {
+            **shown,
+            "title": title,
+            "end": visit.store.newest_minute(),
+            "rows": rows,
+            "part": part,
+            "of": of,
+        }
     incidents, pools = visit.store.open_now(), visit.store.pools_now()
     of_pool: dict[str, list[Incident]] = {}
     for one in incidents:
         of_pool.setdefault(one.pool, []).append(one)
-    end = max((one.at for one, _ in pools), default=None)
-    is_stale = is_old(end, visit.now)
     every = sorted(
-        (PoolRow(one, line, of_pool.get(one.pool, ()), is_stale=is_stale) for one, line in pools),
+        (PoolRow(one, line, of_pool.get(one.pool, ())) for one, line in pools),
         key=lambda one: one.rank,
     )
-    rows, part = paged(query, PATH, lambda size, at: (every[at : at + size], len(every)))
-    shown = visit.store.with_pages(one.incident for one in rows if one.incident is not None)
+    pool_rows, part = paged(query, PATH, lambda size, at: (every[at : at + size], len(every)))
     return {
+        **shown,
         "title": _finding(every),
-        "end": end,
-        "is_stale": is_stale,
+        "end": max((one.at for one, _ in pools), default=None),
         "servers": sum(one.now.servers for one in every),
-        "unknown": _unknown(every),
-        "pools": rows,
-        "lines": {one.id: line_of(one) for one in shown},
+        "pools": pool_rows,
+        "lines": _lines(visit, pool_rows),
         "part": part,
-        "query": query,
-        "every_state": STATES,
     }
+
+
+def _lines(visit: Visit, rows: Iterable[PoolRow]) -> dict[str, str]:
+    """Incident → line 1 of its page."""
+    shown = visit.store.with_pages(one.incident for one in rows if one.incident is not None)
+    return {one.id: line_of(one) for one in shown}
 
 
 def _finding(rows: Sequence[PoolRow]) -> str:
@@ -176,56 +183,23 @@ def _finding(rows: Sequence[PoolRow]) -> str:
     return f"{plural(len(rows), 'pool')}: {states}"
 
 
-def _unknown(rows: Iterable[PoolRow]) -> list[tuple[str, int]]:
-    """Reason → servers of unknown state, the commonest first."""
-    counts: Counter[str] = Counter()
-    for one in rows:
-        if unknown := sum(one.now.states.get(state, 0) for state in UNKNOWN):
-            counts[cut(one.now.why or "unknown", 160)] += unknown
-    return counts.most_common(5)
-
-
-def _servers(visit: Visit) -> Shown:
-    end = visit.store.newest_minute()
-    rows, part, of = _listed(visit, PATH)
-    return {
-        "title": f"{plural(part.rows, 'server')}, worst first",
-        "end": end,
-        "is_stale": is_old(end, visit.now),
-        "pools": None,
-        "rows": rows,
-        "of": of,
-        "part": part,
-        "query": visit.query,
-        "every_state": STATES,
-    }
-
-
 def _listed(
-    visit: Visit, path: str
+    visit: Visit, path: str, read: partial[tuple[list[ServerNow], int]], incidents: list[Incident]
 ) -> tuple[Sequence[ServerNow], Slice, Mapping[TargetKey, Incident]]:
-    """The servers that the query asks for, which part it is, and whose page they are on."""
-    query: FleetQuery = visit.query
-    of, only = _incidents_of(visit.store.open_now()), None
-    if query.state in _OF_INCIDENTS:
-        only = [key for key, one in of.items() if incident_state(one) == query.state]
-    state = "" if only is not None else query.state
-    read = partial(visit.store.servers, text=query.q, state=state, only=only, first=[*of])
-    return *paged(query, path, read), of
+    """One part of the servers that ``read`` gives, which part it is, and server → its worst page.
 
-
-def _incidents_of(incidents: Iterable[Incident]) -> dict[TargetKey, Incident]:
-    """Server → its worst open page; ``incidents``: worst first."""
+    ``incidents``: the open ones, worst first.
+    """
     of: dict[TargetKey, Incident] = {}
     for one in incidents:
         if one.severity == "page" and one.is_firing:
             for key in servers_of(one):
                 of.setdefault(key, one)
-    return of
+    return *paged(visit.query, path, partial(read, first=[*of])), of
 
 
 def load_pool(visit: Visit) -> Shown:
-    """The pool and a part of its servers.
+    """The pool and one part of its servers.
 
     Raises NotFound: no server is in a pool of that name.
     """
@@ -233,21 +207,18 @@ def load_pool(visit: Visit) -> Shown:
     if not (found := store.pools_now(name)):
         raise NotFound(f"There is no pool {cut(clean(name), 80)}.", search(PATH, name))
     ((now, trace),) = found
-    incidents, is_stale = store.open_now(name), is_old(now.at, visit.now)
-    of = _incidents_of(incidents)
-    read = partial(store.servers, pool=name, first=[*of])
-    rows, part = paged(visit.query, pool_path(name), read)
-    day = store.incidents_between(name, (now.at - timedelta(days=1), now.at), 50)
+    incidents = store.open_now(name)
+    rows, part, of = _listed(visit, pool_path(name), partial(store.servers, pool=name), incidents)
+    row = PoolRow(now, trace, incidents)
     return {
         "title": f"Pool {cut(clean(name), 80)}",
-        "row": PoolRow(now, trace, incidents, is_stale=is_stale),
-        "pool": now,
+        "row": row,
         "end": now.at,
-        "is_stale": is_stale,
-        "plot": _day(Trace.read(trace), now, day),
-        "day": day,
-        "incidents": store.with_pages([one for one in incidents if one.is_firing][:20]),
-        "baselines": store.pool_baselines(name, _MOST),
+        "lines": _lines(visit, [row]),
+        "incidents": store.with_pages(
+            [one for one in incidents if one.is_firing][:_MOST_INCIDENTS]
+        ),
+        "baselines": store.pool_baselines(name, _MOST_BASELINES),
         "rows": rows,
         "of": of,
         "server_lines": _server_lines(visit, rows, now.at),
@@ -255,61 +226,5 @@ def load_pool(visit: Visit) -> Shown:
     }
 
 
-def _day(trace: Trace, now: PoolNow, incidents: Iterable[Incident]) -> Plot:
-    """The last 24 h of a pool, from its first minute on."""
-    targets, speeds, step = trace.in_target, trace.speed, SLOT.total_seconds()
-    ends = [trace.first.timestamp() + step * at for at in range(len(targets) + 1)]
-    pairs = zip(ends, targets, speeds, strict=False)
-    first = next((at for at, *both in pairs if both != [None, None]), ends[0])
-    until = now.at.timestamp()
-
-    def steps(values: Values, name: str) -> Series:
-        percents = [None if one is None else 100 * one for one in values]
-        return Series("steps", name, ends, [*percents, percents[-1]])
-
-    required = [] if now.required is None else [100 * now.required]
-    high = 100 * max([1.05, *_known(speeds)])
-    worst = (
-        percent(min(_known(some))) if _known(some) else "unknown" for some in (targets, speeds)
-    )
-    return panels(
-        f"Worst half hour of the 24 h to {moment(now.at, None)}: {next(worst)} of requests in "
-        f"target, the slowest server at {next(worst)} of its baseline's speed",
-        [
-            Panel(
-                Axis("requests in target, %", low=0.0, high=100.0),
-                [
-                    Series("level", "share that the target asks for", y=required, colour=2),
-                    steps(targets, "half hour, mean"),
-                ],
-            ),
-            Panel(
-                Axis("speed of the slowest, % of its baseline", high=high),
-                [
-                    Series("level", "speed of its baseline", y=[100.0], colour=GREY),
-                    steps(speeds, ""),
-                ],
-            ),
-        ],
-        Axis("", low=min(first, until - 3600), high=until, is_time=True),
-        around=[*incident_spans(incidents, first, until)],
-    )
-
-
-def targets(visit: Visit) -> Mapping[str, Any]:
-    """Servers as of their newest minute, no data where that is old; those of open pages first."""
-    rows, part, _ = _listed(visit, "/targets")
-    return {"rows": [_as_of(one, visit.now).document() for one in rows], "part": part}
-
-
-def _as_of(one: ServerNow, now: datetime) -> ServerNow:
-    """The server; of an old minute nothing is known but when it ended."""
-    if not is_old(one.at, now):
-        return one
-    unknown = dict.fromkeys(("in_target", "in_target_at_most", "speed", "limit", "margin"))
-    return one.model_copy(update={"state": "no data", "since": one.at, "why": STALE, **unknown})
-
-
 PAGE = Page(PATH, "Fleet", "fleet.html", load, FleetQuery, is_placed=True)
 POOL_PAGE = Page(POOL, "Pool", "pool.html", load_pool, Paged)
-API = Api("/targets", targets, FleetQuery)

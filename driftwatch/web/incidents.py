@@ -1,11 +1,11 @@
-"""The incidents, open ones first, and one: its page, what was missed, deliveries, actions."""
+"""The incidents, open ones first, and one: its page, its plot, deliveries, actions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import date, datetime, timedelta
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import date, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import polars as pl
 from pydantic import Field
@@ -13,36 +13,27 @@ from pydantic import Field
 from driftwatch.errors import UsageError
 from driftwatch.incidents.delivery import Delivery, status_text
 from driftwatch.incidents.incident import Incident
-from driftwatch.incidents.silence import Silence, silenced_by, silences_incident, silencing
+from driftwatch.incidents.silence import silences_incident, silencing
 from driftwatch.model import Diagnosis, TargetKey
 from driftwatch.notify.advice import NOTHING_TO_DO, few, vllm_arguments
 from driftwatch.notify.headline import opening
 from driftwatch.notify.page import First, Line
 from driftwatch.notify.page import Page as IncidentPage
-from driftwatch.notify.path import PathRow, path_rows
+from driftwatch.notify.path import LimitRow, PathRow, limit_rows, path_rows
 from driftwatch.notify.verification_line import verification_line
 from driftwatch.numbers import clean, cut, moment, plural
 from driftwatch.plots.plot import Plot
-from driftwatch.web.database import WebStore, incident_state, is_old
-from driftwatch.web.page import (
-    LONGEST,
-    Api,
-    NotFound,
-    Page,
-    Paged,
-    Shown,
-    Slice,
-    Visit,
-    paged,
-    search,
-)
-from driftwatch.web.plots import incident_plot, subjects
+from driftwatch.web.database import WebStore, incident_state
+from driftwatch.web.page import LONGEST, NotFound, Page, Paged, Shown, Visit, paged, search
+from driftwatch.web.plots import incident_plot
 from driftwatch.web.signals import SIGNAL_COLUMNS, changes, usual
 
 if TYPE_CHECKING:
     from driftwatch.web.app import Web
 
 LIST_PATH, PATH = "/incidents", "/incidents/{incident_id}"
+_MOST_SERVERS = 20  # of one plot
+_AROUND, _DAY = timedelta(hours=1), timedelta(days=1)  # of the plot before the incident began
 
 
 def servers_of(incident: Incident) -> list[TargetKey]:
@@ -68,26 +59,24 @@ def line_of(incident: Incident, *, beside_page: bool = False) -> str:
 
 
 class Look(NamedTuple):
-    """What was found of an incident at one moment: the texts, and how they were decided."""
+    """An incident at one moment: the texts of its page, and how they were decided."""
 
     title: str
     line_1: str
-    lines: tuple[tuple[str, str], ...]  # (label, text)
-    path: Sequence[PathRow]
-    diagnosis: Diagnosis | None
-    is_end: bool = False  # of the minute in which the incident ended
+    lines: tuple[tuple[str, str], ...] = ()  # (label, text)
+    path: Sequence[PathRow] = ()
+    diagnosis: Diagnosis | None = None
+    limits: Sequence[LimitRow] = ()
 
 
-def _look(title: str, found: First, today: date, *, is_end: bool = False) -> Look:
+def _look(title: str, found: First, today: date) -> Look:
     baseline = {} if found.baseline is None else found.baseline.values
-    return Look(
-        title,
-        clean(found.summary),
-        tuple(page_lines(found.lines, today)),
-        [] if found.diagnosis is None else path_rows(found.diagnosis.path, baseline),
-        found.diagnosis,
-        is_end,
-    )
+    lines, diagnosis = tuple(page_lines(found.lines, today)), found.diagnosis
+    if diagnosis is None:
+        return Look(title, clean(found.summary), lines)
+    evidence = {name: value for step in diagnosis.path for name, value in step.evidence.items()}
+    path, limits = path_rows(diagnosis.path, baseline), limit_rows(diagnosis.limits, evidence)
+    return Look(title, clean(found.summary), lines, path, diagnosis, limits)
 
 
 def page_lines(lines: Iterable[Line], today: date) -> Iterator[tuple[str, str]]:
@@ -98,10 +87,7 @@ def page_lines(lines: Iterable[Line], today: date) -> Iterator[tuple[str, str]]:
 
 
 def looks(page: IncidentPage | None, today: date) -> Iterator[Look]:
-    """The page as it was first made; where it was made again, the last look as well.
-
-    The look at the end of an incident advises nothing.
-    """
+    """The first page, and the newest evaluation if it differs; of one that ended, how it ended."""
     if page is None:
         return
     is_over = page.event == "resolved"
@@ -109,17 +95,17 @@ def looks(page: IncidentPage | None, today: date) -> Iterator[Look]:
     if first is not None:
         yield _look(f"The {page.severity} of {moment(first.at, today)}", first, today)
     last = page.model_copy(update={"first": None}).as_first
+    at = moment(last.at, today)
     if is_over:
-        ended = last.model_copy(update={"summary": _ended(page), "lines": (), "diagnosis": None})
-        yield _look(f"At its end, {moment(last.at, today)}", ended, today, is_end=True)
+        ended = _ended(page)
+        yield Look(f"At its end, {at}", f"{ended[:1].upper()}{ended[1:]}.")
     elif page.first is not None and last.diagnosis != page.first.diagnosis:
         summary = last.summary.removeprefix(opening(page)).lstrip()
-        title = f"The last look, {moment(last.at, today)}"
-        yield _look(title, last.model_copy(update={"summary": summary}), today)
+        yield _look(f"The newest minute, {at}", last.model_copy(update={"summary": summary}), today)
 
 
 def _ended(page: IncidentPage) -> str:
-    """How a page ended, and that no change is advised where its recovery was measured."""
+    """How a page ended; if its recovery was measured, that no change is advised."""
     if page.resolved_reason:
         return f"{page.resolved_reason}; no recovery was measured"
     over = page.phrases.over or f"{page.alert} is no longer true"
@@ -136,9 +122,12 @@ def load(visit: Visit) -> Shown:
     store, today = visit.store, visit.now.date()
     incident = incident_named(store, visit.path["incident_id"])
     page, state, headline = incident.page, incident_state(incident), line_of(incident)
-    deliveries, newest = store.deliveries(incident.id), store.newest_minute()
+    deliveries = store.deliveries(incident.id)
     verified = None if page is None else page.verification
-    rows = _rows(visit, incident)
+    until = min(visit.now, (incident.resolved_at or visit.now) + _AROUND / 2)
+    since = max(incident.started_at - _AROUND, until - LONGEST)
+    rows = store.past(since, until, servers_of(incident)[:_MOST_SERVERS])
+    rows = rows.filter(pl.col("scrapes") > 0)
     return {
         "title": f"{state} {headline}",
         "incident": incident,
@@ -147,11 +136,12 @@ def load(visit: Visit) -> Shown:
         "headline": headline,
         "looks": [*looks(page, today)],
         "servers": servers_of(incident),
-        "span": _range(visit, incident),
-        "end": newest,
-        "is_stale": is_old(newest, visit.now),
+        # of the pages of its servers
+        "span": f"?from={since:%Y-%m-%dT%H:%MZ}"
+        + (f"&to={until:%Y-%m-%dT%H:%MZ}" if incident.resolved_at else ""),
+        "end": store.newest_minute(),
         "updates": [one for one in incident.messages[1:] if one.event == "updated"],
-        "sent": _sent(incident, deliveries, store.silences(), today),
+        "sent": _sent(incident, deliveries, today),
         "commands": [] if page is None else [*_commands(visit.web, incident, page)],
         "plot": _plot(visit, incident, deliveries, rows),
         "changes": changes(rows),
@@ -160,69 +150,30 @@ def load(visit: Visit) -> Shown:
         "actions": store.actions(incident.id),
         "mark": store.marks([incident.id]).get(incident.id),
         "verification": None if verified is None else verification_line(verified, today),
-        "change": None if page is None or incident.resolved_at else _change(page),
         "silencing": " ".join(matcher.text for matcher in silencing(incident)),
     }
-
-
-def _range(visit: Visit, incident: Incident) -> str:
-    """The incident's time with an hour before it, as the query of a server's page."""
-    end = incident.resolved_at
-    until = visit.now if end is None else min(visit.now, end + timedelta(minutes=30))
-    since = max(_first(visit, incident), until - LONGEST)
-    wanted = {"from": since} if end is None else {"from": since, "to": until}
-    return "?" + "&".join(f"{name}={at:%Y-%m-%dT%H:%MZ}" for name, at in wanted.items())
-
-
-def _rows(visit: Visit, incident: Incident) -> pl.DataFrame:
-    """Minutes of 20 of its servers, from an hour before it to half an hour after it."""
-    until = min(visit.now, (incident.resolved_at or visit.now) + timedelta(minutes=30))
-    rows = visit.store.past(_first(visit, incident), until, servers_of(incident)[:20])
-    return rows.filter(pl.col("scrapes") > 0)
-
-
-def _first(visit: Visit, incident: Incident) -> datetime:
-    """An hour before it began; where its rule is about lengths, before these began to move."""
-    began = incident.started_at
-    if "lengths" in subjects(_columns(visit, incident.rule, incident.pool)):
-        at = (began, began + timedelta(minutes=1))
-        for one in visit.store.incidents_between(incident.pool, at, 50):
-            if subjects(_columns(visit, one.rule, one.pool)) == ["lengths"]:
-                began = min(began, one.started_at)
-    return began - timedelta(hours=1)
-
-
-def _columns(visit: Visit, rule_id: str, pool: str) -> frozenset[str]:
-    """What a rule reads; empty where the configuration has it no more."""
-    rule = next((one for one in visit.web.plan.rules if one.id == rule_id), None)
-    return frozenset() if rule is None else rule.in_pool(pool).columns
-
-
-def _bands(visit: Visit, incident: Incident) -> Mapping[str, tuple[float, float]]:
-    """The usual ranges of its servers in the last day of its baseline."""
-    page = incident.page
-    baseline = None if page is None else page.as_first.baseline or page.baseline
-    if baseline is None or baseline.since is None or baseline.until is None:
-        return {}
-    since = max(baseline.since, baseline.until - timedelta(days=1))
-    keys = servers_of(incident)[:20]
-    return usual(visit.store.past(since, baseline.until, keys, SIGNAL_COLUMNS))
 
 
 def _plot(
     visit: Visit, incident: Incident, deliveries: Iterable[Delivery], rows: pl.DataFrame
 ) -> Plot | None:
-    plan = visit.web.plan
+    """What its rule reads, with the usual ranges of the last day of its baseline."""
+    plan, page, bands = visit.web.plan, incident.page, {}
+    baseline = None if page is None else page.as_first.baseline or page.baseline
+    if baseline is not None and baseline.since is not None and baseline.until is not None:
+        since, keys = max(baseline.since, baseline.until - _DAY), servers_of(incident)
+        past = visit.store.past(since, baseline.until, keys[:_MOST_SERVERS], SIGNAL_COLUMNS)
+        bands = usual(past)
     slo = next((one.slo for one in plan.pools if one.name == incident.pool), None)
+    # the configuration may have dropped the rule
+    rule = next((one for one in plan.rules if one.id == incident.rule), None)
+    columns = frozenset[str]() if rule is None else rule.in_pool(incident.pool).columns
     sent = (one.sent_at for one in deliveries if one.event == "firing" and one.sent_at)
-    columns, sent_at = _columns(visit, incident.rule, incident.pool), min(sent, default=None)
-    return incident_plot(rows, slo, incident, columns, sent_at, _bands(visit, incident))
+    return incident_plot(rows, slo, incident, columns, min(sent, default=None), bands)
 
 
-def _sent(
-    incident: Incident, deliveries: Iterable[Delivery], silences: Sequence[Silence], today: date
-) -> str:
-    """Who got the page, in a sentence; who did not, and why: what is done later changes nothing."""
+def _sent(incident: Incident, deliveries: Iterable[Delivery], today: date) -> str:
+    """Which receivers got the page, in a sentence; where none did, why."""
     pages = [one for one in deliveries if one.event == "firing"]
     sent = [one.sent_at for one in pages if one.sent_at is not None]
     if sent:
@@ -232,19 +183,18 @@ def _sent(
         return f"No receiver has it: {status_text(pages[0], today)}."
     if incident.firing_at is None:
         return "It has not fired yet, so nobody got anything."
-    held = silenced_by(incident, silences, incident.firing_at)
-    for one in silences:
-        if one.id == held:
-            return f"Nobody got it: {clean(one.created_by)} had silenced it {_span(one)}."
     return (
-        f"Nobody got it: no receiver takes a {incident.severity} of this pool and rule, or a "
-        "replay wrote this database."
+        f"Nobody got it: no receiver takes a {incident.severity} of this pool and rule, a silence "
+        "held it back, or a replay wrote this database."
     )
 
 
 def _commands(web: Web, incident: Incident, page: IncidentPage) -> Iterator[tuple[str, str]]:
     """(what for, command) of what can be done on the command line now."""
     explain, where = page.links.explain or f"driftwatch explain {incident.id}", web.where
+    moves = () if incident.resolved_at or page.advice is None else page.advice.moves
+    if change := vllm_arguments(moves):
+        yield "Arguments of vllm serve", change
     if page.first or not incident.resolved_at:
         at = f" --at {page.as_first.at:%Y-%m-%dT%H:%MZ}"
         yield f"Explain it as of the {incident.severity}", explain + at + where
@@ -254,17 +204,6 @@ def _commands(web: Web, incident: Incident, page: IncidentPage) -> Iterator[tupl
             yield "Acknowledge it", page.links.ack + where
         if page.links.silence:
             yield "Silence it for 2 h", page.links.silence + where
-
-
-def document(visit: Visit) -> Mapping[str, Any]:
-    """The incident as it is stored, with what was sent and what people did."""
-    incident = incident_named(visit.store, visit.path["incident_id"])
-    return {
-        "incident": incident.document(),
-        "deliveries": visit.store.deliveries(incident.id),
-        "actions": visit.store.actions(incident.id),
-        "mark": visit.store.marks([incident.id]).get(incident.id),
-    }
 
 
 def incident_named(store: WebStore, id_prefix: str) -> Incident:
@@ -282,26 +221,16 @@ def _holding(visit: Visit, incident: Incident) -> Iterator[tuple[str, str]]:
     """(label, text) of what holds its messages back, or did."""
     end = incident.resolved_at or visit.now
     for one in visit.store.silences():
-        if one.starts_at <= end and one.ends_at > incident.started_at:
-            if not silences_incident(one, incident):
-                continue
+        is_near = one.starts_at <= end and one.ends_at > incident.started_at
+        if is_near and silences_incident(one, incident):
             word = "Silenced" if one.active(visit.now) else "Was silenced"
             why = f": {one.comment}" if one.comment else ""
-            yield word, f"{_span(one)} by {one.created_by}{why}"
+            span = f"{one.starts_at:%Y-%m-%d %H:%M} UTC to {one.ends_at:%Y-%m-%d %H:%M} UTC"
+            yield word, f"{span} by {one.created_by}{why}"
     if incident.inhibited_by is not None and incident.resolved_at is None:
         yield "Waits", f"while {incident.inhibited_by} fires"
 
 
-def _span(one: Silence) -> str:
-    return " to ".join(f"{at:%Y-%m-%d %H:%M} UTC" for at in (one.starts_at, one.ends_at))
-
-
-def _change(page: IncidentPage) -> str:
-    """The change that a page advises, as arguments of vLLM; empty without one."""
-    return "" if page.advice is None else vllm_arguments(page.advice.moves)
-
-
-_MOST_POOLS = 200
 State = Literal["open", "firing", "acknowledged", "silenced", "pending", "resolved", ""]
 STATES: tuple[State, ...] = State.__args__[:-1]  # type: ignore[attr-defined]
 
@@ -309,47 +238,28 @@ STATES: tuple[State, ...] = State.__args__[:-1]  # type: ignore[attr-defined]
 class IncidentsQuery(Paged):
     """Which incidents are listed."""
 
-    q: Annotated[
-        str, Field(max_length=200, description="words of the alert, target, labels or id")
-    ] = ""
-    pool: Annotated[str, Field(max_length=300)] = ""
-    severity: Literal["page", "ticket", "notice", ""] = ""
+    # words of the id, alert, rule or pool, or the beginning of a server's name
+    q: Annotated[str, Field(max_length=200)] = ""
     state: State = ""
 
 
-def _listed(visit: Visit) -> tuple[Sequence[Incident], Slice]:
-    query: IncidentsQuery = visit.query
-    read = partial(
-        visit.store.listed_incidents,
-        state=query.state,
-        severity=query.severity,
-        pool=query.pool,
-        text=query.q,
-    )
-    return paged(query, LIST_PATH, read)
-
-
 def load_list(visit: Visit) -> Shown:
-    """The part that the query names; one behind the last is the last."""
+    """One part of the incidents that the query asks for."""
     query: IncidentsQuery = visit.query
-    incidents, part = _listed(visit)
-    pools = {*visit.store.pool_names()[:_MOST_POOLS], query.pool} - {""}
+    read = partial(visit.store.listed_incidents, state=query.state, text=query.q)
+    incidents, part = paged(query, LIST_PATH, read)
     every = visit.store.open_now()
-    paged_pools = {one.pool for one in every if one.severity == "page" and one.is_firing}
-    newest = visit.store.newest_minute()
+    with_page = {one.pool for one in every if one.severity == "page" and one.is_firing}
     return {
         "title": f"{plural(len(every), 'open incident')}" if every else "No incident is open",
-        "end": newest,
-        "is_stale": is_old(newest, visit.now),
+        "end": visit.store.newest_minute(),
         "rows": [
-            (one, incident_state(one), listed_line(one, beside_page=one.pool in paged_pools))
+            (one, incident_state(one), listed_line(one, beside_page=one.pool in with_page))
             for one in incidents
         ],
         "part": part,
         "query": query,
-        "is_narrowed": query.model_copy(update={"page": 1, "size": 50}) != IncidentsQuery(),
         "states": STATES,
-        "pools": sorted(pools),
     }
 
 
@@ -365,12 +275,5 @@ def listed_line(incident: Incident, *, beside_page: bool) -> str:
     return f"{where}: {clean(page.first_problem)}. {ended}"
 
 
-def documents(visit: Visit) -> Mapping[str, Any]:
-    """The incidents as they are stored."""
-    incidents, part = _listed(visit)
-    return {"rows": [one.document() for one in incidents], "part": part}
-
-
 PAGE = Page(PATH, "Incident", "incident.html", load)
 LIST = Page(LIST_PATH, "Incidents", "incidents.html", load_list, IncidentsQuery, is_placed=True)
-APIS = (Api(LIST_PATH, documents, IncidentsQuery), Api(PATH, document))

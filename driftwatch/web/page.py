@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 MOST_ROWS, MOST_PAGES = 200, 100_000
 LONGEST = timedelta(days=35)  # that a server's page shows
+OLD_AFTER = timedelta(minutes=5)  # the newest minute of a service that runs is younger
 Row = TypeVar("Row")
 Shown = dict[str, Any]  # what a template draws, by name; ``title`` is the page's
 
@@ -60,7 +61,6 @@ BAD = "docs/sre/web.md names the parameters"
 IN_WORDS = {
     "hours": "For hours",
     "comment": "The comment",
-    "because": "Why",
     "mark": "The mark",
     "from": "From",
     "to": "To",
@@ -141,15 +141,6 @@ class Page:
     load: Callable[[Visit], Shown]
     query: type[Query] = Query
     is_placed: bool = False  # in the navigation
-
-
-@dataclass(frozen=True, slots=True)
-class Api:
-    """JSON below /api/v1: the stored models' own; ``load`` as of a page."""
-
-    path: str
-    load: Callable[[Visit], Mapping[str, Any]]
-    query: type[Query] = Query
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +273,12 @@ def html_of(template: str, *, now: datetime, **context: Any) -> str:
     def moment(at: datetime) -> str:
         return numbers.moment(at, now.date())
 
-    parts = {"now": now, "moment": moment, "style": style_sheet()[0], **context}
+    def ago(at: datetime | None) -> str:
+        """How old a minute is that says nothing of now; empty: it is new."""
+        is_old = at is not None and now - at > OLD_AFTER
+        return f"{numbers.duration((now - at).total_seconds())} ago" if is_old and at else ""
+
+    parts = {"now": now, "moment": moment, "ago": ago, "style": style_sheet()[0], **context}
     return _templates().get_template(template).render(parts)
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import pairwise
-from math import inf, log
+from math import ceil, inf, log
 from types import MappingProxyType
-from typing import NamedTuple
 
 import polars as pl
 
@@ -24,7 +23,6 @@ from driftwatch.web.signals import (
     SIGNALS,
     SPEED,
     Change,
-    blocks,
     changes,
     missed,
     stretches,
@@ -33,6 +31,7 @@ from driftwatch.web.signals import (
 
 _BAND = "baseline's usual range (9 of 10)"
 GREY = 4
+_LEAST_SECONDS = 300  # of a point of an incident: a minute has too few requests for a share
 
 
 def signal_plot(
@@ -52,15 +51,16 @@ def signal_plot(
         _panel(names, table, width, span, bands)
         for names in ([_rate(table)], [SPEED], *([name] for name in list(SIGNALS)[2:4]), LENGTHS)
     ]
-    return panels(title, several, _time_axis(span), around=list(around))
+    return panels(title, several, _time_axis(span, width), around=list(around))
 
 
 def _rate(table: pl.DataFrame) -> str:
     return next((one for one in RATES if table[one].is_not_null().any()), RATES[1])
 
 
-def _time_axis(span: tuple[datetime, datetime]) -> Axis:
-    return Axis("", low=span[0].timestamp(), high=span[1].timestamp(), is_time=True)
+def _time_axis(span: tuple[datetime, datetime], width: int) -> Axis:
+    low, high = (at.timestamp() for at in span)
+    return Axis(f"UTC; a point every {duration(width)}", low=low, high=high, is_time=True)
 
 
 def _panel(
@@ -77,8 +77,8 @@ def _panel(
     if names[0] == SPEED:
         values = [None if one is None else 100 * one for one in table[SPEED]]
         level = Series("level", "speed of its baseline", y=[100.0], colour=GREY)
-        high = max([105.0, *(one for one in values if one is not None)])
-        axis = Axis(f"speed{whose}, % of its baseline", high=high)
+        most = max((one for one in values if one is not None), default=0.0)
+        axis = Axis(f"speed{whose}, % of its baseline", high=max(125.0, 25 * ceil(most / 25)))
         return Panel(axis, [level, Series("line", "", x, values)])
     for name in names:
         if name in bands:
@@ -144,97 +144,74 @@ def incident_plot(
     sent_at: datetime | None,
     bands: Mapping[str, tuple[float, float]] = MappingProxyType({}),
 ) -> Plot | None:
-    """What an incident's rule is about, over its time; missed requests, wait or throughput where
-    nothing of that was measured; None where nothing is known.
+    """What an incident's rule reads, over its time; where none of it was measured, missed requests,
+    wait or throughput; None if these are unknown, too.
 
     ``rows``: ``STORED_SCHEMA``, instance, engine and ``seconds``, by server and time; ``columns``:
     what its rule reads; ``sent_at``: when a receiver took its page, None = none did; ``bands``: of
-    the baseline. The title is of ten minutes each: it does not depend on how much is drawn.
+    the baseline. The title names the worst point that is drawn.
     """
     first, last = rows["end"].min(), rows["end"].max()
     if not isinstance(first, datetime) or not isinstance(last, datetime):
         return None
     span = (first - timedelta(minutes=1), last)
-    width = width_of(*span, rows)
+    width = width_of(*span, rows, _LEAST_SECONDS)
     table = stretches(rows, *span, width)
     table = table.join(missed(rows, width, slo), on="end", how="left", maintain_order="left")
-    ended = min(last, incident.resolved_at or last)
-    during, seconds = blocks(rows, incident.started_at, ended, slo)
-    drawn = _Drawn(table, during, width, span, slo, bands, rows.n_unique(["instance", "engine"]))
+    begins = pl.col("end") - timedelta(seconds=width)
+    ended = incident.resolved_at or last
+    during = table.filter(pl.col("end") > incident.started_at, begins < ended)
+    servers = rows.n_unique(["instance", "engine"])
     wanted, parts = subjects(columns), list[tuple[Panel, str]]()
     for what in (*wanted, *(one for one in ("missed", "wait", "tokens") if one not in wanted)):
-        if what in wanted or not parts:
-            parts += _about(what, drawn, incident)
+        if parts and what not in wanted:
+            break
+        if what == "missed":
+            parts += _missed_panels(table, during, width, slo, servers)
+        elif (found := _worst(what, during, incident)) is not None:
+            name, finding = found
+            parts.append((_panel([name], table, width, span, bands, " of the slowest"), finding))
     if not parts:
         return None
     ends = (span[0].timestamp(), last.timestamp())
-    fired = incident.firing_at
     word = "it fired, and nobody got it" if sent_at is None else f"{incident.severity} sent"
-    at = [(sent_at or fired, word)] if fired is not None else []
+    at = [(sent_at or fired, word)] if (fired := incident.firing_at) is not None else []
     around = [
         *incident_spans([incident], *ends),
         *change_ticks(changes(rows), *ends),
-        *event_ticks([(t, w) for t, w in at if t], *ends, word, colour=1),
+        *event_ticks(at, *ends, word, colour=1),
     ]
-    findings = [finding for _, finding in parts]
-    # of the speed the least minute counts
-    means = [at for at, finding in enumerate(findings) if not finding.startswith("speed")]
-    if means:
-        findings[means[-1]] += f", over {duration(seconds)}{' each' if len(means) > 1 else ''}"
-    title = "; ".join(findings)
-    several = [panel for panel, _ in parts]
-    return panels(title[:1].upper() + title[1:], several, _time_axis(span), around=around)
+    title = f"Worst {duration(width)}: {'; '.join(finding for _, finding in parts)}"
+    return panels(title, [panel for panel, _ in parts], _time_axis(span, width), around=around)
 
 
-class _Drawn(NamedTuple):
-    """What an incident's panels are made of."""
+def _missed_panels(
+    table: pl.DataFrame, during: pl.DataFrame, width: int, slo: Slo | None, servers: int
+) -> Iterator[tuple[Panel, str]]:
+    """Each latency that missed its target too often, with its finding; else each that is known."""
+    known = {name: v for name in LATENCIES if isinstance(v := during[name].max(), float)}
+    allowed = 1.0 if slo is None else 1 - slo.share
+    on = f" on {servers} servers" if servers > 1 else ""
+    x = [at.timestamp() - width / 2 for at in table["end"]]
+    for name in [name for name, worst in known.items() if worst > allowed] or known:
+        target = f"{LATENCIES[name]} {getattr(slo, f'{name}_seconds'):g} s"
+        level = Series("level", "the target allows", y=[100 * allowed], colour=2)
+        line = Series("line", "", x, (100 * table[name]).to_list())
+        panel = Panel(Axis(f"requests that miss {target}, %", high=100.0), [level, line])
+        yield panel, f"{percent(known[name])} of requests{on} missed {target}"
 
-    table: pl.DataFrame  # of the whole axis
-    during: pl.DataFrame  # of the incident, in blocks
-    width: int  # seconds of a stretch of the axis
-    span: tuple[datetime, datetime]
-    slo: Slo | None
-    bands: Mapping[str, tuple[float, float]]
-    servers: int
 
-
-def _about(what: str, drawn: _Drawn, incident: Incident) -> Iterator[tuple[Panel, str]]:
-    """Panels of a subject, each with its finding; none of what is unknown."""
-    table, during, width, span, slo, bands, _ = drawn
-    on = f" on {drawn.servers} servers" if drawn.servers > 1 else ""
-    if what == "missed":
-        known = {n: v for n in LATENCIES if isinstance(v := during[n].max(), float)}
-        allowed = 1.0 if slo is None else 1 - slo.share
-        # of two that are known those that missed it too often, where one did
-        names = [n for n, worst in known.items() if worst > allowed] or [*known]
-        x = [at.timestamp() - width / 2 for at in table["end"]]
-        for name in names:
-            target = f"{LATENCIES[name]} {getattr(slo, f'{name}_seconds'):g} s"
-            level = Series("level", "the target allows", y=[100 * allowed], colour=2)
-            line = Series("line", "", x, (100 * table[name]).to_list())
-            yield (
-                Panel(Axis(f"requests that miss {target}, %"), [level, line]),
-                f"up to {percent(known[name])} of requests{on} missed {target}",
-            )
-        return
+def _worst(what: str, during: pl.DataFrame, incident: Incident) -> tuple[str, str] | None:
+    """The signal of a subject, and its worst point in words; None: it is unknown."""
     if what == "lengths":
-        if (found := _moved(during, incident)) is not None:
-            name, text = found
-            yield _panel([name], table, width, span, bands), text
-        return
-    name = {
-        "wait": "batch_assembly_wait_seconds", "speed": SPEED, "tokens": _rate(during),
-    }[what]  # fmt: skip
-    low, high = during[name].min(), during[name].max()
-    if not isinstance(low, float) or not isinstance(high, float):
-        return
-    write = SIGNALS[name].write
-    finding = {
-        "wait": f"mean wait in the queue up to {write(high)}",
-        "speed": f"speed at equal load down to {write(low)} of the baseline's",
-        "tokens": f"throughput down to {write(low)}",
+        return _moved(during, incident)
+    name, words, worst = {
+        "wait": ("batch_assembly_wait_seconds", "mean wait in the queue {}", during.max),
+        "speed": (SPEED, "speed at equal load {} of the baseline's", during.min),
+        "tokens": (_rate(during), "throughput {}", during.min),
     }[what]
-    yield _panel([name], table, width, span, bands, whose=" of the slowest"), finding
+    value = worst()[name].item()
+    return None if value is None else (name, words.format(SIGNALS[name].write(value)))
 
 
 def _moved(during: pl.DataFrame, incident: Incident) -> tuple[str, str] | None:
@@ -249,11 +226,9 @@ def _moved(during: pl.DataFrame, incident: Incident) -> tuple[str, str] | None:
         low, high, before = during[name].min(), during[name].max(), usual.get(name)
         if not isinstance(low, float) or not isinstance(high, float) or low <= 0:
             continue
-        word = name.split("_")[0]
-        now, text = high, f"mean {word} {tokens(low)} to {tokens(high)} tokens"
-        if before:
-            now = high if high * low >= before**2 else low  # by its ratio
-            text = f"mean {word} {tokens(before)} → {tokens(now)} tokens"
+        now = high if not before or high * low >= before**2 else low  # by its ratio
+        word, joint = name.split("_")[0], "→" if before else "to"
+        text = f"mean {word} {tokens(before or low)} {joint} {tokens(now)} tokens"
         found.append((name == own, abs(log(now / (before or low))), name, text))
     return max(found)[2:] if found else None
 
@@ -261,7 +236,7 @@ def _moved(during: pl.DataFrame, incident: Incident) -> tuple[str, str] | None:
 def event_ticks(
     events: Iterable[tuple[datetime, str]], first: float, last: float, label: str, *, colour: int
 ) -> Iterator[Series]:
-    """Events as ticks with their names; those that would touch are one."""
+    """Events as ticks with their names; if two would touch, they share a tick."""
     near, ticks = 0.006 * (last - first), dict[float, list[str]]()
     for moment, what in events:
         at = moment.timestamp()
@@ -286,7 +261,7 @@ def change_ticks(some: Iterable[Change], first: float, last: float) -> Iterator[
 
 
 def incident_spans(incidents: Iterable[Incident], first: float, last: float) -> Iterator[Series]:
-    """Incidents as one hatched ground over an axis; what would touch is one."""
+    """Incidents as one hatched ground over an axis; if two would touch, they share a hatch."""
     touching = 0.012 * (last - first)
     pairs: list[list[float]] = []
     for one in sorted(incidents, key=lambda one: one.started_at):
@@ -301,31 +276,22 @@ def incident_spans(incidents: Iterable[Incident], first: float, last: float) -> 
 
 
 STEMS = {"prompt_tokens": "Prompts", "generation_tokens": "Generations"}
+_OF_HISTOGRAM = ("buckets", "edges")
 
 
 def length_plots(finding: Finding) -> Iterator[Plot]:
     """Each length whose histogram is known, over the baseline's."""
     for stem in STEMS:
         both = shares(finding.histograms, stem)
-        alone = _cells(finding.histograms, stem) if both is None else None
         if both is not None:
             edges = tuple(inf if edge is None else edge for edge in both.edges_tokens)
             text = _length_text(finding, stem, both)
             yield _shares(text, stem, edges, both.share, both.baseline_share)
-        elif alone is not None:
-            yield _shares(_length_text(finding, stem, None), stem, *alone, None)
-
-
-_Cells = tuple[tuple[float, ...], tuple[float, ...]]
-
-
-def _cells(histograms: Mapping[str, Sequence[float]], stem: str) -> _Cells | None:
-    """Edges and shares of the window alone."""
-    counts, edges = (histograms.get(f"{stem}_{part}") or () for part in ("buckets", "edges"))
-    if len(edges) < 3 or len(counts) != len(edges) or not counts[-1]:
-        return None
-    now = tuple((b - a) / counts[-1] for a, b in pairwise([0.0, *counts]))
-    return tuple(edges), now
+            continue
+        counts, bounds = (finding.histograms.get(f"{stem}_{one}") or () for one in _OF_HISTOGRAM)
+        if len(bounds) >= 3 and len(counts) == len(bounds) and counts[-1]:
+            now = [(b - a) / counts[-1] for a, b in pairwise([0.0, *counts])]
+            yield _shares(_length_text(finding, stem, None), stem, bounds, now, None)
 
 
 def _length_text(finding: Finding, stem: str, both: LengthShares | None) -> str:

@@ -19,7 +19,7 @@ from driftwatch.store.minute_columns import STORED_SCHEMA, added_up
 
 MOST_SPANS = 240
 _WIDTHS = (60, 120, 300, 600, 1800, 3600, 7200, 21_600)
-_BLOCK, _LEAST_BLOCKS = 600, 6  # of a baseline: seconds, and how many are enough
+_BLOCK, _LEAST_BLOCKS = 600, 6  # of a baseline: seconds, and the fewest that show a usual range
 
 
 def _over(total: str, over: str) -> pl.Expr:
@@ -70,7 +70,7 @@ SIGNALS: Mapping[str, Signal] = {
         _over("generation_tokens_sum", "generation_tokens_count"),
         tokens,
     ),
-    SPEED: Signal("speed", "%", pl.col(SPEED).min(), percent),
+    SPEED: Signal("speed", "%", pl.col("slowest").mean(), percent),
 }
 LATENCIES = {"ttft": "TTFT", "tpot": "TPOT"}
 RATES, LENGTHS = tuple(SIGNALS)[:2], ("prompt_tokens_mean", "generation_tokens_mean")
@@ -94,11 +94,12 @@ COLUMNS = (
 )
 
 
-def width_of(since: datetime, until: datetime, rows: pl.DataFrame) -> int:
+def width_of(since: datetime, until: datetime, rows: pl.DataFrame, shortest: int = 60) -> int:
     """Seconds of a stretch: at most :data:`MOST_SPANS` of them, and none shorter than a row."""
     whole = (until - since).total_seconds()
     longest = rows["seconds"].max()
-    least = max(whole / MOST_SPANS, float(longest) if isinstance(longest, float) else 60.0)
+    of_row = longest if isinstance(longest, float) else 0.0
+    least = max(whole / MOST_SPANS, of_row, shortest)
     return next((width for width in _WIDTHS if width >= least), _WIDTHS[-1])
 
 
@@ -109,6 +110,8 @@ def _stretch(end: pl.Expr, width: int) -> pl.Expr:
 
 def _means(rows: pl.DataFrame, width: int) -> pl.DataFrame:
     counted = rows.with_columns(
+        # of the slowest server in each minute
+        slowest=pl.col(SPEED).min().over("end"),
         end=_stretch(pl.col("end"), width),
         outputs=pl.col("itl_seconds_count") + pl.col("ttft_seconds_count"),
         gpu_seconds=pl.col("duration_seconds") * pl.col("gpu_count"),
@@ -127,26 +130,6 @@ def stretches(rows: pl.DataFrame, since: datetime, until: datetime, width: int) 
     last = _stretch(pl.lit(until, dtype=TIME), width)
     ends = pl.select(pl.datetime_range(first, last, step, eager=False).cast(TIME).alias("end"))
     return ends.join(_means(rows, width), on="end", how="left", maintain_order="left")
-
-
-def blocks(
-    rows: pl.DataFrame, start: datetime, until: datetime, slo: Slo | None
-) -> tuple[pl.DataFrame, int]:
-    """:data:`SIGNALS` and missed shares of each ten minutes from ``start`` on, and the seconds of
-    one: whole ones, so that a longer time only adds some; of less than ten minutes all of it.
-    """
-    longest = rows["seconds"].max()
-    least = max(_BLOCK, float(longest) if isinstance(longest, float) else 60.0)
-    width = next((width for width in _WIDTHS if width >= least), _WIDTHS[-1])
-    whole = int((until - start).total_seconds()) // width * width
-    seconds = whole or int((until - start).total_seconds())
-    end = pl.col("end")
-    within = rows.filter(end > start, end <= start + timedelta(seconds=seconds))
-    # the grid of blocks begins at the start
-    moved = timedelta(seconds=start.timestamp() % width)
-    within = within.with_columns((end - moved).cast(TIME))
-    table = _means(within, width)
-    return table.join(missed(within, width, slo), on="end", how="left"), min(width, seconds)
 
 
 def usual(rows: pl.DataFrame) -> dict[str, tuple[float, float]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Annotated
 
 import polars as pl
@@ -11,14 +11,12 @@ from pydantic import ConfigDict, Field
 from driftwatch.baselines.in_force import in_force
 from driftwatch.detect.baselines import Baseline, Baselines
 from driftwatch.errors import NoVerdict, UsageError
-from driftwatch.incidents.incident import Incident
 from driftwatch.model import Finding
 from driftwatch.notify.explanation import state_text, what_to_do
 from driftwatch.numbers import clean, cut, moment, squeeze
 from driftwatch.pipeline.explain import Window, explain
 from driftwatch.store.latest import ServerNow
-from driftwatch.web.database import incident_state, is_old
-from driftwatch.web.fleet import STALE
+from driftwatch.web.database import incident_state
 from driftwatch.web.incidents import line_of, page_lines, servers_of
 from driftwatch.web.page import LONGEST, TARGET, Moment, NotFound, Page, Query, Shown, Visit, search
 from driftwatch.web.plots import (
@@ -79,62 +77,48 @@ def load(visit: Visit) -> Shown:
     is_newest = until >= now.at - timedelta(minutes=1)
     open_now = store.with_pages(store.open_now(now.pool)) if is_newest else []
     mine = [one for one in open_now if one.is_firing and now.key in servers_of(one)]
-    # a notice is no answer: it tells of what moved, not of how the server is
+    # a notice tells what moved, not how the server is
     incident = next((one for one in mine if one.severity != "notice"), None)
-    is_stale = is_old(now.at, visit.now)
     page = None if incident is None else incident.page
-    state: str = "no data" if is_stale else now.state
+    state: str = now.state
     if incident is not None and incident.severity == "page":
         state = incident_state(incident)
+    is_lost = state == "no data" and query.until is None
     text = why if finding is None else cut(state_text(finding), _LONGEST_TEXT)
-    # since when there is no data
-    lost = now.at if is_stale else now.since if state == "no data" and not query.until else None
-    at = [] if query.until is None else ["--at", f"{until:%Y-%m-%dT%H:%MZ}"]
+    name = squeeze(clean(now.key.text), 60)
+    if incident is not None and page is not None:
+        line = line_of(incident)
+        headline = line if line.startswith(name) else f"{name} in {line}"
+    elif is_lost:
+        headline = f"{name}: no data since {moment(now.since, today)}"
+    else:
+        at = "" if query.until is None else f" at {moment(until, today)}"
+        headline = f"{name}{at}: {text}"
     to_do = [] if finding is None else [(one.label, clean(one.text)) for one in what_to_do(finding)]
+    lines = to_do if page is None else [*page_lines(page.lines, today)]
+    until_text = [] if query.until is None else ["--at", f"{until:%Y-%m-%dT%H:%MZ}"]
     return {
         "title": f"Target {cut(clean(now.key.text), 80)}",
         "server": now,
         "state": None if query.until else state,
-        "why": STALE if is_stale else now.why,
         "end": now.at,
-        "is_stale": is_stale,
         "incident": incident,
-        "incidents": mine,
+        "incidents": [one for one in mine if one is not incident],
         "since": since,
         "until": until,
         "has_end": query.until is not None,
         "ranges": [(text, until - timedelta(hours=hours)) for text, hours in _RANGES.items()],
-        "headline": _headline(now, incident, text, until if query.until else None, lost, today),
-        "before": None if lost is None or finding is None else text,
-        "lines": to_do if page is None else [*page_lines(page.lines, today)],
+        "headline": headline,
+        "before": text if is_lost and finding is not None else None,
+        "lines": [one for one in lines if one[1].lower() not in headline.lower()],
         "lengths": [] if finding is None else [*length_plots(finding)],
         "without_lengths": _without_lengths(finding),
         "no_data": why if first is None else None,
         "signals": None
         if first is None
         else _signals(visit, now, (finding, baseline), rows, (since, until)),
-        "explain": visit.web.command("explain", clean(now.key.text), *at),
+        "explain": visit.web.command("explain", clean(now.key.text), *until_text),
     }
-
-
-def _headline(
-    now: ServerNow,
-    incident: Incident | None,
-    text: str,
-    until: datetime | None,
-    lost: datetime | None,
-    today: date,
-) -> str:
-    """The server's name, and how it is: what its incident says, since when no data is there, or
-    what ``explain`` finds; ``until``: the end of a range that is wanted.
-    """
-    name = squeeze(clean(now.key.text), 60)
-    if incident is not None and incident.page is not None:
-        line = line_of(incident)
-        return line if line.startswith(name) else f"{name} in {line}"
-    if until is not None:
-        return f"{name} at {moment(until, today)}: {text}"
-    return f"{name}: {text}" if lost is None else f"{name}: no data since {moment(lost, today)}"
 
 
 def _without_lengths(finding: Finding | None) -> str:

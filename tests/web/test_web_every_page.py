@@ -113,9 +113,6 @@ def test_what_is_not_there_is_said_with_a_way_on(web: Web, firing: Recorded) -> 
     }.items():
         answer = client.get(path)
         assert answer.status_code == 404 and f'href="{link}' in answer.text, path
-    lost = client.get("/api/v1/incidents/zz")
-    assert (lost.status_code, lost.json()["status"]) == (404, 404)
-    assert lost.json()["link"]["path"] == "/incidents?q=zz"
 
 
 def test_a_missing_database_is_named_and_found_when_it_comes(

@@ -61,13 +61,13 @@ def test_open_ones_come_first_and_each_filter_leaves_its_own(tmp_path: Path) -> 
     client = browser(there)
 
     def listed(**query: str) -> str:
-        answer = client.get("/api/v1/incidents", params=query)
-        return "".join(one["id"][0] for one in answer.json()["rows"])
+        answer = client.get("/incidents", params=query)
+        return "".join(re.findall(r"/incidents/(\w)\w{11}", answer.text))
 
     assert listed() == "7341256"  # what fires and nobody has, then the others; pages first
     assert listed(size="4") + listed(size="4", page="2") == listed()
-    assert listed(pool='a"b') == listed(q="10%_b:1/1") == listed(q="10%_B") == "7"
-    assert listed(severity="ticket") == "3" and listed(q="gpu- drift") == "4"
+    assert listed(q='a"b') == listed(q="10%_b:1/1") == listed(q="10%_B") == "7"
+    assert listed(q="gpu- drift") == "4"
     assert listed(q="GPU-3:8000") == "3" and listed(q="6" * 8) == "6"
     states = ("firing", "acknowledged", "silenced", "pending", "resolved", "open")
     assert [{*listed(state=one)} for one in states] == [
@@ -75,7 +75,7 @@ def test_open_ones_come_first_and_each_filter_leaves_its_own(tmp_path: Path) -> 
     ]  # fmt: skip
     part = shown(there, "/incidents", size="4", page="900")["part"]
     assert (part.page, part.pages, part.after) == (2, 2, None)
-    html = client.get("/incidents?q=<script>&pool=<b>").text + client.get("/incidents").text
+    html = client.get("/incidents?q=<script><b>").text + client.get("/incidents").text
     assert "<script>" not in html and "Ana <b>" not in html
 
 
@@ -89,11 +89,7 @@ def test_an_incident_has_its_page_its_picture_and_its_deliveries(
     assert view["headline"] in html and view["looks"][0].path[0].answer == "yes"
     assert [one.receiver for one, _ in view["deliveries"]] == ["oncall"]
     assert "driftwatch explain" in html
-    document = client.get(f"/api/v1{path}").json()
-    assert document["incident"]["id"] == firing.incident_id
-    assert document["deliveries"][0]["event"] == "firing"
     assert client.get(f"/incidents/{firing.incident_id[:6]}").status_code == 200
-    assert client.post(f"/api/v1{path}", headers=ANA).status_code == 405
 
 
 def test_the_picture_marks_the_page_the_restart_and_the_change() -> None:
@@ -116,10 +112,11 @@ def test_the_picture_marks_the_page_the_restart_and_the_change() -> None:
     columns = {"slower_at_equal_load", "target_missed"}
     plot = incident_plot(rows, Slo(1.0, None, 0.95), incident, columns, None)
     assert plot is not None
-    missed, slow = "Up to 80 % of requests missed TTFT 1 s", "peed at equal load down to 80 %"
-    assert plot.title == f"{missed}, over 10 min; s{slow} of the baseline's"
+    missed, slow = "80 % of requests missed TTFT 1 s", "speed at equal load 80 %"
+    assert plot.title == f"Worst 5 min: {missed}; {slow} of the baseline's"
     drawn = str(plot.svg)
     assert "<title>it fired, and nobody got it</title>" in drawn
+    assert "a point every 5 min" in drawn and drawn.count(">100<") == 2  # room above 100 %
     assert "<title>a:1: restart, max_num_seqs 256 → 512</title>" in drawn
     assert drawn.count('class="hatch"') == 2 and "requests that miss TTFT 1 s, %" in drawn
 
@@ -138,10 +135,10 @@ def test_the_page_as_it_was_made_stands_beside_the_last_look(web: Web, firing: R
     first, last = looks(over, today)
     assert (first.title, first.line_1) == (alone.title, page.summary)
     assert last.title.startswith("At its end, ") and last.diagnosis is None
-    assert last.line_1.endswith("so no change is advised") and not last.lines
+    assert last.line_1.endswith("so no change is advised.") and not last.lines
     assert [*looks(over.model_copy(update={"first": None}), today)] == [last]
     closed = over.model_copy(update={"resolved_reason": "its server is gone"})
-    assert [*looks(closed, today)][1].line_1 == "its server is gone; no recovery was measured"
+    assert [*looks(closed, today)][1].line_1 == "Its server is gone; no recovery was measured."
 
 
 def test_a_change_can_be_copied_until_the_incident_is_over(
@@ -154,31 +151,24 @@ def test_a_change_can_be_copied_until_the_incident_is_over(
         one = with_values(one, page=page)
         store.commit_tick(TickRecord(copied.now - MINUTE, copied.now, incidents=[one]))
     html = unescape(browser(web).get(f"/incidents/{one.id}").text)
-    assert '<span class="w">--max-num-batched-tokens=2048</span></pre>' in html
+    assert '>--max-num-batched-tokens=2048</pre>' in html
     with opened() as store:
         over = with_values(one, resolved_at=copied.now)
         store.commit_tick(TickRecord(copied.now, copied.now + MINUTE, incidents=[over]))
     view = shown(web, f"/incidents/{one.id}")
-    assert not view["change"] and [what for what, _ in view["commands"]] == []
+    assert view["commands"] == []
 
 
-def test_a_silence_that_is_made_later_is_not_why_nobody_got_the_page(
+def test_a_silence_that_held_a_page_back_is_named(
     web: Web, copied: Recorded, opened: Callable[[], Store]
 ) -> None:
     path = f"/incidents/{copied.incident_id}"
-    with opened() as store:
-        one = store.incident(copied.incident_id)
-        store.commit_tick(TickRecord(copied.now, copied.now + MINUTE, incidents=[one]))
     with sqlite3.connect(copied.path) as connection:
         connection.execute("DELETE FROM deliveries")
-    before = shown(web, path)["sent"]
-    assert before.startswith("Nobody got it: no receiver takes")
     send(browser(web), path, "silence", ANA)
     view = shown(web, path)
-    assert view["sent"] == before and view["holding"][0][0] == "Silenced"
-    with sqlite3.connect(copied.path) as connection:
-        connection.execute("UPDATE silences SET starts_at = '2020-01-01 00:00:00.000000'")
-    assert shown(web, path)["sent"].startswith("Nobody got it: Ana had silenced it 2020-01-01")
+    assert view["sent"].startswith("Nobody got it: no receiver takes")
+    assert view["holding"][0][0] == "Silenced" and view["holding"][0][1].endswith("by Ana")
 
 
 def test_old_minutes_are_named_on_the_pages_of_incidents(
@@ -186,8 +176,8 @@ def test_old_minutes_are_named_on_the_pages_of_incidents(
 ) -> None:
     later = web_at(firing.path, firing.now + timedelta(hours=2), tmp_path)
     for path in ("/incidents", f"/incidents/{firing.incident_id}"):
-        assert "does driftwatch run?" not in browser(web).get(path).text
-        assert "does driftwatch run?" in browser(later).get(path).text
+        assert "Old data" not in browser(web).get(path).text
+        assert "Old data" in browser(later).get(path).text
 
 
 def test_commands_name_the_moment_and_where_the_database_is(web: Web, firing: Recorded) -> None:
@@ -204,7 +194,7 @@ def test_commands_name_the_moment_and_where_the_database_is(web: Web, firing: Re
 
 _TABLES = ("incidents", "silences", "baselines", "memory", "actions")
 # every form that changes something of an incident
-FORMS = (("acknowledge", {}), ("silence", {}), ("mark", {"mark": "useful"}),
+FORMS = (("acknowledge", {}), ("silence", {}), ("note", {"mark": "useful"}),
          ("note", {"comment": "on it"}))  # fmt: skip
 
 
@@ -280,7 +270,7 @@ def test_notes_and_marks_are_of_one_person(
     for who, mark in ((ANA, "useful"), (BEN, "not useful")):
         for _ in range(2):
             assert send(browser(web), page, "note", who, comment="seen").status_code == 303
-        assert send(browser(web), page, "mark", who, mark=mark).headers["location"] == page
+        assert send(browser(web), page, "note", who, mark=mark).headers["location"] == page
     with opened() as store:
         kept = store.marks([copied.incident_id])[copied.incident_id]
         assert (kept.mark, kept.by) == ("not useful", "Ben")

@@ -50,7 +50,7 @@ WHY_NOT = (
     Unknown("idle", "idle: fewer than 20 generated tokens in the minute"),
     Unknown(
         "preempting",
-        "preempting: what is computed again is in ITL, and so is the wait for it",
+        "requests are preempted, so step times cannot be compared",
     ),
     Unknown("not_finite", "a number of the load is not finite"),
     _absent("itl_seconds"),
