@@ -161,8 +161,8 @@ def render_limits(limits: Sequence[Limit], evidence: Values, width: int = 80) ->
 
     ``evidence``: column → value of the whole row.
     """
-    rows = [("Limit", "room for", "in use", "left", "")]
-    rows += [(f" {name}", *rest) for name, *rest in limit_rows(limits, evidence)]
+    rows = [LimitRow("Limit", "room for", "in use", "left", "")]
+    rows += [one._replace(name=f" {one.name}") for one in limit_rows(limits, evidence)]
     sizes_of = [max(columns(row[at]) for row in rows) for at in range(4)]
     out = []
     for name, *figures, remark in rows:

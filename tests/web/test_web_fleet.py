@@ -128,7 +128,7 @@ def test_old_data_is_shown_with_its_age(tmp_path: Path, web: Web) -> None:
     for path in ("/fleet", "/fleet?q=late", "/pools/late", "/targets/late:8000"):
         html = client.get(path).text
         # no colour of a state of now
-        assert "Old data: the newest minute is of" in html and not re.search(r'state s-\w', html)
+        assert "Old data: the newest minute is of" in html and not re.search(r"state s-\w", html)
         assert "2 h ago" in html and ">target missed<" in html, path
     for path in ("/pools/late", "/targets/late:8000"):
         assert "as of 2 h ago" in client.get(path).text

@@ -151,7 +151,7 @@ def test_a_change_can_be_copied_until_the_incident_is_over(
         one = with_values(one, page=page)
         store.commit_tick(TickRecord(copied.now - MINUTE, copied.now, incidents=[one]))
     html = unescape(browser(web).get(f"/incidents/{one.id}").text)
-    assert '>--max-num-batched-tokens=2048</pre>' in html
+    assert ">--max-num-batched-tokens=2048</pre>" in html
     with opened() as store:
         over = with_values(one, resolved_at=copied.now)
         store.commit_tick(TickRecord(copied.now, copied.now + MINUTE, incidents=[over]))
