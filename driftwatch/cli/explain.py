@@ -112,11 +112,13 @@ def _explain(scope: TargetWindow, named: str | None, symptom: str | None, as_jso
             page if _is_answered(page) else _with_advice(page, finding, is_past=is_past)
             for page in pages
         ]
+    pages = [_with_age(scope, one, page) for (one, _), page in zip(made, pages, strict=True)]
     if as_json:
-        print_json(explanation(finding, window.start, window.end).document())
+        first = {"state": pages[0].summary, "lines": pages[0].lines} if pages else {}
+        one = explanation(finding, window.start, window.end).model_copy(update=first)
+        print_json(one.document())
     else:
         at = history.at or (None if history.is_stored else window.end)
-        pages = [_with_age(scope, one, page) for (one, _), page in zip(made, pages, strict=True)]
         _print(scope, finding, window, pages, at)
     diagnosis = finding.diagnosis
     undetermined = diagnosis is not None and diagnosis.leaf == "undetermined"

@@ -41,7 +41,9 @@ def imperatives(page: Page) -> list[str]:
         if page.value("slo_missed"):
             return [NOT_EXPLAINED, "No setting explains it"]
         return [*shorter(f"{NOTHING_TO_DO}: {clean(advised.why)}"), NOTHING_TO_DO]
-    return shorter(full_advice(page) or "")
+    full = full_advice(page) or ""
+    act = full.removeprefix(f"{_KEEP_SETTINGS}; ")
+    return shorter(full) if act == full else [full, *shorter(_capital(act))]
 
 
 def _unanswered(page: Page, lacking: str) -> list[str]:

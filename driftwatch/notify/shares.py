@@ -1,13 +1,10 @@
-"""Shares of lengths by bucket, reference above now: which lengths gained and lost. Pure.
-
-Two distances say how far: they tell whoever reads, and page nobody (docs/methods/lengths.md).
-"""
+"""Shares of lengths by bucket, baseline above now: which lengths gained and lost. Pure."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
 from driftwatch.documents import Document
 from driftwatch.numbers import count
@@ -16,42 +13,16 @@ from driftwatch.numbers import count
 _WIDTH = 80
 _MOST_CELLS = 6
 _LABEL, _CELL = 17, 6
-# No prompt and no generation has less than one token: the first cell begins there.
-_LOWEST_TOKENS = 1.0
-# vLLM's edges go 1, 2, 5, 10 up to max_model_len: the one after the last is at most 2.5 times it.
-_OPEN_CELL_RATIO = 2.5
 
 
 class LengthShares(Document):
-    """Two distributions of a length on the edges that both have, and two distances between them."""
+    """Two distributions of a length on the edges that both have."""
 
     edges_tokens: tuple[float | None, ...]  # upper edge of each cell; None = no upper edge
     baseline_share: tuple[float, ...]  # of the requests in each cell, summing to 1
     share: tuple[float, ...]  # the window's
     baseline_requests: float
     requests: float
-    js_distance: float  # Jensen-Shannon, base 2: how far by shape
-    w1_ratio: float  # exp of Wasserstein-1 of ln tokens: how far by length
-
-
-def _js_distance(before: Sequence[float], now: Sequence[float]) -> float:
-    """Jensen-Shannon distance, base 2 (Lin 1991; Endres & Schindelin 2003)."""
-    pairs = list(zip(before, now, strict=True))
-    entropy = sum(one * math.log2(2 * one / (p + q)) for p, q in pairs for one in (p, q) if one > 0)
-    return math.sqrt(max(entropy, 0.0) / 2)
-
-
-def _w1_ratio(edges: Sequence[float], before: Sequence[float], now: Sequence[float]) -> float:
-    """exp of the Wasserstein-1 distance of ln tokens, even in ln over each cell."""
-    bounds = [max(edge, _LOWEST_TOKENS) for edge in (0.0, *edges[:-1])]
-    bounds.append(_OPEN_CELL_RATIO * bounds[-1])
-    apart = accumulate(p - q for p, q in zip(before, now, strict=True))
-    distance = 0.0
-    for (low, high), (a, b) in zip(pairwise(bounds), pairwise([0.0, *apart]), strict=True):
-        crosses = a * b < 0  # a straight line between the differences at both edges
-        mean = (a * a + b * b) / (2 * abs(a - b)) if crosses else abs(a + b) / 2
-        distance += mean * math.log(high / low)
-    return math.exp(distance)
 
 
 def shares(histograms: Mapping[str, Sequence[float]], stem: str) -> LengthShares | None:
@@ -82,8 +53,6 @@ def shares(histograms: Mapping[str, Sequence[float]], stem: str) -> LengthShares
         share=after,
         baseline_requests=counted[0][-1],
         requests=counted[1][-1],
-        js_distance=_js_distance(before, after),
-        w1_ratio=_w1_ratio(common, before, after),
     )
 
 
