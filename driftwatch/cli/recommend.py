@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import sys
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,10 +24,12 @@ from driftwatch.cli.options import (
 )
 from driftwatch.cli.printer import print_json
 from driftwatch.errors import UsageError
+from driftwatch.numbers import moment
 
 if TYPE_CHECKING:
     from driftwatch.cli.recommend_text import AdviceContext
     from driftwatch.cli.target import Evaluated, TargetWindow
+    from driftwatch.model import Advice
     from driftwatch.pipeline.plan import Plan
     from driftwatch.recommend.advice import Answer, Question
 
@@ -94,6 +97,7 @@ def command(
     """
     from driftwatch.cli.target import target_window
     from driftwatch.clock import SystemClock
+    from driftwatch.pipeline.advice import kept_advice, settings_of
     from driftwatch.pipeline.explain import DEFAULT_TREE
     from driftwatch.recommend.advise import advise
     from driftwatch.simulate.hardware import shipped_hardware
@@ -109,14 +113,46 @@ def command(
         )
     with target_window(target, history, _EVIDENCE, today=today, until_last=True) as scope:
         evaluated = scope.evaluated(length or _LONGEST, DEFAULT_TREE, finding_needed=False)
+        before = None if values else _page_advice(scope)
+        if before is not None:
+            moment = replace(evaluated.moment, advised=settings_of(before))
+            evaluated = replace(evaluated, moment=moment)
         question = _question(evaluated, scope.plan, length, values, rest)
     advice = advise(question, hardware=tables)
+    if before is not None and (kept := kept_advice(before, advice)) is not None:
+        advice = as_paged(advice, kept)
     if as_json:
         _print_json(advice, scope)
     else:
         _print(advice, scope)
     refused = advice.advice.action == "insufficient"
     return EXIT_NO_VERDICT if refused else EXIT_ANSWERED
+
+
+def _page_advice(scope: TargetWindow) -> Advice | None:
+    """The change that an open page of the server advises."""
+    end = scope.window.end + timedelta(seconds=1)
+    for one in scope.incidents():
+        for row in reversed(scope.store.advices(one.firing_at or end, end)):
+            if row.incident_id == one.id and row.answer.advice.action == "change":
+                return row.answer.advice.model_copy(update={"at": row.answer.at})
+    return None
+
+
+def as_paged(advice: Answer, kept: Advice) -> Answer:
+    """The answer with the page's change, or with why it is another one by now."""
+    from driftwatch.pipeline.advice import settings_of
+
+    settings = settings_of(kept)
+    row = next((one for one in advice.what_ifs if dict(one.knobs) == settings), None)
+    if row is None or kept.at is None:
+        return advice.model_copy(update={"advice": kept})
+    why = (
+        f"as on the page; its forecast is of {moment(kept.at, advice.at.date())}, the table of now"
+    )
+    kept = kept.model_copy(update={"value_reason": why})
+    what_ifs = tuple(one for one in advice.what_ifs if one is not row)
+    return advice.model_copy(update={"advice": kept, "advised": row, "what_ifs": what_ifs})
 
 
 def _question(

@@ -111,10 +111,13 @@ def advised(
             leaf = None if finding.diagnosis is None else finding.diagnosis.leaf
             moment = _moment(evaluation, finding.target, row, at)
             if again and (last := _last_advice(incident)) is not None:
-                moment = replace(moment, advised=_settings(last))
+                moment = replace(moment, advised=settings_of(last))
             advices.append(evaluation.ask(moment, plan, leaf=leaf, incident_id=incident.id))
             finding = with_advice(finding, advices[-1])
-            if again and (kept := _kept(_last_advice(incident), advices[-1].answer)) is not None:
+            if (
+                again
+                and (kept := kept_advice(_last_advice(incident), advices[-1].answer)) is not None
+            ):
                 finding = replace(finding, advice=kept)
         settled[incident.id] = finding
     return settled, tuple(advices)
@@ -126,11 +129,12 @@ def _last_advice(incident: Incident) -> Advice | None:
     return advice if advice is not None and advice.action == "change" else None
 
 
-def _settings(advice: Advice) -> dict[str, float]:
+def settings_of(advice: Advice) -> dict[str, float]:
+    """Knob → the value that it is to be set to."""
     return {move.knob: move.to_value for move in advice.moves}
 
 
-def _kept(before: Advice | None, answer: Answer) -> Advice | None:
+def kept_advice(before: Advice | None, answer: Answer) -> Advice | None:
     """What the page advises, where another setting brings no more than :data:`TIES` over it and it
     keeps the time per output token; else the advice of now with what the one before would bring.
     None: the answer stays as it is.
@@ -138,9 +142,9 @@ def _kept(before: Advice | None, answer: Answer) -> Advice | None:
     now, advised = answer.advice, answer.advised
     if before is None or now.action != "change" or advised is None:
         return None
-    settings = _settings(before)
+    settings = settings_of(before)
     row = next((one for one in answer.what_ifs if dict(one.knobs) == settings), None)
-    if settings == _settings(now) or row is None or row.in_target_ratio is None:
+    if settings == settings_of(now) or row is None or row.in_target_ratio is None:
         return None
     target = None if answer.slo is None else answer.slo.tpot_seconds
     tpot = row.tpot_p95_seconds
