@@ -140,8 +140,8 @@ def with_inherited(
     before: pl.DataFrame,
     new: pl.DataFrame,
     serving: pl.DataFrame,
-    inputs: tuple[str, ...] = (),
-    inputs_seen: pl.DataFrame | None = None,
+    inputs: tuple[str, ...],
+    inputs_seen: pl.DataFrame,
 ) -> InheritedRows:
     """New minute rows with :data:`INHERITED_SCHEMA`.
 
@@ -150,7 +150,7 @@ def with_inherited(
     end; ``serving``: :data:`driftwatch.signals.rows.SERVING_SCHEMA`; ``inputs``: registry columns
     whose loss counts.
     """
-    seen = input_coverage(new, no_inputs_seen() if inputs_seen is None else inputs_seen, inputs)
+    seen = input_coverage(new, inputs_seen, inputs)
     names = [name for name in RECENT if name in new.columns]
     recent = pl.concat([before.select(names), new.select(names)]).sort([*KEY, "end"])
     caps = shown_caps(recent, new, serving)
@@ -188,7 +188,7 @@ def rows_of_scrapes(
     grid = minute_grid(serving, since, until)
     new = minute_rows(scrapes, serving, since, until).rows
     on_gpus = gpu_columns(grid, gpus, gpu_targets).select(*GPU_COLUMNS)
-    return with_inherited(no_rows(), new.hstack(on_gpus), serving, inputs).rows
+    return with_inherited(no_rows(), new.hstack(on_gpus), serving, inputs, no_inputs_seen()).rows
 
 
 def evidence_table(

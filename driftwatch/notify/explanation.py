@@ -126,7 +126,7 @@ def healthy_text(finding: Finding) -> str:
     if now.get("slo_missed") is not None:
         target = "In target"
     elif why and not why.startswith("no slo"):
-        target = "Unknown whether in target"
+        target = f"Unknown whether in target ({why})"
     least, ratio = (
         now.get(f"speed_{name}_ratio") for name in ("smallest_detectable_loss", "at_equal_load")
     )

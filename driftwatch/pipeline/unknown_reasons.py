@@ -77,6 +77,9 @@ def on_own_proposal(row: Mapping[str, Any]) -> bool:
     return _PROVISIONAL in (row.get("speed_reference") or "")
 
 
+_NO_LENGTHS = "no baseline (driftwatch baseline list, --baseline FROM..TO, or tuned_for)"
+
+
 def _not_compared(row: Mapping[str, Any]) -> dict[str, str]:
     """Ratio column → why it is NULL: no baseline, none for this signal, or too few requests."""
     kind = row.get("reference_kind")
@@ -85,7 +88,8 @@ def _not_compared(row: Mapping[str, Any]) -> dict[str, str]:
     reason_of = {}
     for ratio, column in ratios.items():
         if kind is None:
-            reason_of[ratio] = BY_NAME["requests_per_second_ratio"].disabled_by
+            is_length = column.removesuffix("_mean") in LENGTHS
+            reason_of[ratio] = _NO_LENGTHS if is_length else BY_NAME[ratio].disabled_by
         elif row.get(f"reference_{column}") is None:
             reason_of[ratio] = (
                 f"tuned_for does not say {column}"

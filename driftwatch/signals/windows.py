@@ -126,7 +126,7 @@ class MinuteWindows:
             rows = pl.DataFrame(
                 [
                     *self._sums(["scrapes"], spans, strict=False),
-                    *(self.any_of(name, spans) for name in _FLAGS),
+                    *self.flags(_FLAGS, spans),
                     *self.last_of(last, spans),
                     *(mean.alias(f"{mean.name}_mean") for mean in self._means(MEAN_GAUGES, spans)),
                 ]
@@ -198,26 +198,21 @@ class MinuteWindows:
     def flags(self, columns: Sequence[str], spans: Spans) -> list[pl.Series]:
         """Whether each is set in any minute of each window; NULL where one does not know it.
 
-        A minute that was not observed counts in its own window only.
+        NULL too where none was observed; an unobserved minute counts in its own window only.
         """
         if spans.of_one_row:
             return self.at_end(columns, spans).get_columns()
         alone = self._rows_at(columns, np.where(spans.first == spans.last, spans.last, -1))
         is_one = pl.Series(spans.first == spans.last)
+        unobserved = ~self._any_of(self._observed, spans)
         each = []
         for name in columns:
             true = self._any_of(_is_set(self.rows[name]) & self._observed, spans)
             unknown = self._any_of(self.rows[name].is_null().to_numpy() & self._observed, spans)
-            several = np.where(true, 1.0, np.where(unknown, np.nan, 0.0))
+            several = np.where(true, 1.0, np.where(unknown | unobserved, np.nan, 0.0))
             told = pl.Series(name, several, nan_to_null=True).cast(pl.Boolean)
             each.append(told.zip_with(~is_one, alone[name]))
         return each
-
-    def any_of(self, column: str, spans: Spans) -> pl.Series:
-        """Whether a flag is set in any minute of each window; NULL without an observed one."""
-        found = self._any_of(_is_set(self.rows[column]), spans)
-        unknown = np.where(self._any_of(self._observed, spans), found, np.nan)
-        return pl.Series(column, unknown, nan_to_null=True).cast(pl.Boolean)
 
     def _any_of(self, flags: Flags, spans: Spans) -> Flags:
         """Whether a row of each window is flagged."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -73,6 +74,9 @@ def test_a_healthy_server_says_what_holds(
     assert is_healthy(finding)
     assert state_text(finding) == said
     assert what_to_do(finding) == ()
+    why = {"slo_missed": "TPOT: 84 % to 100 % of requests met it"}
+    finding = replace(finding, evidence={**evidence, "slo_missed": None}, reasons=why)
+    assert state_text(finding).startswith(f"Unknown whether in target ({why['slo_missed']}), ")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ as few requests share a pass: the fit takes ``P·max(1, o)`` and ``P·min(1, o)`
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -20,46 +19,40 @@ import polars as pl
 from driftwatch.arrays import Floats
 from driftwatch.collect.registry import BY_COLUMN
 from driftwatch.collect.schema import TIME
+from driftwatch.model import Reason
 
 MIN_TOKENS = 20.0  # of a minute: the mean of fewer says little
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
-    """Why there is no speed at equal load: decisions compare ``code``, people read ``text``."""
-
-    code: str
-    text: str
-
-
-def _absent(column: str) -> Unknown:
+def _absent(column: str) -> Reason:
     """As doctor says it."""
-    return Unknown("input_missing", f"{BY_COLUMN[column].wire_name}: not on the page")
+    return Reason("input_missing", f"{BY_COLUMN[column].wire_name}: not on the page")
 
 
 _NOT_APPLICABLE = "so there is no time between two"
+# Why there is no speed at equal load.
 WHY_NOT = (
-    Unknown("", ""),
-    Unknown("not_scraped", "no usable scrape"),
+    Reason("", ""),
+    Reason("not_scraped", "no usable scrape"),
     _absent("iteration_tokens"),
-    Unknown(
+    Reason(
         "overcounted",
         "perhaps several API servers, which count each forward pass once each: no process start is "
         "exported; name --api-server-count in serving.arguments",
     ),
-    Unknown("idle", "idle: fewer than 20 generated tokens in the minute"),
-    Unknown(
+    Reason("idle", "idle: fewer than 20 generated tokens in the minute"),
+    Reason(
         "preempting",
         "requests are preempted, so step times cannot be compared",
     ),
-    Unknown("not_finite", "a number of the load is not finite"),
+    Reason("not_finite", "a number of the load is not finite"),
     _absent("itl_seconds"),
     _absent("kv_cache_usage_ratio"),
     _absent("prompt_tokens_total"),
-    Unknown("pooling", f"not applicable: a pooling engine generates no tokens, {_NOT_APPLICABLE}"),
-    Unknown("one_token", f"not applicable: one token a request, {_NOT_APPLICABLE}"),
-    Unknown("warming_up", "warming up after a restart"),
-    Unknown("gap", "the minutes before were not scraped"),
+    Reason("pooling", f"not applicable: a pooling engine generates no tokens, {_NOT_APPLICABLE}"),
+    Reason("one_token", f"not applicable: one token a request, {_NOT_APPLICABLE}"),
+    Reason("warming_up", "warming up after a restart"),
+    Reason("gap", "the minutes before were not scraped"),
 )
 (
     COMPLETE,

@@ -29,8 +29,9 @@ from driftwatch.detect.speed.like_work import (
     perhaps_low,
     thresholds,
 )
-from driftwatch.detect.speed.load import FOR_GOOD, WHY_NOT, Unknown
+from driftwatch.detect.speed.load import FOR_GOOD, WHY_NOT
 from driftwatch.detect.speed.model import StepTimeModel, ln_speed
+from driftwatch.model import Reason
 
 # Minutes whose median must be fast again.
 BACK, BACK_KNOWN = 10, 6
@@ -44,10 +45,10 @@ BEFORE, BEFORE_KNOWN, MOST_WANDER = 30, 10, 0.08
 LOOKBACK = WINDOW + BEFORE + 6
 PROVISIONAL = "provisional"
 LEARNING, NO_BASELINE, UNLIKE = "learning", "no_baseline", "out_of_range"
-_TOO_FEW = Unknown("too_few_minutes", f"fewer than {KNOWN} of the last {WINDOW} minutes are known")
-_PROPOSED = Unknown(NO_BASELINE, "no baseline in use yet: driftwatch baseline list has one")
+_TOO_FEW = Reason("too_few_minutes", f"fewer than {KNOWN} of the last {WINDOW} minutes are known")
+_PROPOSED = Reason(NO_BASELINE, "no baseline in use yet: driftwatch baseline list has one")
 _UNLIKE = tuple(
-    Unknown(UNLIKE, f"the baseline has no minutes with {words}") for _, words, _ in KINDS
+    Reason(UNLIKE, f"the baseline has no minutes with {words}") for _, words, _ in KINDS
 )
 
 
@@ -58,7 +59,7 @@ class Compared:
     model: StepTimeModel | None  # compares at least with peers
     is_own: bool = False  # the model is a reference of the target itself
     name: str | None = None  # own baseline, pool's baseline or provisional, and when it was learnt
-    unknown: Unknown | None = None  # why there is no speed at equal load
+    unknown: Reason | None = None  # why there is no speed at equal load
     id: str = ""  # which model it is
 
 
@@ -90,10 +91,10 @@ def _of_pool(pool: str, references: References, *, accepts: bool) -> Compared:
     learnt = references.find(PoolSpeed, pool)
     head = "not judged yet" if accepts else "no baseline in use yet"
     if learnt is None:
-        return Compared(None, unknown=Unknown(LEARNING, head))
+        return Compared(None, unknown=Reason(LEARNING, head))
     speed, at = learnt
     if speed.model is None:
-        unknown = Unknown(LEARNING, f"{head}: {speed.missing}")
+        unknown = Reason(LEARNING, f"{head}: {speed.missing}")
         return Compared(None, unknown=unknown)
     if not accepts:
         return Compared(speed.model, unknown=_PROPOSED)
@@ -104,7 +105,7 @@ def _of(baseline: Baseline, learnt: Compared) -> Compared:
     if baseline.load_model is None or baseline.load_model.like_work is None:
         what = baseline.arming or "accept it anew"
         why = f"the baseline in use has no load model: {what}"
-        return Compared(learnt.model, unknown=Unknown(LEARNING, why))
+        return Compared(learnt.model, unknown=Reason(LEARNING, why))
     name = "own baseline" if baseline.scope == "target" else "pool's baseline"
     if baseline.accepted_by == PROVISIONAL:
         name = PROVISIONAL
@@ -313,7 +314,7 @@ def _reasons(
     has_verdict: Flags,
     first: int,
 ) -> Texts:
-    """Why there is no verdict, an :class:`Unknown` each; None where there is one."""
+    """Why there is no verdict, an :class:`Reason` each; None where there is one."""
     why: Texts = np.full(is_known.shape, None, dtype=object)
     codes = grid.why[:, first:]
     out = ~has_verdict & is_known
