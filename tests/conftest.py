@@ -113,12 +113,12 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def cache_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Replays are kept for as long as the tests run, and not among the user's."""
+def cache_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What is compiled is kept for as long as the tests run, and not among the user's."""
     folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder))
-        yield folder
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ from driftwatch.incidents.delivery import (
     PlannedDelivery,
 )
 from driftwatch.store.deliveries import DELIVERIES, _delivery
-from driftwatch.store.history import AdviceRow, write_advices
+from driftwatch.store.history import TargetAdvice, write_advices
 from driftwatch.store.store import Store
 from driftwatch.store.tables import actions, deliveries
 
@@ -98,7 +98,7 @@ def latest_actions(store: Store, limit: int) -> list[Action]:
         return [Action(**row) for row in connection.execute(query).mappings()]
 
 
-def write_advice(store: Store, row: AdviceRow) -> None:
+def write_advice(store: Store, row: TargetAdvice) -> None:
     """Keep an answer."""
     with store.one_transaction() as connection:
         write_advices(connection, [row])

@@ -16,7 +16,7 @@ def evidence_rows(*rows: dict[str, Any], **more: type[pl.DataType]) -> pl.DataFr
         "engine": pl.String,
         "end": pl.Datetime("us", "UTC"),
         "binding_limit": pl.String,
-        **dict.fromkeys(TARGET_COLUMNS, pl.Float64),
+        **dict.fromkeys((*TARGET_COLUMNS, "waiting_requests"), pl.Float64),
         "ever_seen": pl.Boolean,
         **more,
     }

@@ -23,8 +23,8 @@ from driftwatch.numbers import utc_text
 if TYPE_CHECKING:
     from driftwatch.fleet.scenario.model import Effect, Scenario
     from driftwatch.pipeline.explain import Window
-    from driftwatch.pipeline.question import TargetAdvice
     from driftwatch.pipeline.state import Outcome
+    from driftwatch.store.history import TargetAdvice
 
 _STORY = """\
 A real vLLM 0.32 server, recorded: 29 minutes in a few seconds. Nothing is configured; driftwatch
@@ -152,7 +152,7 @@ def _show_basis(answer: TargetAdvice) -> None:
     from driftwatch.cli.recommend_text import AdviceContext, basis
     from driftwatch.notify.advice import vllm_arguments
 
-    context = AdviceContext(answer.target.key.text)
+    context = AdviceContext(answer.key.text)
     click.echo("What its advice rests on (driftwatch recommend):\n")
     for line in basis(answer.answer, context):
         click.echo(line)

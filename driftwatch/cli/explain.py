@@ -57,8 +57,8 @@ def command(
     Leave the name out where there is only one server. Of a pool, driftwatch explains a server that
     an open page concerns, else the one with the longest queue; of an incident that is over, its
     first server at the moment of the page. The answer begins with the page of an incident that
-    fires then. Read is --recording, else --prometheus, else the database of driftwatch run. Exit
-    code 0: answered; 4: no verdict, and the output names what is missing.
+    fires then. driftwatch reads --recording, else the database.
+    Exit code 0: answered; 4: no verdict, and the output names what is missing.
     """
     from driftwatch.clock import SystemClock
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 
 # Minutes of the database are kept 35 days.
 STORED_SPAN = timedelta(days=30)
-# The past of an API is kept in the cache where it can no longer grow.
-_SETTLED = timedelta(minutes=10)
 _NOTES = "replay.notes"  # memory of a store that was replayed into
 
 
@@ -109,7 +106,7 @@ class History:
 
     @contextmanager
     def store(self, plan: Plan | None = None) -> Iterator[Store]:
-        """The database, or one that the recordings or the API's past were replayed into.
+        """The database, or one in memory that the recordings or the API's past are replayed into.
 
         What could not be read of them is told on stderr.
 
@@ -130,40 +127,18 @@ class History:
                     _raise_if_nothing(json.loads(notes))
                 yield store
             return
-        from driftwatch.cli.replay_summary import with_proposals
-        from driftwatch.service.replay import replayed_store
+        from driftwatch.cli.replay_summary import ScrapeCounts, with_proposals
+        from driftwatch.store.store import Store
 
         plan = plan or replace(with_proposals(self.plan), simulations=0)
-        with replayed_store(self._made_of(plan), lambda empty: self._fill(empty, plan)) as store:
+        with Store.in_memory() as store:
+            for _ in self.outcomes(plan, store, ScrapeCounts()):
+                pass
             notes = json.loads(store.remembered(_NOTES) or "")
             for warning in notes["warnings"]:
                 print_warning(warning)
             _raise_if_nothing(notes)
             yield store
-
-    def _made_of(self, plan: Plan) -> dict[str, Any] | None:
-        """What decides what a replay writes; None where it is not to be kept."""
-        from driftwatch.clock import SystemClock
-        from driftwatch.service.replay import of_files, of_plan
-
-        settled = SystemClock().now() - _SETTLED
-        grows = self.prometheus is not None and (self.until is None or self.until > settled)
-        # what cannot be read is told by whoever reads it
-        readable = all(os.access(path, os.R_OK) for path in self.recordings)
-        if grows or not readable:
-            return None
-        return of_plan(plan) | {
-            "history": of_files(self.recordings) or [str(self.prometheus), *self.selector],
-            "span": [str(self.since), str(self.until)],
-            "baseline": str(self.baseline),
-        }
-
-    def _fill(self, store: Store, plan: Plan) -> None:
-        """Replay into an empty store."""
-        from driftwatch.cli.replay_summary import ScrapeCounts
-
-        for _ in self.outcomes(plan, store, ScrapeCounts()):
-            pass
 
     def outcomes(self, plan: Plan, store: Store | None, counts: ScrapeCounts) -> Iterator[Outcome]:
         """Replay the recordings or the API's past; what could not be read is counted, and kept in

@@ -217,7 +217,7 @@ _OPTIONS: dict[str, tuple[Option, ...]] = {
     ),
 }  # fmt: skip
 # of a command that looks at one window of a target
-WINDOW_OPTIONS = ("at", "recordings", "prometheus", "span", "baseline", "db", "pools", "serving")
+WINDOW_OPTIONS = ("at", "recordings", "baseline", "db", "pools", "serving")
 _SERVING_NAMES = (*COLUMN_KNOBS, "startup_log")
 _NAMES = (
     *("recordings", "prometheus", "selector", "since", "until", "at", "baseline", "db", "config"),

@@ -37,7 +37,6 @@ _LONGEST = timedelta(hours=1)
 _EVIDENCE = timedelta(minutes=10)  # as ``explain`` looks back
 _SHORTEST = timedelta(minutes=1)
 _LARGEST = 10_000_000  # of a knob: more is a typing error
-_NOT_OF_VERIFY = ("baseline", "prometheus", "selector", "since", "until")
 
 
 @click.command(name="recommend")
@@ -89,11 +88,10 @@ def command(
     Of a pool, driftwatch takes a server that an open page concerns, else the one with the longest
     queue.
 
-    driftwatch rebuilds the requests (from --recording, else --prometheus, else the database of
-    driftwatch run), fits the step time of the server, and simulates vLLM's scheduler with other
-    settings. It never changes a server: it prints the change. Exit code 0: answered, also where
-    nothing is to be changed; 4: no advice, and the output names the check that failed and what
-    would settle it.
+    driftwatch rebuilds the requests (from --recording, else the database), fits the step time of
+    the server, and simulates vLLM's scheduler with other settings. It never changes a server: it
+    prints the change. Exit code 0: answered, also where nothing is to be changed; 4: no advice, and
+    the output names the check that failed and what would settle it.
     """
     from driftwatch.cli.target import target_window
     from driftwatch.clock import SystemClock
@@ -213,7 +211,7 @@ def _next(advice: Answer, scope: TargetWindow) -> str | None:
     """What to type once the advice was followed; None where it names what it lacks."""
     target, action = scope.target.key.text, advice.advice.action
     if action == "change":
-        return f"driftwatch verify {target}{repeat_options(without=_NOT_OF_VERIFY)}"
+        return f"driftwatch verify {target}{repeat_options(without=['baseline'])}"
     if action == "insufficient" or not scope.history.is_stored:
         return None
     return f"driftwatch incidents{repeat_options(without=NOT_OF_INCIDENTS)}"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -19,7 +18,7 @@ from driftwatch.cli.history import History
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_LINT, EXIT_PROBLEM, EXIT_USAGE, Group
 from driftwatch.cli.options import config_option, history_options, json_option
 from driftwatch.cli.printer import Progress, print_json, print_note, print_wrapped, write_file
-from driftwatch.errors import NoVerdict, Unavailable, UsageError
+from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
     from driftwatch.backtest.pages import Marked
@@ -165,7 +164,7 @@ class Wanted:
 @click.option("--list", "with_list", is_flag=True, help="List every page.")
 @click.option("--notices", is_flag=True, help="Count notices too.")
 @json_option
-@history_options("recordings", "prometheus", "span", "baseline", "db", "pools", "serving")
+@history_options("recordings", "span", "baseline", "db", "pools", "serving")
 def backtest_command(
     rules: tuple[Path, ...],
     against: Path | None,
@@ -177,7 +176,8 @@ def backtest_command(
     """Count and list the pages that rules would have sent over a history.
 
     RULES are files, folders or globs; without any the configuration's, else the shipped ones.
-    The history is a Prometheus, recordings, or the database. Nothing is simulated.
+    The history is recordings or a database; driftwatch replay --prometheus URL --db FILE fills one
+    from a Prometheus. Nothing is simulated.
     Exit: 0 answered, 2 usage or configuration, 4 no data or no answer.
     """
     from driftwatch.backtest.report import text_lines
@@ -201,7 +201,7 @@ def _report(history: History, wanted: Wanted) -> BacktestReport:
 
     Raises:
         ConfigError: a rule file or the configuration is wrong.
-        NoVerdict: the range holds no data, or the API stopped answering.
+        NoVerdict: the range holds no data.
         UsageError: options that do not go together.
     """
     from driftwatch.backtest.stored import NOTE, StoredHistory
@@ -211,11 +211,8 @@ def _report(history: History, wanted: Wanted) -> BacktestReport:
     other = _other_version(history, plan, wanted)
     marks = _marks(history)
     progress = Progress("reading")
-    with (
-        _how_to_go_on(),
-        # what rules decide is decided here: the store needs the evidence alone
-        history.store(plan.without_rules()) as store,
-    ):
+    # what rules decide is decided here: the store needs the evidence alone
+    with history.store(plan.without_rules()) as store:
         days = StoredHistory(store, _span(history, store), plan)
         if history.is_stored:
             print_note(NOTE)
@@ -282,17 +279,9 @@ def _marks(history: History) -> list[Marked]:
 
     if history.db is None and not history.is_stored:
         return []
-    with replace(history, recordings=(), prometheus=None).store() as store:
+    with replace(history, recordings=()).store() as store:
         incidents = store.incidents(limit=1_000_000)
         return marked_pages(incidents, store.marks([one.id for one in incidents]))
-
-
-@contextmanager
-def _how_to_go_on() -> Iterator[None]:
-    try:
-        yield
-    except Unavailable as error:
-        raise NoVerdict(error.message, help_text=error.help_text) from error
 
 
 @command.command("export")

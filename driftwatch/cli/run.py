@@ -18,6 +18,7 @@ from driftwatch.cli.main import EXIT_ANSWERED, Group
 from driftwatch.cli.options import history_options
 from driftwatch.database_place import SqliteFile
 from driftwatch.errors import UsageError
+from driftwatch.numbers import plural
 
 if TYPE_CHECKING:
     from driftwatch.cli.process import Hangups
@@ -28,17 +29,12 @@ if TYPE_CHECKING:
     from driftwatch.service.fleet import Fleet
     from driftwatch.service.metrics import OwnMetrics
     from driftwatch.service.run import Service
-    from driftwatch.settings import Settings
+    from driftwatch.settings import Settings, SourceSettings
     from driftwatch.store.store import Store
-    from driftwatch.tasks.worker import Queue
 
 
 # baselines of 24 h and more page least; two days hold a whole one
 _PROPOSED_FROM = timedelta(days=2)
-
-
-# as driftwatch.tasks.worker has them, which takes long to import
-_QUEUES: tuple[Queue, ...] = ("ticks", "deliveries", "slow")
 
 
 @click.command(name="run")
@@ -50,14 +46,7 @@ _QUEUES: tuple[Queue, ...] = ("ticks", "deliveries", "slow")
     show_default=True,
     help="The configuration.",
 )
-@click.option(
-    "--queue",
-    "queues",
-    type=click.Choice(_QUEUES),
-    multiple=True,
-    help="On PostgreSQL: do the jobs of this queue only; may be repeated.",
-)
-def command(config: Path, queues: tuple[Queue, ...]) -> int:
+def command(config: Path) -> int:
     """Watch the configured sources until SIGTERM or Ctrl-C; logs state changes on stderr.
 
     driftwatch also logs when a server stops or starts to answer. It serves its own /metrics,
@@ -70,7 +59,6 @@ def command(config: Path, queues: tuple[Queue, ...]) -> int:
     in force and logs every problem.
     """
     from driftwatch.cli.process import Hangups, give_memory_back
-    from driftwatch.database_place import PostgresPlace
     from driftwatch.settings import load_settings
 
     if not config.exists():
@@ -81,18 +69,14 @@ def command(config: Path, queues: tuple[Queue, ...]) -> int:
     give_memory_back()
     hangups = Hangups()  # one that comes before the first tick is not to end the process
     settings = load_settings(config)
-    if queues and not isinstance(settings.database_place, PostgresPlace):
-        raise UsageError(
-            f"--queue needs PostgreSQL, and the database is {settings.database_place}",
-            help_text="leave it out: one process does everything on SQLite",
-        )
-    return _serve(config, settings, hangups, queues)
+    return _serve(config, settings, hangups)
 
 
-def _serve(config: Path, settings: Settings, hangups: Hangups, queues: Sequence[Queue]) -> int:
+def _serve(config: Path, settings: Settings, hangups: Hangups) -> int:
     """Do the service's work until a signal; the exit code."""
     from driftwatch.cli.process import configure_logs
     from driftwatch.clock import SystemClock
+    from driftwatch.pipeline.stored_state import evaluated_until
     from driftwatch.receivers.registry import receivers_of
     from driftwatch.service.configuration import plan_of_settings
     from driftwatch.service.liveness import Endpoint, ping_of
@@ -108,36 +92,53 @@ def _serve(config: Path, settings: Settings, hangups: Hangups, queues: Sequence[
     metrics = OwnMetrics(clock.now)
     _require_procrastinate(settings)
     with Store.open(settings.database_place) as store, store.tick_lock():
-        starting = _Starting()
-        endpoint = Endpoint(
-            settings.listen_address,
-            metrics.registry,
-            starting.why_unhealthy,
-            starting.why_not_ready,
-        )
-        runner: Service | Fleet | None = None
+        until = evaluated_until(store)
+        service, runner = _service(config, settings, plan, receivers, store, metrics)
+        endpoint: Endpoint | None = None
         try:
-            host, port = endpoint.address
-            service, runner = _service(config, settings, plan, receivers, store, metrics, queues)
-            endpoint.check(runner.why_unhealthy, runner.why_not_ready)
+            address, checks = settings.listen_address, (runner.why_unhealthy, runner.why_not_ready)
+            endpoint = Endpoint(address, metrics.registry, *checks)
             reload = Reload(config, settings, plan, service.adopt, metrics, clock, log)
             hangups.listen()  # what is on its way from now on is to end
             runner.start()
             log.info(
                 "watching",
+                servers=", ".join(map(_servers, settings.sources)),
                 rules=reload.rules,
-                sources=len(settings.sources),
                 database=str(settings.database_place),
-                metrics=f"http://{host}:{port}/metrics",
+                **({} if until is None else {"evaluated_until": f"{until:%Y-%m-%dT%H:%MZ}"}),
+                web=_web(config, settings),
+                metrics="http://{}:{}/metrics".format(*endpoint.address),
             )
             hangups.loop(reload.reload)
             log.info("stopping")
         finally:
-            if runner is not None:
-                runner.stop()
-            endpoint.close()
+            runner.stop()
+            if endpoint is not None:
+                endpoint.close()
     log.info("stopped")
     return 0
+
+
+def _servers(source: SourceSettings) -> str:
+    """``3 metrics pages`` or ``prometheus http://p:9090``."""
+    from driftwatch.collect.http import without_secrets
+    from driftwatch.settings import PagesSource, PrometheusSource
+
+    if isinstance(source, PagesSource):
+        return plural(len(source.pages), "metrics page")
+    if isinstance(source, PrometheusSource):
+        return f"prometheus {without_secrets(source.prometheus)}"
+    return next(iter(type(source).model_fields))
+
+
+def _web(config: Path, settings: Settings) -> str:
+    """Where the web is, and what serves it: another process."""
+    from driftwatch.settings.service import WebSettings
+
+    listen = (settings.web or WebSettings.model_validate({})).listen
+    url = settings.external_url or f"http://{listen}/"
+    return f"{url} (driftwatch web -c {shlex.quote(str(config))})"
 
 
 def _require_procrastinate(settings: Settings) -> None:
@@ -159,7 +160,6 @@ def _service(
     receivers: Sequence[Receiver],
     store: Store,
     metrics: OwnMetrics,
-    queues: Sequence[Queue],
 ) -> tuple[Service, Service | Fleet]:
     """The service from what is stored, and what runs it."""
     import structlog
@@ -175,7 +175,7 @@ def _service(
     clock: Clock = own
     batches = 1
     if isinstance(place, PostgresPlace):
-        from driftwatch.service.fleet import BATCHES, QUEUES, DatabaseClock, Fleet
+        from driftwatch.service.fleet import BATCHES, DatabaseClock, Fleet
 
         clock, batches = DatabaseClock(store, own), BATCHES
     sources: list[Source] = sources_of(settings, clock)
@@ -201,21 +201,7 @@ def _service(
     if not isinstance(place, PostgresPlace):
         return service, service
     assert isinstance(clock, DatabaseClock)  # noqa: S101 - see above
-    fleet = Fleet(
-        *(service, store, place, clock),
-        queues=tuple(queues) or QUEUES,
-    )
-    return service, fleet
-
-
-class _Starting:
-    """A process that nothing but its own start keeps from watching."""
-
-    def why_unhealthy(self) -> str | None:
-        return None
-
-    def why_not_ready(self) -> str | None:
-        return "it starts"
+    return service, Fleet(service, store, place, clock)
 
 
 def proposing(settings: Settings, now: datetime, config: Path) -> list[str]:

@@ -149,8 +149,6 @@ def target_window(
 
     if name is not None:
         refuse_file(name, "server")
-    if history.is_stored and (history.since or history.until):
-        raise UsageError("--from and --to need --prometheus")
     with history.store() as store:
         last = last_scraped(store)
         history = replace(history, at=on_its_day(history.at, last))

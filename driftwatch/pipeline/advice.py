@@ -21,7 +21,6 @@ from driftwatch.pipeline.minutes import WINDOW, with_last_speed
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.question import (
     Moment,
-    TargetAdvice,
     peers_of,
     pool_size,
     target_advice,
@@ -30,6 +29,7 @@ from driftwatch.recommend.advice import Answer
 from driftwatch.recommend.search import TIES
 from driftwatch.recommend.words import aims
 from driftwatch.rulebook.rules import Rule
+from driftwatch.store.history import TargetAdvice
 
 _KEY = list(KEY_COLUMNS)
 # A limit whose leaf names no knob: the simulation finds what helps instead, and how much.

@@ -22,10 +22,11 @@ from driftwatch.minutes.rows import minute_grid, minute_rows
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.plan import Plan, TargetFrames
-from driftwatch.pipeline.question import TargetAdvice, target_advice
+from driftwatch.pipeline.question import target_advice
 from driftwatch.pipeline.roster import Sources, with_unlisted
 from driftwatch.pipeline.state import FIRST_LOOK, State, last_scrapes
 from driftwatch.signals.gpus import GPU_COLUMNS, gpu_columns
+from driftwatch.store.history import TargetAdvice
 from driftwatch.store.minutes import MINUTE
 
 

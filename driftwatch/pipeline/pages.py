@@ -44,8 +44,8 @@ from driftwatch.pipeline.news import (
 from driftwatch.pipeline.onset import COLUMNS as ONSET_COLUMNS
 from driftwatch.pipeline.onset import LOOK_BACK, began
 from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.question import TargetAdvice
 from driftwatch.pipeline.recent_change import COLUMNS, WITHIN, recent_change
+from driftwatch.store.history import TargetAdvice
 
 _KEY = list(KEY_COLUMNS)
 

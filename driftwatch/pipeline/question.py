@@ -24,6 +24,7 @@ from driftwatch.pipeline.plan import Plan
 from driftwatch.recommend.advice import Answer, Question, SloSource
 from driftwatch.signals.minutes import MINUTE_SCHEMA
 from driftwatch.simulate.requests import Requests
+from driftwatch.store.history import TargetAdvice
 
 _KEY = list(KEY_COLUMNS)
 MOST_SERVERS = 8  # the first by name: the traffic of each is simulated
@@ -50,6 +51,15 @@ class Moment:
     gpus: pl.DataFrame | None = None
     # settings that were advised before, which are simulated besides
     advised: Mapping[str, float] = field(default_factory=dict)
+
+    def answered(
+        self, answer: Answer, incident_id: str | None, failed: str | None = None
+    ) -> TargetAdvice:
+        """The answer to it, for the page of an incident."""
+        target = self.target
+        return TargetAdvice(
+            target.key, target.pool or "default", self.at, answer, incident_id, failed
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,17 +130,6 @@ def reference_in(row: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in row.items() if k.startswith("reference_") and v is not None}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TargetAdvice:
-    """The answer to one question."""
-
-    target: Target
-    at: datetime
-    answer: Answer
-    incident_id: str | None = None  # whose page carries it; None = nobody's
-    failed: str | None = None  # the traceback of an unexpected error
-
-
 def target_advice(
     moment: Moment,
     plan: Plan,
@@ -161,7 +160,7 @@ def target_advice(
         failed = traceback.format_exc()
         text = f"the simulation failed ({type(error).__name__}: {_one_line(str(error))})"
         answer = Answer(at=at, advice=Advice(action="insufficient", reason=Reason("failed", text)))
-    return TargetAdvice(moment.target, at, answer, incident_id, failed)
+    return moment.answered(answer, incident_id, failed)
 
 
 def _one_line(text: str) -> str:

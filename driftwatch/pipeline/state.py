@@ -29,8 +29,8 @@ from driftwatch.minutes.scheduler import no_samples
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.detection import Detection
 from driftwatch.pipeline.plan import TargetFrames
-from driftwatch.pipeline.question import TargetAdvice
 from driftwatch.pipeline.verifications import Verifications
+from driftwatch.store.history import TargetAdvice
 from driftwatch.store.minute_columns import no_minutes
 
 __all__ = ["HISTORY", "Outcome", "State"]

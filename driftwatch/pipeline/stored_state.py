@@ -5,7 +5,7 @@ Minutes, incidents, baselines, references and readings of GPUs have tables of th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, runtime_checkable
@@ -22,10 +22,8 @@ from driftwatch.model import Fingerprint, Target, TargetKey
 from driftwatch.pipeline.detection import detection_from
 from driftwatch.pipeline.incidents import just_ended
 from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.question import TargetAdvice
 from driftwatch.pipeline.state import FIRST_LOOK, HISTORY, State, nothing_scraped
 from driftwatch.pipeline.verifications import RUNS_MEMORY, runs_memory, verifications_from
-from driftwatch.store.history import AdviceRow, advice_id
 from driftwatch.store.minute_columns import from_arrow, minute_rows_of, to_arrow
 from driftwatch.store.minutes import MINUTE
 from driftwatch.store.store import Store
@@ -168,24 +166,6 @@ def evaluated_until(store: Store) -> datetime | None:
     """The time up to which every batch is evaluated; None before the first minute."""
     times = [memory.evaluated_until for memory in _memories(store)]
     return min((at for at in times if at is not None), default=None)
-
-
-def advice_rows(answers: Sequence[TargetAdvice]) -> list[AdviceRow]:
-    """Answers as rows of the store."""
-    if not answers:
-        return []
-    return [
-        AdviceRow(
-            id=advice_id(answer.target.key, answer.at, answer.incident_id),
-            instance=answer.target.key.instance,
-            engine=answer.target.key.engine,
-            pool=answer.target.pool or "default",
-            at=answer.at,
-            answer=answer.answer,
-            incident_id=answer.incident_id,
-        )
-        for answer in answers
-    ]
 
 
 # --- what servers report of themselves

@@ -26,7 +26,7 @@ from driftwatch.notify.headline import rendered
 from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.plan import Plan
 from driftwatch.recommend.advice import Answer
-from driftwatch.store.history import AdviceRow
+from driftwatch.store.history import TargetAdvice
 from driftwatch.store.store import Store
 from driftwatch.verify.before_after import LOOK_BACK, WARM_UP, Minutes, around_change
 from driftwatch.verify.changes import Run, Running, advised_by, changed, running, verification_id
@@ -56,7 +56,7 @@ _STEPS = ("iteration_tokens_sum", "forward_passes")
 _FLAGS = ("restarted", "configuration_changed", "release_changed")
 
 # (since, until) → answers given in between, in order of time
-Advice = Callable[[datetime, datetime], Sequence[AdviceRow]]
+Advice = Callable[[datetime, datetime], Sequence[TargetAdvice]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +285,7 @@ class Verified:
 def verify_changes(
     before: Verifications,
     rows: pl.DataFrame,
-    advices: Sequence[AdviceRow],
+    advices: Sequence[TargetAdvice],
     incidents: Iterable[Incident],
     targets: Mapping[TargetKey, Target],
     plan: Plan,
@@ -302,7 +302,7 @@ def verify_changes(
         return Verified(before)
     failed: list[str] = []
 
-    def given(since: datetime, until: datetime) -> Sequence[AdviceRow]:
+    def given(since: datetime, until: datetime) -> Sequence[TargetAdvice]:
         return [*store.advices(since, until), *(a for a in advices if since <= a.at < until)]
 
     try:

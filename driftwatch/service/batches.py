@@ -30,14 +30,13 @@ from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.question import target_advice
 from driftwatch.pipeline.roster import Sources
 from driftwatch.pipeline.state import SCRAPED_SCHEMA, Outcome, State, nothing_scraped
-from driftwatch.pipeline.stored_state import advice_rows, memory_of, reports_memory, state_from
+from driftwatch.pipeline.stored_state import memory_of, reports_memory, state_from
 from driftwatch.pipeline.tick import evaluate
 from driftwatch.pipeline.verifications import Verified, open_by_target, verify_changes
 from driftwatch.receivers.registry import Receiver, without_ignored
 from driftwatch.service.sources import OwnPools
 from driftwatch.settings.receivers import BY_LABELS
 from driftwatch.store.database import repeated_after_conflict
-from driftwatch.store.history import AdviceRow
 from driftwatch.store.latest import Latest
 from driftwatch.store.progress import BatchProgress, batch_of
 from driftwatch.store.store import Store, TickRecord
@@ -139,8 +138,7 @@ class Batch:
             *(ready, given.collected, given.complete, plan, self.store, given.sources),
             *(given.since, context.ask),
         )
-        advices = advice_rows(outcome.advices)
-        verified = self._verified(state, outcome, advices, plan)
+        verified = self._verified(state, outcome, plan)
         state = replace(
             state,
             verifications=verified.state,
@@ -160,7 +158,7 @@ class Batch:
             minutes=outcome.minutes,
             references=learnt,
             references_gone=gone,
-            advices=advices,
+            advices=outcome.advices,
             verifications=verified.news,
             latest=latest,
             memory=memory_of(state, self.state) | (reports_memory(plan) if is_first else {}),
@@ -176,9 +174,7 @@ class Batch:
             self._traces = {one.pool: trace for one, trace in latest.pools}
         return TickResult(outcome, happened, verified.failed)
 
-    def _verified(
-        self, state: State, outcome: Outcome, advices: Sequence[AdviceRow], plan: Plan
-    ) -> Verified:
+    def _verified(self, state: State, outcome: Outcome, plan: Plan) -> Verified:
         """What the minutes of the tick say of changes."""
         before = state.verifications
         if plan is not self._plan:  # settings may be others
@@ -187,7 +183,7 @@ class Batch:
         incidents = [*changed, *state.incidents.values()]
         targets = outcome.targets or state.targets
         return verify_changes(
-            before, outcome.minutes, advices, incidents, targets, plan, self.store
+            before, outcome.minutes, outcome.advices, incidents, targets, plan, self.store
         )
 
     def _progress(

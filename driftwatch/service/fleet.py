@@ -7,7 +7,7 @@ processes do commits once.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from driftwatch.clock import Clock
@@ -15,9 +15,8 @@ from driftwatch.database_place import PostgresPlace
 from driftwatch.service.report_material import SETTLED_MINUTE
 from driftwatch.service.run import Service
 from driftwatch.store.store import Store
-from driftwatch.tasks.worker import Job, Queue, Task, Worker
+from driftwatch.tasks.worker import Job, Task, Worker
 
-QUEUES: tuple[Queue, ...] = ("ticks", "deliveries", "slow")
 # of a new PostgreSQL: enough for eight processes with two batches each
 BATCHES = 16
 # How often it is looked for what people did, and for pages that are to be tried again.
@@ -60,7 +59,6 @@ class Fleet:
         clock: DatabaseClock,
         *,
         heartbeat_seconds: float = 10.0,
-        queues: Sequence[Queue] = QUEUES,
         crons: Mapping[str, str | None] | None = None,
     ) -> None:
         self._service, self._store, self._clock = service, store, clock
@@ -80,14 +78,12 @@ class Fleet:
             name: Task(task.queue, task.function, (crons or {}).get(name, task.cron))
             for name, task in tasks.items()
         }
-        self._sends = "deliveries" in queues
-        self._worker = Worker(place, changed, queues, heartbeat_seconds, self._look)
+        self._worker = Worker(place, changed, heartbeat_seconds, self._look)
 
     def start(self) -> None:
         """Take jobs until :meth:`stop`."""
         self._service.listen_to_slack()
-        if self._sends:
-            self._service.outbox.start()
+        self._service.outbox.start()
         self._worker.start()
 
     def stop(self) -> None:

@@ -23,7 +23,6 @@ from wsgiref.simple_server import WSGIRequestHandler
 from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.exposition import ThreadingWSGIServer
 
-from driftwatch.clock import Clock
 from driftwatch.errors import ConfigError, DeliveryError, UsageError
 from driftwatch.receivers.http import post
 from driftwatch.service.metrics import OwnMetrics
@@ -56,7 +55,7 @@ class Endpoint:
         self, address: tuple[str, int], registry: CollectorRegistry, healthy: Check, ready: Check
     ) -> None:
         self._metrics = make_wsgi_app(registry)
-        self.check(healthy, ready)
+        self._checks = {"/-/healthy": healthy, "/healthz": healthy, "/-/ready": ready}
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         try:
             self._server = type("Server", (_Server,), {"address_family": family})(address, _Handler)
@@ -70,10 +69,6 @@ class Endpoint:
             target=self._server.serve_forever, name="driftwatch-endpoint", daemon=True
         )
         self._thread.start()
-
-    def check(self, healthy: Check, ready: Check) -> None:
-        """Answer probes with these from now on."""
-        self._checks = {"/-/healthy": healthy, "/healthz": healthy, "/-/ready": ready}
 
     @property
     def address(self) -> tuple[str, int]:
@@ -189,9 +184,9 @@ def why_withheld(store: Store, blind: str | None, now: datetime) -> str | None:
 class Heartbeat:
     """Sends in a thread of its own; no tick waits for it."""
 
-    def __init__(self, ping: Ping, every_seconds: float, clock: Clock, metrics: OwnMetrics) -> None:
-        self._ping, self._every_seconds, self._clock = ping, every_seconds, clock
-        self._metrics, self._counts = metrics, metrics.heartbeats
+    def __init__(self, ping: Ping, every_seconds: float, metrics: OwnMetrics) -> None:
+        self._ping, self._every_seconds = ping, every_seconds
+        self._counts = metrics.heartbeats
         self._thread = ThreadPoolExecutor(1, "driftwatch-heartbeat")
         self._sending: Future[None] | None = None
         self._withheld = Trouble("heartbeat withheld", "heartbeat goes on")
@@ -227,4 +222,3 @@ class Heartbeat:
         if why is None:
             # a tick comes a little early or late: a twentieth early is on time
             self._due = began + 0.95 * self._every_seconds
-            self._metrics.heartbeat_at.set(self._clock.now().timestamp())

@@ -83,7 +83,6 @@ class TickNotes:
         for name, seconds in gathered.seconds.items():
             metrics.source_seconds.labels(name).set(seconds)
         for source in sources:
-            metrics.source_failures.labels(source.name).inc(source.name in gathered.failed)
             until = gathered.collected_until.get(source.name)
             if until is not None:
                 metrics.source_until.labels(source.name).set(until.timestamp())
@@ -132,8 +131,7 @@ class TickNotes:
             self._log.warning("source", where=problem.where, reason=problem.reason)
         for answer in outcome.advices:
             if answer.failed is not None:
-                target = answer.target.key.text
-                self._log.error("simulation failed", target=target, why=answer.failed)
+                self._log.error("simulation failed", target=answer.key.text, why=answer.failed)
 
     def events(
         self, happened: Iterable[Transition], incidents: Mapping[str, Incident], routes: Routes

@@ -1,32 +1,17 @@
-"""History through the whole pipeline, at its own times, into a store as the service writes it.
-
-Stores that a recording or a history was replayed into are kept, so that the next question is quick.
-Each is a SQLite file named by what it was made of: the recording's bytes or an API's address and
-span, the settings and rules, the version of driftwatch. The folder may be deleted at any time.
-"""
+"""History through the whole pipeline, at its own times, into a store as the service writes it."""
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-import json
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import cache
-from pathlib import Path
-from typing import Any
 
 import polars as pl
 
-import driftwatch
-from driftwatch import __version__
 from driftwatch.baselines.windows import Acceptance, baselines_of, measured
 from driftwatch.collect.schema import Collected, Recording, Source, in_order
 from driftwatch.detect.baselines import Baselines
-from driftwatch.errors import StoreError
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.explain import Window, no_baseline, whole_minutes
 from driftwatch.pipeline.minutes import PastMinutes
@@ -51,9 +36,6 @@ LONGEST_EMPTY = timedelta(hours=1)
 # After a long gap, evaluate this much of it before the first new scrape.
 EVALUATED_GAP = timedelta(hours=2)
 DAY = timedelta(days=1)
-# The oldest go where there are more, or more bytes: a server-day takes 0.2 MB.
-MOST_FILES, MOST_BYTES = 20, 2 << 30
-_NOT_STORED = {"external_url"}  # no stored row depends on it
 
 
 def stride_of(state: State, sources: Sequence[Source]) -> timedelta:
@@ -251,130 +233,3 @@ def reach_of(sources: Sequence[Source]) -> tuple[datetime, datetime] | None:
     """From when to when the recordings among the sources reach; None without one."""
     spans = [source.span() for source in sources if isinstance(source, Recording)]
     return (min(first for first, _ in spans), max(last for _, last in spans)) if spans else None
-
-
-def cache_folder() -> Path:
-    """``$XDG_CACHE_HOME/driftwatch/replays``, else below ``~/.cache``."""
-    cache_home = os.environ.get("XDG_CACHE_HOME")
-    base = Path(cache_home) if cache_home else Path.home() / ".cache"
-    return base / "driftwatch" / "replays"
-
-
-@contextmanager
-def replayed_store(
-    made_of: Mapping[str, Any] | None, fill: Callable[[Store], None]
-) -> Iterator[Store]:
-    """The store that ``fill`` filled; from the cache where it was filled before.
-
-    Args:
-        made_of: what decides what is in it, as JSON values; None = it is kept nowhere.
-        fill: replays into an empty store.
-    """
-    kept = None if made_of is None else _writable(cache_folder())
-    if kept is None:
-        with Store.in_memory() as store:
-            fill(store)
-            yield store
-        return
-    text = json.dumps({**(made_of or {}), "driftwatch": _program()}, sort_keys=True)
-    path = kept / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.db"
-    store = _opened(path) or _filled(path, fill)
-    try:
-        yield store
-    finally:
-        store.close()
-
-
-def _opened(path: Path) -> Store | None:
-    """The store of a file; None where it is missing or damaged."""
-    if not path.exists():
-        return None
-    try:
-        store = Store.open(path, migrate=False)
-    except StoreError:
-        path.unlink(missing_ok=True)
-        return None
-    with suppress(OSError):
-        os.utime(path)  # it is the one that was used last
-    return store
-
-
-def _filled(path: Path, fill: Callable[[Store], None]) -> Store:
-    beside = path.with_suffix(f".{os.getpid()}.new")
-    try:
-        with Store.open(beside, durable=False) as store:
-            fill(store)
-        beside.replace(path)
-    finally:
-        for suffix in ("", "-wal", "-shm"):
-            beside.with_name(beside.name + suffix).unlink(missing_ok=True)
-    _bound(path.parent, path)
-    return Store.open(path, migrate=False)
-
-
-def _bound(folder: Path, newest: Path) -> None:
-    """Delete what was not used for longest, and what a process that was killed left."""
-    files = sorted(folder.glob("*.db"), key=lambda one: -one.stat().st_mtime)
-    size = 0
-    for number, one in enumerate(files):
-        size += one.stat().st_size
-        if one != newest and (number >= MOST_FILES or size > MOST_BYTES):
-            one.unlink(missing_ok=True)
-    day_ago = newest.stat().st_mtime - 86_400
-    for left in folder.glob("*.new*"):
-        with suppress(OSError):
-            if left.stat().st_mtime < day_ago:
-                left.unlink()
-
-
-def _writable(folder: Path) -> Path | None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError:
-        return None
-    return folder if os.access(folder, os.W_OK) else None
-
-
-def of_files(paths: Iterable[Path]) -> list[str]:
-    """A digest of the bytes of each file, or of all files of a folder with their names."""
-    return [_digest(path) for path in paths]
-
-
-def _digest(path: Path) -> str:
-    digest = hashlib.sha256()
-    for file in sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]:
-        with file.open("rb") as stream:
-            digest.update(hashlib.file_digest(stream, "sha256").digest())
-        digest.update(str(file.relative_to(path)).encode())
-    return digest.hexdigest()
-
-
-def of_plan(plan: Plan) -> dict[str, Any]:
-    """What of a plan stored rows depend on, as JSON; no secret is in it."""
-    settings = {
-        field.name: _plain(getattr(plan, field.name))
-        for field in dataclasses.fields(plan)
-        if field.name not in _NOT_STORED
-    }
-    return {**settings, "inputs": list(plan.inputs)}
-
-
-def _plain(value: Any) -> Any:
-    """The same in every process: sets in order, of a condition its text."""
-    if dataclasses.is_dataclass(value):
-        fields = (one for one in dataclasses.fields(value) if one.repr)
-        return {one.name: _plain(getattr(value, one.name)) for one in fields}
-    if isinstance(value, Mapping):
-        return [[str(key), _plain(one)] for key, one in value.items()]
-    if isinstance(value, frozenset):
-        return sorted(map(str, value))
-    return [*map(_plain, value)] if isinstance(value, tuple | list) else repr(value)
-
-
-@cache
-def _program() -> str:
-    """The version; of a checkout that is edited also when each file was."""
-    package = Path(driftwatch.__file__).parent
-    files = sorted(p for p in package.rglob("*") if p.suffix in (".py", ".toml", ".yaml", ".json"))
-    states = (f"{p.relative_to(package)} {(s := p.stat()).st_mtime_ns} {s.st_size}" for p in files)
-    return f"{__version__} {hashlib.sha256(chr(10).join(states).encode()).hexdigest()[:12]}"

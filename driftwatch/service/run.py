@@ -141,7 +141,7 @@ class Service:
 
     def beat(self, ping: Ping, every_seconds: float = 60.0) -> None:
         """Send it after each complete tick from now on, at most each so many seconds."""
-        self._heartbeat = Heartbeat(ping, every_seconds, self._clock, self.metrics)
+        self._heartbeat = Heartbeat(ping, every_seconds, self.metrics)
 
     def tick_once(self) -> Outcome:
         """A tick of every batch now. What each decided is in the store or not at all.

@@ -19,7 +19,6 @@ from urllib.parse import urlsplit
 
 import orjson
 import structlog
-from prometheus_client import Counter
 from requests.utils import DEFAULT_CA_BUNDLE_PATH
 from slack_sdk.socket_mode.builtin import SocketModeClient
 from slack_sdk.socket_mode.client import BaseSocketModeClient
@@ -73,7 +72,7 @@ class SlackActions:
         self._disconnect()
         self._apps = apps
         for app in apps:
-            clicks = SlackClicks(app, self._store, self._now, self._metrics.slack_clicks)
+            clicks = SlackClicks(app, self._store, self._now)
             connection = _Connection(*next(iter(app.items())), clicks.handle)
             for name in app:
                 self._metrics.slack_connected.labels(name).set_function(connection.is_connected)
@@ -214,14 +213,11 @@ class SlackClicks:
 
     Args:
         app: receiver name → its settings.
-        counts: labels ``receiver`` and ``result`` (done, again, refused, failed).
     """
 
-    def __init__(
-        self, app: _App, store: Store, now: Callable[[], datetime], counts: Counter
-    ) -> None:
+    def __init__(self, app: _App, store: Store, now: Callable[[], datetime]) -> None:
         self._channels = {one.channel: (name, one) for name, one in app.items()}
-        self._store, self._now, self._counts = store, now, counts
+        self._store, self._now = store, now
         self._log = structlog.get_logger()
 
     def handle(self, payload: dict[str, Any]) -> None:
@@ -247,7 +243,6 @@ class SlackClicks:
         except StoreError as error:
             result, reason = "failed", error.message
             answer = f"driftwatch could not do it ({reason}); the commands work"
-        self._counts.labels(receiver, result).inc()
         about = {"receiver": receiver, "action": click.action, "user": click.user}
         about |= {"reason": reason} if reason else {}
         self._log.info(f"click {result}", id=clean(click.incident_id[:12]), **about)

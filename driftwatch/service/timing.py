@@ -21,9 +21,10 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from driftwatch.model import Advice, Reason
 from driftwatch.pipeline.evaluation import Ask
 from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.question import Moment, TargetAdvice, target_advice
+from driftwatch.pipeline.question import Moment, target_advice
 from driftwatch.recommend.advice import Answer
 from driftwatch.service.sources import LATE
+from driftwatch.store.history import TargetAdvice
 
 # ticks are further apart than this; a shorter step back has no effect
 _SHORTEST_STEP_SECONDS = 1.0
@@ -145,4 +146,4 @@ class BoundedQuestions:
         advice = Answer(
             at=moment.at, advice=Advice(action="insufficient", reason=Reason("failed", why))
         )
-        return TargetAdvice(moment.target, moment.at, advice, question.get("incident_id"), why)
+        return moment.answered(advice, question.get("incident_id"), why)

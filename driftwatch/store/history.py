@@ -119,7 +119,7 @@ class History(Database):
 
     def advices(
         self, since: datetime, until: datetime, key: TargetKey | None = None
-    ) -> list[AdviceRow]:
+    ) -> list[TargetAdvice]:
         """Answers given in [since, until), in order of time; only of one target where ``key``.
 
         Answers in the form of an earlier version are left out.
@@ -130,9 +130,10 @@ class History(Database):
         rows = self._all(query.order_by(advice.c.at, advice.c.id))
         found = []
         for row in rows:
-            about = {name: value for name, value in row.items() if name != "document"}
+            about = (TargetKey(row["instance"], row["engine"]), row["pool"], row["at"])
             with suppress(DocumentError):
-                found.append(AdviceRow(**about, answer=Answer.read(row["document"])))
+                answer = Answer.read(row["document"])
+                found.append(TargetAdvice(*about, answer, row["incident_id"]))
         return found
 
     def verifications(
@@ -273,25 +274,34 @@ def prune_references(connection: Connection, before: datetime) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class AdviceRow:
-    """One whole answer to a question about a server."""
+class TargetAdvice:
+    """The answer to one question about a server."""
 
-    id: str  # :func:`advice_id`
-    instance: str  # of the target
-    engine: str  # of it
-    pool: str  # of it
+    key: TargetKey
+    pool: str
     at: datetime  # end of the window
     answer: Answer
     incident_id: str | None = None  # whose page carries it; None = nobody's
+    failed: str | None = None  # the traceback of an unexpected error; not stored
+
+    @property
+    def id(self) -> str:
+        """The same for the same server, time and incident."""
+        text = "\n".join([*self.key, self.at.astimezone(UTC).isoformat(), self.incident_id or ""])
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    @property
+    def instance(self) -> str:
+        """Of the server."""
+        return self.key.instance
+
+    @property
+    def engine(self) -> str:
+        """Of the server."""
+        return self.key.engine
 
 
-def advice_id(target: TargetKey, at: datetime, incident_id: str | None = None) -> str:
-    """The id of the advice that was given to a target at a time, for an incident."""
-    text = "\n".join([*target, at.astimezone(UTC).isoformat(), incident_id or ""])
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def write_advices(connection: Connection, rows: Iterable[AdviceRow]) -> None:
+def write_advices(connection: Connection, rows: Iterable[TargetAdvice]) -> None:
     """Answers, each in the place of the one with its id."""
     names = [column.name for column in advice.c if column.name != "document"]
     _put(connection, advice, names, ((row, row.answer) for row in rows))

@@ -18,8 +18,8 @@ from driftwatch.store.database import (
     repeated_after_conflict,
 )
 from driftwatch.store.history import (
-    AdviceRow,
     History,
+    TargetAdvice,
     prune_advice,
     prune_references,
     prune_reports,
@@ -60,7 +60,7 @@ class TickRecord:
     minutes: pl.DataFrame | None = None  # ``STORED_SCHEMA``, those it evaluated
     references: Collection[Reference] = ()  # what detectors learnt
     references_gone: Collection[ReferencePlace] = ()  # of whom they forgot it
-    advices: Collection[AdviceRow] = ()  # what its pages advise
+    advices: Collection[TargetAdvice] = ()  # what its pages advise
     verifications: Collection[Verification] = ()  # those that it opened, fed or closed
     # the servers and pools of its batch; None: it has no new minute
     latest: Latest | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -62,7 +62,6 @@ class Worker:
 
     Args:
         tasks: by name.
-        queues: those whose jobs it does.
         heartbeat_seconds: between two signs of life.
         each: called with every sign of life.
     """
@@ -71,11 +70,10 @@ class Worker:
         self,
         place: PostgresPlace,
         tasks: Mapping[str, Task],
-        queues: Sequence[Queue],
         heartbeat_seconds: float,
         each: Callable[[], object] = lambda: None,
     ) -> None:
-        self._tasks, self._queues, self._each = tasks, tuple(queues), each
+        self._tasks, self._each = tasks, each
         self._heartbeat_seconds = heartbeat_seconds
         self._log: Any = structlog.get_logger()
         self._looked_at = time.monotonic()
@@ -143,7 +141,7 @@ class Worker:
     async def _work(self) -> None:
         """Until it is to stop, or one of its parts ends, as it does without a database."""
         parts = [
-            *(self._app.run_worker_async(**self._options(queue)) for queue in self._queues),
+            *(self._app.run_worker_async(**self._options(queue)) for queue in AT_ONCE),
             self._requeue_stalled_jobs(),
             self._stopping.wait(),
         ]
@@ -174,7 +172,7 @@ class Worker:
             await self._in_thread(self._each)
             self._looked_at = time.monotonic()
             if self._trouble is not None:
-                self._log.info("takes jobs", queues=" ".join(self._queues))
+                self._log.info("takes jobs")
                 self._trouble = None
             await asyncio.sleep(self._heartbeat_seconds)
 

@@ -15,7 +15,6 @@ from filled import fill
 from driftwatch.backtest.outcome import History
 from driftwatch.cli.history import plan_from
 from driftwatch.collect.recordings import open_recording
-from driftwatch.errors import Unavailable
 from driftwatch.installation import shipped
 from driftwatch.store import Store
 
@@ -68,33 +67,6 @@ def test_a_range_before_any_data(run: Run, words: list[object]) -> None:
     assert code == 4
     assert "no usable scrape between 2020-01-01 00:00:00 and 2020-01-01 06:00:00" in out
     assert "help: scrapes reach from " in err
-
-
-def test_another_rule_set_replays_nothing(
-    run: Run, words: list[object], other: Path, cache_home: Path
-) -> None:
-    def kept() -> dict[Path, int]:
-        return {path: path.stat().st_ino for path in cache_home.rglob("*.db")}
-
-    assert run(*words)[0] == 0
-    before = kept()
-    assert before
-    assert run(other, *words)[0] == 0
-    assert kept() == before
-
-
-def test_an_api_that_stops_answering(
-    run: Run, words: list[object], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def replay(*_: object, **__: object) -> None:
-        raise Unavailable("prometheus p:9090 does not answer", help_text="is it there?")
-
-    monkeypatch.setattr("driftwatch.service.replay.replay", replay)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "empty"))
-    code, out, err = run(*words)
-    assert code == 4
-    assert "prometheus p:9090 does not answer" in out
-    assert err.endswith("help: is it there?\n")
 
 
 def test_minutes_without_data_do_not_thin_what_was_counted(run: Run, words: list[object]) -> None:

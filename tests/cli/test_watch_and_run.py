@@ -107,7 +107,3 @@ def test_what_run_needs_is_named(run: Run) -> None:
     assert code == 2
     assert "there is no configuration driftwatch.yaml" in error
     assert "driftwatch init writes one" in error
-    Path("driftwatch.yaml").write_text("sources: [{pages: [http://h:8000/metrics]}]\n")
-    code, _, error = run("run", "--queue", "ticks")
-    assert code == 2
-    assert "--queue needs PostgreSQL, and the database is" in error

@@ -24,13 +24,14 @@ from driftwatch.pipeline.advice import advised, own_advice
 from driftwatch.pipeline.evaluation import Evaluation
 from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.question import Moment, TargetAdvice
+from driftwatch.pipeline.question import Moment
 from driftwatch.pipeline.state import Outcome, State
 from driftwatch.recommend import advise as advising
 from driftwatch.recommend.advice import Answer, Gate, Question
 from driftwatch.service.replay import Ticks
 from driftwatch.service.timing import BoundedQuestions
 from driftwatch.signals.minutes import minutes
+from driftwatch.store.history import TargetAdvice
 from driftwatch.store.minute_columns import STORED_SCHEMA, no_minutes
 from driftwatch.store.store import Store
 
@@ -174,7 +175,7 @@ def test_pages_before_tickets_long_waits_first_and_notices_never(cap: FrameSourc
     def replay(*_: object, incident_id: str, **__: object) -> TargetAdvice:
         asked.append(incident_id)
         said = Advice(action="no_action", reason=Reason("other", "in target"))
-        return TargetAdvice(cap.targets[key], at, Answer(at=at, advice=said), incident_id)
+        return TargetAdvice(key, "", at, Answer(at=at, advice=said), incident_id)
 
     row = outcome.rows.row(-1, named=True)
     firing, found = [], {}
@@ -329,7 +330,7 @@ def test_while_one_is_simulated_others_have_no_answer(leave: threading.Event) ->
         asked.append(incident_id)
         leave.wait(30)
         advice = Answer(at=moment.at, advice=Advice(action="none", reason=Reason("other", "fine")))
-        return TargetAdvice(moment.target, moment.at, advice, incident_id)
+        return moment.answered(advice, incident_id)
 
     questions = BoundedQuestions(0.2, slow)
     questions.begin()

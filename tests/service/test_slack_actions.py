@@ -56,7 +56,7 @@ class Desk:
 
     def handle(self, payload: Any) -> None:
         (app,) = apps_of(self.receivers)
-        SlackClicks(app, self.store, self.clock.now, self.metrics.slack_clicks).handle(payload)
+        SlackClicks(app, self.store, self.clock.now).handle(payload)
 
     def resolve(self) -> None:
         ended = with_values(CAP.incident, resolved_at=AT, page=CAP.resolved())
@@ -64,10 +64,6 @@ class Desk:
         self.store.commit_tick(TickRecord(since=AT, until=AT, transitions=happened))
         where = self.store.conversation(self.store.deliveries(ID)[0])
         self.receivers[0].sender.send(replace(message_of(CAP.resolved()), conversation=where))
-
-    def clicks(self, result: str) -> float:
-        labels = {"receiver": "oncall", "result": result}
-        return self.metrics.registry.get_sample_value("driftwatch_slack_clicks_total", labels) or 0
 
     @property
     def connected(self) -> float | None:
@@ -136,7 +132,7 @@ def test_a_click_acknowledges_and_who_it_was_is_kept(desk: Desk) -> None:
     desk.store.unacknowledge(ID, "Ana", desk.clock.now())
     desk.handle(click)
     assert desk.by is None
-    assert (desk.clicks("done"), desk.clicks("again"), desk.answers) == (1, 1, [])
+    assert desk.answers == []
 
 
 def test_of_two_people_the_first_one_has_it(desk: Desk) -> None:
@@ -153,7 +149,7 @@ def test_who_may_not_click_and_what_is_stale_is_refused(desk: Desk) -> None:
     desk.receivers = receivers_of(desk.slack, users=[EVE])
     desk.click("acknowledge", ANA)
     assert desk.answers[2:] == ["you are not among those who may use these buttons"]
-    assert (desk.by, desk.clicks("refused")) == (None, 3)
+    assert desk.by is None
     desk.click("acknowledge", EVE)
     assert desk.by == "Eve"
 

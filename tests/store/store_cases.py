@@ -13,7 +13,7 @@ from driftwatch.detect.references import Place, Reference
 from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.store import Store, TickRecord
-from driftwatch.store.history import AdviceRow
+from driftwatch.store.history import TargetAdvice
 from driftwatch.verify.verification import Verification
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -31,7 +31,7 @@ def committer(store: Store) -> Callable[..., None]:
         minutes: pl.DataFrame | None = None,
         references: Sequence[Reference] = (),
         references_gone: Sequence[Place] = (),
-        advices: Iterable[AdviceRow] = (),
+        advices: Iterable[TargetAdvice] = (),
         verifications: Iterable[Verification] = (),
     ) -> None:
         store.commit_tick(

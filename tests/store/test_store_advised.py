@@ -14,10 +14,7 @@ from driftwatch.errors import StoreError
 from driftwatch.model import Advice, Reason, TargetKey
 from driftwatch.recommend.advice import Answer
 from driftwatch.store import Store
-from driftwatch.store.history import (
-    AdviceRow,
-    advice_id,
-)
+from driftwatch.store.history import TargetAdvice
 from driftwatch.verify.verification import Change, Verification
 from tests.outbox import write_advice
 
@@ -26,11 +23,11 @@ NONE = Advice(action="none", reason=Reason("leaf", "x"))
 A, B = TargetKey("a:8000", "0"), TargetKey("b:8000", "0")
 
 
-def answer(key: TargetKey = A, hours: float = 0, incident_id: str | None = None) -> AdviceRow:
+def answer(key: TargetKey = A, hours: float = 0, incident_id: str | None = None) -> TargetAdvice:
     at = NOW + hours * HOUR
     advice = Advice(action="no_action", reason=Reason("in_target", "é"))
     whole = Answer(at=at, advice=advice)
-    return AdviceRow(advice_id(key, at, incident_id), *key, "rag", at, whole, incident_id)
+    return TargetAdvice(key, "rag", at, whole, incident_id)
 
 
 def change(digit: str, key: TargetKey = A, hours: float = 0) -> Verification:

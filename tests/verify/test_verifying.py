@@ -22,7 +22,7 @@ from driftwatch.pipeline.verifications import (
 )
 from driftwatch.recommend.advice import Answer
 from driftwatch.service.configuration import plan_of_rules
-from driftwatch.store.history import AdviceRow
+from driftwatch.store.history import TargetAdvice
 from driftwatch.store.store import Store
 from driftwatch.verify.before_after import judged_at
 from driftwatch.verify.verification import Verification
@@ -39,11 +39,11 @@ def rows(shared_data: Path) -> pl.DataFrame:
     return store.past(*reach).drop("seconds")
 
 
-def advised(rows: pl.DataFrame, minutes_before: float, knob: str, to: float) -> AdviceRow:
+def advised(rows: pl.DataFrame, minutes_before: float, knob: str, to: float) -> TargetAdvice:
     move = KnobMove(knob, 8.0, to)
     change = Advice(action="change", reason=Reason("x", "y"), moves=(move,), forecast={})
     at, id_ = restart_of(rows) - minutes_before * MINUTE, f"incident-{minutes_before:g}"
-    return AdviceRow(id_, *KEY, "default", at, Answer(at=at, advice=change), id_)
+    return TargetAdvice(KEY, "default", at, Answer(at=at, advice=change), id_)
 
 
 PROMISED = (4, "max_num_seqs", 40)
@@ -52,7 +52,7 @@ PROMISED = (4, "max_num_seqs", 40)
 def stepped(
     rows: pl.DataFrame,
     size: int,
-    advice: Sequence[AdviceRow] = (),
+    advice: Sequence[TargetAdvice] = (),
     state: Verifications | None = None,
     whole: pl.DataFrame | None = None,
 ) -> tuple[Verifications, list[Verification]]:
@@ -61,7 +61,7 @@ def stepped(
     targets = plan.assign(stored_targets(run("run_cap")))
     past = PastMinutes(None, [rows if whole is None else whole])
 
-    def given(since: datetime, until: datetime) -> list[AdviceRow]:
+    def given(since: datetime, until: datetime) -> list[TargetAdvice]:
         return [one for one in advice if since <= one.at < until]
 
     for first in range(0, len(rows), size):
