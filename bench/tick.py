@@ -40,9 +40,9 @@ from tick_sources import PAGE, SCRAPE_SECONDS, START, Json, Tables, instances, s
 from driftwatch.cli.process import ALLOCATOR, give_memory_back
 from driftwatch.collect.schema import Collected
 from driftwatch.pipeline.question import target_advice
-from driftwatch.pipeline.roster import Sources
+from driftwatch.pipeline.roster import TickInput
 from driftwatch.pipeline.state import HISTORY, Outcome
-from driftwatch.service.batches import Batch, TickContext, TickInput
+from driftwatch.service.batches import Batch, TickContext
 from driftwatch.service.configuration import plan_of_rules
 from driftwatch.store.store import Store
 
@@ -176,7 +176,7 @@ class Service:
     def tick(self, collected: Collected, scrapes: int) -> Outcome:
         """Evaluate and commit what was brought, up to so many scrapes after the start."""
         at = scraped_at(scrapes)
-        given = TickInput([collected], {"bench": at}, at, Sources(names=("bench",)))
+        given = TickInput({"bench": collected}, at, {"bench": at})
         outcome = self._batch.tick(given, at, self._context).outcome
         return outcome
 

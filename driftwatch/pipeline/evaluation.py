@@ -23,7 +23,7 @@ from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.plan import Plan, TargetFrames
 from driftwatch.pipeline.question import target_advice
-from driftwatch.pipeline.roster import Sources, with_unlisted
+from driftwatch.pipeline.roster import TickInput, with_unlisted
 from driftwatch.pipeline.state import FIRST_LOOK, State, last_scrapes
 from driftwatch.signals.gpus import GPU_COLUMNS, gpu_columns
 from driftwatch.store.history import TargetAdvice
@@ -49,14 +49,14 @@ def signals_from_rows(
 
 
 def signals_of(
-    state: State, first: datetime, last: datetime, plan: Plan, sources: Sources
+    state: State, first: datetime, last: datetime, plan: Plan, given: TickInput
 ) -> tuple[Signals, State]:
     """The evidence of every target in the minutes [first, last), and the state after them."""
     frames = plan.frames(state.targets, state.frames)
     serving = frames.serving
     made = minute_rows(state.scrapes, serving, first, last, state.samples)
     inside = pl.col("time").is_between(first, last, closed="left")
-    new = with_unlisted(made.rows, state.scrapes.filter(inside), state, sources)
+    new = with_unlisted(made.rows, state.scrapes.filter(inside), state, given)
     grid = minute_grid(serving, first, last)
     on_gpus = gpu_columns(grid, state.gpus, frames.gpu_targets).select(*GPU_COLUMNS)
     before = state.minutes.join(serving, on=KEY, how="semi", maintain_order="left")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import polars as pl
 
@@ -30,19 +31,27 @@ _EVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
-    """The sources of a tick, beside what was collected from them."""
+class TickInput:
+    """What the sources answered by the time a tick went on."""
 
-    names: tuple[str, ...] = ()  # of those that answered, in that order
-    configured: frozenset[str] = frozenset()  # names of all of them; empty = unknown
+    # by name of the source, in the order of the sources; of one that raised its problem
+    answers: Mapping[str, Collected]
+    complete: datetime  # everything before it has been collected, except from late sources
+    # source name → up to where it has answered
+    collected_until: Mapping[str, datetime] = field(default_factory=dict)
+    configured: frozenset[str] = frozenset()  # names of all sources; empty = unknown
     # sources of kind pages: their targets are configured, and each scrape gives a row
     pages: frozenset[str] = frozenset()
-    # those whose answer does not say which targets exist
-    silent: frozenset[str] = frozenset()
-    # targets whose source answered that it does not know them
-    not_listed: frozenset[TargetKey] = frozenset()
     # name → why a source that no longer delays the others did not answer
     late: Mapping[str, str] = field(default_factory=dict)
+    # name → how long the answer took, of those that were asked
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    failed: tuple[str, ...] = ()  # names of those that raised, or could say nothing
+    incomplete: str | None = None  # why nothing is known of some source
+    # minutes before it stay without a verdict; None = those before the last six hours
+    since: datetime | None = None
+    # targets whose source answered that it does not know them
+    not_listed: frozenset[TargetKey] = frozenset()
     # targets that belong to another batch now → why
     moved: Mapping[TargetKey, str] = field(default_factory=dict)
     # :data:`driftwatch.pipeline.state.SCRAPED_SCHEMA`, where there are several batches
@@ -50,15 +59,22 @@ class Sources:
 
     @classmethod
     def of(
-        cls, sources: Sequence[Source], names: Sequence[str], late: Mapping[str, str] | None = None
-    ) -> Sources:
-        """All ``sources``; those of ``names`` answered."""
-        return cls(
-            names=tuple(names),
-            configured=frozenset(source.name for source in sources),
-            pages=frozenset(source.name for source in sources if isinstance(source, PagesSource)),
-            late=late or {},
-        )
+        cls,
+        sources: Sequence[Source],
+        answers: Mapping[str, Collected],
+        complete: datetime,
+        collected_until: Mapping[str, datetime],
+        **more: Any,
+    ) -> TickInput:
+        """The answers of some of the configured sources; ``more``: other fields."""
+        configured = frozenset(source.name for source in sources)
+        pages = frozenset(one.name for one in sources if isinstance(one, PagesSource))
+        return cls(answers, complete, collected_until, configured, pages, **more)
+
+    @property
+    def silent(self) -> frozenset[str]:
+        """Sources whose answer does not say which targets exist."""
+        return frozenset(name for name, one in self.answers.items() if one.silent is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +95,7 @@ class Roster:
     returning: Mapping[TargetKey, Target] = field(default_factory=dict)
 
 
-def roster(
-    state: State,
-    collected: Sequence[Collected],
-    sources: Sources,
-    scrapes: pl.DataFrame,
-    plan: Plan,
-) -> Roster:
+def roster(state: State, given: TickInput, scrapes: pl.DataFrame, plan: Plan) -> Roster:
     """The targets now: those that the sources list, and earlier ones that are missing.
 
     Args:
@@ -93,16 +103,16 @@ def roster(
         scrapes: that this tick collected.
     """
     before = state.targets
-    if not collected:
+    if not given.answers:
         return Roster(before, state.origins, retired=state.retired)
     listed: dict[TargetKey, Target] = {}
     origins = dict(state.origins)
-    for name, one in zip(sources.names, collected, strict=True):
+    for name, one in given.answers.items():
         listed.update(one.targets)
         origins.update(dict.fromkeys(one.targets, name))
-    answering = set(sources.names) - sources.silent
+    answering = given.answers.keys() - given.silent
     retired = state.retired
-    if sources.configured == set(sources.names):
+    if given.configured == given.answers.keys():
         retired &= listed.keys()
     returning = {key: listed.pop(key) for key in sorted(retired & listed.keys())}
     missing = {key: target for key, target in before.items() if key not in listed}
@@ -111,10 +121,10 @@ def roster(
     for key in missing:
         origin = origins.get(key)
         # gone once every source has answered and none lists it
-        none_lists = sources.configured == answering and origin not in sources.configured
-        if origin is not None and (none_lists or (key in not_listed and origin in sources.pages)):
+        none_lists = given.configured == answering and origin not in given.configured
+        if origin is not None and (none_lists or (key in not_listed and origin in given.pages)):
             departed[key] = UNCONFIGURED
-    departed |= {key: why for key, why in sources.moved.items() if key in missing}
+    departed |= {key: why for key, why in given.moved.items() if key in missing}
     reborn = frozenset(k for k, t in listed.items() if k in before and _is_another(before[k], t))
     present = {
         key: target if key in reborn else _as_known(target, before.get(key))
@@ -175,7 +185,7 @@ def _as_known(target: Target, before: Target | None) -> Target:
 
 
 def with_unlisted(
-    rows: pl.DataFrame, scrapes: pl.DataFrame, state: State, sources: Sources
+    rows: pl.DataFrame, scrapes: pl.DataFrame, state: State, given: TickInput
 ) -> pl.DataFrame:
     """Minute rows whose ``looks`` are 0 where the source answered and does not list the target.
 
@@ -187,23 +197,23 @@ def with_unlisted(
     origin = _texts([(*key, name) for key, name in state.origins.items()], *KEY, "source")
     starts = scrapes.select(*KEY, start=pl.col("time").dt.truncate("1m")).join(origin, on=KEY)
     answered = pl.concat([starts.select("source", "start"), state.scraped]).unique()
-    late = _texts(list(sources.late.items()), "source", "late_why").with_columns(
+    late = _texts(list(given.late.items()), "source", "late_why").with_columns(
         # of a source that never answered every minute is late
-        late_from=pl.Series([state.collected_until.get(n, _EVER) for n in sources.late], dtype=TIME)
+        late_from=pl.Series([state.collected_until.get(n, _EVER) for n in given.late], dtype=TIME)
     )
     joined = rows.with_columns(start=(pl.col("end") - _MINUTE).cast(TIME))
     for beside, on in (
         (origin, KEY),
         (answered.with_columns(answered=pl.lit(True)), ["source", "start"]),
         (late, ["source"]),
-        (keys_frame(sources.not_listed).with_columns(answered_without=pl.lit(True)), KEY),
+        (keys_frame(given.not_listed).with_columns(answered_without=pl.lit(True)), KEY),
     ):
         joined = joined.join(beside, on=on, how="left", maintain_order="left")
     unscraped = pl.col("looks").is_null()
     is_late = unscraped & (pl.col("start") + _MINUTE / 2 >= pl.col("late_from")).fill_null(False)
     was_asked = (pl.col("answered") | pl.col("answered_without")).fill_null(False)
-    missing = unscraped & was_asked & ~pl.col("source").is_in(sorted(sources.pages))
-    is_silent = pl.col("source").is_in(sorted(sources.silent))
+    missing = unscraped & was_asked & ~pl.col("source").is_in(sorted(given.pages))
+    is_silent = pl.col("source").is_in(sorted(given.silent))
     looks = pl.when(is_late | (missing & is_silent)).then(1.0).when(missing).then(0.0)
     why = pl.when(is_late).then("late_why").when(missing).then("not scraped by " + pl.col("source"))
     return joined.with_columns(

@@ -16,7 +16,7 @@ import polars as pl
 from driftwatch.baselines.in_force import InForce, in_force, learnt, with_refusals, with_releases
 from driftwatch.collect.doubles import read_once
 from driftwatch.collect.gpus import empty_gpus, gpus_once
-from driftwatch.collect.schema import Collected, SourceProblem, scrape_frame
+from driftwatch.collect.schema import SourceProblem, scrape_frame
 from driftwatch.diagnose.states import in_schema_order, with_states
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.detection import detected, trimmed
@@ -26,7 +26,7 @@ from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.pages import closing, with_pages
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.question import target_advice
-from driftwatch.pipeline.roster import Roster, Sources, first_scrapes, retirements, roster
+from driftwatch.pipeline.roster import Roster, TickInput, first_scrapes, retirements, roster
 from driftwatch.pipeline.state import FIRST_LOOK, Outcome, State, merge, together, without
 from driftwatch.rulebook.rules import Rule
 from driftwatch.signals.minutes import minutes
@@ -44,64 +44,48 @@ class _Context:
     """What the minutes of one tick have in common."""
 
     plan: Plan
-    sources: Sources
+    given: TickInput
     ask: Ask
 
 
 def evaluate(
-    state: State,
-    collected: Sequence[Collected],
-    until: datetime,
-    plan: Plan,
-    store: Store,
-    sources: Sources | None = None,
-    since: datetime | None = None,
-    ask: Ask = target_advice,
+    state: State, given: TickInput, plan: Plan, store: Store, ask: Ask = target_advice
 ) -> tuple[State, Outcome]:
     """The part of a tick that asks no source and writes nothing.
 
     A bad page loses only its own server's minutes (:func:`isolated`).
 
     Args:
-        until: everything before it has been collected, except from late sources.
         store: with the minutes before this tick.
-        since: minutes before it stay without a verdict; None = those before :data:`CATCH_UP`.
         ask: runs a simulation.
     """
-    named = sources or Sources(names=tuple(f"source {i}" for i in range(len(collected))))
-    span = since or until - CATCH_UP, until
 
-    def judge(before: State, of: Sequence[Collected]) -> tuple[State, Outcome]:
-        silent = {n for n, one in zip(named.names, of, strict=False) if one.silent is not None}
-        context = _Context(plan, replace(named, silent=frozenset(silent)), ask)
-        return _evaluated(before, of, span, store, context)
+    def judge(before: State, answers: TickInput) -> tuple[State, Outcome]:
+        return _evaluated(before, answers, plan, store, ask)
 
-    return isolated(judge, state, collected)
+    return isolated(judge, state, given)
 
 
 def _evaluated(
-    state: State,
-    collected: Sequence[Collected],
-    span: tuple[datetime, datetime],
-    store: Store,
-    context: _Context,
+    state: State, given: TickInput, plan: Plan, store: Store, ask: Ask
 ) -> tuple[State, Outcome]:
-    """Every complete minute of the span, in pieces of the same targets."""
-    plan, sources = context.plan, context.sources
-    collected = read_once(collected, sources.names, state.targets, state.origins, state.scrapes)
+    """Every complete minute, in pieces of the same targets."""
+    names, collected = tuple(given.answers), list(given.answers.values())
+    collected = read_once(collected, names, state.targets, state.origins, state.scrapes)
+    given = replace(given, answers=dict(zip(names, collected, strict=True)))
     scrapes = fail_foreign_scrapes(together([c.scrapes for c in collected]), state.scrapes)
     gpus = pl.concat([empty_gpus(), *(c.gpus for c in collected)])
-    now = roster(state, collected, sources, scrapes, plan)
-    context = replace(context, sources=replace(sources, not_listed=now.not_listed))
+    now = roster(state, given, scrapes, plan)
+    context = _Context(plan, replace(given, not_listed=now.not_listed), ask)
     arrived = now.targets.keys() - state.targets.keys()
-    state, first, left = _arrived(state, now, scrapes, gpus, span, context)
+    state, first, left = _arrived(state, now, scrapes, gpus, context)
 
     # new and returning targets wait for their first scrape
     starts = first_scrapes(state.scrapes, arrived)
     waiting = {**now.returning, **{key: now.targets[key] for key in starts}}
     if starts:
         state = replace(state, targets={k: t for k, t in state.targets.items() if k not in starts})
-    minute, last, past, pieces = first, _floor(span[1]), PastMinutes(store), [left]
+    minute, last, past, pieces = first, _floor(given.complete), PastMinutes(store), [left]
     while minute is not None and minute < last:
         state, joins_at = _with_joined(state, waiting, minute, now.origins, plan)
         if not state.targets:
@@ -133,13 +117,13 @@ def _arrived(
     now: Roster,
     scrapes: pl.DataFrame,
     gpus: pl.DataFrame,
-    span: tuple[datetime, datetime],
     context: _Context,
 ) -> tuple[State, datetime | None, Outcome]:
     """The state with what was collected and without targets that left or changed identity; its
     first minute, None without a scrape; what ended with those targets.
     """
-    plan, (since, until) = context.plan, span
+    plan, until = context.plan, context.given.complete
+    since = context.given.since or until - CATCH_UP
     state = without(state, now.reborn)
     state = replace(state, scrapes=together([state.scrapes, scrapes]))
     earliest, first = state.scrapes["time"].min(), None
@@ -157,7 +141,7 @@ def _arrived(
         origins=now.origins,
         retired=now.retired,
         incidents=incidents,
-        scraped=pl.concat([state.scraped, context.sources.scraped]).unique(maintain_order=True),
+        scraped=pl.concat([state.scraped, context.given.scraped]).unique(maintain_order=True),
     )
     nothing = pl.DataFrame()
     transitions = tuple(closing(plan, one) for one in closed)
@@ -196,7 +180,7 @@ def _piece(
     """Evaluate [first, last), or up to the end of the first minute that retires a target."""
     plan, (first, last) = context.plan, span
     state = with_baselines(state, plan, first + _MINUTE)
-    signals, after = signals_of(state, first, last, plan, context.sources)
+    signals, after = signals_of(state, first, last, plan, context.given)
     minutes_here = signals.minutes
     decided, retired = retirements(minutes_here)
     if decided is not None and decided < last:
@@ -232,7 +216,7 @@ def _piece(
             targets=staying,
             origins={k: name for k, name in state.origins.items() if k not in retired},
             # only these must be remembered: a source still lists them, without a scrape
-            retired=state.retired | (retired.keys() - context.sources.not_listed),
+            retired=state.retired | (retired.keys() - context.given.not_listed),
         )
     outcome = Outcome(rows, verdicts, transitions, retired=retired, advices=advices, minutes=stored)
     return without(after, retired, before=last), outcome, past
@@ -279,10 +263,10 @@ def _floor(time: datetime) -> datetime:
 # evaluation raises, bisection finds the servers whose scrapes cause it. Their scrapes of this tick
 # become failed scrapes with the reason, and every other server is evaluated as usual.
 
-Judge = Callable[[State, Sequence[Collected]], tuple[State, Outcome]]
+Judge = Callable[[State, TickInput], tuple[State, Outcome]]
 
 
-def isolated(judge: Judge, state: State, collected: Sequence[Collected]) -> tuple[State, Outcome]:
+def isolated(judge: Judge, state: State, given: TickInput) -> tuple[State, Outcome]:
     """The result of ``judge``, without the scrapes of servers on which it fails.
 
     Raises:
@@ -290,14 +274,14 @@ def isolated(judge: Judge, state: State, collected: Sequence[Collected]) -> tupl
             of each of several servers: then no page is at fault.
     """
     try:
-        return judge(state, collected)
+        return judge(state, given)
     except Exception as error:
-        served = sorted({i for c in collected for i in c.scrapes["instance"].unique()})
+        served = sorted({i for c in given.answers.values() for i in c.scrapes["instance"].unique()})
 
         def fails_with(instances: Collection[str]) -> bool:
             others = [one for one in served if one not in instances]
             try:
-                judge(*_refused(state, collected, others, "not evaluated"))
+                judge(*_refused(state, given, others, "not evaluated"))
             except Exception:  # noqa: BLE001 - whatever it is, it is one of these servers'
                 return True
             return False
@@ -307,7 +291,7 @@ def isolated(judge: Judge, state: State, collected: Sequence[Collected]) -> tupl
             raise
         words = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
         reason = f"the scrape cannot be evaluated ({words})"
-        after, outcome = judge(*_refused(state, collected, culprits, reason))
+        after, outcome = judge(*_refused(state, given, culprits, reason))
         problems = tuple(SourceProblem(instance, reason) for instance in culprits)
         return after, replace(
             outcome,
@@ -327,17 +311,17 @@ def _culprits(fails_with: Callable[[Collection[str]], bool], among: Sequence[str
 
 
 def _refused(
-    state: State, collected: Sequence[Collected], instances: Sequence[str], reason: str
-) -> tuple[State, list[Collected]]:
+    state: State, given: TickInput, instances: Sequence[str], reason: str
+) -> tuple[State, TickInput]:
     """The state without these servers, and the answers with failed scrapes in their place."""
     theirs = pl.col("instance").is_in(list(instances))
-    refused = []
-    for one in collected:
+    refused = {}
+    for name, one in given.answers.items():
         failed = one.scrapes.filter(theirs).select(
             "instance", "engine", "time", ok=False, reason=pl.lit(reason)
         )
         scrapes = pl.concat([scrape_frame([]), one.scrapes.filter(~theirs), failed], how="diagonal")
-        refused.append(replace(one, scrapes=scrapes))
+        refused[name] = replace(one, scrapes=scrapes)
     leaving = {key for key in state.targets if key.instance in instances}
     state = replace(state, scrapes=state.scrapes.filter(~theirs))
-    return without(state, leaving), refused
+    return without(state, leaving), replace(given, answers=refused)

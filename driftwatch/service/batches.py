@@ -28,7 +28,7 @@ from driftwatch.pipeline.evaluation import Ask
 from driftwatch.pipeline.latest import latest_of
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.question import target_advice
-from driftwatch.pipeline.roster import Sources
+from driftwatch.pipeline.roster import TickInput
 from driftwatch.pipeline.state import SCRAPED_SCHEMA, Outcome, State, nothing_scraped
 from driftwatch.pipeline.stored_state import memory_of, reports_memory, state_from
 from driftwatch.pipeline.tick import evaluate
@@ -44,19 +44,6 @@ from driftwatch.store.store import Store, TickRecord
 # After a restart, simulate advice only for the last ten minutes: a simulation takes a second or
 # two, and a tick that takes long looks like a dead process.
 SIMULATION_LOOKBACK = timedelta(minutes=10)
-
-
-@dataclass(frozen=True, slots=True)
-class TickInput:
-    """What was gathered for a tick."""
-
-    collected: Sequence[Collected]
-    collected_until: Mapping[str, datetime]  # source name → up to where it has answered
-    complete: datetime  # everything before it has been collected, but for late sources
-    sources: Sources
-    # minutes before it stay without a verdict; None = those before the last six hours
-    since: datetime | None = None
-    incomplete: str | None = None  # why nothing is known of some source
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +121,7 @@ class Batch:
             collected_until=given.collected_until,
             simulates_after=None if context.simulates is None else now - context.simulates,
         )
-        state, outcome = evaluate(
-            *(ready, given.collected, given.complete, plan, self.store, given.sources),
-            *(given.since, context.ask),
-        )
+        state, outcome = evaluate(ready, given, plan, self.store, context.ask)
         verified = self._verified(state, outcome, plan)
         state = replace(
             state,
@@ -225,9 +209,9 @@ class Batch:
         """The state with what is open of its own pools: a pool may have changed batches."""
         opened = state.verifications.opened
         incidents = {k: i for k, i in state.incidents.items() if self._has(i)}
-        if moved := given.sources.moved.keys() & state.targets.keys():
+        if moved := given.moved.keys() & state.targets.keys():
             opened = {key: one for key, one in opened.items() if key not in moved}
-        listed = {key for one in given.collected for key in one.targets}
+        listed = {key for one in given.answers.values() for key in one.targets}
         if new := listed - state.targets.keys():
             theirs = self.store.open_elsewhere()
             incidents = {k: i for k, i in theirs.items() if self._has(i)} | incidents
@@ -262,9 +246,9 @@ def of_batch(
 
     ``pools``: every target that is listed, with its pool.
     """
-    collected: list[Collected] = []
+    answers: dict[str, Collected] = {}
     moved: dict[TargetKey, str] = {}
-    for one in given.collected:
+    for name, one in given.answers.items():
         listed, theirs = {}, {}
         for key, target in one.targets.items():
             pool = pools[key].pool or ""
@@ -274,10 +258,9 @@ def of_batch(
                 theirs[key] = f"the server is in pool {pool} now"
         keys = listed.keys() | (state.targets.keys() - theirs.keys()) | state.retired
         scrapes = one.scrapes.join(keys_frame(keys), on=KEY, how="semi", maintain_order="left")
-        collected.append(replace(one, targets=listed, scrapes=scrapes))
+        answers[name] = replace(one, targets=listed, scrapes=scrapes)
         moved |= theirs
-    sources = replace(given.sources, moved=moved, scraped=_scraped(given))
-    return replace(given, collected=collected, sources=sources)
+    return replace(given, answers=answers, moved=moved, scraped=_scraped(given))
 
 
 def _scraped(given: TickInput) -> pl.DataFrame:
@@ -286,7 +269,7 @@ def _scraped(given: TickInput) -> pl.DataFrame:
         pl.DataFrame({"source": name, "start": one.looks}, schema=SCRAPED_SCHEMA)
         if one.looks is not None
         else one.scrapes.select(source=pl.lit(name), start=pl.col("time").dt.truncate("1m"))
-        for name, one in zip(given.sources.names, given.collected, strict=True)
+        for name, one in given.answers.items()
     )
     return pl.concat([nothing_scraped(), *each]).unique(maintain_order=True)
 

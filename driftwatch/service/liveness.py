@@ -24,10 +24,10 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.exposition import ThreadingWSGIServer
 
 from driftwatch.errors import ConfigError, DeliveryError, UsageError
+from driftwatch.pipeline.roster import TickInput
 from driftwatch.receivers.http import post
 from driftwatch.service.metrics import OwnMetrics
 from driftwatch.service.notes import Trouble
-from driftwatch.service.sources import Gathered
 from driftwatch.settings.service import HeartbeatSettings
 from driftwatch.store.progress import unwatched
 from driftwatch.store.store import Store
@@ -156,9 +156,9 @@ class Answering:
     def __init__(self) -> None:
         self._silent: dict[str, str] = {}
 
-    def why_incomplete(self, gathered: Gathered) -> str | None:
+    def why_incomplete(self, gathered: TickInput) -> str | None:
         """Why a tick with these answers tells nothing of some source; None = all have answered."""
-        for name in gathered.names:
+        for name in gathered.answers:
             self._silent.pop(name, None)
         # one that was not asked again since it failed is as silent as before
         self._silent |= {name: f"{name} cannot answer" for name in gathered.failed}

@@ -13,10 +13,10 @@ import structlog
 from driftwatch.collect.schema import Source
 from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.incidents.planner import Routes
+from driftwatch.pipeline.roster import TickInput
 from driftwatch.pipeline.state import Outcome, State
 from driftwatch.rulebook.rules import Rule
 from driftwatch.service.metrics import OwnMetrics
-from driftwatch.service.sources import Gathered
 
 
 class Trouble:
@@ -77,7 +77,7 @@ class TickNotes:
         self._failures = ScrapeFailures()
         self._log: Any = structlog.get_logger()
 
-    def sources(self, sources: Iterable[Source], gathered: Gathered) -> None:
+    def sources(self, sources: Iterable[Source], gathered: TickInput) -> None:
         """How long each source took to answer, and how far it was read."""
         metrics = self._metrics
         for name, seconds in gathered.seconds.items():

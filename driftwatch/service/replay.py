@@ -16,10 +16,10 @@ from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.explain import Window, no_baseline, whole_minutes
 from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.roster import Sources
+from driftwatch.pipeline.roster import TickInput
 from driftwatch.pipeline.state import Outcome, State
 from driftwatch.pipeline.tick import CATCH_UP
-from driftwatch.service.batches import Batch, TickContext, TickInput
+from driftwatch.service.batches import Batch, TickContext
 from driftwatch.signals.one_process import fail_foreign_scrapes
 from driftwatch.store.store import Store
 from driftwatch.verify.before_after import judged_at
@@ -148,15 +148,14 @@ class Ticks:
             since: minutes before it stay without a verdict; None = those before the last six hours.
         """
         until = dict(self.state.collected_until)
-        collected: dict[str, Collected] = {}
+        answers: dict[str, Collected] = {}
         for source in self._sources:
             edge = now - timedelta(seconds=source.settle_seconds)
             if edge > until[source.name]:
-                collected[source.name] = source.collect(until[source.name], edge)
+                answers[source.name] = source.collect(until[source.name], edge)
                 until[source.name] = edge
         complete = min((until[s.name] for s in self._sources), default=now)
-        listing = Sources.of(self._sources, tuple(collected))
-        given = TickInput(tuple(collected.values()), until, complete, listing, since)
+        given = TickInput.of(self._sources, answers, complete, until, since=since)
         return self.batch.tick(given, now, self._context).outcome
 
     def over(

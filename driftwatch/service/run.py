@@ -20,7 +20,6 @@ from driftwatch.collect.pages import PagesSource
 from driftwatch.collect.schema import Source
 from driftwatch.errors import StoreError
 from driftwatch.pipeline.plan import Plan
-from driftwatch.pipeline.roster import Sources
 from driftwatch.pipeline.state import HISTORY, Outcome, State, merge
 from driftwatch.pipeline.stored_state import evaluated_until, with_reports
 from driftwatch.receivers.registry import Receiver
@@ -28,7 +27,6 @@ from driftwatch.service.batches import (
     Batch,
     ListedPools,
     TickContext,
-    TickInput,
     TickResult,
     of_batch,
     plan_actions,
@@ -193,15 +191,9 @@ class Service:
         wait = max(self._interval_seconds, SHORTEST_WAIT_SECONDS)
         asked = batch.state.collected_until, now, wait, own, batch.targets_by_source()
         gathered = self._collecting.gather(*asked)
-        given = TickInput(
-            gathered.collected,
-            gathered.collected_until,
-            gathered.complete,
-            Sources.of(self._sources, gathered.names, gathered.late),
-            incomplete=self._answering.why_incomplete(gathered),
-        )
+        given = replace(gathered, incomplete=self._answering.why_incomplete(gathered))
         if own is not None:
-            pools = self._listed.of(gathered.collected, self._plan)
+            pools = self._listed.of(given.answers.values(), self._plan)
             given = of_batch(own, given, batch.state, pools)
         context = TickContext(self._plan, self._receivers, self._questions)
         try:

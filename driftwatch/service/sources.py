@@ -27,6 +27,7 @@ from driftwatch.collect.schema import Collected, Source, SourceProblem, empty_sc
 from driftwatch.errors import DriftwatchError
 from driftwatch.model import Fingerprint, Target, TargetKey
 from driftwatch.pipeline.plan import Plan
+from driftwatch.pipeline.roster import TickInput
 from driftwatch.pipeline.state import FIRST_LOOK
 from driftwatch.store.progress import batch_of
 
@@ -36,23 +37,6 @@ MINUTE = timedelta(minutes=1)
 # A tick waits for its sources as long as its interval, but at least this long.
 SHORTEST_WAIT_SECONDS = 10.0
 _Question = tuple[str, int]  # source, number of the batch that asks
-
-
-@dataclass(frozen=True, slots=True)
-class Gathered:
-    """What came until a tick went on."""
-
-    names: tuple[str, ...]  # sources that answered, in their order
-    # what each of them answered; of one that raised its problem
-    collected: tuple[Collected, ...]
-    # per source name, up to where it has answered
-    collected_until: Mapping[str, datetime]
-    complete: datetime  # everything before it has been collected, but for late sources
-    late: Mapping[str, str]  # name → why nothing came
-    # name → how long the answer took, of those that answered or raised; not of one that had nothing
-    # to ask
-    seconds: Mapping[str, float]
-    failed: tuple[str, ...]  # names of those that raised, or could say nothing
 
 
 class _Answer(NamedTuple):
@@ -100,7 +84,7 @@ class Collecting:
         wait_seconds: float,
         own: OwnPools | None = None,
         stored: Mapping[str, Mapping[TargetKey, Target]] | None = None,
-    ) -> Gathered:
+    ) -> TickInput:
         """Ask every source that is free, and take what comes in time.
 
         A source that keeps any batch waiting for longer than ``wait_seconds`` is not waited for.
@@ -142,11 +126,11 @@ class Collecting:
                 until[name] = max(answer.until, until.get(name, answer.until))
         complete, late = self._progress(until, now, number)
         seconds = {name: answer.seconds for name, answer in answers.items()}
-        return Gathered(
-            names=tuple(answers),
-            collected=tuple(answer.collected for answer in answers.values()),
-            collected_until=until,
-            complete=complete,
+        return TickInput.of(
+            self._sources,
+            {name: answer.collected for name, answer in answers.items()},
+            complete,
+            until,
             late=late,
             seconds={name: took for name, took in seconds.items() if took is not None},
             failed=tuple(name for name, answer in answers.items() if answer.failed),

@@ -17,6 +17,7 @@ from driftwatch.incidents.incident import Incident
 from driftwatch.model import Target, TargetKey
 from driftwatch.notify.headline import rendered
 from driftwatch.notify.page import Page, Servers
+from driftwatch.pipeline.roster import TickInput
 from driftwatch.pipeline.state import State
 from driftwatch.pipeline.stored_state import memory_of
 from driftwatch.pipeline.tick import evaluate
@@ -74,8 +75,8 @@ def _store(
     )
     with Store.open(Path("driftwatch.db")) as store:
         listed = {key: Target(key, one.labels) for key, one in targets.items()}
-        collected = [Collected(scrapes, listed)]
-        _, outcome = evaluate(State(), collected, at, plan_of_rules(()), store)
+        given = TickInput({"fleet": Collected(scrapes, listed)}, at)
+        _, outcome = evaluate(State(), given, plan_of_rules(()), store)
         store.commit_tick(
             TickRecord(
                 incidents=incidents,

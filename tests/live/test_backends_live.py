@@ -18,6 +18,7 @@ from driftwatch.collect.pages import PageParser
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.schema import SCRAPE_SCHEMA, Collected
+from driftwatch.pipeline.roster import TickInput
 from driftwatch.pipeline.state import State
 from driftwatch.pipeline.tick import evaluate
 from driftwatch.service.configuration import plan_of_rules
@@ -94,5 +95,6 @@ def _read_directly(pages: list[Page], like: list[Collected]) -> list[Collected]:
 def _evidence(found: list[Collected]) -> pl.DataFrame:
     until = found[-1].scrapes["time"].max()
     assert isinstance(until, datetime)
-    _, outcome = evaluate(State(), found, until, plan_of_rules(()), Store.in_memory())
+    given = TickInput({str(n): one for n, one in enumerate(found)}, until)
+    _, outcome = evaluate(State(), given, plan_of_rules(()), Store.in_memory())
     return outcome.rows

@@ -12,6 +12,7 @@ from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.model import Target
 from driftwatch.pipeline.plan import Plan
 from driftwatch.pipeline.question import Moment, question_for
+from driftwatch.pipeline.roster import TickInput
 from driftwatch.pipeline.state import State
 from driftwatch.pipeline.tick import evaluate
 from driftwatch.recommend.advice import Question
@@ -27,7 +28,7 @@ def recorded_rows(recording: Path) -> tuple[pl.DataFrame, Target, Plan]:
     source = RecordingSource(recording)
     since, until = source.span()
     collected = source.collect(since, until)
-    _, outcome = evaluate(State(), [collected], until, plan, Store.in_memory())
+    _, outcome = evaluate(State(), TickInput({"": collected}, until), plan, Store.in_memory())
     return outcome.rows, next(iter(collected.targets.values())), plan
 
 

@@ -30,6 +30,7 @@ from driftwatch.pipeline.question import (
     peers_of,
     question_for,
 )
+from driftwatch.pipeline.roster import TickInput
 from driftwatch.pipeline.state import State
 from driftwatch.pipeline.tick import evaluate
 from driftwatch.recommend.advice import Question
@@ -49,7 +50,7 @@ def seen(shared_data: Path) -> tuple[Target, pl.DataFrame, pl.DataFrame]:
     source = RecordingSource(shared_data / "vllm-0.32" / "run_cap")
     since, until = source.span()
     collected: Collected = source.collect(since, until)
-    state, outcome = evaluate(State(), [collected], until, PLAN, Store.in_memory())
+    state, outcome = evaluate(State(), TickInput({"": collected}, until), PLAN, Store.in_memory())
     return (
         next(iter(state.targets.values())),
         outcome.rows,

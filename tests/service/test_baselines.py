@@ -22,6 +22,7 @@ from driftwatch.detect.references import Reference, References, TargetDays
 from driftwatch.model import Fingerprint, Target, TargetKey
 from driftwatch.pipeline.detection import Detection
 from driftwatch.pipeline.explain import Window
+from driftwatch.pipeline.roster import TickInput
 from driftwatch.pipeline.state import Outcome, State
 from driftwatch.pipeline.tick import evaluate
 from driftwatch.service.run import Service
@@ -247,9 +248,8 @@ def ticked(shared_data: Path, hits: float | None, store: Store) -> tuple[State, 
     source.close()
     learnt = [] if hits is None else [document(until, hits)]
     state = State(detection=Detection(references=References().with_more(learnt)))
-    after, outcome = evaluate(
-        state, [Collected(collected.scrapes, collected.targets)], until, PLAN, store
-    )
+    given = TickInput({"": Collected(collected.scrapes, collected.targets)}, until)
+    after, outcome = evaluate(state, given, PLAN, store)
     return after, outcome, until
 
 

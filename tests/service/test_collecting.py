@@ -94,7 +94,7 @@ def test_one_that_hangs_is_waited_for_no_longer_than_said(
     one, _, collecting = pair
     one.gate.clear()
     found = collecting.gather(START, after(60), 0.05)
-    assert found.names == ("other",)
+    assert [*found.answers] == ["other"]
     # not late yet: what is complete waits for it
     assert (found.complete, found.late) == (BEGIN, {})
     assert not collecting.free("one")
@@ -106,7 +106,7 @@ def test_one_that_hangs_is_waited_for_no_longer_than_said(
     waited(lambda: collecting.free("one"))
     found = collecting.gather(found.collected_until, after(100), 30)
     # the answer of then is taken; what is missing since is asked for next
-    assert found.names == ("one", "other")
+    assert [*found.answers] == ["one", "other"]
     assert found.collected_until == {"one": after(60), "other": after(100)}
     found = collecting.gather(found.collected_until, after(120), 30)
     assert one.asked == [(BEGIN, after(60)), (after(60), after(120))]
@@ -129,9 +129,9 @@ def test_one_that_raises_is_a_problem_and_asked_again(
     found = collecting.gather(START, after(60), 30)
     assert found.failed == ("one",)
     assert found.collected_until["one"] == BEGIN
-    (problem,) = found.collected[0].problems
+    (problem,) = found.answers["one"].problems
     assert (problem.where, problem.reason) == ("one", said)
-    assert found.collected[0].silent == said
+    assert found.answers["one"].silent == said
     one.error = None
     found = collecting.gather(found.collected_until, after(75), 30)
     assert one.asked[-1] == (BEGIN, after(75))

@@ -22,7 +22,7 @@ from pool_cases import (
 from service_cases import shipped_plan
 
 from driftwatch.model import TargetKey
-from driftwatch.pipeline.roster import NOT_LISTED, UNCONFIGURED, Sources
+from driftwatch.pipeline.roster import NOT_LISTED, UNCONFIGURED, TickInput
 from driftwatch.pipeline.tick import evaluate
 from driftwatch.store.store import Store
 
@@ -129,17 +129,16 @@ def test_an_incident_of_who_was_let_go_resolves_with_the_reason() -> None:
 
 
 @pytest.mark.parametrize(
-    "sources",
-    [
-        Sources(names=("fleet",), configured=frozenset({"fleet"}), pages=frozenset({"fleet"})),
-        Sources(names=("other",), configured=frozenset({"other"})),
-    ],
+    ("name", "pages"), [("fleet", frozenset({"fleet"})), ("other", frozenset[str]())]
 )
-def test_who_is_taken_out_of_the_configuration_is_let_go_at_once(sources: Sources) -> None:
+def test_who_is_taken_out_of_the_configuration_is_let_go_at_once(
+    name: str, pages: frozenset[str]
+) -> None:
     fleet = servers(2)
     state, _ = watched([FleetSource(fleet, 30)], 10, PLAN)
     until = BEGIN + timedelta(minutes=11)
     collected = FleetSource(fleet[1:], 30).collect(until - timedelta(minutes=1), until)
-    after, outcome = evaluate(state, [collected], until, PLAN, Store.in_memory(), sources)
+    given = TickInput({name: collected}, until, configured=frozenset({name}), pages=pages)
+    after, outcome = evaluate(state, given, PLAN, Store.in_memory())
     assert outcome.retired == {TargetKey("s0:8000", "0"): UNCONFIGURED}
     assert list(after.targets) == [TargetKey("s1:8000", "0")]

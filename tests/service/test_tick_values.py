@@ -14,6 +14,7 @@ from service_cases import shipped_plan
 from driftwatch.collect.pages import PageParser
 from driftwatch.collect.schema import Collected
 from driftwatch.model import Target, TargetKey
+from driftwatch.pipeline.roster import TickInput
 from driftwatch.pipeline.state import Outcome, State
 from driftwatch.pipeline.tick import evaluate, isolated
 from driftwatch.store.store import Store
@@ -72,7 +73,7 @@ def _ticks(pages: Mapping[str, Sequence[str]]) -> list[Outcome]:
         came = batch.finish()
         until = _time(min(first + 2, SCRAPES))
         brought = Collected(came.scrapes, _listed(came.scrapes), came.problems)
-        state, outcome = evaluate(state, [brought], until, PLAN, store)
+        state, outcome = evaluate(state, TickInput({"": brought}, until), PLAN, store)
         found.append(outcome)
     return found
 
@@ -144,15 +145,15 @@ def test_servers_that_cannot_be_evaluated_are_found_by_halving(count: int, bad: 
         batch.add(instance, T0, SOUND[0].encode())
     frame = batch.finish().scrapes
 
-    def judge(state: State, collected: Sequence[Collected]) -> tuple[State, Outcome]:
+    def judge(state: State, given: TickInput) -> tuple[State, Outcome]:
         nonlocal calls
         calls += 1
-        scrapes = pl.concat([c.scrapes for c in collected])
+        scrapes = pl.concat([c.scrapes for c in given.answers.values()])
         if len(scrapes.filter(pl.col("ok") & pl.col("instance").is_in(sorted(culprits)))):
             raise ArithmeticError("no such number")
         return state, Outcome(pl.DataFrame(), pl.DataFrame(), scrapes=scrapes)
 
-    brought = [Collected(frame, _listed(frame))]
+    brought = TickInput({"": Collected(frame, _listed(frame))}, T0)
     if len(bad) == count > 1:  # what fails for every server is no page's fault
         with pytest.raises(ArithmeticError):
             isolated(judge, State(), brought)

@@ -9,6 +9,7 @@ import polars as pl
 
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.schema import Collected
+from driftwatch.pipeline.roster import TickInput
 from driftwatch.pipeline.state import Outcome, State
 from driftwatch.pipeline.tick import evaluate
 from driftwatch.service.configuration import plan_of_rules
@@ -22,7 +23,8 @@ def evaluated(folder: Path) -> tuple[Collected, State, Outcome]:
     source = RecordingSource(folder)
     since, until = source.span()
     collected = source.collect(since, until)
-    state, outcome = evaluate(State(), [collected], until, plan_of_rules(()), Store.in_memory())
+    given = TickInput({"": collected}, until)
+    state, outcome = evaluate(State(), given, plan_of_rules(()), Store.in_memory())
     return collected, state, outcome
 
 
