@@ -1,8 +1,9 @@
 """The targets of a tick: who is listed, who is missing, who has left. Pure.
 
-A source that scrapes other targets in a minute and does not try this one no longer lists it. After
-15 such minutes the target is *retired*. A target that is listed and does not answer is *lost*: its
-scrapes fail, and ``CoverageLost`` opens a ticket.
+A listed target joins with its first scrape, also a failed one. A source that scrapes other targets
+in a minute and does not try this one no longer lists it. After 15 such minutes the target is
+*retired*; it joins anew with its next scrape. A target that is listed and does not answer is
+*lost*: its scrapes fail, and ``CoverageLost`` opens a ticket.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from driftwatch.pipeline.state import State, nothing_scraped
 _MINUTE = timedelta(minutes=1)
 RETIRED_AFTER = timedelta(minutes=15)
 NOT_LISTED = f"the server is gone (not listed for {RETIRED_AFTER // _MINUTE} min)"
-NEVER = "the server is gone (it was never scraped)"
 UNCONFIGURED = "the server is gone (no longer in the configuration)"
 # Labels that identify the server behind a name.
 _SERVER_LABELS = ("pod", "model_name")
@@ -83,41 +83,33 @@ class Roster:
 
     # with their pools, in key order; the mapping of before where nothing changed
     targets: Mapping[TargetKey, Target]
+    waiting: Mapping[TargetKey, Target]  # listed, and not joined yet
     origins: Mapping[TargetKey, str]  # target → name of the source that listed it last
     not_listed: frozenset[TargetKey] = frozenset()  # their source does not know them
     # former targets → why
     departed: Mapping[TargetKey, str] = field(default_factory=dict)
     # names that now stand for another pod or model
     reborn: frozenset[TargetKey] = frozenset()
-    # retired targets that return with their next scrape
-    retired: frozenset[TargetKey] = frozenset()
-    # the retired targets that a source lists
-    returning: Mapping[TargetKey, Target] = field(default_factory=dict)
 
 
-def roster(state: State, given: TickInput, scrapes: pl.DataFrame, plan: Plan) -> Roster:
+def roster(state: State, given: TickInput, plan: Plan) -> Roster:
     """The targets now: those that the sources list, and earlier ones that are missing.
 
     Args:
         state: of the tick before.
-        scrapes: that this tick collected.
     """
     before = state.targets
     if not given.answers:
-        return Roster(before, state.origins, retired=state.retired)
+        return Roster(before, {}, state.origins)
     listed: dict[TargetKey, Target] = {}
     origins = dict(state.origins)
     for name, one in given.answers.items():
         listed.update(one.targets)
         origins.update(dict.fromkeys(one.targets, name))
     answering = given.answers.keys() - given.silent
-    retired = state.retired
-    if given.configured == given.answers.keys():
-        retired &= listed.keys()
-    returning = {key: listed.pop(key) for key in sorted(retired & listed.keys())}
     missing = {key: target for key, target in before.items() if key not in listed}
     not_listed = {key for key in missing if origins.get(key) in answering}
-    departed = dict.fromkeys(_never_scraped(not_listed, state, scrapes), NEVER)
+    departed: dict[TargetKey, str] = {}
     for key in missing:
         origin = origins.get(key)
         # gone once every source has answered and none lists it
@@ -129,18 +121,18 @@ def roster(state: State, given: TickInput, scrapes: pl.DataFrame, plan: Plan) ->
     present = {
         key: target if key in reborn else _as_known(target, before.get(key))
         for key, target in listed.items()
+        if key in before
     }
     staying = {key: target for key, target in missing.items() if key not in departed}
     pools_changed = state.frames is not None and not plan.has_pools_of(state.frames.plan)
     targets = plan.assign(present | staying, None if pools_changed else before)
     return Roster(
         targets=targets,
-        origins={k: name for k, name in origins.items() if k in targets or k in returning},
+        waiting={key: target for key, target in listed.items() if key not in before},
+        origins={k: name for k, name in origins.items() if k in targets or k in listed},
         not_listed=frozenset(not_listed - departed.keys()),
         departed=departed,
         reborn=reborn,
-        retired=retired,
-        returning=returning,
     )
 
 
@@ -150,19 +142,6 @@ def first_scrapes(scrapes: pl.DataFrame, keys: Collection[TargetKey]) -> dict[Ta
         return {}
     theirs = scrapes.join(keys_frame(keys), on=KEY, how="semi").group_by(KEY).agg(pl.min("time"))
     return {TargetKey(i, e): at for i, e, at in theirs.sort(KEY).iter_rows()}
-
-
-def _never_scraped(
-    keys: Collection[TargetKey], state: State, scrapes: pl.DataFrame
-) -> set[TargetKey]:
-    """Targets without any scrape, even a failed one: nothing of them can be missing."""
-    if not keys:
-        return set()
-    seen = state.inputs_seen
-    if "looked_until" in seen.columns:
-        seen = seen.filter(pl.col("looked_until").is_not_null())
-    scraped = pl.concat(frame.select(KEY) for frame in (state.scrapes, scrapes, seen)).unique()
-    return set(keys) - {TargetKey(*row) for row in scraped.iter_rows()}
 
 
 def _is_another(old: Target, new: Target) -> bool:

@@ -70,8 +70,6 @@ class State:
     targets: Mapping[TargetKey, Target] = field(default_factory=dict)
     # target → name of the source that listed it last
     origins: Mapping[TargetKey, str] = field(default_factory=dict)
-    # retired targets that a source lists for ever, as a recording does
-    retired: frozenset[TargetKey] = frozenset()
     baselines: Baselines = field(default_factory=Baselines)  # in force
     # recent minutes and references of the detectors
     detection: Detection = field(default_factory=Detection)

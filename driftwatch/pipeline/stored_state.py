@@ -51,7 +51,7 @@ class _Memory(Document):
     evaluated_until: datetime | None
     collected_until: dict[str, datetime]
     targets: list[_KnownTarget]
-    retired: list[TargetKey]
+    retired: tuple[TargetKey, ...] = ()  # of 0.17 and before
 
     @property
     def by_key(self) -> dict[TargetKey, Target]:
@@ -77,7 +77,6 @@ def memory_of(state: State, before: State | None = None) -> dict[str, bytes]:
             _KnownTarget(*key, target.labels, state.origins.get(key))
             for key, target in sorted(state.targets.items())
         ],
-        retired=sorted(state.retired),
     )
     frames = {_RELEASES: state.releases, _INPUTS: state.inputs_seen}
     if len(state.scraped):
@@ -118,7 +117,6 @@ def state_from(store: Store, now: datetime) -> State:
         ended=just_ended(store.incidents(since=until - HISTORY, pages=False), until),
         targets=targets,
         origins=memory.origins,
-        retired=frozenset(memory.retired),
         baselines=baselines,
         detection=detection_from(
             store, memory.evaluated_until, None if store.batch is None else list(targets)

@@ -75,16 +75,11 @@ def _evaluated(
     given = replace(given, answers=dict(zip(names, collected, strict=True)))
     scrapes = fail_foreign_scrapes(together([c.scrapes for c in collected]), state.scrapes)
     gpus = pl.concat([empty_gpus(), *(c.gpus for c in collected)])
-    now = roster(state, given, scrapes, plan)
+    now = roster(state, given, plan)
     context = _Context(plan, replace(given, not_listed=now.not_listed), ask)
-    arrived = now.targets.keys() - state.targets.keys()
     state, first, left = _arrived(state, now, scrapes, gpus, context)
 
-    # new and returning targets wait for their first scrape
-    starts = first_scrapes(state.scrapes, arrived)
-    waiting = {**now.returning, **{key: now.targets[key] for key in starts}}
-    if starts:
-        state = replace(state, targets={k: t for k, t in state.targets.items() if k not in starts})
+    waiting = dict(now.waiting)
     minute, last, past, pieces = first, _floor(given.complete), PastMinutes(store), [left]
     while minute is not None and minute < last:
         state, joins_at = _with_joined(state, waiting, minute, now.origins, plan)
@@ -97,9 +92,7 @@ def _evaluated(
         minute = state.evaluated_until
     if len(pieces) > 1:  # the rest of the minutes have no target
         state = replace(state, evaluated_until=last)
-    never_joined = {k: waiting[k] for k, at in starts.items() if len(pieces) == 1 or at >= last}
-    if joining := {k: t for k, t in never_joined.items() if k not in state.targets}:
-        state = replace(state, targets=plan.assign({**state.targets, **joining}, state.targets))
+    state, _ = _with_joined(state, waiting, last, now.origins, plan)
     if state.evaluated_until is not None:
         state = replace(state, detection=trimmed(state.detection, state.evaluated_until))
     found = replace(
@@ -139,7 +132,6 @@ def _arrived(
         gpus=gpus_once([state.gpus, gpus], (state.evaluated_until or since) - FIRST_LOOK),
         targets=now.targets,
         origins=now.origins,
-        retired=now.retired,
         incidents=incidents,
         scraped=pl.concat([state.scraped, context.given.scraped]).unique(maintain_order=True),
     )
@@ -170,7 +162,6 @@ def _with_joined(
         state,
         targets=plan.assign({**state.targets, **joined}, state.targets),
         origins={**state.origins, **{key: origins[key] for key in joined if key in origins}},
-        retired=state.retired - joined.keys(),
     ), following
 
 
@@ -215,8 +206,6 @@ def _piece(
             after,
             targets=staying,
             origins={k: name for k, name in state.origins.items() if k not in retired},
-            # only these must be remembered: a source still lists them, without a scrape
-            retired=state.retired | (retired.keys() - context.given.not_listed),
         )
     outcome = Outcome(rows, verdicts, transitions, retired=retired, advices=advices, minutes=stored)
     return without(after, retired, before=last), outcome, past

@@ -256,7 +256,7 @@ def of_batch(
                 listed[key] = target
             elif key in state.targets:
                 theirs[key] = f"the server is in pool {pool} now"
-        keys = listed.keys() | (state.targets.keys() - theirs.keys()) | state.retired
+        keys = listed.keys() | (state.targets.keys() - theirs.keys())
         scrapes = one.scrapes.join(keys_frame(keys), on=KEY, how="semi", maintain_order="left")
         answers[name] = replace(one, targets=listed, scrapes=scrapes)
         moved |= theirs
