@@ -27,10 +27,11 @@ for name in ("", "bench", "tests", "tests/service"):
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / name))
 
 from fakes.loopback import Answer, LoopbackServer, Request  # noqa: E402
+from fakes.manual_clock import ManualClock  # noqa: E402
 from kill_rounds.world import BEGIN, RULES, TICK_SECONDS, KeptSource  # noqa: E402
 from outbox_cases import commit, planned  # type: ignore[import-not-found] # noqa: E402
 
-from driftwatch.clock import ManualClock, SystemClock  # noqa: E402
+from driftwatch.clock import SystemClock  # noqa: E402
 from driftwatch.collect.schema import scrape_frame  # noqa: E402
 from driftwatch.model import Target, TargetKey  # noqa: E402
 from driftwatch.pipeline.plan import Pool  # noqa: E402

@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import polars as pl
+from fakes.manual_clock import ManualClock
 
-from driftwatch.clock import ManualClock
 from driftwatch.collect.schema import Collected, scrape_frame
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.plan import Pool

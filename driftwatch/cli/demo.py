@@ -199,6 +199,7 @@ def _write_scenario(scenario: Scenario, seed: int, folder: Path) -> None:
     words = f"-c {shlex.quote(str(folder / CONFIGURATION))}"
     if (baseline := _baseline(scenario)) is not None:
         words += f" --baseline {utc_text(baseline.start)}..{utc_text(baseline.end)}"
+    words += f" --db {shlex.quote(str(folder / 'driftwatch.db'))}"
     click.echo(f"next: driftwatch replay {shlex.quote(str(folder))} {words}")
 
 

@@ -15,7 +15,7 @@ import click
 
 from driftwatch.cli.history import History, between
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM
-from driftwatch.cli.options import DATABASE, history_options, repeat_options, typed
+from driftwatch.cli.options import DATABASE, history_options, typed
 from driftwatch.cli.printer import print_note, print_warning, print_wrapped
 from driftwatch.cli.replay_summary import ScrapeCounts, SilentRules, TakenProposals, with_proposals
 from driftwatch.errors import NoVerdict, Unavailable, UsageError
@@ -129,8 +129,7 @@ def command(
     screen.close()
     if pages and not as_json and database is None:
         print_wrapped(
-            f"A next: command needs these options too:{repeat_options()}. With --db FILE, replay "
-            "keeps what it found, and --db FILE is enough.",
+            "Nothing is kept: give replay --db FILE, and a next: command --db FILE too.",
             piped_too=True,
         )
     if history.config_file is None and not as_json:

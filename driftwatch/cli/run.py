@@ -189,7 +189,6 @@ def _service(
         reports=schedule_of(settings),
         metrics=metrics,
         batches=batches,
-        is_one_of_several=isinstance(place, PostgresPlace),
     )
     if not store.baselines_in_force():
         for words in proposing(settings, own.now(), config):

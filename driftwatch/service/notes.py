@@ -128,7 +128,7 @@ class TickNotes:
         for instance, why in outcome.not_evaluated.items():
             self._log.error("not evaluated", target=instance, why=why)
         for problem in outcome.problems:
-            self._log.warning("source", where=problem.where, reason=problem.reason)
+            self._log.warning("not read", where=problem.where, reason=problem.reason)
         for answer in outcome.advices:
             if answer.failed is not None:
                 self._log.error("simulation failed", target=answer.key.text, why=answer.failed)

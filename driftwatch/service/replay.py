@@ -62,7 +62,6 @@ def replay(
     *,
     store: Store | None = None,
     baseline: Window | None = None,
-    baselines: Baselines | None = None,
     stride: timedelta | None = None,
     progress: Callable[[datetime], None] | None = None,
 ) -> Iterator[Outcome]:
@@ -71,23 +70,22 @@ def replay(
     Args:
         store: an empty one, in which minutes, incidents, advice and verifications are written;
             None = one in memory.
-        baseline: window whose lengths, rates and speed are the reference: it holds where
-            the others say nothing of a target.
-        baselines: in force in all of the span, whenever they were accepted.
+        baseline: window with whose lengths, rates and speed all of the span is compared.
         stride: how much is collected and evaluated at once; None = by how many targets there are.
 
     Raises:
         UsageError: the baseline holds no minute with a scrape.
     """
     start, end = span
-    every = (baselines or Baselines()).every
-    if baseline is not None:
-        every = (*baseline_of(sources, baseline, plan).every, *every)
     with ExitStack() as opened:
         kept = opened.enter_context(Store.in_memory()) if store is None else store
-        early = [b.model_copy(update={"accepted_at": min(b.accepted_at, start)}) for b in every]
-        if early:
-            kept.add_baselines(early)
+        if baseline is not None:
+            every = baseline_of(sources, baseline, plan).every
+            at = [min(one.accepted_at, start) for one in every]
+            kept.add_baselines(
+                one.model_copy(update={"accepted_at": when})
+                for one, when in zip(every, at, strict=True)
+            )
         ticks = Ticks(sources, plan, kept, start)
         targets: dict[TargetKey, Target] = {}
         for now, outcome in ticks.over(start, end, stride):

@@ -70,8 +70,7 @@ class Service:
         on_outcome: called with every tick's outcome (``watch`` prints it).
         reports: when weekly reports are made, and for whom; None = none are.
         metrics: that it notes its work in; by default new ones.
-        batches: how many there are in a new database.
-        is_one_of_several: other processes tick the same batches.
+        batches: how many there are in a new database; several may be ticked by other processes.
     """
 
     def __init__(
@@ -87,10 +86,9 @@ class Service:
         reports: ReportSchedule | None = None,
         metrics: OwnMetrics | None = None,
         batches: int = 1,
-        is_one_of_several: bool = False,
     ) -> None:
         self.metrics = OwnMetrics(clock.now) if metrics is None else metrics
-        if batches > 1 or is_one_of_several:
+        if batches > 1:
             sources = buffered(sources, clock, interval_seconds)
         self._sources = sources
         self._plan = plan

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from command_cases import Run
+from fakes.manual_clock import ManualClock
 
-from driftwatch.clock import ManualClock
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.service.configuration import plan_of_rules
 from driftwatch.service.run import Service

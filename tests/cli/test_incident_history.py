@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from command_cases import START, Run, incident
+from fakes.manual_clock import ManualClock
 from outbox import planned
 from small_page import small_page
 
-from driftwatch.clock import ManualClock
 from driftwatch.incidents.silence import parse_matchers
 from driftwatch.store import Store, TickRecord
 from tests.outbox import due_deliveries, mark_failed, mark_sent

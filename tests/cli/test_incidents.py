@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from command_cases import START, Run, incident
+from fakes.manual_clock import ManualClock
 from outbox import planned
 from page_cases import CAP
 
-from driftwatch.clock import ManualClock
 from driftwatch.store import Store, TickRecord
 
 

@@ -6,11 +6,11 @@ import sys
 from datetime import UTC, datetime
 
 import pytest
+from fakes.manual_clock import ManualClock
 
 from driftwatch.cli.history import plan_from
 from driftwatch.cli.options import MOMENT, on_its_day, parse_time
 from driftwatch.cli.printer import Progress
-from driftwatch.clock import ManualClock
 from driftwatch.errors import UsageError
 
 

@@ -84,7 +84,10 @@ def test_what_is_kept_is_explained_from_the_database_alone(run: Run, shared_data
         "pools: [{name: chat, serving: {max_num_seqs: 8}, slo: {ttft_seconds: 1.0}}]\n"
     )
     path = str(shared_data / "vllm-0.32" / "run_cap")
+    out = run("replay", path, "-c", "c.yaml", "--no-advice")[1]
+    assert "Nothing is kept: give replay --db FILE, and a next: command --db FILE too." in out
     _, out, _ = run("replay", path, "-c", "c.yaml", "--no-advice", "--db", "kept.db")
+    assert "Nothing is kept" not in out
     first, command = out.splitlines()[0], re.search(r"^next: +driftwatch (.*)$", out, re.M)
     assert command is not None and command[1].endswith(" --db kept.db")
     code, out, _ = run(*command[1].split())

@@ -11,9 +11,9 @@ import polars as pl
 from fakes.dcgm_exporter import DcgmExporter
 from fakes.dcgm_pages import FakeGpu, dcgm_page, workload
 from fakes.loopback import Answer
+from fakes.manual_clock import ManualClock
 from fakes.prometheus_api import PrometheusApi, Series
 
-from driftwatch.clock import ManualClock
 from driftwatch.collect.dcgm_sources import DcgmBatch, DcgmPagesSource, DcgmPrometheusSource
 from driftwatch.collect.http_session import Bounds
 from driftwatch.collect.prometheus.client import PrometheusAsker

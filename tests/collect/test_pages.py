@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.manual_clock import ManualClock
 
-from driftwatch.clock import ManualClock
 from driftwatch.collect.http import address_of
 from driftwatch.collect.http_session import Bounds
 from driftwatch.collect.pages import PagesSource

@@ -17,10 +17,10 @@ from deploy_cases import DEPLOY
 from fakes import prometheus_server
 from fakes.dcgm_pages import FakeGpu, dcgm_page, workload
 from fakes.exposition_server import Page, read_pages
+from fakes.manual_clock import ManualClock
 from fakes.prometheus_server import PrometheusServer, backfill
 from prometheus_client.exposition import generate_latest
 
-from driftwatch.clock import ManualClock
 from driftwatch.collect.recordings import open_recording
 from driftwatch.receivers.stdout import StdoutSender
 from driftwatch.service.configuration import plan_of_settings

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from fakes.loopback import Answer, LoopbackServer, Request
+from fakes.manual_clock import ManualClock
 from fakes.prometheus_api import PrometheusApi, Series
 from pytest import MonkeyPatch
 
-from driftwatch.clock import ManualClock
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
 from driftwatch.collect.schema import Source

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 from fakes.loopback import Answer, Request
+from fakes.manual_clock import ManualClock
 from fakes.postgres_server import PostgresServer
 from kill_rounds.judge import RECEIVERS, Inbox
 from kill_rounds.world import TICKS, Place, live, service_of, time_of
 from sqlalchemy import Connection, event
 
-from driftwatch.clock import ManualClock
 from driftwatch.errors import StoreError
 from driftwatch.store.store import Store
 from tests.outbox import undelivered_count

@@ -12,9 +12,9 @@ import pytest
 from fakes.dcgm_exporter import DcgmExporter
 from fakes.dcgm_pages import FakeGpu, dcgm_page, workload
 from fakes.exposition_server import read_pages
+from fakes.manual_clock import ManualClock
 from fakes.prometheus_server import PrometheusServer, backfill
 
-from driftwatch.clock import ManualClock
 from driftwatch.collect.dcgm_sources import DcgmPagesSource, DcgmPrometheusSource
 from driftwatch.collect.gpus import GPU_FIELDS
 from driftwatch.collect.prometheus.client import PrometheusAsker

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pynvml
 import pytest
+from fakes.manual_clock import ManualClock
 from nvml_cases import NOW, StandIn
 
-from driftwatch.clock import ManualClock
 from driftwatch.collect.nvml import NvmlSource
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 from fakes.exposition_server import ReplayedExposition, read_pages
+from fakes.manual_clock import ManualClock
 from nvml_cases import StandIn
 
-from driftwatch.clock import ManualClock
 from driftwatch.collect.nvml import NvmlSource, host_of, own_hosts
 from driftwatch.collect.pages import PagesSource
 from driftwatch.pipeline.plan import Plan

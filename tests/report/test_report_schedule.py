@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from fakes.manual_clock import ManualClock
 from filled import fill
 from report_cases import FLEET_WEEK, SLO, fleet_recording
 
 from driftwatch.cli.main import cli
-from driftwatch.clock import ManualClock
 from driftwatch.errors import NoVerdict
 from driftwatch.pipeline.plan import Plan, Pool
 from driftwatch.receivers.stdout import StdoutSender

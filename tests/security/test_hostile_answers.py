@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 from fakes.loopback import LoopbackServer
+from fakes.manual_clock import ManualClock
 from fakes.pagerduty_server import ROUTING_KEY
 from fakes.slack_workspace import BOT_TOKEN
 from outbox import planned
 from page_cases import AT, CAP
 from structlog.testing import capture_logs
 
-from driftwatch.clock import ManualClock
 from driftwatch.incidents.incident import Transition
 from driftwatch.receivers.registry import build_senders
 from driftwatch.service.metrics import OwnMetrics

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 import outbox
+from fakes.manual_clock import ManualClock
 from made_incidents import incident_of, with_values
 from small_page import small_page
 
-from driftwatch.clock import ManualClock
 from driftwatch.errors import DeliveryError
 from driftwatch.incidents.delivery import PlannedDelivery
 from driftwatch.incidents.incident import Event, Incident, Transition

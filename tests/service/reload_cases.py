@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import structlog
+from fakes.manual_clock import ManualClock
 from service_cases import FrameSource
 from structlog.testing import capture_logs
 
-from driftwatch.clock import ManualClock
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.pipeline.state import Outcome
 from driftwatch.receivers.registry import receivers_of

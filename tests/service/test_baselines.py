@@ -9,12 +9,12 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from fakes.manual_clock import ManualClock
 from service_cases import shipped_plan
 
 from driftwatch.baselines.in_force import in_force, learnt, no_releases, with_releases
 from driftwatch.baselines.proposals import marked, propose
 from driftwatch.baselines.windows import Acceptance, accepted_baseline, baselines_of, measured
-from driftwatch.clock import ManualClock
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.collect.schema import Collected
 from driftwatch.detect.baselines import Baseline, Baselines

@@ -9,10 +9,10 @@ from typing import Any
 
 import polars as pl
 from checkup_cases import COMPLETE, page_text, plan_with, scrapes_of, targets_of
+from fakes.manual_clock import ManualClock
 from filled import filled
 from service_cases import shipped_plan
 
-from driftwatch.clock import ManualClock
 from driftwatch.doctor.checks import Check, Checkup
 from driftwatch.doctor.checkup import Inputs, checkup
 from driftwatch.doctor.paging import database_checks, receiver_checks, speed_waits

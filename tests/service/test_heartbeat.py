@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 from fakes.loopback import Answer, LoopbackServer, Request
+from fakes.manual_clock import ManualClock
 from made_incidents import incident_of
 from outbox import planned
 from service_cases import FrameSource, shipped_plan
 from small_page import small_page
 from structlog.testing import capture_logs
 
-from driftwatch.clock import ManualClock
 from driftwatch.collect.schema import Collected, Source, scrape_frame
 from driftwatch.errors import Unavailable
 from driftwatch.incidents.incident import Transition

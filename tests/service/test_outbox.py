@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 import pytest
+from fakes.manual_clock import ManualClock
 from outbox_cases import NOW, Desk, commit, outbox_of, planned, refusing, value
 
-from driftwatch.clock import ManualClock, SystemClock
+from driftwatch.clock import SystemClock
 from driftwatch.errors import StoreError
 from driftwatch.incidents.delivery import AttemptResult
 from driftwatch.receivers.sender import Message

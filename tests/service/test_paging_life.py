@@ -9,11 +9,11 @@ from typing import Any
 
 import jsonschema
 import pytest
+from fakes.manual_clock import ManualClock
 from made_incidents import with_values
 from page_cases import CAP
 from service_cases import shipped_plan
 
-from driftwatch.clock import ManualClock
 from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.incidents.silence import parse_matchers
 from driftwatch.notify.page import Page

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import pytest
 from fakes.exposition_server import ReplayedExposition, read_pages
+from fakes.manual_clock import ManualClock
 from service_cases import shipped_plan
 from structlog.testing import capture_logs
 
-from driftwatch.clock import ManualClock
 from driftwatch.collect.pages import PagesSource
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.receivers.sender import Message

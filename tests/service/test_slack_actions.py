@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.manual_clock import ManualClock
 from fakes.slack_workspace import APP_TOKEN, BOT_TOKEN, Posted, SlackWorkspace
 from made_incidents import with_values
 from outbox import planned
 from page_cases import AT, CAP
 from secret_file import secret
 
-from driftwatch.clock import ManualClock
 from driftwatch.incidents.incident import Transition
 from driftwatch.numbers import moment
 from driftwatch.receivers.registry import Receiver, build_senders

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from batch_cases import BEGIN, RECORDED, fleet_of, minutes_of, pools_of, told
+from fakes.manual_clock import ManualClock
 from polars.testing import assert_frame_equal
 from service_cases import FrameSource, NarrowSource, shipped_plan
 from structlog.testing import capture_logs
 
-from driftwatch.clock import ManualClock
 from driftwatch.collect.schema import Collected
 from driftwatch.receivers.registry import Receiver
 from driftwatch.receivers.sender import Message
@@ -67,7 +67,6 @@ class Processes:
             receivers,
             self.clock,
             batches=batches or self.batches,
-            is_one_of_several=True,
         )
 
 

@@ -18,12 +18,12 @@ import orjson
 import pytest
 import worker_process
 from batch_cases import BEGIN, RECORDED, fleet_of, minutes_of, told
+from fakes.manual_clock import ManualClock
 from polars.testing import assert_frame_equal
 from procrastinate import App, SyncPsycopgConnector
 from procrastinate.exceptions import AlreadyEnqueued
 from service_cases import FrameSource
 
-from driftwatch.clock import ManualClock
 from driftwatch.database_place import PostgresPlace, place_of
 from driftwatch.store.deliveries import CLAIM
 from driftwatch.store.postgres import connect_arguments
@@ -124,7 +124,7 @@ def alone(folder: Path, database: Path) -> tuple[dict[str, list[dict[str, Any]]]
     """What one process finds on SQLite."""
     clock = ManualClock(BEGIN)
     with Store.open(database) as store:
-        service = worker_process.service_on(store, folder, clock, batches=1, several=False)
+        service = worker_process.service_on(store, folder, clock, 1)
         for _ in range(LENGTH):
             clock.advance(MINUTE)
             service.tick_once()

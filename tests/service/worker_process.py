@@ -60,11 +60,11 @@ class FileSender:
             file.write(f"{message.subject} {message.event} {message.number}\n")
 
 
-def service_on(store: Store, folder: Path, clock: Any, *, batches: int, several: bool) -> Service:
+def service_on(store: Store, folder: Path, clock: Any, batches: int) -> Service:
     source = stored_fleet(folder)
     receivers = [Receiver("oncall", ("page", "ticket"), FileSender(folder / "sent"))]
     given = [source], pools_of(shipped_plan(), source), store, receivers, clock
-    return Service(*given, batches=batches, is_one_of_several=several)
+    return Service(*given, batches=batches)
 
 
 def main(url: str, folder: Path) -> int:
@@ -73,7 +73,7 @@ def main(url: str, folder: Path) -> int:
     assert isinstance(place, PostgresPlace)
     with Store.open(place, migrate=False) as store:
         clock: Any = FileClock(folder / "now")
-        service = service_on(store, folder, clock, batches=BATCHES, several=True)
+        service = service_on(store, folder, clock, BATCHES)
         fleet = Fleet(
             *(service, store, place, clock),
             heartbeat_seconds=HEARTBEAT_SECONDS,

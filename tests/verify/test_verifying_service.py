@@ -12,10 +12,10 @@ from typing import Any
 import jsonschema
 import pytest
 from click.testing import CliRunner
+from fakes.manual_clock import ManualClock
 from verify_cases import DATA, verifications_of
 
 from driftwatch.cli.main import cli
-from driftwatch.clock import ManualClock
 from driftwatch.collect.recordings import open_recording
 from driftwatch.model import Advice, KnobMove, Reason
 from driftwatch.notify.page import Page

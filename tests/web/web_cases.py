@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import polars as pl
+from fakes.manual_clock import ManualClock
 from made_incidents import incident_of
 from starlette.routing import compile_path
 from starlette.testclient import TestClient
 
-from driftwatch.clock import ManualClock
 from driftwatch.collect.recordings.text import RecordingSource
 from driftwatch.database_place import place_of
 from driftwatch.incidents.incident import Incident, Transition
