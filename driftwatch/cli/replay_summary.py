@@ -1,4 +1,4 @@
-"""What a replay read, which rules could not fire, and which proposed baselines it took."""
+"""Scrapes that a replay counted, rules that could not fire, and proposed baselines that it used."""
 
 from __future__ import annotations
 

@@ -79,14 +79,14 @@ def _serve(config: Path, settings: Settings, hangups: Hangups) -> int:
     from driftwatch.pipeline.stored_state import evaluated_until
     from driftwatch.receivers.registry import receivers_of
     from driftwatch.service.configuration import plan_of_settings
-    from driftwatch.service.liveness import Endpoint, ping_of
+    from driftwatch.service.liveness import Endpoint
     from driftwatch.service.metrics import OwnMetrics
     from driftwatch.service.reload import Reload
     from driftwatch.store.store import Store
 
     plan, receivers = plan_of_settings(settings), receivers_of(settings)
     if settings.heartbeat is not None:
-        ping_of(settings.heartbeat)  # its URL can be read
+        settings.heartbeat.read_url()  # a URL that cannot be read stops the start
     log = configure_logs()
     clock = SystemClock()
     metrics = OwnMetrics(clock.now)
@@ -167,7 +167,6 @@ def _service(
     from driftwatch.clock import SystemClock
     from driftwatch.database_place import PostgresPlace
     from driftwatch.service.configuration import sources_of
-    from driftwatch.service.liveness import ping_of
     from driftwatch.service.report_material import schedule_of
     from driftwatch.service.run import Service
 
@@ -196,7 +195,7 @@ def _service(
                 "no baseline is in force; this looks for one in the past", command=words
             )
     if settings.heartbeat is not None:
-        service.beat(ping_of(settings.heartbeat))
+        service.beat(settings.heartbeat.read_url)
     if not isinstance(place, PostgresPlace):
         return service, service
     assert isinstance(clock, DatabaseClock)  # noqa: S101 - see above

@@ -38,12 +38,12 @@ _RANK: Mapping[Severity, int] = {"page": 0, "ticket": 1, "notice": 2}
 
 
 class Advanced(NamedTuple):
-    """Incidents some minutes later."""
+    """Incidents after some minutes."""
 
     incidents: dict[str, Incident]  # key → open incident
     happened: tuple[Transition, ...]  # what fired and what resolved, in order
-    # what fired before a minute of the grid (:data:`driftwatch.notify.page.EVERY`), as of that
-    # minute: its page is made again
+    # incidents that fired earlier, at each minute of :data:`driftwatch.notify.page.EVERY`:
+    # their pages are made again
     looks: tuple[Transition, ...]
 
 
@@ -74,8 +74,8 @@ def advanced(
             _add_verdicts(minutes, rule, relevant(of_rule, rule, open_servers))
     if not minutes and not incidents:
         return Advanced({}, (), ())
-    advancing = _Minute(rules, targets, incidents, ended)
-    return advancing.played(judged["end"].unique().sort(), minutes)
+    advancing = _OpenIncidents(rules, targets, incidents, ended)
+    return advancing.play(judged["end"].unique().sort(), minutes)
 
 
 def just_ended(ended: Iterable[Incident], at: datetime) -> tuple[Incident, ...]:
@@ -88,8 +88,8 @@ def just_ended(ended: Iterable[Incident], at: datetime) -> tuple[Incident, ...]:
 _Minutes = dict[datetime, dict[tuple[str, str], dict[TargetKey, Verdict]]]
 
 
-class _Minute:
-    """The open incidents on their way through the minutes."""
+class _OpenIncidents:
+    """The open incidents, advanced minute by minute."""
 
     def __init__(
         self,
@@ -108,14 +108,14 @@ class _Minute:
         for one in incidents.values():
             self._open.setdefault(one.pool, {})[one.rule] = one
 
-    def played(self, ends: Iterable[datetime], minutes: _Minutes) -> Advanced:
-        """The minutes, in order."""
+    def play(self, ends: Iterable[datetime], minutes: _Minutes) -> Advanced:
+        """Advance through the minutes, in order."""
         happened, looks = list[Transition](), list[Transition]()
         for end in ends:
-            told = self._advance(end, minutes.get(end, {}))
-            happened += sorted(told, key=lambda t: t.incident.key)
+            now = self._advance(end, minutes.get(end, {}))
+            happened += sorted(now, key=lambda t: t.incident.key)
             if next_time(end - EVERY) == end:
-                new = {t.incident.id for t in told}
+                new = {t.incident.id for t in now}
                 firing = [i for i in self._all() if i.is_firing and i.id not in new]
                 looks += [Transition(one, "updated", end) for one in firing]
         after = {one.key: one for one in self._all()}
@@ -189,10 +189,11 @@ def inhibited(
     rules: Mapping[str, Rule],
     end: datetime,
 ) -> dict[TargetKey, str]:
-    """Server → the alert because of which a rule says nothing there.
+    """Server → the alert that inhibits a rule there.
 
-    An incident inhibits on the servers that it concerns. One whose cause is the traffic, which a
-    pool shares, inhibits in its whole pool; so does any one a notice. A ticket inhibits no page.
+    An incident inhibits on the servers that it concerns. An incident caused by the traffic inhibits
+    in its whole pool, as a pool shares its traffic; every incident so inhibits notices. A ticket
+    inhibits no page.
 
     Args:
         others: rule id → open incident of the pool.
@@ -242,8 +243,9 @@ def closed_for(
     reasons: Mapping[TargetKey, str],
     minute_end: datetime,
 ) -> tuple[dict[str, Incident], tuple[Transition, ...]]:
-    """The incidents without servers that were retired or are in another pool now; without those of
-    rules that are no longer evaluated; and what ended.
+    """Take retired and moved servers out of incidents; close those of rules that are off now.
+
+    Returns the open incidents by key, and what ended.
 
     Args:
         rules: every rule, disabled ones too.
@@ -288,11 +290,11 @@ def _not_evaluated(rule: Rule | None, pool: str) -> str | None:
 
 
 def relevant(observed: pl.DataFrame, rule: Rule, open_servers: Sequence[TargetKey]) -> pl.DataFrame:
-    """The rows of one rule that can change an incident: most minutes of most servers cannot.
+    """The rows of one rule that can change an incident; without the rest a history of days takes
+    an eighteenth of the time.
 
-    A server joins with a true minute, and has recovered at the latest after ``keep_firing_for`` of
-    minutes in which nothing holds it. Rows between that and the next true minute change nothing; a
-    history of days takes 18 times as long with them.
+    A server joins with a true minute. It has recovered at the latest after ``keep_firing_for`` of
+    minutes in which nothing holds it. Rows from then to the next true minute change nothing.
 
     Args:
         observed: key, ``end``, ``true`` and ``held`` (NULL = unknown), a row per server and minute.

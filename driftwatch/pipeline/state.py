@@ -131,9 +131,9 @@ def merge(outcomes: Collection[Outcome]) -> Outcome:
 
 
 def without(state: State, keys: Iterable[TargetKey], before: datetime | None = None) -> State:
-    """The state without these targets: their scrapes and everything inferred from them, but days.
+    """The state without these targets' scrapes and what was inferred from them, except days.
 
-    Scrapes from ``before`` on stay: while catching up, a target may return later.
+    Scrapes from ``before`` on stay, as a target may return while driftwatch catches up.
     """
     leaving = keys_frame(keys)
     if leaving.is_empty():

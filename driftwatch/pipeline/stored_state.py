@@ -1,4 +1,4 @@
-"""The tick's state in the store: what a tick leaves there, and what the next process reads.
+"""The tick's state in the store: what a tick writes, and what the next process reads.
 
 Minutes, incidents, baselines, references and readings of GPUs have tables of their own.
 """
@@ -46,7 +46,7 @@ class _KnownTarget:
 
 
 class _Memory(Document):
-    """What of a tick's state no table has."""
+    """The part of a tick's state that has no table."""
 
     evaluated_until: datetime | None
     collected_until: dict[str, datetime]
@@ -65,7 +65,7 @@ class _Memory(Document):
 
 
 def memory_of(state: State, before: State | None = None) -> dict[str, bytes]:
-    """What the next process needs of the state and no table has.
+    """The part of the state that the next process needs and that has no table.
 
     ``before``: as it was stored last.
     """

@@ -41,7 +41,7 @@ _MINUTE = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """What the minutes of one tick have in common."""
+    """Input that all minutes of one tick share."""
 
     plan: Plan
     given: TickInput
@@ -69,7 +69,7 @@ def evaluate(
 def _evaluated(
     state: State, given: TickInput, plan: Plan, store: Store, ask: Ask
 ) -> tuple[State, Outcome]:
-    """Every complete minute, in pieces of the same targets."""
+    """Evaluate every complete minute; a piece ends where a target joins or is retired."""
     names, collected = tuple(given.answers), list(given.answers.values())
     collected = read_once(collected, names, state.targets, state.origins, state.scrapes)
     given = replace(given, answers=dict(zip(names, collected, strict=True)))
@@ -77,7 +77,7 @@ def _evaluated(
     gpus = pl.concat([empty_gpus(), *(c.gpus for c in collected)])
     now = roster(state, given, plan)
     context = _Context(plan, replace(given, not_listed=now.not_listed), ask)
-    state, first, left = _arrived(state, now, scrapes, gpus, context)
+    state, first, left = _with_collected(state, now, scrapes, gpus, context)
 
     waiting = dict(now.waiting)
     minute, last, past, pieces = first, _floor(given.complete), PastMinutes(store), [left]
@@ -105,15 +105,16 @@ def _evaluated(
     return state, found
 
 
-def _arrived(
+def _with_collected(
     state: State,
     now: Roster,
     scrapes: pl.DataFrame,
     gpus: pl.DataFrame,
     context: _Context,
 ) -> tuple[State, datetime | None, Outcome]:
-    """The state with what was collected and without targets that left or changed identity; its
-    first minute, None without a scrape; what ended with those targets.
+    """Add what was collected; drop targets that left or changed identity.
+
+    Returns the state, its first minute (None: no scrape yet), and what ended with those targets.
     """
     plan, until = context.plan, context.given.complete
     since = context.given.since or until - CATCH_UP
@@ -148,8 +149,8 @@ def _with_joined(
     origins: Mapping[TargetKey, str],
     plan: Plan,
 ) -> tuple[State, datetime | None]:
-    """The state with the waiting targets whose first scrape is in the minute or before it; where
-    there is no other target, with the first of them. And when the next one joins.
+    """Let waiting targets join whose first scrape is in the minute or before it; without any other
+    target, the first of them. Returns the state and when the next one joins.
     """
     asleep = [key for key in waiting if key not in state.targets]
     starts = {key: _floor(at) for key, at in first_scrapes(state.scrapes, asleep).items()}

@@ -1,7 +1,7 @@
 """Batches: a fixed set of pools each; a tick of one is a transaction, whichever process makes it.
 
-A tick asks no source and sends nothing: it evaluates what was gathered, and commits what that
-decides with what is to be sent. What a process keeps of a batch is a cache of what is stored.
+A tick asks no source and sends nothing. It evaluates what was gathered, and commits its decisions
+together with the planned deliveries. A process keeps only a cache of what the store has.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SIMULATION_LOOKBACK = timedelta(minutes=10)
 
 @dataclass(frozen=True, slots=True)
 class TickContext:
-    """What a tick decides with."""
+    """Settings of a tick."""
 
     plan: Plan
     receivers: Sequence[Receiver]
@@ -242,7 +242,7 @@ class ListedPools:
 def of_batch(
     own: OwnPools, given: TickInput, state: State, pools: Mapping[TargetKey, Target]
 ) -> TickInput:
-    """What of the sources' answers is about the pools of one batch.
+    """The answers about the pools of one batch.
 
     ``pools``: every target that is listed, with its pool.
     """

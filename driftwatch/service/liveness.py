@@ -1,10 +1,10 @@
-"""Who outside sees that a process lives: its own HTTP end, and a heartbeat.
+"""How others see that the process lives: its HTTP endpoint and a heartbeat.
 
-The end serves /metrics, /-/healthy (also /healthz) and /-/ready. The heartbeat is sent after each
-complete tick, so that something outside tells people when it stops. A tick is complete when it is
-committed and every source has answered. A failed scrape of a server is an answer, as a coverage
-alert tells of it; a source that cannot say which servers exist gives none. No heartbeat is sent
-either while an incident is open that no receiver has taken.
+The endpoint serves /metrics, /-/healthy (also /healthz) and /-/ready. driftwatch sends a heartbeat
+after each complete tick, so that something outside pages when the heartbeat stops. A tick is
+complete when it is committed and every source has answered. A failed scrape of a server is an
+answer, as CoverageLost reports it; a source that does not list its servers has not answered.
+driftwatch also withholds the heartbeat while no receiver has taken the page of an open incident.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler
@@ -24,11 +23,9 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.exposition import ThreadingWSGIServer
 
 from driftwatch.errors import ConfigError, DeliveryError, UsageError
-from driftwatch.pipeline.roster import TickInput
 from driftwatch.receivers.http import post
 from driftwatch.service.metrics import OwnMetrics
 from driftwatch.service.notes import Trouble
-from driftwatch.settings.service import HeartbeatSettings
 from driftwatch.store.progress import unwatched
 from driftwatch.store.store import Store
 
@@ -103,7 +100,7 @@ class _Server(ThreadingWSGIServer):
     request_queue_size = 128
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that went away before its answer was whole is not news."""
+        """Log nothing where a client closed the connection early."""
         if not isinstance(sys.exception(), (ConnectionError, TimeoutError)):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
@@ -115,59 +112,28 @@ class _Handler(WSGIRequestHandler):
     error_content_type = "text/plain"
 
     def log_message(self, format: str, *args: object) -> None:
-        """Probes are not news."""
+        """Log no probe."""
 
 
 # A page that no receiver has taken for this long withholds the heartbeat.
 UNDELIVERED = timedelta(minutes=10)
 
 
-@dataclass(frozen=True, slots=True)
-class Ping:
-    """A URL of a dead man's switch, such as a check of healthchecks.io: GET, any 2xx."""
+def ping(read_url: Callable[[], str]) -> None:
+    """GET the URL of a dead man's switch, such as a check of healthchecks.io.
 
-    read_url: Callable[[], str] = field(repr=False)  # read for each ping: it may be changed
-
-    def send(self) -> None:
-        """Ask for the URL.
-
-        Raises DeliveryError: it did not answer so, or the URL cannot be read.
-        """
-        try:
-            url = self.read_url()
-        except ConfigError as error:
-            problem = error.problems[0].message
-            raise DeliveryError(f"heartbeat: {problem}", permanent=True) from None
-        post("heartbeat", url, b"", {}, method="GET")
-
-
-def ping_of(settings: HeartbeatSettings) -> Ping:
-    """Who hears the heartbeat of a configuration.
-
-    Raises ConfigError: the URL cannot be read.
+    Raises DeliveryError: the answer is no 2xx, or the URL cannot be read.
     """
-    settings.read_url()
-    return Ping(settings.read_url)
-
-
-class Answering:
-    """Which sources have answered last."""
-
-    def __init__(self) -> None:
-        self._silent: dict[str, str] = {}
-
-    def why_incomplete(self, gathered: TickInput) -> str | None:
-        """Why a tick with these answers tells nothing of some source; None = all have answered."""
-        for name in gathered.answers:
-            self._silent.pop(name, None)
-        # one that was not asked again since it failed is as silent as before
-        self._silent |= {name: f"{name} cannot answer" for name in gathered.failed}
-        silent = {**self._silent, **gathered.late}
-        return next((silent[name] for name in sorted(silent)), None)
+    try:
+        url = read_url()
+    except ConfigError as error:
+        problem = error.problems[0].message
+        raise DeliveryError(f"heartbeat: {problem}", permanent=True) from None
+    post("heartbeat", url, b"", {}, method="GET")
 
 
 def why_withheld(store: Store, blind: str | None, now: datetime) -> str | None:
-    """Why the heartbeat is withheld; None = every batch was ticked, and somebody has each page.
+    """Why the heartbeat is withheld; None = every batch was ticked, and each page was taken.
 
     ``blind``: why this process cannot evaluate anything.
     """
@@ -182,10 +148,15 @@ def why_withheld(store: Store, blind: str | None, now: datetime) -> str | None:
 
 
 class Heartbeat:
-    """Sends in a thread of its own; no tick waits for it."""
+    """Sends heartbeats in a thread of its own; no tick waits for it.
 
-    def __init__(self, ping: Ping, every_seconds: float, metrics: OwnMetrics) -> None:
-        self._ping, self._every_seconds = ping, every_seconds
+    ``read_url``: called for each heartbeat, as the URL may change.
+    """
+
+    def __init__(
+        self, read_url: Callable[[], str], every_seconds: float, metrics: OwnMetrics
+    ) -> None:
+        self._read_url, self._every_seconds = read_url, every_seconds
         self._counts = metrics.heartbeats
         self._thread = ThreadPoolExecutor(1, "driftwatch-heartbeat")
         self._sending: Future[None] | None = None
@@ -214,7 +185,7 @@ class Heartbeat:
             return
         why = None
         try:
-            self._ping.send()
+            ping(self._read_url)
         except Exception as error:  # noqa: BLE001 - the next one may be taken
             why = str(error) if isinstance(error, DeliveryError) else repr(error)
         self._failing.note(why)

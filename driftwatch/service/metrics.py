@@ -25,7 +25,6 @@ from driftwatch.evidence import BY_NAME
 from driftwatch.incidents.delivery import Backlog
 from driftwatch.incidents.incident import Incident, IncidentState
 from driftwatch.model import Severity, Target, TargetKey
-from driftwatch.pipeline.state import Outcome, State
 from driftwatch.rulebook.rules import Rule
 
 # One series per column and target: what the dashboard draws, no more.
@@ -86,7 +85,7 @@ T = TypeVar("T")
 
 
 class Noted(Collector, Generic[T]):
-    """Exports what was noted last as metric families; ``families`` of None: before the first."""
+    """Exports the newest value as metric families; ``families(None)``: there is none yet."""
 
     def __init__(self, families: Callable[[T | None], Iterable[Metric]]) -> None:
         self._families = families
@@ -165,12 +164,6 @@ class OwnMetrics:
         self._backlog: Noted[Mapping[str, Backlog]] = Noted(self._of_backlog)
         for collector in (self._minute, self._incidents, self._backlog):
             registry.register(collector)
-
-    def note_outcome(self, outcome: Outcome, state: State, rules: Collection[Rule]) -> None:
-        """A tick's evidence rows: the gauges per target, and the states of rules."""
-        if len(outcome.rows):
-            rows = outcome.rows.hstack(outcome.minutes.select("ever_seen"))
-            self.note_minutes(rows, state.targets, rules)
 
     def note_minutes(
         self,

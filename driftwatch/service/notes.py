@@ -1,4 +1,4 @@
-"""What a process leaves in its metrics and in the log: of each tick, and of troubles that last."""
+"""What a process writes to its metrics and log about each tick and each lasting trouble."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class ScrapeFailures:
 
 
 class TickNotes:
-    """Notes ticks; remembers which servers fail, so that each is named once."""
+    """Writes metrics and log lines of ticks; names a failing server once."""
 
     def __init__(self, metrics: OwnMetrics) -> None:
         self._metrics = metrics
@@ -107,7 +107,9 @@ class TickNotes:
         if state.evaluated_until is not None:
             metrics.evaluated_until.set(state.evaluated_until.timestamp())
         metrics.targets.set(len(state.targets))
-        metrics.note_outcome(shown, state, rules)
+        if len(shown.rows):
+            rows = shown.rows.hstack(shown.minutes.select("ever_seen"))
+            metrics.note_minutes(rows, state.targets, rules)
         good = int(outcome.scrapes["ok"].sum()) if len(outcome.scrapes) else 0
         metrics.scrapes.labels("ok").inc(good)
         metrics.scrapes.labels("failed").inc(len(outcome.scrapes) - good)

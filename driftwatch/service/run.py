@@ -31,7 +31,7 @@ from driftwatch.service.batches import (
     of_batch,
     plan_actions,
 )
-from driftwatch.service.liveness import Answering, Heartbeat, Ping, why_withheld
+from driftwatch.service.liveness import Heartbeat, why_withheld
 from driftwatch.service.metrics import OwnMetrics
 from driftwatch.service.notes import TickNotes
 from driftwatch.service.outbox import Attempt, Outbox
@@ -116,7 +116,6 @@ class Service:
         self._attempted = time.monotonic()
         self._completed: float | None = None
         self._last_error: str | None = None
-        self._answering = Answering()
         self._clock_steps = ClockSteps()
         self._heartbeat: Heartbeat | None = None
         self._slack_actions = SlackActions(store, clock.now, self.metrics)
@@ -135,9 +134,9 @@ class Service:
         # it waits for what is on its way, and no tick waits for it
         self._slack_actions.adopt(receivers)
 
-    def beat(self, ping: Ping, every_seconds: float = 60.0) -> None:
-        """Send it after each complete tick from now on, at most each so many seconds."""
-        self._heartbeat = Heartbeat(ping, every_seconds, self.metrics)
+    def beat(self, read_url: Callable[[], str], every_seconds: float = 60.0) -> None:
+        """GET this URL after each complete tick from now on, at most each so many seconds."""
+        self._heartbeat = Heartbeat(read_url, every_seconds, self.metrics)
 
     def tick_once(self) -> Outcome:
         """A tick of every batch now. What each decided is in the store or not at all.
@@ -188,8 +187,7 @@ class Service:
         own = batch.own_pools(self._plan)
         wait = max(self._interval_seconds, SHORTEST_WAIT_SECONDS)
         asked = batch.state.collected_until, now, wait, own, batch.targets_by_source()
-        gathered = self._collecting.gather(*asked)
-        given = replace(gathered, incomplete=self._answering.why_incomplete(gathered))
+        given = gathered = self._collecting.gather(*asked)
         if own is not None:
             pools = self._listed.of(given.answers.values(), self._plan)
             given = of_batch(own, given, batch.state, pools)

@@ -1,4 +1,4 @@
-"""Asking sources: all at once, none waited for too long.
+"""Ask all sources at once, and wait for none too long.
 
 Each source has a thread of its own, so that it is used by one at a time. A tick waits for answers a
 bounded time; what is not there by then is taken by a later tick. A source that falls behind holds
@@ -75,6 +75,7 @@ class Collecting:
         # answers that no tick has taken → when the question was put, monotonic
         self._asked: dict[_Question, tuple[Future[_Answer], float]] = {}
         self._first_asked: dict[_Question, datetime] = {}
+        self._silent: dict[str, str] = {}  # name of a source that failed last → what that means
         self._ended: Future[Any] = Future()
 
     def gather(
@@ -116,9 +117,14 @@ class Collecting:
             for one in self._sources
             if one.name in ours and ours[one.name].done()
         }
+        failed = tuple(name for name, answer in answers.items() if answer.failed)
         with self._lock:
             for name in answers:
                 self._asked.pop((name, number), None)
+                self._silent.pop(name, None)
+            # one that was not asked again since it failed is as silent as before
+            self._silent |= {name: f"{name} cannot answer" for name in failed}
+            silent = dict(self._silent)
         until = dict(collected_until)
         for name, answer in answers.items():
             if answer.until is not None:
@@ -133,7 +139,8 @@ class Collecting:
             until,
             late=late,
             seconds={name: took for name, took in seconds.items() if took is not None},
-            failed=tuple(name for name, answer in answers.items() if answer.failed),
+            failed=failed,
+            incomplete=next((why for _, why in sorted((silent | late).items())), None),
         )
 
     def _ask(

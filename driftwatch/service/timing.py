@@ -82,14 +82,14 @@ class Schedule:
 
 
 class ClockSteps:
-    """Says when the clock is behind what was collected, and when it is there again."""
+    """Logs when the clock goes back behind what was collected, and when it has caught up."""
 
     def __init__(self) -> None:
         self._log: Any = structlog.get_logger()
         self._behind_seconds = 0.0
 
     def note(self, collected_until: Mapping[str, datetime], now: datetime) -> bool:
-        """Whether the clock is behind; said in the log when it begins and when it ends."""
+        """Whether the clock is behind what was collected."""
         reached = max(collected_until.values(), default=now)
         before, behind = self._behind_seconds, (reached - now).total_seconds()
         self._behind_seconds = behind = behind if behind >= _SHORTEST_STEP_SECONDS else 0.0
@@ -112,10 +112,10 @@ class ClockSteps:
 
 
 class BoundedQuestions:
-    """Asked as ``ask`` is, in a thread; what a tick waits for takes no longer than so many seconds.
+    """Answers questions as ``ask`` does, in a thread; a tick waits so many seconds for all of them.
 
-    An answer that is late is none: the page says so, and asks again. While a question is still
-    simulated, no other one is.
+    For a late answer the page says that there is none, and driftwatch asks again later. While one
+    simulation runs, no other begins.
     """
 
     def __init__(self, seconds: float, ask: Ask = target_advice) -> None:
@@ -124,7 +124,7 @@ class BoundedQuestions:
         self._thread: threading.Thread | None = None
 
     def begin(self) -> None:
-        """A tick begins."""
+        """Begin a tick: its seconds run from now on."""
         self._until = time.monotonic() + self._seconds
 
     def __call__(self, moment: Moment, plan: Plan, **question: Any) -> TargetAdvice:

@@ -33,7 +33,7 @@ USEFUL, NOT_USEFUL = "useful", "not useful"
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What somebody said of one incident's page."""
+    """Whether somebody found the page of an incident useful."""
 
     incident_id: str  # whose
     mark: str  # useful or not useful
@@ -56,13 +56,13 @@ class Actions(Incidents):
         request_id: str | None = None,
         only_free: bool = False,
     ) -> ActionResult:
-        """Take a firing incident. Where somebody has, that one stays, unless this one brings a
-        comment: then it takes its place; with ``only_free`` that of another stays even then.
+        """Acknowledge a firing incident. An earlier acknowledgement stays, unless this one has a
+        comment; with ``only_free`` another person's stays in any case.
 
-        ``via``: where it was done; ``request_id``: what a receiver calls the click: one that was
-        done is not done again.
-        Raises UsageError: there is none, more than one, or it does not fire; or the comment is too
-        long.
+        ``via``: the command line or a receiver's name; ``request_id``: the receiver's id of the
+        click, so that one click is done once.
+        Raises UsageError: no incident or several have the id, it does not fire, or the comment is
+        too long.
         """
         _check(comment)
         with self._writing() as connection:
@@ -88,16 +88,16 @@ class Actions(Incidents):
         via: str = COMMAND_LINE,
         request_id: str | None = None,
     ) -> ActionResult:
-        """Give a firing incident back; other arguments as of :meth:`acknowledge`.
+        """Withdraw the acknowledgement of a firing incident; arguments as of :meth:`acknowledge`.
 
-        Raises UsageError: there is none, more than one, it does not fire, or nobody took it.
+        Raises UsageError: as there, or nobody has acknowledged it.
         """
         _check(comment)
         with self._writing() as connection:
             incident = one_incident(connection, id_prefix, lock=True)
             if (before := _done(connection, request_id)) is not None:
                 return ActionResult(incident, False, before)
-            _require_firing(incident, "given back")
+            _require_firing(incident, "unacknowledged")
             if incident.acknowledgement is None:
                 raise UsageError(f"incident {incident.id} is not acknowledged")
             action = Action(0, incident.id, "unacknowledge", at, by, comment, via, request_id)
@@ -136,7 +136,7 @@ class Actions(Incidents):
     def mark(
         self, id_prefix: str, mark: str, *, by: str, at: datetime, because: str = "", **more: Any
     ) -> Mark:
-        """Keep what somebody says of a page: :data:`USEFUL` or not; the last mark counts.
+        """Mark a page as :data:`USEFUL` or not; the last mark counts.
 
         ``because``: why; empty = not said; ``more``: as of :meth:`note_action`.
 
@@ -151,7 +151,7 @@ class Actions(Incidents):
         return Mark(incident.id, mark, at, by, because)
 
     def marks(self, incident_ids: Collection[str]) -> dict[str, Mark]:
-        """Incident → its mark; those that nobody marked are not among them."""
+        """Incident id → its mark, of those that somebody marked."""
         table, mark_of = actions.c, dict[str, Mark]()
         query = select(table.incident_id, table.subject, table.at, table.by, table.comment)
         for ids in chunks(sorted(set(incident_ids))):
@@ -166,12 +166,12 @@ class Actions(Incidents):
         return self._scalar(query) is not None
 
     def actions(self, incident_id: str) -> list[Action]:
-        """What people did with one incident, in order."""
+        """Actions of people on one incident, in order."""
         query = select(actions).where(actions.c.incident_id == incident_id)
         return [Action(**row) for row in self._all(query.order_by(actions.c.id))]
 
     def unplanned_actions(self) -> list[Action]:
-        """What people did whose messages are not planned yet, in order."""
+        """Actions whose messages are not planned yet, in order."""
         query = select(actions).where(actions.c.planned_at.is_(None))
         return [Action(**row) for row in self._all(query.order_by(actions.c.id))]
 
@@ -189,7 +189,7 @@ def _check(comment: str) -> None:
 
 
 def require_open(incident: Incident, done: str) -> None:
-    """Refuse what is too late; ``done``: what would be done with the incident, in the passive.
+    """Refuse an action on a resolved incident; ``done``: the action, as a participle.
 
     Raises UsageError: it is resolved.
     """

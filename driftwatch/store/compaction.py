@@ -82,7 +82,7 @@ class Compaction(Database):
                 return replaced
 
     def _exchanged(self, job: Job, frames: Mapping[int, bytes], batch: int | None = None) -> bool:
-        """Put what a job makes in the place of its batches; False: those are others by now.
+        """Replace the batches of a job by what it makes of them; False: they have changed since.
 
         ``frames``: id → bytes of the batches; SQLite gives an id that is free to another one.
         """
@@ -100,7 +100,7 @@ class Compaction(Database):
 def jobs(
     connection: Connection, settled: datetime, now: datetime, batch: int | None = None
 ) -> list[Job]:
-    """What is to be done; jobs that these make possible come with the next call.
+    """The jobs that are due; those that these make possible come with the next call.
 
     ``connection``: of a read transaction; ``settled``: no tick writes minutes that end up to here
     any more, and no restart goes on with them; ``now``: what time it is; ``batch``: whose

@@ -157,7 +157,7 @@ class Deliveries(Database):
 
     @repeated_after_conflict
     def make_deliveries_due(self, now: datetime) -> None:
-        """Make due what waits since a later time than now: the clock went back meanwhile."""
+        """Make deliveries due that were planned or tried after ``now``: the clock went back."""
         since = func.coalesce(_table.last_attempt_at, _table.planned_at)
         late = (_table.status == "pending", _table.next_attempt_at > now, since > now)
         with self._writing() as connection:
@@ -188,7 +188,7 @@ class Deliveries(Database):
         ]
 
     def backlog(self, dead_since: datetime) -> dict[str, Backlog]:
-        """What each receiver has not taken; ``dead_since``: from when given-up ones count."""
+        """Per receiver, what waits and what was given up since ``dead_since``."""
         table = deliveries.c
         query = select(
             table.receiver, table.status, func.count(), func.min(table.planned_at)
@@ -234,18 +234,18 @@ class Deliveries(Database):
 
     @repeated_after_conflict
     def write_result(self, result: AttemptResult) -> bool:
-        """Note what became of an attempt; False where that was known before.
+        """Note the result of an attempt; False where it was noted before.
 
-        With a firing page that is given up goes what waited for it: its receiver never heard of
-        that incident.
+        With a firing page that is given up, what waited for it is withdrawn: its receiver never
+        heard of that incident.
         """
         with self._writing() as connection:
             return _write_result(connection, result)
 
     @repeated_after_conflict
     def write_result_and_claim(self, result: AttemptResult) -> Delivery | None:
-        """Note what became of an attempt, and claim the next delivery to its receiver: both in one
-        transaction, for a storm costs half the time then.
+        """Note the result of an attempt and claim the receiver's next delivery, in one
+        transaction: a storm takes half the time then.
         """
         with self._writing() as connection:
             _write_result(connection, result)

@@ -1,5 +1,5 @@
-"""What driftwatch learnt and said, in the database: baselines, in force and retired; what detectors
-have learnt; advice, verifications and weekly reports, a JSON document each.
+"""Baselines in force and retired, references of detectors, advice, verifications and weekly
+reports: a JSON document each.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class Incidents(Database):
         return self._open_incidents(own)
 
     def open_elsewhere(self) -> dict[str, Incident]:
-        """The same of other batches and of none: a batch may take one that is its own by now."""
+        """Those of other batches and of none: after pools moved one may be of this batch."""
         own = incidents.c.batch.is_not_distinct_from(self.batch)
         return self._open_incidents(~own)
 
@@ -189,13 +189,12 @@ def write_incidents(
     happened: Sequence[Transition],
     batch: int | None = None,
 ) -> None:
-    """Bring the table to what the tick decided, of all pools or of those of a batch.
+    """Write what the tick decided, for all pools or for those of a batch.
 
-    Pending rows that are no longer open are dropped. A firing row that the tick does not mention
-    stays as it is, a resolved one is final, and the acknowledgement is left alone: a
-    person may have written them since the tick read them. A page once rendered is kept where the
-    tick brings none. What is as it was is not written. What the batch has open is its own from now
-    on, whosever it was.
+    A pending row that is no longer open is deleted. A firing row that the tick does not have stays
+    as it is. A resolved row is final. The acknowledgement stays, as a person may have written it
+    since the tick read it. A stored page stays where the tick made none. An unchanged row is not
+    written. An incident that the batch has open belongs to it from now on.
     """
     changes = [t for t in happened if t.event in ("firing", "resolved")]
     last = {t.incident.id: t.incident for t in changes} | {i.id: i for i in open_now}

@@ -114,19 +114,19 @@ class IncidentStore(Actions, Deliveries, Silences):
         return nullcontext()
 
     def memory(self) -> dict[str, bytes]:
-        """What the last tick left for the next one, by name."""
+        """What the last tick wrote for the next one, by name."""
         query = select(memory_table).where(memory_table.c.batch == self._memory_of)
         return {row["name"]: row["value"] for row in self._all(query.order_by(memory_table.c.name))}
 
     def remembered(self, name: str) -> bytes | None:
-        """One of these; None where nothing is kept under that name."""
+        """One of them; None where nothing has that name."""
         table = memory_table.c
         query = select(table.value).where(table.name == name, table.batch == self._memory_of)
         value = self._scalar(query)
         return None if value is None else bytes(value)
 
     def remember(self, memory: Mapping[str, bytes]) -> None:
-        """Keep these in place of what is kept under the same names."""
+        """Write these over what has the same names."""
         with self._writing() as connection:
             self._write_memory(connection, memory)
 

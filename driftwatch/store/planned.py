@@ -1,4 +1,4 @@
-"""What is planned for the outbox: new deliveries, and what they take the place of."""
+"""Write new deliveries to the outbox, and withdraw those that they replace."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ _EVERY = select(batches).order_by(batches.c.number)
 
 
 def write_progress(connection: Connection, begun: BatchProgress, new: BatchProgress) -> None:
-    """Put a batch on, from the row that its tick began from.
+    """Write how far a batch is, if its row is still the one that the tick began from.
 
     Raises StoreError: ``tick-lost``: another tick of the batch was committed meanwhile.
     """

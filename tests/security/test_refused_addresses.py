@@ -24,7 +24,7 @@ from driftwatch.receivers.http import post
 from driftwatch.receivers.registry import build_senders, sample_pages
 from driftwatch.receivers.sender import message_of
 from driftwatch.service.configuration import sources_of
-from driftwatch.service.liveness import ping_of
+from driftwatch.service.liveness import ping
 from driftwatch.settings import ReceiverSettings, Settings
 
 AT = datetime(2026, 11, 18, 2, 56, tzinfo=UTC)
@@ -47,7 +47,7 @@ def app(folder: Path, url: str) -> None:
 def heartbeat(**settings: Any) -> None:
     whole = Settings.model_validate({"heartbeat": settings})
     assert whole.heartbeat is not None
-    ping_of(whole.heartbeat).send()
+    ping(whole.heartbeat.read_url)
 
 
 def written(file: Path, text: str) -> Path:

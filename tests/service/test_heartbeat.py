@@ -22,7 +22,6 @@ from driftwatch.collect.schema import Collected, Source, scrape_frame
 from driftwatch.errors import Unavailable
 from driftwatch.incidents.incident import Transition
 from driftwatch.model import Target, TargetKey
-from driftwatch.service.liveness import Ping
 from driftwatch.service.run import Service
 from driftwatch.store.store import Store, TickRecord
 from tests.outbox import due_deliveries, mark_failed, mark_sent
@@ -66,7 +65,7 @@ class Beating:
     def __init__(self, sources: list[Source], store: Store, url: str, every: float) -> None:
         self.clock = ManualClock(START)
         self.service = Service(sources, shipped_plan(), store, [], self.clock, interval_seconds=1)
-        self.service.beat(Ping(lambda: url), every)
+        self.service.beat(lambda: url, every)
 
     def tick(self, seconds: float = 15.0) -> None:
         self.clock.advance(timedelta(seconds=seconds))

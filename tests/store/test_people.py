@@ -80,7 +80,7 @@ def test_what_is_refused_is_not_written(store: Store, commit: Commit) -> None:
         store.acknowledge("a", "Ana", NOW, comment="x" * 501)
     with pytest.raises(UsageError, match="is not acknowledged"):
         store.unacknowledge("a", "Ana", NOW)
-    with pytest.raises(UsageError, match="has not fired yet: it cannot be given back"):
+    with pytest.raises(UsageError, match="has not fired yet: it cannot be unacknowledged"):
         store.unacknowledge("b", "Ana", NOW)
     assert store.actions("a" * 12) == store.unplanned_actions() == []
 
