@@ -125,12 +125,12 @@ def test_a_target_that_is_gone_says_since_when_and_what_is_open(run: Run, page: 
     code, out, _ = run("explain", "b:1")
     first, *_ = rows = out.splitlines()
     assert first.startswith("TICKET rag-8b, 7 of 8: 3 metrics missing")
-    assert "NO DATA b:1: last seen 11:57 UTC; not scraped by source 0 since" in rows
+    assert "NO DATA b:1: last seen 11:57 UTC; not scraped by fleet since" in rows
     assert any(row.startswith("b:1: model rag-8b") for row in rows)
     code, out, err = run("explain", "c:1")
     assert code == 4
     # the incident is about another server
-    assert out == "NO VERDICT: c:1: last seen 11:41 UTC; not scraped by source 0 since\n"
+    assert out == "NO VERDICT: c:1: last seen 11:41 UTC; not scraped by fleet since\n"
     assert err.startswith("help: its minutes reach from 11:35 UTC to ")
 
 
