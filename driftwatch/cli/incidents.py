@@ -88,7 +88,7 @@ def command(
         return
     rows = [
         (
-            *(id_text(i.id), state_word(i), i.severity, time_text(i.started_at, now)),
+            *(id_text(i.id), i.state_word, i.severity, time_text(i.started_at, now)),
             *(i.name, i.alert),
         )
         for i in incidents
@@ -110,12 +110,6 @@ def _unheard(ids: Sequence[str]) -> str:
     of_these = f"{len(ids)} of these" if len(ids) > 1 else "one of these"
     more = ", …" if len(ids) > 5 else ""
     return f"no receiver got {of_these}: {', '.join(ids[:5])}{more} (see driftwatch doctor)"
-
-
-def state_word(incident: Incident) -> str:
-    """pending, firing, acknowledged, resolved; silenced where a silence holds a firing one back."""
-    is_silenced = incident.state == "firing" and incident.silenced_by is not None
-    return "silenced" if is_silenced else incident.state
 
 
 def reaches_nobody(incident: Incident, notified: Collection[str]) -> bool:
@@ -182,7 +176,7 @@ def _print_history(store: IncidentStore, id_prefix: str, now: datetime, as_json:
         return
     over = f", over {_when(incident.resolved_at, now)}" if incident.resolved_at else ""
     print_wrapped(
-        f"{incident.id} {state_word(incident)}: {incident.alert} {incident.name}, "
+        f"{incident.id} {incident.state_word}: {incident.alert} {incident.name}, "
         f"{incident.severity}, began {_when(incident.started_at, now)}{over}"
     )
     for at, text in _story(incident):

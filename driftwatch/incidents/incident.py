@@ -131,6 +131,12 @@ class Incident(Document):
         return "firing" if self.acknowledgement is None else "acknowledged"
 
     @property
+    def state_word(self) -> str:
+        """The state; silenced where a silence holds a firing one back."""
+        is_silenced = self.state == "firing" and self.silenced_by is not None
+        return "silenced" if is_silenced else self.state
+
+    @property
     def is_firing(self) -> bool:
         """Whether it fired and is not over, acknowledged or not."""
         return self.firing_at is not None and self.resolved_at is None

@@ -32,7 +32,7 @@ from driftwatch.pipeline.plan import Plan
 from driftwatch.settings.service import WebSettings, listen_address
 from driftwatch.web import fleet, incident_forms, incidents, reports, runbook, target
 from driftwatch.web.access import LONGEST_NAME, SIGNED_IN_FOR, People, own_path, person_name, posted
-from driftwatch.web.database import WebDatabase, incident_state
+from driftwatch.web.database import WebDatabase
 from driftwatch.web.page import (
     BAD,
     IN_WORDS,
@@ -271,7 +271,6 @@ def _html(
         address=request.url.path + query,
         now=now,
         command=web.command,
-        state_of=incident_state,
         lines_of=incidents.line_of,
         limit_words=LIMIT_WORDS,
         navigation=[one for one in PAGES if one.is_placed],
@@ -282,34 +281,27 @@ def _html(
 def _sign_in(web: Web) -> Iterator[Route]:
     """The form that takes token and name, what answers it, and what ends a session."""
 
-    def form(
-        request: Request, back: str, wrong: str | None = None, name: str = "", status: int = 200
-    ) -> Response:
+    async def sign_in(request: Request) -> Response:
         if not web.people.can_sign_in:
             raise HTTPException(404, _NO_TOKEN)
-        parts = {"title": "Sign in", "back": own_path(back), "wrong": wrong, "name": name}
-        return _html(web, request, "sign_in.html", parts, status)
-
-    def ask(request: Request) -> Response:
-        return form(request, request.query_params.get("back", "/"))
-
-    async def take(request: Request) -> Response:
-        fields = dict(await posted(request, web.hosts))
+        is_form, wrong, log = request.method == "POST", None, structlog.get_logger()
+        fields = dict(await posted(request, web.hosts) if is_form else request.query_params)
         name, back = person_name(fields.get("name", "")), own_path(fields.get("back", "/"))
-        log, token = structlog.get_logger(), fields.get("token", "")
-        if not name or not web.people.sign_in(request, name, token, web.clock.now()):
+        if is_form:
+            if name and web.people.sign_in(request, name, fields.get("token", ""), web.clock.now()):
+                log.info("signed in", name=clean(name))
+                return RedirectResponse(web.root + back, 303)
             log.warning("sign-in refused", name=clean(fields.get("name", "")[:40]))
-            return form(request, back, _WRONG if name else _NO_NAME, name, 403)
-        log.info("signed in", name=clean(name))
-        return RedirectResponse(web.root + back, 303)
+            wrong = _WRONG if name else _NO_NAME
+        parts = {"title": "Sign in", "back": back, "wrong": wrong, "name": name}
+        return _html(web, request, "sign_in.html", parts, 403 if is_form else 200)
 
     async def leave(request: Request) -> Response:
         await posted(request, web.hosts)
         request.session.clear()
         return RedirectResponse(web.root + "/", 303)
 
-    yield Route(SIGN_IN, ask, methods=["GET"])
-    yield Route(SIGN_IN, take, methods=["POST"])
+    yield Route(SIGN_IN, sign_in, methods=["GET", "POST"])
     yield Route("/sign-out", leave, methods=["POST"])
 
 

@@ -5,7 +5,7 @@ wrong with the database is an error of the one request.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 
 # who waits for a page waits no longer than this for another's transaction
 BUSY_SECONDS = 2.0
-_MOST_WEEKS, _MOST_CONCERNED = 1000, 300
+_MOST_WEEKS = 1000
 
 _COLUMN, _SERVER = incidents.c, latest_servers.c
 _KEY = tuple_(_SERVER.instance, _SERVER.engine)
-# worst first; :func:`incident_state` is the same for one incident
+# worst first; ``Incident.state_word`` is the same for one incident
 STATES = ("firing", "acknowledged", "silenced", *MINUTE_STATES)
 STATE = case(
     (_COLUMN.state != "firing", _COLUMN.state),
@@ -60,12 +60,6 @@ _OPEN_FIRST = case(
     {"firing": 0, "acknowledged": 1, "silenced": 2, "pending": 3}, value=STATE, else_=4
 )
 _SEVEREST_FIRST = case({"page": 0, "ticket": 1}, value=_COLUMN.severity, else_=2)
-
-
-def incident_state(incident: Incident) -> str:
-    """The word of an incident: pending, firing, acknowledged, silenced or resolved."""
-    is_silenced = incident.state == "firing" and incident.silenced_by is not None
-    return "silenced" if is_silenced else incident.state
 
 
 class WebStore(Store):
@@ -91,12 +85,10 @@ class WebStore(Store):
         pool: str = "",
         text: str = "",
         state: str = "",
-        first: Collection[TargetKey] = (),
     ) -> tuple[list[ServerNow], int]:
         """One part of those that are wanted, worst first, and how many they are; empty = any.
 
-        ``text``: stands in the name of server or pool, whatever the case; ``state``: of the minute;
-        ``first``: those that go before the others, at most 300.
+        ``text``: stands in the name of server or pool, whatever the case; ``state``: of the minute.
         """
         where: list[ColumnElement[bool]] = [_SERVER.instance.is_not(None)]
         if pool:
@@ -106,11 +98,9 @@ class WebStore(Store):
             where.append(or_(*(one.contains(text.lower(), autoescape=True) for one in names)))
         if state:
             where.append(_SERVER.state == state)
-        rank: list[Any] = [case({s: n for n, s in enumerate(MINUTE_STATES)}, value=_SERVER.state)]
-        if first:
-            rank.insert(0, case((_KEY.in_(list(first)[:_MOST_CONCERNED]), 0), else_=1))
+        rank = case({s: n for n, s in enumerate(MINUTE_STATES)}, value=_SERVER.state)
         query = select(*SERVER_COLUMNS).where(*where).limit(limit).offset(offset)
-        query = query.order_by(*rank, _SERVER.pool, _SERVER.instance, _SERVER.engine)
+        query = query.order_by(rank, _SERVER.pool, _SERVER.instance, _SERVER.engine)
         number = self._scalar(select(func.count()).select_from(latest_servers).where(*where))
         return [ServerNow(**row) for row in self._all(query)], int(number)
 

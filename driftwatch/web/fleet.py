@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Annotated, Literal
@@ -27,7 +27,7 @@ from driftwatch.store.latest import (
     Trace,
     slot_of,
 )
-from driftwatch.web.database import STATES, incident_state
+from driftwatch.web.database import STATES
 from driftwatch.web.incidents import line_of, servers_of
 from driftwatch.web.page import (
     POOL,
@@ -35,7 +35,6 @@ from driftwatch.web.page import (
     Page,
     Paged,
     Shown,
-    Slice,
     Visit,
     paged,
     pool_path,
@@ -65,7 +64,7 @@ class PoolRow:
         self.incident = next((one for one in incidents if one.is_firing), None)
         self.state: str
         if (first := self.incident) is not None and first.severity == "page":
-            self.state = incident_state(first)
+            self.state = first.state_word
             self.count = min(len(servers_of(first)), now.servers)
         else:
             state: MinuteState = min(now.states, key=STATES.index, default="no data")
@@ -138,15 +137,14 @@ def load(visit: Visit) -> Shown:
     shown: Shown = {"query": query, "every_state": MINUTE_STATES, "end": None, "pools": None}
     if query.q or query.state:
         read = partial(visit.store.servers, text=query.q, state=query.state)
-        rows, part, of = _listed(visit, PATH, read, visit.store.open_now())
-        title = f"{plural(part.rows, 'server')}, worst first"
+        rows, part = paged(query, PATH, read)
         return {
             **shown,
-            "title": title,
+            "title": f"{plural(part.rows, 'server')}, worst first",
             "end": visit.store.newest_minute(),
             "rows": rows,
             "part": part,
-            "of": of,
+            "of": _incidents_of(visit.store.open_now()),
         }
     incidents, pools = visit.store.open_now(), visit.store.pools_now()
     of_pool: dict[str, list[Incident]] = {}
@@ -183,19 +181,14 @@ def _finding(rows: Sequence[PoolRow]) -> str:
     return f"{plural(len(rows), 'pool')}: {states}"
 
 
-def _listed(
-    visit: Visit, path: str, read: partial[tuple[list[ServerNow], int]], incidents: list[Incident]
-) -> tuple[Sequence[ServerNow], Slice, Mapping[TargetKey, Incident]]:
-    """One part of the servers that ``read`` gives, which part it is, and server → its worst page.
-
-    ``incidents``: the open ones, worst first.
-    """
+def _incidents_of(incidents: Iterable[Incident]) -> dict[TargetKey, Incident]:
+    """Server → its worst open page; ``incidents``: worst first."""
     of: dict[TargetKey, Incident] = {}
     for one in incidents:
         if one.severity == "page" and one.is_firing:
             for key in servers_of(one):
                 of.setdefault(key, one)
-    return *paged(visit.query, path, partial(read, first=[*of])), of
+    return of
 
 
 def load_pool(visit: Visit) -> Shown:
@@ -208,7 +201,7 @@ def load_pool(visit: Visit) -> Shown:
         raise NotFound(f"There is no pool {cut(clean(name), 80)}.", search(PATH, name))
     ((now, trace),) = found
     incidents = store.open_now(name)
-    rows, part, of = _listed(visit, pool_path(name), partial(store.servers, pool=name), incidents)
+    rows, part = paged(visit.query, pool_path(name), partial(store.servers, pool=name))
     row = PoolRow(now, trace, incidents)
     return {
         "title": f"Pool {cut(clean(name), 80)}",
@@ -220,7 +213,7 @@ def load_pool(visit: Visit) -> Shown:
         ),
         "baselines": store.pool_baselines(name, _MOST_BASELINES),
         "rows": rows,
-        "of": of,
+        "of": _incidents_of(incidents),
         "server_lines": _server_lines(visit, rows, now.at),
         "part": part,
     }

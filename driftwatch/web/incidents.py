@@ -23,7 +23,7 @@ from driftwatch.notify.path import LimitRow, PathRow, limit_rows, path_rows
 from driftwatch.notify.verification_line import verification_line
 from driftwatch.numbers import clean, cut, moment, plural
 from driftwatch.plots.plot import Plot
-from driftwatch.web.database import WebStore, incident_state
+from driftwatch.web.database import WebStore
 from driftwatch.web.page import LONGEST, NotFound, Page, Paged, Shown, Visit, paged, search
 from driftwatch.web.plots import incident_plot
 from driftwatch.web.signals import SIGNAL_COLUMNS, changes, usual
@@ -121,7 +121,7 @@ def load(visit: Visit) -> Shown:
     """
     store, today = visit.store, visit.now.date()
     incident = incident_named(store, visit.path["incident_id"])
-    page, state, headline = incident.page, incident_state(incident), line_of(incident)
+    page, state, headline = incident.page, incident.state_word, line_of(incident)
     deliveries = store.deliveries(incident.id)
     verified = None if page is None else page.verification
     until = min(visit.now, (incident.resolved_at or visit.now) + _AROUND / 2)
@@ -254,7 +254,7 @@ def load_list(visit: Visit) -> Shown:
         "title": f"{plural(len(every), 'open incident')}" if every else "No incident is open",
         "end": visit.store.newest_minute(),
         "rows": [
-            (one, incident_state(one), listed_line(one, beside_page=one.pool in with_page))
+            (one, one.state_word, listed_line(one, beside_page=one.pool in with_page))
             for one in incidents
         ],
         "part": part,

@@ -94,26 +94,17 @@ def _panel(
 def signal_title(
     finding: Finding | None, bands: Mapping[str, tuple[float, float]], end: str
 ) -> str:
-    """``10 min to 02:56 UTC: batch 67.0 requests a step, below the baseline's 90 to 99; …``."""
-    moved, within = [], []
+    """``10 min to 02:56 UTC: batch 67.0 requests a step (baseline 90 to 99); …``."""
+    parts = []
     for name in ("tokens_per_second_per_gpu", SPEED, *list(SIGNALS)[2:4]):
         value, one = None if finding is None else finding.evidence.get(name), SIGNALS[name]
-        if value is None:
-            continue
-        text = f"{one.word} {one.write(value)}"
-        if name == SPEED:
-            moved.append(f"{text} of its baseline's")
-        elif name not in bands:
-            moved.append(text)
-        elif bands[name][0] <= value <= bands[name][1]:
-            within.append(text)
-        else:
-            low, high = bands[name]
-            where = "below" if value < low else "above"
-            moved.append(f"{text}, {where} the baseline's {one.number(low)} to {one.number(high)}")
-    if within:
-        moved.append(f"{' and '.join(within)} as in the baseline")
-    return f"10 min to {end}: {'; '.join(moved) or 'unknown'}"
+        if value is not None:
+            usual = " of its baseline's" if name == SPEED else ""
+            if name in bands and name != SPEED:
+                low, high = map(one.number, bands[name])
+                usual = f" (baseline {low} to {high})"
+            parts.append(f"{one.word} {one.write(value)}{usual}")
+    return f"10 min to {end}: {'; '.join(parts) or 'unknown'}"
 
 
 # what a rule's condition is about, by parts of the names of the columns that it reads
@@ -252,12 +243,8 @@ def event_ticks(
 
 def change_ticks(some: Iterable[Change], first: float, last: float) -> Iterator[Series]:
     """Restarts and changes as ticks, each with its server."""
-    events = [
-        (at, f"{server}: {one.what}")
-        for one in some
-        for at, server in zip(one.times, one.servers, strict=True)
-    ]
-    return event_ticks(sorted(events), first, last, "restart or change", colour=3)
+    events = [(one.at, f"{one.server}: {one.what}") for one in some]
+    return event_ticks(events, first, last, "restart or change", colour=3)
 
 
 def incident_spans(incidents: Iterable[Incident], first: float, last: float) -> Iterator[Series]:

@@ -11,7 +11,6 @@ import polars as pl
 from driftwatch.collect.schema import TIME
 from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.model import Slo, TargetKey
-from driftwatch.notify.advice import few
 from driftwatch.numbers import count, figure, percent, seconds, tokens
 from driftwatch.pipeline.recent_change import changed_settings
 from driftwatch.signals.slo import slo_columns
@@ -162,16 +161,11 @@ def missed(rows: pl.DataFrame, width: int, slo: Slo | None) -> pl.DataFrame:
 
 
 class Change(NamedTuple):
-    """The same restart or change on some servers within half an hour."""
+    """A restart or change of one server."""
 
-    times: tuple[datetime, ...]  # of each server
-    servers: tuple[str, ...]
-    what: str
-
-    @property
-    def text(self) -> str:
-        """``a:8000 and b:8000: restart, max_num_seqs 256 → 512``."""
-        return f"{few(self.servers[:4], len(self.servers))}: {self.what}"
+    at: datetime
+    server: str
+    what: str  # ``restart, max_num_seqs 256 → 512``
 
 
 def changes(rows: pl.DataFrame) -> list[Change]:
@@ -180,21 +174,15 @@ def changes(rows: pl.DataFrame) -> list[Change]:
     ``rows``: :data:`COLUMNS` at least, with instance and engine, by server and time.
     """
     is_marked = pl.any_horizontal(pl.col(name).fill_null(False) for name in _FLAGS)
-    marked = rows.filter(is_marked).sort("end", maintain_order=True)
-    found: list[Change] = []
-    for row in marked.iter_rows(named=True):
-        at = row["end"]
-        own = rows.filter(
-            pl.col("instance") == row["instance"], pl.col("engine") == row["engine"]
-        ).sort("end")
-        following = own.filter(is_marked, pl.col("end") > at)["end"].min()
-        what = _changed(row, own if following is None else own.filter(pl.col("end") < following))
-        server = TargetKey(row["instance"], row["engine"]).text
-        same = (n for n, one in enumerate(found) if one.what == what and server not in one.servers)
-        near = [n for n in same if at - found[n].times[0] <= timedelta(minutes=30)]
-        one = found.pop(near[0]) if near else Change((), (), what)
-        found.append(Change((*one.times, at), (*one.servers, server), what))
-    return sorted(found, key=lambda one: one.times[0])
+    found = []
+    for (instance, engine), own in rows.group_by("instance", "engine"):
+        marked = own.filter(is_marked).sort("end").to_dicts()
+        following = [*(row["end"] for row in marked), None][1:]
+        for row, end in zip(marked, following, strict=True):
+            until = own if end is None else own.filter(pl.col("end") < end)
+            server = TargetKey(str(instance), str(engine)).text
+            found.append(Change(row["end"], server, _changed(row, until)))
+    return sorted(found)
 
 
 def _changed(row: Mapping[str, Any], own: pl.DataFrame) -> str:

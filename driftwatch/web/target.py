@@ -16,7 +16,6 @@ from driftwatch.notify.explanation import state_text, what_to_do
 from driftwatch.numbers import clean, cut, moment, squeeze
 from driftwatch.pipeline.explain import Window, explain
 from driftwatch.store.latest import ServerNow
-from driftwatch.web.database import incident_state
 from driftwatch.web.incidents import line_of, page_lines, servers_of
 from driftwatch.web.page import LONGEST, TARGET, Moment, NotFound, Page, Query, Shown, Visit, search
 from driftwatch.web.plots import (
@@ -82,7 +81,7 @@ def load(visit: Visit) -> Shown:
     page = None if incident is None else incident.page
     state: str = now.state
     if incident is not None and incident.severity == "page":
-        state = incident_state(incident)
+        state = incident.state_word
     is_lost = state == "no data" and query.until is None
     text = why if finding is None else cut(state_text(finding), _LONGEST_TEXT)
     name = squeeze(clean(now.key.text), 60)
