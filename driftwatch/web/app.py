@@ -1,4 +1,4 @@
-"""The web as an ASGI application: requests → pages; every error is a page, too."""
+"""The web as an ASGI application: requests → pages or JSON; every error is a page, too."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from driftwatch.notify.phrases.limits import LIMIT_WORDS
 from driftwatch.numbers import clean, cut
 from driftwatch.pipeline.plan import Plan
 from driftwatch.settings.service import WebSettings, listen_address
-from driftwatch.web import fleet, incident_forms, incidents, reports, runbook, target
+from driftwatch.web import api, fleet, incident_forms, incidents, reports, runbook, target
 from driftwatch.web.access import LONGEST_NAME, SIGNED_IN_FOR, People, own_path, person_name, posted
 from driftwatch.web.database import WebDatabase
 from driftwatch.web.page import (
@@ -144,6 +144,8 @@ def application(web: Web) -> Starlette:
             log.error("page failed", path=path, reason=repr(error)[:200], at=_place(error))
         is_form = request.method == "POST"
         parts = _refusal(error, is_form=is_form)
+        if request.url.path.startswith(f"{api.ROOT}/"):
+            return api.json_response(parts, parts["status"])
         path, typed = request.url.path, getattr(request.state, "typed", ())
         parts["typed"] = [text for name, text in typed if text and name in IN_WORDS]
         if parts["link"] is None and parts["status"] in (400, 409):
@@ -222,13 +224,17 @@ def _routes(web: Web) -> Iterator[Route]:
         yield Route(form.path, _post(web, form), methods=["POST"])
     for page in PAGES:
         yield Route(page.path, _get(web, page))
+    for resource in api.RESOURCES:
+        yield Route(api.ROOT + resource.path, _get(web, resource))
 
 
-def _get(web: Web, page: Page) -> Callable[[Request], Response]:
+def _get(web: Web, wanted: Page | api.Resource) -> Callable[[Request], Response]:
     def endpoint(request: Request) -> Response:  # Starlette runs it in a thread
-        wanted = parsed(page.query, request.query_params.multi_items(), "parameter")
-        visit = _visit(web, request, wanted, writes=False)
-        return _html(web, request, page.template, page.load(visit))
+        query = parsed(wanted.query, request.query_params.multi_items(), "parameter")
+        parts = wanted.load(_visit(web, request, query, writes=False))
+        if isinstance(wanted, Page):
+            return _html(web, request, wanted.template, parts)
+        return api.json_response(parts)
 
     return endpoint
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from driftwatch.errors import UsageError
 from driftwatch.numbers import clean
 from driftwatch.report.html import as_html_body
@@ -27,14 +29,8 @@ def load_list(visit: Visit) -> Shown:
 
 
 def load(visit: Visit) -> Shown:
-    """The report of the path's week.
-
-    Raises NotFound: there is none.
-    """
-    name = visit.path["week"]
-    if (stored := visit.store.report(name)) is None:
-        message = f"There is no report of week {clean(name)[:40]}."
-        raise NotFound(message, Link("Every report", PATH))
+    """The page of the path's week."""
+    name, stored = visit.path["week"], stored_report(visit)
     # one that another version wrote may lack what this one draws
     is_drawn = stored.get("schema_version") == Report.model_fields["schema_version"].default
     return {
@@ -43,6 +39,18 @@ def load(visit: Visit) -> Shown:
         # its template escapes every text
         "report": as_html_body(Report.model_validate(stored)) if is_drawn else None,
     }
+
+
+def stored_report(visit: Visit) -> dict[str, Any]:
+    """The stored report of the path's week.
+
+    Raises NotFound: there is none.
+    """
+    name = visit.path["week"]
+    if (stored := visit.store.report(name)) is None:
+        message = f"There is no report of week {clean(name)[:40]}."
+        raise NotFound(message, Link("Every report", PATH))
+    return stored
 
 
 def _link(week: str) -> Link:

@@ -54,3 +54,23 @@ def test_the_archive_and_each_of_its_reports(
     assert ">FOR YOU<" in drawn and "<svg" in drawn
     html = client.get("/reports/2026-W40").text
     assert "Another version of driftwatch" in html and "of &lt;b&gt; before" in html
+
+
+def test_json_has_the_stored_documents(
+    client: TestClient, firing: Recorded, opened: Callable[[], Store]
+) -> None:
+    with opened() as store:
+        incident = store.incident(firing.incident_id).document()
+        report = store.report("2026-W47")
+    one = client.get(f"/api/v1/incidents/{firing.incident_id}").json()
+    assert {**incident, "schema_version": one["schema_version"]} == one
+    assert client.get("/api/v1/incidents?state=open").json()["rows"] == [incident]
+    assert client.get("/api/v1/incidents?state=resolved").json()["rows"] == []
+    rows = client.get("/api/v1/targets").json()["rows"]
+    assert rows and all(row["pool"] == incident["pool"] for row in rows)
+    weeks = client.get("/api/v1/reports").json()["rows"]
+    assert [row["week"] for row in weeks] == ["2026-W47", "2026-W46", "2026-W40"]
+    assert client.get("/api/v1/reports/2026-W47").json() == report
+    lost = client.get("/api/v1/incidents/zz")
+    assert (lost.status_code, lost.json()["status"]) == (404, 404)
+    assert client.get("/api/v1/targets?colour=red").status_code == 400
