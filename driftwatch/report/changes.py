@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from statistics import median
 
+from driftwatch.model import Slo
 from driftwatch.notify.verification_line import effect_text, from_to, minutes_text
 from driftwatch.numbers import clean, cut, plural
 from driftwatch.report.material import AdviceGiven, Material
@@ -32,7 +33,7 @@ _WORDS: Mapping[Verdict, str] = {
     "PASS": "worked",
     "open": "not verified yet",
 }
-_NOT_ENOUGH, _NOT_MADE = "not enough", "not made"
+NOT_ENOUGH, _NO_CHANGE = "not enough", "no change known"
 _ROLLOUT = timedelta(hours=1)
 
 Rollout = Sequence[Verification]
@@ -40,9 +41,9 @@ Rollout = Sequence[Verification]
 
 def rollouts(verifications: Iterable[Verification]) -> list[list[Verification]]:
     """Verifications of the same change of a pool's servers, within an hour of the one before."""
-    found: dict[tuple[str, str], list[list[Verification]]] = {}
+    found: dict[tuple[str, ...], list[list[Verification]]] = {}
     for one in sorted(verifications, key=lambda v: (v.change.at, v.instance, v.engine)):
-        several = found.setdefault((one.pool, changed_text([one])), [])
+        several = found.setdefault((one.pool, *_values(one)), [])
         if not several or one.change.at - several[-1][-1].change.at >= _ROLLOUT:
             several.append([])
         several[-1].append(one)
@@ -50,18 +51,29 @@ def rollouts(verifications: Iterable[Verification]) -> list[list[Verification]]:
     return sorted(every, key=lambda rollout: rollout[0].change.at)
 
 
-def outcome_of(rollout: Rollout, until: datetime) -> str:
+def _values(one: Verification) -> list[str]:
+    """What was changed to what; a value that is only known to be larger may be any."""
+    return [
+        f"{n} {now.partition('at least ')[0]}" for n, (_, now) in sorted(one.change.what.items())
+    ]
+
+
+def outcome_of(material: Material, rollout: Rollout) -> str:
     """``worked``, ``not enough``: by the verdict of most of its servers, of as many the worse.
 
-    It is not verified while one server is not. ``not enough``: it failed, and more requests are in
-    target.
+    It is not verified while one server is not. ``not enough``: more requests are in target than
+    before, and fewer than must be, or than was promised.
     """
+    until, share = material.until, material.slos.get(rollout[0].pool, Slo()).share
     if any(one.closed_at is None or one.closed_at >= until for one in rollout):
         return _WORDS["open"]
     verdicts = Counter(one.verdict for one in rollout)
     verdict = max(_WORDS, key=lambda name: verdicts[name])
-    if verdict == "FAIL" and is_better(median_effects(rollout)):
-        return _NOT_ENOUGH
+    effects = median_effects(rollout)
+    first = effects[0] if effects else None
+    is_short = first is not None and first.name == IN_TARGET and first.after < share
+    if (verdict == "PASS" and is_short) or (verdict == "FAIL" and is_better(effects)):
+        return NOT_ENOUGH
     return _WORDS[verdict]
 
 
@@ -94,6 +106,8 @@ def changed_text(rollout: Rollout) -> str:
     texts = []
     for name, several in values.items():
         parts = sorted((text.partition(" (") for text in several), key=lambda p: (len(p[0]), p[0]))
+        if all(value.startswith("at least ") for value, *_ in parts):
+            parts = parts[-1:]  # one bound holds for all
         known = dict.fromkeys(cut(value, 24) for value, *_ in parts)
         how = next((f" ({rest}" for *_, rest in parts if rest), "")
         texts.append(f"{clean(name)} {' or '.join(known)}{how}")
@@ -135,9 +149,9 @@ def advice_before(material: Material, one: Verification) -> AdviceGiven | None:
     return asked[-1] if asked else None
 
 
-def outcome(rollout: Rollout, until: datetime) -> str:
+def outcome(material: Material, rollout: Rollout) -> str:
     """RESULT: ``worked: 1.3 → 100 % in target``."""
-    word, effects = outcome_of(rollout, until), median_effects(rollout)
+    word, effects = outcome_of(material, rollout), median_effects(rollout)
     if word == _WORDS["open"]:
         return word
     if word == _WORDS["INCONCLUSIVE"] or not effects:
@@ -182,7 +196,7 @@ def record(material: Material) -> Record:
         if one.forecast is not None:
             advised.setdefault(one.incident_id or one.pool, []).append(one)
     outcomes = Counter(
-        outcome_of(rollouts(several)[-1], until) if several else _NOT_MADE
+        outcome_of(material, rollouts(several)[-1]) if several else _NO_CHANGE
         for several in advised.values()
     )
     closed = [one for one in begun if one.closed_at is not None and one.closed_at < until]

@@ -13,7 +13,14 @@ from driftwatch.model import KnobMove
 from driftwatch.notify.verification_line import effect_text
 from driftwatch.numbers import clean, count, cut, duration, knob, plural
 from driftwatch.report.cells import CELL
-from driftwatch.report.changes import Rollout, is_better, median_effects, rollouts
+from driftwatch.report.changes import (
+    NOT_ENOUGH,
+    Rollout,
+    is_better,
+    median_effects,
+    outcome_of,
+    rollouts,
+)
 from driftwatch.report.costs import of_pool
 from driftwatch.report.incidents import (
     action_of,
@@ -30,6 +37,7 @@ from driftwatch.report.material import AdviceGiven, Material
 from driftwatch.report.moved import BY_SPEED
 from driftwatch.report.report import Decision, DecisionKind, Moved
 from driftwatch.report.week import day_time
+from driftwatch.verify.changes import advised_by
 
 # as many ten minutes with more requests than max_num_seqs: one may lie across a change of it
 _PROOF_CELLS = 2
@@ -60,12 +68,16 @@ def decisions(material: Material, moved: Sequence[Moved]) -> tuple[Decision, ...
 
 
 def _joined(several: Sequence[Decision]) -> Decision:
-    """One decision: another advice is its alternative, anything else is to do as well."""
+    """One decision: another advice is its alternative, or the answer to the question before it;
+    anything else is to do as well.
+    """
     first, *others = several
     texts = [first.what]
     for one in others:
-        is_other = one.kind == first.kind == "advice"
-        texts.append(f"{'Or' if is_other else 'Also'} {one.what}")
+        link = "Or" if one.kind == first.kind == "advice" else "Also"
+        if first.kind == "question" and one.what.startswith("set "):
+            link = "If it is,"
+        texts.append(f"{link} {one.what}")
     return first.model_copy(update={"what": ". ".join(dict.fromkeys(texts))})
 
 
@@ -121,7 +133,17 @@ def _advice(material: Material, moved: Sequence[Moved]) -> _Parts:
     over = [(row, by_id[row.incidents[-1].id]) for row in moved if row.end is not None]
     left = []
     for row, one in over:
-        if not row.result.startswith("worked") and (text := _beforehand(one)):
+        # made already: its verification says whether to keep it
+        made = [
+            v
+            for v in material.verifications
+            if v.pool == row.pool
+            and row.start <= v.change.at < material.until
+            and advised_by(v.change, advised_moves(one))
+        ]
+        if made or row.result.startswith("worked"):
+            continue
+        if text := _beforehand(one):
             left.append((row.pool, advised_moves(one)))
             decision = Decision(kind="advice", subject=row.subject, what=text, since=one.started_at)
             yield row.pool, decision
@@ -131,11 +153,13 @@ def _advice(material: Material, moved: Sequence[Moved]) -> _Parts:
         if end_of(one, material) is None and one.severity != "notice"
         for move in advised_moves(one)
     }
-    newest: dict[tuple[str, str], AdviceGiven] = {}
+    of_knobs: dict[tuple[str, str], list[AdviceGiven]] = {}
     for given in material.advice:
         if given.moves and given.at >= material.since:
-            newest[given.pool, given.moves[0].knob] = given
-    for (pool, what), given in sorted(newest.items()):
+            of_knobs.setdefault((given.pool, given.moves[0].knob), []).append(given)
+    for (pool, what), every in sorted(of_knobs.items()):
+        given = every[-1]
+        questions = (_question(material, pool, one.moves, one.at) for one in reversed(every))
         values = [
             v.change.what[what]
             for v in material.verifications
@@ -147,7 +171,7 @@ def _advice(material: Material, moved: Sequence[Moved]) -> _Parts:
         kind: DecisionKind = "advice"
         if values:
             kind, text = "setting", _other_setting(what, values)
-        elif question := _question(material, pool, given.moves, given.at):
+        elif question := next(filter(None, questions), None):
             kind, text = "question", question
         elif (pool, given.moves) in left or _is_replaced(material, given):
             continue
@@ -164,10 +188,10 @@ def _beforehand(one: Incident) -> str | None:
     if advice is None:
         return None
     if advice.moves:
-        gain = f": {clean(advice.effect[0])}" if advice.effect else ""
+        gain = clean(advice.effect[0]).replace("forecast: ", "forecast ") if advice.effect else ""
         price = ", ".join(clean(text).split(" (")[0] for text in advice.price)
-        cost = f"; it costs {price}" if price else ""
-        return f"set {moves_text(advice.moves)} before it happens again{gain}{cost}"
+        why = "; ".join([*([gain] if gain else []), *([f"price: {price}"] if price else [])])
+        return f"set {moves_text(advice.moves)} before it happens again{f': {why}' if why else ''}"
     choices = instead_of(one)
     if not choices:
         return None
@@ -196,11 +220,10 @@ def _is_replaced(material: Material, given: AdviceGiven) -> bool:
 
 def _other_setting(name: str, values: Sequence[tuple[str, str]]) -> str:
     """Steps show another value than the configuration: correct that."""
-    was = values[-1][0]
-    now = sorted({after.split(" (")[0] for _, after in values}, key=lambda v: (len(v), v))
+    was, now = _bare(values[-1][0]), max((_bare(after) for _, after in values), key=float)
     return (
-        f"correct serving.{name} in driftwatch.yaml: it says {clean(was)}, the servers run about "
-        f"{clean(' or '.join(now))}"
+        f"correct serving.{name} in driftwatch.yaml: it says {was}, and the servers run at least "
+        f"{now}"
     )
 
 
@@ -213,10 +236,10 @@ def _verified(material: Material) -> _Parts:
     ]
     for several in rollouts(closed):
         bad = [one for one in several if one.verdict in ("FAIL", "INCONCLUSIVE")]
-        if bad:
+        if bad or outcome_of(material, several) == NOT_ENOUGH:
             pool = several[0].pool
-            subject = clean(pool if len(several) > 1 else bad[0].key.text)
-            since = min(one.closed_at for one in bad if one.closed_at is not None)
+            subject = clean(pool if len(several) > 1 else several[0].key.text)
+            since = min(one.closed_at for one in several if one.closed_at is not None)
             text = _keep_or_not(several, bad)
             decision = Decision(kind="verification", subject=subject, what=text, since=since)
             yield pool, decision
@@ -224,23 +247,28 @@ def _verified(material: Material) -> _Parts:
 
 def _keep_or_not(several: Rollout, bad: Rollout) -> str:
     """Whether to keep a change, by what it did to the figure that people ask about first."""
-    changed = sorted(bad[0].change.what.items())
-    keep = ", ".join(f"{clean(name)} {clean(now).split(' (')[0]}" for name, (_, now) in changed)
-    back = ", ".join(f"{clean(name)} {clean(was).split(' (')[0]}" for name, (was, _) in changed)
+    changed = sorted(several[0].change.what.items())
+    keep = ", ".join(f"{clean(name)} {_bare(now)}" for name, (_, now) in changed)
+    back = ", ".join(f"{clean(name)} {_bare(was)}" for name, (was, _) in changed)
     failed = [one for one in bad if one.verdict == "FAIL"]
     reason = next((one.reason for one in failed or bad if one.reason), "")
     why = f": {cut(clean(reason), _WHY_LIMIT)}" if reason else ""
-    if not failed:
+    if bad and not failed:
         return f"decide whether to keep {keep}; it cannot be judged{why}"
     effects = median_effects(several)
     figure = f": {effect_text(effects[0])}" if effects else why
     return f"{f'keep {keep}' if is_better(effects) else f'go back to {back}'}{figure}"
 
 
+def _bare(value: str) -> str:
+    """A value without how it is known."""
+    return clean(value).removeprefix("at least ").split(" (")[0]
+
+
 def _settings(material: Material) -> _Parts:
     """More requests ran than max_num_seqs allows: the configured value is not the engine's."""
     beyond = material.cells.filter(
-        (pl.col("running_requests") > pl.col("max_num_seqs"))
+        (pl.col("running_requests") > pl.col("max_num_seqs") + 0.5)  # a mean of whole numbers
         & ~pl.col("max_num_seqs_inferred").fill_null(False)
     )
     by_server = beyond.group_by("pool", "instance", "engine").agg(

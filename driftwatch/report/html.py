@@ -12,7 +12,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from driftwatch.numbers import clean, percent_range
+from driftwatch.numbers import clean, percent_range, times
 from driftwatch.plots.plot import Panel, Plot, Series, panels
 from driftwatch.plots.scales import Axis
 from driftwatch.report import words
@@ -146,7 +146,12 @@ def _finding(pool: PoolWeek, own: Sequence[Moved]) -> str:
         low, high = (one / pool.requests for one in (pool.missed.low, pool.missed.high))
         missed += f" ({percent_range(min(1.0, low), min(1.0, high))} of all)"
     if not own:
-        return f"nothing moved, {missed}"
+        far = [
+            f"{name} {times(one.stretches[0].ratio)}, "
+            for name, one in (("prompts", pool.prompts), ("generations", pool.generations))
+            if one.stretches
+        ]
+        return f"{''.join(far)}no page and no ticket, {missed}"
     worst = own[0]
     return f"{worst.what}, incident {words.stretch_text(worst.start, worst.end)}; {missed}"
 

@@ -89,7 +89,7 @@ def _row(material: Material, family: str, episodes: Sequence[Incident]) -> Moved
     if changed:
         rollout = rollouts(changed)[-1]
         done = done_text(material, changed)
-        result, compared = outcome(rollout, material.until), compared_text(rollout)
+        result, compared = outcome(material, rollout), compared_text(rollout)
     else:
         again = restarts_of(material, episodes)
         done = _done(episodes, again)

@@ -16,8 +16,11 @@ from driftwatch.model import Fingerprint, KnobMove, Serving, TargetKey
 from driftwatch.verify.verification import Change, Kind
 
 SEQS, BUDGET = COLUMN_KNOBS
-# knob → how a value is known that nobody reported
-SHOWN_BY = {SEQS: "most that ran at once", BUDGET: "by the size of its steps"}
+# knob → a value that nobody reported, and how it is known; steps may be smaller than their budget
+INFERRED = {
+    SEQS: "{:.0f} (most that ran at once)",
+    BUDGET: "at least {:.0f} (by the size of its steps)",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +119,12 @@ def _inferred(
     """
     read_before, read_now = (one.fingerprint.knobs.get(name) for one in (before, now))
     one, other = before.inferred.get(name), now.inferred.get(name)
-    was = read_before if one is None else f"{one:.0f} ({SHOWN_BY[name]})"
+    was = read_before if one is None else INFERRED[name].format(one)
     value = one if one is not None or read_before is None else float(read_before)
     if was is None or value is None:
         return None
     if other is not None:
-        return None if other == value else (was, f"{other:.0f} ({SHOWN_BY[name]})")
+        return None if other == value else (was, INFERRED[name].format(other))
     if read_now is not None:
         return None if read_now == read_before or float(read_now) == value else (was, read_now)
     if name == SEQS and most_requests is not None and most_requests > value:

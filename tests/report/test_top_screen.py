@@ -86,7 +86,9 @@ MORE = Advice(
 )
 MIXED = ("FAIL", "PASS", "FAIL")
 INFERRED = verification(
-    change=Change("knobs", EARLY.at, {"max_num_batched_tokens": ("512", "1024 (by its steps)")})
+    change=Change(
+        "knobs", EARLY.at, {"max_num_batched_tokens": ("512", "at least 1024 (by its steps)")}
+    )
 )
 FAILED = INFERRED.model_copy(update={"id": "v2", "verdict": "FAIL"})
 WORSE = (Effect("in_target_ratio", 0.97, 0.9, -0.1, -0.04, 0.99, "1"),)
@@ -134,8 +136,8 @@ _AGAIN = [
         (
             {"incidents": [_over(AHEAD)], "advice": [EARLY]},
             "advice",
-            "set max_num_batched_tokens 512 → 1024 before it happens again: forecast: 98 % of "
-            "requests in target; it costs ITL p99 27 → 43 ms, restart",
+            "set max_num_batched_tokens 512 → 1024 before it happens again: forecast 98 % of "
+            "requests in target; price: ITL p99 27 → 43 ms, restart",
         ),
         (
             {"incidents": [_over(MORE)], "advice": [EARLY]},
@@ -147,8 +149,8 @@ _AGAIN = [
         (
             {"advice": [EARLY], "verifications": [INFERRED]},
             "setting",
-            "correct serving.max_num_batched_tokens in driftwatch.yaml: it says 512, the servers "
-            "run about 1024",
+            "correct serving.max_num_batched_tokens in driftwatch.yaml: it says 512, and the "
+            "servers run at least 1024",
         ),
         # a rollout is one decision, with what it did to the median server
         (
@@ -168,8 +170,8 @@ _AGAIN = [
             "add 2 replicas (6 in all) before it happens again: no setting helps, forecast 99 % of "
             "requests in target. Or cache half the prompt tokens: capacity 8.8 → 12 req/s. Also "
             "keep max_num_batched_tokens 1024: requests in target 1.3 → 100 % (forecast 99). Also "
-            "correct serving.max_num_batched_tokens in driftwatch.yaml: it says 512, the servers "
-            "run about 1024",
+            "correct serving.max_num_batched_tokens in driftwatch.yaml: it says 512, and the "
+            "servers run at least 1024",
         ),
         (
             {
@@ -256,7 +258,7 @@ def test_the_week_is_told_as_it_stood_at_its_end() -> None:
     # every advice has one outcome; what the median server gained makes the rollout not enough
     of_another = AdviceGiven(GIVEN.target, "q", EARLY.at, GIVEN.moves, "another")
     advice = reported(verifications=mixed, advice=[EARLY, of_another]).advice
-    assert advice.outcomes == {"not enough": 1, "not made": 1}
+    assert advice.outcomes == {"not enough": 1, "no change known": 1}
     assert advice.advised == 2
 
 

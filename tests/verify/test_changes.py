@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from driftwatch.model import Fingerprint, KnobMove
-from driftwatch.verify.changes import SHOWN_BY, Running, advised_by, changed, running
+from driftwatch.verify.changes import INFERRED, Running, advised_by, changed, running
 from driftwatch.verify.verification import Change
 
 AT = datetime(2026, 11, 18, 3, 38, tzinfo=UTC)
@@ -30,7 +30,7 @@ def of(group: str, **values: str) -> Running:
 
 BOTH = read(max_num_seqs="128", max_num_batched_tokens="8192")
 BUDGET = "max_num_batched_tokens"
-RAN = f"{{}} ({SHOWN_BY['max_num_seqs']})"
+RAN = INFERRED["max_num_seqs"]
 SHORT = read(max_num_batched_tokens="512")
 LONG = replace(SHORT, inferred={BUDGET: 2048.0})
 OF_BOTH = {"max_num_batched_tokens": ("2048", "8192"), "max_num_seqs": ("64", "128")}
@@ -60,7 +60,7 @@ OF_BOTH = {"max_num_batched_tokens": ("2048", "8192"), "max_num_seqs": ("64", "1
         (inferred(8), read(max_num_seqs="8"), 8.0, None),
         (read(max_num_seqs="8"), inferred(16), 16.0, {"max_num_seqs": ("8", RAN.format(16))}),
         # steps that exceed the configured budget show another one; a light load shows nothing
-        (SHORT, LONG, None, {BUDGET: ("512", f"2048 ({SHOWN_BY[BUDGET]})")}),
+        (SHORT, LONG, None, {BUDGET: ("512", INFERRED[BUDGET].format(2048))}),
         (LONG, SHORT, None, None),
     ],
 )
