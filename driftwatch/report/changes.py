@@ -21,7 +21,7 @@ from driftwatch.report.report import ForecastError, Record
 from driftwatch.report.week import day_time
 from driftwatch.verify.changes import advised_by, number_of
 from driftwatch.verify.figures import IN_TARGET, ITL, TTFT, WORDS
-from driftwatch.verify.verdict import towards_good
+from driftwatch.verify.verdict import HARM_SHARE, towards_good
 from driftwatch.verify.verification import Effect, Verdict, Verification
 
 ASKED = (IN_TARGET, TTFT, ITL)  # the figures that people ask about
@@ -33,7 +33,7 @@ _WORDS: Mapping[Verdict, str] = {
     "PASS": "worked",
     "open": "not verified yet",
 }
-NOT_ENOUGH, _NO_CHANGE = "not enough", "no change known"
+NOT_ENOUGH, _NO_CHANGE = "not enough", "without a known change"
 _ROLLOUT = timedelta(hours=1)
 
 Rollout = Sequence[Verification]
@@ -62,9 +62,9 @@ def outcome_of(material: Material, rollout: Rollout) -> str:
     """``worked``, ``not enough``: by the verdict of most of its servers, of as many the worse.
 
     It is not verified while one server is not. ``not enough``: more requests are in target than
-    before, and fewer than must be, or than was promised.
+    before, and by two points fewer than must be, or than was promised.
     """
-    until, share = material.until, material.slos.get(rollout[0].pool, Slo()).share
+    until, share = material.until, material.slos.get(rollout[0].pool, Slo()).share - HARM_SHARE
     if any(one.closed_at is None or one.closed_at >= until for one in rollout):
         return _WORDS["open"]
     verdicts = Counter(one.verdict for one in rollout)

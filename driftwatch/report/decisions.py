@@ -36,7 +36,7 @@ from driftwatch.report.incidents import (
 from driftwatch.report.material import AdviceGiven, Material
 from driftwatch.report.moved import BY_SPEED
 from driftwatch.report.report import Decision, DecisionKind, Moved
-from driftwatch.report.week import day_time
+from driftwatch.report.week import day_time, minute
 from driftwatch.verify.changes import advised_by
 
 # as many ten minutes with more requests than max_num_seqs: one may lie across a change of it
@@ -241,6 +241,9 @@ def _verified(material: Material) -> _Parts:
             subject = clean(pool if len(several) > 1 else several[0].key.text)
             since = min(one.closed_at for one in several if one.closed_at is not None)
             text = _keep_or_not(several, bad)
+            if outcome_of(material, several) == NOT_ENOUGH:
+                last = max(one.closed_at for one in several if one.closed_at is not None)
+                text += f"; what else helps: driftwatch recommend {subject} --at {minute(last)}"
             decision = Decision(kind="verification", subject=subject, what=text, since=since)
             yield pool, decision
 

@@ -104,7 +104,7 @@ class Record(Document):
     since: datetime  # eight weeks before the report's end, or what is stored
     is_whole: bool  # eight weeks are stored
     advised: int  # the sum of:
-    outcomes: dict[str, int]  # worked, not enough, no change known … → how many
+    outcomes: dict[str, int]  # worked, not enough, without a known change … → how many
     forecast_errors: dict[str, ForecastError]
 
 

@@ -69,6 +69,11 @@ def day_time(at: datetime) -> str:
     return f"{at:%a %H:%M}"
 
 
+def minute(at: datetime) -> str:
+    """As ``--at`` takes it."""
+    return f"{at.astimezone(UTC):%Y-%m-%dT%H:%MZ}"
+
+
 def week_of(at: datetime) -> Week:
     """The week that a time lies in."""
     year, number, _ = at.astimezone(UTC).date().isocalendar()

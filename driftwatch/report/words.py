@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import zip_longest
 
 from driftwatch.notify.layout import wrap
@@ -33,7 +33,7 @@ from driftwatch.report.report import (
     Report,
     ReportedIncident,
 )
-from driftwatch.report.week import day_time
+from driftwatch.report.week import day_time, minute
 from driftwatch.verify.figures import IN_TARGET
 
 MOVED = "MOVED"  # the label of the table of what moved
@@ -171,16 +171,14 @@ def sections(report: Report) -> Iterator[tuple[str, list[str]]]:
     yield MOVED, rest if report.moved else [f"nothing{_quiet_text(report)}"]
     last = [row.incidents[-1] for row in report.moved[:_MOST_NAMED]]
     if last:
-        yield "DETAILS", [f"driftwatch explain {one.id[:8]} --at {_minute(one)}" for one in last]
+        yield (
+            "DETAILS",
+            [f"driftwatch explain {one.id[:8]} --at {minute(one.paged_at)}" for one in last],
+        )
     yield "PAGES", [pages_text(report.pages)]
     if report.advice.advised:
         yield "ADVICE", [advice_text(report.advice)]
     yield "BLIND", blind_texts(report.blind)
-
-
-def _minute(one: ReportedIncident) -> str:
-    """When it paged, as ``--at`` takes it."""
-    return f"{one.paged_at.astimezone(UTC):%Y-%m-%dT%H:%MZ}"
 
 
 def _quiet_text(report: Report) -> str:

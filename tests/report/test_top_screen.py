@@ -156,7 +156,8 @@ _AGAIN = [
         (
             {"verifications": [verification(id=f"v{n}", verdict=v) for n, v in enumerate(MIXED)]},
             "verification",
-            "keep max_num_batched_tokens 2048: requests in target 1.3 → 100 % (forecast 99)",
+            "keep max_num_batched_tokens 2048: requests in target 1.3 → 100 % (forecast 99); what "
+            "else helps: driftwatch recommend p --at 2026-11-18T08:00Z",
         ),
         (
             {"verifications": [verification(verdict="FAIL", effects=WORSE)]},
@@ -169,9 +170,10 @@ _AGAIN = [
             "advice",
             "add 2 replicas (6 in all) before it happens again: no setting helps, forecast 99 % of "
             "requests in target. Or cache half the prompt tokens: capacity 8.8 → 12 req/s. Also "
-            "keep max_num_batched_tokens 1024: requests in target 1.3 → 100 % (forecast 99). Also "
-            "correct serving.max_num_batched_tokens in driftwatch.yaml: it says 512, and the "
-            "servers run at least 1024",
+            "keep max_num_batched_tokens 1024: requests in target 1.3 → 100 % (forecast 99); what "
+            "else helps: driftwatch recommend p --at 2026-11-18T08:00Z. Also correct "
+            "serving.max_num_batched_tokens in driftwatch.yaml: it says 512, and the servers run "
+            "at least 1024",
         ),
         (
             {
@@ -258,7 +260,7 @@ def test_the_week_is_told_as_it_stood_at_its_end() -> None:
     # every advice has one outcome; what the median server gained makes the rollout not enough
     of_another = AdviceGiven(GIVEN.target, "q", EARLY.at, GIVEN.moves, "another")
     advice = reported(verifications=mixed, advice=[EARLY, of_another]).advice
-    assert advice.outcomes == {"not enough": 1, "no change known": 1}
+    assert advice.outcomes == {"not enough": 1, "without a known change": 1}
     assert advice.advised == 2
 
 
