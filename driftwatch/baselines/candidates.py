@@ -23,7 +23,7 @@ from driftwatch.baselines.proposals import (
 )
 from driftwatch.baselines.windows import (
     Acceptance,
-    Measured,
+    WindowMinutes,
     accepted_baseline,
     baseline_id,
     what_ran,
@@ -201,7 +201,7 @@ class Candidate:
             technical = pl.col("left_out").str.contains("|".join((NOT_SEEN, *_CHANGES)))
             rows = rows.with_columns(left_out=pl.when(technical).then("left_out"))
         members = {target.key: target for target in self.subject.members}
-        measured = Measured(_good(rows), what_ran(rows, members, material.plan, material.gpus))
+        measured = WindowMinutes(_good(rows), what_ran(rows, members, material.plan, material.gpus))
         return accepted_baseline(
             measured, self.window, self.subject.members, accepted, self.subject.scope
         )

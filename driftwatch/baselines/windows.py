@@ -35,7 +35,7 @@ class Acceptance:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class WindowMinutes:
     """The minutes of a window, and what ran in it."""
 
     # :data:`driftwatch.signals.minutes.MINUTE_SCHEMA`; what is no baseline has been left out
@@ -49,7 +49,7 @@ def measured(
     targets: Mapping[TargetKey, Target],
     plan: Plan,
     gpus: pl.DataFrame | None = None,
-) -> Measured:
+) -> WindowMinutes:
     """The whole minutes of a window of scrapes, which begin a little before it.
 
     ``targets``: every target, with its pool; ``gpus``: GPU readings of the window.
@@ -67,7 +67,7 @@ def measured(
         serving=serving,
         reference=frames.declared,
     )
-    return Measured(minutes(rows), what_ran(scrapes, targets, plan, gpus))
+    return WindowMinutes(minutes(rows), what_ran(scrapes, targets, plan, gpus))
 
 
 def what_ran(
@@ -88,7 +88,7 @@ def what_ran(
 
 
 def baselines_of(
-    measured: Measured, window: Window, targets: Iterable[Target], accepted: Acceptance
+    measured: WindowMinutes, window: Window, targets: Iterable[Target], accepted: Acceptance
 ) -> Baselines:
     """One for each target, with the load model of its pool."""
     pools: dict[str, list[Target]] = {}
@@ -106,7 +106,7 @@ def baselines_of(
 
 
 def accepted_baseline(
-    measured: Measured,
+    measured: WindowMinutes,
     window: Window,
     members: Sequence[Target],
     accepted: Acceptance,

@@ -2,7 +2,7 @@
 
 The way of a sample::
 
-    API ── answer.cut ─► series and samples ─┐ SeriesReader: unit and slot of each series
+    API ── raw_samples ► series and samples ─┐ SeriesReader: unit and slot of each series
     page ─ page_text ──► series and samples ─┴─► Samples, one long frame ─► Servers: who is who
     recording = pages, or scrape rows                    unit, slot, time, value    │
                                                                 └─► scrape_rows ◄───┘

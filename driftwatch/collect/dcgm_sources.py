@@ -20,7 +20,7 @@ from driftwatch.collect.dcgm import (
     pod_of,
 )
 from driftwatch.collect.gpus import GPU_FIELDS
-from driftwatch.collect.http import Gets
+from driftwatch.collect.http import PageFetcher
 from driftwatch.collect.http_session import Bounds
 from driftwatch.collect.page_text import PageText, same
 from driftwatch.collect.prometheus.answer import RawSamples
@@ -112,7 +112,7 @@ class DcgmPagesSource:
         self.name = "dcgm"
         self.settle_seconds = 0.0
         self._text: PageText[Labels] = PageText(canonical)
-        self._gets = Gets(((url, None) for url in urls), clock, bounds)
+        self._fetcher = PageFetcher(((url, None) for url in urls), clock, bounds)
 
     def collect(self, since: datetime, until: datetime) -> Collected:
         """Each page once, now, whatever ``since`` and ``until`` are.
@@ -121,8 +121,8 @@ class DcgmPagesSource:
         """
         batch = DcgmBatch(self._text)
         # in the order of the names, whatever the order they come in
-        urls = {name: address.url for name, address in self._gets.addresses.items()}
-        for exporter, answer in sorted(self._gets.answers(urls), key=lambda one: one[0]):
+        urls = {name: address.url for name, address in self._fetcher.addresses.items()}
+        for exporter, answer in sorted(self._fetcher.answers(urls), key=lambda one: one[0]):
             if answer.body is None:
                 batch.problem(exporter, answer.reason or "no answer", answer.time)
             else:
@@ -132,7 +132,7 @@ class DcgmPagesSource:
 
     def close(self) -> None:
         """End what is under way and give back the connections."""
-        self._gets.close()
+        self._fetcher.close()
 
 
 # fields that any GPU has, to find the exporters by

@@ -29,7 +29,7 @@ _INSTANCE = re.compile(r'instance="([^"]*)"')
 _READ = ("instance", "engine", "time", *_BEGAN, *_COUNTERS)
 
 
-def read_once(
+def without_doubles(
     collected: Sequence[Collected],
     sources: Sequence[str],
     targets: Mapping[TargetKey, Target],

@@ -127,8 +127,8 @@ def _refusal(answer: Answer) -> str | None:
     return f"answers HTML ({kind[:80]}), not metrics" if "html" in kind.lower() else None
 
 
-class Gets:
-    """GETs of many servers at once, at most one per server; an answer or a reason for every one.
+class PageFetcher:
+    """Fetches from many servers at once, one GET per server; an answer or a reason for every one.
 
     ``urls``: addresses, each with the name of its instance, or None for ``host:port``; ``clock``:
     gives each GET its time, taken when it starts; ``workers``: GETs under way at once; ``verify``:

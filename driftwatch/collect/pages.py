@@ -11,16 +11,16 @@ import orjson
 import polars as pl
 
 from driftwatch.clock import Clock
-from driftwatch.collect.doubles import read_once
+from driftwatch.collect.doubles import without_doubles
 from driftwatch.collect.fingerprint import from_models, from_version, merged
 from driftwatch.collect.foreign import NOT_AN_ENGINE, ROUTER_NAMES, without_vllm
-from driftwatch.collect.http import Gets
+from driftwatch.collect.http import PageFetcher
 from driftwatch.collect.http_session import Bounds
 from driftwatch.collect.identity import Identity, identity_of
 from driftwatch.collect.page_text import PageSamples, PageText
 from driftwatch.collect.registry import OWN_LABELS, SERVER_SERIES, VLLM, prefixes_of
 from driftwatch.collect.rows import scrape_rows
-from driftwatch.collect.samples import Attempt, Known, Samples, SeriesReader, Unit, unit_of
+from driftwatch.collect.samples import Attempt, Samples, SeriesReader, SourceMemory, Unit, unit_of
 from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes, folded
 from driftwatch.model import Fingerprint, Target, TargetKey
 
@@ -49,7 +49,7 @@ class PageParser:
     """
 
     def __init__(self, max_series: int = 100_000) -> None:
-        self.known = Known()
+        self.known = SourceMemory()
         self.reader = SeriesReader()
         self._prefixes: frozenset[str] = frozenset()
         self._text = PageText(self._series, max_series)
@@ -234,8 +234,8 @@ class PagesSource:
         self._reported: dict[str, dict[str, Fingerprint]] = defaultdict(dict)
         labelled = urls if isinstance(urls, Mapping) else {url: {} for url in urls}
         names = ((url, labels.get("instance")) for url, labels in labelled.items())
-        self._gets = Gets(names, clock, bounds, workers, verify)
-        self._labels = dict(zip(self._gets.addresses, labelled.values(), strict=True))
+        self._fetcher = PageFetcher(names, clock, bounds, workers, verify)
+        self._labels = dict(zip(self._fetcher.addresses, labelled.values(), strict=True))
 
     def collect(self, since: datetime, until: datetime) -> Collected:
         """Each page once, now, whatever ``since`` and ``until`` are.
@@ -243,8 +243,8 @@ class PagesSource:
         A page that cannot be had or read is a row with ``ok`` False and the reason.
         """
         batch = self._parser.batch()
-        for instance, answer in self._gets.answers(
-            {one: to.url for one, to in self._gets.addresses.items()}
+        for instance, answer in self._fetcher.answers(
+            {one: to.url for one, to in self._fetcher.addresses.items()}
         ):
             if answer.body is None:
                 batch.fail(instance, answer.time, answer.reason or "no answer")
@@ -258,7 +258,7 @@ class PagesSource:
         found = Collected(page.scrapes, targets, page.problems)
         origins = dict.fromkeys(self._targets, self.name)
         before = (self._targets, origins, empty_scrapes())
-        (found,) = read_once([found], [self.name], *before, within=True)
+        (found,) = without_doubles([found], [self.name], *before, within=True)
         self._targets = dict(found.targets)
         return found
 
@@ -268,11 +268,11 @@ class PagesSource:
         A page that answered is not fetched again.
         """
         for path, read in _REPORTS.items():
-            addresses = self._gets.addresses.items()
+            addresses = self._fetcher.addresses.items()
             wanted = {
                 one: to.beside(path) for one, to in addresses if path not in self._reported[one]
             }
-            for instance, answer in self._gets.answers(wanted):
+            for instance, answer in self._fetcher.answers(wanted):
                 if not answer.is_answered:
                     continue  # not reached: ask again next time
                 try:
@@ -293,4 +293,4 @@ class PagesSource:
 
     def close(self) -> None:
         """End what is under way and give back the connections."""
-        self._gets.close()
+        self._fetcher.close()

@@ -16,7 +16,7 @@ import polars as pl
 from driftwatch.arrays import Flags, Floats, Integers
 from driftwatch.collect.histograms import Histograms
 from driftwatch.collect.registry import BY_COLUMN, REGISTRY
-from driftwatch.collect.samples import NONE, Attempt, Known, Samples, series_text
+from driftwatch.collect.samples import NONE, Attempt, Samples, SourceMemory, series_text
 from driftwatch.collect.schema import (
     SCRAPE_SCHEMA,
     TIME,
@@ -39,7 +39,7 @@ Unread = Sequence[tuple[Sequence[str], str]]
 def scrape_rows(
     samples: Samples,
     attempts: Sequence[Attempt],
-    known: Known,
+    known: SourceMemory,
     *,
     unread: Unread = (),
     silent: str = "",
@@ -105,7 +105,7 @@ class _Scrapes:
         self._row, kept = row[joins], kept[joins]
         self._unit, self._slot, self._value = unit[kept], slot[kept], value[kept]
 
-    def table(self, known: Known, unread: Unread) -> pl.DataFrame:
+    def table(self, known: SourceMemory, unread: Unread) -> pl.DataFrame:
         """A row for each of them."""
         keys, rows = self._servers.keys, self._rows
         if not len(rows):
@@ -173,7 +173,7 @@ class _Scrapes:
             time = pl.Series([micros]).cast(TIME)[0]
             self._servers.problems.append(SourceProblem(key.instance, reason, time))
 
-    def _models(self, known: Known) -> pl.Series:
+    def _models(self, known: SourceMemory) -> pl.Series:
         """The model of each row; of several the one that was met first."""
         numbers: dict[str | None, int] = {}
         for one in self._servers.units:

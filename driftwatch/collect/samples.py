@@ -58,8 +58,8 @@ class Attempt(NamedTuple):
 
 
 @dataclass(slots=True)
-class Known:
-    """Names, engines and models of servers that a source keeps between answers."""
+class SourceMemory:
+    """What a source keeps between answers: names, engines and models of its servers."""
 
     names: Names = field(default_factory=Names)
     engines: dict[str, tuple[str, ...]] = field(default_factory=dict)  # by name

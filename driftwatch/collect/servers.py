@@ -18,7 +18,7 @@ from driftwatch.collect.identity import (
     successors,
 )
 from driftwatch.collect.registry import Slot
-from driftwatch.collect.samples import NONE, Attempt, Known, Unit
+from driftwatch.collect.samples import NONE, Attempt, SourceMemory, Unit
 from driftwatch.collect.schema import SourceProblem
 from driftwatch.model import Target, TargetKey
 
@@ -38,7 +38,7 @@ class Servers:
         slots: Sequence[Slot],
         configurations: Iterable[tuple[int, int, str]],
         attempts: Sequence[Attempt],
-        known: Known,
+        known: SourceMemory,
         any_server: bool,
     ) -> None:
         self._known, self.units, self.slots = known, units, slots

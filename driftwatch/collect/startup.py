@@ -32,8 +32,8 @@ NOT_QUANTIZED = "none"
 _CONFIGURED = "given"  # that there is speculation matters, not which
 
 
-class Started(NamedTuple):
-    """How a server was started, by one source."""
+class StartSettings(NamedTuple):
+    """How a server was started, as one source shows it."""
 
     serving: Serving  # numbers that the scheduler works with
     fingerprint: Fingerprint = Fingerprint()  # model, parallelism, types, switches, release
@@ -75,7 +75,7 @@ _SWITCHES_OF_LOG = {
 }
 
 
-def from_startup_log(text: str, *, path: str) -> Started:
+def from_startup_log(text: str, *, path: str) -> StartSettings:
     """The last server start in a log.
 
     Lines that name no setting are skipped, a cut-off or unreadable ``non-default args`` line too.
@@ -121,7 +121,7 @@ def from_startup_log(text: str, *, path: str) -> Started:
             f"{path}: no start of a vLLM server in this log",
             help_text="give the log from its first lines; look for 'non-default args'",
         )
-    return Started(serving_of(settings), Fingerprint(identity, switches, release))
+    return StartSettings(serving_of(settings), Fingerprint(identity, switches, release))
 
 
 def _grouped(text: str) -> int:
@@ -184,7 +184,7 @@ _SWITCHES: Mapping[str, str] = {
 _ALIASES: Mapping[str, str] = {"half": "float16", "float": "float32"}
 
 
-def from_arguments(args: Sequence[str]) -> Started:
+def from_arguments(args: Sequence[str]) -> StartSettings:
     """A vLLM command line, or the arguments of a container.
 
     Flags that driftwatch does not know are skipped with whatever follows them; the last of two
@@ -224,7 +224,7 @@ def from_arguments(args: Sequence[str]) -> Started:
             knobs[name] = "False"
     if "speculative_config" in knobs:
         knobs["speculative_config"] = _CONFIGURED
-    return Started(serving_of(settings), Fingerprint(identity, knobs))
+    return StartSettings(serving_of(settings), Fingerprint(identity, knobs))
 
 
 def _put(values: dict[str, str], name: str, value: str) -> None:

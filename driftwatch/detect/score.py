@@ -14,7 +14,7 @@ from driftwatch.detect.references import OF_DAYS, PoolHour, References
 from driftwatch.detect.speed.grid import Grid, grid_of
 from driftwatch.detect.speed.verdicts import (
     LOOKBACK,
-    Compared,
+    Comparison,
     Verdicts,
     compared_with,
     verdicts,
@@ -49,7 +49,7 @@ class Scored:
 
     columns: pl.DataFrame  # SCHEMA, row for row beside the scored rows of work
     grid: Grid
-    compared: list[Compared]  # of each target of the grid
+    compared: list[Comparison]  # of each target of the grid
     verdicts: Verdicts
 
 

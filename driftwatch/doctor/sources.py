@@ -10,7 +10,7 @@ import polars as pl
 
 from driftwatch.clock import Clock
 from driftwatch.collect.dcgm_sources import DcgmPrometheusSource as GpusOfApi
-from driftwatch.collect.doubles import read_once
+from driftwatch.collect.doubles import without_doubles
 from driftwatch.collect.gpus import empty_gpus
 from driftwatch.collect.prometheus.query import matchers, select
 from driftwatch.collect.schema import (
@@ -120,7 +120,7 @@ def read_sources(
             elif isinstance(setting, PrometheusSource) and answer.kind == "prometheus":
                 answer = _timed(answer, brought[-1], setting, clock)
             answers.sources.append(answer)
-    once = read_once(brought, [one.name for one in answers.sources], {}, {}, empty_scrapes())
+    once = without_doubles(brought, [one.name for one in answers.sources], {}, {}, empty_scrapes())
     for number, (before, collected) in enumerate(zip(brought, once, strict=True)):
         answers.scrapes.append(collected.scrapes)
         answers.gpus.append(collected.gpus)

@@ -200,8 +200,8 @@ def arrivals(window: Window) -> Floats:
 
 
 def missed(window: Window) -> bool:
-    """Whether the pool's latency targets were missed in the last minute that knows it."""
-    known = window.rows["slo_missed"].drop_nulls()
+    """Whether the latency targets were missed, by the newest of the last ten minutes that knows."""
+    known = window.rows["slo_missed"].tail(10).drop_nulls()
     return bool(known[-1]) if len(known) else False
 
 

@@ -13,7 +13,7 @@ from driftwatch.clock import Clock
 from driftwatch.collect.fingerprint import merged
 from driftwatch.collect.schema import Source
 from driftwatch.collect.startup import (
-    Started,
+    StartSettings,
     contradictions,
     from_arguments,
     from_config,
@@ -124,14 +124,14 @@ def _words(arguments: str | tuple[str, ...]) -> list[str]:
         raise UsageError(f"serving.arguments: {error}") from None
 
 
-def started_with(settings: ServingSettings) -> list[Started]:
+def started_with(settings: ServingSettings) -> list[StartSettings]:
     """What the file says, then the vLLM arguments, then the start-up log.
 
     Raises:
         UsageError: the start-up log cannot be read, or the arguments are none of vLLM's.
     """
     values = {knob: getattr(settings, knob, None) for knob in KNOBS}
-    parts = [Started(from_config({k: v for k, v in values.items() if v is not None}))]
+    parts = [StartSettings(from_config({k: v for k, v in values.items() if v is not None}))]
     if settings.arguments is not None:
         parts.append(from_arguments(_words(settings.arguments)))
     if settings.startup_log is not None:

@@ -10,7 +10,7 @@ import pytest
 from fakes.loopback import Answer
 from fakes.prometheus_api import PrometheusApi, Series
 
-from driftwatch.collect.doubles import read_once
+from driftwatch.collect.doubles import without_doubles
 from driftwatch.collect.pages import PageParser
 from driftwatch.collect.prometheus.client import PrometheusAsker
 from driftwatch.collect.prometheus.source import PrometheusSource
@@ -98,7 +98,7 @@ def test_its_own_page_and_a_prometheus_show_one_process(vsim: ModuleType) -> Non
     both = [pages, collected(fleet)]
     for order in (both, both[::-1]):
         names = ["pages" if one is pages else "prometheus p:9090" for one in order]
-        once = read_once(order, names, {}, {}, empty_scrapes())
+        once = without_doubles(order, names, {}, {}, empty_scrapes())
         told = dict(zip(names, once, strict=True))
         # a pod's labels say where its GPUs are
         assert told["pages"].scrapes.is_empty() and not told["pages"].targets
@@ -111,13 +111,13 @@ def test_its_own_page_and_a_prometheus_show_one_process(vsim: ModuleType) -> Non
         nothing = Collected(empty_scrapes(), {})
         late = [nothing if one is pages else one for one in order]
         origins = dict.fromkeys(known, "pages")
-        once = read_once(late, names, known, origins, pages.scrapes)
+        once = without_doubles(late, names, known, origins, pages.scrapes)
         assert [key for one in once for key in one.targets] == []
     other = PageParser().parse_many(
         [(name, at, engine(vsim, 4, 1.5)(60).encode()) for name, at, _ in bodies[:1]]
     )
     apart = [Collected(other.scrapes, other.targets), collected(fleet)]
-    assert read_once(apart, ["pages", "prometheus"], {}, {}, empty_scrapes()) == apart
+    assert without_doubles(apart, ["pages", "prometheus"], {}, {}, empty_scrapes()) == apart
 
 
 def test_two_sources_with_one_name_for_two_servers(vsim: ModuleType) -> None:
@@ -129,7 +129,7 @@ def test_two_sources_with_one_name_for_two_servers(vsim: ModuleType) -> None:
         for at in range(seed % 7, 60, 15):
             fleet.page(at, page(at), labels)
         answers.append(collected(fleet))
-    one, other = read_once(answers, ["prometheus a", "prometheus b"], {}, {}, empty_scrapes())
+    one, other = without_doubles(answers, ["prometheus a", "prometheus b"], {}, {}, empty_scrapes())
     assert one == answers[0]
     assert [key.instance for key in other.targets] == ["b/vllm-0:8000"]
     assert set(other.scrapes["instance"]) == {"b/vllm-0:8000"}

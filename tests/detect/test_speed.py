@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from detector_cases import START, at, minutes_of, play, slow_spans
 
-from driftwatch.baselines.windows import Acceptance, Measured, baselines_of
+from driftwatch.baselines.windows import Acceptance, WindowMinutes, baselines_of
 from driftwatch.detect.baselines import Baselines
 from driftwatch.detect.speed.model import StepTimeModel, fit
 from driftwatch.model import Target, TargetKey
@@ -19,7 +19,7 @@ SERVERS = ("a:8000", "b:8000", "c:8000")
 
 def baselines(minutes: pl.DataFrame) -> Baselines:
     window = Window(START, at(BASELINE))
-    measured = Measured(minutes.filter(pl.col("end") <= window.end))
+    measured = WindowMinutes(minutes.filter(pl.col("end") <= window.end))
     targets = [Target(TargetKey(name, "0"), {}, pool="chat") for name in SERVERS]
     return baselines_of(measured, window, targets, Acceptance("test", at(BASELINE), "good"))
 

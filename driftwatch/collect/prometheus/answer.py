@@ -20,7 +20,7 @@ from driftwatch.errors import BadPage
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class SeriesText:
     """Series of a matrix as text: an answer is nearly all labels, the same as in the last one, so
     they are not parsed again.
     """
@@ -33,7 +33,7 @@ _FIRST, _LAST = b'"result":[{"metric":{', b"]]}]"
 _METRIC, _VALUES, _BETWEEN = '"metric":', ',"values":[[', "],["
 
 
-def cut(body: bytes) -> tuple[bytes, Cut] | None:
+def split_series(body: bytes) -> tuple[bytes, SeriesText] | None:
     """The text around the series of a matrix, and the series.
 
     None where an answer is not written as Prometheus writes it, or a label has braces.
@@ -61,7 +61,7 @@ def cut(body: bytes) -> tuple[bytes, Cut] | None:
     if not is_whole or heads.null_count() or not values.str.starts_with(_VALUES).all():
         return None
     around = b'%b"result":[]%b' % (body[:start], body[end + len(_LAST) :])
-    return around, Cut(heads, values)
+    return around, SeriesText(heads, values)
 
 
 def parsed_json(body: bytes) -> Any:
@@ -103,14 +103,14 @@ def labels_of(head: str) -> dict[str, str]:
     return labels
 
 
-def raw_samples(result: Cut | Sequence[Any], first_ms: int) -> RawSamples:
+def raw_samples(result: SeriesText | Sequence[Any], first_ms: int) -> RawSamples:
     """``data.result`` of a matrix → its samples from a time on.
 
     Raises BadPage: a series is not as the API promises.
     """
     native: list[Labels] = []
     try:
-        if isinstance(result, Cut):
+        if isinstance(result, SeriesText):
             heads, lines = result.heads, result.values.str.join("\n").item().encode()
             counts = result.values.str.count_matches(_BETWEEN, literal=True).to_numpy() + 1
         else:

@@ -9,7 +9,7 @@ from typing import Any
 import requests
 
 from driftwatch.collect.http_session import Answer, Bounds, EndableSession, NoAnswer, TooLarge
-from driftwatch.collect.prometheus.answer import cut, parsed_json
+from driftwatch.collect.prometheus.answer import parsed_json, split_series
 from driftwatch.errors import (
     AuthFailed,
     BadPage,
@@ -110,7 +110,7 @@ class PrometheusSession(EndableSession):
             to = answer.headers.get("Location", "nowhere")
             raise BadPage(f"answers {status}, a redirect to {to[:200]}, which is not followed")
         self.date = _date(answer.headers.get("Date"))
-        found = cut(answer.body) if status == 200 else None
+        found = split_series(answer.body) if status == 200 else None
         parsed = parsed_json(answer.body if found is None else found[0])
         if status != 200:
             raise _refusal(status, parsed, answer.body)

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 import polars as pl
 
-from driftwatch.collect.doubles import read_once
+from driftwatch.collect.doubles import without_doubles
 from driftwatch.collect.foreign import STATS_DISABLED
 from driftwatch.collect.prometheus.answer import RawSamples, Reader, attempts_of
 from driftwatch.collect.prometheus.client import PrometheusAsker, error_text
@@ -26,7 +26,7 @@ from driftwatch.collect.prometheus.query import (
 from driftwatch.collect.prometheus.targets import PodImages, look_for_prefixes, why_no_vllm
 from driftwatch.collect.registry import SERVER_SERIES, VLLM, Labels, short_name
 from driftwatch.collect.rows import scrape_rows
-from driftwatch.collect.samples import Attempt, Known
+from driftwatch.collect.samples import Attempt, SourceMemory
 from driftwatch.collect.schema import (
     Collected,
     Own,
@@ -115,7 +115,7 @@ class PrometheusSource:
         self._matching = matchers(selector)
         self._up = select(("up",), self._matching)
         self._targets: dict[TargetKey, Target] = {}
-        self._known = Known()
+        self._known = SourceMemory()
         self._prefixes: frozenset[str] = frozenset((VLLM,))  # of vLLM's names
         self._looked_ms: int | None = None  # when they were looked for
         self._foreign: dict[str, str] = {}  # instance without a vllm: series → what it is
@@ -168,7 +168,7 @@ class PrometheusSource:
         listed = self._scrapes(request, first_queries, [self._matching], attempts)
         origins = dict.fromkeys(self._targets, self.name)
         before = (self._targets, origins, empty_scrapes())
-        (listed,) = read_once([listed], [self.name], *before, within=True)
+        (listed,) = without_doubles([listed], [self.name], *before, within=True)
         if own is not None:
             doubt = doubt or listed.silent
         nobody = doubt or self._behind(until)

@@ -175,7 +175,7 @@ def rolling(values: Floats, minutes: int, q: float, known: int, start: int = 0) 
     return found[:, start:]
 
 
-def of_others(values: Floats) -> Floats:
+def median_of_others(values: Floats) -> Floats:
     """Median of the pool's other rows in the same minute; NaN with fewer than two others.
 
     ``values``: (pool, target, minute).

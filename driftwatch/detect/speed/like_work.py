@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from driftwatch.arrays import Flags, Floats, Indices, Singles
-from driftwatch.detect.speed.grid import Grid, of_others, quantile, rolling
+from driftwatch.detect.speed.grid import Grid, median_of_others, quantile, rolling
 
 if TYPE_CHECKING:
     from scipy.spatial import cKDTree
@@ -85,7 +85,7 @@ def peers_of(grid: Grid, r: Floats) -> Floats:
         by_size.setdefault(len(rows), []).append(rows)
     for size, pools in by_size.items():
         if size >= 3:
-            others[np.stack(pools)] = of_others(r[np.stack(pools)])
+            others[np.stack(pools)] = median_of_others(r[np.stack(pools)])
     return others
 
 

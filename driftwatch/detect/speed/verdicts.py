@@ -53,7 +53,7 @@ _UNLIKE = tuple(
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class Comparison:
     """What one target is compared with."""
 
     model: StepTimeModel | None  # compares at least with peers
@@ -69,13 +69,13 @@ def compared_with(
     references: References,
     *,
     accepts: bool,
-) -> list[Compared]:
+) -> list[Comparison]:
     """What each target is compared with: its baseline, else its pool's learnt model.
 
     ``targets``: instance, engine, pool; ``accepts``: whether a learnt model is a reference although
     no person accepted it.
     """
-    found: dict[tuple[str, str], Compared] = {}
+    found: dict[tuple[str, str], Comparison] = {}
     every = []
     for instance, engine, pool in targets.with_columns(pl.col("pool").fill_null("")).iter_rows():
         own = baselines.of_target(instance, engine, pool)
@@ -87,30 +87,30 @@ def compared_with(
     return every
 
 
-def _of_pool(pool: str, references: References, *, accepts: bool) -> Compared:
+def _of_pool(pool: str, references: References, *, accepts: bool) -> Comparison:
     learnt = references.find(PoolSpeed, pool)
     head = "not judged yet" if accepts else "no baseline in use yet"
     if learnt is None:
-        return Compared(None, unknown=Reason(LEARNING, head))
+        return Comparison(None, unknown=Reason(LEARNING, head))
     speed, at = learnt
     if speed.model is None:
         unknown = Reason(LEARNING, f"{head}: {speed.missing}")
-        return Compared(None, unknown=unknown)
+        return Comparison(None, unknown=unknown)
     if not accepts:
-        return Compared(speed.model, unknown=_PROPOSED)
-    return Compared(speed.model, is_own=True, name=_named(PROVISIONAL, at), id=PROVISIONAL)
+        return Comparison(speed.model, unknown=_PROPOSED)
+    return Comparison(speed.model, is_own=True, name=_named(PROVISIONAL, at), id=PROVISIONAL)
 
 
-def _of(baseline: Baseline, learnt: Compared) -> Compared:
+def _of(baseline: Baseline, learnt: Comparison) -> Comparison:
     if baseline.load_model is None or baseline.load_model.like_work is None:
         what = baseline.arming or "accept it anew"
         why = f"the baseline in use has no load model: {what}"
-        return Compared(learnt.model, unknown=Reason(LEARNING, why))
+        return Comparison(learnt.model, unknown=Reason(LEARNING, why))
     name = "own baseline" if baseline.scope == "target" else "pool's baseline"
     if baseline.accepted_by == PROVISIONAL:
         name = PROVISIONAL
     name = _named(name, baseline.until)
-    return Compared(baseline.load_model, is_own=True, name=name, id=baseline.id)
+    return Comparison(baseline.load_model, is_own=True, name=name, id=baseline.id)
 
 
 def _named(name: str, learnt_at: datetime) -> str:
@@ -127,7 +127,9 @@ class Verdicts:
     ln_speed: Floats  # ln r, (target, minute) of the whole grid
 
 
-def verdicts(grid: Grid, every: Sequence[Compared], references: References, first: int) -> Verdicts:
+def verdicts(
+    grid: Grid, every: Sequence[Comparison], references: References, first: int
+) -> Verdicts:
     """The verdicts of the minutes from number ``first`` on; ``every``: of each target."""
     r = ln_speed(grid, [one.model for one in every])
     relative = r - (others := peers_of(grid, r))
@@ -152,9 +154,9 @@ def verdicts(grid: Grid, every: Sequence[Compared], references: References, firs
     limit, against_limit = _lower(limit), _lower(against_limit)
     ids = [one.id for one in every]
     begins = (level <= limit) & judged & is_own
-    slower, losses, before = _held(begins, usual, level, r, starts, own, ids, start)
+    slower, losses, before = _slow_minutes(begins, usual, level, r, starts, own, ids, start)
     begins = (against <= against_limit) & judged
-    than_pool, peers_losses, _ = _held(
+    than_pool, peers_losses, _ = _slow_minutes(
         begins, against_usual, against, relative, starts, peer, ids, start
     )
     scored = slice(first - start, None)
@@ -170,7 +172,7 @@ def verdicts(grid: Grid, every: Sequence[Compared], references: References, firs
 
 
 def _starts(
-    grid: Grid, every: Sequence[Compared], references: References, first: int
+    grid: Grid, every: Sequence[Comparison], references: References, first: int
 ) -> tuple[Indices, list[Loss | None], list[Loss | None]]:
     """Each target's first minute without a verdict, and its loss where it was slower before."""
     count = len(every)
@@ -196,7 +198,7 @@ def _windows(values: Any, target: Indices, last: Indices) -> Any:
 
 
 def _thresholds(
-    grid: Grid, every: Sequence[Compared], r: Floats, target: Indices, last: Indices, start: int
+    grid: Grid, every: Sequence[Comparison], r: Floats, target: Indices, last: Indices, start: int
 ) -> Floats:
     """The thresholds of the windows that end with these minutes: (row, target, minute)."""
     values = {name: _windows(grid[name], target, last) for name in INPUTS}
@@ -228,7 +230,7 @@ def _lower(limit: Floats) -> Floats:
     return lower
 
 
-def _held(
+def _slow_minutes(
     begins: Flags,
     usual: Floats,
     level: Floats,
@@ -238,8 +240,9 @@ def _held(
     ids: Sequence[str],
     start: int,
 ) -> tuple[Flags, list[Loss | None], Floats]:
-    """Which minutes are slow (from a beginning until most of the loss is regained); the losses
-    after the last minute; ln r before the loss in slow minutes, else 0.
+    """Which minutes are slow: from a beginning until most of the loss is regained.
+
+    Returns also the losses after the last minute, and ln r before the loss in slow minutes, else 0.
     """
     slow, own = np.zeros(begins.shape, dtype=bool), np.zeros(begins.shape)
     ends = list(held)
@@ -274,7 +277,7 @@ def _held(
 
 def _own_columns(
     grid: Grid,
-    every: Sequence[Compared],
+    every: Sequence[Comparison],
     r: Floats,
     limit: Floats,
     smallest: Floats,
@@ -308,7 +311,7 @@ def _own_columns(
 
 def _reasons(
     grid: Grid,
-    every: Sequence[Compared],
+    every: Sequence[Comparison],
     unlike: Any,
     is_known: Flags,
     has_verdict: Flags,
