@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+
+from driftwatch.errors import Problem
 
 LINE_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")  # as PyYAML counts lines
 NO_DEPTH = 1 << 20  # of a line without content
-# what a block that is no YAML may have mended: found beside one, none of these is a problem yet
-FOLLOW_UPS = frozenset((
-    "missing-key", "unknown-alert", "unknown-tree", "unknown-node", "unknown-receiver",
-    "unknown-pool", "unreachable", "no-summary", "no-runbook", "no-sources", "no-receivers",
-    "unrouted",
+# code of a problem → the key that would mend it
+_KEYS: Mapping[str, str] = {
+    **{"no-summary": "summary", "no-runbook": "runbook_url", "no-sources": "sources"},
+    **dict.fromkeys(("no-receivers", "unrouted"), "receivers"),
+}
+# codes of problems of which the name at their place would mend them, elsewhere in the files
+_NAMES = frozenset((
+    "unknown-alert", "unknown-tree", "unknown-node", "unknown-receiver", "unknown-pool",
+    "unreachable",
 ))  # fmt: skip
+_WORD = re.compile(r"[\w.-]+")
 
 
 def depth_of(line: str) -> int:
@@ -38,3 +45,21 @@ def without_lines(text: str, gap: range) -> str:
     for number in gap:
         parts[2 * number] = ""
     return "".join(parts)
+
+
+def without_follow_ups(problems: Iterable[Problem], left_out: str) -> list[Problem]:
+    """Without those that a left-out block mends: the missing key or name stands in its text."""
+    words = frozenset(_WORD.findall(left_out))
+    return [one for one in problems if words.isdisjoint(_menders(one))]
+
+
+def _menders(problem: Problem) -> Iterable[str]:
+    """The words of which each would mend the problem where a block has it."""
+    if problem.code in _KEYS:
+        return (_KEYS[problem.code],)
+    if problem.code == "missing-key":
+        return problem.message.removesuffix(" is missing").split()[-1:]
+    if problem.code in _NAMES and problem.source_line is not None:
+        start = (problem.column or 1) - 1
+        return _WORD.findall(problem.source_line[start : start + problem.length])
+    return ()

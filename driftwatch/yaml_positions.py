@@ -105,7 +105,7 @@ class YamlFile:
     root: Node | None = None
     # what is wrong with it as YAML; later checks append theirs
     problems: list[Problem] = field(default_factory=list)
-    is_partial: bool = False  # a block that is no YAML was left out
+    left_out: str = ""  # the blocks that are no YAML, without which the rest was read
 
     def add(
         self,
@@ -188,21 +188,22 @@ def parse_yaml(text: str, path: str) -> YamlFile:
     """The same for a text; ``path`` is what problems call it.
 
     A block that is no YAML is left out, and the rest is read: its list item or key, then what that
-    stands in. What may follow from the gap is no problem of its own (``yaml_gaps.FOLLOW_UPS``).
+    stands in. What only that block lacks is no problem (:func:`yaml_gaps.without_follow_ups`).
     """
     file = YamlFile(path, LINE_BREAK.split(text))
     depths = [depth_of(line) for line in file.lines]
     broken: list[Problem] = []
-    gap = range(0)
+    gap, left_out = range(0), set[int]()
     for _ in range(_MOST_BREAKS):
         if (line := _parse(file, text)) is None:
             break
         if is_new := line not in gap:
             broken += file.problems
-        file.is_partial = True
         gap = block_around(depths, line if is_new else gap.start, outer=not is_new)
+        left_out |= {*gap}
         text = without_lines(text, gap)
     file.problems[:0] = [one for one in broken if one not in file.problems]
+    file.left_out = "\n".join(file.lines[number] for number in sorted(left_out))
     return file
 
 

@@ -35,7 +35,7 @@ def command(files: tuple[Path, ...], config: Path | None, as_json: bool) -> int:
     file cannot be read, 3 warnings only.
     """
     from driftwatch.rulebook.lint import Checked, check_rulebook
-    from driftwatch.yaml_gaps import FOLLOW_UPS
+    from driftwatch.yaml_gaps import without_follow_ups
 
     config, files = _configuration_among(files, config)
     settings, found, names = _configuration(config, is_checked=not files)
@@ -46,8 +46,8 @@ def command(files: tuple[Path, ...], config: Path | None, as_json: bool) -> int:
     mine = [one for one in checked.problems if one.path in names]
     problems = sorted([*found, *mine], key=lambda one: (one.line or 0, one.column or 0))
     problems += [one for one in checked.problems if one.path not in (*names, skipped)]
-    if settings is not None and settings.file is not None and settings.file.is_partial:
-        problems = [one for one in problems if one.code not in FOLLOW_UPS]
+    if settings is not None and settings.file is not None:
+        problems = without_follow_ups(problems, settings.file.left_out)
     number = len(names) + len(checked.files)
     if as_json:
         documents = [{**asdict(one), "docs": f"{DOCS}#{one.code}"} for one in problems]
@@ -107,22 +107,19 @@ def _configuration(
         if is_checked:
             print_note(SHIPPED)
         return None, (), []
-    is_checked = is_checked or named is not None
+    wrong: Sequence[Problem] = ()
     try:
-        settings = load_settings(path)
+        settings: Settings | None = load_settings(path)
     except ConfigError as error:
-        if not is_checked:
-            return None, (), []
-        readable = cast("Settings | None", error.readable)
-        if readable is None:
-            return None, error.problems, [str(path)]
-        problems = [*unmet(readable, path), *configured_argument_problems(readable, path)]
-        named_there = (one for one in problems if one.line is not None)
-        return readable, [*error.problems, *named_there], [str(path)]
-    if not is_checked:
+        settings, wrong = cast("Settings | None", error.readable), error.problems
+    if not is_checked and named is None:
         return settings, (), []
-    problems = [*unmet(settings, path), *configured_argument_problems(settings, path)]
-    return settings, problems, [str(path)]
+    if settings is None:
+        return None, wrong, [str(path)]
+    more = [*unmet(settings, path), *configured_argument_problems(settings, path)]
+    # what the whole file lacks may be what could not be read
+    more = [one for one in more if one.line is not None or not wrong]
+    return settings, [*wrong, *more], [str(path)]
 
 
 _NOT_THERE = frozenset({"unreadable", "no-files"})

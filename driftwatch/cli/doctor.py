@@ -262,11 +262,15 @@ def _print(
 
 
 def _ordered(result: Checkup) -> list[Check]:
-    """The checks, worst first; of those that are MISSING, the shortest fix first."""
+    """The checks, worst first; of those that are MISSING what costs every rule, then the shortest
+    fix.
+    """
 
-    def order(check: Check) -> tuple[int, int]:
+    def order(check: Check) -> tuple[int, bool, int]:
         fix = min((len(one) for one in (check.fix, check.flags) if one), default=1_000)
-        return _ORDER.index(check.status), fix if check.status == "MISSING" else 0
+        is_missing = check.status == "MISSING"
+        is_some = is_missing and "every rule" not in check.disables
+        return _ORDER.index(check.status), is_some, fix if is_missing else 0
 
     return sorted(result.checks, key=order)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from driftwatch.cli.database import config_here, last_scraped, open_store
-from driftwatch.cli.options import labels_of, what_to_check
+from driftwatch.cli.options import labels_of
 from driftwatch.cli.printer import Progress, print_warning
 from driftwatch.errors import NoVerdict, UsageError
 from driftwatch.knobs import KNOBS, refusal
@@ -225,6 +225,7 @@ class History:
         if self.prometheus is None:
             return []
         from driftwatch.collect.dcgm_sources import DcgmPrometheusSource
+        from driftwatch.collect.http import what_to_check
         from driftwatch.collect.prometheus.client import PrometheusAsker
         from driftwatch.collect.prometheus.source import PrometheusSource, RetryingSource
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from driftwatch.cli.database import DEFAULT_CONFIG
-from driftwatch.cli.options import labels_of, what_to_check
+from driftwatch.cli.options import labels_of, refuse_file
 from driftwatch.cli.printer import print_wrapped, write_file
 from driftwatch.errors import NoVerdict, SourceError, Unavailable, UsageError
 
@@ -24,21 +24,7 @@ if TYPE_CHECKING:
 _NO_PAGE = "does vLLM answer there? Its address is such as http://host:8000/metrics"
 
 
-class _Init(click.Command):
-    """The verb; a command line of vLLM in the place of an address is refused as such."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Raises UsageError: it begins with ``vllm`` or is one text that does."""
-        if args and args[0].split()[:1] == ["vllm"]:
-            raise UsageError(
-                "init looks at a Prometheus or at /metrics, not at a command line of vLLM",
-                help_text="put that in quotes into the configuration, below its pool: "
-                'serving: {arguments: "vllm serve …"}',
-            )
-        return super().parse_args(ctx, args)
-
-
-@click.command(name="init", cls=_Init)
+@click.command(name="init")
 @click.argument("urls", nargs=-1, metavar="[URL]...")
 @click.option("--prometheus", metavar="URL", help="A Prometheus-compatible API to look at.")
 @click.option(
@@ -79,6 +65,8 @@ def command(
     also writes schemas/config.schema.json, by which an editor completes and checks the file.
     Exit code 4: no vLLM server found.
     """
+    for url in (*urls, *([prometheus] if prometheus else [])):
+        refuse_file(url, "URL")
     if (prometheus is None) == (not urls):
         raise UsageError(
             "where to look: name vLLM's /metrics pages, or a Prometheus that scrapes them"
@@ -138,10 +126,11 @@ def _labels(match: Sequence[str]) -> dict[str, str]:
 def _of_api(options: Mapping[str, Any]) -> Written:
     """What the API has; ``options``: of a source, as a configuration has them.
 
-    Raises UsageError: an address or a file that cannot be used; the API does not answer; NoVerdict:
-    it knows no vLLM server.
+    Raises UsageError: an address or a file that cannot be used; NoVerdict: the API does not answer,
+    or knows no vLLM server.
     """
     from driftwatch.clock import SystemClock
+    from driftwatch.collect.http import what_to_check
     from driftwatch.collect.inventory import discover
     from driftwatch.onboarding.discovery import found_pools
     from driftwatch.onboarding.text import written
@@ -156,9 +145,8 @@ def _of_api(options: Mapping[str, Any]) -> Written:
             raise _no_server(asker, source.match, at)
     except SourceError as error:
         way = what_to_check(source.prometheus) if isinstance(error, Unavailable) else None
-        raise UsageError(
-            f"{asker.host}: {error.message}", help_text=error.help_text or way
-        ) from error
+        help_text = error.help_text or way
+        raise NoVerdict(f"{asker.host}: {error.message}", help_text=help_text) from error
     finally:
         asker.close()
     gpus, problems = gpus_of(source, at)

@@ -305,17 +305,6 @@ def labels_of(texts: Sequence[str]) -> dict[str, list[str]]:
     return labels
 
 
-def what_to_check(url: str) -> str:
-    """Where a Prometheus-compatible API does not answer."""
-    from driftwatch.collect.http import without_secrets
-
-    query = f"{without_secrets(url).rstrip('/')}/api/v1/query?query=up"
-    return (
-        f"does it answer from this machine: curl {shlex.quote(query)}? --prometheus is the "
-        "address that /api/v1 is under, with its port"
-    )
-
-
 def refuse_file(text: str, what: str) -> None:
     """Raises UsageError: a file stands where a server (``what``) is expected."""
     path, name = Path(text), shlex.quote(text)
@@ -323,12 +312,12 @@ def refuse_file(text: str, what: str) -> None:
     if "://" in text or not (is_named_so or path.exists()):
         return
     context = click.get_current_context()
+    flags = {flag for one in context.command.params for flag in one.opts}
     option = f"--recording {name}"
     if path.suffix in (".yaml", ".yml"):
         option = f"-c {name}"
     elif is_named_so:
-        has_db = any("--db" in one.opts for one in context.command.params)
         of = f"-c driftwatch.yaml, whose database {name} is"
-        option = f"--db {name}" if has_db else of
-    help_text = f"driftwatch {context.info_name} {option}"
-    raise UsageError(f"{text} is a file, not a {what}", help_text=help_text)
+        option = f"--db {name}" if "--db" in flags else of
+    verb = context.info_name if option.split()[0] in flags else "doctor"
+    raise UsageError(f"{text} is a file, not a {what}", help_text=f"driftwatch {verb} {option}")

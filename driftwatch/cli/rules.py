@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +16,14 @@ from driftwatch.cli.check import SHIPPED, print_problems
 from driftwatch.cli.history import History
 from driftwatch.cli.main import EXIT_ANSWERED, EXIT_LINT, EXIT_PROBLEM, EXIT_USAGE, Group
 from driftwatch.cli.options import config_option, history_options, json_option
-from driftwatch.cli.printer import Progress, print_json, print_note, print_wrapped, write_file
+from driftwatch.cli.printer import (
+    Progress,
+    print_json,
+    print_note,
+    print_table,
+    print_wrapped,
+    write_file,
+)
 from driftwatch.errors import UsageError
 
 if TYPE_CHECKING:
@@ -74,7 +80,13 @@ def test_command(
     """
     from driftwatch.cli.database import config_here
     from driftwatch.ruletests.reader import files_of, read_tests
-    from driftwatch.ruletests.results import Runner, json_document, verdict
+    from driftwatch.ruletests.results import (
+        Runner,
+        coverage_lines,
+        coverage_rows,
+        json_document,
+        verdict,
+    )
     from driftwatch.settings import load_settings
 
     place = config or config_here()
@@ -92,9 +104,10 @@ def test_command(
     if as_json:
         print_json(json_document(results, tables if coverage else None))
     else:
-        lines = [line for table in tables for line in table.lines()]
-        for line in [f"{'coverage':23} tested", *lines] if coverage else ():
-            click.echo(line)
+        for line in coverage_lines(tables) if coverage else ():
+            print_wrapped(line)
+        if coverage:
+            print_table(*coverage_rows(tables), headed=True)
         click.echo(verdict(results))
     low = [one for one in tables if min_coverage is not None and one.percent < min_coverage]
     for one in low:
@@ -180,7 +193,7 @@ def backtest_command(
     from a Prometheus. Nothing is simulated.
     Exit: 0 answered, 2 usage or configuration, 4 no data or no answer.
     """
-    from driftwatch.backtest.report import text_lines
+    from driftwatch.cli.backtest_text import text_lines
 
     severities: tuple[Severity, ...] = ("page", "ticket")
     wanted = Wanted(
@@ -192,7 +205,7 @@ def backtest_command(
     if as_json:
         print_json(report.document())
     else:
-        for line in text_lines(report, with_list=with_list, piped=not sys.stdout.isatty()):
+        for line in text_lines(report, with_list=with_list):
             click.echo(line)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -199,3 +200,12 @@ class PageFetcher:
 
     def _no_answer(self, reason: str) -> Response:
         return Response(self._clock.now(), None, reason, is_answered=False)
+
+
+def what_to_check(url: str) -> str:
+    """Where a Prometheus-compatible API does not answer."""
+    query = f"{without_secrets(url).rstrip('/')}/api/v1/query?query=up"
+    return (
+        f"does it answer from this machine: curl {shlex.quote(query)}? The address of a Prometheus "
+        "is the one that /api/v1 is under, with its port"
+    )

@@ -64,6 +64,7 @@ class Tree:
     leaves: Mapping[str, Leaf]  # name → leaf
     # the tree whose nodes and leaves are among these; None = all are its own
     continues: str | None = None
+    path: str = ""  # file it was read from
 
 
 UNDETERMINED = "undetermined"

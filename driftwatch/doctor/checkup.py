@@ -104,7 +104,7 @@ def checkup(
     of_targets += [one for one in of_gpus if isinstance(one, TargetCheck)]
 
     checks = list(source_checks(inputs.sources))
-    if not targets:
+    if not targets and all(check.status != "MISSING" for check in checks):
         what, lost = "no target answered", ("every rule",)
         checks.append(Check("MISSING", "sources", what, lost, _NO_TARGET))
     checks += [one for one in of_gpus if isinstance(one, Check)]

@@ -12,6 +12,7 @@ from driftwatch.clock import Clock
 from driftwatch.collect.dcgm_sources import DcgmPrometheusSource as GpusOfApi
 from driftwatch.collect.doubles import without_doubles
 from driftwatch.collect.gpus import empty_gpus
+from driftwatch.collect.http import what_to_check
 from driftwatch.collect.prometheus.query import matchers, select
 from driftwatch.collect.schema import (
     Collected,
@@ -67,6 +68,7 @@ class SourceAnswer:
     # instance → true time between two scrapes, where the source can tell
     intervals: Mapping[str, float] = field(default_factory=dict)
     problems: tuple[str, ...] = ()  # what it could not read, in words
+    fix: str | None = None  # what mends that it brings nothing
     # instances that it lists now, well or not; None = it does not say
     listed: frozenset[str] | None = None
     gpus: int = 0  # GPU readings it brought
@@ -118,7 +120,12 @@ def read_sources(
             if isinstance(setting, PagesSource):
                 answer = replace(answer, every_seconds=settings.interval)
             elif isinstance(setting, PrometheusSource) and answer.kind == "prometheus":
-                answer = _timed(answer, brought[-1], setting, clock)
+                is_dead = answer.problems and not answer.instances
+                answer = (
+                    _mended(answer, setting)
+                    if is_dead
+                    else _timed(answer, brought[-1], setting, clock)
+                )
             answers.sources.append(answer)
     once = without_doubles(brought, [one.name for one in answers.sources], {}, {}, empty_scrapes())
     for number, (before, collected) in enumerate(zip(brought, once, strict=True)):
@@ -159,6 +166,18 @@ def _in_words(problem: SourceProblem, source: str) -> str:
     return problem.reason if problem.where == source else f"{problem.reason} ({where})"
 
 
+def _mended(answer: SourceAnswer, source: PrometheusSource) -> SourceAnswer:
+    """An API that brought nothing, with what mends the first reason."""
+    kind, _, reason = answer.problems[0].partition(": ")
+    fixes = {
+        "Unavailable": what_to_check(source.prometheus),
+        "AuthFailed": "bearer_token_file, basic_auth or tenant of this source",
+    }
+    if (fix := fixes.get(kind)) is None:
+        return answer
+    return replace(answer, problems=(reason, *answer.problems[1:]), fix=fix)
+
+
 def _timed(
     answer: SourceAnswer, collected: Collected, source: PrometheusSource, clock: Clock
 ) -> SourceAnswer:
@@ -185,17 +204,23 @@ def _intervals(scrapes: pl.DataFrame) -> dict[str, float]:
 
 
 def source_checks(sources: Iterable[SourceAnswer]) -> Iterator[Check]:
-    """One check per source, and one for each of its first problems."""
+    """One check per source, and one for each of its first problems; the GPUs of an API that brings
+    nothing are not looked at.
+    """
+    dead = set()
     for source in sources:
         is_gpu = source.kind in ("dcgm", "nvml")
         brings = "GPU readings" if is_gpu else "scrapes"
         empty = not source.instances and not source.gpus
         lost: tuple[str, ...] = () if is_gpu else ("every rule",)
         problems = [problem[:_CHARACTERS] for problem in source.problems]
+        if is_gpu and source.setting in dead:
+            continue
         if problems and empty:
+            dead.add(source.setting)
             status: Status = "WARNING" if is_gpu else "MISSING"
             what = f"no {brings}: {problems.pop(0)}"
-            yield Check(status, source.name, what, lost, setting=source.setting)
+            yield Check(status, source.name, what, lost, source.fix, setting=source.setting)
         elif empty and not is_gpu:
             what = "answers, but has no vLLM server with the labels of match"
             setting = (*source.setting, "match")

@@ -14,7 +14,7 @@ import re
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import Literal, get_args
 
@@ -126,7 +126,8 @@ def _alerts(rule: Rule) -> Iterator[Alert]:
         if one.rule.enabled:
             # with the label it is no duplicate of the rule's own alert
             labels = {**rule.labels, OVERRIDE_LABEL: ",".join(one.pools)}
-            yield Alert(replace(one.rule, labels=labels), rule.id, f"pool=~{pattern}{others}")
+            there = one.rule.model_copy(update={"labels": labels})
+            yield Alert(there, rule.id, f"pool=~{pattern}{others}")
         if "*" in one.pools:
             return  # of the rest there is no pool
         others += f",pool!~{pattern}"
@@ -158,9 +159,11 @@ To = Literal["prometheus", "kubernetes"]
 TO: tuple[To, ...] = get_args(To)
 _WIDTH = 98
 _BESIDE = (
-    "Prometheus 2.42 or later. An alert that fires stays until its condition is false: a minute "
-    "without a verdict neither fires nor ends it. `ALERTS` in the expressions does that. "
-    "inhibited_by is not exported: it belongs to Alertmanager's inhibit_rules."
+    "Prometheus 2.42 or later. `for` and `keep_firing_for` are a minute shorter than the rule's: "
+    "driftwatch counts minutes, Prometheus the time from the first of them to the last. An alert "
+    "that fires stays until its condition is false: a minute without a verdict neither fires nor "
+    "ends it. `ALERTS` in the expressions does that. inhibited_by is not exported: it belongs to "
+    "Alertmanager's inhibit_rules."
 )
 _OPERATOR = """\
 apiVersion: monitoring.coreos.com/v1
@@ -230,7 +233,8 @@ def _rule(alert: Alert, names: Sequence[str]) -> Iterator[str]:
     yield from (f"    {line}" for line in expression.splitlines())
     for key, seconds in (("for", alert.pending_seconds), ("keep_firing_for", alert.keep_seconds)):
         if seconds:
-            yield f"  {key}: {seconds:.0f}s"
+            minutes = seconds // 60 + 1
+            yield f"  {key}: {seconds:.0f}s # {minutes:.0f} minutes, from the first to the last"
     yield from _mapping("labels", alert.labels)
     yield from _mapping("annotations", alert.annotations)
 

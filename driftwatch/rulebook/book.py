@@ -252,6 +252,11 @@ def display_path(path: Path) -> str:
         return str(path)
 
 
+def is_shipped(name: str) -> bool:
+    """Whether a file is one of the installation's."""
+    return resolved(Path(name)).is_relative_to(resolved(shipped("rules")))
+
+
 def resolved(path: Path) -> Path:
     """The file that a path leads to; the path itself where its links lead in a circle."""
     try:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from driftwatch.errors import Problem
 from driftwatch.installation import shipped
 from driftwatch.numbers import plural
-from driftwatch.rulebook.book import Reading, Rulebook, read_rulebook, resolved
+from driftwatch.rulebook.book import Reading, Rulebook, is_shipped, read_rulebook
 from driftwatch.rulebook.lint_conditions import (
     Variant,
     condition_problems,
@@ -22,7 +22,7 @@ from driftwatch.rulebook.overrides import ReadOverride
 from driftwatch.rulebook.rules import Rule, pool_pattern
 from driftwatch.settings import Settings
 from driftwatch.settings.problems import without_secrets
-from driftwatch.yaml_gaps import FOLLOW_UPS
+from driftwatch.yaml_gaps import without_follow_ups
 from driftwatch.yaml_models import place_of
 from driftwatch.yaml_positions import Entries
 
@@ -51,12 +51,10 @@ def check_rulebook(paths: Sequence[Path] = (), *, configured: Settings | None = 
     problems = [*reading.problems, *_lints(reading, configured)]
     order = {file.path: number for number, file in enumerate(reading.files)}
     problems.sort(key=lambda p: (order.get(p.path, -1), p.line or 0, p.column or 0))
-    if any(file.is_partial for file in reading.files):
-        problems = [one for one in problems if one.code not in FOLLOW_UPS]
+    problems = without_follow_ups(problems, " ".join(file.left_out for file in reading.files))
     names_receivers = any(rule.receivers for rule in reading.book.rules)
     unchecked = ("receivers",) if configured is None and names_receivers else ()
-    folder = resolved(shipped("rules"))
-    own = {path for path in order if resolved(Path(path)).is_relative_to(folder)}
+    own = set(filter(is_shipped, order))
     return Checked(
         problems=tuple(problems),
         files=tuple(order),
@@ -70,7 +68,7 @@ def check_rulebook(paths: Sequence[Path] = (), *, configured: Settings | None = 
 def _lints(reading: Reading, configured: Settings | None) -> Iterator[Problem]:
     """Every lint of the rules and trees, as far as they could be read."""
     of_every_rule = configured is not None and configured.rules.runbook is not None
-    are_shipped = {file.path: _is_shipped(file.path) for file in reading.files}
+    are_shipped = {file.path: _is_like_shipped(file.path) for file in reading.files}
     for one in variants_of(reading):
         found = [*condition_problems(one), *_times(one)]
         if one.is_rule:
@@ -88,12 +86,12 @@ def _lints(reading: Reading, configured: Settings | None) -> Iterator[Problem]:
         yield from tree_problems(tree)
 
 
-def _is_shipped(name: str) -> bool:
+def _is_like_shipped(name: str) -> bool:
     """A file of the installation, whose runbook is docs/oncall, or the same text elsewhere."""
-    path = resolved(Path(name))
-    twin = resolved(shipped("rules")) / path.name
-    is_same = path == twin or (path.is_file() and twin.is_file())
-    return is_same and path.read_bytes() == twin.read_bytes()
+    path = Path(name)
+    twin = shipped("rules") / path.name
+    is_same = path.is_file() and twin.is_file() and path.read_bytes() == twin.read_bytes()
+    return is_shipped(name) or is_same
 
 
 def _times(one: Variant) -> Iterator[Problem]:
@@ -110,9 +108,8 @@ def _times(one: Variant) -> Iterator[Problem]:
 
 def _summary(one: Variant) -> Iterator[Problem]:
     """Line 1 of a page says what is wrong."""
-    rule = one.rule
-    if not rule.annotations.get("summary", "").strip() and not rule.page.says:
-        message = f"{rule.alert} has no summary: line 1 of its page does not say what is wrong"
+    if not one.rule.annotations.get("summary", "").strip() and not one.rule.page.says:
+        message = "no summary: line 1 of the page does not say what is wrong"
         help_text = "annotations: {summary: more than 20 requests wait}"
         yield problem(one.file, one.place("alert"), "no-summary", message, help_text)
 
@@ -134,7 +131,7 @@ def _no_runbook(one: Variant) -> Iterator[Problem]:
     """Whoever a page wakes needs a runbook."""
     rule = one.rule
     if rule.severity == "page" and rule.enabled and "runbook_url" not in rule.annotations:
-        message = f"{rule.alert} wakes somebody and links no runbook"
+        message = "this rule wakes somebody and links no runbook"
         own = "annotations: {runbook_url: https://…}"
         help_text = f"{own}, or of all rules rules.runbook in driftwatch.yaml"
         yield problem(one.file, one.place("alert"), "no-runbook", message, help_text)
@@ -151,7 +148,7 @@ def _runbook_address(one: Variant) -> Iterator[Problem]:
 
 def _without_effect(overrides: Sequence[ReadOverride], rules: Sequence[Rule]) -> Iterator[Problem]:
     """Overrides of rules that are off, or that say what the rules say already."""
-    before = {rule.id: replace(rule, overrides=()) for rule in rules}
+    before = {rule.id: rule.model_copy(update={"overrides": ()}) for rule in rules}
     for one in overrides:
         pairs = [(before[rule.id], rule) for rule in one.rules]
         if not pairs or any((a.enabled or b.enabled) and a != b for a, b in pairs):

@@ -31,6 +31,8 @@ from driftwatch.settings import Settings
 from driftwatch.yaml_models import Duration, fault, near, node_at, place_of
 from driftwatch.yaml_positions import Entries, Items, YamlFile
 
+# for keys that are wrong or missing, so that the others can be checked
+_STAND_INS: Mapping[str, object] = {"alert": "?", "enabled": True}
 _MEANT = frozenset({"alert", "labels", "pools"})
 
 
@@ -105,7 +107,7 @@ def overridden(
     applied: dict[str, list[Override]] = {rule.id: [] for rule in rules}
     read = []
     for entries in _written(file):
-        override, right = read_partly(file, entries, OverrideInFile, {})
+        override, right = read_partly(file, entries, OverrideInFile, _STAND_INS)
         if override is None:
             continue
         is_whole = right is entries
@@ -113,13 +115,14 @@ def overridden(
         if alerts is not None and not meant:
             _note_nobody(file, entries, override, rules, alerts)
         _note_severity(file, entries, override, meant)
-        made = tuple(replace(rule, overrides=(), **override.changes) for rule in meant)
+        made = tuple(rule.model_copy(update=override.changes | {"overrides": ()}) for rule in meant)
         place = f"{Path(file.path).name}:{place_of(entries, ('alert',)).line}"
         for rule in made if is_whole else ():
             applied[rule.id].append(Override(override.pools, rule, place))
         _note_pools(file, entries, override, {pool.name for pool in configured.pools})
         read.append(ReadOverride(file, right, override, made, is_whole))
-    with_them = (replace(rule, overrides=tuple(applied[rule.id])) for rule in rules)
+    ours = ({"overrides": tuple(applied[rule.id])} for rule in rules)
+    with_them = (rule.model_copy(update=own) for rule, own in zip(rules, ours, strict=True))
     return tuple(with_them), tuple(read), file
 
 
@@ -139,8 +142,8 @@ def _note_nobody(
 ) -> None:
     """No rule is meant: its alert is misspelt, or its labels are no rule's."""
     alert, named = override.alert, [rule.id for rule in rules if rule.alert == override.alert]
-    if alert in alerts and not named:
-        return  # the rule has problems of its own
+    if alert == _STAND_INS["alert"] or (alert in alerts and not named):
+        return  # the override, or the rule, has problems of its own
     if named:
         message = f"no rule of {alert} has these labels"
         place = place_of(entries, ("labels",), to_key=True)

@@ -21,7 +21,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 import polars as pl
@@ -51,34 +51,120 @@ _NAME = re.compile(NAME)
 _RESERVED = ("alert", "alertname", "severity", "instance", "engine", "pool", "model_name")
 
 
+# What an editor has of a label's name.
+LABEL: Any = {"pattern": f"^{NAME}$", "not": {"enum": list(_RESERVED)}}
+
+
+def _alert_name(text: str) -> str:
+    if not _NAME.fullmatch(text):
+        help_text = "letters, digits and _, as in Prometheus"
+        raise fault("value", f"{text!r} is not an alert name", help_text)
+    return text
+
+
+def _label_name(text: str) -> str:
+    if text in _RESERVED or not _NAME.fullmatch(text):
+        hint = "severity: is a key of the rule" if text == "severity" else None
+        raise fault("value", f"{text} cannot be a label", hint)
+    return text
+
+
+# keys of rules and overrides of former versions
+FORMER: Instead = {
+    "per": ("", "leave it out: an incident is a rule and a pool"),
+    "by": ("", "leave it out: an incident is a rule and a pool"),
+    "group": ("", "leave it out: the servers of a pool have one incident"),
+    "overrides": ("", "in driftwatch.yaml: rules: {overrides: [{alert: …, pools: […]}]}"),
+    "escalate": ("", "leave it out: PagerDuty and Alertmanager escalate"),
+    "mute": ("", "leave it out: driftwatch silence holds pages back for a time"),
+}
+
+
+def pool_pattern(names: Collection[str]) -> str:
+    """The regular expression of pools' names in which * stands for any text.
+
+    >>> pool_pattern(["chat-*", "rag.1"])
+    '^(?:chat\\\\-.*|rag\\\\.1)$'
+    """
+    texts = (re.escape(name).replace(r"\*", ".*") for name in names)
+    return rf"^(?:{'|'.join(texts)})$"
+
+
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """One rule of a rule file."""
+class Override:
+    """What a rule is in the pools that it names."""
+
+    pools: tuple[str, ...]  # names; * stands for any text
+    rule: Rule  # the whole rule as it is there, without overrides of its own
+    place: str = ""  # file and line of its ``alert``
+
+    @property
+    def fits(self) -> pl.Expr:
+        """Whether a row's ``pool`` is one of them."""
+        return pl.col("pool").str.contains(pool_pattern(self.pools))
+
+    def fits_pool(self, pool: str | None) -> bool:
+        """Whether a pool is one of them; None is none."""
+        return pool is not None and re.search(pool_pattern(self.pools), pool) is not None
+
+
+class RuleInFile(RulePart):
+    """A rule as a file has it."""
+
+    INSTEAD: ClassVar[Instead] = {
+        **FORMER,
+        "expr": ("when", "conditions are SQL predicates, not PromQL"),
+        "record": ("alert", "driftwatch has no recording rules; evidence columns take their place"),
+    }
+
+    # several rules may share it
+    alert: Annotated[
+        str,
+        AfterValidator(_alert_name),
+        WithJsonSchema({"type": "string", "pattern": f"^{NAME}$"}),
+    ]
+    when: When  # NULL is unknown, which neither fires nor resolves
+    # minutes in which this does not hold have no verdict; None = every minute has one
+    precondition: When | None = Field(None, alias="given")
+    # a server that met the rule stays concerned until this holds (hysteresis), also where ``when``
+    # does not hold any more; unknown keeps it. None = until ``when`` is false
+    until: When | None = None
+    for_seconds: Duration = Field(0.0, alias="for")  # how long it must hold before it fires
+    # how long it keeps firing after it last held
+    keep_firing_for_seconds: Duration = Field(0.0, alias="keep_firing_for")
+    severity: Severity
+    # alerts that this rule says nothing beside (:func:`driftwatch.pipeline.incidents.inhibited`)
+    inhibited_by: tuple[str, ...] = ()
+    # a disabled rule is loaded, checked and listed, but never evaluated
+    enabled: bool = Field(True, strict=True)
+    reason: str | None = None  # why it is disabled
+    tree: str | None = None  # name of the tree that explains it, None = no diagnosis
+    # static, part of the identity
+    labels: dict[Annotated[str, AfterValidator(_label_name)], str] = Field(
+        default_factory=dict, json_schema_extra={"propertyNames": LABEL}
+    )
+    page: PageForm | None = None  # None = its group's
+    # free texts for the page (summary, runbook_url)
+    annotations: dict[str, str] = Field(default_factory=dict)
+    receivers: tuple[str, ...] = ()  # names; empty = every receiver that takes the severity
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        disabled_needs_reason(self.enabled, self.reason)
+        if self.alert in self.inhibited_by:
+            inner = ("inhibited_by", self.inhibited_by.index(self.alert))
+            raise fault("value", f"{self.alert} cannot inhibit itself", inner=inner)
+        return self
+
+
+class Rule(RuleInFile):
+    """A rule of a rulebook. Made by ``Rule.model_construct``: its parts were checked before."""
 
     # alert name, then its labels (and severity where only that differs) in braces:
     # ``LengthDrift{direction="longer", signal="prompt_tokens"}``; unique in a rulebook
     id: str
-    alert: str  # alert name; several rules may share it
     group: str  # name of the group it stands in
-    severity: Severity
-    when: Condition  # NULL is unknown, which neither fires nor resolves
-    # minutes in which this does not hold have no verdict; None = every minute has one
-    precondition: Condition | None = None
-    # a server that met the rule stays concerned until this holds (hysteresis), also where ``when``
-    # does not hold any more; unknown keeps it. None = until ``when`` is false
-    until: Condition | None = None
-    for_seconds: float = 0.0  # how long it must hold before it fires
-    keep_firing_for_seconds: float = 0.0  # how long it keeps firing after it last held
-    # alerts that this rule says nothing beside (:func:`driftwatch.pipeline.incidents.inhibited`)
-    inhibited_by: tuple[str, ...] = ()
-    enabled: bool = True  # a disabled rule is loaded, checked and listed, but never evaluated
-    reason: str | None = None  # why it is disabled
-    tree: str | None = None  # name of the tree that explains it, None = no diagnosis
-    labels: Mapping[str, str] = field(default_factory=dict)  # static, part of the identity
-    # free texts for the page (summary, runbook_url)
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    page: PageForm = field(default_factory=PageForm)  # the rule's own form, else its group's
-    receivers: tuple[str, ...] = ()  # names; empty = every receiver that takes the severity
+    page: PageForm = Field(default_factory=PageForm)  # its own, else its group's
     overrides: tuple[Override, ...] = ()  # what it is in some pools; the first that fits counts
     path: str = ""  # file it was read from
     line: int = 0  # 1-based line of its ``alert``
@@ -135,103 +221,6 @@ class Rule:
         return pl.when(self.precondition.expression).then(condition.expression)
 
 
-def pool_pattern(names: Collection[str]) -> str:
-    """The regular expression of pools' names in which * stands for any text.
-
-    >>> pool_pattern(["chat-*", "rag.1"])
-    '^(?:chat\\\\-.*|rag\\\\.1)$'
-    """
-    texts = (re.escape(name).replace(r"\*", ".*") for name in names)
-    return rf"^(?:{'|'.join(texts)})$"
-
-
-@dataclass(frozen=True, slots=True)
-class Override:
-    """What a rule is in the pools that it names."""
-
-    pools: tuple[str, ...]  # names; * stands for any text
-    rule: Rule  # the whole rule as it is there, without overrides of its own
-    place: str = ""  # file and line of its ``alert``
-
-    @property
-    def fits(self) -> pl.Expr:
-        """Whether a row's ``pool`` is one of them."""
-        return pl.col("pool").str.contains(pool_pattern(self.pools))
-
-    def fits_pool(self, pool: str | None) -> bool:
-        """Whether a pool is one of them; None is none."""
-        return pool is not None and re.search(pool_pattern(self.pools), pool) is not None
-
-
-# What an editor has of a label's name.
-LABEL: Any = {"pattern": f"^{NAME}$", "not": {"enum": list(_RESERVED)}}
-
-
-def _alert_name(text: str) -> str:
-    if not _NAME.fullmatch(text):
-        help_text = "letters, digits and _, as in Prometheus"
-        raise fault("value", f"{text!r} is not an alert name", help_text)
-    return text
-
-
-def _label_name(text: str) -> str:
-    if text in _RESERVED or not _NAME.fullmatch(text):
-        hint = "severity: is a key of the rule" if text == "severity" else None
-        raise fault("value", f"{text} cannot be a label", hint)
-    return text
-
-
-# keys of rules and overrides of former versions
-FORMER: Instead = {
-    "per": ("", "leave it out: an incident is a rule and a pool"),
-    "by": ("", "leave it out: an incident is a rule and a pool"),
-    "group": ("", "leave it out: the servers of a pool have one incident"),
-    "overrides": ("", "in driftwatch.yaml: rules: {overrides: [{alert: …, pools: […]}]}"),
-    "escalate": ("", "leave it out: PagerDuty and Alertmanager escalate"),
-    "mute": ("", "leave it out: driftwatch silence holds pages back for a time"),
-}
-
-
-class RuleInFile(RulePart):
-    """A rule as written; fields are those of :class:`Rule`."""
-
-    INSTEAD: ClassVar[Instead] = {
-        **FORMER,
-        "expr": ("when", "conditions are SQL predicates, not PromQL"),
-        "record": ("alert", "driftwatch has no recording rules; evidence columns take their place"),
-    }
-
-    alert: Annotated[
-        str,
-        AfterValidator(_alert_name),
-        WithJsonSchema({"type": "string", "pattern": f"^{NAME}$"}),
-    ]
-    when: When
-    precondition: When | None = Field(None, alias="given")
-    until: When | None = None
-    for_seconds: Duration = Field(0.0, alias="for")
-    keep_firing_for_seconds: Duration = Field(0.0, alias="keep_firing_for")
-    severity: Severity
-    inhibited_by: tuple[str, ...] = ()
-    enabled: bool = Field(True, strict=True)
-    reason: str | None = None
-    tree: str | None = None
-    labels: dict[Annotated[str, AfterValidator(_label_name)], str] = Field(
-        default_factory=dict, json_schema_extra={"propertyNames": LABEL}
-    )
-    page: PageForm | None = None
-    annotations: dict[str, str] = Field(default_factory=dict)
-    receivers: tuple[str, ...] = ()
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        disabled_needs_reason(self.enabled, self.reason)
-        if self.alert in self.inhibited_by:
-            inner = ("inhibited_by", self.inhibited_by.index(self.alert))
-            raise fault("value", f"{self.alert} cannot inhibit itself", inner=inner)
-        return self
-
-
 class RulesInFile(RulePart):
     """A group of rules as written; its rules are read one by one."""
 
@@ -261,6 +250,14 @@ class ReadRule:
     # of a rule with problems what of it is right, with stand-ins, and the keys that it was read of
     partly: tuple[Entries, Rule] | None = None
 
+    @property
+    def identified(self) -> Rule | None:
+        """The rule, or what of it is right where that tells it apart from others."""
+        if self.rule is not None or self.partly is None:
+            return self.rule
+        right, rule = self.partly
+        return rule if {"alert", "severity"} <= right.entries.keys() else None
+
     def names(self, key: str) -> Iterator[Scalar]:
         """The texts of a key of the rule: one, or those of a list."""
         node = self.entries.entries[key][1] if key in self.entries.entries else None
@@ -285,7 +282,8 @@ def read_rules(file: YamlFile, root: Entries) -> Iterator[ReadRule]:
             values["inhibited_by"] = tuple(dict.fromkeys(one.inhibited_by))
             values["page"] = one.page or (there.page if there is not None else PageForm())
             name = "" if there is None else there.name
-            rule = Rule(id=one.alert, group=name, path=file.path, line=place.line, **values)
+            values |= {"group": name, "path": file.path, "line": place.line}
+            rule = Rule.model_construct(id=one.alert, **values)
             if right is entries and there is not None:
                 yield ReadRule(file, entries, rule)
             else:
@@ -334,11 +332,10 @@ def with_ids(rules: Sequence[ReadRule], runbook: str | None = None) -> tuple[Rul
     ``runbook``: address of the runbook of rules that name none; ``{alert}`` in it is the alert in
     lower case, as a heading's link.
     """
-    plain = Counter(_identity(r.rule, severity=False) for r in rules if r.rule is not None)
+    told = [(one, rule) for one in rules if (rule := one.identified) is not None]
+    plain = Counter(_identity(rule, severity=False) for _, rule in told)
     by_id: dict[str, Rule] = {}
-    for one in rules:
-        if (rule := one.rule) is None:
-            continue
+    for one, rule in told:
         rule_id = _identity(rule, severity=plain[_identity(rule, severity=False)] > 1)
         if rule_id in by_id:
             first = by_id[rule_id]
@@ -349,8 +346,9 @@ def with_ids(rules: Sequence[ReadRule], runbook: str | None = None) -> tuple[Rul
         annotations = dict(rule.annotations)
         if runbook is not None:
             annotations.setdefault("runbook_url", runbook.replace("{alert}", rule.alert.lower()))
-        by_id[rule_id] = replace(rule, id=rule_id, annotations=annotations)
-    return tuple(by_id.values())
+        by_id[rule_id] = rule.model_copy(update={"id": rule_id, "annotations": annotations})
+    whole = {(one.rule.path, one.rule.line) for one in rules if one.rule is not None}
+    return tuple(rule for rule in by_id.values() if (rule.path, rule.line) in whole)
 
 
 def _identity(rule: Rule, *, severity: bool) -> str:

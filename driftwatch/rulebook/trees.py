@@ -149,6 +149,7 @@ def read_tree(
         there | nodes,
         (dict(base.leaves) if base else {}) | leaves,
         None if base is None else base.name,
+        file.path,
     )
     reached = _check_walks(file, tree, own_nodes, own_leaves)
     return _only(tree, reached) if len(file.problems) == before else None

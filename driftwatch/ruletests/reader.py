@@ -10,7 +10,14 @@ from pathlib import Path
 
 from driftwatch.errors import Problem, UsageError
 from driftwatch.installation import shipped
-from driftwatch.rulebook.book import Rulebook, kind_of, read_named, read_rulebook, resolved
+from driftwatch.rulebook.book import (
+    Rulebook,
+    is_shipped,
+    kind_of,
+    read_named,
+    read_rulebook,
+    resolved,
+)
 from driftwatch.ruletests.cases import RuleTest, RuleTestFile
 from driftwatch.ruletests.problems import note_wrong_names
 from driftwatch.ruletests.series import Evidence, Places, evidence_of
@@ -80,6 +87,11 @@ class PlacedTest:
     book: Rulebook  # the rules it tests
     evidence: Evidence | None  # of a test with series
 
+    @property
+    def is_shipped(self) -> bool:
+        """It is one of the installation's, which tests the shipped rules alone."""
+        return is_shipped(self.path)
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -135,7 +147,7 @@ def _tests(
     if whole is None:
         return
     # the shipped tests say what the shipped rules do
-    if resolved(path.parent) == resolved(shipped("rules")) / FOLDER:
+    if is_shipped(file.path):
         book = book_of((shipped("rules"),), True)
     else:
         paths = _rule_paths(file, root, whole, path.parent, rules)

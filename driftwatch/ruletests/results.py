@@ -10,11 +10,12 @@ from typing import Any
 from driftwatch.errors import DriftwatchError
 from driftwatch.rulebook.book import Rulebook
 from driftwatch.ruletests.comparison import Difference, Failure, compared
-from driftwatch.ruletests.coverage import Coverage, Table
+from driftwatch.ruletests.coverage import Coverage, Table, tables_of
 from driftwatch.ruletests.reader import PlacedTest
 from driftwatch.ruletests.timeline import Timeline, played, recording_played
 
 WIDTH = 80
+MOST_NAMES = 12  # that the answer lists of one kind; the rest is counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +60,13 @@ class Runner:
     def __init__(self, stopwatch: Callable[[], float]) -> None:
         self._stopwatch = stopwatch
         self._played: dict[object, Timeline] = {}
-        self._coverages: dict[int, tuple[Rulebook, Coverage]] = {}
+        self._coverages: dict[int, tuple[Rulebook, bool, Coverage]] = {}
 
     def run(self, one: PlacedTest) -> Result:
         """One test."""
         begun = self._stopwatch()
-        _, coverage = self._coverages.setdefault(id(one.book), (one.book, Coverage()))
+        tested = (one.book, one.is_shipped, Coverage())
+        *_, coverage = self._coverages.setdefault(id(one.book), tested)
         try:
             timeline = self._timeline(one)
         except DriftwatchError as error:
@@ -82,10 +84,8 @@ class Runner:
 
     @property
     def tables(self) -> list[Table]:
-        """What the tests confirmed of each rule set that they test."""
-        return [
-            table for book, reached in self._coverages.values() for table in reached.tables(book)
-        ]
+        """What the tests confirmed of the rule sets that they test."""
+        return [*tables_of(self._coverages.values())]
 
     def _timeline(self, one: PlacedTest) -> Timeline:
         test, book = one.test, one.book
@@ -126,10 +126,39 @@ def json_document(results: Sequence[Result], tables: Sequence[Table] | None) -> 
 
 
 def verdict(results: Sequence[Result]) -> str:
-    """``1 failed, 37 passed``."""
-    failed = sum(not result.passed for result in results)
-    passed = f"{len(results) - failed} passed"
-    return f"{failed} failed, {passed}" if failed else passed
+    """``1 failed, 37 passed (35 shipped)``."""
+    failed = [one for one in results if not one.passed]
+    texts = [_count("failed", failed)] if failed else []
+    return ", ".join([*texts, _count("passed", [one for one in results if one.passed])])
+
+
+def _count(word: str, results: Sequence[Result]) -> str:
+    shipped = sum(result.one.is_shipped for result in results)
+    return f"{len(results)} {word}" + (f" ({shipped} shipped)" if shipped else "")
+
+
+def coverage_lines(tables: Sequence[Table]) -> Iterator[str]:
+    """What no test confirms, a sentence a kind; that there is nothing of that."""
+    for table in tables:
+        if table.missing:
+            whose = "shipped " if table.is_shipped else ""
+            names = "; ".join(table.missing[:MOST_NAMES])
+            more = len(table.missing) - MOST_NAMES
+            rest = f"; and {more} more (--json has all)" if more > 0 else ""
+            count = f"{len(table.missing)} of {table.total}"
+            yield f"not tested: {count} {whose}{table.kind}: {names}{rest}"
+    if not any(table.missing for table in tables):
+        yield "every rule, leaf and edge has a test"
+
+
+def coverage_rows(tables: Sequence[Table]) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of a table: how much is tested of yours and of the shipped."""
+    owners = dict.fromkeys("shipped" if table.is_shipped else "yours" for table in tables)
+    rows: dict[str, list[str]] = {}
+    for table in tables:
+        count = f"{table.tested} of {table.total}" if table.total else "none"
+        rows.setdefault(table.kind, [table.kind]).append(count)
+    return ["tested", *owners], [*rows.values()]
 
 
 def _side_by_side(differences: Sequence[Difference]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter as Tally
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar, get_args
 
@@ -256,7 +256,7 @@ def _minute_of(
 
 def _state(rule: Rule) -> pl.Expr:
     """What :data:`MEANINGS` says of :data:`RULE`; each row by its ``pool``."""
-    plain = replace(rule, overrides=())
+    plain = rule.model_copy(update={"overrides": ()})
     true = pl.when(plain.verdict).then(1.0)
     state: pl.Expr = true.when(~plain.held).then(0.0).when(~plain.verdict | plain.held).then(0.5)
     for one in reversed(rule.overrides):

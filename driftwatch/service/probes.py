@@ -44,6 +44,7 @@ def _valid(kind: type[_P], options: Mapping[str, Any]) -> _P:
             f"{'.'.join(map(str, one['loc'])) or 'source'}: "
             + one["msg"].removeprefix("Value error, ")
             for one in error.errors(include_input=False, include_url=False)
+            if one["type"] != "too_short"  # of a list whose items are wrong
         ]
         raise UsageError("; ".join(wrong), help_text="give http://host:port") from None
 

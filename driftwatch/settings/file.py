@@ -34,7 +34,7 @@ from driftwatch.settings.service import (
 )
 from driftwatch.settings.sources import SourceSettings
 from driftwatch.settings.values import File, Seconds, Url, below
-from driftwatch.yaml_gaps import FOLLOW_UPS
+from driftwatch.yaml_gaps import without_follow_ups
 from driftwatch.yaml_models import Part, fault, note_duplicates, note_errors
 from driftwatch.yaml_positions import Entries, YamlFile, plain, read_yaml
 
@@ -168,7 +168,6 @@ def load_settings(path: Path | str, *, environ: Mapping[str, str] | None = None)
         settings._file = file
     if settings is None or file.problems:
         ordered = sorted(file.problems, key=lambda p: (p.line or 0, p.column or 0))
-        if file.is_partial:
-            ordered = [one for one in ordered if one.code not in FOLLOW_UPS]
+        ordered = without_follow_ups(ordered, file.left_out)
         raise ConfigError(tuple(without_secrets(problem) for problem in ordered), settings)
     return settings

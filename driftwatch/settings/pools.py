@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
@@ -34,6 +34,11 @@ Named = Annotated[Text, AfterValidator(_named)]  # as the tables call it, or a f
 
 class ServingSettings(Part):
     """How the pool's servers were started; the rest is read elsewhere, or unknown."""
+
+    INSTEAD: ClassVar[Mapping[str, tuple[str, str]]] = {
+        name: ("arguments", f'vLLM\'s command line: "--{name.replace("_", "-")} N"')
+        for name in ("max_model_len", "block_size", "api_server_count")
+    }
 
     max_num_seqs: Count | None = Field(None, description=KNOBS["max_num_seqs"].meaning)
     max_num_batched_tokens: Count | None = Field(

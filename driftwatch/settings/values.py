@@ -42,7 +42,7 @@ def http_url(text: str) -> str:
     if parts.scheme not in ("http", "https"):
         raise ValueError("only http:// and https:// URLs are allowed")
     if parts.username is not None or parts.password is not None:
-        raise ValueError("no user or password in a URL; use basic_auth")
+        raise ValueError("no user or password in a URL; a Prometheus has basic_auth")
     return text
 
 

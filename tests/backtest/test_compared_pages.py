@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from driftwatch.backtest.pages import Marked, PastPage, compare, score_of_marks
-from driftwatch.condition import parse_condition
 from driftwatch.rulebook.rules import Rule
 
 START = datetime(2026, 11, 16, 8, 0, tzinfo=UTC)
 END = START + timedelta(days=1)
 RULES = [
-    Rule(name, name, group, "page", parse_condition("slower_at_equal_load"))
+    Rule.model_construct(id=name, alert=name, group=group, severity="page")
     for name, group in (("Drift", "limits"), ("Binding", "limits"), ("Slow", "speed"))
 ]
 

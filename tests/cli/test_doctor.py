@@ -97,7 +97,9 @@ def test_a_prometheus_that_is_down_is_no_verdict(run: Run) -> None:
         code, out, _ = run("doctor")
         assert json.loads(run("doctor", "--json")[1])["ready"] is False
     assert code == 4
-    assert "connection refused" in " ".join(out.split())
+    first, _, fix, *_ = out.splitlines()
+    assert first.startswith("MISSING prometheus ") and "connection refused" in first
+    assert "does it answer from this machine: curl" in fix and "WARNING" not in out
     assert out.splitlines()[-1] == "NO VERDICT: no source has a vLLM server"
 
 

@@ -173,16 +173,16 @@ class _Api(LoopbackServer):
 
 def test_an_api_that_is_none_and_nobody_there(run: Run) -> None:
     with _Api(Answer(200, "<html>hello</html>")) as api:
-        code, _, err = run("init", "--prometheus", api.address)
-        assert code == 2
+        code, out, _ = run("init", "--prometheus", api.address)
+        assert code == 4
         host = api.address.removeprefix("http://")
-        assert f"error: {host}: " in err and "no JSON from Prometheus" in err
+        assert f"NO VERDICT: {host}: " in out and "no JSON from Prometheus" in out
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{held.getsockname()[1]}"
-        code, _, err = run("init", "--prometheus", f"http://{address}")
-        assert code == 2
-        assert f"error: {address}: connection refused" in err
+        code, out, err = run("init", "--prometheus", f"http://{address}")
+        assert code == 4
+        assert f"NO VERDICT: {address}: connection refused" in out
         assert f"help: does it answer from this machine: curl 'http://{address}/api/v1" in err
         code, out, err = run("init", f"http://{address}/metrics")
         assert code == 4
@@ -193,11 +193,11 @@ def test_an_api_that_is_none_and_nobody_there(run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("vllm", "serve", "m", "--max-num-seqs", "8"), 'serving: {arguments: "vllm serve …"}'),
         ((), "name vLLM's /metrics pages"),
         (("--prometheus", "http://u:pw@p:9090"), "no user or password in a URL"),
         (("--prometheus", "http://p:9090", "--match", "job"), "is not LABEL=VALUE"),
         (("http://u:pw@h:8000/metrics",), "no user or password in a URL"),
+        (("driftwatch.yaml",), "driftwatch doctor -c driftwatch.yaml"),
     ],
 )
 def test_wrong_usage_is_said(run: Run, arguments: tuple[str, ...], words: str) -> None:

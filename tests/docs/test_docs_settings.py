@@ -67,6 +67,18 @@ def test_no_setting_is_documented_that_is_not_there() -> None:
     assert [name for name in named if name not in paths] == []
 
 
+def test_what_vllm_is_started_with_is_a_key_or_refused_with_the_way_to_give_it() -> None:
+    """The document names no setting that the reader refuses without a word."""
+    from driftwatch.settings import ServingSettings
+    from driftwatch.vllm_arguments.flags import SETTINGS
+
+    keys = ServingSettings.model_fields.keys()
+    assert ServingSettings.INSTEAD.keys() == SETTINGS.keys() - keys
+    text = (DOCS / "sre/settings.md").read_text(encoding="utf-8")
+    named = {name for name in ServingSettings.INSTEAD if f"`{name}`" in text}
+    assert all(f"`{name}` is no key" in text for name in named)
+
+
 def test_the_examples_of_settings_are_some(tmp_path: Path) -> None:
     from driftwatch.settings import load_settings
 

@@ -6,7 +6,7 @@ import json
 import random
 import subprocess
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -85,7 +85,7 @@ def _note(one: Watched, transitions: Sequence[Transition], until: datetime) -> N
     for transition in transitions:
         incident = transition.incident
         if transition.event == "firing":
-            rule = replace(by_id[incident.rule], severity=incident.severity)
+            rule = by_id[incident.rule].model_copy(update={"severity": incident.severity})
             (server,) = incident.servers
             about = {"pool": incident.pool, "instance": server.instance, "engine": server.engine}
             spans[incident.key] = (_labels(rule, about), transition.at)

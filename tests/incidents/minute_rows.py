@@ -32,11 +32,11 @@ def rule_of(
     keep: int = 0,
 ) -> Rule:
     """A rule with its alert's name as its id; ``keep``: minutes."""
-    return Rule(
-        name,
-        name,
-        "group",
-        severity,
+    return Rule.model_construct(
+        id=name,
+        alert=name,
+        group="group",
+        severity=severity,
         when=parse_condition(when),
         until=None if until is None else parse_condition(until),
         keep_firing_for_seconds=60.0 * keep,

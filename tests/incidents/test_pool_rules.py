@@ -76,7 +76,7 @@ IS_SLOW = {"slower_at_equal_load": "T"}
         ),
         (
             "a ticket silences no page",
-            [replace(SLOW, severity="ticket"), FULL],
+            [SLOW.model_copy(update={"severity": "ticket"}), FULL],
             {"s0": {**FULL_AND_MISSED, **IS_SLOW}},
             ["1 firing Full", "1 firing Slow"],
             {"Full": "s0", "Slow": "s0"},
@@ -106,7 +106,7 @@ def test_a_notice_folds_into_what_is_just_over() -> None:
     ]
     later = {"s0": {**of["s0"], "requests_wait": "F" * 20 + "T"}}
     assert told(lived([SLOW, WAVE], later, 1, 25)[1])[2:] == ["21 firing Wave"]
-    page = replace(WAVE, severity="page")
+    page = WAVE.model_copy(update={"severity": "page"})
     assert told(lived([SLOW, page], of, 1, 6)[1])[2:] == ["5 firing Wave"]
 
 
@@ -151,8 +151,8 @@ def test_servers_that_leave_and_rules_that_go() -> None:
     after, _ = closed_for([FULL], incidents, every, only, END)
     assert after[key].concerned == tuple(others)
 
-    off = replace(FULL, enabled=False, reason="too loud")
-    there = replace(FULL, overrides=(Override(("chat",), off),))
+    off = FULL.model_copy(update={"enabled": False, "reason": "too loud"})
+    there = FULL.model_copy(update={"overrides": (Override(("chat",), off),)})
     for rules, why in (
         ([], pipeline.REMOVED),
         ([off], pipeline.DISABLED.format("too loud")),

@@ -33,7 +33,8 @@ def client(web: Web, opened: Callable[[], Store], firing: Recorded) -> TestClien
 
 def test_the_runbook_has_an_anchor_for_every_alert(web: Web) -> None:
     named = {"summary": "mine <b>", "runbook_url": "http://r"}
-    rules = (*web.plan.rules, replace(web.plan.rules[0], alert="Mine", annotations=named))
+    mine = web.plan.rules[0].model_copy(update={"alert": "Mine", "annotations": named})
+    rules = (*web.plan.rules, mine)
     html = browser(replace(web, plan=replace(web.plan, rules=rules))).get("/runbook").text
     for rule in rules:
         assert f'id="{rule.alert}"' in html and f'href="#{rule.alert}"' in html
