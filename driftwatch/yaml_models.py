@@ -79,7 +79,7 @@ def fault(
     span: Span | None = None,
     more: Sequence[Found] = (),
 ) -> PydanticCustomError:
-    """What a validator raises to name a problem itself.
+    """The error with which a validator names a problem itself.
 
     ``inner``: the key or item inside the validated value that is meant; ``span``: line, column and
     length inside a text; ``more``: what else is wrong with the value.
@@ -218,7 +218,7 @@ def _message(kind: str, message: str, context: Mapping[str, Any]) -> str:
 
 
 def _missing(model: type[BaseModel], location: Location) -> tuple[str, str | None]:
-    """What is missing, in the model's words where it has some."""
+    """The message and the help of a missing key, in the model's words where it has some."""
     name = str(location[-1])
     for one in models_at(model, location[:-1]):
         if (text := getattr(one, "MISSING", {}).get(name)) is not None:
@@ -227,7 +227,7 @@ def _missing(model: type[BaseModel], location: Location) -> tuple[str, str | Non
 
 
 def _hint(kind: str, name: str, node: Node | None, context: Mapping[str, Any]) -> str | None:
-    """What would mend a value, where that is plain."""
+    """How to mend a value, where that is clear."""
     value = node.value if isinstance(node, Scalar) else None
     if kind in ("string_type", "path_type"):
         return "put it in quotes" if isinstance(node, Scalar) else None

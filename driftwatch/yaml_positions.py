@@ -359,6 +359,11 @@ def _add_yaml_error(file: YamlFile, error: yaml.MarkedYAMLError) -> int:
     help_text = None
     if "'\\t'" in message:
         message, help_text = "a tab stands where spaces are wanted", "indent with spaces"
+    elif message.startswith("expected <block end>"):
+        message, help_text = "this line is not indented as those above it", "indent it as they are"
+    elif message == "mapping values are not allowed here":
+        message = "no key can stand here"
+        help_text = "indent a key as those above it; put text with a colon in quotes"
     elif error.context and error.context != message:
         message = f"{message} {error.context}"
     file.add(place, "yaml", message, help_text)

@@ -1,4 +1,4 @@
-"""What a rule set would have sent over a history, and over how much of it it could judge."""
+"""The pages that a rule set would have sent over a history, and how much of it had data."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Report = Callable[[float, float], None]
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """How much there was to judge."""
+    """How much data rule sets were judged on."""
 
     MONTH_SECONDS: ClassVar = 86_400 * 365.25 / 12
 
@@ -41,12 +41,12 @@ class History:
 
     @property
     def server_months(self) -> float:
-        """What pages are counted over: minutes with data, for in others nothing can be judged."""
+        """Minutes with data, over which pages are counted: no rule can judge the others."""
         return 60 * self.minutes_with_data / self.MONTH_SECONDS
 
     @classmethod
     def is_rate(cls, server_months: float) -> bool:
-        """Whether so much makes a count a rate."""
+        """Whether that is enough for a rate."""
         return server_months * cls.MONTH_SECONDS >= 86_400 * FEWEST_SERVER_DAYS
 
     def rate(self, count: int) -> tuple[float, float, float] | None:
@@ -77,7 +77,7 @@ class Backtest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Judged:
-    """Minutes of the same targets, and what a rule set makes of them."""
+    """Minutes of the same targets as a rule set judged them."""
 
     rows: pl.DataFrame  # evidence
     verdicts: pl.DataFrame  # one Boolean column per enabled rule id, beside the rows

@@ -95,7 +95,7 @@ def _later(before: PastPage, now: PastPage) -> int:
 
 
 def _changes(before: PastPage, now: PastPage) -> tuple[str, ...]:
-    """What is not as before, in words."""
+    """What changed, in words."""
     minutes = _later(before, now)
     moved = [f"{abs(minutes)} min {'later' if minutes > 0 else 'earlier'}"] if minutes else []
     words = ((name, getattr(before, name), getattr(now, name)) for name in _COMPARED)
@@ -108,10 +108,10 @@ _COMPARED = ("severity", "rule", "leaf")
 def compare(
     before: Sequence[PastPage], now: Sequence[PastPage], rules: Sequence[Rule], until: datetime
 ) -> Comparison:
-    """Match the pages of two rule sets.
+    """Match the pages of two rule sets, each once; the same rule and the longest overlap first.
 
-    Two pages are the same where they are about the same pool, come of the same rule or of rules
-    of one group, and overlap in time; the same rule and the longest overlap first, each page once.
+    Two pages are the same where they are about the same pool, were sent by the same rule or by
+    rules of one group, and overlap in time.
 
     ``rules``: those of both sets; ``until``: end of the history, at which what fires still is cut.
     """

@@ -22,7 +22,7 @@ from driftwatch.rulebook.rules import Rule
 
 
 class RuleCount(Document):
-    """One rule and what came of it."""
+    """One rule and its pages."""
 
     rule: str  # rule id
     severity: Severity

@@ -193,7 +193,7 @@ def _with_own_gpus(hosts: frozenset[str], plan: Plan, settings: Settings) -> tup
 
 
 def _stored(history: History, now: datetime) -> tuple[dict[str, Any], Sequence[Check]]:
-    """What the service's database knows of the inputs, and checks of it; nothing without one."""
+    """Inputs from the database of the service, and checks of it; both empty without one."""
     from driftwatch.doctor.checks import Check
     from driftwatch.doctor.paging import database_checks, speed_waits
     from driftwatch.errors import DriftwatchError, StoreError
@@ -236,11 +236,11 @@ def _places(config: Path, settings: Settings) -> Callable[[Check], str]:
 def _print_json(
     result: Checkup, sources: Sequence[SourceAnswer], place: Callable[[Check], str] | None
 ) -> None:
-    """Everything as it is."""
+    """Everything, as one document."""
     places = [(place(one) or None) if place else None for one in result.checks]
     checks = [{**asdict(one), "place": at} for one, at in zip(result.checks, places, strict=True)]
-    told = {**asdict(result), "checks": checks, "ready": result.ready}
-    print_json({"schema_version": 3, **told, "sources": list(map(asdict, sources))})
+    document = {**asdict(result), "checks": checks, "ready": result.ready}
+    print_json({"schema_version": 3, **document, "sources": list(map(asdict, sources))})
 
 
 def _print(

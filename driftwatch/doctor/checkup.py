@@ -47,7 +47,7 @@ _NO_SETTING: Mapping[Need, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What a checkup reads beside the scrapes."""
+    """The inputs of a checkup beside the scrapes."""
 
     has_baseline: bool = False  # a baseline was named
     now: datetime | None = None  # aware; None for a recording, whose scrapes need not be fresh
@@ -134,7 +134,7 @@ def _target_facts(
     inputs: Inputs,
     gpus: Mapping[TargetKey, Mapping[str, Any]] | None,
 ) -> dict[TargetKey, TargetFacts]:
-    """What decides on the columns of each target that answers."""
+    """The facts of each target that answers."""
     pools = {key: plan.pool_of(target) for key, target in targets.items()}
     sizes = Counter(pool.name for pool in pools.values())
     return {
@@ -205,7 +205,7 @@ def _pools(
         if (row := rows.get(key)) is not None and row["ok"]:
             of.rows[key] = row
     for name, of in sorted(pools.items()):
-        # what a server that never answered belongs to, nobody knows
+        # the pool of a server that never answered is unknown
         if not of.rows and name not in configured:
             continue
         yield from pool_settings(of, costs)

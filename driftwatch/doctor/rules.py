@@ -44,7 +44,7 @@ FEATURES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class TargetFacts:
-    """What decides which columns of one target can be known."""
+    """The facts of one target that decide which columns it can have."""
 
     row: Mapping[str, object]  # its newest scrape
     pool: Pool  # its pool
@@ -57,7 +57,7 @@ class TargetFacts:
     has_release: bool = False  # a label, the server or its start-up log says which release runs
 
     def shows(self, source: str) -> bool:
-        """The page has it, or it is no metric."""
+        """Whether the page has it, or it is no metric."""
         metric = BY_COLUMN.get(source)
         if metric is None:
             return True
@@ -65,7 +65,7 @@ class TargetFacts:
         return self.row[probe] is not None
 
     def has(self, source: str) -> bool:
-        """The page has it, or what stands in for it."""
+        """Whether the page has it, or what stands in for it."""
         return self.shows(source) or (source in _STAND_INS and self.shows(_STAND_INS[source]))
 
     def causes(self, column: Column) -> frozenset[str]:
@@ -110,7 +110,7 @@ class TargetFacts:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What something unknown costs."""
+    """The rules that an unknown column costs."""
 
     lost: tuple[str, ...] = ()  # ids of rules that cannot fire
     partly: tuple[str, ...] = ()  # ids of rules that can fire on what is left of their condition
@@ -128,7 +128,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What is never known of each target, and what that costs."""
+    """The columns that each target never has, and the rules that this costs."""
 
     rules: Sequence[Rule]  # the enabled ones
     facts: Mapping[TargetKey, TargetFacts]  # per target that answers
@@ -151,7 +151,7 @@ class Costs:
         return [r.id for r in here if r.enabled and not _fires(r, dark & r.columns)]
 
     def of(self, keys: Iterable[TargetKey], *causes: str) -> Cost:
-        """What these causes cost on any of the targets."""
+        """The rules that these causes cost on any of the targets."""
         lost: set[str] = set()
         touched: set[str] = set()
         for key in keys:
@@ -170,7 +170,7 @@ class Costs:
 
 
 def _fires(rule: Rule, dark: frozenset[str]) -> bool:
-    """The rule can be true on what is left."""
+    """Whether the rule can be true without these columns."""
     return can_be_true(rule.when, dark) and (
         rule.precondition is None or can_be_true(rule.precondition, dark)
     )

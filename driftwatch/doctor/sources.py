@@ -62,12 +62,12 @@ class SourceAnswer:
     name: str  # the source's
     kind: str  # prometheus, pages, dcgm, nvml or recording
     setting: Setting = ()  # its place in the configuration; empty where there is none
-    instances: frozenset[str] = frozenset()  # whom it brought
+    instances: frozenset[str] = frozenset()  # the servers it brought
     settle_seconds: float = 0.0  # how old a scrape is before the source has it
     every_seconds: float | None = None  # how often it scrapes, where it does that itself
     # instance → true time between two scrapes, where the source can tell
     intervals: Mapping[str, float] = field(default_factory=dict)
-    problems: tuple[str, ...] = ()  # what it could not read, in words
+    problems: tuple[str, ...] = ()  # what it could not read
     fix: str | None = None  # what mends that it brings nothing
     # instances that it lists now, well or not; None = it does not say
     listed: frozenset[str] | None = None
@@ -243,10 +243,10 @@ def source_checks(sources: Iterable[SourceAnswer]) -> Iterator[Check]:
 def departed(
     newest: Mapping[TargetKey, datetime], sources: Iterable[SourceAnswer], now: datetime
 ) -> dict[TargetKey, TargetCheck]:
-    """Stale targets whose source lists them no more, while it lists others that it brought.
+    """Stale targets that their source no longer lists, while it lists others.
 
-    Nobody can tell a scale-down from lost service discovery here, so it is a warning. Where a
-    source lists none of its servers, it is no scale-down that may pass: they stay stale.
+    This is a scale-down or lost service discovery, so it is a warning. Where a source lists none of
+    its servers, they stay stale.
     """
     of = {instance: source for source in sources for instance in source.instances}
     checks: dict[TargetKey, TargetCheck] = {}
@@ -265,7 +265,7 @@ def departed(
 def in_time(
     newest: Mapping[TargetKey, datetime], sources: Iterable[SourceAnswer], now: datetime
 ) -> Iterator[TargetCheck]:
-    """Whether each target of a living source is scraped still, and often enough.
+    """Whether each target of a living source is still scraped, and often enough.
 
     ``newest``: target → time of its newest scrape.
     """

@@ -26,7 +26,7 @@ _PLAIN = frozenset(("null", "true", "false", "yes", "no", "on", "off", "y", "n")
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A configuration, and what it could not say."""
+    """A configuration, and what is missing in it."""
 
     text: str  # the file
     # what is missing and how to give it, one sentence each; also at its end

@@ -29,7 +29,7 @@ from driftwatch.yaml_positions import (
 
 @dataclass(frozen=True, slots=True)
 class Rulebook:
-    """What is watched for and how it is explained."""
+    """The rules, and the trees that explain where they are true."""
 
     rules: tuple[Rule, ...]  # in file order, disabled ones too; ids are unique
     trees: Mapping[str, Tree]  # name → tree; every tree a rule names is here
@@ -46,7 +46,7 @@ class ReadTree:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What reading a set of files gave."""
+    """A set of files as read."""
 
     book: Rulebook  # the rules and trees that could be read
     problems: tuple[Problem, ...]  # everything that is wrong, in file order
@@ -115,7 +115,7 @@ def read_rulebook(paths: Sequence[Path] = (), *, configured: Settings | None = N
 _TESTS, _KEYS = frozenset(("tests", "bases")), frozenset(Settings.model_fields) - {"rules"}
 _RULES = frozenset(("rules", "tree"))
 FileKind = Literal["rules", "tree", "tests", "configuration", "other"]
-# of a file that is named, what it is instead, and what reads it
+# kind of a file without rules → what it is, and the command that reads it
 _NO_RULES: Mapping[FileKind, tuple[str, str]] = {
     "tests": ("these are tests of rules", "driftwatch rules test {file}"),
     "configuration": ("this is a configuration", "driftwatch check -c {file}"),
@@ -143,10 +143,10 @@ def _check_names(
     declared: Collection[str],
     receivers: Collection[str] | None,
 ) -> None:
-    """What rules name exists; shipped trees are added to ``trees`` where one is named.
+    """Note trees, alerts and receivers that rules name and that do not exist; add the shipped trees
+    that they name to ``trees``.
 
-    ``declared``: names of trees that the files have, readable or not; ``receivers``: None = nobody
-    knows them.
+    ``declared``: names of the trees of the files, readable or not; ``receivers``: None = unknown.
     """
     named = {str(name.value) for one in rules for name in one.names("tree")}
     trees |= {n: tree for n, tree in shipped_trees().items() if n in named and n not in trees}
@@ -169,13 +169,13 @@ def _check_names(
 
 
 def _receivers(settings: Settings | None) -> Collection[str] | None:
-    """The receivers that rules may name; None where nobody knows them."""
+    """The receivers that rules may name; None where the configuration does not tell them."""
     if settings is None:
         return None
     names = {one.name for one in settings.receivers}
     if settings.file is not None and isinstance(root := settings.file.root, Entries):
         if "receivers" not in root.entries and root.entries.keys() - Settings.model_fields:
-            return None  # one of the unknown keys may be meant for it
+            return None  # an unknown key may be a misspelt ``receivers``
         names |= receiver_names(root)
     return names
 
@@ -216,10 +216,10 @@ def shipped_trees() -> Mapping[str, Tree]:
 
 
 def _rule_files(paths: Sequence[Path], problems: list[Problem]) -> list[YamlFile]:
-    """Every file that is meant, each once, folders and globs in name order.
+    """The files that the paths name, each once; those of a folder or glob by name.
 
-    Of a folder or glob those that hold rules or a tree, and those that cannot be read; a folder or
-    glob without one is a problem.
+    A folder or glob stands for its files with rules or a tree, and for those that cannot be read;
+    one without any is a problem.
     """
     files: dict[Path, YamlFile] = {}
     for path in paths:
@@ -237,7 +237,7 @@ def _rule_files(paths: Sequence[Path], problems: list[Problem]) -> list[YamlFile
 
 
 def read_named(path: Path) -> YamlFile:
-    """A file under the name that problems have of it."""
+    """A file as problems name it."""
     file = read_yaml(path)
     file.path = display_path(path)
     file.problems = [replace(p, path=file.path) for p in file.problems]
@@ -245,7 +245,7 @@ def read_named(path: Path) -> YamlFile:
 
 
 def display_path(path: Path) -> str:
-    """As short as it stays true: relative to here where it lies below."""
+    """The path, relative to the working directory where it lies below it."""
     try:
         return str(resolved(path).relative_to(Path.cwd()))
     except (ValueError, OSError):
@@ -258,7 +258,7 @@ def is_shipped(name: str) -> bool:
 
 
 def resolved(path: Path) -> Path:
-    """The file that a path leads to; the path itself where its links lead in a circle."""
+    """The path without links; with them where they lead in a circle."""
     try:
         return path.resolve()
     except RuntimeError:

@@ -26,7 +26,7 @@ from driftwatch.yaml_gaps import without_follow_ups
 from driftwatch.yaml_models import place_of
 from driftwatch.yaml_positions import Entries
 
-MINUTE_SECONDS = 60.0
+MINUTE_SECONDS, DAY_SECONDS = 60.0, 86_400.0
 _ADDRESS = re.compile(r"https?://[^/?#:@ <>|\"'`][^ <>|\"'`]*", re.I)
 _TEMPLATE = re.compile(r"\{\{.*?\}\}")
 _NAME_IN_BRACES = re.compile(r"\{[a-z]\w*\}")
@@ -34,13 +34,13 @@ _NAME_IN_BRACES = re.compile(r"\{[a-z]\w*\}")
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What checking a set of files gave."""
+    """A set of files as checked."""
 
     problems: tuple[Problem, ...] = ()  # by file, line and column
     files: tuple[str, ...] = ()  # that were read, as problems name them
     rules: int = 0  # how many they hold, readable or not
     shipped: tuple[int, int] = (0, 0)  # how many of the files and of the rules are driftwatch's own
-    # what the rules name and only a configuration has, where there was none
+    # which names of the rules nothing confirmed, because there was no configuration
     unchecked: tuple[str, ...] = ()
     book: Rulebook = field(default_factory=lambda: Rulebook((), {}))  # what could be read
 
@@ -66,7 +66,7 @@ def check_rulebook(paths: Sequence[Path] = (), *, configured: Settings | None = 
 
 
 def _lints(reading: Reading, configured: Settings | None) -> Iterator[Problem]:
-    """Every lint of the rules and trees, as far as they could be read."""
+    """Lints of the rules and trees, as far as these could be read."""
     of_every_rule = configured is not None and configured.rules.runbook is not None
     are_shipped = {file.path: _is_like_shipped(file.path) for file in reading.files}
     for one in variants_of(reading):
@@ -95,7 +95,12 @@ def _is_like_shipped(name: str) -> bool:
 
 
 def _times(one: Variant) -> Iterator[Problem]:
-    """`for` and `keep_firing_for` are counted in minutes."""
+    """`for` and `keep_firing_for` are counted in minutes; over a day hardly any condition holds."""
+    if "for" in one.entries.entries and one.rule.for_seconds > DAY_SECONDS:
+        days = one.rule.for_seconds / DAY_SECONDS
+        message = f"the rule fires after {days:,.3g} days in which every judged minute is true"
+        help_text = "a column of a longer time, such as one in _14d, tells of days"
+        yield problem(one.file, one.place("for"), "for-long", message, help_text)
     times = {"for": one.rule.for_seconds, "keep_firing_for": one.rule.keep_firing_for_seconds}
     for key, seconds in times.items():
         if key in one.entries.entries and seconds % MINUTE_SECONDS:
@@ -107,7 +112,7 @@ def _times(one: Variant) -> Iterator[Problem]:
 
 
 def _summary(one: Variant) -> Iterator[Problem]:
-    """Line 1 of a page says what is wrong."""
+    """A rule whose page cannot say in line 1 what is wrong."""
     if not one.rule.annotations.get("summary", "").strip() and not one.rule.page.says:
         message = "no summary: line 1 of the page does not say what is wrong"
         help_text = "annotations: {summary: more than 20 requests wait}"
@@ -115,7 +120,7 @@ def _summary(one: Variant) -> Iterator[Problem]:
 
 
 def _templates(one: Variant) -> Iterator[Problem]:
-    """Templates of Prometheus, or of a page, where nobody fills them in."""
+    """Templates in texts that are printed as they are."""
     for name, text in one.rule.annotations.items():
         template = _TEMPLATE.search(text)
         if template is None and name == "summary":
@@ -128,7 +133,7 @@ def _templates(one: Variant) -> Iterator[Problem]:
 
 
 def _no_runbook(one: Variant) -> Iterator[Problem]:
-    """Whoever a page wakes needs a runbook."""
+    """A rule that wakes somebody and has no runbook."""
     rule = one.rule
     if rule.severity == "page" and rule.enabled and "runbook_url" not in rule.annotations:
         message = "this rule wakes somebody and links no runbook"
@@ -138,7 +143,7 @@ def _no_runbook(one: Variant) -> Iterator[Problem]:
 
 
 def _runbook_address(one: Variant) -> Iterator[Problem]:
-    """A phone can open it: the rule of ``notify.page.http_url``, and a host."""
+    """An address that no page links: :func:`notify.page.http_url` refuses it, or it has no host."""
     url = one.rule.annotations.get("runbook_url")
     if url is not None and not (url.isprintable() and _ADDRESS.fullmatch(url)):
         place = one.place("annotations", "runbook_url")
@@ -163,7 +168,7 @@ def _without_effect(overrides: Sequence[ReadOverride], rules: Sequence[Rule]) ->
 
 
 def _shadowed(overrides: Sequence[ReadOverride]) -> Iterator[Problem]:
-    """Overrides of pools that earlier ones of the same rules have all of."""
+    """Overrides whose pools earlier overrides of the same rules cover."""
     earlier: dict[str, dict[str, int]] = {}  # rule id → pools, each with the line of its override
     for one in overrides:
         names = one.override.pools
@@ -192,7 +197,7 @@ def _shadowed(overrides: Sequence[ReadOverride]) -> Iterator[Problem]:
 
 
 def _unrouted(reading: Reading, configured: Settings) -> Iterator[Problem]:
-    """Severities that no receiver takes, and rules whose own receivers do not take theirs."""
+    """Severities that no receiver takes, and rules whose receivers do not take their severity."""
     takes = {one.name: one.severities for one in configured.receivers}
     taken = {severity for severities in takes.values() for severity in severities}
     root = None if configured.file is None else configured.file.root

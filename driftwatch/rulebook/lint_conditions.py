@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ LINTS: Mapping[str, Literal["error", "warning"]] = {
     "until-contradicts": "error",
     # times
     "for-rounded": "warning",
+    "for-long": "warning",
     # overrides
     "shadowed": "warning",
     "no-effect": "warning",
@@ -48,7 +48,7 @@ LINTS: Mapping[str, Literal["error", "warning"]] = {
     "unknown-knob": "error",
     "unreachable-leaf": "error",
 }
-CONDITION_KEYS = {"when": "when", "given": "precondition", "until": "until"}
+CONDITION_KEYS = ("when", "given", "until")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,13 @@ class Clause:
     entries: Entries  # the rule, override or node
     key: str  # when, given or until
     condition: Condition
+
+    @property
+    def comparisons(self) -> Iterator[exp.Expr]:
+        """Its comparisons of columns that exist."""
+        for part in comparisons(self.condition.predicate):
+            if all(column.name in BY_NAME for column in part.find_all(exp.Column)):
+                yield part
 
     @property
     def place(self) -> Place:
@@ -108,9 +115,14 @@ class Variant:
     """A rule, or an override of it, where it stands."""
 
     file: YamlFile
-    entries: Entries
+    entries: Entries  # without the keys that are wrong
     rule: Rule
-    is_rule: bool = True  # it is no override
+    written: Entries | None = None  # with them; None = of an override
+
+    @property
+    def is_rule(self) -> bool:
+        """It is no override."""
+        return self.written is not None
 
     def place(self, *key: str) -> Place:
         """Where the value of a key stands."""
@@ -118,23 +130,37 @@ class Variant:
 
     @property
     def clauses(self) -> Iterator[Clause]:
-        """The conditions that it writes down."""
-        for key, field in CONDITION_KEYS.items():
-            condition = getattr(self.rule, field)
-            if condition is not None and key in self.entries.entries:
-                yield Clause(self.file, self.entries, key, condition)
+        """The conditions that it writes down, as far as they can be read."""
+        return clauses_of(self.file, self.written or self.entries)
+
+
+def clauses_of(file: YamlFile, entries: Entries) -> Iterator[Clause]:
+    """The conditions of a rule, override or node; columns that do not exist may stand in them."""
+    for key in CONDITION_KEYS:
+        node = node_at(entries, (key,))
+        if not isinstance(node, Scalar) or not isinstance(node.value, str):
+            continue
+        text = node.value.rstrip()
+        with suppress(ConditionError):
+            try:
+                condition = parse_condition(text)
+            except ConditionError as error:
+                wrong = [one.message for one in (error, *error.others)]
+                columns = {**BY_NAME, **dict.fromkeys(wrong, BY_NAME["scrapes"])}
+                condition = parse_condition(text, columns=columns)
+            yield Clause(file, entries, key, condition)
 
 
 def variants_of(reading: Reading) -> Iterator[Variant]:
     """Every rule, or what of it could be read; of an override one of the rules that it makes."""
     for one in reading.rules:
         if one.rule is not None:
-            yield Variant(one.file, one.entries, one.rule)
+            yield Variant(one.file, one.entries, one.rule, one.entries)
         elif one.partly is not None:
-            yield Variant(one.file, *one.partly)
+            yield Variant(one.file, *one.partly, one.entries)
     for made in reading.overrides:
         for rule in made.rules[:1]:
-            yield Variant(made.file, made.entries, rule, is_rule=False)
+            yield Variant(made.file, made.entries, rule)
 
 
 def problem(
@@ -146,7 +172,9 @@ def problem(
 
 def clause_problems(clause: Clause) -> Iterator[Problem]:
     """What is wrong with a condition by itself: ranges and units."""
-    of_ranges = list(_range_problems(clause)) or list(_whole_problems(clause))
+    of_ranges = list(_range_problems(clause))
+    if not of_ranges and clause.condition.columns <= BY_NAME.keys():
+        of_ranges = list(_whole_problems(clause))
     yield from of_ranges
     if not of_ranges:
         yield from _unit_problems(clause)
@@ -154,7 +182,7 @@ def clause_problems(clause: Clause) -> Iterator[Problem]:
 
 def _range_problems(clause: Clause) -> Iterator[Problem]:
     """Comparisons of one column that its range, or its words, make true or false for good."""
-    for part in comparisons(clause.condition.predicate):
+    for part in clause.comparisons:
         if isinstance(part, exp.In):
             for item in part.expressions:
                 equal = exp.EQ(this=part.this.copy(), expression=item.copy())
@@ -248,16 +276,15 @@ def _is_reversed(node: exp.Expr) -> bool:
 
 def _unit_problems(clause: Clause) -> Iterator[Problem]:
     """Thresholds far above what a column is: milliseconds, per cent."""
-    if all(BY_NAME[name].usual is None for name in clause.condition.columns):
-        return
-    for part in comparisons(clause.condition.predicate):
+    for part in clause.comparisons:
         columns = _columns(part)
         if len(columns) != 1 or part.find(exp.Add, exp.Sub, exp.Mul, exp.Div) is not None:
             continue
         column = columns[0]
-        usual = math.inf if column.usual is None else column.usual
+        if column.usual is None:
+            continue
         for literal in part.find_all(exp.Literal):
-            if literal.is_string or float(literal.this) <= usual:
+            if literal.is_string or float(literal.this) <= column.usual:
                 continue
             number = float(literal.this)
             if column.unit == "seconds":
@@ -309,11 +336,8 @@ def tree_problems(one: ReadTree) -> Iterator[Problem]:
 def _clauses(one: ReadTree) -> Iterator[Clause]:
     nodes = node_at(one.entries, ("nodes",))
     for _, entries in nodes.entries.values() if isinstance(nodes, Entries) else ():
-        when = node_at(entries, ("when",))
-        text = when.value if isinstance(when, Scalar) else None
-        if isinstance(entries, Entries) and isinstance(text, str):
-            with suppress(ConditionError):
-                yield Clause(one.file, entries, "when", parse_condition(text.rstrip()))
+        if isinstance(entries, Entries):
+            yield from clauses_of(one.file, entries)
 
 
 def _knobs(one: ReadTree) -> Iterator[Problem]:

@@ -33,11 +33,11 @@ from driftwatch.yaml_positions import Entries, Items, YamlFile
 
 # for keys that are wrong or missing, so that the others can be checked
 _STAND_INS: Mapping[str, object] = {"alert": "?", "enabled": True}
-_MEANT = frozenset({"alert", "labels", "pools"})
+_SELECTORS = frozenset({"alert", "labels", "pools"})
 
 
 class OverrideInFile(RulePart):
-    """What a rule is in some pools, as written; what it leaves out is as in the rule."""
+    """How some pools change a rule, as a file has it; None = as in the rule."""
 
     INSTEAD: ClassVar[Mapping[str, tuple[str, str]]] = {
         **FORMER,
@@ -73,18 +73,18 @@ class OverrideInFile(RulePart):
 
     @property
     def changes(self) -> dict[str, Any]:
-        """The fields of the rule that are other there."""
-        return {k: v for k, v in dict(self).items() if v is not None and k not in _MEANT}
+        """The fields of the rule that it changes."""
+        return {k: v for k, v in dict(self).items() if v is not None and k not in _SELECTORS}
 
-    def means(self, rule: Rule) -> bool:
-        """It is about the rule."""
+    def changes_rule(self, rule: Rule) -> bool:
+        """Whether it changes the rule."""
         labels = {**rule.labels, "severity": rule.severity}
         return rule.alert == self.alert and self.labels.items() <= labels.items()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadOverride:
-    """An override, where it stands, and the rules as it makes them."""
+    """An override, where it stands, and the rules that it makes."""
 
     file: YamlFile
     entries: Entries
@@ -96,7 +96,7 @@ class ReadOverride:
 def overridden(
     rules: Sequence[Rule], configured: Settings | None, alerts: Collection[str] | None = None
 ) -> tuple[tuple[Rule, ...], tuple[ReadOverride, ...], YamlFile | None]:
-    """The rules with the overrides of a configuration, those, and its file with their problems.
+    """The rules with the overrides of a configuration, the overrides, and its file with problems.
 
     ``alerts``: every one that the configuration's files have, readable or not: an override of
     another is a problem; None: the rules are other ones.
@@ -111,11 +111,13 @@ def overridden(
         if override is None:
             continue
         is_whole = right is entries
-        meant = [rule for rule in rules if override.means(rule)]
-        if alerts is not None and not meant:
-            _note_nobody(file, entries, override, rules, alerts)
-        _note_severity(file, entries, override, meant)
-        made = tuple(rule.model_copy(update=override.changes | {"overrides": ()}) for rule in meant)
+        fitting = [rule for rule in rules if override.changes_rule(rule)]
+        if alerts is not None and not fitting:
+            _note_no_rule(file, entries, override, rules, alerts)
+        _note_severity(file, entries, override, fitting)
+        made = tuple(
+            rule.model_copy(update=override.changes | {"overrides": ()}) for rule in fitting
+        )
         place = f"{Path(file.path).name}:{place_of(entries, ('alert',)).line}"
         for rule in made if is_whole else ():
             applied[rule.id].append(Override(override.pools, rule, place))
@@ -133,14 +135,14 @@ def _written(file: YamlFile) -> Iterator[Entries]:
             yield one
 
 
-def _note_nobody(
+def _note_no_rule(
     file: YamlFile,
     entries: Entries,
     override: OverrideInFile,
     rules: Sequence[Rule],
     alerts: Collection[str],
 ) -> None:
-    """No rule is meant: its alert is misspelt, or its labels are no rule's."""
+    """Note that it fits no rule: its alert or its labels are wrong."""
     alert, named = override.alert, [rule.id for rule in rules if rule.alert == override.alert]
     if alert == _STAND_INS["alert"] or (alert in alerts and not named):
         return  # the override, or the rule, has problems of its own
@@ -155,10 +157,10 @@ def _note_nobody(
 
 
 def _note_severity(
-    file: YamlFile, entries: Entries, override: OverrideInFile, meant: Sequence[Rule]
+    file: YamlFile, entries: Entries, override: OverrideInFile, fitting: Sequence[Rule]
 ) -> None:
-    """Rules of one alert that only their severity tells apart would become one."""
-    told_apart = any("severity=" in rule.id for rule in meant)
+    """Note a severity that would make two rules of one alert the same."""
+    told_apart = any("severity=" in rule.id for rule in fitting)
     if override.severity is not None and told_apart:
         message = f"only the severity tells the rules of {override.alert} apart"
         help_text = "override enabled and when of the rules of both severities"
@@ -168,7 +170,7 @@ def _note_severity(
 def _note_pools(
     file: YamlFile, entries: Entries, override: OverrideInFile, pools: Collection[str]
 ) -> None:
-    """A warning for every name that no pool of the configuration has."""
+    """Warn of every name that no pool of the configuration has."""
     for number, text in enumerate(override.pools if pools else ()):
         if not any(re.search(pool_pattern([text]), pool) for pool in pools):
             message = f"no pool of the configuration is called {text}"

@@ -247,12 +247,12 @@ class ReadRule:
     file: YamlFile
     entries: Entries
     rule: Rule | None
-    # of a rule with problems what of it is right, with stand-ins, and the keys that it was read of
+    # of a rule with problems: its keys without them, and the rule of these keys and stand-ins
     partly: tuple[Entries, Rule] | None = None
 
     @property
     def identified(self) -> Rule | None:
-        """The rule, or what of it is right where that tells it apart from others."""
+        """The rule; one with problems where its alert and severity are right."""
         if self.rule is not None or self.partly is None:
             return self.rule
         right, rule = self.partly
@@ -301,7 +301,7 @@ def read_partly(
     stand_ins: Mapping[str, object],
     place: Place | None = None,
 ) -> tuple[M | None, Entries]:
-    """A mapping as a model, and what it was read of: where it has problems, without their keys.
+    """A mapping as a model, and the mapping without the keys that have problems.
 
     ``stand_ins``: for required keys that are wrong or missing; problems are added to the file.
     """
@@ -319,7 +319,7 @@ def read_partly(
 
 
 def _mappings(root: Entries, key: str) -> Iterator[Entries]:
-    """The mappings of a list; what else is in it is a problem that was noted."""
+    """The mappings of a list; the model notes other items."""
     node: Node | None = root.entries[key][1] if key in root.entries else None
     for one in node.items if isinstance(node, Items) else ():
         if isinstance(one, Entries):
@@ -332,10 +332,10 @@ def with_ids(rules: Sequence[ReadRule], runbook: str | None = None) -> tuple[Rul
     ``runbook``: address of the runbook of rules that name none; ``{alert}`` in it is the alert in
     lower case, as a heading's link.
     """
-    told = [(one, rule) for one in rules if (rule := one.identified) is not None]
-    plain = Counter(_identity(rule, severity=False) for _, rule in told)
+    known = [(one, rule) for one in rules if (rule := one.identified) is not None]
+    plain = Counter(_identity(rule, severity=False) for _, rule in known)
     by_id: dict[str, Rule] = {}
-    for one, rule in told:
+    for one, rule in known:
         rule_id = _identity(rule, severity=plain[_identity(rule, severity=False)] > 1)
         if rule_id in by_id:
             first = by_id[rule_id]

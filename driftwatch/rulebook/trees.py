@@ -26,8 +26,8 @@ from driftwatch.yaml_positions import Entries, Place, Scalar, YamlFile
 Cause = Literal["prompts", "generations", "prefix_hits"]
 
 
-class _Again(RulePart):
-    """A node that the continued tree has: what is different here."""
+class _NodeChange(RulePart):
+    """What a tree changes in a node of the tree that it continues."""
 
     question: str | None = None
     show: tuple[Column, ...] = ()
@@ -123,7 +123,7 @@ def read_tree(
             leaves[name] = Leaf(name, **dict(leaf))
     for name, (place, entries) in own_nodes.items():
         if name in there:
-            again = read_model(file, entries, _Again, place=place)
+            again = read_model(file, entries, _NodeChange, place=place)
             changed = {key: value for key, value in dict(again or ()).items() if value}
             nodes[name] = replace(there[name], **changed)
         elif (node := read_model(file, entries, NodeInFile, place=place)) is not None:
@@ -156,13 +156,13 @@ def read_tree(
 
 
 def continued_by(root: Entries) -> str | None:
-    """The tree that a file's tree continues, as far as it can be read."""
+    """The name of the tree that a file's tree continues; None = none, or it cannot be read."""
     node = node_at(root, ("continues",))
     return node.value if isinstance(node, Scalar) and isinstance(node.value, str) else None
 
 
 def _base(file: YamlFile, root: Entries, trees: Mapping[str, Tree]) -> Tree | None:
-    """The continued tree; a problem where there is none of that name, or no end to it."""
+    """The continued tree; note a problem where it does not exist or continues another one."""
     name = continued_by(root)
     base = trees.get(name) if name is not None else None
     place = place_of(root, ("continues",))
@@ -175,7 +175,7 @@ def _base(file: YamlFile, root: Entries, trees: Mapping[str, Tree]) -> Tree | No
 
 
 def _only(tree: Tree, reached: set[str]) -> Tree:
-    """Without what belongs to the continued tree alone."""
+    """The tree without nodes and leaves that no walk of it reaches."""
     return replace(
         tree,
         nodes={name: node for name, node in tree.nodes.items() if name in reached},
@@ -184,7 +184,7 @@ def _only(tree: Tree, reached: set[str]) -> Tree:
 
 
 def _mappings(root: Entries, key: str) -> _Mappings:
-    """The mappings of a key; what else is in it is a problem that was noted."""
+    """The mappings of a key; the model notes other values."""
     node = node_at(root, (key,))
     entries = node.entries.items() if isinstance(node, Entries) else ()
     return {name: (at, one) for name, (at, one) in entries if isinstance(one, Entries)}

@@ -1,4 +1,4 @@
-"""Which truths conditions can have together.
+"""Whether conditions can be true, or false, in the same minute.
 
 Every value that their comparisons tell apart is tried, unknown among them: 20, what is below and
 what is above it for ``waiting_requests > 20``. So it does not matter how a condition is spelled.

@@ -1,4 +1,4 @@
-"""What rule and tree files are made of: conditions, columns, mappings."""
+"""The parts of rule and tree files: conditions, columns, mappings."""
 
 from __future__ import annotations
 

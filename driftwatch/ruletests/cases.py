@@ -50,7 +50,7 @@ Minutes = Annotated[Duration, AfterValidator(_whole_minutes)]
 
 
 class Expectation(RulePart):
-    """What driftwatch says of one target or pool at one time."""
+    """What driftwatch should do about one target or pool at one time."""
 
     INSTEAD: ClassVar[Instead] = {
         "eval_time": ("at", "time since the beginning of the test"),

@@ -1,4 +1,4 @@
-"""Expected beside what driftwatch said: only what differs."""
+"""Expectations against what driftwatch did: only what differs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Failure:
 def compared(
     one: Expectation, line: int, timeline: Timeline, confirmed: Coverage
 ) -> Failure | None:
-    """What differs, None where nothing does; what an expectation confirmed is added."""
+    """What differs, None = nothing; adds what the expectation confirmed to ``confirmed``."""
     target = None if one.pool is not None else one.target or next(iter(timeline.targets), "")
     subject, at = Subject(target, one.pool), timeline.time(one.at)
     firing = timeline.firing(subject, at)
@@ -72,7 +72,7 @@ def _alerts(one: Expectation, firing: Mapping[str, Incident]) -> Iterator[Differ
 def _walked(
     one: Expectation, subject: Subject, at: datetime, timeline: Timeline, confirmed: Coverage
 ) -> Iterator[Difference]:
-    """What differs of the walk over the row of the minute, or of the newest page with one."""
+    """Differences of the walk: of the minute, or of the newest page that has one."""
     if timeline.has_windows:
         pages = timeline.pages(subject, at)
         walk = next((page.diagnosis for page in pages if page.diagnosis is not None), None)

@@ -32,7 +32,7 @@ _EXAMPLES: Mapping[DType, str] = {
 
 
 class NotationError(ValueError):
-    """An item that is none: what is wrong, where in the text (from 0), and how to write it."""
+    """An item that cannot be read: why, where in the text (from 0), and how to write it."""
 
     def __init__(self, message: str, start: int, length: int, help_text: str | None = None) -> None:
         self.start, self.length, self.help_text = start, length, help_text
@@ -48,7 +48,7 @@ def values_of(text: str, dtype: DType) -> list[Value]:
     ['kv_cache', 'kv_cache', None]
 
     Raises:
-        NotationError: an item is none, or there are more than :data:`MOST_MINUTES`.
+        NotationError: an item cannot be read, or there are more than :data:`MOST_MINUTES`.
     """
     values: list[Value] = []
     for match in _ITEM.finditer(text):

@@ -1,4 +1,4 @@
-"""Problems of a test that are no matter of form: names and times that there are not."""
+"""Names and times in a test that do not exist."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from driftwatch.yaml_models import Location, near
 def note_wrong_names(
     test: RuleTest, book: Rulebook, evidence: Evidence | None, places: Places, folder: Path
 ) -> None:
-    """Note every name that there is not, and every time outside of the series."""
+    """Note every name that does not exist, and every time outside of the series."""
     targets: Collection[str] | None = None
     pools: Collection[str] = ()
     minutes: int | None = None
@@ -37,10 +37,7 @@ def note_wrong_names(
 
 
 def tree_of(one: Expectation, book: Rulebook) -> str | None:
-    """The tree that an expectation is about.
-
-    The one that it names; else that of its alerts; else the only one that rules name.
-    """
+    """The tree that it names; else that of its alerts; else the only one that rules name."""
     if one.tree is not None:
         return one.tree
     named = {*(one.alerts or ()), *one.alerts_include}

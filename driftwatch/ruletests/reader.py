@@ -31,13 +31,13 @@ FOLDER = "tests"
 def files_of(
     named: Sequence[Path], rules: Sequence[Path], config: Path | None = None
 ) -> tuple[YamlFile, ...]:
-    """Every test file that is meant, each once, folders and globs in name order.
+    """The test files that the paths name, each once; those of a folder or glob by name.
 
-    Of a folder or glob those that hold tests, and those that cannot be read.
+    A folder or glob stands for its files with tests, and for those that cannot be read.
 
     Args:
-        named: on the command line, folders of rules with ``tests/`` too; without any the tests
-            beside the rules are meant, else those beside the configuration.
+        named: on the command line; a folder of rules stands for its ``tests/``. Empty = the tests
+            beside the rules, else those beside the configuration.
         rules: rule files and folders of the configuration; empty = the shipped ones.
         config: the configuration's file.
 
@@ -65,7 +65,7 @@ def _is_test(file: YamlFile) -> bool:
 
 
 def _tests_of(path: Path) -> Path:
-    """The tests of a folder of rules, where one is named; else the path itself."""
+    """The folder with the tests of a folder of rules; any other path as it is."""
     inside = path / FOLDER
     return inside if path.name != FOLDER and inside.is_dir() else path
 
@@ -95,7 +95,7 @@ class PlacedTest:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What reading test files gave."""
+    """Test files as read."""
 
     tests: tuple[PlacedTest, ...]
     problems: tuple[Problem, ...]  # of the test files and of the rules that they test

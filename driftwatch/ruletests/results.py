@@ -20,17 +20,17 @@ MOST_NAMES = 12  # that the answer lists of one kind; the rest is counted
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of one test."""
+    """The result of one test."""
 
     one: PlacedTest
     failures: tuple[Failure, ...]
     seconds: float  # how long it took
     error: str | None = None  # why it could not run
-    error_line: int | None = None  # of the expectation that is to blame; None = of the test
+    error_line: int | None = None  # of the expectation that is wrong; None = of the test
 
     @property
     def passed(self) -> bool:
-        """It ran, and everything is as expected."""
+        """Whether it ran, and everything is as expected."""
         return not self.failures and self.error is None
 
     def lines(self) -> Iterator[str]:
@@ -98,7 +98,7 @@ class Runner:
 
 
 def _misplaced(one: PlacedTest, timeline: Timeline) -> tuple[str, int] | None:
-    """The first expectation that lies outside of a recording, with its line; None if none does."""
+    """Why the first expectation outside of a recording is wrong, and its line; None = none is."""
     for expectation, line in zip(one.test.expect, one.lines, strict=True):
         last = timeline.minutes - 1
         if expectation.at is not None and expectation.at > 60 * last:
@@ -114,7 +114,7 @@ def _misplaced(one: PlacedTest, timeline: Timeline) -> tuple[str, int] | None:
 
 
 def json_document(results: Sequence[Result], tables: Sequence[Table] | None) -> dict[str, Any]:
-    """Every test with what differs; ``tables``: None where nobody asked for the coverage."""
+    """Every test with what differs; ``tables``: None = without coverage."""
     passed = sum(result.passed for result in results)
     return {
         "schema_version": 1,

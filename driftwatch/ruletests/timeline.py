@@ -1,4 +1,4 @@
-"""What driftwatch said over the time of a test: evidence, verdicts, and pages as they were sent.
+"""What driftwatch did during a test: evidence, verdicts, and pages as they were sent.
 
 Series go through rules, incidents, tree and pages as a tick's evidence; a recording goes through
 the whole pipeline, as in ``driftwatch replay``.
@@ -49,17 +49,17 @@ class Subject:
 
     @property
     def text(self) -> str:
-        """How a person calls it."""
+        """Its name."""
         return self.target or self.pool or ""
 
     def holds(self, incident: Incident) -> bool:
-        """The incident is about it."""
+        """Whether the incident is about it."""
         if self.target is None:
             return incident.pool == self.pool
         return any(one.key.text == self.target for one in incident.servers)
 
     def is_concerned(self, incident: Incident) -> bool:
-        """The incident fires, and its messages count it."""
+        """Whether the incident fires and counts it."""
         if self.target is None:
             return incident.pool == self.pool and bool(incident.concerned)
         return any(key.text == self.target for key in incident.concerned)
@@ -75,7 +75,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Timeline:
-    """One played test."""
+    """One test as it ran."""
 
     start: datetime  # `at: 0m`
     book: Rulebook
@@ -146,7 +146,7 @@ class Timeline:
 
 
 def played(evidence: Evidence, book: Rulebook, at_seconds: Iterable[float | None]) -> Timeline:
-    """The series as a tick would take them; no advice is simulated.
+    """Run the series as a tick would; no advice is simulated.
 
     ``at_seconds``: the times that are looked at, since the beginning; None = the last minute.
     """

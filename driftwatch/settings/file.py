@@ -38,7 +38,6 @@ from driftwatch.yaml_gaps import without_follow_ups
 from driftwatch.yaml_models import Part, fault, note_duplicates, note_errors
 from driftwatch.yaml_positions import Entries, YamlFile, plain, read_yaml
 
-# Two of them: no settings framework is needed for that.
 ENVIRONMENT = {"DRIFTWATCH_DATABASE": "database", "DRIFTWATCH_LISTEN": "listen"}
 
 

@@ -1,5 +1,5 @@
-"""Problems of a configuration: names that no receiver has, no secret in any, and what is right;
-the files that it names, and which secret ones other users of the machine can read.
+"""Problems of a configuration without its secrets, the part of it that is right, unknown receivers,
+and the files that it names.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _URL = re.compile(r"(?i)\w+://\S")
 
 
 def checked_receivers(file: YamlFile, root: Entries) -> None:
-    """Note every name in the place of a receiver's that no receiver has."""
+    """Note every name of a receiver that does not exist."""
     names = receiver_names(root)
     for wanted in _wanted(root):
         if isinstance(wanted, Scalar) and wanted.value is not None and wanted.value not in names:
@@ -150,4 +150,4 @@ def others_can_read(file: Path) -> bool:
         in_volume = file.is_symlink() and "..data" in file.readlink().parts
         return not in_volume and bool(file.stat().st_mode & stat.S_IROTH)
     except OSError:
-        return False  # that it cannot be read is said elsewhere
+        return False  # another check finds that it cannot be read
