@@ -50,16 +50,15 @@ def without_lines(text: str, gap: range) -> str:
 def without_follow_ups(problems: Iterable[Problem], left_out: str) -> list[Problem]:
     """Without those that a left-out block mends: the missing key or name stands in its text."""
     words = frozenset(_WORD.findall(left_out))
-    return [one for one in problems if words.isdisjoint(_menders(one))]
+    return [one for one in problems if not words or not _is_mended(one, words)]
 
 
-def _menders(problem: Problem) -> Iterable[str]:
-    """The words of which each would mend the problem where a block has it."""
+def _is_mended(problem: Problem, words: frozenset[str]) -> bool:
     if problem.code in _KEYS:
-        return (_KEYS[problem.code],)
+        return _KEYS[problem.code] in words
+    line, start = problem.source_line or "", (problem.column or 1) - 1
     if problem.code == "missing-key":
-        return problem.message.removesuffix(" is missing").split()[-1:]
-    if problem.code in _NAMES and problem.source_line is not None:
-        start = (problem.column or 1) - 1
-        return _WORD.findall(problem.source_line[start : start + problem.length])
-    return ()
+        *_, key = problem.message.removesuffix(" is missing").split()
+        return key in words or line.strip("- ") == f"{key}:"  # the block was its value
+    named = _WORD.findall(line[start : start + problem.length])
+    return problem.code in _NAMES and not words.isdisjoint(named)

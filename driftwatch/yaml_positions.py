@@ -165,21 +165,20 @@ def read_yaml(path: Path) -> YamlFile:
             data = stream.read(MAX_BYTES + 1)
     except OSError as error:
         reason = (error.strerror or type(error).__name__).lower()
-        file.problems.append(_whole(file.path, "unreadable", f"cannot be read: {reason}"))
+        file.problems.append(
+            Problem(file.path, None, None, "unreadable", f"cannot be read: {reason}")
+        )
         return file
     if len(data) > MAX_BYTES:
         message = f"the file is over {MAX_BYTES >> 20} MiB"
-        file.problems.append(_whole(file.path, "too-large", message))
+        file.problems.append(Problem(file.path, None, None, "too-large", message))
         return file
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         before = data[: error.start].decode("utf-8", "replace")
-        lines = LINE_BREAK.split(before)
         message = f"byte 0x{data[error.start]:02x} is not UTF-8"
-        file.problems.append(
-            Problem(file.path, len(lines), len(lines[-1]) + 1, "encoding", message)
-        )
+        file.add(_place_of(before, len(before)), "encoding", message)
         return file
     return parse_yaml(text, str(path))
 
@@ -341,10 +340,6 @@ def _place(event: Any) -> Place:
 def _place_of(text: str, offset: int) -> Place:
     before = LINE_BREAK.split(text[:offset])
     return Place(len(before), len(before[-1]) + 1)
-
-
-def _whole(path: str, code: str, message: str) -> Problem:
-    return Problem(path, None, None, code, message)
 
 
 def _add_yaml_error(file: YamlFile, error: yaml.MarkedYAMLError) -> int:

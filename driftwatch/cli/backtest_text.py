@@ -101,7 +101,8 @@ def _list(report: BacktestReport) -> Iterator[str]:
         sign = {"new": "+", "gone": "-"}.get(page.compared or "", "")
         rows.append((sign, since, fired, lasted, page.severity, page.where, page.rule))
         below.append("; ".join(_details(report, page)))
-    yield from table_lines(_LIST, rows, below=below)
+    gap = [""] if rows and sys.stdout.isatty() else []
+    yield from (*gap, *table_lines(_LIST, rows, below=below), *gap)
 
 
 def _details(report: BacktestReport, page: PastPage) -> Iterator[str]:

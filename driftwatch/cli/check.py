@@ -57,8 +57,7 @@ def command(files: tuple[Path, ...], config: Path | None, as_json: bool) -> int:
     else:
         print_problems(problems, number, checked.rules, checked.shipped)
     if checked.unchecked:
-        unchecked = ", ".join(checked.unchecked)
-        click.echo(f"not checked without a configuration (-c FILE): {unchecked}", err=True)
+        click.echo("not checked without a configuration (-c FILE): receivers", err=True)
     return exit_code(problems)
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,12 +28,9 @@ from driftwatch.errors import UsageError
 if TYPE_CHECKING:
     from driftwatch.backtest.pages import Marked
     from driftwatch.backtest.report import BacktestReport
-    from driftwatch.backtest.stored import StoredHistory
     from driftwatch.model import Severity
-    from driftwatch.pipeline.plan import Plan
     from driftwatch.ruletests.reader import PlacedTest
     from driftwatch.ruletests.results import Result, Runner
-    from driftwatch.store import Store
 
 
 @click.group(cls=Group)
@@ -152,20 +148,6 @@ def _run(
     return results
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What the options ask for, besides the history.
-
-    Attributes:
-        rules: files, folders or globs; empty = the configuration's, else the shipped ones.
-        against: files or a folder; None = nothing is compared.
-    """
-
-    rules: tuple[Path, ...]
-    against: Path | None
-    severities: tuple[Severity, ...]
-
-
 @command.command("backtest")
 @click.argument("rules", nargs=-1, type=click.Path(path_type=Path), metavar="[RULES]...")
 @click.option(
@@ -195,13 +177,8 @@ def backtest_command(
     """
     from driftwatch.cli.backtest_text import text_lines
 
-    severities: tuple[Severity, ...] = ("page", "ticket")
-    wanted = Wanted(
-        rules=rules,
-        against=against,
-        severities=(*severities, "notice") if notices else severities,
-    )
-    report = _report(history, wanted)
+    severities: tuple[Severity, ...] = ("page", "ticket", "notice")
+    report = _backtest(history, rules, against, severities if notices else severities[:2])
     if as_json:
         print_json(report.document())
     else:
@@ -209,74 +186,52 @@ def backtest_command(
             click.echo(line)
 
 
-def _report(history: History, wanted: Wanted) -> BacktestReport:
-    """Everything that the options ask for.
+def _backtest(
+    history: History,
+    rules: tuple[Path, ...],
+    against: Path | None,
+    severities: tuple[Severity, ...],
+) -> BacktestReport:
+    """The rules over the history, beside those of ``against`` and what on-call marked.
 
     Raises:
         ConfigError: a rule file or the configuration is wrong.
         NoVerdict: the range holds no data.
         UsageError: options that do not go together.
     """
-    from driftwatch.backtest.stored import NOTE, StoredHistory
-    from driftwatch.cli.replay_summary import with_proposals
-
-    plan = with_proposals(history.plan_with(wanted.rules))
-    other = _other_version(history, plan, wanted)
-    marks = _marks(history)
-    progress = Progress("reading")
-    # what rules decide is decided here: the store needs the evidence alone
-    with history.store(plan.without_rules()) as store:
-        days = StoredHistory(store, _span(history, store), plan)
-        if history.is_stored:
-            print_note(NOTE)
-        return _of_rules(days, plan, other, wanted, marks, progress)
-
-
-def _span(history: History, store: Store) -> tuple[datetime, datetime]:
-    """The whole of a replay, else the span that the options name."""
-    reach = store.minutes_reach()
-    return history.stored_span(store) if history.is_stored or reach is None else reach
-
-
-def _of_rules(
-    days: StoredHistory,
-    plan: Plan,
-    other: Plan | None,
-    wanted: Wanted,
-    marks: Sequence[Marked],
-    progress: Progress,
-) -> BacktestReport:
     from driftwatch.backtest.outcome import backtests
     from driftwatch.backtest.report import report_of
-    from driftwatch.cli.replay_summary import SilentRules
+    from driftwatch.backtest.stored import NOTE, StoredHistory
+    from driftwatch.cli.replay_summary import SilentRules, with_proposals
 
-    silent = SilentRules(plan.enabled)
-    progress.begin("judging")
-    result, *others = backtests(
-        days,
-        [plan] if other is None else [plan, other],
-        progress=progress,
-        each=lambda one: silent.note(one.rows, one.verdicts),
-    )
-    progress.close()
+    plans = [with_proposals(history.plan_with(rules))]
+    if against is not None:
+        plans.append(with_proposals(history.plan_with([against])))
+    marks, silent = _marks(history), SilentRules(plans[0].enabled)
+    progress = Progress("reading")
+    # the rules are judged below: the store needs the evidence alone
+    with history.store(plans[0].without_rules()) as store:
+        reach = store.minutes_reach()
+        span = history.stored_span(store) if history.is_stored or reach is None else reach
+        days = StoredHistory(store, span, plans[0])
+        if history.is_stored:
+            print_note(NOTE)
+        progress.begin("judging")
+        result, *others = backtests(
+            days,
+            plans,
+            progress=progress,
+            each=lambda one: silent.note(one.rows, one.verdicts),
+        )
+        progress.close()
     return report_of(
         result,
-        wanted.severities,
-        [*plan.rules, *(() if other is None else other.rules)],
-        other=(_heading(wanted.against or Path(), wanted.rules), others[0]) if others else None,
+        severities,
+        [rule for plan in plans for rule in plan.rules],
+        other=(_heading(against, rules), others[0]) if against is not None else None,
         marks=marks,
         silent=tuple(silent.lines()),
     )
-
-
-def _other_version(history: History, plan: Plan, wanted: Wanted) -> Plan | None:
-    """The plan with the rules that are compared with; None where none are."""
-    from driftwatch.rulebook.book import load_rulebook
-
-    if wanted.against is None:
-        return None
-    book = load_rulebook([wanted.against], configured=history.settings)
-    return replace(plan, rules=book.rules, trees=book.trees)
 
 
 def _heading(version: Path, rules: Sequence[Path]) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from driftwatch.errors import Problem
 from driftwatch.installation import shipped
 from driftwatch.numbers import plural
-from driftwatch.rulebook.book import Reading, Rulebook, is_shipped, read_rulebook
+from driftwatch.rulebook.book import Reading, is_shipped, read_rulebook
 from driftwatch.rulebook.lint_conditions import (
     Variant,
     condition_problems,
@@ -40,9 +40,7 @@ class Checked:
     files: tuple[str, ...] = ()  # that were read, as problems name them
     rules: int = 0  # how many they hold, readable or not
     shipped: tuple[int, int] = (0, 0)  # how many of the files and of the rules are driftwatch's own
-    # which names of the rules nothing confirmed, because there was no configuration
-    unchecked: tuple[str, ...] = ()
-    book: Rulebook = field(default_factory=lambda: Rulebook((), {}))  # what could be read
+    unchecked: bool = False  # rules name receivers, and there is no configuration to hold them to
 
 
 def check_rulebook(paths: Sequence[Path] = (), *, configured: Settings | None = None) -> Checked:
@@ -53,15 +51,13 @@ def check_rulebook(paths: Sequence[Path] = (), *, configured: Settings | None = 
     problems.sort(key=lambda p: (order.get(p.path, -1), p.line or 0, p.column or 0))
     problems = without_follow_ups(problems, " ".join(file.left_out for file in reading.files))
     names_receivers = any(rule.receivers for rule in reading.book.rules)
-    unchecked = ("receivers",) if configured is None and names_receivers else ()
     own = set(filter(is_shipped, order))
     return Checked(
         problems=tuple(problems),
         files=tuple(order),
         rules=len(reading.rules),
         shipped=(len(own), sum(one.file.path in own for one in reading.rules)),
-        unchecked=unchecked,
-        book=reading.book,
+        unchecked=configured is None and names_receivers,
     )
 
 

@@ -16,7 +16,6 @@ all have a value on the page (and, in line 1, the first one that fits).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator
@@ -28,40 +27,14 @@ from driftwatch.yaml_models import fault, near
 Family = Literal["traffic", "speed", "stuck", "retune", "none"]
 Lengths = Literal["mean", "day"]
 
-# name → what it prints; the functions are in driftwatch/notify/phrases/
-PHRASES: Mapping[str, str] = {
-    "began": "when it began, 02:45 UTC",
-    "harm": "what users feel: a missed target, else how long they wait",
-    "missed": "how many requests miss a latency target",
-    "queueing": "how long requests queue before their first step",
-    "limit": "which limit is full, with its numbers and those of the others",
-    "full": "which limit is full, in a few words",
-    "present": "how many requests are running or waiting",
-    "given_up": "how many requests that began will not finish, where that is a twentieth",
-    "moved": "lengths that moved: prompts are ×2.3 longer",
-    "unchanged": "lengths that did not move: generations unchanged",
-    "means": "mean lengths before and now: 211 → 338 tokens",
-    "lengths": "what moved since then, with mean lengths and the number of requests",
-    "slower": "how much slower the engine is at equal load",
-    "slower_than_peers": "how much slower than its peers it is",
-    "capacity_lost": "how much of the pool's capacity its slow servers cost",
-    "step_time": "the step time now, and what this load used to take",
-    "peers": "how many replicas are slower, and how the others run",
-    "drift_14d": "the slow drift over days, the worst first",
-    "least_drift_14d": "the lower end of its 95 % interval",
-    "began_14d": "the day 14 days ago",
-    "missing_count": "how many metrics are missing",
-    "missing_metrics": "which metrics are missing",
-    "missing_reason": "why no metric of the servers is left",
-    "gpus": "clocks, use and power of the GPUs, with those of the baseline",
-    "gpu_names": "which GPUs are lost",
-    "gpus_of_server": "how many GPUs are lost, of how many",
-    "meaning": "what the leaf of the tree means",
-    "target_kept": "whether the latency targets are kept",
-    "baseline": "the day of the baseline",
-    "nothing_to_do": "that no limit is full and nothing is to be done; not where one is full",
-    "in_target": "once it is over: that all requests are in target, and for how long",
-}
+# docs/sre/rules.md says what each prints; the functions are in driftwatch/notify/phrases/
+PHRASES = (
+    "began", "harm", "missed", "queueing", "limit", "full", "present", "given_up", "moved",
+    "unchanged", "means", "lengths", "slower", "slower_than_peers", "capacity_lost",
+    "step_time", "peers", "drift_14d", "least_drift_14d", "began_14d", "missing_count", "missing_metrics",
+    "missing_reason", "gpus", "gpu_names", "gpus_of_server", "meaning", "target_kept", "baseline",
+    "nothing_to_do", "in_target",
+)  # fmt: skip
 _NAME = re.compile(r"\{([^{}]*)\}")
 
 
@@ -93,6 +66,3 @@ class PageForm(RulePart):
     lengths: Lengths = "mean"
     # which kind of drift the weekly report counts it as; retune = a decision, none = an incident
     family: Family | None = None
-
-
-KEYS = tuple(PageForm.model_fields)

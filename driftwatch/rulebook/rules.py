@@ -237,9 +237,6 @@ class RuleFile(RulePart):
     groups: tuple[dict[str, Any], ...] = Field(description="rules that belong together")
 
 
-KEYS = tuple(f.alias or name for name, f in RuleInFile.model_fields.items())
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadRule:
     """A rule and where it stands; ``rule`` is None where it has problems."""

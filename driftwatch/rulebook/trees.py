@@ -97,7 +97,6 @@ class TreeInFile(RulePart):
         return self
 
 
-NODE_KEYS, LEAF_KEYS = tuple(NodeInFile.model_fields), tuple(LeafInFile.model_fields)
 _Mappings = Mapping[str, tuple[Place, Entries]]  # name → its place, and what it has
 
 

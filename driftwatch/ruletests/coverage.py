@@ -88,7 +88,7 @@ def _reached(done: Coverage, kind: Kind) -> set[str]:
 
 def _names(book: Rulebook, kind: Kind, of_shipped: bool) -> Iterator[str]:
     """What tests of one rule set can reach."""
-    if kind in ("rules that fire", "rules that do not fire"):
+    if kind in KINDS[:2]:
         yield from (r.id for r in book.rules if r.enabled and is_shipped(r.path) == of_shipped)
         return
     for name, tree in sorted(book.trees.items()):

@@ -37,7 +37,10 @@ class ServingSettings(Part):
 
     INSTEAD: ClassVar[Mapping[str, tuple[str, str]]] = {
         name: ("arguments", f'vLLM\'s command line: "--{name.replace("_", "-")} N"')
-        for name in ("max_model_len", "block_size", "api_server_count")
+        for name in (
+            *("max_model_len", "block_size", "api_server_count"),
+            *("max_num_queued_tokens", "long_prefill_token_threshold"),
+        )
     }
 
     max_num_seqs: Count | None = Field(None, description=KNOBS["max_num_seqs"].meaning)

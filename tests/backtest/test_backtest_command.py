@@ -53,7 +53,7 @@ def test_the_list(run: Run, words: list[object], golden: Golden) -> None:
     listed = [*words, "--list", "--notices"]
     golden("backtest/list.txt", run(*listed, terminal=True)[1])
     rows = [line.split("\t") for line in run(*listed)[1].splitlines()]
-    assert any(len(row) == 9 and row[3] == "BatchLimitBinding" for row in rows)
+    assert any(len(row) == 8 and row[6] == "BatchLimitBinding" for row in rows)
 
 
 def test_against_a_folder(run: Run, words: list[object], other: Path, golden: Golden) -> None:

@@ -189,14 +189,16 @@ def test_a_decision_says_what_and_why_under_its_number() -> None:
 
 
 def test_every_field_of_a_rule_file_is_documented() -> None:
-    from driftwatch.rulebook.page_form import KEYS as PAGE_KEYS
-    from driftwatch.rulebook.rules import KEYS
-    from driftwatch.rulebook.trees import LEAF_KEYS, NODE_KEYS
+    from driftwatch.rulebook.page_form import PHRASES, PageForm
+    from driftwatch.rulebook.rules import RuleInFile
+    from driftwatch.rulebook.trees import LeafInFile, NodeInFile
 
-    names = [f"rule: {key}" for key in KEYS]
-    names += [f"page: {key}" for key in PAGE_KEYS]
+    models = {"rule": RuleInFile, "page": PageForm, "node": NodeInFile, "leaf": LeafInFile}
+    fields = [(n, key, one) for n, m in models.items() for key, one in m.model_fields.items()]
+    names = [f"{name}: {field.alias or key}" for name, key, field in fields]
     names += [f"tree file: {key}" for key in ("tree", "start", "nodes", "leaves")]
-    names += [f"node: {key}" for key in NODE_KEYS] + [f"leaf: {key}" for key in LEAF_KEYS]
+    text = (DOCS / "sre/rules.md").read_text(encoding="utf-8")
+    assert [name for name in PHRASES if f"| `{name}` |" not in text] == []
     assert undocumented(iter(names), "sre/rules.md") == []
 
 

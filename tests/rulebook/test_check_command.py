@@ -61,6 +61,7 @@ rules:
     - {alert: D, per: pool, when: kv_cache_usage_ratio > 90}
 """
 )
+_OF_A = ("unknown-column", "unknown-column", "value", "unknown-receiver")
 BROKEN_RULES = """\
 groups:
   - name: g
@@ -81,14 +82,15 @@ def test_no_error_hides_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     answer = json.loads(result.output)
     assert (result.return_value, answer["ok"], answer["files"], answer["rules"]) == (1, False, 2, 3)
     found = answer["problems"]
-    assert [(one["path"], one["line"], one["code"]) for one in found] == [
+    places = [(one["path"], one["line"], one["code"]) for one in found]
+    assert [one for one in places if one[2] not in ("no-summary", "no-runbook")] == [
         ("driftwatch.yaml", 2, "unknown-key"),
         ("driftwatch.yaml", 4, "value"),
         ("driftwatch.yaml", 4, "unit"),
         ("driftwatch.yaml", 5, "yaml"),
         ("driftwatch.yaml", 9, "unknown-key"),
         ("driftwatch.yaml", 9, "never-holds"),
-        *(("r.yaml", 4, code) for code in ("unknown-column", "unknown-column", "value")),
+        *(("r.yaml", 4, code) for code in _OF_A),
         ("r.yaml", 5, "yaml"),
         ("r.yaml", 6, "never-holds"),
         ("r.yaml", 6, "type"),

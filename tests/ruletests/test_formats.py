@@ -86,6 +86,7 @@ def test_json(run: Run) -> None:
     assert not_run["error"] == "the recording ends at 29m"
     assert document["coverage"][0] == {
         "kind": "rules that fire",
+        "shipped": False,
         "total": 1,
         "tested": 1,
         "missing": [],
