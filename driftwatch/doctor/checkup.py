@@ -270,7 +270,7 @@ def _lengths(of: PoolScrapes, costs: Costs) -> Iterator[Check]:
         )
         yield replace(check, flags=flags, setting=("tuned_for",))
     elif any(_needs(column, *_LENGTHS) for rule in costs.rules for column in rule.columns):
-        yield Check("ok", of.pool.name, "lengths have a reference")
+        yield Check("ok", of.pool.name, "lengths have a baseline or tuned_for")
 
 
 def _slo(of: PoolScrapes, costs: Costs) -> Iterator[Check]:
