@@ -171,7 +171,9 @@ class History:
         counts: ScrapeCounts,
         reach: tuple[datetime, datetime] | None,
     ) -> None:
-        """Keep in the store what is to be told of what it was filled from."""
+        """Note in the store what its readers are warned of."""
+        from driftwatch.signals.one_process import ANOTHER_SERVER
+
         nothing, form = None, "%Y-%m-%d %H:%M"
         if not counts.usable:
             span = between(counts.span)
@@ -181,7 +183,8 @@ class History:
             if reach is None
             else f"scrapes reach from {reach[0]:{form}} to {reach[1]:{form}} UTC"
         )
-        warnings = counts.warning_lines(self.where)
+        # a scrape that failed is a fact; one that another server answered is left out
+        warnings = [*counts.warnings(self.where, only=ANOTHER_SERVER)]
         notes = {"warnings": warnings, "nothing": nothing, "help": help_text}
         store.remember({_NOTES: json.dumps(notes).encode()})
 

@@ -170,7 +170,7 @@ def _print_read(counts: ScrapeCounts, lost: Unavailable | None, where: str) -> N
     Raises:
         NoVerdict: none of it could.
     """
-    for warning in (*counts.problem_lines(where), *(f"{where}{one}" for one in counts.warnings())):
+    for warning in counts.warnings(where):
         print_warning(warning)
     if not counts.usable:
         why = f"{where}{counts.first_reason}" if lost is None else lost.message

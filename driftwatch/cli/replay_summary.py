@@ -84,30 +84,22 @@ class ScrapeCounts:
             return next(iter(self._example.values()))
         return self.problems[0].reason if self.problems else "there is no scrape at all"
 
-    def warning_lines(self, where: str) -> list[str]:
-        """What could not be read of the sources; ``where``: before each.
+    def warnings(self, where: str, only: str = "") -> Iterator[str]:
+        """The first problems of the sources, then the commonest reasons of failed scrapes:
+        ``12 of 340 scrapes failed, e.g. answered 503``.
 
-        A scrape that failed is a fact; one that another server answered is left out.
+        ``where``: begins each line; ``only``: a part of the reasons that are wanted.
         """
-        from driftwatch.signals.one_process import ANOTHER_SERVER
-
-        warnings = (f"{where}{one}" for one in self.warnings() if ANOTHER_SERVER in one)
-        return [*self.problem_lines(where), *warnings]
-
-    def problem_lines(self, where: str) -> list[str]:
-        """What the sources could not read, the first twenty; ``where``: before each."""
-        texts = [f"{where}{p.where}: {p.reason}" for p in self.problems[:_PROBLEMS_TOLD]]
-        more = len(self.problems) - _PROBLEMS_TOLD
-        return [*texts, f"and {more} more"] if more > 0 else texts
-
-    def warnings(self) -> Iterator[str]:
-        """``12 of 340 scrapes failed, e.g. answered 503``: the most frequent reasons."""
-        often = self._failed.most_common()
+        for problem in self.problems[:_PROBLEMS_TOLD]:
+            yield f"{where}{problem.where}: {problem.reason}"
+        if (more := len(self.problems) - _PROBLEMS_TOLD) > 0:
+            yield f"and {more} more"
+        often = [(kind, n) for kind, n in self._failed.most_common() if only in kind]
         for kind, times in often[:_REASONS_TOLD]:
             eg = ", e.g." if times > 1 else ":"
-            yield f"{times:,} of {self._scrapes:,} scrapes failed{eg} {self._example[kind]}"
+            yield f"{where}{times:,} of {self._scrapes:,} scrapes failed{eg} {self._example[kind]}"
         if rest := sum(times for _, times in often[_REASONS_TOLD:]):
-            yield f"{rest:,} of {self._scrapes:,} scrapes failed for other reasons"
+            yield f"{where}{rest:,} of {self._scrapes:,} scrapes failed for other reasons"
 
 
 class SilentRules:

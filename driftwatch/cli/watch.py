@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -17,6 +18,7 @@ from driftwatch.cli.main import EXIT_ANSWERED, EXIT_PROBLEM
 from driftwatch.cli.options import DATABASE, DURATION, history_options, typed
 from driftwatch.cli.printer import print_wrapped
 from driftwatch.cli.replay_summary import TakenProposals, with_proposals
+from driftwatch.errors import UsageError
 from driftwatch.knobs import COLUMN_KNOBS, flag_of
 
 if TYPE_CHECKING:
@@ -109,11 +111,7 @@ def _named(urls: Sequence[str]) -> dict[str, dict[str, str]]:
         UsageError: an address that is none, that has neither scheme nor port, or that holds a
             user or password.
     """
-    from collections import Counter
-    from urllib.parse import urlsplit
-
     from driftwatch.collect.http import address_of
-    from driftwatch.errors import UsageError
 
     pages = {url: address_of(url) for url in urls}
     for url, page in pages.items():
@@ -140,7 +138,7 @@ def _named(urls: Sequence[str]) -> dict[str, dict[str, str]]:
 def hosts_with_own_gpus(urls: Sequence[str]) -> frozenset[str]:
     """This machine's names, where a URL is of this machine and it has GPUs; else none.
 
-    A machine without a GPU is no news, and looks up no name.
+    Without a GPU driftwatch looks up no name.
     """
     from driftwatch.collect.nvml import NvmlSource, host_of, own_hosts
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -17,6 +17,10 @@ from driftwatch.pipeline.roster import TickInput
 from driftwatch.pipeline.state import Outcome, State
 from driftwatch.rulebook.rules import Rule
 from driftwatch.service.metrics import OwnMetrics
+
+# The same problem of a source is logged again after so long, as an API that is down has it at
+# each tick.
+_SAME_AGAIN = timedelta(minutes=10)
 
 
 class Trouble:
@@ -62,11 +66,15 @@ class ScrapeFailures:
         rows = scrapes.filter(pl.col("instance").is_in(concerned)).sort("time", "instance", "ok")
         rows = rows.unique(["instance", "time"], keep="first", maintain_order=True)
         for instance, time, ok, why in rows.select("instance", "time", "ok", "reason").iter_rows():
-            kind = None if ok else re.sub(r"\d+", "N", str(why))
+            kind = None if ok else _kind(str(why))
             if kind != self._kinds.get(instance):
                 yield Change(instance, time, None if ok else str(why))
             self._kinds[instance] = kind
         self._kinds = {name: kind for name, kind in self._kinds.items() if kind is not None}
+
+
+def _kind(reason: str) -> str:
+    return re.sub(r"\d+", "N", reason)
 
 
 class TickNotes:
@@ -75,6 +83,7 @@ class TickNotes:
     def __init__(self, metrics: OwnMetrics) -> None:
         self._metrics = metrics
         self._failures = ScrapeFailures()
+        self._problems: dict[tuple[str, str], datetime] = {}  # place and kind → when logged
         self._log: Any = structlog.get_logger()
 
     def sources(self, sources: Iterable[Source], gathered: TickInput) -> None:
@@ -129,8 +138,12 @@ class TickNotes:
                 self._log.warning("no data", target=change.instance, reason=change.reason)
         for instance, why in outcome.not_evaluated.items():
             self._log.error("not evaluated", target=instance, why=why)
+        self._problems = {of: at for of, at in self._problems.items() if now - at < _SAME_AGAIN}
         for problem in outcome.problems:
-            self._log.warning("not read", where=problem.where, reason=problem.reason)
+            kind = problem.where, _kind(problem.reason)
+            if kind not in self._problems:
+                self._problems[kind] = now
+                self._log.warning("not read", where=problem.where, reason=problem.reason)
         for answer in outcome.advices:
             if answer.failed is not None:
                 self._log.error("simulation failed", target=answer.key.text, why=answer.failed)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import polars as pl
 import pytest
 from fakes.exposition_server import ReplayedExposition, read_pages
 from fakes.manual_clock import ManualClock
@@ -16,7 +17,11 @@ from structlog.testing import capture_logs
 
 from driftwatch.collect.pages import PagesSource
 from driftwatch.collect.recordings.text import RecordingSource
+from driftwatch.collect.schema import SourceProblem
+from driftwatch.pipeline.state import Outcome, State
 from driftwatch.receivers.sender import Message
+from driftwatch.service.metrics import OwnMetrics
+from driftwatch.service.notes import TickNotes
 from driftwatch.service.replay import replay
 from driftwatch.service.run import Receiver, Service
 from driftwatch.store.store import Store
@@ -126,6 +131,17 @@ def test_a_server_that_fails_and_what_is_sent_are_in_the_log(night: Night) -> No
     assert value("driftwatch_targets") == 1
     assert value("driftwatch_ticks_total", {"result": "complete"}) > 80
     assert night.service.why_not_ready() is None
+
+
+def test_a_problem_that_lasts_is_logged_every_ten_minutes() -> None:
+    notes, none = TickNotes(OwnMetrics()), pl.DataFrame()
+    with capture_logs() as logs:
+        for minute in (0, 1, 9, 10, 11):  # the number in it changes with every tick
+            down = SourceProblem("prometheus p:9090", f"no answer for {minute} s")
+            outcome = Outcome(none, none, problems=(down,))
+            now = datetime(2026, 1, 5, 9, minute, tzinfo=UTC)
+            notes.tick(outcome, outcome, State(), (), 0.1, now)
+    assert [one["reason"] for one in logs] == ["no answer for 0 s", "no answer for 10 s"]
 
 
 def test_who_is_not_ready_says_why(tmp_path: Path) -> None:
