@@ -17,6 +17,8 @@ NOTHING_TO_DO = "Nothing to do"
 # users miss a target now, and the simulation of today meets it
 NOT_EXPLAINED = "No setting explains it: the simulation of today meets the target"
 _KEEP_SETTINGS = "Do not change a knob"
+BEFORE_IT = "after a change: "  # begins a recent change that may have caused the incident
+_ROLL_BACK = "Roll one server back and compare"  # to what ran before the change
 _REPLICA_FIRST = "Add a replica, then "  # where the other servers have no room for this one's load
 # reasons that say by themselves what to do
 _ADVICE_CODES = ("leaf", "engine", "gpus_lost")
@@ -146,6 +148,8 @@ def full_advice(page: Page) -> str | None:
         text = clean(advised.why) if advised.reason.code in _ADVICE_CODES else _KEEP_SETTINGS
     if page.is_of_many and page.leaf == "replica_slow":
         text = None  # what is advised for one of several is no advice for all
+    if page.leaf == "scheduler_regression" and (page.recent_change or "").startswith(BEFORE_IT):
+        text = _ROLL_BACK
     text = text or page.phrases.advice
     rest = text.removeprefix(f"{_KEEP_SETTINGS}; ")
     if rest.startswith("drain it") and lacks_room(page):

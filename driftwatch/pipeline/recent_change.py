@@ -9,6 +9,7 @@ import polars as pl
 
 from driftwatch.collect.schema import KEY
 from driftwatch.knobs import COLUMN_KNOBS, budget_of_steps
+from driftwatch.notify.advice import BEFORE_IT
 from driftwatch.numbers import knob, moment, span
 
 # A change so long before the incident may have caused it; restarts so close to each other are one.
@@ -53,7 +54,7 @@ def recent_change(
         parts.append(_WHERE_READ.sub("", release).replace("vllm ", "vLLM "))
     own = ordered.filter(pl.all_horizontal(pl.col(name) == first[name] for name in KEY))
     text = ", ".join([*parts, *changed_settings(own, first["end"])])
-    return f"after a change: {text}" if start <= began else f"then {text}"
+    return f"{BEFORE_IT}{text}" if start <= began else f"then {text}"
 
 
 def changed_settings(minutes: pl.DataFrame, at: datetime) -> list[str]:

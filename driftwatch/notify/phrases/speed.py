@@ -42,13 +42,13 @@ def slower_than_peers(page: Page) -> str:
 
 
 def capacity_lost(page: Page) -> str | None:
-    """``2.4 % of the pool's capacity is lost``, by the slow servers; None for a server alone."""
+    """``2.4 % of the pool's capacity lost``, by the slow servers; None for a server alone."""
     ratio = page.value("speed_at_equal_load_ratio") or page.value("speed_against_pool_ratio")
     concerned, of = page.servers.concerned, page.servers.of
     if ratio is None or ratio >= 1 or of < 2:
         return None
     at_most = "up to " if page.is_of_many else ""
-    return f"{at_most}{percent((1 - ratio) * concerned / of)} of the pool's capacity is lost"
+    return f"{at_most}{percent((1 - ratio) * concerned / of)} of the pool's capacity lost"
 
 
 def step_time(page: Page) -> str | None:
