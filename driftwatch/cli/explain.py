@@ -244,9 +244,12 @@ def _next(
 
     advice, missing = finding.advice, finding.diagnosis.missing if finding.diagnosis else ()
     is_bad = not is_healthy(finding)
-    if missing and is_bad:
+    if missing and is_bad and not finding.evidence.get("slo_missed"):
         return f"driftwatch evidence {missing[0]}"
-    if advice is not None and (advice.basis == "simulation" or advice.action == "insufficient"):
+    is_priced = advice is not None and (
+        advice.basis == "simulation" or advice.action == "insufficient"
+    )
+    if is_priced or (missing and is_bad):
         return f"driftwatch recommend {finding.target.key.text}{repeat_options(at=at)}"
     firing = [one for one in pages if one.event != "resolved" and one.acknowledgement is None]
     if firing and is_stored:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 from driftwatch.collect.registry import BY_COLUMN
@@ -16,6 +17,7 @@ from driftwatch.numbers import clean, figure, knob, moment, percent, setting
 NOTHING_TO_DO = "Nothing to do"
 # users miss a target now, and the simulation of today meets it
 NOT_EXPLAINED = "No setting explains it: the simulation of today meets the target"
+_WAIT = "wait: driftwatch looks again every 10 min"
 _KEEP_SETTINGS = "Do not change a knob"
 BEFORE_IT = "after a change: "  # begins a recent change that may have caused the incident
 _ROLL_BACK = "Roll one server back and compare"  # to what ran before the change
@@ -137,7 +139,7 @@ def remedy(diagnosis: Diagnosis, reasons: Mapping[str, str]) -> str:
     whys = [_why_unknown(name, reasons) for name in diagnosis.missing]
     fixes = dict.fromkeys(one.partition(" (")[2].partition(")")[0] for one in whys)
     texts = [f"{'run' if one.startswith('driftwatch ') else 'give'} {one}" for one in fixes if one]
-    return "; ".join(texts) or "wait: driftwatch looks again every 10 min"
+    return "; ".join(texts) or _WAIT
 
 
 def full_advice(page: Page) -> str | None:
@@ -194,7 +196,11 @@ def advice_lines(page: Page) -> Iterator[Line]:
             if lacking not in page.summary:
                 yield Line("No advice:", lacking, weight=7)
             if page.diagnosis is not None and page.leaf == "undetermined":
-                yield Line("Do", remedy(page.diagnosis, page_reasons(page)), weight=8)
+                do = remedy(page.diagnosis, page_reasons(page))
+                if do == _WAIT and page.value("slo_missed") and page.servers.first:
+                    server = shlex.quote(clean(page.servers.first[0]))
+                    do = f"run driftwatch recommend {server}: it says what more replicas bring"
+                yield Line("Do", do, weight=8)
     elif advised is not None and advised.instead:
         yield from _instead_lines(page, advised)
     else:

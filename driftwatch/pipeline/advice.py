@@ -32,8 +32,8 @@ from driftwatch.rulebook.rules import Rule
 from driftwatch.store.history import TargetAdvice
 
 _KEY = list(KEY_COLUMNS)
-# A limit whose leaf names no knob: the simulation finds what helps instead, and how much.
-KV_PRESSURE = "kv_pressure"
+# leaves that name no knob, and more load than fits: the simulation finds what helps, and how much
+_OVERLOADED = ("kv_pressure", "demand_above_targets")
 # leaves whose advice is to take the server out
 _DRAINED = ("replica_slow", "gpu_throttled")
 # a rule on this column asks for a new tune, without a diagnosis of the hour
@@ -52,7 +52,7 @@ def own_advice(leaf: Leaf | None, evidence: Mapping[str, Any]) -> Advice | None:
         return Advice(action="none", reason=Reason("gpus_lost", f"{many} lost"))
     if leaf is None:  # an unknown input may be why the limit binds
         return Advice(action="none", reason=Reason("undetermined", "the cause is not determined"))
-    if leaf.kind == "change" or leaf.name == KV_PRESSURE:
+    if leaf.kind == "change" or leaf.name in _OVERLOADED:
         return None
     return Advice(action="none", reason=Reason("leaf", leaf.advice or leaf.meaning))
 
