@@ -270,8 +270,8 @@ def _print(
     from driftwatch.receivers.stdout import wants_colour
 
     name, notes = scope.target.key.text, list[str]()
-    if (silent := scope.silence) is not None:
-        notes.append(f"NO DATA {name}: {silent.text(scope.today)}")
+    if (silence := scope.silence) is not None:
+        notes.append(f"NO DATA {name}: {silence}")
     if also := scope.target.labels.get(ALSO_LABEL):
         many = also.count("; ") + 1
         scrapes = "1 more scrape" if many == 1 else f"{many} more scrapes"

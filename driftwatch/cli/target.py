@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from driftwatch.cli.history import History
     from driftwatch.incidents.incident import Incident
     from driftwatch.model import Finding, Target, TargetKey
-    from driftwatch.pipeline.explain import LastSeen, Window
+    from driftwatch.pipeline.explain import Window
     from driftwatch.pipeline.plan import Plan
     from driftwatch.pipeline.question import Moment
     from driftwatch.store import Store
@@ -44,11 +44,11 @@ class TargetWindow:
     source: str | None = None  # name of the source that lists the target
 
     @property
-    def silence(self) -> LastSeen | None:
+    def silence(self) -> str | None:
         """Since when the target is silent at the window's end; None where it is not."""
-        from driftwatch.pipeline.explain import last_seen
+        from driftwatch.pipeline.explain import silence_of
 
-        return last_seen(self.store, self.target.key, self.window.end, self.source)
+        return silence_of(self.store, self.target.key, self.window.end, self.source, self.today)
 
     def incidents(self) -> list[Incident]:
         """Incidents that fire at the window's end and concern the server, the gravest first."""

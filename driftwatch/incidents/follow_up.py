@@ -79,7 +79,9 @@ def no_advice(advice: Advice | None) -> str:
 
 
 def says_less(before: Advice | None, now: Advice | None) -> bool:
-    """No verdict after "no knob helps", or the same kind of answer without the simulation of it."""
+    """Whether an answer says less than the one before: none after "no knob helps", or the same
+    without a simulation.
+    """
     if before is None or now is None or now.action == "insufficient":
         return before is not None and before.action == "none"
     is_alike = now.action == before.action and now.action in ("none", "change")

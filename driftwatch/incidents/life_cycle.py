@@ -12,9 +12,9 @@ Time is counted per server, in *evidence*:
   which driftwatch was down add to neither.
 
 The incident fires when its first server has met the rule, and resolves when no server is left on
-which the condition is true. Servers join and leave it quietly. On a server that another alert
-inhibits no time counts before it met the rule; when that alert is over, the server meets the rule
-after :data:`AFTER_INHIBITION_SECONDS`, so that what recovers a little later tells nobody.
+which the condition is true. A server that joins or leaves sends no message. While another alert
+inhibits a server that has not met the rule, its time stands still; after that alert the server
+needs :data:`AFTER_INHIBITION_SECONDS`, so that a recovery a little later sends no page.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def evidence_text(
 ) -> str:
     """One evidence value with its short name and unit; an unknown one with its reason.
 
-    With the reference's value ``before``, from → to.
+    ``before``: the baseline's value; then from → to.
 
     >>> evidence_text("batch_assembly_wait_10m_seconds", 1.655)
     'wait 1.66 s'
@@ -58,7 +58,7 @@ def evidence_text(
     return name.replace("{}", text) if "{}" in name else f"{name} {text}"
 
 
-# how many times the reference's
+# how many times the baseline's
 _TIMES = ("_mean_ratio", "_usual_ratio", "prefill_ratio")
 
 

@@ -1,7 +1,7 @@
 """What the engine is and what its GPUs did: a line each, numbers first. Pure.
 
-No threshold is invented here: power and GPU_UTIL stand side by side, with what they were in the
-reference where there is one, and the reader sees 96 % at idle watts.
+Power and GPU_UTIL stand side by side, each with its value in the baseline: the reader judges what
+96 % at idle watts means.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def engine_text(evidence: Values) -> str:
     accepted = evidence.get("spec_decode_acceptance_ratio")
     if accepted is not None:
         before = evidence.get("reference_spec_decode_acceptance_ratio")
-        was = "" if before is None else f" (reference {100 * before:.0f} %)"
+        was = "" if before is None else f" (baseline {100 * before:.0f} %)"
         tokens = evidence.get("tokens_per_output")
         each = "" if tokens is None else f", {tokens:.2f} tokens a decode step"
         parts.append(

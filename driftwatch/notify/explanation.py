@@ -66,7 +66,7 @@ class Explanation(Document):
 
 
 def explanation(finding: Finding, start: datetime, end: datetime) -> Explanation:
-    """What is known of a window of a server."""
+    """All that the evidence of a server's window says."""
     compared = attribution(finding.evidence, _before(finding), finding.reasons)
     diagnosis = finding.diagnosis
     both = {stem: shares(finding.histograms, f"{stem}_tokens") for stem in _LENGTHS}
@@ -275,7 +275,7 @@ def fact_texts(finding: Finding) -> tuple[tuple[str, str], ...]:
 
 
 def target_text(finding: Finding) -> str:
-    """Which server this is, as far as it is known."""
+    """The server with its model, pool, GPUs and settings; an unknown one says so."""
     now, parts = finding.evidence, []
     model, pool = finding.target.labels.get("model_name"), finding.target.pool
     if model:

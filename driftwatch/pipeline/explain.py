@@ -1,4 +1,4 @@
-"""A target in one window, from a store: evidence, reference, path, limits, advice."""
+"""A target in one window, from a store: evidence, baseline, path, limits, advice."""
 
 from __future__ import annotations
 
@@ -99,9 +99,9 @@ def _nothing(
     store: Store, key: TargetKey, window: Window, source: str | None, today: date | None
 ) -> tuple[str, str]:
     """The error for a window without a scrape: names the windows that have some."""
-    silent = last_seen(store, key, window.end, source)
     span = f"from {moment(window.start, today)} to {moment(window.end, today)}"
-    why = f"no minute with a usable scrape {span}" if silent is None else silent.text(today)
+    silence = silence_of(store, key, window.end, source, today)
+    why = silence or f"no minute with a usable scrape {span}"
     stored = store.minutes_span(key)
     if stored is None:
         return f"{key.text}: {why}", "nothing of this target is stored"
@@ -176,50 +176,37 @@ _LATE = timedelta(minutes=2)
 _LOOKS_BACK = timedelta(hours=25)
 
 
-@dataclass(frozen=True, slots=True)
-class LastSeen:
-    """A target without recent scrapes."""
-
-    at: datetime | None  # end of its newest minute with a usable scrape; None = there is none
-    since: datetime | None  # the store reaches back to here; None = it is empty
-    reason: str
-
-    def text(self, today: date | None) -> str:
-        """``last seen 15:20 UTC; not scraped by prometheus 0 since``."""
-        if self.at is not None:
-            text = f"last seen {moment(self.at, today)}"
-        elif self.since is not None:
-            text = f"not seen since {moment(self.since, today)}, where the minutes begin"
-        else:
-            text = "never seen"
-        return f"{text}; {clean(self.reason)}"
-
-
-def last_seen(
-    store: Store, key: TargetKey, at: datetime, source: str | None = None
-) -> LastSeen | None:
-    """When a target that is silent at ``at`` was last seen; None if it is not silent.
+def silence_of(
+    store: Store, key: TargetKey, at: datetime, source: str | None = None, today: date | None = None
+) -> str | None:
+    """``last scraped 15:20 UTC; not scraped by prometheus 0 since``; None if it is not silent.
 
     A target is silent if its newest minute has no usable scrape or is older than two minutes.
 
     Args:
         source: name of the source that listed it last; None = not known.
+        today: whose times are printed without a date.
     """
     reach = store.minutes_reach()
     rows = store.past(at - _LOOKS_BACK, at, [key])
-    good = rows.filter(pl.col("scrapes") > 0)["end"].max()
-    seen = good if isinstance(good, datetime) else None
-    since = rows.filter(pl.col("scrapes") == 0)
-    since = since if seen is None else since.filter(pl.col("end") > seen)
-    if seen is not None and since.is_empty() and at - seen < _LATE:
-        return None
-    why = since["failure"].drop_nulls()
-    begin = None if reach is None else reach[0]
-    if len(why):
-        text = why[-1]
-        alone = text.startswith(("not listed", "not scraped"))
-        return LastSeen(seen, begin, f"{text} since" if alone else f"scrapes fail: {text}")
-    if reach is not None and at - reach[1] >= _LATE:
-        return LastSeen(seen, begin, "nothing is scraped since")
-    by = "" if source is None else f" by {source}"
-    return LastSeen(seen, begin, f"not scraped{by} since")
+    last = rows.filter(pl.col("scrapes") > 0)["end"].max()
+    scraped_at = last if isinstance(last, datetime) else None
+    failed = rows.filter(pl.col("scrapes") == 0)
+    if scraped_at is not None:
+        failed = failed.filter(pl.col("end") > scraped_at)
+        if failed.is_empty() and at - scraped_at < _LATE:
+            return None
+        text = f"last scraped {moment(scraped_at, today)}"
+    elif reach is not None:
+        text = f"not scraped since {moment(reach[0], today)}, where the minutes begin"
+    else:
+        text = "never scraped"
+    whys = failed["failure"].drop_nulls()
+    if len(whys):
+        is_alone = whys[-1].startswith(("not listed", "not scraped"))
+        why = f"{whys[-1]} since" if is_alone else f"scrapes fail: {whys[-1]}"
+    elif reach is not None and at - reach[1] >= _LATE:
+        why = "nothing is scraped since"
+    else:
+        why = f"not scraped{'' if source is None else f' by {source}'} since"
+    return f"{text}; {clean(why)}"

@@ -100,8 +100,8 @@ _ADDED = (
 def _of_many(evaluation: Evaluation, transition: Transition, finding: Finding) -> Finding:
     """A finding with the numbers of all servers that the incident concerns.
 
-    Lengths, their reference and the requests are those of all, a rate is that of one of them on
-    average, and so is a limit. What adds up to nothing (a speed, a GPU) stays the worst server's.
+    Lengths, their baseline and the requests are those of all; a rate and a limit are the mean of a
+    server. What has no sum (a speed, a GPU) stays the worst server's.
     """
     keys, at, evidence = transition.incident.concerned, transition.at, dict(finding.evidence)
     named = pl.DataFrame(keys, schema=dict.fromkeys(_KEY, pl.String), orient="row")
@@ -142,7 +142,7 @@ def _of_many(evaluation: Evaluation, transition: Transition, finding: Finding) -
 def _compare(
     evidence: dict[str, Any], name: str, ratio: str, values: tuple[float, float | None]
 ) -> None:
-    """With a value, its reference and their ratio, where the row has one."""
+    """Set a value, its baseline and their ratio, where the row has one."""
     now, before = values
     evidence[name] = now
     if before and evidence.get(ratio) is not None:
@@ -224,7 +224,7 @@ def finding_of(
 
 
 def reference_of(row: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The reference of this row; None without one."""
+    """The baseline of this row; None without one."""
     if row.get("reference_kind") is None:
         return None
     values = {

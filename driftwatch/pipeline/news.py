@@ -1,4 +1,4 @@
-"""What a look at an open incident finds that its last message did not say. Pure."""
+"""What is new about an open incident since its last message. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LOAD = ("prompt_tokens_mean", "generation_tokens_mean", "requests_per_second")
 
 
 def told_of(incident: Incident, finding: Finding, at: datetime) -> Told:
-    """What a message of this finding says."""
+    """What a message with this finding would say."""
     leaf = "" if finding.diagnosis is None else finding.diagnosis.leaf
     cause = f"{leaf} {finding.evidence.get('limit_full') or ''}"
     return Told(
@@ -32,12 +32,12 @@ def told_of(incident: Incident, finding: Finding, at: datetime) -> Told:
 
 
 def load_of(finding: Finding) -> dict[str, float]:
-    """Mean lengths and rate of requests, by evidence column, as far as known."""
+    """The known mean lengths and rate of requests, by evidence column."""
     return {name: value for name in _LOAD if (value := finding.evidence.get(name))}
 
 
 def rests_on_another_load(page: Page, told: Told, finding: Finding) -> bool:
-    """Whether a simulated answer that nobody acted on fits the load no longer."""
+    """Whether the load moved away from that of a simulated answer; not after a change was made."""
     advice = page.advice
     if advice is None or advice.basis != "simulation" or page.verification is not None:
         return False
@@ -61,7 +61,7 @@ def is_worse(told: Told, finding: Finding) -> bool:
 
 
 def news_of(old: Page, answer: Finding, told: Told) -> str | None:
-    """What receivers get of another answer: empty = it says the same; None = it does not count."""
+    """What to send after another answer: empty = the same advice; None = keep the one before."""
     advice = answer.advice
     if is_final(answer) and (words := what_changed(old.advice, advice)) is not None:
         return words
@@ -78,6 +78,6 @@ def news_of(old: Page, answer: Finding, told: Told) -> str | None:
 
 
 def is_final(answer: Finding) -> bool:
-    """Whether receivers get an answer: "no knob helps" of a drift's first minutes is held back."""
+    """Whether to send an answer: "no knob helps" of a drift's first minutes may still change."""
     stays = answer.advice is not None and answer.advice.action not in ("insufficient", "none")
     return stays or not answer.asked_again

@@ -125,12 +125,12 @@ def test_a_target_that_is_gone_says_since_when_and_what_is_open(run: Run, page: 
     code, out, _ = run("explain", "b:1")
     first, *_ = rows = out.splitlines()
     assert first.startswith("TICKET rag-8b, 7 of 8: 3 metrics missing")
-    assert "NO DATA b:1: last seen 11:57 UTC; not scraped by fleet since" in rows
+    assert "NO DATA b:1: last scraped 11:57 UTC; not scraped by fleet since" in rows
     assert any(row.startswith("b:1: model rag-8b") for row in rows)
     code, out, err = run("explain", "c:1")
     assert code == 4
     # the incident is about another server
-    assert out == "NO VERDICT: c:1: last seen 11:41 UTC; not scraped by fleet since\n"
+    assert out == "NO VERDICT: c:1: last scraped 11:41 UTC; not scraped by fleet since\n"
     assert err.startswith("help: its minutes reach from 11:35 UTC to ")
 
 
@@ -141,4 +141,4 @@ def test_many_candidates_are_all_named_in_a_pipe(run: Run, page: str) -> None:
     assert "no server and no pool is called 'rag-8c'" in err and "did you mean rag-8b?" in err
     assert all(f"s{n:02}:1" in err for n in range(11))
     code, out, _ = run("explain", "rag-8b")  # nobody of the pool was scraped in the window
-    assert code == 4 and out.startswith("NO VERDICT: s00:1: last seen ")
+    assert code == 4 and out.startswith("NO VERDICT: s00:1: last scraped ")

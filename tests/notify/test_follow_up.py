@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 from made_incidents import with_values
-from page_cases import AT, CAP
+from page_cases import AT, CAP, CASES
 
 from driftwatch.incidents.follow_up import follow_up, says_less, sent_page, what_changed
 from driftwatch.incidents.planner import MessageAbout
 from driftwatch.model import Advice, KnobMove, Reason
-from driftwatch.notify.headline import headline
+from driftwatch.notify.advice import imperatives
+from driftwatch.notify.headline import headline, rendered
 from driftwatch.notify.page import Acknowledgement
 
 LATER = AT + timedelta(minutes=5)
@@ -25,6 +27,28 @@ def test_an_update_says_first_what_changed_and_of_when_the_problem_is() -> None:
     problem = "first token takes 1.7 s, 97 % of it queueing"
     assert sent.summary == f"UPDATE host:8000: advice now: other; {problem}"
     assert (sent.lines[0].label, sent.lines[0].at) == ("Measured", made)
+
+
+def test_an_older_forecast_says_when_it_was_computed() -> None:
+    page = CASES["no_knob"].page()
+    assert page.advice is not None
+    load = {"offered_requests_per_second": 8.6, "capacity_requests_per_second": 7.02}
+    brings = "98 % of requests start within 1 s; load 8.60 of 7.02 req/s per server (123 % of "
+    for minutes, said in ((60, "capacity) (computed 01:56 UTC)"), (0, "capacity)")):
+        computed = {**load, "at": AT - timedelta(minutes=minutes)}
+        advice = page.advice.model_copy(update=computed)
+        lines = rendered(page.model_copy(update={"advice": advice})).lines
+        assert [one.text for one in lines if one.label == "Forecast"] == [brings + said]
+
+
+def test_slower_since_a_restart_asks_to_roll_back() -> None:
+    page = CASES["drain"].page()
+    assert page.diagnosis is not None
+    leaf = replace(page.diagnosis, leaf="scheduler_regression", advice="Look for what changed")
+    page = page.model_copy(update={"diagnosis": leaf})
+    assert imperatives(page)[0] == "Look for what changed"
+    after = page.model_copy(update={"recent_change": "after a change: restarted 02:40 UTC"})
+    assert imperatives(after)[0] == "Roll one server back and compare"
 
 
 def test_a_measured_answer_after_a_replayed_one_is_not_the_same_advice() -> None:

@@ -16,7 +16,7 @@ from driftwatch.diagnose.evidence_table import WINDOW_SCHEMA
 from driftwatch.errors import NoVerdict
 from driftwatch.model import Target, TargetKey
 from driftwatch.pipeline.evaluation import stored_evidence
-from driftwatch.pipeline.explain import Window, explain, last_seen
+from driftwatch.pipeline.explain import Window, explain, silence_of
 from driftwatch.pipeline.stored_state import stored_targets
 from driftwatch.store.minute_columns import STORED_SCHEMA
 from driftwatch.store.store import Store, TickRecord
@@ -115,40 +115,40 @@ DOWN = "connection\nrefused"
         (
             [*_each("a:1", 20, 10), *_each("b:1", 20, 0)],
             None,
-            "last seen 11:50 UTC; not scraped since",
+            "last scraped 11:50 UTC; not scraped since",
         ),
         (
             [*_each("a:1", 20, 10), *_each("b:1", 20, 0)],
             "p",
-            "last seen 11:50 UTC; not scraped by p since",
+            "last scraped 11:50 UTC; not scraped by p since",
         ),
         # nobody is
         (
             [*_each("a:1", 20, 10), *_each("b:1", 20, 10)],
             "p",
-            "last seen 11:50 UTC; nothing is scraped since",
+            "last scraped 11:50 UTC; nothing is scraped since",
         ),
         (
             [*_each("a:1", 20, 3), *_each("a:1", 3, 0, 0, DOWN)],
             None,
-            "last seen 11:57 UTC; scrapes fail: connection\\nrefused",
+            "last scraped 11:57 UTC; scrapes fail: connection\\nrefused",
         ),
         (
             [*_each("a:1", 20, 3), *_each("a:1", 3, 0, 0, "not listed by p")],
             None,
-            "last seen 11:57 UTC; not listed by p since",
+            "last scraped 11:57 UTC; not listed by p since",
         ),
-        ([], None, "never seen; not scraped since"),
+        ([], None, "never scraped; not scraped since"),
         (
             _each("b:1", 5, 0),
             "p",
-            "not seen since 11:55 UTC, where the minutes begin; not scraped by p since",
+            "not scraped since 11:55 UTC, where the minutes begin; not scraped by p since",
         ),
         # later minutes are not known yet
         (
             [*_each("a:1", 20, 10), ("a:1", -1, 4, None), *_each("b:1", 20, -2)],
             None,
-            "last seen 11:50 UTC; not scraped since",
+            "last scraped 11:50 UTC; not scraped since",
         ),
     ],
 )
@@ -158,5 +158,4 @@ def test_since_when_a_target_is_silent_and_why(
     with Store.in_memory() as store:
         if rows:
             _kept(store, *rows)
-        silent = last_seen(store, A, AT, source)
-    assert (silent and silent.text(AT.date())) == said
+        assert silence_of(store, A, AT, source, AT.date()) == said
