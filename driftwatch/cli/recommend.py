@@ -133,7 +133,7 @@ def _page_advice(scope: TargetWindow) -> Advice | None:
     for one in scope.incidents():
         for row in reversed(scope.store.advices(one.firing_at or end, end)):
             if row.incident_id == one.id and row.answer.advice.action == "change":
-                return row.answer.advice.model_copy(update={"at": row.answer.at})
+                return row.answer.advice
     return None
 
 

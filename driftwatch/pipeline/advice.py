@@ -217,15 +217,10 @@ def _peer_load(evaluation: Evaluation, finding: Finding, at: datetime) -> dict[s
 
 
 def with_advice(finding: Finding, answer: TargetAdvice) -> Finding:
-    """The finding with the answer of a simulation, and the load that it holds for."""
-    today, advice = answer.answer.today, answer.answer.advice
-    load = {
-        "offered_requests_per_second": answer.answer.offered_requests_per_second,
-        "capacity_requests_per_second": today and today.capacity_requests_per_second,
-    }
+    """The finding with the answer of a simulation."""
     return replace(
         finding,
-        advice=advice.model_copy(update={**(load if advice.basis else {}), "at": answer.at}),
+        advice=answer.answer.advice,
         asked_again=_may_change(answer),
         simulated_for=_simulated_for(answer.answer),
     )

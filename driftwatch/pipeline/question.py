@@ -150,6 +150,7 @@ def target_advice(
             answer = advise.advise(question, table=False)
         else:
             answer = advise.assess(question)
+        answer = _with_load(answer)
         answer.text()  # fails here rather than in the commit of the tick
     except DriftwatchError as error:
         answer = Answer(
@@ -161,6 +162,17 @@ def target_advice(
         text = f"the simulation failed ({type(error).__name__}: {_one_line(str(error))})"
         answer = Answer(at=at, advice=Advice(action="insufficient", reason=Reason("failed", text)))
     return moment.answered(answer, incident_id, failed)
+
+
+def _with_load(answer: Answer) -> Answer:
+    """The answer whose advice, which a page keeps, has its time and its load."""
+    advice, today = answer.advice, answer.today
+    load = {
+        "offered_requests_per_second": answer.offered_requests_per_second,
+        "capacity_requests_per_second": today and today.capacity_requests_per_second,
+    }
+    update = {**(load if advice.basis else {}), "at": answer.at}
+    return answer.model_copy(update={"advice": advice.model_copy(update=update)})
 
 
 def _one_line(text: str) -> str:
