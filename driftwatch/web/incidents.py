@@ -67,16 +67,17 @@ class Look(NamedTuple):
     path: Sequence[PathRow] = ()
     diagnosis: Diagnosis | None = None
     limits: Sequence[LimitRow] = ()
+    of: str = ""  # which of several servers was diagnosed
 
 
-def _look(title: str, found: First, today: date) -> Look:
+def _look(title: str, found: First, today: date, of: str) -> Look:
     baseline = {} if found.baseline is None else found.baseline.values
     lines, diagnosis = tuple(page_lines(found.lines, today)), found.diagnosis
     if diagnosis is None:
         return Look(title, clean(found.summary), lines)
     evidence = {name: value for step in diagnosis.path for name, value in step.evidence.items()}
     path, limits = path_rows(diagnosis.path, baseline), limit_rows(diagnosis.limits, evidence)
-    return Look(title, clean(found.summary), lines, path, diagnosis, limits)
+    return Look(title, clean(found.summary), lines, path, diagnosis, limits, of)
 
 
 def page_lines(lines: Iterable[Line], today: date) -> Iterator[tuple[str, str]]:
@@ -90,10 +91,15 @@ def looks(page: IncidentPage | None, today: date) -> Iterator[Look]:
     """The first page, and the newest evaluation if it differs; of one that ended, how it ended."""
     if page is None:
         return
-    is_over = page.event == "resolved"
+    is_over, worst = page.event == "resolved", ", worst server"
+    # the page kept of the first only its texts
+    named = f"{worst} {clean(page.servers.first[0])}" if page.servers.first else worst
+    if not page.is_of_many:
+        worst = named = ""
     first = page.first or (None if is_over else page.as_first)
     if first is not None:
-        yield _look(f"The {page.severity} of {moment(first.at, today)}", first, today)
+        title = f"The {page.severity} of {moment(first.at, today)}"
+        yield _look(title, first, today, worst if page.first else named)
     last = page.model_copy(update={"first": None}).as_first
     at = moment(last.at, today)
     if is_over:
@@ -101,7 +107,8 @@ def looks(page: IncidentPage | None, today: date) -> Iterator[Look]:
         yield Look(f"At its end, {at}", f"{ended[:1].upper()}{ended[1:]}.")
     elif page.first is not None and last.diagnosis != page.first.diagnosis:
         summary = last.summary.removeprefix(opening(page)).lstrip()
-        yield _look(f"The newest minute, {at}", last.model_copy(update={"summary": summary}), today)
+        last = last.model_copy(update={"summary": summary})
+        yield _look(f"The newest minute, {at}", last, today, named)
 
 
 def _ended(page: IncidentPage) -> str:

@@ -305,6 +305,10 @@ def test_limits_of_a_row_name_what_is_missing() -> None:
     assert budget.note == kv.note == "no finished requests to size by"
     assert (seqs.allows_requests, seqs.binds, seqs.margin_ratio) == (64.0, True, 0.0)
     assert (kv.binds, kv.allows_requests) == (False, None)
+    full = {"binding_limit": "max_num_batched_tokens", "allows_max_num_batched_tokens": 1024.0}
+    full["binding_running_requests"] = 575.0  # the closed form counts steps without a prompt, too
+    budget = limits_of(pl.DataFrame([found | full], strict=False))[0][0]
+    assert (budget.allows_requests, budget.in_flight_requests, budget.binds) == (575.0, 575.0, True)
     parts = [(1, {**IDLE, "running_requests": 3.0}) for _ in range(40)]
     found = row(parts, max_num_seqs=None, max_num_batched_tokens=None)
     assert found["allows_max_num_seqs"] is found["binding_margin_ratio"] is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from driftwatch.model import Diagnosis, Limit, Step
-from driftwatch.notify.path import render_limits, render_path
+from driftwatch.notify.path import limit_rows, render_limits, render_path
 
 
 def _walked(*steps: Step) -> list[str]:
@@ -15,6 +15,12 @@ def test_a_limit_that_is_full_at_times_and_one_that_nobody_knows() -> None:
         Limit("max_num_seqs", 24.0, 19.0, 0.2, True, "inferred"),
         Limit("kv_cache", None, None, None, None),
     ]
+    (budget,) = limit_rows(
+        [Limit("max_num_batched_tokens", 575.0, 575.0, 0.0, True)],
+        {"limit_binding_share_10m_ratio": 0.7, "binding_waiting_requests": 28.0},
+    )
+    often = "full in 70 % of scrapes; 28 requests queue then"
+    assert budget == ("token budget", "575", "575", "0 %", often)
     text = render_limits(at_times, {"waiting_requests": 55.0})
     assert [" ".join(line.split()) for line in text.splitlines()] == [
         "Limit room for in use left",

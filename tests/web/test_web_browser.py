@@ -16,7 +16,7 @@ from web_cases import VARIABLES, Recorded, record_firing, served, web_at
 from driftwatch.web.app import HEADERS, PAGES
 
 pytestmark = pytest.mark.browser
-WIDTHS = (360, 900, 1600)
+WIDTHS = (360, 800, 1600)
 # of every run; CI keeps them
 SCREENSHOTS = Path(__file__).resolve().parents[2] / "build" / "web-screenshots"
 
