@@ -179,6 +179,7 @@ def _of_pages(urls: Sequence[str]) -> Written:
     Raises UsageError: an address that is none; NoVerdict: none of them is a page of vLLM.
     """
     from driftwatch.clock import SystemClock
+    from driftwatch.collect.foreign import fix_of
     from driftwatch.onboarding.discovery import found_pools
     from driftwatch.onboarding.text import written
     from driftwatch.service.probes import found_at_pages
@@ -186,5 +187,6 @@ def _of_pages(urls: Sequence[str]) -> Written:
     discovered, addresses = found_at_pages(urls)
     if not discovered.servers:
         reasons = "; ".join(f"{one.instance}: {one.reason}" for one in discovered.silent[:3])
-        raise NoVerdict(f"no page of vLLM: {reasons}", help_text=_NO_PAGE)
+        fix = fix_of(discovered.silent[0].reason) if discovered.silent else None
+        raise NoVerdict(f"no page of vLLM: {reasons}", help_text=fix or _NO_PAGE)
     return written(discovered, found_pools(discovered, SystemClock().now()), addresses)

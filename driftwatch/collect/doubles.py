@@ -146,13 +146,14 @@ def _split_shared_names(
     that restarted is never scraped again.
     """
     first = {key.instance: name for key, name in origins.items()}
+    scrapes = [recent, *(one.scrapes for one in collected)]
     answers: list[Collected] = []
     for name, answer in zip(sources, collected, strict=True):
         listed = sorted({key.instance for key in answer.targets})
         shared = [one for one in listed if first.setdefault(one, name) != name]
         new = {}
         for one in shared:
-            every = [o.select(_READ).filter(instance=one) for o in (recent, *_scrapes(collected))]
+            every = [o.select(_READ).filter(instance=one) for o in scrapes]
             rows = pl.concat(every).filter(pl.col("created_seconds").is_not_null()).sort("time")
             # of each process its first and last scrape
             spans = rows.group_by("engine", "created_seconds").agg(
@@ -166,10 +167,6 @@ def _split_shared_names(
                 new[one] = f"{name.removeprefix('prometheus ')}/{one}"
         answers.append(_renamed(answer, new) if new else answer)
     return answers
-
-
-def _scrapes(collected: Sequence[Collected]) -> list[pl.DataFrame]:
-    return [one.scrapes for one in collected]
 
 
 def _renamed(answer: Collected, new: Mapping[str, str]) -> Collected:

@@ -244,18 +244,16 @@ def own_hosts(urls: Iterable[str] = (), *, hostname: str | None = None) -> froze
     for host in {host_of(url) for url in urls} - hosts - {""}:
         found = _looked_up(host)
         if found and all(map(_is_ours, found)):
-            hosts |= {host, host.lower()}
+            hosts.add(host)
     return frozenset(hosts)
 
 
 def host_of(url: str) -> str:
-    """The host of a URL as it is written there, without brackets; "" where there is none."""
+    """The host of a URL in small letters, without brackets; "" where there is none."""
     try:
-        place = urlsplit(url if "://" in url else f"//{url}").netloc.rpartition("@")[2]
+        return urlsplit(url if "://" in url else f"//{url}").hostname or ""
     except ValueError:
         return ""
-    host, colon, port = place.rpartition(":")
-    return (host if colon and port.isdecimal() else place).strip("[]")
 
 
 def _is_ours(address: str) -> bool:

@@ -6,7 +6,6 @@ A scrape that failed is a row with ``ok`` False, every value NULL and the reason
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -118,18 +117,14 @@ class SourceProblem:
 
 def folded(problems: Iterable[SourceProblem]) -> tuple[SourceProblem, ...]:
     """The same problem of the same place once, at its first time, with how often it was met."""
-    times: Counter[tuple[str, str]] = Counter()
-    first: dict[tuple[str, str], SourceProblem] = {}
+    alike: dict[tuple[str, str], list[SourceProblem]] = {}
     for problem in problems:
-        key = (problem.where, problem.reason)
-        times[key] += 1
-        earlier = first.get(key)
-        if earlier is None or (problem.time and earlier.time and problem.time < earlier.time):
-            first[key] = problem
-    counted = [
-        replace(p, reason=f"{p.reason} ({times[key]} times)") if times[key] > 1 else p
-        for key, p in first.items()
-    ]
+        alike.setdefault((problem.where, problem.reason), []).append(problem)
+    counted = []
+    for (_, reason), same in alike.items():
+        first = min(same, key=lambda one: (one.time is None, str(one.time)))
+        text = f"{reason} ({len(same)} times)" if len(same) > 1 else reason
+        counted.append(replace(first, reason=text))
     return tuple(sorted(counted, key=lambda p: (p.where, str(p.time or ""), p.reason)))
 
 

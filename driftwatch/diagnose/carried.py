@@ -44,7 +44,8 @@ def carried_on(new: pl.DataFrame, caps: pl.Series, last: pl.DataFrame) -> pl.Dat
     unlisted = np.nan_to_num(unlisted)
     flags = (_numbers(new, name) for name in ("restarted", "configuration_changed"))
     changes = np.logical_or(*(flag == 1.0 for flag in flags)).reshape(shape)
-    running, shown = _numbers(new, "running_requests_max").reshape(shape), _floats(caps, shape)
+    running = _numbers(new, "running_requests_max").reshape(shape)
+    shown = caps.to_numpy().reshape(shape)
     newest, looks = _newest(new).reshape(shape), _numbers(new, "looks").reshape(shape)
     alive = newest - _numbers(new, "alive_age_seconds").reshape(shape)
     growing = newest - _numbers(new, "queue_grew_age_seconds").reshape(shape)
@@ -120,9 +121,4 @@ def _newest(new: pl.DataFrame) -> Floats:
 
 def _numbers(frame: pl.DataFrame, column: str) -> Floats:
     numbers: Floats = frame[column].cast(pl.Float64).to_numpy()
-    return numbers
-
-
-def _floats(series: pl.Series, shape: tuple[int, int]) -> Floats:
-    numbers: Floats = series.to_numpy().reshape(shape)
     return numbers

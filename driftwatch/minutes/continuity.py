@@ -15,7 +15,7 @@ from __future__ import annotations
 import polars as pl
 
 from driftwatch.collect.registry import BUCKETED, COUNTERS, GAUGES, HISTOGRAMS
-from driftwatch.collect.schema import KEY, in_order, only
+from driftwatch.collect.schema import KEY, only, scrapes_once
 
 # Prometheus' own look-back: beyond it a series counts as gone (promql lookback-delta, 5m).
 MAX_GAP_SECONDS = 300.0
@@ -95,9 +95,7 @@ def with_epochs(scrapes: pl.DataFrame) -> pl.DataFrame:
     row); ``epoch`` (counts up within a target) and ``epoch_starts``; ``step_microseconds`` (time
     since the previous scrape that this scrape's increments cover, 0 where there is none).
     """
-    usable = in_order(only(scrapes, pl.col("ok")))
-    is_repeated = pl.all_horizontal(pl.col(c) == pl.col(c).shift(1) for c in (*KEY, "time"))
-    usable = only(usable, ~is_repeated.fill_null(False)).with_columns(
+    usable = scrapes_once(only(scrapes, pl.col("ok"))).with_columns(
         previous_time=pl.col("time").shift(1).over(KEY)
     )
     fell = pl.any_horizontal([_fell(c) for c in _MONOTONE])

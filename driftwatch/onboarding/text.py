@@ -60,7 +60,7 @@ def written(
     read, or instance → address of the pages.
     """
     api, addresses = (origin, {}) if isinstance(origin, PrometheusSource) else (None, origin)
-    where = f"{len(addresses)} /metrics addresses" if api is None else api.prometheus
+    where = plural(len(addresses), "/metrics page") if api is None else api.prometheus
     engines = sum(len(server.engines) for server in inventory.servers)
     of_pools: dict[str, list[str]] = {}
     for pool in pools:

@@ -11,7 +11,7 @@ from driftwatch.diagnose.limits import budget_contradiction
 from driftwatch.evidence import BY_NAME, Column
 from driftwatch.knobs import COLUMN_KNOBS
 from driftwatch.model import Reason
-from driftwatch.numbers import percent
+from driftwatch.numbers import percent_range
 from driftwatch.signals.gpus import reasons_of
 
 
@@ -143,5 +143,5 @@ def why_slo_unknown(row: Mapping[str, Any]) -> str:
             undecided.append(f"{name.upper()}: {why}")
         elif high is not None and low < (row.get("slo_share") or 0.0) <= high:
             why = "requests met it; its target lies inside a histogram bucket"
-            undecided.append(f"{name.upper()}: {percent(low)} to {percent(high)} of {why}")
+            undecided.append(f"{name.upper()}: {percent_range(low, high)} of {why}")
     return "; ".join(undecided) or "a target lies inside a histogram bucket"

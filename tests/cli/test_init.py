@@ -177,6 +177,7 @@ def test_an_api_that_is_none_and_nobody_there(run: Run) -> None:
         assert code == 4
         host = api.address.removeprefix("http://")
         assert f"NO VERDICT: {host}: " in out and "no JSON from Prometheus" in out
+        assert "help: this is a web page" in run("init", f"{api.address}/metrics")[2]
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{held.getsockname()[1]}"

@@ -103,7 +103,7 @@ def test_a_host_that_is_asked_for_by_another_name(monkeypatch: pytest.MonkeyPatc
     ("url", "host"),
     [
         ("http://host:8000/metrics", "host"),
-        ("https://Host/metrics", "Host"),
+        ("https://Host/metrics", "host"),
         ("http://user:secret@host:1/", "host"),
         ("http://[fd00::2]:8000/metrics", "fd00::2"),
         ("http://[fd00::2]/metrics", "fd00::2"),

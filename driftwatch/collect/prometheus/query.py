@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from driftwatch.collect.registry import REGISTRY, Metric, written_as
 from driftwatch.errors import UsageError
@@ -117,12 +117,9 @@ def _question(metrics: Iterable[Metric]) -> Question:
     return Question(tuple(names), tuple(columns))
 
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
 def time_of(unix_ms: int) -> datetime:
     """The moment of a unix time in ms."""
-    return _EPOCH + timedelta(milliseconds=unix_ms)
+    return datetime.fromtimestamp(unix_ms / 1000, UTC)
 
 
 def unix_ms(moment: datetime) -> int:
