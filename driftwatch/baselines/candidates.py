@@ -129,7 +129,7 @@ def _no_rows() -> pl.DataFrame:
     return pl.DataFrame(schema={**MINUTE_SCHEMA, **_JUDGED})
 
 
-# Reasons that no baseline gets over without somebody saying why: what it must not hold.
+# A window with one of these is refused until a person gives a reason (--anyway --why).
 _CHANGES = ("restart", "knobs changed", "release changed")
 _LONGEST_WHY = 1000  # characters
 _GRAVE = ("incident ", *_CHANGES)
@@ -267,7 +267,7 @@ def _lacking(good: pl.DataFrame) -> str | None:
 def candidate(material: Material, subject: Subject, window: Window) -> Candidate:
     """The whole minutes of a window.
 
-    What comes shortly before a loss is suspect; of a window that ends before it somebody decided.
+    Minutes shortly before a loss are left out, unless the window ends before it: a person chose it.
     """
     rows = _rows(material, subject.members)
     start = pl.col("end") - timedelta(minutes=1)

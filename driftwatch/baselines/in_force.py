@@ -126,7 +126,7 @@ def _reported(target: Target, plan: Plan) -> Fingerprint:
 
 
 def _compared(before: Fingerprint, now: Fingerprint, read_from: Mapping[str, str]) -> str | None:
-    """What of the release is another than a baseline's; None where nobody knows."""
+    """The parts of the release that differ from a baseline's; None where no part is comparable."""
     if not before.release.keys() & now.release.keys():
         return None
     changes = differences(before, now, ["release"])

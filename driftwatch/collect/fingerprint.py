@@ -57,7 +57,7 @@ _NO_FLAG = frozenset(
 
 
 def from_version(answer: Mapping[str, Any]) -> Fingerprint:
-    """The answer of ``GET /version``; nothing is known where it did not say."""
+    """The answer of ``GET /version``; empty where it names no version."""
     version = answer.get("version")
     return Fingerprint(release={"vllm": version} if version and isinstance(version, str) else {})
 

@@ -89,7 +89,7 @@ _FIXES = {
 
 
 def is_known(names: Iterable[str]) -> bool:
-    """Any of the names is of an exporter that is known here."""
+    """Whether any name is of an exporter that driftwatch knows."""
     return any(name.startswith(tuple(_EXPORTERS)) for name in names)
 
 

@@ -174,7 +174,7 @@ class _Scrapes:
             self._servers.problems.append(SourceProblem(key.instance, reason, time))
 
     def _models(self, known: SourceMemory) -> pl.Series:
-        """The model of each row; of several the one that was met first."""
+        """The model of each row; of several the first."""
         numbers: dict[str | None, int] = {}
         for one in self._servers.units:
             if one.model is not None:

@@ -116,7 +116,7 @@ class SourceProblem:
 
 
 def folded(problems: Iterable[SourceProblem]) -> tuple[SourceProblem, ...]:
-    """The same problem of the same place once, at its first time, with how often it was met."""
+    """Each problem of a place once, at its first time, with its count."""
     alike: dict[tuple[str, str], list[SourceProblem]] = {}
     for problem in problems:
         alike.setdefault((problem.where, problem.reason), []).append(problem)

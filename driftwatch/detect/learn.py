@@ -142,7 +142,7 @@ def pool_model(
     some = list(members)[:: -(-len(members) // MOST_TARGETS)]
     rows = work(some, since)
     if rows.is_empty():
-        return TooLittle("no minute was seen", 0)
+        return TooLittle("no minute was scraped", 0)
     grid = grid_of(rows)
     good = grid.settled & grid["sound"]
     slow = np.zeros(good.shape, dtype=bool)

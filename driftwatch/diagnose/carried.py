@@ -23,7 +23,7 @@ CARRIED = (
     "clock_started_seconds",
     # unix seconds: when more requests waited than at the scrape before
     "queue_grew_seconds",
-    # minutes since the last scrape in which its source was asked
+    # minutes in a row in which its source answered and did not list it
     "unlisted_minutes",
     # unix seconds: the last scrape
     "last_scrape_seconds",

@@ -71,20 +71,13 @@ STORED_RESULTS = (
 _FLAGS = ("restarted", "configuration_changed", "release_changed")
 # Columns that lengths, waits and latencies over ten minutes need.
 _SUMS_10M = (
-    "prompt_tokens_sum",
-    "prompt_tokens_count",
-    "generation_tokens_sum",
-    "generation_tokens_count",
-    "queue_seconds_sum",
-    "queue_seconds_count",
-    "ttft_seconds_sum",
-    "ttft_seconds_count",
-    "prefill_seconds_sum",
-    "given_up_requests",
-    "preemptions_total",
-    "prefix_cache_queries_total",
-    "tpot_seconds_sum",
-    "tpot_seconds_count",
+    *(
+        f"{name}_{part}"
+        for name in ("prompt_tokens", "generation_tokens", *("queue_seconds", "ttft_seconds"))
+        for part in ("sum", "count")
+    ),
+    *("prefill_seconds_sum", "given_up_requests", "preemptions_total"),
+    *("prefix_cache_queries_total", "tpot_seconds_sum", "tpot_seconds_count"),
 )
 _BUCKETS_10M = ("ttft_seconds", "tpot_seconds")
 # Columns that evaluation reads of earlier minutes.

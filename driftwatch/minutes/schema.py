@@ -53,7 +53,7 @@ MINUTE_ROW_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
     "instance": pl.String,
     "engine": pl.String,
     "end": TIME,
-    # scrapes, failed ones too; 0 = its source was asked and does not list it, NULL = nothing asked
+    # scrapes, failed ones too; 0 = its source answers and does not list it, NULL = not queried
     "looks": pl.Float64,
     "failure": pl.String,  # why the last failed scrape failed
     "scrapes": pl.Float64,

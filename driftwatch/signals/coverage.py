@@ -36,8 +36,9 @@ def input_coverage(
     ``rows``: minute rows, the same minutes of every target, by target and end; ``carried``:
     instance, engine, ``looked_until``, ``looking_since`` and ``seen_<input>`` (times) as returned
     for the last row before; empty at first; ``inputs``: registry columns to look for.
-    Returns: instance, engine, end with ``looked_until`` (end of the last minute in which somebody
-    looked), ``looking_since``, and ``seen_<input>`` (end of the last minute with it; NULL = never).
+    Returns: instance, engine, end with ``looked_until`` (end of the last minute with a scrape,
+    failed or not), ``looking_since``, and ``seen_<input>`` (end of the last minute with it; NULL:
+    never).
     """
     names = [name for name in inputs if name not in _NOT_MISSED]
     columns = ["looked_until", "looking_since", *(f"seen_{name}" for name in names)]
@@ -93,7 +94,7 @@ def coverage_columns(inputs_seen: pl.DataFrame, pools: pl.DataFrame) -> pl.DataF
     ).to_numpy()
     end, until, since, seen = times[:, :1], times[:, 1:2], times[:, 2:3], times[:, 3:]
     is_known = (until - seen <= REMEMBERED / _MICROSECOND) & (end - until <= MAX_GAP / _MICROSECOND)
-    # 0 where it is there, NaN where it was not seen for a day or nobody looks
+    # 0 where it is there, NaN where it was gone for a day or no scrape came
     ages = np.where(is_known, np.maximum(until - np.maximum(seen, since), 0) / 1e6, np.nan)
     oldest = np.fmax.reduce(ages, axis=1, initial=np.nan) if inputs else np.full(len(ages), np.nan)
     gone = ages >= NAMED_AFTER_SECONDS

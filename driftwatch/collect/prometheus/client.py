@@ -36,8 +36,8 @@ from driftwatch.settings.values import SECRET, redact
 # words in the refusal of an API that answers no range selector at /api/v1/query
 _OF_RANGES = ("range", "matrix", "[")
 _GIVE_RANGES = (
-    "samples are asked for as they were scraped (up[60s]): give the address of an API that answers "
-    "range selectors at /api/v1/query, as Prometheus, Thanos, Mimir and VictoriaMetrics do"
+    "driftwatch queries samples as they were scraped (up[60s]): give the address of an API that "
+    "answers range selectors at /api/v1/query, as Prometheus, Thanos, Mimir and VictoriaMetrics do"
 )
 _START = 16  # characters of a secret that give it away
 # What one answer holds of samples: they take about 150 bytes each while they are read.
@@ -50,7 +50,7 @@ class PrometheusAsker:
 
     ``url``: address of the API, with its path prefix if it has one; ``timeout_seconds``: for one
     question, from its start to its last byte; ``headers``: sent with each question (a tenant, for
-    example); ``bearer_token``: sent as ``Authorization: Bearer``; a callable is asked before each
+    example); ``bearer_token``: sent as ``Authorization: Bearer``; a callable is called before each
     question, so that a token that was exchanged is used at once; ``verify``: check TLS
     certificates: True, or a file of authorities; ``params``: parameters that stand in the URL of
     each question, beside those that the address has.

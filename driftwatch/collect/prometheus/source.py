@@ -87,7 +87,7 @@ class PrometheusSource:
     the scrape, whatever the interval, so that a recording and an API that holds it give the same
     rows. Keep ``until`` at least ``settle_seconds`` behind now: a scrape carries
     the time it began and becomes visible when it ended, at most Prometheus's scrape_timeout (10 s
-    where nothing is said) later.
+    by default) later.
 
     ``selector``: label → value, or values of which one, that all targets' series carry, ``up`` too;
     empty: every server that has a ``vllm:`` series; ``budget_seconds``: for all queries of one
@@ -171,9 +171,9 @@ class PrometheusSource:
         (listed,) = without_doubles([listed], [self.name], *before, within=True)
         if own is not None:
             doubt = doubt or listed.silent
-        nobody = doubt or self._behind(until)
-        if listed.scrapes.is_empty() and nobody is not None:
-            raise _NotRead(nobody)
+        unlisted_why = doubt or self._behind(until)
+        if listed.scrapes.is_empty() and unlisted_why is not None:
+            raise _NotRead(unlisted_why)
         # an incomplete answer about `up` does not show which targets left
         there = dict(listed.targets) if doubt is None else {**self._targets, **listed.targets}
         self._targets = self._images.added(there, lambda text: self._labels(text, request))
