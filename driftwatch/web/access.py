@@ -1,4 +1,4 @@
-"""Who may act: whom the proxy names, or who signed in with the token; and the forms they send.
+"""Who may act: the person that the proxy names or that signed in; and the forms people send.
 
 Starlette's SessionMiddleware keeps a session in a signed cookie. Time is an argument.
 """
@@ -31,7 +31,7 @@ _FORM_TYPE = "application/x-www-form-urlencoded"
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Somebody who may act."""
+    """A person who may act."""
 
     name: str
     by: Literal["proxy", "session"]  # named by the proxy, or signed in here
@@ -50,12 +50,12 @@ class People:
 
     @property
     def may_act(self) -> bool:
-        """Whether anybody may do anything here."""
+        """Whether anybody may act here."""
         return self._token_file is not None or self._proxy is not None
 
     @property
     def secret(self) -> str:
-        """What signs the cookies of this process; with a token, of every process of it."""
+        """The key that signs cookies: with a token, the same in every process."""
         return self._key("cookie") or secrets.token_hex()
 
     def require_token(self) -> None:
@@ -71,11 +71,11 @@ class People:
             raise ConfigError((Problem(path, None, None, "value", message, help_text),))
 
     def person(self, request: Request, now: datetime) -> Person | None:
-        """Who sent a request; None: somebody who may look, and not act."""
+        """Who sent a request; None: the sender may look, not act."""
         proxy = self._proxy
         if proxy is not None and request.client is not None:
             texts = request.headers.getlist(proxy.header)
-            # of two headers one may be the client's own
+            # if there are two, one may be the client's own
             if len(texts) == 1 and _is_of(proxy, request.client.host):
                 name = person_name(texts[0].encode("latin-1").decode(errors="replace"))
                 if name:
@@ -90,7 +90,7 @@ class People:
         return Person(session["name"], "session") if is_valid else None
 
     def sign_in(self, request: Request, name: str, token: str, now: datetime) -> bool:
-        """Begin a session of somebody who has the token; False: it is not the token."""
+        """Begin a session if the token is right; whether it was."""
         own = self._token()
         if own is None:
             structlog.get_logger().warning("no token to compare with", file=str(self._token_file))
@@ -101,7 +101,7 @@ class People:
         return True
 
     def _token(self) -> str | None:
-        """The token; None: there is none that can be used now, so it lets nobody in."""
+        """The token; None: its file is missing, unreadable or too short, so nobody signs in."""
         try:
             # at each use: a token that is replaced holds at once
             token = read_of(None, self._token_file)
@@ -128,7 +128,7 @@ def _is_of(proxy: ProxySettings, address: str) -> bool:
 
 
 def person_name(text: str) -> str:
-    """A name as it is kept: bounded, printable; empty where it is none."""
+    """The name as actions keep it; empty: it is too long or not printable."""
     name = text.strip()
     return name if len(name) <= LONGEST_NAME and name.isprintable() else ""
 
@@ -169,7 +169,7 @@ def _host(origin: str) -> str:
 
 
 def own_path(text: str) -> str:
-    """The path where it is one of this web, else the first page: no way to another site.
+    """The path if it belongs to this web, else the first page: a form cannot lead to another site.
 
     >>> own_path("/incidents/a?page=2"), own_path("//evil.example"), own_path("https://evil")
     ('/incidents/a?page=2', '/', '/')

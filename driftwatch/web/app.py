@@ -78,7 +78,7 @@ _READ_ONLY = (
     "the configured proxy."
 )
 _NO_TOKEN = "Nobody signs in here: the configuration has no web.token_file."  # noqa: S105
-_NO_NAME = f"Give your name: 1 to {LONGEST_NAME} characters that can be printed."
+_NO_NAME = f"Give your name: 1 to {LONGEST_NAME} printable characters."
 _WRONG = "That is not the token of web.token_file."
 # a falling line
 ICON = (
@@ -97,7 +97,7 @@ class Web:
     people: People
     clock: Clock
     external_url: str | None = None
-    where: str = ""  # options by which commands find its configuration and database
+    where: str = ""  # options that name its configuration and database in a command
 
     def command(self, *words: str) -> str:
         """A command to copy."""
@@ -105,7 +105,7 @@ class Web:
 
     @property
     def root(self) -> str:
-        """Path below which it is served, without a slash at its end; empty = everything."""
+        """Path below which it is served, without a slash at its end; empty: the host itself."""
         return "" if self.external_url is None else urlsplit(self.external_url).path.rstrip("/")
 
     @property
@@ -115,9 +115,9 @@ class Web:
 
     @property
     def hosts(self) -> frozenset[str]:
-        """The names that it answers to: of its address and of its URL.
+        """The host names that it answers to: of its address and of its URL.
 
-        An address that stands for every interface gives no name.
+        An address that stands for every interface is none.
         """
         host = listen_address(self.settings.listen)[0].lower()
         own = () if host in ("0.0.0.0", "::", "*") else (host, f"[{host}]")  # noqa: S104
@@ -150,7 +150,7 @@ def application(web: Web) -> Starlette:
         parts["typed"] = [text for name, text in typed if text and name in IN_WORDS]
         if parts["link"] is None and parts["status"] in (400, 409):
             back = Link("Back to the form", path.rpartition("/")[0])
-            parts["link"] = back if is_form else Link("The page without what was asked for", path)
+            parts["link"] = back if is_form else Link("The page without parameters", path)
         return _html(web, request, "refused.html", parts, parts["status"])
 
     errors = (NotFound, DriftwatchError, HTTPException, Exception)
@@ -158,7 +158,7 @@ def application(web: Web) -> Starlette:
         routes=[*_routes(web)],
         middleware=[
             Middleware(Outermost, root=web.root),
-            # a name that an attacker made point here
+            # no name that somebody else points here
             Middleware(TrustedHostMiddleware, allowed_hosts=[*web.hosts], www_redirect=False),
             Middleware(
                 SessionMiddleware,
@@ -176,9 +176,9 @@ def application(web: Web) -> Starlette:
 
 
 class Outermost:
-    """Gives every answer its headers, and takes the path below which the web is served off.
+    """Adds headers to every answer, and strips the path below which the web is served.
 
-    A proxy may take it off itself, or leave it.
+    A proxy may strip it, too.
     """
 
     def __init__(self, app: ASGIApp, root: str) -> None:
@@ -285,7 +285,7 @@ def _html(
 
 
 def _sign_in(web: Web) -> Iterator[Route]:
-    """The form that takes token and name, what answers it, and what ends a session."""
+    """The form that takes token and name, and the end of a session."""
 
     async def sign_in(request: Request) -> Response:
         if not web.people.can_sign_in:
@@ -312,7 +312,7 @@ def _sign_in(web: Web) -> Iterator[Route]:
 
 
 def _refusal(error: Exception, *, is_form: bool) -> dict[str, Any]:
-    """The page of an error: what is wrong, and what helps."""
+    """The values of the page of an error: the problem and its remedy."""
     help_text = getattr(error, "help_text", None)
     message = getattr(error, "message", None) or str(error)
     status = 500
@@ -336,7 +336,7 @@ def _refusal(error: Exception, *, is_form: bool) -> dict[str, Any]:
 
 
 def _place(error: Exception) -> str:
-    """Where it was raised: no locals, which may hold secrets."""
+    """File and line of an error, without locals: these may hold secrets."""
     frames = traceback.extract_tb(error.__traceback__)
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "unknown"
 

@@ -1,5 +1,5 @@
-"""What pages read of the database, and connections of the web: reading can write nothing; what is
-wrong with the database is an error of the one request.
+"""The queries of pages, and the connections of the web: those of pages cannot write, and a fault of
+the database fails one request.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from driftwatch.store.tables import (
 if TYPE_CHECKING:
     from sqlite3 import Connection as SqliteConnection
 
-# who waits for a page waits no longer than this for another's transaction
+# the longest that a page waits for another process's transaction
 BUSY_SECONDS = 2.0
 _MOST_WEEKS = 1000
 
@@ -63,7 +63,7 @@ _SEVEREST_FIRST = case({"page": 0, "ticket": 1}, value=_COLUMN.severity, else_=2
 
 
 class WebStore(Store):
-    """The store with what only pages ask of it."""
+    """The store with the queries that only pages need."""
 
     def pools_now(self, pool: str | None = None) -> list[tuple[PoolNow, str]]:
         """Every pool, or the one of this name, and the JSON of its last 24 h."""
@@ -86,7 +86,7 @@ class WebStore(Store):
         text: str = "",
         state: str = "",
     ) -> tuple[list[ServerNow], int]:
-        """One part of those that are wanted, worst first, and how many they are; empty = any.
+        """One part of the servers that match, worst first, and how many match; empty matches any.
 
         ``text``: stands in the name of server or pool, whatever the case; ``state``: of the minute.
         """
@@ -105,7 +105,7 @@ class WebStore(Store):
         return [ServerNow(**row) for row in self._all(query)], int(number)
 
     def server(self, text: str) -> ServerNow | None:
-        """The server whose key reads so; None: there is none."""
+        """The server whose key has this text; None: no server has."""
         name, _, engine = text.rpartition("/")
         keys = [TargetKey(text, "0"), *([TargetKey(name, engine)] if name else [])]
         query = select(*SERVER_COLUMNS).where(_KEY.in_(keys))
@@ -120,8 +120,8 @@ class WebStore(Store):
         state: str = "",
         text: str = "",
     ) -> tuple[list[Incident], int]:
-        """One part of those that are wanted, with their pages, and how many they are; open ones
-        first, within each state the newest; empty = any.
+        """One part of the incidents that match, with their pages, and how many match; open ones
+        first, within each state the newest; empty matches any.
 
         ``state``: a word of STATE, or open; ``text``: each word stands in its id, alert or labels.
         """
@@ -151,13 +151,13 @@ class WebStore(Store):
         return [one.model_copy(update={"page": pages.get(one.id)}) for one in every]
 
     def pool_baselines(self, pool: str, most: int) -> list[Baseline]:
-        """Those in force of a pool and its targets: the pool's own first, then the newest."""
+        """Baselines in force of a pool and its targets: the pool's own first, then the newest."""
         query = in_force().where(baselines.c.pool == pool).order_by(None)
         newest = (baselines.c.scope, baselines.c.accepted_at.desc(), baselines.c.id)
         return list(map(baseline_of, self._all(query.order_by(*newest).limit(most))))
 
     def baselines_naming(self, target: TargetKey, pool: str) -> list[Baseline]:
-        """Those in force of a target and of its pool: two at most."""
+        """Baselines in force of a target and of its pool: two at most."""
         own = and_(baselines.c.instance == target.instance, baselines.c.engine == target.engine)
         whole = and_(baselines.c.scope == "pool", baselines.c.pool == pool)
         return list(map(baseline_of, self._all(in_force().where(or_(own, whole)))))
@@ -165,7 +165,7 @@ class WebStore(Store):
     def incidents_between(
         self, pool: str, span: tuple[datetime, datetime], most: int
     ) -> list[Incident]:
-        """Those of a pool that fired and were open in a span, newest first, without their pages."""
+        """Incidents of a pool that were firing in a span, newest first, without their pages."""
         since, until = span
         ended = or_(_COLUMN.resolved_at.is_(None), _COLUMN.resolved_at > since)
         query = _without_page().where(
@@ -185,7 +185,7 @@ def _without_page() -> Select[Any]:
 
 
 def _has(word: str) -> ColumnElement[Any]:
-    """A word anywhere in id, alert, rule or pool, or at the beginning of a server's name."""
+    """The word is part of id, alert, rule or pool, or a server's name begins with it."""
     lower = word.lower()
     columns = (_COLUMN.id, _COLUMN.alert, _COLUMN.rule, _COLUMN.pool)
     texts = [func.lower(one).contains(lower, autoescape=True) for one in columns]
@@ -195,7 +195,7 @@ def _has(word: str) -> ColumnElement[Any]:
 
 
 class WebDatabase:
-    """One database, opened when it is first needed and again after it failed."""
+    """One database; it opens with the first request, and again after a failure."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -203,14 +203,14 @@ class WebDatabase:
         self._stores: dict[bool, WebStore] = {}
 
     def reader(self) -> WebStore:
-        """A store whose connections refuse to write.
+        """The store for pages; its connections refuse to write.
 
         Raises StoreError: missing, of another version, locked, or it does not serve.
         """
         return self._open(writes=False)
 
     def writer(self) -> WebStore:
-        """A store for what people do; errors as of :meth:`reader`."""
+        """The store for forms; errors as of :meth:`reader`."""
         return self._open(writes=True)
 
     def failed(self) -> None:

@@ -37,14 +37,14 @@ _AROUND, _DAY = timedelta(hours=1), timedelta(days=1)  # of the plot before the 
 
 
 def servers_of(incident: Incident) -> list[TargetKey]:
-    """The servers that an incident is about: those that its messages count, else all of them."""
+    """The servers that the messages of an incident count; before its first message, all of them."""
     return list(incident.concerned or (one.key for one in incident.servers))
 
 
 def line_of(incident: Incident, *, beside_page: bool = False) -> str:
-    """Line 1 without the state of when it was sent: the web shows the one of now.
+    """Line 1 without its state: the web shows the state of now beside it.
 
-    ``beside_page``: a page is open there, so that a notice says nothing of what is to be done.
+    ``beside_page``: a page of the same pool is open, so a notice gives no advice.
     """
     page = incident.page
     if page is None:
@@ -197,7 +197,7 @@ def _sent(incident: Incident, deliveries: Iterable[Delivery], today: date) -> st
 
 
 def _commands(web: Web, incident: Incident, page: IncidentPage) -> Iterator[tuple[str, str]]:
-    """(what for, command) of what can be done on the command line now."""
+    """(purpose, command) of what a person can do on the command line now."""
     explain, where = page.links.explain or f"driftwatch explain {incident.id}", web.where
     moves = () if incident.resolved_at or page.advice is None else page.advice.moves
     if change := vllm_arguments(moves):
@@ -225,7 +225,7 @@ def incident_named(store: WebStore, id_prefix: str) -> Incident:
 
 
 def _holding(visit: Visit, incident: Incident) -> Iterator[tuple[str, str]]:
-    """(label, text) of what holds its messages back, or did."""
+    """(label, text) of each silence or other page that holds its messages back, or did."""
     end = incident.resolved_at or visit.now
     for one in visit.store.silences():
         is_near = one.starts_at <= end and one.ends_at > incident.started_at
@@ -271,7 +271,7 @@ def load_list(visit: Visit) -> Shown:
 
 
 def listed_line(incident: Incident, *, beside_page: bool) -> str:
-    """Line 1; of one that is over first what happened, then how it ended."""
+    """Line 1; of a resolved incident what happened, then how it ended."""
     line, page = line_of(incident, beside_page=beside_page), incident.page
     if page is None or page.event != "resolved" or not page.first_problem:
         return line

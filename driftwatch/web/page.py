@@ -1,4 +1,4 @@
-"""A page of the web: a path, its query, the function that reads what it shows, a template."""
+"""A page of the web: its path, its query, the function that loads its values, its template."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ MOST_ROWS, MOST_PAGES = 200, 100_000
 LONGEST = timedelta(days=35)  # that a server's page shows
 OLD_AFTER = timedelta(minutes=5)  # the newest minute of a service that runs is younger
 Row = TypeVar("Row")
-Shown = dict[str, Any]  # what a template draws, by name; ``title`` is the page's
+Shown = dict[str, Any]  # name → value for a template; ``title`` is the page's
 
 
 def in_utc(at: datetime) -> datetime:
-    """A time that somebody wrote, UTC where it names no zone.
+    """A time from a form or an address; UTC if it names no zone.
 
-    Raises ValueError: it is none of the years 1970 to 2999.
+    Raises ValueError: it lies outside the years 1970 to 2999.
     """
-    if not 1970 <= at.year < 3000:  # what lies around it must be a date, too
+    if not 1970 <= at.year < 3000:  # a day before or after it must be a date, too
         raise ValueError("a time of the years 1970 to 2999")
     return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
 
@@ -51,13 +51,13 @@ Moment = Annotated[datetime, AfterValidator(in_utc)]
 
 
 class Query(BaseModel):
-    """Parameters of a page's URL, or fields of a form; another one is refused by its name."""
+    """Parameters of a page's URL, or fields of a form; an unknown one is an error that names it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
 
 
 BAD = "docs/sre/web.md names the parameters"
-# a field or parameter → how its form calls it
+# a field or parameter → its label
 IN_WORDS = {
     "hours": "For hours",
     "comment": "The comment",
@@ -65,7 +65,7 @@ IN_WORDS = {
     "from": "From",
     "to": "To",
 }
-_SAID = {
+_PLAIN_WORDS = {
     "Value error, ": "",
     "Input should be": "must be",
     "String should have": "must have",
@@ -75,9 +75,9 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def parsed(model: type[Model], pairs: Sequence[tuple[str, str]], noun: str) -> Model:
-    """Parameters or fields as their model; an empty one counts as not given.
+    """Parse parameters or fields; an empty one counts as absent.
 
-    Raises UsageError: with every one that is wrong.
+    Raises UsageError: it names each wrong one.
     """
     values: dict[str, Any] = {}
     for name, text in pairs:
@@ -101,12 +101,12 @@ def _problem(model: type[BaseModel], error: Mapping[str, Any], noun: str) -> str
         near = difflib.get_close_matches(name, model.model_fields, n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]}?" if near else ""
         return f"there is no {noun} {label}{hint}"
-    said = str(error["msg"])
+    message = str(error["msg"])
     if error["type"].startswith("datetime"):
-        said = "is no time; write it as 2026-11-10T08:04Z"
-    for words, plain in _SAID.items():
-        said = said.replace(words, plain)
-    return f"{IN_WORDS.get(name, f'{noun} {label}')}: {cut(clean(said), 120)}"
+        message = "is no time; write it as 2026-11-10T08:04Z"
+    for words, plain in _PLAIN_WORDS.items():
+        message = message.replace(words, plain)
+    return f"{IN_WORDS.get(name, f'{noun} {label}')}: {cut(clean(message), 120)}"
 
 
 class Paged(Query):
@@ -118,21 +118,21 @@ class Paged(Query):
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """One request: all that a page, or what a form does, may depend on."""
+    """One request: everything that a page or a form may depend on."""
 
     web: Web
-    store: WebStore  # of a page: reads only; every statement sees what is committed
+    store: WebStore  # for a page it reads only; every statement sees what is committed
     now: datetime
     path: Mapping[str, str]  # the variable parts of the path
     query: Any  # of the page's or the form's own class
-    person: Person | None = None  # who looks; None = nobody that may act
+    person: Person | None = None  # None: the reader may not act
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page. ``load`` decides nothing but by its visit; it runs in a thread.
+    """One page. ``load`` depends on its visit alone; it runs in a thread.
 
-    Raises NotFound, UsageError (a 400) or StoreError: each becomes a page.
+    ``load`` raises NotFound, UsageError (a 400) or StoreError: each becomes a page.
     """
 
     path: str  # /incidents/{incident_id}
@@ -145,9 +145,9 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a page posts; ``act`` does it, then the page above its path shows what came of it.
+    """What a page posts; ``act`` does it, then the browser goes to the page above its path.
 
-    Raises UsageError (a 409: it cannot be done as things stand), NotFound or StoreError.
+    ``act`` raises UsageError (a 409: the incident's state forbids it), NotFound or StoreError.
     """
 
     path: str  # /incidents/{incident_id}/acknowledge
@@ -164,7 +164,7 @@ class Link:
 
 
 class NotFound(Exception):
-    """There is no such thing; ``link``: where to look for it."""
+    """No page, server, pool, incident or report has this name; ``link``: where to search."""
 
     def __init__(self, message: str, link: Link) -> None:
         super().__init__(message)
@@ -173,7 +173,7 @@ class NotFound(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Which part of a list this is."""
+    """Which part of a list a page shows."""
 
     page: int
     pages: int
@@ -186,7 +186,7 @@ class Slice:
 def paged(
     query: Paged, path: str, read: Callable[[int, int], tuple[Sequence[Row], int]]
 ) -> tuple[Sequence[Row], Slice]:
-    """The rows that are wanted, and which part they are; one behind the last is the last.
+    """The rows of one part of a list, and which part it is; behind the last part comes the last.
 
     ``read``: limit and offset → rows, and how many there are in all.
     """
@@ -201,7 +201,7 @@ def paged(
 
 
 def address(path: str, query: Query, **changes: object) -> str:
-    """The path with the query's parameters that are not usual, some of them changed.
+    """The path with the query's parameters that are not defaults, after ``changes``.
 
     >>> address("/fleet", Paged(size=20), page=3)
     '/fleet?page=3&size=20'
@@ -219,12 +219,12 @@ POOL, TARGET = "/pools/{pool:name}", "/targets/{target:name}"
 
 
 def search(path: str, word: str) -> Link:
-    """Where a list is searched for a word."""
+    """The link that searches a list for a word."""
     return Link(f"Search for {cut(clean(word), 60)}", f"{path}?{urlencode({'q': word[:200]})}")
 
 
 def pool_path(name: str) -> str:
-    """Where a pool's page is.
+    """The address of a pool's page.
 
     >>> pool_path("prod/llama 8b?")
     '/pools/prod/llama%208b%3F'
@@ -233,13 +233,13 @@ def pool_path(name: str) -> str:
 
 
 def target_path(text: str) -> str:
-    """Where the page of a target is; ``text``: of its key."""
+    """The address of a target's page; ``text``: the text of its key."""
     return f"/targets/{quote(text, safe='/:')}"
 
 
 # of numbers and texts, as every other screen writes them
 _FILTERS = (*("clean", "count", "cut", "duration", "percent", "plural", "squeeze", "utc_text"),)
-# of one text on a page: a label has no bound of its own
+# characters of one text on a page: a label has no bound of its own
 _LONGEST_TEXT = 8_000
 
 
@@ -268,7 +268,7 @@ def _templates() -> ImmutableSandboxedEnvironment:
 
 
 def html_of(template: str, *, now: datetime, **context: Any) -> str:
-    """A template with its values; it prints times as every screen does."""
+    """Render a template; it prints times as every screen does."""
 
     def moment(at: datetime) -> str:
         return numbers.moment(at, now.date())
@@ -283,7 +283,7 @@ def html_of(template: str, *, now: datetime, **context: Any) -> str:
 
 
 def _harmless(value: object) -> object:
-    """What a template prints, before it is escaped: bounded, control characters spelt out."""
+    """A value before it is escaped: cut to a bound, control characters spelt out."""
     if type(value) is not str:  # markup is made of texts that went through here
         return value
     text = cut(value, _LONGEST_TEXT)
@@ -293,7 +293,7 @@ def _harmless(value: object) -> object:
 
 
 def _whole(text: str) -> Markup:
-    """The text, in which no name and no option is broken at its hyphen where it has room."""
+    """The text; a name or an option breaks at its hyphen only if a line has no room for it."""
     parts = re.split(r"(\S*\w-\S+|--\S+)", str(_harmless(text)))
     return Markup("").join(
         Markup('<span class="w">{}</span>').format(part) if at % 2 else part
@@ -302,5 +302,5 @@ def _whole(text: str) -> Markup:
 
 
 def _short(reason: str) -> str:
-    """Why, without how to mend it and what follows from it: JSON has the whole reason."""
+    """The reason without its remedy and its consequence: JSON has the whole reason."""
     return short_reason(reason).split("; ")[0]

@@ -107,7 +107,7 @@ def signal_title(
     return f"10 min to {end}: {'; '.join(parts) or 'unknown'}"
 
 
-# what a rule's condition is about, by parts of the names of the columns that it reads
+# subject of a rule → parts of the names of columns that its condition reads
 _ABOUT = {
     "missed": ("target_missed", "slo_missed", "in_target"),
     "wait": ("wait", "queue", "rejected", "deferred"),
@@ -118,7 +118,7 @@ _ABOUT = {
 
 
 def subjects(columns: Collection[str]) -> list[str]:
-    """What a picture of a rule shows: missed requests, wait, speed, tokens, lengths; two at most.
+    """Subjects of a plot of a rule: missed requests, wait, speed, tokens, lengths; two at most.
 
     >>> subjects({"limit_full", "lengths_moved", "target_missed"})
     ['missed', 'lengths']

@@ -1,4 +1,4 @@
-"""The weekly reports that the service wrote: the list of them, and one as it was written then."""
+"""The weekly reports that the service wrote: their list, and each as it was written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signals of servers in stretches of time, their usual ranges, and what was changed. Pure."""
+"""Signals of servers in stretches of time, their usual ranges, restarts and changes. Pure."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _BLOCK, _LEAST_BLOCKS = 600, 6  # of a baseline: seconds, and the fewest that sh
 
 
 def _over(total: str, over: str) -> pl.Expr:
-    """A sum over a sum, of the rows in which both are known; NULL where nothing was counted."""
+    """A sum over a sum, of the rows that have both; NULL if the second sum is 0."""
     both = pl.col(total).is_not_null() & pl.col(over).is_not_null()
     n = pl.col(over).filter(both).sum()
     return pl.when(n > 0).then(pl.col(total).filter(both).sum() / n)
 
 
 class Signal(NamedTuple):
-    """What is drawn of a stretch of time."""
+    """One number of a stretch of time, as plots draw it."""
 
     word: str
     unit: str
@@ -132,7 +132,7 @@ def stretches(rows: pl.DataFrame, since: datetime, until: datetime, width: int) 
 
 
 def usual(rows: pl.DataFrame) -> dict[str, tuple[float, float]]:
-    """Signal → what nine in ten of its ten-minute means lie between; too few: it is not there.
+    """Signal → the range of nine in ten of its ten-minute means; absent if there are too few.
 
     ``rows``: of a baseline's window, :data:`SIGNAL_COLUMNS` at least.
     """

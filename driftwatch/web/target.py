@@ -30,7 +30,7 @@ from driftwatch.web.signals import COLUMNS, SIGNAL_COLUMNS, changes, usual
 _EXPLAINED, _SHORTEST = timedelta(minutes=10), timedelta(minutes=10)
 _USUAL_RANGE = timedelta(hours=3)
 _RANGES = {"1 h": 1, "3 h": 3, "12 h": 12, "24 h": 24, "2 d": 48, "7 d": 168}
-_OF_BASELINE = timedelta(days=3)  # of whose end the usual ranges are
+_OF_BASELINE = timedelta(days=3)  # usual ranges are of the end of the baseline
 _INCIDENTS, _CHANGES, _LONGEST_TEXT = 50, 40, 600
 
 
@@ -45,7 +45,7 @@ class TargetQuery(Query):
     def range(self, newest: datetime) -> tuple[datetime, datetime]:
         """From and to; ``newest``: end of the newest minute.
 
-        Raises UsageError: it is none, or too long.
+        Raises UsageError: from is not before to, or the range is too long.
         """
         until = self.until or newest
         since = self.since or until - _USUAL_RANGE
@@ -60,7 +60,7 @@ class TargetQuery(Query):
 def load(visit: Visit) -> Shown:
     """The target over the range.
 
-    Raises NotFound: there is no such target; UsageError: the range is none, or too long.
+    Raises NotFound: no target has this name; UsageError: the range is wrong, or too long.
     """
     store, name, query, today = visit.store, visit.path["target"], visit.query, visit.now.date()
     if (now := store.server(name)) is None:
@@ -128,8 +128,8 @@ def _without_lengths(finding: Finding | None) -> str:
 def _explained(
     visit: Visit, now: ServerNow, end: datetime
 ) -> tuple[Finding | None, Baseline | None, str]:
-    """What ``driftwatch explain`` finds in the ten minutes before ``end``, against the baseline in
-    force; why nothing, where no minute with a scrape lies in them.
+    """What ``driftwatch explain`` finds in ten minutes before ``end``, the baseline in force, why
+    there is no finding (these minutes have no scrape).
     """
     plan, store = visit.web.plan, visit.store
     of = Baselines(tuple(store.baselines_naming(now.key, now.pool)))
@@ -150,7 +150,7 @@ def _signals(
     rows: pl.DataFrame,
     span: tuple[datetime, datetime],
 ) -> Shown:
-    """The plot of the signals, and what it marks in words."""
+    """The plot of the signals, and its marks in words."""
     (finding, baseline), store = explained, visit.store
     bands, why = dict[str, tuple[float, float]](), "no baseline is in force"
     if baseline is not None:
