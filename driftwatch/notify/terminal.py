@@ -12,7 +12,7 @@ from driftwatch.notify.layout import paint, wrap
 from driftwatch.notify.page import Line, Page
 from driftwatch.numbers import clean, moment
 
-_NARROWEST = 48
+_WIDTH = 80
 _LABEL_WIDTH = 9
 _DATED = ("Since", "Began", "Problem")  # lines that begin with when it began
 _OPEN = ("firing", "updated")  # something may still have to be done
@@ -21,7 +21,6 @@ _OPEN = ("firing", "updated")  # something may still have to be done
 def render(
     page: Page,
     *,
-    width: int = 80,
     colour: bool = False,
     options: str | None = "",
     mark: bool = False,
@@ -29,17 +28,15 @@ def render(
 ) -> str:
     """The whole page as text without a final newline.
 
-    ``width``: columns, at least 48; commands are never broken, they are there to be copied;
-    ``options``: what commands need besides, with a blank before it; None = no command can look at
-    the incident; ``mark``: put Slack's state mark before line 1; ``stored``: somebody may
-    acknowledge or silence it: of history nobody can.
+    A command is one line, to be copied. ``options``: what commands need besides, with a blank
+    before it; None = no command can look at the incident; ``mark``: put Slack's state mark before
+    line 1; ``stored``: somebody may acknowledge or silence it: of history nobody can.
     """
-    width = max(_NARROWEST, width)
     indent = " " * _LABEL_WIDTH
     top = marked(page, page.summary) if mark else page.summary
-    out = wrap(top, width, " ")
+    out = wrap(top, _WIDTH, " ")
     for text in (_line(page, line) for line in page.lines):
-        out += wrap(text, width, indent)
+        out += wrap(text, _WIDTH, indent)
     commands = list(_commands(page, options, stored))
     return paint("\n".join([*out, "", *commands] if commands else out), colour)
 

@@ -35,9 +35,5 @@ def test_what_receivers_are_sent(golden: Golden) -> None:
     golden("notify/cap.slack.json", _json([blocks(page), blocks(over)]))
 
 
-def test_a_narrow_terminal(golden: Golden) -> None:
-    golden("notify/narrow.txt", render(CASES["budget"].page(), width=48) + "\n")
-
-
 def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, indent=1) + "\n"
