@@ -1,10 +1,7 @@
-"""Every scheduler setting of vLLM that an answer may turn: one entry each.
+"""The scheduler settings of vLLM that driftwatch knows, one entry each.
 
-An entry makes a knob known to the parsers of command lines and logs, to what-ifs,
-tables, and the words of pages and advice. ``recommend/search.py`` sweeps and advises
-those of which ``single_knobs`` names values.
-
-No knob can be turned while a server runs: vLLM reads all of them at its start.
+Parsers of command lines and logs, what-ifs, tables, pages and advice read them here. An answer
+turns those with ``values``. vLLM reads all of them at its start, so every change is a restart.
 """
 
 from __future__ import annotations
@@ -20,18 +17,9 @@ class Knob:
     name: str  # vLLM's argument in snake case, the same in ``SchedulerConfiguration``
     meaning: str  # what it bounds
     words: str  # how line 1 of a page calls it
-    more: str  # what a larger value does
-    costs: str  # what a larger value costs
-    default: str  # vLLM's own value, by release and device
-    values: tuple[int, ...] = ()  # worth a simulation
+    values: tuple[int, ...] = ()  # worth a simulation; empty where no answer turns it
     is_column: bool = False  # evidence has a column of it, and the command line an option
     can_be_off: bool = False  # 0 turns it off
-    not_advised: str | None = None  # why no answer turns it; None where one may
-
-    @property
-    def flag(self) -> str:
-        """As typed: ``--max-num-seqs``."""
-        return flag_of(self.name)
 
 
 _ALL = (
@@ -39,9 +27,6 @@ _ALL = (
         "max_num_seqs",
         meaning="most requests that run at once",
         words="max_num_seqs",
-        more="more requests run at once",
-        costs="the time between tokens rises, the KV cache holds less",
-        default="1024 from 70 GiB of GPU memory (not A100), else 256; 256 everywhere before 0.9",
         values=(16, 32, 64, 128, 256, 512, 1024),
         is_column=True,
     ),
@@ -49,9 +34,6 @@ _ALL = (
         "max_num_batched_tokens",
         meaning="token budget of a step",
         words="token budget",
-        more="a step takes more prompt tokens",
-        costs="the time between tokens rises while prompts are computed",
-        default="16384 from 160 GiB of GPU memory, 8192 from 70 GiB (not A100), else 2048",
         values=(512, 1024, 2048, 4096, 8192, 16384),
         is_column=True,
     ),
@@ -59,18 +41,12 @@ _ALL = (
         "max_num_active_seqs",
         meaning="admit only while fewer requests run",
         words="active requests",
-        more="more requests run at once",
-        costs="the time between tokens rises; CUDA graphs and KV cache stay as they are",
-        default="max_num_seqs; new in 0.31",
         values=(16, 32, 64, 128, 256, 512, 1024),
     ),
     Knob(
         "long_prefill_token_threshold",
         meaning="most prompt tokens of one request in a step",
         words="long prefills",
-        more="a long prompt needs fewer steps",
-        costs="short prompts wait behind long ones",
-        default="off",
         values=(256, 512, 1024, 2048),
         can_be_off=True,
     ),
@@ -78,11 +54,7 @@ _ALL = (
         "max_num_queued_tokens",
         meaning="prompt tokens that may wait before requests are turned away",
         words="queued tokens",
-        more="more requests wait instead of being turned away",
-        costs="the time to first token rises",
-        default="off",
         can_be_off=True,
-        not_advised="it turns requests away",
     ),
 )
 KNOBS: Mapping[str, Knob] = {knob.name: knob for knob in _ALL}

@@ -124,7 +124,7 @@ def _loads(advice: Answer) -> Iterator[str]:
     share = "its capacity is unknown" if used is None else f"{percent(used)} of its capacity now"
     waves = _waves(advice) if used is not None and used < NEAR_CAPACITY else ""
     load = f"{rate(advice.offered_requests_per_second)} per server, {share}{waves}"
-    yield f"load: {load}. The table forecasts for this load"
+    yield f"load: {load}. The table forecasts for this load, a fifth less and a fifth more"
     most = "a full server completes"
     if advice.slo is not None:
         most = f"one server takes with {percent(advice.slo.share)} of requests in target"

@@ -63,33 +63,25 @@ class Work:
     flops_per_prefill_token: float  # of this GPU's share
     flops_per_decode_seq: float  # the same with the output projection
     kv_bytes_per_token: float  # read for each context token of a decoding request
-    flops_per_kv_token: float = 0.0  # attention for each of them
+    flops_per_kv_token: float  # attention for each of them
     memory_utilization_ratio: float = 0.92  # ``--gpu-memory-utilization``
 
 
-def work_of(
-    gpu: Gpu,
-    model: Model,
-    *,
-    tensor_parallel: int = 1,
-    dtype_bytes: float = 2.0,
-    memory_utilization_ratio: float = 0.92,
-) -> Work:
-    """One GPU's share of a model's work, from the simulator's tables.
+def work_of(gpu: Gpu, model: Model, *, tensor_parallel: int = 1) -> Work:
+    """One GPU's share of a model's work in 16-bit weights, from the simulator's tables.
 
     Weights of a mixture of experts are those that a step of 32 tokens reaches, as in the roofline.
 
     Raises ImpossibleConfiguration: the heads cannot be shared so.
     """
     return Work(
-        flops_per_second=gpu.flops_per_second(dtype_bytes),
+        flops_per_second=gpu.flops_per_second(),
         bytes_per_second=gpu.bandwidth_bytes_per_second,
-        weight_bytes_per_step=read_weights(model, 32) * dtype_bytes / tensor_parallel,
+        weight_bytes_per_step=read_weights(model, 32) * 2.0 / tensor_parallel,
         flops_per_prefill_token=2.0 * active_parameters(model, head=False) / tensor_parallel,
         flops_per_decode_seq=2.0 * active_parameters(model, head=True) / tensor_parallel,
         kv_bytes_per_token=bytes_per_token(model, tensor_parallel=tensor_parallel),
         flops_per_kv_token=attention_flops_per_pair(model) / tensor_parallel,
-        memory_utilization_ratio=memory_utilization_ratio,
     )
 
 

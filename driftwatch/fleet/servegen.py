@@ -10,7 +10,7 @@ generation of a request are drawn independently: the tables hold no joint distri
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,21 +27,16 @@ KINDS = ("prompt", "generation")
 # Recorded CVs reach 797: one burst in a window. From 10 on a window is one burst anyway.
 CV_CAP = 10.0
 _KEY = 1 << 40  # epochs are below it: 34,000 years
-_NUMBER = pl.Float64()
-
-
-def read_rates(path: Path) -> pl.DataFrame:
-    """The table of rates.
-
-    Raises WorkloadError: it cannot be read, lacks a column, or holds what cannot be.
-    """
-    rate, cv, start = (pl.col(n) for n in ("requests_per_second", "arrival_cv", "start_seconds"))
-    return _table(
-        path,
-        {"client": pl.Int64(), "start_seconds": pl.Int64()}
-        | {"requests_per_second": _NUMBER, "arrival_cv": _NUMBER},
-        rate.is_finite() & (rate >= 0) & (cv > 0) & cv.is_not_nan() & (start % WINDOW_SECONDS == 0),
-    )
+_WINDOWS: Mapping[str, pl.DataType] = {"client": pl.Int64(), "start_seconds": pl.Int64()}
+_RATES: Mapping[str, pl.DataType] = {
+    **_WINDOWS,
+    "requests_per_second": pl.Float64(),
+    "arrival_cv": pl.Float64(),
+}
+_LENGTHS: Mapping[str, pl.DataType] = {
+    **_WINDOWS,
+    **{"kind": pl.String(), "tokens": pl.Int64(), "probability": pl.Float64()},
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,16 +65,11 @@ class _Lengths:
 def read_lengths(path: Path) -> dict[str, _Lengths]:
     """The table of lengths by kind; a length of 0 counts as 1: a request has at least one token.
 
-    Raises WorkloadError: it cannot be read, lacks a column, or holds what cannot be.
+    Raises WorkloadError: it cannot be read, or lacks a column.
     """
-    chance = pl.col("probability")
-    table = _table(
-        path,
-        {"client": pl.Int64(), "start_seconds": pl.Int64(), "kind": pl.String()}
-        | {"tokens": pl.Int64(), "probability": _NUMBER},
-        pl.col("kind").is_in(KINDS) & (pl.col("tokens") >= 0) & chance.is_between(0.0, 1.0),
-    )
-    return {kind: _of_kind(table.filter((pl.col("kind") == kind) & (chance > 0))) for kind in KINDS}
+    kind, chance = pl.col("kind"), pl.col("probability")
+    table = _table(path, _LENGTHS)
+    return {one: _of_kind(table.filter((kind == one) & (chance > 0))) for one in KINDS}
 
 
 def _of_kind(table: pl.DataFrame) -> _Lengths:
@@ -99,30 +89,15 @@ def _of_kind(table: pl.DataFrame) -> _Lengths:
     )
 
 
-def _table(path: Path, columns: dict[str, pl.DataType], can_be: pl.Expr) -> pl.DataFrame:
-    """A Parquet table with these columns, in each row what can be."""
+def _table(path: Path, columns: Mapping[str, pl.DataType]) -> pl.DataFrame:
     try:
         table = pl.read_parquet(path, columns=list(columns), glob=False)
-        table = table.cast(columns)  # type: ignore[arg-type]
-    except OSError as error:
-        raise WorkloadError(
-            (f"{path}: {error.strerror or error}",),
-            help_text="name a file that is there and can be read: ServeGen's Parquet tables",
-        ) from error
-    except pl.exceptions.PolarsError as error:
+        return table.cast(columns)  # type: ignore[arg-type]
+    except (OSError, pl.exceptions.PolarsError) as error:
         raise WorkloadError(
             (f"{path}: no Parquet file with ServeGen's columns ({error})".splitlines()[0],),
             help_text=f"columns are {', '.join(columns)}",
         ) from error
-    every = can_be & pl.all_horizontal(pl.all().is_not_null())
-    wrong = table.select((~every.fill_null(False)).arg_true()).to_series()
-    if len(wrong) or not table.height:
-        where = f"row {int(wrong[0]) + 1}, {table.row(int(wrong[0]))}" if len(wrong) else "no rows"
-        raise WorkloadError(
-            (f"{path}: {where}: a value is missing or cannot be",),
-            help_text="rates from 0, CVs above 0, windows of ten minutes; probabilities 0 to 1",
-        )
-    return table
 
 
 class ServeGen:
@@ -133,11 +108,11 @@ class ServeGen:
         missing: starts of windows for which no client has a row: no data, not silence.
 
     Raises:
-        WorkloadError: a table cannot be read, lacks a column, or holds what cannot be.
+        WorkloadError: a table cannot be read, or lacks a column.
     """
 
     def __init__(self, rates_path: Path | str, lengths_path: Path | str) -> None:
-        rates = read_rates(Path(rates_path))
+        rates = _table(Path(rates_path), _RATES)
         self._lengths = read_lengths(Path(lengths_path))
         both = frozenset.intersection(*(one.clients for one in self._lengths.values()))
         starts = rates["start_seconds"].unique().sort().to_numpy()

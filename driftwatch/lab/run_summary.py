@@ -8,9 +8,8 @@ import numpy as np
 import polars as pl
 
 from driftwatch.simulate.configuration import SchedulerConfiguration
-from driftwatch.simulate.outcome import STATUS
+from driftwatch.simulate.outcome import STATUS, Run
 from driftwatch.simulate.requests import NO_ADAPTER, Requests
-from driftwatch.simulate.trial import Run
 
 _QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 _TIMES = ("ttft_seconds", "itl_seconds", "e2e_seconds", "queue_seconds")

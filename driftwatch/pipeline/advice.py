@@ -92,8 +92,8 @@ def advised(
         finding, row = findings[incident.id]
         caught_up = after is not None and at <= after
         has_turn = not caught_up and used < plan.simulations
-        asks, own = _asks(finding, row, plan, rules[incident.rule], incident)
-        if not asks:
+        is_simulated, own = _needs_simulation(finding, row, plan, rules[incident.rule], incident)
+        if not is_simulated:
             finding = replace(finding, advice=own)
             if not again and has_turn and (peers := _peer_load(evaluation, finding, at)):
                 used += 1
@@ -158,7 +158,7 @@ def kept_advice(before: Advice | None, answer: Answer) -> Advice | None:
     return now.model_copy(update={"value_reason": f"with {values} now {brings}"})
 
 
-def _asks(
+def _needs_simulation(
     finding: Finding, row: Mapping[str, Any], plan: Plan, rule: Rule, incident: Incident
 ) -> tuple[bool, Advice | None]:
     """Whether a finding needs a simulation, and its advice if not."""

@@ -19,7 +19,7 @@ SloSource = Literal["configuration", "command line", "derived from the baseline"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Question:
-    """What shall be advised on: a server's minutes up to ``at``, in order, and what is known of it.
+    """A question for advice: a server's minutes up to ``at``, in order, and its settings.
 
     ``beside``: minutes of its peers, a frame each; then ``minutes`` are those of the busiest of
     all. ``slo`` None = derived from ``reference`` (``reference_*`` columns of the evidence row,
@@ -49,7 +49,7 @@ class Candidate:
 
     ``knobs`` are those that differ from today. The share in target is the mean over the draws, its
     ``low`` and ``high`` hold 80 % of them; all else is of the likeliest draw. Capacity is the
-    highest rate of one replica at which the share is met. ``refused``: why it cannot be.
+    highest rate of one server at which the share is met. ``refused``: why vLLM would not run it.
     """
 
     knobs: Mapping[str, float]
@@ -106,7 +106,7 @@ TOLERANCE = 0.10  # of ITL and running requests, beyond what the draws differ by
 # limit of 10 % refused 31 of 120 working cases, 2 points of gain with them, and no harm (decision
 # 90).
 REFUSED = 0.30
-# what is compared → how people call it
+# figure → its name for people
 FIGURES = {"itl_seconds": "ITL", "running_requests": "running requests"}
 
 

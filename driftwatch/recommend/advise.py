@@ -52,8 +52,8 @@ from driftwatch.simulate.hardware import Hardware
 _FINALISTS = 3
 MARGIN = 0.7  # of the capacity: below it nothing is scarce
 CAPACITY_GAIN = 0.10  # of the capacity, where more than that of it is in use
-_NEARLY = 0.8  # of the demand: what a change for capacity must be able to serve
-_OVERSEEN = 0.1  # of the requests: where so many more miss than simulated, something else is slow
+_NEARLY = 0.8  # of the demand: a change for capacity must serve as much
+_UNEXPLAINED = 0.1  # of the requests: if so many more miss than simulated, something else is slow
 _LOADED = 0.9  # of the capacity: above it today's settings do not suffice for long
 
 
@@ -111,7 +111,7 @@ def _insufficient(gate: str, text: str) -> Advice:
 
 
 def _without_situation(answer: Answer, question: Question, error: Insufficient) -> Answer:
-    """Where nothing can be simulated: what minutes and evidence say alone."""
+    """The answer from minutes and evidence alone, where nothing can be simulated."""
     gates = (Gate(error.gate, False, error.message),)
     kv = kv_binds(question.evidence, question.leaf, error.message)
     recommendation = kv or _insufficient(error.gate, error.message)
@@ -122,7 +122,7 @@ def _without_situation(answer: Answer, question: Question, error: Insufficient) 
 
 
 def _described(answer: Answer, situation: Situation) -> Answer:
-    """With what the answer is made from."""
+    """The answer with its inputs: step times, settings, window, load, notes."""
     demand = situation.demand
     settings, question = situation.settings.configurations, situation.question
     today = {}
@@ -167,7 +167,7 @@ def _check_gate(name: str, check: ModelCheck) -> Gate:
 
 
 def _not_reproduced(answer: Answer, situation: Situation) -> Answer:
-    """The simulation misses today: a limit that is plainly full, else no answer."""
+    """Advise on a limit that is plainly full; else the simulation is too far off to advise."""
     question, why = situation.question, answer.gates[0].said
     kv = kv_binds(question.evidence, question.leaf, why)
     if kv is not None:
@@ -185,7 +185,7 @@ def _simulated(answer: Answer, situation: Situation, *, table: bool) -> Answer:
     configurations = situation.settings.configurations
     gains = finalists(situation.sweep, situation.outlook, configurations, _FINALISTS)
     share = situation.slo.share if situation.slo else Slo().share
-    # minutes know the pool's targets, not those of the command line
+    # the minutes count misses of the pool's targets, not of those on the command line
     own = situation.question.slo_source != "command line"
     seen_missed = own and missed(situation.now)
     is_in_target = not seen_missed and (today.in_target_ratio or 0.0) >= share
@@ -207,7 +207,7 @@ def _simulated(answer: Answer, situation: Situation, *, table: bool) -> Answer:
         return _changed(answer, case, choice, what_ifs, table=table)
     used, met = case.utilization, share_met(situation.now, situation.slo)
     simulated = today.in_target_ratio or 0.0
-    if met is not None and simulated >= share and met < share - _OVERSEEN:
+    if met is not None and simulated >= share and met < share - _UNEXPLAINED:
         found = f"at most {percent(met)} of requests met {aims(situation.slo)}"
         why = f"{found}, simulated {percent(simulated)}"
         off = f"the simulation does not reproduce today: {why}"
@@ -228,7 +228,7 @@ def _options(case: Case, gains: Sequence[Gain]) -> list[Option]:
 
 
 def _for_capacity(case: Case, gains: Sequence[Gain]) -> tuple[list[Option], Option | None]:
-    """Where most of the capacity is in use: what was looked at, and what serves a tenth more."""
+    """Where most of the capacity is in use: the options, and the one that serves a tenth more."""
     limit, used = case.today.capacity_requests_per_second, case.utilization
     if not limit or used is None or used <= MARGIN:
         return [], None

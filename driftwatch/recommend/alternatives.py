@@ -1,4 +1,4 @@
-"""What helps where no knob does, each priced as a knob is: share in target and capacity."""
+"""What helps where no knob does, with its share in target and its capacity."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from driftwatch.recommend.situation import Situation, row_of
 PREFIX_HIT_RATIO, REPLICAS, FP8_KV = "prefix_hit_ratio", "replicas", "kv_cache_dtype_fp8"
 WHAT_IFS = (*KNOBS, REPLICAS, PREFIX_HIT_RATIO, FP8_KV)
 HALF_CACHED = 0.5
-_MOST_TIMES_REPLICAS = 9  # today's: beyond it the demand is no question of replicas
+_MOST_TIMES_REPLICAS = 9  # times today's: more is no question of replicas
 _DRAWS = 4  # of each: a share to a few points
 _ONLY = "of replicas, cached prefixes and fp8 KV only share in target and capacity are simulated"
 _NOT_SIMULATED = (
@@ -28,7 +28,6 @@ _NOT_SIMULATED = (
     *("generation_tokens_per_second", "running_requests", "preemptions"),
     *("kv_cache_peak_ratio", "kv_blocks"),
 )
-_PEAK = 1.2  # times today's demand, the most that the draws have it
 
 
 def replicas_for(demand: float, capacity_requests_per_second: float) -> int:
@@ -56,10 +55,10 @@ def alternatives(situation: Situation, today: Candidate) -> list[Candidate]:
 
 def _enough_replicas(situation: Situation, today: Candidate, limit: float) -> Candidate | None:
     """One replica more than today at least: as many as serve this demand within the targets, else
-    those that serve a fifth more; None = far too many.
+    those that serve the highest demand of the draws; None = far too many.
     """
     have, row = situation.question.replicas or 1, None
-    for times in (1.0, _PEAK):
+    for times in (1.0, max(draw.demand for draw in situation.outlook.draws)):
         n = max(have + 1, replicas_for(times * have * situation.offered, limit))
         if n > _MOST_TIMES_REPLICAS * have:
             break
@@ -70,7 +69,7 @@ def _enough_replicas(situation: Situation, today: Candidate, limit: float) -> Ca
 
 
 def asked_for(situation: Situation, today: Candidate) -> list[Candidate]:
-    """What the question asks besides: knobs together, the others one by one."""
+    """The question's what-ifs: knobs as one configuration, the others one by one."""
     what_if, limit = situation.question.what_if, today.capacity_requests_per_second
     knobs = {name: value for name, value in what_if.items() if name in KNOBS}
     found = []
@@ -168,7 +167,7 @@ def _row(
     then = Outlook([other(d) for d in outlook.draws[:_DRAWS]], outlook.slo, outlook.with_knobs)
     shares, likeliest = then.shares({}).clip(0.0), then.draws[0]
     today, every = outlook.shares({}, range(_DRAWS)).mean(), outlook.shares({}).mean()
-    # of all draws as of these: as many of the misses are cured, or of the hits lost
+    # from these draws to all: the same part of the misses is cured, or of the hits is lost
     share = shares.mean()
     cured = 1.0 if share >= 1.0 else (share - today) / (1.0 - today) if share >= today else 0.0
     share = every + cured * (1.0 - every) if share >= today else every * share / today

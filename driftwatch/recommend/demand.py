@@ -1,4 +1,4 @@
-"""The requests of a server, rebuilt so that they would leave the counters of its minutes."""
+"""A server's requests, rebuilt from its minutes: simulated, they give the same counters."""
 
 from __future__ import annotations
 
@@ -109,10 +109,10 @@ def resampled(rows: int, count: int, rng: np.random.Generator) -> Integers:
 def rebuild_demand(window: Window, server: Server, seed: int) -> Demand:
     """Demand of a steady window.
 
-    Prompts have the mean of those that got a first token. Requests that still run are the long
-    ones: the mean generation is tokens generated over requests finished, which is right where some
-    are cut off. None is longer than max_model_len and KV cache allow. Raises NoVerdict: naming what
-    is missing.
+    Prompts have the mean of those that got a first token. The mean generation is tokens generated
+    over requests finished: a mean of the finished alone leaves out the long ones that still run. No
+    request is longer than max_model_len and KV cache allow. Raises NoVerdict: naming what is
+    missing.
     """
     rng = np.random.default_rng(seed)
     most = longest(server)

@@ -19,9 +19,10 @@ from driftwatch.recommend.server import Knobs
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.demand import capacity_per_second
 from driftwatch.simulate.engine import Observe
+from driftwatch.simulate.outcome import Run
 from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.step_time import StepTime
-from driftwatch.simulate.trial import Run, Trial
+from driftwatch.simulate.trial import Trial
 
 # Without latency targets a request is in target if it is admitted within a second.
 WAIT_SECONDS = 1.0
@@ -30,7 +31,7 @@ WARM_SHARE = 0.1  # of the time, and of the requests of a search for the capacit
 # rest of the hour, because a queue that grows leaves nothing in target.
 HORIZON_SECONDS = 3600.0
 _LATE_SHARE = 1 / 3
-# When to look whether the share is settled: parts of the requests' time after the last may miss.
+# Checks whether every request is decided: after the last may have missed, in parts of the draw.
 _AFTERWARDS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 _ITL_EDGES = tuple(float(edge) for edge in np.geomspace(5e-4, 60.0, 400))  # cells of 3 %
 _SCRAPES = 200
@@ -94,7 +95,7 @@ class Outlook:
 
 
 def within(run: Run, slo: Slo | None, overhead: float = 0.0) -> Flags:
-    """For each request whether it meets every target, if what it waits for came at once."""
+    """For each request whether it can still meet every target: tokens to come are taken as now."""
     arrival, now = run.arrival_seconds, run.now_seconds
     with np.errstate(invalid="ignore"):  # inf - inf: nothing comes any more
         if slo is None:

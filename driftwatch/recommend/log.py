@@ -1,4 +1,4 @@
-"""A request log in the place of rebuilt traffic, once the metrics agree with it."""
+"""Demand from a request log, checked against the metrics of the same window."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def demand_of_log(log: Requests, window: Window, server: Server, seed: int) -> D
 
 
 def _clock(unix_seconds: float) -> str:
-    """A date and time; beyond what a date can be, seconds: milliseconds were given, perhaps."""
+    """A date and time; seconds where it is no date, as of a log in milliseconds."""
     try:
         return f"{datetime.fromtimestamp(unix_seconds, UTC):%Y-%m-%d %H:%M}"
     except (OverflowError, ValueError):
@@ -63,7 +63,7 @@ def _clock(unix_seconds: float) -> str:
 
 
 def _contradictions(own: Requests, at: Floats, window: Window) -> list[str]:
-    """What is not as the metrics have it, with both numbers."""
+    """Where log and metrics differ, with both numbers."""
     first, last = (float(at[0]), float(at[-1])) if len(at) else (0.0, 0.0)
     covered = max(0.0, min(last, window.seconds) - max(first, 0.0))
     if covered < _COVERED * window.seconds:

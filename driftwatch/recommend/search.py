@@ -112,6 +112,7 @@ class Gain:
     knobs: Knobs
     gains: Floats
     shares: Floats  # in target then
+    peak: float  # mean gain over the draws with the highest demand
 
     @property
     def mean(self) -> float:
@@ -148,10 +149,11 @@ class Gain:
 def gain_of(outlook: Outlook, knobs: Knobs) -> Gain:
     """In every draw; in the first of them where these bring nothing."""
     some = range(min(_LOOK, len(outlook.draws)))
-    gains = outlook.gains(knobs, some)
-    if gains.mean() < _NOTHING:
-        return Gain(knobs, gains, outlook.shares(knobs, some))
-    return Gain(knobs, outlook.gains(knobs), outlook.shares(knobs))
+    if outlook.gains(knobs, some).mean() >= _NOTHING:
+        some = range(len(outlook.draws))
+    gains, demand = outlook.gains(knobs, some), [outlook.draws[number].demand for number in some]
+    peak = float(gains[np.equal(demand, max(demand))].mean())
+    return Gain(knobs, gains, outlook.shares(knobs, some), peak)
 
 
 def finalists(
@@ -183,8 +185,8 @@ def _adds(sweep: Outlook, knobs: Knobs) -> bool:
 def _ranked(
     sweep: Outlook, settings: Sequence[Knobs], today: SchedulerConfiguration
 ) -> list[Knobs]:
-    """Best first; of those that move nothing, one knob first, the larger value first, as only
-    they may serve more.
+    """Best first. Without a gain one knob comes before two and the larger value first: only
+    larger ones may serve more.
     """
 
     def place(number: int) -> tuple[float, float, float]:
@@ -215,11 +217,14 @@ class Option:
 def chosen(options: Sequence[Option], today: SchedulerConfiguration) -> Option | None:
     """The option that is advised, by its gain; None = none is worth a restart.
 
-    Of those within :data:`TIES` of the best mean gain it is the :func:`nearest`.
+    Of those within :data:`TIES` of the best mean gain, and then of the best gain at the highest
+    demand, it is the :func:`nearest`: one restart is enough for the load that may come.
     """
-    worth = [one for one in options if one.gain.is_worth_it]
-    best = max((one.gain.mean for one in worth), default=0.0)
-    return nearest([one for one in worth if one.gain.mean >= best - TIES], today)
+    left = [one for one in options if one.gain.is_worth_it]
+    best = max((one.gain.mean for one in left), default=0.0)
+    left = [one for one in left if one.gain.mean >= best - TIES]
+    peak = max((one.gain.peak for one in left), default=0.0)
+    return nearest([one for one in left if one.gain.peak >= peak - TIES], today)
 
 
 def nearest(options: Sequence[Option], today: SchedulerConfiguration) -> Option | None:

@@ -32,8 +32,8 @@ class Server:
 
     ``serving`` has an inferred max_num_seqs among its settings; ``weight_bytes``: of one weight (2
     = bf16, 1 = fp8); ``num_gpu_blocks``: vLLM's null block included; ``flags``: other engine flags
-    by vLLM's own name, what is not in it is unknown; ``unsupported``: what runs that no simulation
-    here knows, in words.
+    by vLLM's own name; one that is not there is unknown; ``unsupported``: features in use that are
+    not simulated, in words.
     """
 
     serving: Serving = field(default_factory=Serving)
@@ -116,7 +116,7 @@ def _configuration(server: Server, seqs: int, budget: int, policy: str) -> Sched
     flag = server.flags.get("long_prefill_token_threshold", "")
     threshold = serving.setting("long_prefill_token_threshold")
     if not chunked and server.longest is not None and budget < server.longest:
-        chunked = True  # vLLM refuses to start so: what the server told is not of this engine
+        chunked = True  # vLLM would not start without: the flag is of another engine
     return SchedulerConfiguration(
         max_num_seqs=seqs,
         max_num_batched_tokens=budget,

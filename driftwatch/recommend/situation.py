@@ -1,6 +1,4 @@
-"""Turn a question into what its answer needs: window, demand, step times, draws; and the rows that
-these give for settings.
-"""
+"""What the answer to a question needs: window, demand, step times, draws, and a row a setting."""
 
 from __future__ import annotations
 
@@ -15,6 +13,7 @@ import polars as pl
 from driftwatch.detect.speed.load import COMPLETE, FOR_GOOD, ONE_TOKEN, PREEMPTING, WHY_NOT, work_of
 from driftwatch.errors import ImpossibleConfiguration, NoVerdict
 from driftwatch.model import Slo
+from driftwatch.numbers import times
 from driftwatch.recommend.advice import Candidate, Compared, ModelCheck, Question, targets_of
 from driftwatch.recommend.demand import Demand, hit_ratio, rebuild_demand
 from driftwatch.recommend.forecast import (
@@ -28,12 +27,13 @@ from driftwatch.recommend.forecast import (
 from driftwatch.recommend.log import demand_of_log
 from driftwatch.recommend.server import Knobs, Settings, settings_of, with_knobs
 from driftwatch.recommend.steps import StepTimes, prior_of, step_times, work_met
-from driftwatch.recommend.window import Window, arrivals, steady, undisturbed
+from driftwatch.recommend.window import Window, arrivals, rise, steady, undisturbed
 from driftwatch.simulate.hardware import Hardware, shipped_hardware
 from driftwatch.simulate.requests import NO_GROUP
 
 DRAWS = 16
-# times today's demand, in turn: the next hour's rate is within a fifth of the window's
+# times today's demand, in turn: the next hour's rate is within a fifth of the window's; where that
+# still rises, the highest rises with it
 DEMANDS = (1.0, 0.8, 1.0, 1.2)
 _SWEEP = (0, 1, 3)  # draws that a sweep looks at: each demand once
 _MOST_REQUESTS = 4000  # of a draw
@@ -52,7 +52,7 @@ GROWS = "the queue still grows when the simulation ends"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Situation:
-    """All that answers are made of."""
+    """All that an answer needs."""
 
     question: Question
     slo: Slo | None
@@ -105,7 +105,7 @@ def situation_of(question: Question, hardware: Hardware | None = None) -> Situat
     models = step_times(work, prior, draws=DRAWS, seed=question.seed)
     if models is None:
         raise _no_step_times(window)
-    draws = _draws(demands, settings, models, _overhead(now), question.seed)
+    draws = _draws(demands, settings, models, now, question.seed)
     change = partial(with_knobs, server=server, hardware=tables)
     return Situation(
         question,
@@ -116,7 +116,7 @@ def situation_of(question: Question, hardware: Hardware | None = None) -> Situat
         models,
         Outlook(draws, slo, change),
         Outlook([_shorter(draws[number]) for number in _SWEEP], slo, change),
-        (*now.notes, *settings.notes, *_hits_note(now)),
+        (*now.notes, *settings.notes, *_hits_note(now), *_rise_note(draws)),
     )
 
 
@@ -155,7 +155,7 @@ def _check_settings(now: Window, settings: Settings) -> None:
 
 
 def _no_step_times(window: Window) -> Insufficient:
-    """With what keeps most minutes from telling the time of a step."""
+    """The error, with what hides the step time in most minutes."""
     why = work_of(window.rows).filter(~pl.col("why").is_in([COMPLETE, PREEMPTING]))["why"]
     code = int(why.mode()[0]) if len(why) else COMPLETE
     text = f": {WHY_NOT[code].text}" if len(why) else ""
@@ -167,14 +167,15 @@ def _draws(
     demands: Sequence[Demand],
     settings: Settings,
     models: StepTimes,
-    overhead_seconds: float,
+    now: Window,
     seed: int,
 ) -> list[Draw]:
-    draws = []
+    draws, overhead, rises = [], _overhead(now), rise(now)
     likely = settings.configurations[len(settings.configurations) // 2]
     for number in range(DRAWS):
         rng = np.random.default_rng([seed, number])
         factor, demand = DEMANDS[number % len(DEMANDS)], demands[number % len(demands)]
+        factor *= rises if factor > 1.0 else 1.0
         rate = max(factor * demand.requests_per_second, 1e-9)
         tokens = float((demand.prompt_tokens + demand.generation_tokens).mean())
         many = max(min(_MOST_REQUESTS, _MOST_TOKENS / tokens), _FEWEST_DRAWN)
@@ -185,7 +186,7 @@ def _draws(
             # nothing to hit but what a preempted request left: to follow it takes ten times as long
             today = replace(today, enable_prefix_caching=False)
         model = models.draws[number] if number else models.likeliest
-        draws.append(Draw(requests, seconds, model, today, factor, overhead_seconds))
+        draws.append(Draw(requests, seconds, model, today, factor, overhead))
     return draws
 
 
@@ -221,6 +222,13 @@ def _hits_note(now: Window) -> tuple[str, ...]:
     if ratio > 0:
         return ("prefix hits: as a share of each prompt, or whole prompts: both are tried",)
     return ()
+
+
+def _rise_note(draws: Sequence[Draw]) -> tuple[str, ...]:
+    most = max(draw.demand for draw in draws)
+    if most <= max(DEMANDS):
+        return ()
+    return (f"the load still rises: up to {times(most)} of the window's mean is simulated",)
 
 
 def model_check(draws: Sequence[Draw], window: Window) -> ModelCheck:

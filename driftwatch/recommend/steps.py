@@ -49,7 +49,7 @@ _PAIR_SHARE = 3.5e-5
 
 @dataclass(frozen=True, slots=True)
 class Prior:
-    """What is believed before minutes are looked at."""
+    """Step times before any minute is used."""
 
     step_times: tuple[StepTime, ...]  # one a form: with quadratic attention, linear
     log_sd: tuple[float, ...]
@@ -86,7 +86,7 @@ def prior_of(server: Server, window: Window, demand: Demand, hardware: Hardware)
 
 
 def _from_window(window: Window, demand: Demand, why: str) -> Prior:
-    """A model that would give the window's mean step, its parts shared out; wide."""
+    """A model with the window's mean step time, split by typical shares; its sd is wide."""
     step = window.ratio("itl_seconds_sum", "itl_seconds_count") or 0.02
     batch = window.ratio("generation_tokens_total", "forward_passes") or 1.0
     per_pass = window.ratio("iteration_tokens_sum", "forward_passes") or batch

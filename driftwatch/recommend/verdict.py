@@ -51,7 +51,7 @@ _REPLICAS_GAIN = 0.05  # of the share in target: replicas that bring less are no
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What a verdict is made of."""
+    """The inputs of a verdict."""
 
     situation: Situation
     today: Candidate
@@ -296,7 +296,7 @@ _FALLS_SHORT = 1.2  # times what it completes: as far as such a rate may be off
 
 
 def by_measured_capacity(situation: Situation, why: str) -> Advice | None:
-    """What a server with a lasting queue completes is its capacity: how many replicas serve all."""
+    """Replicas that serve all: what a server with a lasting queue completes is its capacity."""
     now, offered = situation.now, situation.offered
     finished = now.total("generation_tokens_count")
     queued = bool((now.column("waiting_requests") >= 1.0).all())
@@ -323,7 +323,7 @@ def by_measured_capacity(situation: Situation, why: str) -> Advice | None:
 
 
 def kv_binds(evidence: Mapping[str, Any], leaf: str | None, why: str) -> Advice | None:
-    """Where the evidence shows that KV binds, a refused simulation is no reason to say nothing."""
+    """Advice where the evidence shows a full KV cache and the simulation is refused; else None."""
     binds = leaf == "kv_pressure" or evidence.get("binding_limit") == "kv_cache"
     if not (binds and (evidence.get("preemptions_per_second") or 0.0) > 0.0):
         return None

@@ -1,4 +1,4 @@
-"""The minutes that an answer is made from: undisturbed, and since the traffic is as it is now."""
+"""The minutes behind an answer: undisturbed, and since the traffic last changed."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _CUTS = {
     "configuration_changed": "a change of its settings",
     "release_changed": "a change of its release",
 }
-_SEEN_SECONDS = 30.0  # of a minute that counts: of less it is not known how it was
-_GAP_MINUTES = 2  # without a usable one end the stretch: counters say nothing of them
+_LEAST_SECONDS = 30.0  # observed of a minute that counts
+_GAP_MINUTES = 2  # a longer gap between usable minutes ends the stretch
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,7 +97,7 @@ def undisturbed(minutes: pl.DataFrame) -> Window:
     rows = rows.filter(pl.Series(usable))
     first, why = _begin(rows)
     stretch = rows.slice(first)
-    seen = stretch["duration_seconds"] >= _SEEN_SECONDS
+    seen = stretch["duration_seconds"] >= _LEAST_SECONDS
     stretch = stretch.filter(seen) if seen.any() else stretch
     window = Window(stretch)
     if why is None:
@@ -106,7 +106,7 @@ def undisturbed(minutes: pl.DataFrame) -> Window:
 
 
 def _begin(rows: pl.DataFrame) -> tuple[int, str | None]:
-    """First row of the stretch that ends with the last one, and why not an earlier one."""
+    """The stretch's first row, and what happened before it."""
     ends = rows["end"].to_list()
     names = ("prompt_tokens_edges", "generation_tokens_edges")
     edges = rows.select(pl.col(names).forward_fill().backward_fill()).rows()
@@ -154,7 +154,7 @@ def steady(window: Window) -> Window:
 
 
 def _change(figures: list[Floats]) -> int | None:
-    """The row with which another traffic begins, by the figure that shows it best; None = none."""
+    """The row at which the traffic changes, by the figure that shows it best; None = nowhere."""
     best, change = _CERTAIN, None
     for number, row in enumerate(figures):
         many = len(row)
@@ -199,6 +199,30 @@ def arrivals(window: Window) -> Floats:
     return np.maximum(first + np.diff(edges), 0.0)
 
 
+_RISES = 1.1  # less is chance: a third of a steady window may hold so much more
+
+
+def rise(window: Window) -> float:
+    """Tokens asked for a second in the window's last third over those of all of it; at least 1.
+
+    Where lengths or rate still grow, the load that comes is above the window's mean. Raises
+    NoVerdict: as :func:`arrivals`.
+    """
+    third = len(window.rows) // 3
+    if third < _SHORTEST_MINUTES:
+        return 1.0
+    tokens = np.zeros(len(window.rows))
+    for name in ("prompt_tokens", "generation_tokens"):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            length = window.column(f"{name}_sum") / window.column(f"{name}_count")
+        known = np.isfinite(length)
+        tokens += np.where(known, length, length[known].mean() if known.any() else 0.0)
+    asked, seconds = arrivals(window) * tokens, window.durations_seconds
+    whole = asked.sum() / seconds.sum()
+    late = asked[-third:].sum() / seconds[-third:].sum()
+    return float(late / whole) if late > _RISES * whole else 1.0
+
+
 def missed(window: Window) -> bool:
     """Whether the latency targets were missed, by the newest of the last ten minutes that knows."""
     known = window.rows["slo_missed"].tail(10).drop_nulls()
@@ -206,7 +230,7 @@ def missed(window: Window) -> bool:
 
 
 def share_met(window: Window, slo: Slo | None) -> float | None:
-    """At most so many of the served requests met each target; None = no histogram tells it."""
+    """Upper bound of the share of served requests that met each target; None = no histogram."""
     met = []
     for name, target in (
         ("ttft_seconds", None if slo is None else slo.ttft_seconds),

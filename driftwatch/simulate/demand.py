@@ -1,4 +1,4 @@
-"""What closed forms cannot say: capacity, simulated, and a request rate."""
+"""The capacity of a saturated server by simulation, and requests as a Poisson stream."""
 
 from __future__ import annotations
 

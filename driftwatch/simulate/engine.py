@@ -1,4 +1,4 @@
-"""An engine's tables: made for settings, given requests, run by the kernel, rid of what has ended.
+"""An engine's tables: made from settings, filled with requests, run, cleared of ended requests.
 
 Semantics, beyond vLLM's scheduler itself (``kernel.schedule``):
 
@@ -67,7 +67,7 @@ class Observe:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Options:
-    """What an engine does besides its settings."""
+    """Conditions of a run besides the scheduler's settings."""
 
     observe: Observe = field(default_factory=Observe)
     disturbance: Disturbance = field(default_factory=Disturbance)

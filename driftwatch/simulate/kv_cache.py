@@ -69,11 +69,7 @@ class MemoryPlan:
 
 
 def bytes_per_token(
-    model: Model,
-    *,
-    dtype_bytes: float = 2.0,
-    tensor_parallel: int = 1,
-    kv_cache_dtype: str = "auto",
+    model: Model, *, tensor_parallel: int = 1, kv_cache_dtype: str = "auto"
 ) -> float:
     """KV-cache bytes of one token on one GPU, over all layers.
 
@@ -100,7 +96,7 @@ def bytes_per_token(
             (f"kv_cache_dtype is one of {', '.join(CACHE_DTYPES)}, not {kv_cache_dtype!r}",),
             help_text="auto is the type of the activations",
         )
-    number = dtype_bytes if kv_cache_dtype == "auto" else CACHE_BYTES[kv_cache_dtype]
+    number = CACHE_BYTES[kv_cache_dtype]
     if model.latent is not None:
         width = model.latent.kv_lora_rank + model.latent.qk_rope_head_dim
         return model.num_hidden_layers * width * number

@@ -1,16 +1,19 @@
-"""What an engine's tables say as frames: requests, steps, scrapes, a summary."""
+"""What became of requests that an engine served: arrays at once, frames where asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 from polars import selectors as cs
 
+from driftwatch.arrays import Flags, Floats, Integers
 from driftwatch.simulate.kernel import tables as k
-from driftwatch.simulate.kernel.tables import Tables
+from driftwatch.simulate.kernel.tables import FINISHED, Tables
 
 STATUS = pl.Enum(["finished", "rejected", "cancelled", "timed_out", "unfinished"])
 STATUSES = pl.Series(  # by the kernel's status
@@ -31,31 +34,147 @@ _STEP_COLUMNS = (
 )
 
 
-def request_frame(t: Tables) -> pl.DataFrame:
-    """A row a request, in the order in which they were offered.
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """What became of requests, in their order.
 
-    index (position in all that was offered), status (finished, rejected, cancelled, timed_out,
-    unfinished), arrival_seconds, first_scheduled_seconds, first_token_seconds, end_seconds
-    (absolute), ttft_seconds, e2e_seconds, queue_seconds (from the arrival), prompt_tokens,
-    generation_tokens (asked, less what max_model_len cuts off), generated_tokens (delivered),
-    cached_tokens (at the first admission), preemptions. Null where it never happened.
+    In the arrays inf = not yet, or never. Ask for frames before the engine goes on.
     """
-    seconds, arrival = cs.ends_with("_seconds"), pl.col("arrival_seconds")
-    frame = pl.DataFrame({name: t.requests[field].copy() for name, field in _REQUESTS.items()})
-    return (
-        frame.with_columns(pl.when(seconds.is_finite()).then(seconds))
-        .with_columns(
-            pl.lit(STATUSES).gather(pl.col("status")).alias("status"),
-            (pl.col("first_token_seconds") - arrival).alias("ttft_seconds"),
-            (pl.col("end_seconds") - arrival).alias("e2e_seconds"),
-            (pl.col("first_scheduled_seconds") - arrival).alias("queue_seconds"),
-            (pl.col("target") - pl.col("prompt_tokens")).alias("generation_tokens"),
-            pl.Series("generated_tokens", _delivered(t)),
-            pl.when(pl.col("cached_tokens") >= 0).then(pl.col("cached_tokens")),
+
+    now_seconds: float  # up to when was run; inf = until nothing was left
+    # arrival_seconds, first_scheduled_seconds, first_token_seconds: of each request
+    arrival_seconds: Floats
+    first_scheduled_seconds: Floats
+    first_token_seconds: Floats
+    end_seconds: Floats  # when each finished, or was turned away, cancelled or timed out
+    generation_tokens: Integers  # as asked, less what max_model_len cuts off
+    preemptions: Integers  # of each request
+    finished: Flags  # which got their last token
+    ended: Flags  # which are over, one way or another
+    _tables: Tables
+    _rows: Sequence[Any]  # the per-step table, each time it was read
+
+    @classmethod
+    def of(cls, t: Tables, until_seconds: float, rows: Sequence[Any]) -> Run:
+        """What the tables hold after a run to a time."""
+        requests = t.requests
+        return cls(
+            float(until_seconds),
+            arrival_seconds=requests["arrival"].copy(),
+            first_scheduled_seconds=requests["first_scheduled"].copy(),
+            first_token_seconds=requests["first_token"].copy(),
+            end_seconds=requests["end"].copy(),
+            generation_tokens=requests["target"] - requests["prompt"],
+            preemptions=requests["preemptions"].copy(),
+            finished=requests["status"] == FINISHED,
+            ended=requests["status"] >= FINISHED,
+            _tables=t,
+            _rows=rows,
         )
-        .drop("target")
-        .cast({cs.integer(): pl.Int64})
-    )
+
+    @property
+    def requests(self) -> pl.DataFrame:
+        """A row a request, in the order in which they were offered.
+
+        index (position in all that was offered), status (finished, rejected, cancelled, timed_out,
+        unfinished), arrival_seconds, first_scheduled_seconds, first_token_seconds, end_seconds
+        (absolute), ttft_seconds, e2e_seconds, queue_seconds (from the arrival), prompt_tokens,
+        generation_tokens (asked, less what max_model_len cuts off), generated_tokens (delivered),
+        cached_tokens (at the first admission), preemptions. Null where it never happened.
+        """
+        t, seconds, arrival = self._tables, cs.ends_with("_seconds"), pl.col("arrival_seconds")
+        frame = pl.DataFrame({name: t.requests[field].copy() for name, field in _REQUESTS.items()})
+        return (
+            frame.with_columns(pl.when(seconds.is_finite()).then(seconds))
+            .with_columns(
+                pl.lit(STATUSES).gather(pl.col("status")).alias("status"),
+                (pl.col("first_token_seconds") - arrival).alias("ttft_seconds"),
+                (pl.col("end_seconds") - arrival).alias("e2e_seconds"),
+                (pl.col("first_scheduled_seconds") - arrival).alias("queue_seconds"),
+                (pl.col("target") - pl.col("prompt_tokens")).alias("generation_tokens"),
+                pl.Series("generated_tokens", _delivered(t)),
+                pl.when(pl.col("cached_tokens") >= 0).then(pl.col("cached_tokens")),
+            )
+            .drop("target")
+            .cast({cs.integer(): pl.Int64})
+        )
+
+    @property
+    def steps(self) -> pl.DataFrame:
+        """A row a step that ended; for ``per_step`` only.
+
+        start_seconds, end_seconds and, taken after the schedule call and before its outputs,
+        prefill_tokens, decode_seqs, kv_tokens_read, running, waiting, preempted, free_blocks (null
+        where blocks never bind).
+        """
+        frame = pl.DataFrame(
+            {name: np.concatenate([rows[name] for rows in self._rows]) for name in _STEP_COLUMNS}
+        )
+        if self._tables.engine[0]["total_blocks"] >= k.ENDLESS:
+            frame = frame.with_columns(pl.lit(None, dtype=pl.Int64).alias("free_blocks"))
+        return frame
+
+    @property
+    def scrapes(self) -> pl.DataFrame:
+        """A row a scrape.
+
+        time_seconds; gauges after the last step that ended: running, waiting_capacity,
+        waiting_deferred (as the last schedule call left them: what arrives during a step is not in
+        vLLM's scheduler yet), kv_cache_usage_ratio (null where blocks never bind); all else counts
+        since the engine's start, histograms as lists of cumulative counts with +Inf last (vLLM's
+        own bookkeeping: an iteration is observed when it brings a token, a prompt is booked whole
+        at its first token).
+        """
+
+        def cumulative(counts: Any) -> pl.Series:
+            return pl.Series(np.cumsum(counts, axis=1)).arr.to_list()
+
+        t, usage, names = self._tables, self.kv_cache_usage_ratio, k.COUNTERS.names or ()
+        return pl.DataFrame(
+            {
+                "time_seconds": t.scrape_times,
+                **{name: t.scraped[name].copy() for name in names if name != "free_blocks"},
+                "kv_cache_usage_ratio": usage if usage is not None else [None] * len(t.scraped),
+                "iteration_tokens_buckets": cumulative(t.scraped_iteration),
+                "itl_seconds_buckets": cumulative(t.scraped_itl),
+            },
+            schema_overrides={"kv_cache_usage_ratio": pl.Float64()},
+        )
+
+    @property
+    def summary(self) -> dict[str, float | int]:
+        """The engine's totals so far."""
+        counters = self._tables.counters[0]
+        return {
+            "steps": int(counters["steps_all"]),
+            "end_seconds": float(self._tables.engine[0]["last_output"]),
+            "busy_seconds": float(counters["busy_seconds"]),
+            "preemptions": int(counters["preemptions"]),
+            "empty_schedules": int(counters["empty_schedules"]),
+            "evicted_cached_blocks": int(counters["evicted_blocks"]),
+        }
+
+    @property
+    def waiting(self) -> Integers:
+        """num_requests_waiting at each scrape."""
+        return np.asarray(self.scraped("waiting_capacity") + self.scraped("waiting_deferred"))
+
+    @property
+    def kv_cache_usage_ratio(self) -> Floats | None:
+        """At each scrape; None where blocks never bind."""
+        total = int(self._tables.engine[0]["total_blocks"])
+        if total >= k.ENDLESS:
+            return None
+        return np.asarray(1.0 - self._tables.scraped["free_blocks"] / total)
+
+    @property
+    def itl_cells(self) -> Integers:
+        """At each scrape (rows), inter-token times up to each edge and above the last."""
+        return np.asarray(self._tables.scraped_itl)
+
+    def scraped(self, name: str) -> npt.NDArray[Any]:
+        """A gauge or counter at each scrape: a field of ``kernel.tables.COUNTERS``."""
+        return np.asarray(self._tables.scraped[name])
 
 
 def _delivered(t: Tables) -> Any:
@@ -67,63 +186,3 @@ def _delivered(t: Tables) -> Any:
         return rows["output"].copy()
     steps = np.maximum(t.engine[0]["applied"] - rows["join_step"] + 2, 0)
     return np.where(counted, rows["join_computed"] + steps - rows["prompt"], rows["output"])
-
-
-def step_frame(t: Tables, pieces: Sequence[Any]) -> pl.DataFrame:
-    """A row per step that ended.
-
-    start_seconds, end_seconds and, taken after the schedule call and before its outputs,
-    prefill_tokens, decode_seqs, kv_tokens_read, running, waiting, preempted, free_blocks (null
-    where blocks never bind). ``pieces``: the per-step table, each time it was read.
-    """
-    frame = pl.DataFrame({n: np.concatenate([rows[n] for rows in pieces]) for n in _STEP_COLUMNS})
-    if t.engine[0]["total_blocks"] >= k.ENDLESS:
-        frame = frame.with_columns(pl.lit(None, dtype=pl.Int64).alias("free_blocks"))
-    return frame
-
-
-def scrape_frame(t: Tables) -> pl.DataFrame:
-    """A row per scrape.
-
-    time_seconds; gauges after the last step that ended: running, waiting_capacity,
-    waiting_deferred (as the last schedule call left them: what arrives during a step is not in
-    vLLM's scheduler yet), kv_cache_usage_ratio (null where blocks never bind); all else counts
-    since the engine's start, histograms as lists of cumulative counts with +Inf last (vLLM's own
-    bookkeeping: an iteration is observed when it brings a token, a prompt is booked whole at its
-    first token).
-    """
-
-    def cumulative(counts: Any) -> pl.Series:
-        return pl.Series(np.cumsum(counts, axis=1)).arr.to_list()
-
-    usage = usage_ratio(t)
-    names = k.COUNTERS.names or ()
-    return pl.DataFrame(
-        {
-            "time_seconds": t.scrape_times,
-            **{name: t.scraped[name].copy() for name in names if name != "free_blocks"},
-            "kv_cache_usage_ratio": usage if usage is not None else [None] * len(t.scraped),
-            "iteration_tokens_buckets": cumulative(t.scraped_iteration),
-            "itl_seconds_buckets": cumulative(t.scraped_itl),
-        },
-        schema_overrides={"kv_cache_usage_ratio": pl.Float64()},
-    )
-
-
-def usage_ratio(t: Tables) -> Any:
-    """kv_cache_usage_ratio at each scrape; None where blocks never bind."""
-    total = int(t.engine[0]["total_blocks"])
-    return None if total >= k.ENDLESS else 1.0 - t.scraped["free_blocks"] / total
-
-
-def summary_of(t: Tables) -> dict[str, float | int]:
-    """The engine's totals so far."""
-    counters = t.counters[0]
-    return {
-        "steps": int(counters["steps_all"]),
-        "end_seconds": float(t.engine[0]["last_output"]),
-        "busy_seconds": float(counters["busy_seconds"]),
-        "preemptions": int(counters["preemptions"]),
-        "empty_schedules": int(counters["empty_schedules"]),
-        "evicted_cached_blocks": int(counters["evicted_blocks"]),
-    }

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import polars as pl
 
-from driftwatch.arrays import Flags, Floats, Integers
+from driftwatch.arrays import Flags, Floats
 from driftwatch.errors import ImpossibleConfiguration, NoVerdict
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.engine import (
@@ -25,83 +22,11 @@ from driftwatch.simulate.engine import (
     without,
 )
 from driftwatch.simulate.kernel.tables import FINISHED, IDENTIFY_BLOCKS, Tables
-from driftwatch.simulate.outcome import (
-    request_frame,
-    scrape_frame,
-    step_frame,
-    summary_of,
-    usage_ratio,
-)
+from driftwatch.simulate.outcome import Run
 from driftwatch.simulate.requests import Requests
 from driftwatch.simulate.step_time import StepTime
 
 inf = float("inf")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Run:
-    """What became of requests, in their order: arrays at once, frames where they are asked for.
-
-    In the arrays inf = not yet, or never. Frames are asked for before the engine goes on.
-    """
-
-    now_seconds: float  # up to when was run; inf = until nothing was left
-    # arrival_seconds, first_scheduled_seconds, first_token_seconds: of each request
-    arrival_seconds: Floats
-    first_scheduled_seconds: Floats
-    first_token_seconds: Floats
-    end_seconds: Floats  # when each finished, or was turned away, cancelled or timed out
-    generation_tokens: Integers  # as asked, less what max_model_len cuts off
-    preemptions: Integers  # of each request
-    finished: Flags  # which got their last token
-    ended: Flags  # which are over, one way or another
-    _tables: Tables
-    _rows: Sequence[Any]  # of the per-step table
-
-    @property
-    def requests(self) -> pl.DataFrame:
-        """A row a request (``outcome.request_frame``)."""
-        return request_frame(self._tables)
-
-    @property
-    def steps(self) -> pl.DataFrame:
-        """A row a step (``outcome.step_frame``); for ``per_step`` only."""
-        return step_frame(self._tables, self._rows)
-
-    @property
-    def scrapes(self) -> pl.DataFrame:
-        """A row a scrape (``outcome.scrape_frame``)."""
-        return scrape_frame(self._tables)
-
-    @property
-    def summary(self) -> dict[str, float | int]:
-        """Totals of the engine: steps, end_seconds, busy_seconds, preemptions, and the like."""
-        return summary_of(self._tables)
-
-    @property
-    def scrape_seconds(self) -> Floats:
-        """Times of the scrapes."""
-        return np.asarray(self._tables.scrape_times)
-
-    @property
-    def waiting(self) -> Integers:
-        """num_requests_waiting at each scrape."""
-        return np.asarray(self.scraped("waiting_capacity") + self.scraped("waiting_deferred"))
-
-    @property
-    def kv_cache_usage_ratio(self) -> Floats | None:
-        """At each scrape; None where blocks never bind."""
-        usage: Floats | None = usage_ratio(self._tables)
-        return usage
-
-    @property
-    def itl_cells(self) -> Integers:
-        """At each scrape (rows), inter-token times up to each edge and above the last."""
-        return np.asarray(self._tables.scraped_itl)
-
-    def scraped(self, name: str) -> npt.NDArray[Any]:
-        """A gauge or counter at each scrape: a field of ``kernel.tables.COUNTERS``."""
-        return np.asarray(self._tables.scraped[name])
 
 
 def _run_to(t: Tables, until_seconds: float) -> Run:
@@ -115,21 +40,7 @@ def _run_to(t: Tables, until_seconds: float) -> Run:
         pieces.append(t.rows[: t.engine[0]["rows"]].copy())
         t.engine["rows"] = 0
         if not t.engine[0]["full"]:
-            break
-    rows = t.requests
-    return Run(
-        float(until_seconds),
-        arrival_seconds=rows["arrival"].copy(),
-        first_scheduled_seconds=rows["first_scheduled"].copy(),
-        first_token_seconds=rows["first_token"].copy(),
-        end_seconds=rows["end"].copy(),
-        generation_tokens=rows["target"] - rows["prompt"],
-        preemptions=rows["preemptions"].copy(),
-        finished=rows["status"] == FINISHED,
-        ended=rows["status"] >= FINISHED,
-        _tables=t,
-        _rows=pieces,
-    )
+            return Run.of(t, until_seconds, pieces)
 
 
 def check_fit(requests: Requests, c: SchedulerConfiguration) -> None:

@@ -95,26 +95,6 @@ def small(folder: Path, rates: pl.DataFrame = RATES, lengths: pl.DataFrame = LEN
     return ServeGen(folder / "rates.parquet", folder / "lengths.parquet")
 
 
-@pytest.mark.parametrize(
-    ("rates", "lengths", "problem"),
-    [
-        (RATES.drop("arrival_cv"), LENGTHS, "rates.parquet: no Parquet file with ServeGen's"),
-        (
-            RATES.with_columns(requests_per_second=pl.Series([1.0, -1.0])),
-            LENGTHS,
-            "rates.parquet: row 2, (3, 600, -1.0, 50.0): a value is missing or cannot be",
-        ),
-        (
-            RATES,
-            LENGTHS.with_columns(probability=pl.Series([0.5, None, 1.5])),
-            "lengths.parquet: row 2, (3, 21600, 'prompt', 20, None)",
-        ),
-        (RATES.head(0), LENGTHS, "rates.parquet: no rows"),
-    ],
-)
-def test_broken_tables(
-    rates: pl.DataFrame, lengths: pl.DataFrame, problem: str, tmp_path: Path
-) -> None:
-    with pytest.raises(WorkloadError) as caught:
-        small(tmp_path, rates, lengths)
-    assert problem in caught.value.problems[0]
+def test_a_table_without_a_column_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(WorkloadError, match="no Parquet file with ServeGen's"):
+        small(tmp_path, RATES.drop("arrival_cv"))

@@ -131,10 +131,10 @@ def test_a_check_fails_on_the_figures_that_are_off(
 # --- the choice
 
 
-def gain(knobs: Knobs, *gains: float, share: float = 0.9) -> Gain:
-    """Half of the draws have the first gain, and so on."""
+def gain(knobs: Knobs, *gains: float, share: float = 0.9, peak: float = 0.4) -> Gain:
+    """Half of the draws have the first gain, and so on; ``peak``: at the highest demand."""
     drawn = np.repeat(np.array(gains), 16 // len(gains))
-    return Gain(knobs, drawn, np.full(len(drawn), share))
+    return Gain(knobs, drawn, np.full(len(drawn), share), peak)
 
 
 S128, S256, S512 = ({"max_num_seqs": value} for value in (128.0, 256.0, 512.0))
@@ -148,6 +148,7 @@ TODAY = SchedulerConfiguration(64, 2048, BLOCKS)
         ([gain(S128, 0.2)], (), (), S128),
         ([gain(S128, 0.039)], (), (), None),  # less than 4 points
         ([gain(S128, 0.39), gain(S256, 0.4)], (), (), S128),  # within two points: the smaller move
+        ([gain(S128, 0.39, peak=0.2), gain(S256, 0.4)], (), (), S256),  # too few at more demand
         ([gain(S128, 0.4), gain(S256, 0.4)], (10, 12), (1, 1), S256),  # more capacity …
         ([gain(S128, 0.4), gain(S256, 0.4)], (10, 12), (1, 2), S128),  # … not at a higher price
         ([gain(S128, 0.4), gain(S256, 0.4)], (10, 10.5), (1, 1), S128),  # a tenth is the same

@@ -11,7 +11,7 @@ import pytest
 from engine_minutes import START, by_hand
 
 from driftwatch.errors import NoVerdict
-from driftwatch.recommend.window import Window, arrivals, steady, undisturbed
+from driftwatch.recommend.window import Window, arrivals, rise, steady, undisturbed
 
 EDGES = [[10.0, 100.0, np.inf]]
 
@@ -88,6 +88,14 @@ def test_a_window_begins_where_rate_and_lengths_became_why_no_vllm(
     window = steady(_traffic(rate, prompt))
     assert len(window.rows) == pytest.approx(minutes, abs=1)
     assert any("when it changed" in note for note in window.notes) is (minutes < 40)
+
+
+def test_a_load_that_still_rises_is_told_from_chance() -> None:
+    growing = np.linspace(1.0, 2.0, 40)
+    assert rise(_traffic(300.0)) == 1.0
+    assert rise(_traffic((300.0 * growing).tolist())) == pytest.approx(1.83 / 1.5, rel=0.05)
+    assert rise(_traffic(300.0, (500.0 * growing).tolist())) > 1.0
+    assert rise(_traffic((300.0 * growing[:9]).tolist(), minutes=9)) == 1.0  # too few minutes
 
 
 def test_arrivals_are_first_tokens_and_the_growth_of_the_queue() -> None:

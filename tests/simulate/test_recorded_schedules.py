@@ -15,9 +15,10 @@ import pytest
 from golden_cases import COLUMNS, NAMES, case_of, load_golden
 
 from driftwatch.simulate.configuration import SchedulerConfiguration
+from driftwatch.simulate.outcome import Run
 from driftwatch.simulate.requests import Requests, make_requests
 from driftwatch.simulate.step_time import StepTime
-from driftwatch.simulate.trial import Run, simulate
+from driftwatch.simulate.trial import simulate
 
 FILE = Path(__file__).resolve().parents[1] / "data" / "scheduler" / "vllm_0.32_random.json.gz"
 RANDOM: list[dict[str, Any]] = json.loads(gzip.decompress(FILE.read_bytes()))

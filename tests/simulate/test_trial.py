@@ -9,9 +9,10 @@ import pytest
 
 from driftwatch.simulate.configuration import SchedulerConfiguration
 from driftwatch.simulate.engine import Observe
+from driftwatch.simulate.outcome import Run
 from driftwatch.simulate.requests import Requests, make_requests
 from driftwatch.simulate.step_time import StepTime
-from driftwatch.simulate.trial import Run, Trial, simulate
+from driftwatch.simulate.trial import Trial, simulate
 
 LAW = StepTime(0.009, 6e-5, 6.5e-5, 4e-7)
 LAWS = (LAW, replace(LAW, c0_seconds=0.02), replace(LAW, hinge_tokens=128), LAW)

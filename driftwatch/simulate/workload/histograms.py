@@ -1,7 +1,6 @@
-"""Lengths drawn from what a server's /metrics said of them over a window.
+"""Lengths drawn from a histogram of a server's /metrics over a window.
 
-They are drawn inside the cells of the scraped histograms, as often in each cell as it was observed,
-and so that their total is the scraped ``_sum`` to the token.
+Each cell gets its observed share, and the lengths add up to the scraped ``_sum`` to the token.
 """
 
 from __future__ import annotations
