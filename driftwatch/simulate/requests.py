@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -49,53 +50,40 @@ class Requests:
         )
 
 
+# what a request has where it is not given
+_NEUTRAL = {
+    **{"priority": 0, "prefix_group": NO_GROUP, "shared_prefix_tokens": 0},
+    **{"cached_tokens": LOOK_UP, "cancel_seconds": NEVER, "adapter": NO_ADAPTER},
+}
+
+
 def make_requests(
     arrival_seconds: npt.ArrayLike,
     prompt_tokens: npt.ArrayLike,
     generation_tokens: npt.ArrayLike,
-    *,
-    priority: npt.ArrayLike | None = None,
-    prefix_group: npt.ArrayLike | None = None,
-    shared_prefix_tokens: npt.ArrayLike | None = None,
-    cached_tokens: npt.ArrayLike | None = None,
-    cancel_seconds: npt.ArrayLike | None = None,
-    adapter: npt.ArrayLike | None = None,
+    **others: npt.ArrayLike | None,
 ) -> Requests:
-    """Requests from array-likes; what is left out gets its neutral value.
+    """Requests from array-likes; ``others``: by the names of :class:`Requests`, None = neutral.
 
     Raises ValueError: lengths differ, times are unsorted, negative or not finite, lengths below 1.
     """
     arrival = np.ascontiguousarray(arrival_seconds, dtype=np.float64)
-    count = len(arrival)
-
-    def integers(values: npt.ArrayLike | None, neutral: int) -> Integers:
-        if values is None:
-            return np.full(count, neutral, dtype=np.int64)
-        return np.ascontiguousarray(values, dtype=np.int64)
-
-    cancel = (
-        np.full(count, NEVER)
-        if cancel_seconds is None
-        else np.ascontiguousarray(cancel_seconds, dtype=np.float64)
-    )
-    requests = Requests(
-        arrival_seconds=arrival,
-        prompt_tokens=integers(prompt_tokens, 1),
-        generation_tokens=integers(generation_tokens, 1),
-        priority=integers(priority, 0),
-        prefix_group=integers(prefix_group, NO_GROUP),
-        shared_prefix_tokens=integers(shared_prefix_tokens, 0),
-        cached_tokens=integers(cached_tokens, LOOK_UP),
-        cancel_seconds=cancel,
-        adapter=integers(adapter, NO_ADAPTER),
-    )
-    for field in fields(requests):
-        if len(getattr(requests, field.name)) != count:
-            raise ValueError(f"{field.name} has another length than arrival_seconds")
-    if count:
+    given = {"prompt_tokens": prompt_tokens, "generation_tokens": generation_tokens}
+    given |= {name: values for name, values in others.items() if values is not None}
+    neutral = {name: np.full(len(arrival), value) for name, value in _NEUTRAL.items()}
+    columns: dict[str, Any] = {
+        name: np.ascontiguousarray(
+            values, dtype=np.float64 if name == "cancel_seconds" else np.int64
+        )
+        for name, values in (neutral | given).items()
+    }
+    for name, values in columns.items():
+        if len(values) != len(arrival):
+            raise ValueError(f"{name} has another length than arrival_seconds")
+    if len(arrival):
         if not np.isfinite(arrival).all() or arrival[0] < 0 or (np.diff(arrival) < 0).any():
             raise ValueError("arrival_seconds must be finite, not negative, and sorted")
         for name in ("prompt_tokens", "generation_tokens"):
-            if getattr(requests, name).min() < 1:
+            if columns[name].min() < 1:
                 raise ValueError(f"{name} must be at least 1")
-    return requests
+    return Requests(arrival, **columns)
