@@ -95,8 +95,8 @@ def _list(report: BacktestReport) -> Iterator[str]:
     tomorrow = report.until + timedelta(days=1)  # a history has no today: each time has its date
     for page in report.pages:
         open_for = (page.resolved_at or report.until) - page.fired_at
-        lasted = duration(max(open_for.total_seconds(), 60.0))
-        lasted += "" if page.resolved_at else " or longer"
+        lasted = "" if page.resolved_at else "over "
+        lasted += duration(max(open_for.total_seconds(), 60.0))
         since, fired = (time_text(at, tomorrow) for at in (page.started_at, page.fired_at))
         sign = {"new": "+", "gone": "-"}.get(page.compared or "", "")
         rows.append((sign, since, fired, lasted, page.severity, page.where, page.rule))

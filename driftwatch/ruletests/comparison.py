@@ -39,7 +39,8 @@ def compared(
     target = None if one.pool is not None else one.target or next(iter(timeline.targets), "")
     subject, at = Subject(target, one.pool), timeline.time(one.at)
     firing = timeline.firing(subject, at)
-    differences = [*_alerts(one, firing)]
+    pending = timeline.pending(subject, at)
+    differences = [*_alerts(one, firing, pending)]
     if not differences:
         if one.alerts is not None or one.alerts_include:
             confirmed.fired |= {rule for rule in firing if _is_named(firing[rule], one)}
@@ -59,14 +60,20 @@ def _is_named(incident: Incident, one: Expectation) -> bool:
     return bool({incident.alert, incident.rule} & {*(one.alerts or ()), *one.alerts_include})
 
 
-def _alerts(one: Expectation, firing: Mapping[str, Incident]) -> Iterator[Difference]:
-    """Alerts that should fire and do not, and those that should not; ``firing`` by rule id."""
+def _alerts(
+    one: Expectation, firing: Mapping[str, Incident], pending: Mapping[str, float]
+) -> Iterator[Difference]:
+    """Alerts that should fire and do not, and those that should not.
+
+    ``firing``: by rule id; ``pending``: alert → minute of the test in which it became true.
+    """
     names = {name for i in firing.values() for name in (i.alert, i.rule)}
     absent = tuple(n for n in (*(one.alerts or ()), *one.alerts_include) if n not in names)
     others = firing if one.alerts is not None else {}
     more = tuple(rule for rule, incident in others.items() if not _is_named(incident, one))
+    waiting = tuple(f"{n} pending since {pending[n]:g}m" for n in absent if n in pending)
     if absent or more:
-        yield Difference("alerts", absent, more)
+        yield Difference("alerts", absent, (*more, *waiting))
 
 
 def _walked(

@@ -38,6 +38,7 @@ from driftwatch.settings import load_settings
 
 _SHIPPED = Path(__file__).resolve().parent.parent / "_demo"
 _KEY = ["instance", "engine"]
+_MINUTE = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +114,20 @@ class Timeline:
 
     def firing(self, subject: Subject, at: datetime) -> dict[str, Incident]:
         """rule id → incident that fires then and concerns it."""
+        return {one.rule: one for one in self._open(at) if subject.is_concerned(one)}
+
+    def pending(self, subject: Subject, at: datetime) -> dict[str, float]:
+        """Alert that is about it and does not fire yet → minute since which it is true."""
+        waiting = (one for one in self._open(at) if one.state == "pending" and subject.holds(one))
+        # a row is of the minute that ends then
+        return {one.alert: (one.started_at - self.start) / _MINUTE + 1 for one in waiting}
+
+    def _open(self, at: datetime) -> Iterable[Incident]:
         if at not in self._incidents:
             upto = self.rows["end"] <= at
             rows, verdicts = self.rows.filter(upto), self.verdicts.filter(upto)
             self._incidents[at] = advanced(self.rules, {}, self._keys, rows, verdicts).incidents
-        return {one.rule: one for one in self._incidents[at].values() if subject.is_concerned(one)}
+        return self._incidents[at].values()
 
     def false_rules(self, subject: Subject, at: datetime) -> frozenset[str]:
         """Rules whose condition is false for all of its rows of the minute, none unknown."""

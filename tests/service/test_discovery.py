@@ -22,7 +22,7 @@ NOW = datetime(2026, 1, 5, 12, 0, tzinfo=UTC)
 def _server(instance: str, kv: int = 100_000, **labels: str) -> Server:
     cache = {"kv_cache_size_tokens": str(kv), "block_size": "16"}
     every = {"instance": instance, "job": "vllm", "model_name": "m", **labels}
-    return Server(instance, every, ("0",), (cache,), 15.0)
+    return Server(instance, every, ("0",), (cache,))
 
 
 def _pools(servers: list[Server]) -> tuple[FoundPool, ...]:
