@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from driftwatch.report.report import Report
     from driftwatch.report.week import Week
 
-# a recording that reaches further holds a time that no scrape was made at
-_BELIEVED = timedelta(days=3660)
-
 
 @click.command(name="report")
 @click.option(
@@ -68,11 +65,6 @@ def _material(history: History, chosen: Week | None) -> Material:
         raise UsageError(f"--week: {chosen.name} has not begun")
     with history.store(with_proposals(plan)) as store:
         first, last = store.minutes_reach() or (now, now)
-        if chosen is None and last - first > _BELIEVED:
-            raise NoVerdict(
-                f"the minutes reach from {first:%Y-%m-%d} to {last:%Y-%m-%d}: a clock was wrong",
-                help_text="name the week: driftwatch report --week 2026-W47",
-            )
         week = chosen or week_held(first, last)
         if not history.is_stored:
             # what was closed with the last minute belongs to it

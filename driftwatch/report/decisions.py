@@ -131,7 +131,7 @@ def _advice(material: Material, moved: Sequence[Moved]) -> _Parts:
     """
     by_id = {one.id: one for one in material.incidents}
     over = [(row, by_id[row.incidents[-1].id]) for row in moved if row.end is not None]
-    left = []
+    over_ids = {one.id for row, _ in over for one in row.incidents}
     for row, one in over:
         # made already: its verification says whether to keep it
         made = [
@@ -144,7 +144,6 @@ def _advice(material: Material, moved: Sequence[Moved]) -> _Parts:
         if made or row.result.startswith("worked"):
             continue
         if text := _beforehand(one):
-            left.append((row.pool, advised_moves(one)))
             decision = Decision(kind="advice", subject=row.subject, what=text, since=one.started_at)
             yield row.pool, decision
     on_pages = {
@@ -173,7 +172,7 @@ def _advice(material: Material, moved: Sequence[Moved]) -> _Parts:
             kind, text = "setting", _other_setting(what, values)
         elif question := next(filter(None, questions), None):
             kind, text = "question", question
-        elif (pool, given.moves) in left or _is_replaced(material, given):
+        elif given.incident_id in over_ids:  # its last advice decides
             continue
         else:
             steps, when = moves_text(given.moves), day_time(given.at)
@@ -202,20 +201,6 @@ def _beforehand(one: Incident) -> str | None:
     rest.sort(key=lambda choice: "replica" not in choice[0])
     other = f". Or {rest[0][0]}: {rest[0][1]}".removesuffix(": ") if rest else ""
     return f"{do} before it happens again{f': {why}' if why else ''}{other}"
-
-
-def _is_replaced(material: Material, given: AdviceGiven) -> bool:
-    """Whether a later advice of the same incident asks for something else."""
-    return any(
-        one.pool == given.pool
-        and one.started_at <= given.at < (one.resolved_at or material.until)
-        and one.page is not None
-        and one.page.advice is not None
-        and one.page.advice.action != "insufficient"
-        and given.moves[0].knob not in {move.knob for move in advised_moves(one)}
-        for one in of_week(material)
-        if one.severity != "notice"
-    )
 
 
 def _other_setting(name: str, values: Sequence[tuple[str, str]]) -> str:

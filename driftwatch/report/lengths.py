@@ -11,11 +11,11 @@ from datetime import datetime, timedelta
 import polars as pl
 
 from driftwatch.detect.lengths import MOST_GIVEN_UP
-from driftwatch.numbers import is_as_before, times
+from driftwatch.numbers import times
 from driftwatch.report.cells import CELL
-from driftwatch.report.costs import between, of_pool
+from driftwatch.report.costs import of_pool
 from driftwatch.report.material import Material
-from driftwatch.report.report import CutShort, Lengths, Stretch
+from driftwatch.report.report import Lengths, Stretch
 
 HOUR = timedelta(hours=1)
 STEMS = ("prompt_tokens", "generation_tokens")
@@ -34,42 +34,32 @@ def pool_lengths(material: Material, pool: str) -> tuple[Lengths, Lengths]:
     """Prompts and generations of a pool's week."""
     cells, usual = of_pool(material, pool), material.usual.get(pool)
     values = {} if usual is None else usual.values
-    prompts, generations = (lengths_of(s, cells, values.get(f"{s}_mean")) for s in STEMS)
+    prompts, generations = (_lengths(s, cells, values.get(f"{s}_mean")) for s in STEMS)
     return prompts, generations
 
 
 def drift_text(material: Material, pool: str, start: datetime, end: datetime) -> str | None:
-    """``prompts ×2.3``: the drift of a pool's lengths in a stretch that changed most.
-
-    It has the size that the pool's row has; a smaller one that of the stretch's own mean. None: no
-    length moved, or the pool has no usual lengths.
+    """``prompts ×2.3``: the largest drift of a pool's lengths in a stretch, of the size that the
+    pool's row has; None where no length was far from the usual one.
     """
-    cells, ratios = between(of_pool(material, pool), start, end), {}
-    for stem, one in zip(STEMS, pool_lengths(material, pool), strict=True):
-        far = [s.ratio for s in one.stretches if s.start < end and s.end > start]
-        own = lengths_of(stem, cells, one.usual)
-        if far:
-            ratios[stem] = far[0]
-        elif own.mean and own.usual and own.cut_short is None:
-            ratios[stem] = own.mean / own.usual
-    moved = {stem: ratio for stem, ratio in ratios.items() if not is_as_before(ratio)}
-    if not moved:
+    far = [
+        (stem, one.ratio)
+        for stem, lengths in zip(STEMS, pool_lengths(material, pool), strict=True)
+        for one in lengths.stretches
+        if one.start < end and one.end > start
+    ]
+    if not far:
         return None
-    stem = max(moved, key=lambda s: abs(math.log(moved[s])))
-    return f"{stem.removesuffix('_tokens')}s {times(moved[stem])}"
+    stem, ratio = max(far, key=lambda pair: abs(math.log(pair[1])))
+    return f"{stem.removesuffix('_tokens')}s {times(ratio)}"
 
 
-def lengths_of(stem: str, cells: pl.DataFrame, usual: float | None) -> Lengths:
+def _lengths(stem: str, cells: pl.DataFrame, usual: float | None) -> Lengths:
     """The lengths of a pool's cells beside the usual mean; None = nobody knows that one."""
     n = float(cells[f"{stem}_count"].sum())
     mean = float(cells[f"{stem}_sum"].sum()) / n if n else None
-    if not usual:
-        return Lengths(mean=mean, n=n or None, usual=usual)
-    parts = _parts(stem, cells)
-    far = [] if parts.is_empty() else _far(parts, usual)
-    return Lengths(
-        mean=mean, n=n, usual=usual, stretches=tuple(far), cut_short=_cut_short(parts, usual)
-    )
+    far = _far(_parts(stem, cells), usual) if usual and len(cells) else []
+    return Lengths(mean=mean, n=n or None, usual=usual, stretches=tuple(far))
 
 
 def hourly(stem: str, cells: pl.DataFrame, usual: float | None) -> dict[datetime, float]:
@@ -136,15 +126,3 @@ def _far(parts: pl.DataFrame, usual: float) -> list[Stretch]:
             start, end = near["end"][0] - CELL, near["end"][-1]
             found.append(Stretch(start=start, end=end, ratio=mean / usual, mean=mean))
     return found
-
-
-def _cut_short(parts: pl.DataFrame, usual: float) -> CutShort | None:
-    """The ten minutes of shorter answers that come from requests which were given up."""
-    cut = parts.filter(pl.col("is_cut") & (pl.col("tokens") < pl.col("n") * usual))
-    if cut.is_empty():
-        return None
-    return CutShort(
-        start=cut["end"][0] - CELL,
-        end=cut["end"][-1],
-        given_up=float(cut["given_up"].sum()) / float(cut["begun"].sum()),
-    )

@@ -10,7 +10,7 @@ from typing import Any
 from driftwatch.notify.page import web_address
 from driftwatch.report.blind import blind
 from driftwatch.report.changes import record
-from driftwatch.report.costs import gpu_hours_lost, with_unanswered
+from driftwatch.report.costs import with_unanswered
 from driftwatch.report.decisions import decisions
 from driftwatch.report.incidents import fired_in
 from driftwatch.report.material import Material
@@ -50,8 +50,7 @@ def report_of(material: Material) -> Report:
         pages=pages(material),
         advice=record(material),
         blind=blind(material),
-        gpu_hours_lost=gpu_hours_lost(material, material.cells),
-        pools=pool_rows(material, moved),
+        pools=pool_rows(material),
     )
     report = Report.model_validate(_rounded(report.model_dump()))
     lines = tuple({"label": label, "text": text} for label, text in message_lines(report))

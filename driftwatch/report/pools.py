@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 import polars as pl
@@ -18,19 +17,17 @@ from driftwatch.report.incidents import of_week
 from driftwatch.report.lengths import HOUR, STEMS, hour_of, hourly, pool_lengths
 from driftwatch.report.material import Material
 from driftwatch.report.moved import cells_of_causes
-from driftwatch.report.report import Event, Hours, Lengths, Moved, PoolWeek, Range, Stretch
+from driftwatch.report.report import Event, Hours, Lengths, PoolWeek, Range
 
 # so many pools are drawn: those with pages and tickets, then the busiest
 MOST_DRAWN = 4
 # restarts and changes of one pool so close together are one event
 _TOGETHER = timedelta(hours=1)
 _MOST_EVENTS = 40
-# an incident that begins so close to a stretch of other lengths begins with it
-_ALIKE = timedelta(minutes=30)
 _NAMED = 2  # servers of an event; more are counted
 
 
-def pool_rows(material: Material, moved: Sequence[Moved]) -> tuple[PoolWeek, ...]:
+def pool_rows(material: Material) -> tuple[PoolWeek, ...]:
     """A row a pool, those with most pages and tickets first, then the busiest."""
     incidents = Counter(one.pool for one in of_week(material) if one.severity != "notice")
     busy = material.cells.group_by("pool").agg(pl.col("generation_tokens_total").sum())
@@ -40,29 +37,21 @@ def pool_rows(material: Material, moved: Sequence[Moved]) -> tuple[PoolWeek, ...
     )
     outside = material.cells.join(cells_of_causes(material), on=[*KEY, "end"], how="anti")
     return tuple(
-        _pool(material, name, moved, outside, is_drawn=number < MOST_DRAWN)
+        _pool(material, name, outside, is_drawn=number < MOST_DRAWN)
         for number, (name, _) in enumerate(ordered)
     )
 
 
-def _pool(
-    material: Material, name: str, moved: Sequence[Moved], outside: pl.DataFrame, *, is_drawn: bool
-) -> PoolWeek:
+def _pool(material: Material, name: str, outside: pl.DataFrame, *, is_drawn: bool) -> PoolWeek:
     """``outside``: the cells that no page and no ticket covers."""
     cells, slo = of_pool(material, name), material.slos.get(name, Slo())
-    rows = [row for row in moved if row.pool == name]
     usual = material.usual.get(name)
-    prompts, generations = (
-        _with_incidents(stem, one, rows)
-        for stem, one in zip(STEMS, pool_lengths(material, name), strict=True)
-    )
+    prompts, generations = pool_lengths(material, name)
     none = Range(low=0.0, high=0.0)  # every minute was in an incident
     apart = outside.filter(pl.col("pool") == name)
     return PoolWeek(
         pool=name,
         servers=cells.select("instance", "engine").n_unique(),
-        ttft_seconds=slo.ttft_seconds,
-        tpot_seconds=slo.tpot_seconds,
         share=slo.share,
         requests=total(cells, "ttft_seconds_count"),
         missed=missed(material, cells),
@@ -72,21 +61,6 @@ def _pool(
         generations=generations,
         hours=_hours(material, name, cells, (prompts, generations)) if is_drawn else None,
     )
-
-
-def _with_incidents(stem: str, lengths: Lengths, rows: Sequence[Moved]) -> Lengths:
-    """Each stretch with the incident that it led to: one that begins with it has one begin."""
-
-    def with_incident(one: Stretch) -> Stretch:
-        name = stem.removesuffix("_tokens")
-        for row in rows:
-            over = row.end is None or row.end > one.start
-            if row.what.startswith(f"{name}s ×") and row.start < one.end and over:
-                start = row.start if abs(row.start - one.start) <= _ALIKE else one.start
-                return one.model_copy(update={"incident_since": row.start, "start": start})
-        return one
-
-    return lengths.model_copy(update={"stretches": tuple(map(with_incident, lengths.stretches))})
 
 
 def _hours(

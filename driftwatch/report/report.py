@@ -153,17 +153,8 @@ class Stretch(Document):
 
     start: datetime
     end: datetime
-    incident_since: datetime | None = None  # the incident that it led to; None = none
     ratio: float  # of the two means
     mean: float  # tokens
-
-
-class CutShort(Document):
-    """When answers were shorter and many requests were given up: what finished says little."""
-
-    start: datetime
-    end: datetime
-    given_up: float  # of the requests that began
 
 
 class Lengths(Document):
@@ -173,7 +164,6 @@ class Lengths(Document):
     n: float | None  # requests
     usual: float | None  # what the pool was tuned for, tokens
     stretches: tuple[Stretch, ...] = ()  # hours that were farther off than a quarter; most first
-    cut_short: CutShort | None = None  # no drift
 
 
 class PoolWeek(Document):
@@ -181,9 +171,7 @@ class PoolWeek(Document):
 
     pool: str
     servers: int
-    ttft_seconds: float | None  # targets
-    tpot_seconds: float | None
-    share: float  # of requests that must meet them
+    share: float  # of requests that must meet the latency targets
     requests: float | None  # first tokens
     missed: Range  # over a target, or without an answer
     missed_outside: Range  # of them outside the pages and tickets of the week
@@ -217,7 +205,6 @@ class Report(Document):
     pages: Pages
     advice: Record
     blind: Blind
-    gpu_hours_lost: Range  # of the whole week and fleet
     pools: tuple[PoolWeek, ...]
 
     @property

@@ -303,16 +303,9 @@ def lengths_text(lengths: Lengths) -> str:
     text = f"week {times(ratio)} ({week}, tuned for {tokens(lengths.usual)})"
     if far:
         when = stretch_text(far[0].start, far[0].end)
-        since = far[0].incident_since
-        led = f", an incident since {day_time(since)}" if since and since != far[0].start else ""
-        text = f"{times(far[0].ratio)} {when}{led} ({tokens(far[0].mean)} tokens); {text}"
+        text = f"{times(far[0].ratio)} {when} ({tokens(far[0].mean)} tokens); {text}"
     elif is_as_before(ratio):
         text = f"{week}, as tuned for"
-    if cut := lengths.cut_short:
-        text += (
-            f". Shorter {stretch_text(cut.start, cut.end)} while clients gave up "
-            f"{percent(cut.given_up)} of the requests: not counted as a drift"
-        )
     return text
 
 

@@ -67,7 +67,7 @@ def test_the_top_screen_reads_as_recorded(golden: Callable[[str, str], None]) ->
 GIVEN = AdviceGiven(
     TargetKey("s0:8000", "0"), "p", OPEN, (KnobMove("max_num_batched_tokens", 512.0, 1024.0),)
 )
-EARLY = AdviceGiven(GIVEN.target, "p", BEGAN + timedelta(minutes=20), GIVEN.moves)
+EARLY = AdviceGiven(GIVEN.target, "p", BEGAN + timedelta(minutes=20), GIVEN.moves, "abcdef012345")
 AHEAD = Advice(
     action="change",
     reason=Reason("x", "y"),
@@ -259,7 +259,7 @@ def test_the_week_is_told_as_it_stood_at_its_end() -> None:
     mixed = [verification(id=f"v{n}", verdict=v) for n, v in enumerate(MIXED)]
     # every advice has one outcome; what the median server gained makes the rollout not enough
     of_another = AdviceGiven(GIVEN.target, "q", EARLY.at, GIVEN.moves, "another")
-    advice = reported(verifications=mixed, advice=[EARLY, of_another]).advice
+    advice = reported(verifications=mixed, advice=[of_another]).advice
     assert advice.outcomes == {"not enough": 1, "without a known change": 1}
     assert advice.advised == 2
 
