@@ -11,7 +11,6 @@ import click
 from driftwatch.cli.history import History
 from driftwatch.cli.main import EXIT_NO_VERDICT
 from driftwatch.cli.options import (
-    SLO,
     SPAN,
     history_options,
     json_option,
@@ -31,7 +30,6 @@ from driftwatch.numbers import moment
 from driftwatch.verify.figures import WORDS
 
 if TYPE_CHECKING:
-    from driftwatch.model import Slo
     from driftwatch.pipeline.explain import Window
     from driftwatch.verify.verification import Effect, Verification
 
@@ -46,14 +44,12 @@ _EVER = timedelta(days=400)
 @click.argument("target", metavar="[SERVER|POOL]", required=False)
 @click.option("--before", type=SPAN, help="Window before the change; needs --after.")
 @click.option("--after", type=SPAN, help="Window after the change; the settings need not differ.")
-@click.option("--slo", type=SLO, help="Latency targets to judge by: ttft=1s,tpot=50ms.")
 @json_option
 @history_options("at", "recordings", "db", "pools")
 def command(
     target: str | None,
     before: Window | None,
     after: Window | None,
-    slo: Slo | None,
     as_json: bool,
     history: History,
 ) -> int:
@@ -68,12 +64,10 @@ def command(
     """
     if (before is None) != (after is None):
         raise UsageError("--before and --after belong together")
-    if slo is not None and target is None and before is None and history.is_stored:
-        raise UsageError("--slo judges one change", help_text="driftwatch verify SERVER --slo …")
     if target is not None:
         refuse_file(target, "server")
     windows = None if before is None or after is None else (before, after)
-    verifications = _verifications(target, windows, slo, history)
+    verifications = _verifications(target, windows, history)
     is_list = target is None and before is None and history.is_stored
     last, now = verifications[0] if len(verifications) == 1 else None, SystemClock().now()
     if as_json:
@@ -95,7 +89,6 @@ def command(
 def _verifications(
     name: str | None,
     windows: tuple[Window, Window] | None,
-    slo: Slo | None,
     history: History,
 ) -> list[Verification]:
     """What the store says, of a pool the newest of each server; or two named stretches compared."""
@@ -118,8 +111,7 @@ def _verifications(
             since = min(before.start, after.start) - BEFORE_SPAN
             rows = past.rows([target.key], since, max(before.end, after.end))
             spans = (before.start, before.end), (after.start, after.end)
-            slo = slo or plan.slo_of(target)
-            return [compared(target, rows, *spans, slo)]
+            return [compared(target, rows, *spans, plan.slo_of(target))]
         members = None if name is None else members_of(name, targets)
         since = end - (_LISTED_FOR if members is None else _EVER)
         verifications = store.verifications(since, end + timedelta(seconds=1))
@@ -132,18 +124,13 @@ def _verifications(
                 f"no change of a setting or a release is known in {where}",
                 help_text="--before FROM..TO --after FROM..TO compares two stretches",
             )
-        if members is None and (slo is None or len(verifications) > 1):
+        if members is None:
             return verifications
-        # a verdict has the targets of its time: others judge its minutes anew
+        # one that is open is judged by the minutes so far
         return [
-            one
-            if slo is None and one.verdict != "open"
-            else judged_at(
-                one,
-                past.minutes,
-                one.closed_at or end,
-                slo or (plan.slo_of(targets[one.key]) if one.key in targets else None),
-            )
+            judged_at(one, past.minutes, end, plan.slo_of(targets[one.key]))
+            if one.verdict == "open" and one.key in targets
+            else one
             for one in verifications
         ]
 

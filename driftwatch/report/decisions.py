@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import get_args
 
@@ -58,8 +58,9 @@ def decisions(material: Material, moved: Sequence[Moved]) -> tuple[Decision, ...
     week's causes, the costliest first.
     """
     kinds: tuple[DecisionKind, ...] = get_args(DecisionKind)
-    every = [*_open(material), *_advice(material, moved), *_verified(material)]
-    every += _settings(material)
+    every = [*_open(material), *_advice(material, moved)]
+    answered = {about for about, one in every if one.kind == "advice"}
+    every += [*_verified(material, answered), *_settings(material)]
     of_each: dict[str, list[Decision]] = {}
     for about, one in sorted(every, key=lambda part: kinds.index(part[1].kind)):
         of_each.setdefault(about, []).append(one)
@@ -212,8 +213,11 @@ def _other_setting(name: str, values: Sequence[tuple[str, str]]) -> str:
     )
 
 
-def _verified(material: Material) -> _Parts:
-    """Changes whose verdict fell in the week and leaves a person to decide; a rollout is one."""
+def _verified(material: Material, answered: Collection[str]) -> _Parts:
+    """Changes whose verdict fell in the week and leaves a person to decide; a rollout is one.
+
+    ``answered``: pools with an advice on what else helps.
+    """
     closed = [
         one
         for one in material.verifications
@@ -226,7 +230,7 @@ def _verified(material: Material) -> _Parts:
             subject = clean(pool if len(several) > 1 else several[0].key.text)
             since = min(one.closed_at for one in several if one.closed_at is not None)
             text = _keep_or_not(several, bad)
-            if outcome_of(material, several) == NOT_ENOUGH:
+            if pool not in answered and outcome_of(material, several) == NOT_ENOUGH:
                 last = max(one.closed_at for one in several if one.closed_at is not None)
                 text += f"; what else helps: driftwatch recommend {subject} --at {minute(last)}"
             decision = Decision(kind="verification", subject=subject, what=text, since=since)

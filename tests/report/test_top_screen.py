@@ -170,10 +170,9 @@ _AGAIN = [
             "advice",
             "add 2 replicas (6 in all) before it happens again: no setting helps, forecast 99 % of "
             "requests in target. Or cache half the prompt tokens: capacity 8.8 → 12 req/s. Also "
-            "keep max_num_batched_tokens 1024: requests in target 1.3 → 100 % (forecast 99); what "
-            "else helps: driftwatch recommend p --at 2026-11-18T08:00Z. Also correct "
-            "serving.max_num_batched_tokens in driftwatch.yaml: it says 512, and the servers run "
-            "at least 1024",
+            "keep max_num_batched_tokens 1024: requests in target 1.3 → 100 % (forecast 99). Also "
+            "correct serving.max_num_batched_tokens in driftwatch.yaml: it says 512, and the "
+            "servers run at least 1024",
         ),
         (
             {
