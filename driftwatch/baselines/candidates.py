@@ -25,7 +25,6 @@ from driftwatch.baselines.windows import (
     Acceptance,
     WindowMinutes,
     accepted_baseline,
-    baseline_id,
     what_ran,
 )
 from driftwatch.collect.gpus import empty_gpus
@@ -148,10 +147,6 @@ class Subject:
         one = self.members[0]
         return one.key.text if self.scope == "target" else one.pool or ""
 
-    def id_of(self, window: Window) -> str:
-        """The id of its baseline of a window."""
-        return baseline_id(self.scope, self.members[0], window)
-
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -220,12 +215,6 @@ class Offer:
     def is_fit(self) -> bool:
         """It can be accepted."""
         return self.proposal is not None and self.lacking is None
-
-    @property
-    def id(self) -> str | None:
-        """Of the baseline that it would be."""
-        one = self.proposal
-        return None if one is None else self.subject.id_of(Window(one.since, one.until))
 
 
 def subjects(material: Material, name: str | None) -> list[Subject]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -48,8 +47,8 @@ def list_command(name: str | None, as_json: bool, history: History) -> int:
     A proposal is the best window of the last two days (--recording, --prometheus: of all of it).
     With a name: that baseline (--json: its models too), and the window that driftwatch would
     propose now, with what it leaves out. Changes nothing. Piped, a row is a baseline or a proposal:
-    id, server or pool, from, length, by, state. Exit code 4: there is no baseline and no window is
-    fit for one.
+    id (of a baseline), server or pool, from, length, by, state. Exit code 4: there is no baseline
+    and no window is fit for one.
     """
     from driftwatch.baselines.candidates import Subject, offer, subjects, without_baseline
     from driftwatch.baselines.in_force import notes_on
@@ -65,8 +64,6 @@ def list_command(name: str | None, as_json: bool, history: History) -> int:
         if not baselines and not wanted:
             raise _unknown(f"no baseline, server or pool {name!r}", material)
     offers = [offer(material, subject) for subject in wanted]
-    if history.is_stored:
-        _remember(history, offers)
     notes = notes_on(material.baselines, material.targets, material.ran)
     if as_json:
         in_force = [{**one.document(), "note": notes.get(one.id)} for one in baselines]
@@ -82,7 +79,7 @@ def list_command(name: str | None, as_json: bool, history: History) -> int:
 
 
 @command.command("accept")
-@click.argument("names", metavar="PROPOSAL|SERVER|POOL...", nargs=-1, required=True)
+@click.argument("names", metavar="SERVER|POOL...", nargs=-1, required=True)
 @click.option("--by", metavar="NAME", help="Who accepts it; default: this user.")
 @click.option("--why", metavar="TEXT", default="", help="Why it is good; kept with the baseline.")
 @click.option(
@@ -95,7 +92,7 @@ def list_command(name: str | None, as_json: bool, history: History) -> int:
 def accept_command(
     names: tuple[str, ...], by: str | None, why: str, anyway: bool, as_json: bool, history: History
 ) -> int:
-    """Accept proposals by their ids, or the window --from to --to of a server or a pool.
+    """Accept what `baseline list` proposes for servers or pools, or the window --from to --to.
 
     The new baseline replaces the old one; a pool's holds for all of its servers without their own.
     Exit code 1: the window has an incident, a restart or too few scrapes in it, and nothing was
@@ -144,12 +141,10 @@ def _refuse_contradictions(
     since, until = history.since, history.until
     of_window = since is not None and until is not None
     contradictions = {
-        "give --from and --to, or neither with the id of a proposal": (since is None)
-        != (until is None),
+        "give --from and --to, or neither": (since is None) != (until is None),
         "--from is not before --to": since is not None and until is not None and since >= until,
         "a window is accepted for one server or pool at a time": of_window and len(names) > 1,
-        "proposals are kept in the database only: give --from and --to": not of_window
-        and not history.is_stored,
+        "with --prometheus give --from and --to": not of_window and not history.is_stored,
         "--anyway needs --why TEXT": anyway and not why.strip(),
         f"--why takes at most {_WHY_CHARACTERS} characters": len(why) > _WHY_CHARACTERS,
     }
@@ -178,30 +173,26 @@ def _material(history: History) -> Material:
 def _wanted(
     material: Material, names: tuple[str, ...], history: History
 ) -> Iterator[tuple[Subject, Window]]:
-    """What is to be accepted.
+    """What is to be accepted: the window that was given, else the one that each name is offered.
 
-    Raises UsageError: a name is no target, pool or proposal.
+    Raises UsageError: a name is no target or pool, or has no window.
     """
-    from driftwatch.baselines.candidates import subjects
+    from driftwatch.baselines.candidates import offer, subjects
     from driftwatch.pipeline.explain import Window
 
-    if history.since is not None and history.until is not None:
-        matching = subjects(material, names[0])
-        if len(matching) != 1:
-            raise _unknown(f"{names[0]!r} names {len(matching)} servers or pools", material)
-        yield matching[0], Window(history.since, history.until)
-        return
-    proposals = {one["id"]: one for one in _remembered(history)}
     for name in names:
-        if name not in proposals:
+        matching = subjects(material, name)
+        if len(matching) != 1:
+            raise _unknown(f"{name!r} names {len(matching)} servers or pools", material)
+        if history.since is not None and history.until is not None:
+            yield matching[0], Window(history.since, history.until)
+            continue
+        proposal = offer(material, matching[0]).proposal
+        if proposal is None:
             raise UsageError(
-                f"no proposal {name!r}",
-                help_text="driftwatch baseline list; for a window give --from and --to",
+                f"{name}: {_UNFIT}", help_text=f"driftwatch baseline list {name} says why"
             )
-        one = proposals[name]
-        ends = (datetime.fromisoformat(one[end]).astimezone(UTC) for end in ("since", "until"))
-        window = Window(*ends)
-        yield from ((subject, window) for subject in subjects(material, one["name"])[:1])
+        yield matching[0], Window(proposal.since, proposal.until)
 
 
 def _unknown(message: str, material: Material) -> UsageError:
@@ -218,34 +209,11 @@ def _named(baselines: Sequence[Baseline], name: str | None) -> Sequence[Baseline
     return by_id or [one for one in baselines if name in (one.subject, one.instance)]
 
 
-def _remember(history: History, offers: Sequence[Offer]) -> None:
-    """Keep what is proposed, so that it can be accepted by its id."""
-    import orjson
-
-    from driftwatch.store.history import PROPOSALS
-
-    names = ("id", "name", "since", "until", "lacking")
-    new = [{n: d[n] for n in names} for d in map(_document, offers) if d["id"] is not None]
-    ids = {one["id"] for one in new}
-    kept = [one for one in _remembered(history) if one["id"] not in ids]
-    with history.store() as store:
-        store.remember({PROPOSALS: orjson.dumps([*kept, *new][-_MOST_READ:])})
-
-
-def _remembered(history: History) -> list[dict[str, Any]]:
-    import orjson
-
-    from driftwatch.store.history import PROPOSALS
-
-    with replace(history, prometheus=None).store() as store:
-        return orjson.loads(store.remembered(PROPOSALS) or b"[]")  # type: ignore[no-any-return]
-
-
 def _document(one: Offer) -> dict[str, Any]:
     """An offer as JSON has it; unknown is null."""
     document = {**asdict(one), "subject": None, "proposal": None}
     del document["subject"], document["proposal"]
-    document |= {"scope": one.subject.scope, "name": one.subject.name, "id": one.id}
+    document |= {"scope": one.subject.scope, "name": one.subject.name}
     return document | (
         {"since": None, "until": None} if one.proposal is None else asdict(one.proposal)
     )
@@ -262,24 +230,24 @@ def _print(
         _row(one.id, one.subject, one, one.accepted_by, _state(one, notes)) for one in baselines
     ]
     for one in offers if history is None else ():
-        waits = f"not judged yet: {one.lacking or _UNFIT}"
-        fit = (one.id, one.subject.name, one.proposal, "", "proposed")
-        rows.append(_row(*fit) if one.is_fit else _row(None, one.subject.name, None, "", waits))
+        state = "proposed" if one.is_fit else f"not judged yet: {one.lacking or _UNFIT}"
+        span = one.proposal if one.is_fit else None
+        rows.append(_row("", one.subject.name, span, "", state))
     print_table(_HEADER, rows)
     if history is not None:
         for one in offers:
             _print_offer(one, history)
     elif any(one.is_fit for one in offers):
-        print_note("driftwatch baseline accept ID puts a proposal in force")
+        print_note("driftwatch baseline accept SERVER puts its proposal in force")
 
 
 def _row(
-    id_: str | None, of: str, span: Baseline | Proposal | None, by: str, state: str
+    id_: str, of: str, span: Baseline | Proposal | None, by: str, state: str
 ) -> tuple[str, ...]:
     began, length = "", ""
     if span is not None:
         began, length = f"{span.since:%Y-%m-%d %H:%M}", duration(span.length.total_seconds())
-    return id_ or "", of, began, length, by, state
+    return id_, of, began, length, by, state
 
 
 def _state(one: Baseline, notes: Mapping[str, str]) -> str:
@@ -321,7 +289,7 @@ def _accepted_by(one: Offer, history: History) -> str:
     accept, options = "driftwatch baseline accept", repeat_options(without=("since", "until"))
     window = utc_text(one.proposal.since), utc_text(one.proposal.until)
     if history.is_stored:
-        return f"{accept} {one.id}{options}"
+        return f"{accept} {one.subject.name}{options}"
     if history.recordings:
         return f"--baseline {window[0]}..{window[1]} of replay, explain and recommend takes it"
     return f"{accept} {one.subject.name} --from {window[0]} --to {window[1]}{options}"

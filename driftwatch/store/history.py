@@ -33,10 +33,6 @@ if TYPE_CHECKING:
     from driftwatch.recommend.advice import Answer
 
 
-# key of the last proposals in the memory, JSON: a proposal is accepted by its id
-PROPOSALS = "baseline.proposals"
-
-
 _accepted, _learnt = kept_baselines.c, kept_references.c
 _COLUMNS = ("id", "scope", "instance", "engine", "pool", "accepted_at", "accepted_by")
 

@@ -55,18 +55,19 @@ def _json(run: Run, *arguments: str) -> Any:
     return document
 
 
-def test_a_proposal_is_accepted_by_its_id(run: Run, db: str) -> None:
+def test_a_proposal_is_accepted_by_the_name_of_its_server(run: Run, db: str) -> None:
     found = _json(run, "list", "--db", db)
     assert found["in_force"] == []
     (proposal,) = found["proposals"]
     assert (proposal["name"], proposal["lacking"]) == ("host:8000", None)
     assert (proposal["finished_requests"] > 9_000, proposal["seen_ratio"]) == (True, 1.0)
-    code, out, err = run("accept", proposal["id"], "--db", db, "--by", "ana")
+    code, out, err = run("accept", "host:8000", "--db", db, "--by", "ana")
     assert code == 0
-    assert out.startswith(f"baseline {proposal['id']} of host:8000: ")
+    assert " of host:8000: " in out
     assert "with a baseline under 24 h, rules page 3 to 10 times as often as with 48 h" in err
     (one,) = _json(run, "list", "--db", db)["in_force"]
     assert one["accepted_by"] == "ana" and "requests finished" in one["why"]
+    assert (one["since"], one["until"]) == (proposal["since"], proposal["until"])
     assert one["load_model"]["coefficients"][0] > 0
     assert one["fingerprint"]["identity"] == {"model_name": "tiny-llama"}
     assert one["reference"]["reference_prompt_tokens_mean"] == pytest.approx(128, rel=0.03)
@@ -100,7 +101,7 @@ def test_names_that_nothing_answers_to(run: Run, db: str, tmp_path: Path) -> Non
     code, _, err = run("list", "nobody", "--db", db)
     assert (code, "no baseline, server or pool 'nobody'" in err) == (2, True)
     code, _, err = run("accept", "0bad0bad", "--db", db)
-    assert (code, "no proposal" in err) == (2, True)
+    assert (code, "'0bad0bad' names 0 servers or pools" in err) == (2, True)
     code, _, err = run("accept", "host:8000", "--from", "2026-11-21T09:00Z", "--anyway", "--db", db)
     assert code == 2
     assert "--from and --to" in err and "--anyway needs --why" in err

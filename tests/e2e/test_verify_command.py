@@ -31,7 +31,7 @@ def test_the_raised_cap_passes_with_the_forecast_of_the_first_half(
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert found["verdict"] == "PASS"
-    assert found["change"]["what"] == {"max_num_seqs": ["8 (inferred)", "at least 41"]}
+    assert found["change"]["what"] == {"max_num_seqs": ["8 (most that ran at once)", "at least 41"]}
     # a page of the first half advised it
     assert found["incident_id"] is not None
     effects = {effect["name"]: effect for effect in found["effects"]}
