@@ -1,7 +1,7 @@
-"""Changes of servers in the minutes of a tick: verifications open, are looked at, and close.
+"""The life of verifications in the ticks: each opens, is looked at, and closes.
 
-A start opens nothing by itself. What opens is a setting or a release that is another one after it:
-read, or, of an inferred max_num_seqs, shown by more requests running than it allowed.
+A restart alone opens none. A setting or a release that differs after it opens one: reported, or
+shown by more running requests than an inferred max_num_seqs allowed.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ LONGEST = timedelta(hours=24)
 # An empty prefix cache makes a fresh server look worse than it is, and a few bursts less make any
 # look better: a FAIL waits for so many minutes, and so does a PASS of what nobody had promised.
 FEWEST_UNPROMISED = 30
-# A cap that was inferred shows to be another one only under load: so long it is waited for.
+# Only load shows that an inferred cap changed: driftwatch waits so long for it.
 SHOWS_WITHIN = timedelta(hours=24)
 # Several metrics report a start and what it brought, one or two minutes apart.
 ONE_CHANGE = timedelta(minutes=10)
-# Advice that is older was not what made somebody change a knob.
+# Older advice is not why somebody changed a knob.
 ADVICE_HOLDS = timedelta(days=14)
 
 _READ = ("scrapes", *COLUMN_KNOBS, "max_num_seqs_inferred", "cache_config")
@@ -61,7 +61,7 @@ Advice = Callable[[datetime, datetime], Sequence[TargetAdvice]]
 
 @dataclass(frozen=True, slots=True)
 class Verifications:
-    """What a tick knows of changes; :func:`verifications_from` reads it from the store."""
+    """What the ticks keep of changes; :func:`verifications_from` reads it from the store."""
 
     runs: Mapping[TargetKey, Run] = field(default_factory=dict)
     opened: Mapping[TargetKey, Verification] = field(default_factory=dict)
@@ -87,7 +87,7 @@ def step(
         failed: gets the tracebacks of comparisons that fail.
 
     Returns:
-        What is known after it, and every verification that was opened, looked at or closed.
+        The state after it, and every verification that opened, was looked at or closed.
     """
     runs, opened, last_read = dict(before.runs), dict(before.opened), dict(before.last_read)
     news: dict[str, Verification] = {}
@@ -245,7 +245,7 @@ def runs_memory(runs: Mapping[TargetKey, Run]) -> dict[str, bytes]:
 
 
 def verifications_from(store: Store, runs: bytes | None) -> Verifications:
-    """What is known of changes; ``runs``: as :func:`runs_memory` left it, None = nothing."""
+    """The state in the store; ``runs``: from :func:`runs_memory`, None = none yet."""
     try:
         known = {} if runs is None else dict(_RUNS.validate_json(runs))
     except ValidationError:  # an earlier version's: what runs is read anew

@@ -1,8 +1,8 @@
-"""Rows of the store folded into cells of ten minutes, of which the whole report is made.
+"""Rows of the store summed into cells of ten minutes, from which the report is computed.
 
-Minutes are rolled up into ten of them after two days, so a cell is the finest that every day of a
-week has. What adds up is added, gauges are averaged over time, and why a minute had no verdict is
-counted in server-minutes (of a roll-up it is its last minute's reason for all ten).
+After two days the store keeps ten minutes as one row, so that is the finest grid of a whole week.
+Counters are added, gauges averaged over time. The reason for a missing verdict is counted in
+server-minutes; a row of ten minutes has the reason of its last one.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ CELL_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
 
 
 def no_cells() -> pl.DataFrame:
-    """Cells, none."""
+    """An empty frame of cells."""
     return pl.DataFrame(schema=CELL_SCHEMA)
 
 
@@ -130,7 +130,7 @@ def _reason() -> pl.Expr:
 
 
 def _mean(name: str, counts: pl.Expr) -> pl.Expr:
-    """Over time, where it is known and counts."""
+    """Mean over time of the rows that know it, where ``counts`` holds."""
     known = pl.col(name).is_not_null() & counts
     weight = pl.col("duration_seconds").fill_null(0.0).filter(known)
     return (

@@ -1,7 +1,7 @@
 """What a stretch of cells cost: requests that missed a target, GPU time that a slow engine lost.
 
-Pure. Every figure has the bounds that the data leave. Requests are counted once, in the cell in
-which they were found to miss: what an incident missed is part of its days, and these of the week.
+Pure. Every figure has the bounds that the data leave. A request counts once, in the cell in which
+it was found to miss, so that days add up to the week.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from driftwatch.report.cells import CELL, HOUR_SECONDS
 from driftwatch.report.material import Material
 from driftwatch.report.report import Range
 
-# A speed is a median of six minutes, and the smaller a loss the more of them it takes: a slow
-# stretch is found, and its end, so late.
+# A speed is a median of six minutes, and a small loss takes more of them: the begin and the end of
+# a slow stretch are found so late.
 _EDGE_SECONDS = 900.0
-# How far the speed of an engine wanders from the baseline's where no hour of it shows that.
+# How far a healthy engine's speed wanders, where the week has no healthy hour of it.
 _UNKNOWN_WANDER = 0.05
 _SIGMAS = 2.0
 _CELLS_BEFORE = 12  # two hours: how many requests came before a hang
@@ -48,11 +48,11 @@ def total(cells: pl.DataFrame, name: str) -> float | None:
 
 
 def with_unanswered(cells: pl.DataFrame) -> pl.DataFrame:
-    """Beside the cells how many requests a hang left without an answer: bounds.
+    """Add to each cell how many requests a hang left without an answer, as bounds.
 
-    What is sent to an engine that stands still is in no metric. At least those that vLLM began and
-    never finished, and those inside when the process ended. At most as many as came in the busiest
-    ten minutes of the two hours before, or meanwhile to another server of the pool.
+    No metric counts what is sent to an engine that hangs. Lower bound: requests that vLLM began
+    and never finished, and those inside when the process ended. Upper bound: the rate of the
+    busiest ten minutes in the two hours before, or of another server of the pool meanwhile.
     """
     stands_before, stands_after = _STUCK.shift(1).over(KEY), _STUCK.shift(-1).over(KEY)
     begins = _STUCK & ~stands_before.fill_null(value=False)
@@ -116,7 +116,7 @@ def in_target(material: Material, cells: pl.DataFrame) -> Range:
 def missing_stretch(
     material: Material, cells: pl.DataFrame, start: datetime, end: datetime
 ) -> tuple[datetime, datetime]:
-    """The stretch and what adjoins it in which the cells of a pool missed its target as well.
+    """The stretch, with the cells next to it in which the pool missed its target too.
 
     The condition of a rule becomes true after users have begun to wait, and false before the last
     of the queue is served.
@@ -142,7 +142,7 @@ def _cell_end(at: datetime) -> datetime:
 def loss(material: Material, cells: pl.DataFrame) -> Range:
     """The share of its speed that an engine lost while it was slower.
 
-    It is as uncertain as the speed of the same servers wanders while nothing is wrong.
+    Its bounds are as wide as the healthy speed of the same servers wanders.
     """
     slow = cells.filter((pl.col("slow_seconds") > 0) & ~_STUCK)
     if slow.is_empty():

@@ -74,7 +74,7 @@ def hourly(stem: str, cells: pl.DataFrame, usual: float | None) -> dict[datetime
 def _parts(stem: str, cells: pl.DataFrame) -> pl.DataFrame:
     """Ten minutes of a pool: end, n, tokens, begun, given_up, is_cut.
 
-    Where many requests are given up, the long answers are the first: those that finish are short.
+    Clients that give up many requests give up long answers first: those that finish are short.
     """
     is_cut = pl.lit(value=False)
     if stem == "generation_tokens":
@@ -97,7 +97,7 @@ def _hours(parts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _far(parts: pl.DataFrame, usual: float) -> list[Stretch]:
-    """Hours next to each other that are far from the usual on one side, the farthest first."""
+    """Runs of hours whose mean is far from the usual one on the same side, the farthest first."""
     log = (pl.col("tokens") / pl.col("n") / usual).log()
     # 1 and -1: far above and below
     is_far = (pl.col("n") >= _LEAST_REQUESTS) & (log.abs() >= _FAR)

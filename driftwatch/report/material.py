@@ -1,4 +1,4 @@
-"""All that a report is made of, gathered by the edge; nothing in here asks anybody."""
+"""The input of a report: the edge gathers it, and the report asks nobody."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ def _verifications(material: Material, incidents: Sequence[Incident]) -> list[Ve
 
 
 def _done(episodes: Sequence[Incident], again: pl.DataFrame) -> str:
-    """Without a known change: restarts, how it ended, or who took it; and what was advised."""
+    """Without a known change: restarts, how it ended, or who acknowledged; and what was advised."""
     if not again.is_empty():
         done = f"{restarts_text(again)}; what changed is unknown"
     elif (reason := ended_because(episodes)) is not None:

@@ -1,4 +1,4 @@
-"""Minutes before and after a change, judged once: for commands, and where a history ends. Pure."""
+"""The minutes before and after a change, and their verdict at one time. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from driftwatch.verify.matching import QUEUE_MINUTES, comparable, with_traffic
 from driftwatch.verify.verdict import verified
 from driftwatch.verify.verification import Change, Verification
 
-# A day has every load and every mix of a day.
+# A day holds every load and every mix of requests.
 LOOK_BACK = timedelta(hours=24)
 # After a start: the first minutes compile, capture graphs and fill an empty prefix cache.
 WARM_UP = timedelta(minutes=2)

@@ -1,4 +1,4 @@
-"""What runs on a server, what became different on it, and which advice asked for that. Pure."""
+"""What runs on a server, what changed on it, and which advice asked for the change. Pure."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ INFERRED = {
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What is known of what a server runs, at one time."""
+    """The settings and the release of a server at one time, as far as they are known."""
 
-    # what was read; what was inferred is not in it
+    # what the server, its labels or the configuration report; nothing inferred
     fingerprint: Fingerprint = field(default_factory=Fingerprint)
     # knob → the cap that the plateau of running requests shows, and the usual token budget that
     # the steps fit in, where they exceed the one that was read
@@ -47,7 +47,7 @@ class Run:
 def running(
     row: Mapping[str, Any], fingerprint: Fingerprint, before: Running | None = None
 ) -> Running:
-    """What runs in a minute; what it does not say is as in the minute before.
+    """What runs in a minute; what its row leaves out is taken from the minute before.
 
     ``row``: a minute: ``scrapes``, ``max_num_seqs``, ``max_num_seqs_inferred``,
     ``max_num_batched_tokens``, ``iteration_tokens_sum``, ``forward_passes`` and, where it is known,
@@ -67,7 +67,7 @@ def running(
     if before is None:
         return Running(now, inferred)
     if not row.get("scrapes") and SEQS in before.inferred:
-        # an inferred cap still stands in a minute without a scrape
+        # a minute without a scrape contradicts no inferred cap
         inferred.setdefault(SEQS, before.inferred[SEQS])
     if BUDGET in before.inferred:  # a light load contradicts nothing
         inferred[BUDGET] = max(inferred.get(BUDGET, 0.0), before.inferred[BUDGET])
@@ -75,8 +75,8 @@ def running(
 
 
 def _budget_of_steps(row: Mapping[str, Any], now: Fingerprint) -> float | None:
-    """The budget that the steps of a minute show, where its row contradicts the one that is read:
-    then the row has none.
+    """The budget that the steps of a minute need, where they exceed the reported one: then its row
+    has none.
     """
     tokens, passes = row.get("iteration_tokens_sum"), row.get("forward_passes")
     if row.get(BUDGET) is not None or BUDGET not in now.knobs or not tokens or not passes:
@@ -93,7 +93,7 @@ def _of_page(cache_config: str | None) -> Fingerprint:
 def changed(
     before: Running, now: Running, at: datetime, most_requests: float | None = None
 ) -> Change | None:
-    """The change between what ran before and what runs now; None where none is known.
+    """What changed between two runs; None where nothing did, or nobody can tell.
 
     ``most_requests``: that ran at once since then; more than an inferred cap allowed are another
     cap.

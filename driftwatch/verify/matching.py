@@ -1,4 +1,4 @@
-"""What was offered to a server by the minute, and pairs of minutes before and after of like load.
+"""The load of a server in each minute, and pairs of minutes of like load around a change.
 
 Every minute after a change is matched with the minutes before it whose offered load and mean
 lengths lie within a caliper, the nearer the more (kernel matching: Heckman, Ichimura, Todd, Review
@@ -16,7 +16,7 @@ import polars as pl
 
 from driftwatch.arrays import Floats
 
-# The load of a minute that was observed for less is not known well.
+# A minute that was observed for less gives no reliable load.
 LEAST_SECONDS = 30.0
 WAITING_REQUESTS = 1.0  # in the mean of a minute: below it there is no queue
 # A queue is made by the load of the minutes before, and lengths of single minutes are noisy.
@@ -28,8 +28,7 @@ ALIKE = {
     "prompt_tokens_mean": 1.25,
     "generation_tokens_mean": 1.25,
 }
-# A longer wait before a change shows for how long a backlog had grown; a restart ends a backlog,
-# whatever the settings.
+# A longer wait only shows for how long a backlog had grown, and a restart ends any backlog.
 LONGEST_WAIT_SECONDS = 60.0
 LENGTHS = ("prompt_tokens_mean", "generation_tokens_mean")
 

@@ -1,7 +1,7 @@
 """PASS, FAIL or INCONCLUSIVE on a change: its minutes before and after, matched and compared.
 
-A promise is kept where the figure it is about improved for certain; it failed where the interval
-leaves out what was promised, or where something that was no price got worse for certain.
+PASS: the promised figure improved for certain. FAIL: the interval excludes the promise, or a
+figure that was not the price got worse for certain.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HARM_SHARE, HARM_RATIO = 0.02, 0.05
 # A forecast of the time between tokens may be off by so much (the gate of its own calibration).
 PRICE_RATIO = 0.10
 
-# The first promise of a gain speaks; without one the first of the others that is known.
+# The verdict is about the first figure with a promised gain, else the first that was measured.
 _PROMISES, _UNPROMISED = (IN_TARGET, TTFT, TOKENS, ITL), (IN_TARGET, E2E, TTFT, ITL, TOKENS)
 
 Values = Mapping[str, float]
@@ -156,7 +156,7 @@ def _goal(effect: Effect, promises: Values, today: Values) -> float:
 
 
 def _harm(effects: Mapping[str, Effect], promises: Values, today: Values) -> str | None:
-    """What became worse for certain and was no price, in words; None where nothing did."""
+    """What got worse for certain and was not the price, in words; None where nothing did."""
     # with targets, a longer time inside them is no harm
     for name in (IN_TARGET if IN_TARGET in effects else E2E, TOKENS):
         if name in effects and towards_good(effects[name])[2] < -_margin(effects[name]):
