@@ -5,9 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -20,7 +18,6 @@ from filled import fill
 from report_cases import FLEET_WEEK, SLO, fleet_recording
 
 from driftwatch.cli.main import cli
-from driftwatch.errors import NoVerdict
 from driftwatch.pipeline.plan import Plan, Pool
 from driftwatch.receivers.stdout import StdoutSender
 from driftwatch.report.blind import blind_texts
@@ -127,22 +124,6 @@ def test_the_command_line(
     assert two.exit_code != 0 and "one form on standard output" in str(two.exception)
     empty = report("--week", "2020-W07")
     assert "not a minute of 2020-W07" in str(empty.exception)
-
-
-def test_a_time_of_another_millennium_ends_with_what_to_do(
-    fleet_database: Path, tmp_path: Path
-) -> None:
-    copy = tmp_path / "copy.db"
-    shutil.copy(fleet_database, copy)
-    with closing(sqlite3.connect(copy)) as database, database:
-        database.execute(
-            "UPDATE minute_batches SET until = '5195' || substr(until, 5) "
-            "WHERE id = (SELECT max(id) FROM minute_batches)"
-        )
-    ran = CliRunner().invoke(cli, ["report", "--db", str(copy)])
-    assert isinstance(ran.exception, NoVerdict)
-    assert ran.exception.message.startswith("the minutes reach from 2026-03-02 to 5195-03-0")
-    assert "--week 2026-W47" in (ran.exception.help_text or "")
 
 
 def test_packed_and_rolled_up_minutes_tell_the_same_week(

@@ -97,7 +97,7 @@ SLOWER, FASTER = Stretch(e2e=6.0), Stretch(e2e=2.0)
         ({"after": Stretch(ttft=0.1), "forecast": PROMISE}, "PASS", "TTFT mean improved"),
         ({"after": Stretch(), "forecast": PROMISE}, "FAIL", "did not improve as was promised"),
         ({"after": Stretch(ttft=0.1, itl=0.03), "forecast": FAIR}, "PASS", "TTFT mean"),
-        ({"after": Stretch(ttft=0.1, itl=0.03), "forecast": CHEAP}, "FAIL", "price (×1.10)"),
+        ({"after": Stretch(ttft=0.1, itl=0.03), "forecast": CHEAP}, "FAIL", "cost (×1.10)"),
         # capacity was promised, no figure: a tenth of a request's time would show
         ({"after": FASTER, "forecast": {}}, "PASS", "time of a request improved"),
         # requests in target go before every time, and inside them a longer time is no harm
