@@ -145,11 +145,15 @@ def _pool(
     slo = declared.slo
     has_target = slo.ttft_seconds is not None or slo.tpot_seconds is not None
     every = [one for one, _ in servers]
-    judged = [(one.in_target, n) for one, n in servers if one.in_target is not None]
-    weight = sum(n for _, n in judged)
-    in_target = None
+    judged = [(one.in_target, one.in_target_at_most or one.in_target, n)
+              for one, n in servers if one.in_target is not None]  # fmt: skip
+    weight = sum(n for *_, n in judged)
+    in_target = at_most = None
     if judged:
-        in_target = sum(share * n for share, n in judged) / weight if weight else judged[0][0]
+        in_target, at_most = (
+            sum(one[end] * one[2] for one in judged) / weight if weight else judged[0][end]
+            for end in (0, 1)
+        )
     full = Counter(one.limit for one in every if one.limit not in (None, "none"))
     limit, full_on = full.most_common(1)[0] if full else (None, 0)
     if limit is None and any(one.limit == "none" for one in every):
@@ -161,6 +165,7 @@ def _pool(
         states=dict(Counter(one.state for one in every)),
         why=_commonest(one.why for one in every if one.state in UNKNOWN),
         in_target=in_target,
+        in_target_at_most=at_most if at_most != in_target else None,
         in_target_why=None if judged else _no_share(slo),
         required=slo.share if has_target else None,
         declared=_POOL.dump_python(declared, mode="json"),

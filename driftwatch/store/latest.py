@@ -121,6 +121,7 @@ class PoolNow(Document):
     states: dict[MinuteState, int] = Field(default_factory=dict)  # state → servers
     why: str | None = None  # of servers whose state is unknown, the commonest reason
     in_target: float | None = None  # of the requests of 10 min
+    in_target_at_most: float | None = None  # where in_target is a lower bound
     in_target_why: str | None = None
     required: float | None = None  # share that the pool's slo asks for
     declared: dict[str, Any] | None = None  # its configuration, as driftwatch.pipeline.plan.Pool

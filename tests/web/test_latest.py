@@ -72,6 +72,7 @@ def test_a_pool_is_its_servers_in_numbers() -> None:
     assert pool.states == states
     # of 100, 300 and 100 requests; the worse of both latencies
     assert pool.in_target == pytest.approx((100 + 150 + 100) / 500)
+    assert pool.in_target_at_most == pytest.approx((100 + 225 + 100) / 500)
     assert (pool.speed, pool.limit, pool.full_on, pool.required) == (0.8, "kv_cache", 1, 0.95)
     assert pool.why == "nothing scraped in the last minute"
     server = {one.instance: one for one in found.servers}
