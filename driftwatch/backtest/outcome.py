@@ -14,7 +14,7 @@ from scipy.special import gammaincinv
 from driftwatch.backtest.pages import PastPage, past_pages
 from driftwatch.backtest.stored import StoredHistory, Stretch
 from driftwatch.incidents.incident import Incident, Transition
-from driftwatch.pipeline.evaluation import Evaluation, signals_from_rows
+from driftwatch.pipeline.evaluation import Evaluation, Signals
 from driftwatch.pipeline.incidents import advanced, closed_for, just_ended
 from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.pages import with_pages
@@ -106,7 +106,7 @@ class _RuleSet:
             evaluation = Evaluation(
                 State(targets=stretch.targets, incidents=before),
                 replace(self.plan, simulations=0),
-                signals_from_rows(self.plan.frames(stretch.targets), rows, known),
+                Signals(self.plan.frames(stretch.targets), rows, known),
                 stretch.first,
                 stretch.last,
                 rows,

@@ -60,7 +60,7 @@ def incident_store(db: Place | None, config: Path | None) -> IncidentStore:
 
 
 def _configured(config: Path) -> Place | None:
-    """The database that a configuration names; None where it is to be read whole to tell."""
+    """The database that a configuration names; None where only the whole file tells."""
     from driftwatch.yaml_positions import plain, read_yaml
 
     root = plain(read_yaml(config).root)

@@ -165,7 +165,7 @@ def _new_store(place: Place) -> Store:
 
 
 def _print_read(counts: ScrapeCounts, lost: Unavailable | None, where: str) -> None:
-    """What of the history could not be read.
+    """Print what could not be read of the history.
 
     Raises:
         NoVerdict: none of it could.

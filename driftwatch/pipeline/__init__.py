@@ -1,1 +1,1 @@
-"""One tick, from scrapes to pages, and what asks the same of a window of the past."""
+"""One tick, from scrapes to pages; and explain, which evaluates a window of the past alike."""

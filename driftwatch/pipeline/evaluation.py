@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 import polars as pl
@@ -35,17 +35,11 @@ class Signals:
     """Evidence of minutes, also of targets without a scrape."""
 
     frames: TargetFrames
-    reference: pl.DataFrame
-    # :data:`driftwatch.diagnose.evidence_table.ROW_SCHEMA`, row for row of ``rows``
-    minutes: pl.DataFrame
     rows: pl.DataFrame  # evidence rows of the minutes
-
-
-def signals_from_rows(
-    frames: TargetFrames, rows: pl.DataFrame, reference: pl.DataFrame | None = None
-) -> Signals:
-    """Signals of minutes whose evidence rows exist."""
-    return Signals(frames, no_reference() if reference is None else reference, no_rows(), rows)
+    reference: pl.DataFrame = field(default_factory=no_reference)
+    # :data:`driftwatch.diagnose.evidence_table.ROW_SCHEMA`, row for row of ``rows``; empty where
+    # the evidence rows were made elsewhere
+    minutes: pl.DataFrame = field(default_factory=no_rows)
 
 
 def signals_of(
@@ -77,7 +71,7 @@ def signals_of(
         evaluated_until=last,
         frames=frames,
     )
-    return Signals(frames, reference, found.rows, rows), after
+    return Signals(frames, rows, reference, found.rows), after
 
 
 def window_rows(evaluation: Evaluation, windows: pl.DataFrame) -> pl.DataFrame:

@@ -170,7 +170,7 @@ class _OpenIncidents:
         return self._pool_rules[rule.id, pool]
 
     def _model_of(self, pool: str) -> dict[str, str]:
-        """Its model as a label, if all its servers have the same."""
+        """The model as a label, if all servers of the pool have one model."""
         if self._models is None:
             self._models = {}
             for target in self._targets.values():

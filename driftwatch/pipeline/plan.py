@@ -63,11 +63,6 @@ class TargetFrames:
     gpu_targets: pl.DataFrame  # :data:`GPU_TARGET_SCHEMA`
     declared: pl.DataFrame  # reference rows of ``tuned_for``
 
-    @property
-    def pools(self) -> pl.DataFrame:
-        """instance, engine, pool."""
-        return self.serving.select("instance", "engine", "pool")
-
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -91,7 +86,6 @@ class Plan:
     # take a proposed baseline without asking, as ``watch``, ``demo`` and ``replay`` do and say; a
     # service never does
     accepts_proposals: bool = False
-    # the budget that the report holds pages against
     # instance → what runs there, by the server or its start-up log
     reported: Mapping[str, Fingerprint] = field(default_factory=dict)
     simulations: int = 3  # pages of one minute whose advice is simulated; 0 = none
@@ -149,7 +143,7 @@ class Plan:
         )
 
     def has_pools_of(self, other: Plan) -> bool:
-        """Every target is in the same pool under both plans."""
+        """Both plans give every target the same pool."""
         matches = [[(pool.name, pool.match) for pool in plan.pools] for plan in (self, other)]
         return matches[0] == matches[1] and self.pool_by == other.pool_by
 
@@ -243,7 +237,7 @@ class Plan:
         return pl.DataFrame(rows, schema=dict(GPU_TARGET_SCHEMA), orient="row")
 
     def declared_reference(self, targets: Iterable[Target]) -> pl.DataFrame:
-        """``tuned_for`` of every target whose pool declares it."""
+        """A reference row for each target whose pool declares ``tuned_for``."""
         rows = []
         for target in targets:
             tuned = self.pool_of(target).tuned_for

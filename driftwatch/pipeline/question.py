@@ -222,7 +222,7 @@ def _load(frame: pl.DataFrame, at: datetime) -> tuple[float, float, float] | Non
 
 
 def _similar_loads(loads: Mapping[TargetKey, Sequence[float]]) -> list[TargetKey]:
-    """The servers whose rate and lengths are near the median of all; fewer than two are none."""
+    """The servers whose rate and lengths are near the median; none if fewer than two are."""
     if len(loads) < 2:
         return []
     middles = [sorted(values)[len(values) // 2] for values in zip(*loads.values(), strict=True)]

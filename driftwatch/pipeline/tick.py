@@ -291,7 +291,7 @@ def isolated(judge: Judge, state: State, given: TickInput) -> tuple[State, Outco
 
 
 def _culprits(fails_with: Callable[[Collection[str]], bool], among: Sequence[str]) -> list[str]:
-    """The servers whose scrapes alone make the evaluation fail, by name."""
+    """Find the servers whose scrapes alone make the evaluation fail, by halving."""
     if not among or not fails_with(among):
         return []
     if len(among) == 1:

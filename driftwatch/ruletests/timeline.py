@@ -20,7 +20,7 @@ from driftwatch.durations import parse_duration
 from driftwatch.incidents.incident import Incident, Transition
 from driftwatch.model import Diagnosis, Target, TargetKey
 from driftwatch.notify.page import Page
-from driftwatch.pipeline.evaluation import Evaluation, signals_from_rows
+from driftwatch.pipeline.evaluation import Evaluation, Signals
 from driftwatch.pipeline.explain import Window
 from driftwatch.pipeline.incidents import advanced
 from driftwatch.pipeline.minutes import PastMinutes
@@ -169,7 +169,7 @@ def played(evidence: Evidence, book: Rulebook, at_seconds: Iterable[float | None
     evaluation = Evaluation(
         State(targets=targets),
         plan,
-        signals_from_rows(plan.frames(targets), rows),
+        Signals(plan.frames(targets), rows),
         first,
         last,
         rows,

@@ -348,7 +348,7 @@ def _planned(
 
 
 def _render(incident: Incident, about: MessageAbout) -> Any:
-    """What is sent. A page that cannot be made goes out as it was first made: it delays nothing."""
+    """The payload of a message; where rendering fails, the page as it was first made."""
     try:
         return sent_page(incident, about)
     except Exception as error:  # noqa: BLE001 - see above

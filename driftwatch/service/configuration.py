@@ -287,7 +287,7 @@ def unmet(settings: Settings, path: Path) -> list[Problem]:
 
 
 def _file(settings: Settings, path: Path) -> YamlFile:
-    """Where problems are noted: reading it told its own ones already."""
+    """The file, to note problems in; those of reading it were reported before."""
     return replace(settings.file or read_yaml(path), problems=[])
 
 

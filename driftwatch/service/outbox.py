@@ -277,7 +277,7 @@ class Outbox:
         return f"nothing is sent to {', '.join(dead)}: the thread ended" if dead else None
 
     def deliver_once(self) -> list[Attempt]:
-        """Send what is due, to all receivers at the same time; what became of each, in order.
+        """Send what is due to all receivers at the same time. Returns each attempt, in order.
 
         Raises StoreError: the database does not serve.
         """

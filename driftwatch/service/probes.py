@@ -1,4 +1,4 @@
-"""From what a configuration says of a source to one that can be asked once: init and doctor."""
+"""Ask a source once, before a service does: for init and doctor."""
 
 from __future__ import annotations
 

@@ -229,7 +229,7 @@ def _answer(
 
 
 def _failure(name: str, error: Exception, at: datetime) -> Collected:
-    """What a source that raised brings: nothing, and why."""
+    """The answer of a source that raised: nothing, and why."""
     is_ours = isinstance(error, DriftwatchError)
     text = (str(error) if is_ours else f"{type(error).__name__}: {error}")[:300]
     return Collected(empty_scrapes(), {}, (SourceProblem(name, text, at),), silent=text)

@@ -116,7 +116,7 @@ class Actions(Incidents):
         via: str = COMMAND_LINE,
         request_id: str | None = None,
     ) -> bool:
-        """Keep what somebody did or wrote; False where the same request was kept before.
+        """Write down an action or a note; False where the same request was written before.
 
         ``incident_id``: whole, None = of no incident; ``subject``: what else it is about; other
         arguments as of :meth:`acknowledge`. Receivers hear nothing of it.
@@ -241,7 +241,7 @@ class Silences(Database):
         comment: str,
         starts_at: datetime | None = None,
     ) -> Silence:
-        """Hold back pages that match, from ``starts_at`` to ``until``; twice the same is one.
+        """Hold back pages that match, from ``starts_at`` to ``until``; a repeated call adds none.
 
         ``starts_at``: None = ``at``, now.
 

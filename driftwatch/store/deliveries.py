@@ -211,7 +211,7 @@ class Deliveries(Database):
     def notified(
         self, also: Iterable[str] = (), *, or_given_up: bool = False
     ) -> frozenset[tuple[str, str]]:
-        """(incident id, receiver) of open incidents whose firing page is sent or still to be sent.
+        """(incident id, receiver) of open incidents whose firing page was sent or is pending.
 
         ``also``: ids of incidents that are over, to look at too; ``or_given_up``: one
         that was given up counts too.

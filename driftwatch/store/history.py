@@ -57,7 +57,7 @@ class History(Database):
         return tuple(f"{r['id']} {r['accepted_at'].isoformat()}" for r in self._all(in_force()))
 
     def add_baselines(self, baselines: Iterable[Baseline]) -> None:
-        """Put them in force, all or none; what was so for the same target or pool retires.
+        """Put them in force, all or none; the baseline before of the same target or pool retires.
 
         Raises UsageError: an id is that of a baseline of another target or pool.
         """
@@ -191,7 +191,7 @@ class History(Database):
         return [row["week"] for row in self._all(select(reports.c.week).order_by(reports.c.week))]
 
     def report(self, week: str) -> dict[str, Any] | None:
-        """The document of a week as it was made; None without one."""
+        """The report of a week; None without one."""
         document = self._scalar(select(reports.c.document).where(reports.c.week == week))
         return None if document is None else dict(json.loads(document))
 

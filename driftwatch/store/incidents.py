@@ -93,7 +93,7 @@ class Incidents(Database):
         return [stored_incident(row) for row in self._all(query.limit(limit))]
 
     def incident(self, id_prefix: str) -> Incident:
-        """The one incident whose id begins so.
+        """The one incident whose id begins with the prefix.
 
         Raises UsageError: there is none, or more than one.
         """
@@ -110,7 +110,7 @@ def by_prefix(
     *,
     lock: bool = False,
 ) -> RowMapping:
-    """The row whose id begins so; ``lock``: until the transaction ends, where the database can.
+    """The row whose id begins with the prefix; ``lock`` it on PostgreSQL, for the transaction.
 
     Raises UsageError: there is none, or more than one.
     """
@@ -135,7 +135,7 @@ def by_prefix(
 
 
 def one_incident(connection: Connection, id_prefix: str, *, lock: bool = False) -> Incident:
-    """The incident whose id begins so; ``lock``: until the transaction ends.
+    """The incident whose id begins with the prefix; ``lock`` its row until the transaction ends.
 
     Raises UsageError: there is none, or more than one.
     """

@@ -210,7 +210,7 @@ def has_procrastinate() -> bool:
 
 
 def is_queue_behind(connection: Connection) -> bool:
-    """Whether the installed procrastinate needs other tables; never where it is not installed.
+    """Whether the installed procrastinate needs newer tables; False where it is not installed.
 
     ``connection``: of any transaction on a database of this version's schema.
     """

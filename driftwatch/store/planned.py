@@ -123,7 +123,7 @@ def withdraw(connection: Connection, numbers: Sequence[int], why: str) -> None:
 
 
 def _write_payloads(connection: Connection, planned: Sequence[PlannedDelivery]) -> list[int]:
-    """The id of each one's payload: the same for the receivers of the same."""
+    """The payload id of each delivery; receivers of an equal payload share one."""
     documents = {id(one.payload): one.payload for one in planned}
     texts = {
         number: one.text() if isinstance(one, Page) else to_json(one)

@@ -63,7 +63,7 @@ class Progress(Database):
         return [BatchProgress(**row) for row in self._all(_EVERY)]
 
     def batch_progress(self) -> BatchProgress | None:
-        """Of the batch whose part of the database this is; None before its first commit."""
+        """The progress of this store's batch; None before its first commit."""
         query = _EVERY.where(batches.c.number == (self.batch or 0))
         return next((BatchProgress(**row) for row in self._all(query)), None)
 

@@ -187,7 +187,7 @@ def sqlite_failure(place: object, error: BaseException | None) -> StoreError:
 
 
 def lock_path(database: Path) -> Path:
-    """Where the lock file of a database lies; other names of the same file lead to the same."""
+    """The lock file of a database: one for all names of the same file."""
     real = database.resolve()
     return real.with_name(real.name + ".lock")
 

@@ -18,7 +18,7 @@ from driftwatch.incidents.incident import Told, Transition
 from driftwatch.model import Advice, Finding, KnobMove, Reason, Target, TargetKey
 from driftwatch.notify.page import Page
 from driftwatch.pipeline.build_page import build_page
-from driftwatch.pipeline.evaluation import Evaluation, signals_from_rows
+from driftwatch.pipeline.evaluation import Evaluation, Signals
 from driftwatch.pipeline.findings import findings_of
 from driftwatch.pipeline.minutes import PastMinutes
 from driftwatch.pipeline.news import is_worse, news_of, rests_on_another_load
@@ -81,7 +81,7 @@ def test_the_numbers_of_a_pool_are_those_of_all_its_servers() -> None:
     evaluation = Evaluation(
         State(targets=targets),
         plan,
-        signals_from_rows(plan.frames(targets), rows, reference),
+        Signals(plan.frames(targets), rows, reference),
         NOON - MINUTE,
         NOON,
         rows,
