@@ -86,7 +86,6 @@ class Actions(Incidents):
         *,
         comment: str = "",
         via: str = COMMAND_LINE,
-        request_id: str | None = None,
     ) -> ActionResult:
         """Withdraw the acknowledgement of a firing incident; arguments as of :meth:`acknowledge`.
 
@@ -95,12 +94,10 @@ class Actions(Incidents):
         _check(comment)
         with self._writing() as connection:
             incident = one_incident(connection, id_prefix, lock=True)
-            if (before := _done(connection, request_id)) is not None:
-                return ActionResult(incident, False, before)
             _require_firing(incident, "unacknowledged")
             if incident.acknowledgement is None:
                 raise UsageError(f"incident {incident.id} is not acknowledged")
-            action = Action(0, incident.id, "unacknowledge", at, by, comment, via, request_id)
+            action = Action(0, incident.id, "unacknowledge", at, by, comment, via)
             cleared = _set(connection, incident, None)
             return ActionResult(cleared, True, _write(connection, action))
 
