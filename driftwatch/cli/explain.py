@@ -149,6 +149,7 @@ def _evaluated(scope: TargetWindow, tree: str, incidents: Sequence[Incident]) ->
 
 def page_at(scope: TargetWindow, incident: Incident, finding: Finding) -> Page | None:
     """The page of an incident as last made by the window's end; None where the store has none."""
+    from driftwatch.notify.headline import rendered
     from driftwatch.notify.page import Line
 
     at, last = scope.window.end, incident.page
@@ -160,7 +161,9 @@ def page_at(scope: TargetWindow, incident: Incident, finding: Finding) -> Page |
         summary = f"RECOVERING {text}"
         return last.model_copy(update={"summary": summary, "lines": (began,), "advice": None})
     if scope.history.at is None or (last.event != "resolved" and last.times.measured_at <= at):
-        return last
+        by = incident.acknowledgement
+        is_told = by is None or last.acknowledgement == by
+        return last if is_told else rendered(last.model_copy(update={"acknowledgement": by}))
     sent = [one for one in incident.messages if one.at <= at and one.event != "resolved"]
     if not sent:
         return last
@@ -251,9 +254,11 @@ def _next(
     )
     if is_priced or (missing and is_bad):
         return f"driftwatch recommend {finding.target.key.text}{repeat_options(at=at)}"
-    firing = [one for one in pages if one.event != "resolved" and one.acknowledgement is None]
+    firing = [one for one in pages if one.event != "resolved"]
     if firing and is_stored:
-        return f"{firing[0].links.ack}{repeat_options(without=NOT_OF_INCIDENTS)}"
+        (first, *_), options = firing, repeat_options(without=NOT_OF_INCIDENTS)
+        is_new = first.acknowledgement is None
+        return f"{first.links.ack if is_new else f'driftwatch incidents {first.incident}'}{options}"
     return "driftwatch evidence queue" if is_bad else None
 
 

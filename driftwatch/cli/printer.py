@@ -251,7 +251,7 @@ _DRAWN_EVERY_SECONDS, _LINE_EVERY_SECONDS = 0.1, 30.0
 def time_text(at: datetime, now: datetime) -> str:
     """On a terminal ``02:45``, ``28 Feb 02:45`` of another day; piped with year and seconds."""
     if not sys.stdout.isatty():
-        return utc_text(at)
+        return utc_text(at.replace(microsecond=0))
     if abs(now - at) > _THIS_YEAR:
         return f"{at:%Y-%m-%d %H:%M}"
     return f"{at:%H:%M}" if at.date() == now.date() else f"{at:%d %b %H:%M}"

@@ -95,6 +95,11 @@ def test_an_incident_is_explained_by_its_server(run: Run, page: str) -> None:
     code, out, _ = run("explain", lost.id)
     assert code == 0
     assert out.startswith("FIRING b:1: 1 GPU lost. Do not change a knob; take it out of rotation")
+    assert out.endswith(f"next:    driftwatch ack {lost.id}\n")
+    assert run("ack", lost.id, "--by", "ana")[0] == 0
+    _, out, _ = run("explain", lost.id)
+    assert out.startswith("ACKNOWLEDGED by ana ") and "· b:1: 1 GPU lost" in out
+    assert out.endswith(f"next:    driftwatch incidents {lost.id}\n")
 
 
 def test_a_past_moment_begins_with_its_last_page_and_who_joined_since(run: Run, page: str) -> None:
