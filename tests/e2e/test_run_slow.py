@@ -30,7 +30,7 @@ def test_one_page_while_it_is_slow(run: Any, recording: Path, accepted: bool) ->
     assert _iso(resolved["times"]["resolved_at"]) > iso(slow["end"])
     ratio = fired["evidence"]["speed_at_equal_load_ratio"]["value"]
     assert abs((1 - ratio) - 0.25) <= 0.05
-    assert "slower at equal load. Do not change a knob" in fired["summary"]
+    assert "slower at equal load. Look for what changed: image, flags" in fired["summary"]
     assert fired["advice"]["action"] == "none"
     begun = _iso(fired["times"]["started_at"])
     assert iso(slow["start"] - 120) < begun < iso(slow["start"] + 120)
