@@ -131,6 +131,8 @@ def _facts(step: Step, reference: Values) -> list[_Fact]:
     for column, amount in step.evidence.items():
         if amount is None or column in _NAMES or (column in _QUIET_AT_ZERO and amount == 0):
             continue
+        if column == "speed_at_equal_load_ratio" and step.evidence.get("slower", amount) is None:
+            continue  # a later question says why it is not judged
         if isinstance(amount, bool) or (column == "tokens_per_output" and amount == 1):
             continue  # the answer says it; one token a step is no speculative decoding
         if column == "preemptions_per_second":

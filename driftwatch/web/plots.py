@@ -189,7 +189,7 @@ def _missed_panels(
         level = Series("level", "the target allows", y=[100 * allowed], colour=2)
         line = Series("line", "", x, (100 * table[name]).to_list())
         panel = Panel(Axis(f"requests that miss {target}, %", high=100.0), [level, line])
-        yield panel, f"{percent(known[name])} of requests{on} missed {target}"
+        yield panel, f"up to {percent(known[name])} of requests{on} missed {target}"
 
 
 def _worst(what: str, during: pl.DataFrame, incident: Incident) -> tuple[str, str] | None:
@@ -206,21 +206,24 @@ def _worst(what: str, during: pl.DataFrame, incident: Incident) -> tuple[str, st
 
 
 def _moved(during: pl.DataFrame, incident: Incident) -> tuple[str, str] | None:
-    """The length that moved, and from where to where: the rule's own, else the one that is
-    furthest from its baseline; without a baseline the one that varied most. None: both are unknown.
+    """The length that moved, and its worst point in words: the rule's own, else the one that is
+    furthest from its baseline on the page; without a page or baseline the one that varied most.
+    None: both are unknown.
     """
     page, own = incident.page, f"{incident.labels.get('signal')}_mean"
     baseline = None if page is None else page.as_first.baseline or page.baseline
-    usual = {} if baseline is None else baseline.values
     found = []
     for name in LENGTHS:
-        low, high, before = during[name].min(), during[name].max(), usual.get(name)
+        low, high, word = during[name].min(), during[name].max(), name.split("_")[0]
         if not isinstance(low, float) or not isinstance(high, float) or low <= 0:
             continue
-        now = high if not before or high * low >= before**2 else low  # by its ratio
-        word, joint = name.split("_")[0], "→" if before else "to"
-        text = f"mean {word} {tokens(before or low)} {joint} {tokens(now)} tokens"
-        found.append((name == own, abs(log(now / (before or low))), name, text))
+        before = None if baseline is None else baseline.values.get(name)
+        now = None if page is None else page.value(name)
+        distance, text = log(high / low), f"mean {word} {tokens(low)} to {tokens(high)} tokens"
+        if before and now:
+            distance, worst = abs(log(now / before)), high if now > before else low
+            text = f"mean {word} {tokens(before)} → {tokens(worst)} tokens"
+        found.append((name == own, distance, name, text))
     return max(found)[2:] if found else None
 
 
@@ -248,18 +251,16 @@ def change_ticks(some: Iterable[Change], first: float, last: float) -> Iterator[
 
 
 def incident_spans(incidents: Iterable[Incident], first: float, last: float) -> Iterator[Series]:
-    """Incidents as one hatched ground over an axis; if two would touch, they share a hatch."""
-    touching = 0.012 * (last - first)
-    pairs: list[list[float]] = []
-    for one in sorted(incidents, key=lambda one: one.started_at):
-        end = min(last, one.resolved_at.timestamp() if one.resolved_at else last)
+    """Incidents as hatched grounds over an axis."""
+    starts, ends = list[float](), list[float]()
+    for one in incidents:
         start = max(one.started_at.timestamp(), first)
-        if pairs and start <= pairs[-1][1] + touching:
-            pairs[-1][1] = max(pairs[-1][1], end)
-        elif end > first and start < last:
-            pairs.append([start, end])
-    if pairs:
-        yield Series("hatch", "incident", [a for a, _ in pairs], [b for _, b in pairs], colour=1)
+        end = min(last, one.resolved_at.timestamp() if one.resolved_at else last)
+        if start < end:
+            starts.append(start)
+            ends.append(end)
+    if starts:
+        yield Series("hatch", "incident", starts, ends, colour=1)
 
 
 STEMS = {"prompt_tokens": "Prompts", "generation_tokens": "Generations"}

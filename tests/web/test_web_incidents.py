@@ -112,7 +112,7 @@ def test_the_picture_marks_the_page_the_restart_and_the_change() -> None:
     columns = {"slower_at_equal_load", "target_missed"}
     plot = incident_plot(rows, Slo(1.0, None, 0.95), incident, columns, None)
     assert plot is not None
-    missed, slow = "80 % of requests missed TTFT 1 s", "speed at equal load 80 %"
+    missed, slow = "up to 80 % of requests missed TTFT 1 s", "speed at equal load 80 %"
     assert plot.title == f"Worst 5 min: {missed}; {slow} of the baseline's"
     drawn = str(plot.svg)
     assert "<title>it fired, and nobody got it</title>" in drawn
