@@ -50,7 +50,7 @@ _COMPILING = (
 @click.option(
     "--scenario",
     metavar="NAME",
-    help="Simulated servers with known truth instead: a name of --list, or a file.yaml.",
+    help="Simulate servers with a known fault: a name of --list, or a file.yaml.",
 )
 @click.option("--list", "listed", is_flag=True, help="List the scenarios and what is expected.")
 @click.option(

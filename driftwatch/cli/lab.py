@@ -79,7 +79,7 @@ def simulate_command(
     engine = engine_of(flags)
     if file is None and rate is None and concurrency is None:
         raise UsageError(
-            "which requests?", help_text="give --requests FILE, or --rate, or --concurrency"
+            "no requests are given", help_text="give --requests FILE, or --rate, or --concurrency"
         )
     requests, unused = mix_of(flags, None if file else _DRAWN)
     if len(requests) > _MOST_REQUESTS:

@@ -34,7 +34,7 @@ def command(slo: Slo | None, as_json: bool, **flags: Any) -> int:
     """
     if slo is not None and (slo.tpot_seconds is None or slo.ttft_seconds is not None):
         raise UsageError(
-            "--slo: plan knows no TTFT",
+            "--slo: plan does not forecast TTFT",
             help_text="--slo tpot=50ms; driftwatch simulate has the TTFT of a rate",
         )
     engine = engine_of(flags, is_simulated=False)

@@ -1,4 +1,4 @@
-"""A scenario and a seed → what a scraper would have got of every server.
+"""What a scraper reads from every server, made from a scenario and a seed.
 
 Everything follows from scenario and seed: the same in any order, in any number of processes. One
 server and one day's scrapes are in memory at a time.
@@ -228,7 +228,7 @@ class ServerRun:
             return
         times = scrapes["time_seconds"].to_numpy()
         hangs = is_wedged(self._scenario, self._number, life.start_seconds, times)
-        self._tell_gpus(scrapes, hangs, loaded=True)
+        self._add_gpu_rows(scrapes, hangs, loaded=True)
         self._before = scrapes.tail(1)
 
     def _read_idle_gpus(self, first: float, last: float) -> None:
@@ -237,9 +237,9 @@ class ServerRun:
         if len(times):
             nothing = pl.DataFrame({name: np.zeros(len(times)) for name in WORK_COLUMNS})
             idle = nothing.with_columns(time_seconds=times)
-            self._tell_gpus(idle, np.zeros(len(times), dtype=np.bool_), loaded=False)
+            self._add_gpu_rows(idle, np.zeros(len(times), dtype=np.bool_), loaded=False)
 
-    def _tell_gpus(
+    def _add_gpu_rows(
         self, scrapes: pl.DataFrame, hangs: npt.NDArray[np.bool_], *, loaded: bool
     ) -> None:
         scenario, number = self._scenario, self._number

@@ -111,7 +111,7 @@ class Tally:
         self._sum = 0.0
 
     def book(self, rows: Rows, values: Floats, how_many: int) -> Floats:
-        """Add observations and tell the histogram after each of the next times.
+        """Add observations; the histogram after each of the next times.
 
         ``rows``: (observations,) ascending; number of the first time that sees it; ``values``:
         (observations,) in the order in which they are made. Returns (how_many, edges + 2):

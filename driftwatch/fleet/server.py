@@ -1,10 +1,10 @@
-"""Servers that are not chat: what their requests are to the scheduler, and what their pages show.
+"""Servers that are not chat: how their requests load the scheduler, and what their pages show.
 
-The scheduler is simulated as it is; what differs is who computes what. A pooling request ends with
+The scheduler is the same; servers differ in what they compute. A pooling request ends with
 its prompt and books no generated token (vLLM ``v1/metrics/stats.py``: an output without tokens).
 The prefill side of a disaggregated pair generates one token. On the decode side a KV connector
-brings all but the last block of a prompt; who waits for it is deferred, for as long as the transfer
-takes (that time is in no latency here). Speculative decoding drafts ``draft_tokens`` a step, of
+brings all but the last block of a prompt; a request that waits for it is deferred during the
+transfer (no latency counts that time here). Speculative decoding drafts ``draft_tokens`` a step, of
 which the accepted share comes beside the step's own token, so an answer takes fewer steps; what
 verifying costs and the KV of tokens beyond one a step are left out. A sleeping engine runs nothing
 and holds what comes (``/sleep``, level 1).
@@ -132,7 +132,7 @@ def kind_of(scenario: Scenario, number: int) -> EngineKind:
 
 @dataclass(slots=True)
 class KindColumns:
-    """What an engine's kind makes of the columns of its scrapes, as it goes on."""
+    """The columns of an engine's scrapes as its kind fills them, scrape after scrape."""
 
     kind: EngineKind  # of the engine
     accepted: float = 0.0  # tokens accepted until the last scrape
@@ -171,7 +171,7 @@ class KindColumns:
         return columns | {"waiting_requests": waiting}
 
     def _transferred(self, times: Floats, columns: Mapping[str, Floats]) -> dict[str, Floats]:
-        """Prompts come by transfer, and who waits for it is deferred."""
+        """Prompts come by transfer; a request that waits for one is deferred."""
         late = np.searchsorted(self.arrivals, times - _TRANSFER_SECONDS, side="right")
         arrived = np.searchsorted(self.arrivals, times, side="right")
         moved = columns["prompt_tokens_total"] - columns["prompt_tokens_computed_total"]

@@ -1,4 +1,4 @@
-"""What each server of a scenario is sent: season, drift, prefix hits, cancellations, adapters.
+"""The requests of each server: season, drift, prefix hits, cancellations, adapters.
 
 A pool's requests are split at random over the servers that are up: each server draws its own
 share, with demand that is common to all of them. The same seed gives the same requests, whichever

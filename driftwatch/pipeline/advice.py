@@ -1,4 +1,4 @@
-"""Which findings get simulated advice, and what the others advise without a simulation."""
+"""Which findings are simulated, and what the others advise without a simulation."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def _peer_load(evaluation: Evaluation, finding: Finding, at: datetime) -> dict[s
     if busiest is None:
         return None
     moment = _moment(evaluation, busiest, row, at)
-    used = evaluation.ask(moment, evaluation.plan, ask="assess").answer.utilization_ratio
+    used = evaluation.ask(moment, evaluation.plan).answer.utilization_ratio
     return dict(finding.peers) if used is None else {**finding.peers, "utilization_ratio": used}
 
 

@@ -1,4 +1,4 @@
-"""Questions about a target's knobs, as pages, ``explain`` and ``recommend`` ask them, and answers.
+"""Questions about a server's settings, the same from pages, ``explain`` and ``recommend``.
 
 Servers of a pool that are configured and loaded alike share one traffic. A question for each would
 give several settings for one cause. So they are one question: the step times of the busiest server,
@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any
 
 import polars as pl
 
@@ -135,22 +135,15 @@ def target_advice(
     plan: Plan,
     *,
     leaf: str | None = None,
-    ask: Literal["advise", "assess"] = "advise",
     incident_id: str | None = None,
 ) -> TargetAdvice:
-    """The advice (``assess``: today's capacity alone). An error becomes an answer without a
-    verdict, for a page must go out.
-    """
+    """The answer; an error becomes one without a verdict, because a page must go out."""
     from driftwatch.recommend import advise  # loads the simulator
 
     at, failed = moment.at, None
     try:
         question = question_for(moment, plan, leaf)
-        if ask == "advise":
-            answer = advise.advise(question, table=False)
-        else:
-            answer = advise.assess(question)
-        answer = _with_load(answer)
+        answer = _with_load(advise.advise(question, table=False))
         answer.text()  # fails here rather than in the commit of the tick
     except DriftwatchError as error:
         answer = Answer(

@@ -83,23 +83,6 @@ def advise(question: Question, *, hardware: Hardware | None = None, table: bool 
     return _simulated(answer, situation, table=table)
 
 
-def assess(question: Question) -> Answer:
-    """Today alone: its simulation and its capacity; no sweep.
-
-    The recommendation is ``insufficient`` as :func:`advise` has it, else ``no_action`` without a
-    verdict on knobs. Raises WorkloadError: the request log contradicts the metrics.
-    """
-    answer = _without_verdict(question)
-    try:
-        situation = situation_of(question)
-    except Insufficient as error:
-        return answer.model_copy(update={"advice": _insufficient(error.gate, error.message)})
-    reason = Reason("capacity", "only the capacity was computed")
-    alone = Advice(action="no_action", reason=reason, basis="simulation")
-    today = row_of(situation, {})
-    return _described(answer, situation).model_copy(update={"advice": alone, "today": today})
-
-
 def _without_verdict(question: Question) -> Answer:
     slo, source = targets_of(question)
     none = _insufficient("none", "no verdict")

@@ -1,4 +1,4 @@
-"""What became of requests that an engine served: arrays at once, frames where asked for."""
+"""The result of a run: arrays of its requests, and frames on demand."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _STEP_COLUMNS = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """What became of requests, in their order.
+    """The result of a run; arrays are in the order of the requests.
 
     In the arrays inf = not yet, or never. Ask for frames before the engine goes on.
     """
@@ -56,7 +56,7 @@ class Run:
 
     @classmethod
     def of(cls, t: Tables, until_seconds: float, rows: Sequence[Any]) -> Run:
-        """What the tables hold after a run to a time."""
+        """The result that the tables hold after a run to a time."""
         requests = t.requests
         return cls(
             float(until_seconds),

@@ -83,7 +83,7 @@ def check_fit(requests: Requests, c: SchedulerConfiguration) -> None:
 
 
 class Trial:
-    """Requests and settings, made ready once and run again and again.
+    """Requests and settings, prepared once and run many times.
 
     Args:
         requests: sorted by arrival.

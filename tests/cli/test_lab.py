@@ -174,7 +174,7 @@ def test_no_option_of_these_verbs_takes_what_is_no_quantity(verb: str, value: st
     ("words", "said"),
     [
         (("plan", "--gpu", "H100"), "--model is not given: memory and step time need a GPU"),
-        (("plan", *MODEL, "--slo", "ttft=1s"), "plan knows no TTFT"),
+        (("plan", *MODEL, "--slo", "ttft=1s"), "plan does not forecast TTFT"),
         (("plan", "--gpu", "H1000", "--model", "llama-3.1-8b"), "did you mean H100"),
         (("plan", "--gpu", "H100", "--model", "llama-3.1-8"), "did you mean Llama-3.1-8B"),
         (("plan", "--gpu", "H100", "vllm", "serve", "./mine"), "--model ./mine/config.json"),
@@ -184,7 +184,7 @@ def test_no_option_of_these_verbs_takes_what_is_no_quantity(verb: str, value: st
         (("plan", *MODEL, "--requests", "none.csv"), "none.csv"),
         ((*H100, "--prompt-tokens", "900000"), "every request is longer"),
         (("simulate", "--rate", "5"), "the step time is unknown"),
-        (("simulate", *LAW), "which requests?"),
+        (("simulate", *LAW), "no requests are given"),
         (("simulate", *LAW, "--requests", "s.csv", "--rate", "5"), "exclude each other"),
         (("simulate", *LAW, "--requests", "s.csv", "--num-gpu-blocks-override", "5"),
          "never fit in the KV cache"),
