@@ -311,6 +311,14 @@ def node_at(root: Node, location: Location) -> Node | None:
     return node
 
 
+def mappings_at(root: Node | None, *location: int | str) -> Iterator[Entries]:
+    """The mappings of a list; the model of the list notes its other items."""
+    node = None if root is None else node_at(root, location)
+    for one in node.items if isinstance(node, Items) else ():
+        if isinstance(one, Entries):
+            yield one
+
+
 def place_of(
     root: Entries, location: Location, begin: Place | None = None, *, to_key: bool = False
 ) -> Place:
@@ -373,13 +381,11 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
 
 def note_duplicates(file: YamlFile, root: Entries, key: str) -> None:
     """Add every item of a list that has the name of one before."""
-    section = root.entries.get(key)
     first_lines: dict[object, int] = {}
-    for item in section[1].items if section and isinstance(section[1], Items) else ():
-        name = item.entries.get("name") if isinstance(item, Entries) else None
-        if name is None or not isinstance(name[1], Scalar):
+    for item in mappings_at(root, key):
+        if not isinstance(name := node_at(item, ("name",)), Scalar):
             continue
-        text, place = name[1].value, name[1].place
+        text, place = name.value, name.place
         if text in first_lines:
             line = first_lines[text]
             message = f"two of {key} are called {text}; the first is in line {line}"

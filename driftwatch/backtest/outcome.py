@@ -25,6 +25,7 @@ from driftwatch.pipeline.tick import verdicts_of
 FEWEST_SERVER_DAYS = 3.0  # over less, one page is ten and more a month
 _MINUTE = timedelta(minutes=1)
 Report = Callable[[float, float], None]
+Happened = tuple[Transition, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +76,6 @@ class Backtest:
     undetermined_ratio: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Judged:
-    """Minutes of the same targets as a rule set judged them."""
-
-    rows: pl.DataFrame  # evidence
-    verdicts: pl.DataFrame  # one Boolean column per enabled rule id, beside the rows
-    happened: tuple[Transition, ...]  # what fired and what ended, in order
-
-
 class _RuleSet:
     """One rule set on its way through a history: open incidents, and what happened."""
 
@@ -95,8 +87,8 @@ class _RuleSet:
         self._incidents: Mapping[str, Incident] = {}
         self._ended: tuple[Incident, ...] = ()
 
-    def judge(self, stretch: Stretch, rows: pl.DataFrame, verdicts: pl.DataFrame) -> Judged:
-        """What happens in a stretch, with its pages; nothing is simulated."""
+    def judge(self, stretch: Stretch, rows: pl.DataFrame, verdicts: pl.DataFrame) -> Happened:
+        """What fires and ends in a stretch, in order, with pages; nothing is simulated."""
         before = self._incidents
         after, happened = _advanced(self.plan, before, stretch, rows, verdicts, self._ended)
         ended = (*self._ended, *(one.incident for one in happened))
@@ -118,7 +110,7 @@ class _RuleSet:
         unknown = verdicts.filter((rows["scrapes"] > 0).fill_null(value=False)).null_count()
         self._unknown.update(next(unknown.iter_rows(named=True), {}))
         self._transitions += happened
-        return Judged(rows, verdicts, happened)
+        return happened
 
     def result(self, history: History, scraped: int) -> Backtest:
         """Its pages; ``scraped``: minutes of targets with data."""
@@ -131,14 +123,15 @@ def backtests(
     plans: Sequence[Plan],
     *,
     progress: Report | None = None,
-    each: Callable[[Judged], None] | None = None,
+    each: Callable[[pl.DataFrame, pl.DataFrame, Happened], None] | None = None,
 ) -> list[Backtest]:
     """The pages of rule sets over the minutes of a store: evidence is made once for all of them.
 
     Args:
         plans: with the rules to judge by.
         progress: called with the days done and the days in all.
-        each: called with every stretch as the first rule set judged it.
+        each: called with the evidence rows of every stretch, the verdicts of the first rule set
+            (a Boolean column per enabled rule id), and what fired and ended by them.
     """
     sets, counts = [_RuleSet(plan, history) for plan in plans], []
     for done, (day, rows) in enumerate(history.rows()):
@@ -154,7 +147,7 @@ def backtests(
                 for one, of_rules in zip(sets, verdicts, strict=True)
             ]
             if each is not None:
-                each(judged[0])
+                each(here, verdicts[0].slice(first, length), judged[0])
         counts.append(_counted(rows))
         del rows, verdicts  # before the next day is read
         if progress is not None:

@@ -221,7 +221,7 @@ def _backtest(
             days,
             plans,
             progress=progress,
-            each=lambda one: silent.note(one.rows, one.verdicts),
+            each=lambda rows, verdicts, _: silent.note(rows, verdicts),
         )
         progress.close()
     return report_of(

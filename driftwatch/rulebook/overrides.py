@@ -17,7 +17,7 @@ rules:
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
@@ -28,8 +28,8 @@ from driftwatch.model import Severity
 from driftwatch.rulebook.rules import FORMER, Override, Rule, pool_pattern, read_partly
 from driftwatch.rulebook.values import RulePart, When, disabled_needs_reason
 from driftwatch.settings import Settings
-from driftwatch.yaml_models import Duration, fault, near, node_at, place_of
-from driftwatch.yaml_positions import Entries, Items, YamlFile
+from driftwatch.yaml_models import Duration, fault, mappings_at, near, place_of
+from driftwatch.yaml_positions import Entries, YamlFile
 
 # for keys that are wrong or missing, so that the others can be checked
 _STAND_INS: Mapping[str, object] = {"alert": "?", "enabled": True}
@@ -106,7 +106,7 @@ def overridden(
     file = replace(configured.file, problems=[])
     applied: dict[str, list[Override]] = {rule.id: [] for rule in rules}
     read = []
-    for entries in _written(file):
+    for entries in mappings_at(file.root, "rules", "overrides"):
         override, right = read_partly(file, entries, OverrideInFile, _STAND_INS)
         if override is None:
             continue
@@ -126,13 +126,6 @@ def overridden(
     ours = ({"overrides": tuple(applied[rule.id])} for rule in rules)
     with_them = (rule.model_copy(update=own) for rule, own in zip(rules, ours, strict=True))
     return tuple(with_them), tuple(read), file
-
-
-def _written(file: YamlFile) -> Iterator[Entries]:
-    node = None if file.root is None else node_at(file.root, ("rules", "overrides"))
-    for one in node.items if isinstance(node, Items) else ():
-        if isinstance(one, Entries):
-            yield one
 
 
 def _note_no_rule(

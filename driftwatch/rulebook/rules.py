@@ -34,12 +34,13 @@ from driftwatch.rulebook.values import RulePart, When, disabled_needs_reason
 from driftwatch.yaml_models import (
     Duration,
     fault,
+    mappings_at,
     note_duplicates,
     note_errors,
     read_model,
     wrong_keys,
 )
-from driftwatch.yaml_positions import Entries, Items, Node, Place, Scalar, YamlFile, plain
+from driftwatch.yaml_positions import Entries, Items, Place, Scalar, YamlFile, plain
 
 M = TypeVar("M", bound=RulePart)
 Instead = Mapping[str, tuple[str, str]]
@@ -267,9 +268,9 @@ def read_rules(file: YamlFile, root: Entries) -> Iterator[ReadRule]:
     """Rules of one file; what is wrong is noted in ``file``."""
     read_model(file, root, RuleFile)
     note_duplicates(file, root, "groups")
-    for group in _mappings(root, "groups"):
+    for group in mappings_at(root, "groups"):
         there = read_model(file, group, RulesInFile)
-        for entries in _mappings(group, "rules"):
+        for entries in mappings_at(group, "rules"):
             place = entries.entries["alert"][0] if "alert" in entries.entries else entries.place
             one, right = read_partly(file, entries, RuleInFile, _STAND_INS, place)
             if one is None:
@@ -313,14 +314,6 @@ def read_partly(
         return model.model_validate({**stand_ins, **values}), right
     except ValidationError:
         return None, right
-
-
-def _mappings(root: Entries, key: str) -> Iterator[Entries]:
-    """The mappings of a list; the model notes other items."""
-    node: Node | None = root.entries[key][1] if key in root.entries else None
-    for one in node.items if isinstance(node, Items) else ():
-        if isinstance(one, Entries):
-            yield one
 
 
 def with_ids(rules: Sequence[ReadRule], runbook: str | None = None) -> tuple[Rule, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,20 +18,14 @@ def note_wrong_names(
     test: RuleTest, book: Rulebook, evidence: Evidence | None, places: Places, folder: Path
 ) -> None:
     """Note every name that does not exist, and every time outside of the series."""
-    targets: Collection[str] | None = None
-    pools: Collection[str] = ()
-    minutes: int | None = None
-    if evidence is not None:
-        targets, pools, minutes = evidence.columns, set(evidence.pools.values()), evidence.minutes
-    else:
+    if evidence is None:
         _note_files(test, folder, places)
     for number, one in enumerate(test.expect):
         here = replace(places, begin=(*places.begin, "expect", number))
-        if minutes is not None and one.at is not None and one.at >= 60 * minutes:
-            message = f"the test ends at {minutes - 1}m"
-            here.add(("at",), "time", message, "one more value of a series is one more minute")
-        if targets is not None:
-            _note_subject(one, targets, pools, here)
+        if evidence is not None:
+            pools = set(evidence.pools.values())
+            for found in outside(one, evidence.minutes, evidence.columns, pools, "test"):
+                here.add(*found)
         _note_alerts(one, book, here)
         _note_tree(test, one, book, here)
 
@@ -56,18 +50,23 @@ def _note_files(test: RuleTest, folder: Path, places: Places) -> None:
         places.add(("baseline",), "value", f"{test.baseline} is no FROM..TO", "write 10m..95m")
 
 
-def _note_subject(
-    one: Expectation, targets: Collection[str], pools: Collection[str], here: Places
-) -> None:
-    if one.pool is not None and one.pool not in pools:
-        message = f"there is no pool {one.pool} in this test"
-        here.add(("pool",), "unknown-pool", message, near(one.pool, pools))
-    if one.target is not None and one.target not in targets:
-        message = f"there is no target {one.target} in this test"
-        here.add(("target",), "unknown-target", message, near(one.target, targets))
+def outside(
+    one: Expectation, minutes: int, targets: Collection[str], pools: Collection[str], what: str
+) -> Iterator[tuple[Location, str, str, str | None]]:
+    """Time and names of an expectation that a test does not have: key, code, message, help.
+
+    ``what``: the test or its recording.
+    """
+    if one.at is not None and one.at >= 60 * minutes:
+        help_text = "one more value of a series is one more minute" if what == "test" else None
+        yield ("at",), "time", f"the {what} ends at {minutes - 1}m", help_text
+    for key, name, names in (("pool", one.pool, pools), ("target", one.target, targets)):
+        if name is not None and name not in names:
+            hint = near(name, names) or f"it has {', '.join(sorted(names)[:4])}"
+            yield (key,), f"unknown-{key}", f"there is no {key} {name} in this {what}", hint
     if one.pool is None and one.target is None and len(targets) > 1:
         help_text = f"target: one of {', '.join(sorted(targets)[:4])}; or pool:"
-        here.add((), "missing-key", "which target? The test has several", help_text)
+        yield (), "missing-key", f"which target? The {what} has several", help_text
 
 
 def _note_alerts(one: Expectation, book: Rulebook, here: Places) -> None:

@@ -11,6 +11,7 @@ from driftwatch.errors import DriftwatchError
 from driftwatch.rulebook.book import Rulebook
 from driftwatch.ruletests.comparison import Difference, Failure, compared
 from driftwatch.ruletests.coverage import Coverage, Table, tables_of
+from driftwatch.ruletests.problems import outside
 from driftwatch.ruletests.reader import PlacedTest
 from driftwatch.ruletests.timeline import Timeline, played, recording_played
 
@@ -99,17 +100,10 @@ class Runner:
 
 def _misplaced(one: PlacedTest, timeline: Timeline) -> tuple[str, int] | None:
     """Why the first expectation outside of a recording is wrong, and its line; None = none is."""
-    for expectation, line in zip(one.test.expect, one.lines, strict=True):
-        last = timeline.minutes - 1
-        if expectation.at is not None and expectation.at > 60 * last:
-            return f"the recording ends at {last}m", line
-        names = timeline.targets if expectation.pool is None else timeline.pools
-        name = expectation.target if expectation.pool is None else expectation.pool
-        others = ", ".join(sorted(names)[:4])
-        if name is None and len(names) > 1:
-            return f"which target? The recording has {others}", line
-        if name is not None and name not in names:
-            return f"there is no {name} in the recording; it has {others}", line
+    for expected, line in zip(one.test.expect, one.lines, strict=True):
+        has = timeline.minutes, timeline.targets, timeline.pools
+        for *_, message, help_text in outside(expected, *has, "recording"):
+            return "; ".join(filter(None, (message, help_text))), line
     return None
 
 

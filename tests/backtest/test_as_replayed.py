@@ -77,7 +77,7 @@ def told(transitions: Sequence[Transition]) -> list[tuple[object, ...]]:
 
 def happened(one: Replayed) -> list[tuple[object, ...]]:
     found: list[Transition] = []
-    backtests(one.history, [one.plan], each=lambda part: found.extend(part.happened))
+    backtests(one.history, [one.plan], each=lambda *part: found.extend(part[2]))
     return told(found)
 
 
