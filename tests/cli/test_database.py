@@ -40,7 +40,7 @@ def test_which_database_goes_before_which(
     def first(*arguments: str) -> str:
         code, out, _ = run("incidents", *arguments)
         assert code == 0
-        return out[0]
+        return out.splitlines()[1][0]
 
     assert first() == "d"
     assert first("-c", "other/dw.yaml") == "c"
