@@ -172,7 +172,11 @@ def _beside_pools(inventory: Inventory) -> list[str]:
         notes.append(f"{_first(instances)} in no pool: {reason}")
     return [
         *notes,
-        *(f"not answered: {_short(p.where, 120)}: {p.reason}" for p in inventory.problems),
+        *(
+            f"not answered: {_short(p.where, 120)}: {p.reason}"
+            for p in inventory.problems
+            if not (twice and "read once" in p.reason)  # named above
+        ),
     ]
 
 
