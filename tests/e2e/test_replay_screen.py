@@ -44,7 +44,7 @@ def test_three_pages_whole_then_lines_then_counts(
                 lines.write(text + "\n")
     replayed = run("replay", path, "-c", config)
     assert replayed.exit_code == 0
-    screen, note, _ = replayed.stdout.partition("A next: command")  # it wraps by the folder's name
+    screen, note, _ = replayed.stdout.partition("Nothing is kept")
     assert note
     golden("e2e/replay-screen.txt", screen)
     whole = run("replay", path, "-c", config, "--all").stdout
