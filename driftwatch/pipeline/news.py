@@ -56,8 +56,18 @@ def _missed_ratio(finding: Finding) -> float | None:
 
 def is_worse(told: Told, finding: Finding) -> bool:
     """Whether a quarter of all requests more miss a target than the last message said."""
+    return _grew(told, finding) >= _WORSE
+
+
+def is_better(told: Told, finding: Finding) -> bool:
+    """Whether a quarter of all requests fewer miss a target than the last message said."""
+    return _grew(told, finding) <= -_WORSE
+
+
+def _grew(told: Told, finding: Finding) -> float:
+    """The share of requests that miss a target, less that of the last message; 0 = unknown."""
     now, before = _missed_ratio(finding), told.missed_ratio
-    return now is not None and before is not None and now - before >= _WORSE
+    return 0.0 if now is None or before is None else now - before
 
 
 def news_of(old: Page, answer: Finding, told: Told) -> str | None:

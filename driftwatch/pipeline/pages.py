@@ -34,6 +34,7 @@ from driftwatch.pipeline.build_page import build_page
 from driftwatch.pipeline.evaluation import Evaluation
 from driftwatch.pipeline.findings import Findings, Found, findings_of, with_room
 from driftwatch.pipeline.news import (
+    is_better,
     is_final,
     is_worse,
     load_of,
@@ -137,19 +138,29 @@ class _OpenPages:
             and not self._ended.get(t.incident.id, at + EVERY) <= at
             and self._is_known(t, one)
         ]
-        asking = [pair for pair in here if self._asks(*pair)]
+        eased = {t.incident.id for t, found in here if self._has_eased(t, found)}
+        asking = [p for p in here if p[0].incident.id not in eased and self._asks(*p)]
         asking.sort(key=lambda pair: (pair[0].incident.severity != "page", *self._waits(pair[0])))
         answers = self._advised(asking, at, again=True)
         self._read_ahead(here, at, at)
-        updates = (self._looked_at(t, one, answers.get(t.incident.id), at) for t, (one, _) in here)
+        updates = (
+            self._looked_at(t, one, answers.get(t.incident.id), at, eased=t.incident.id in eased)
+            for t, (one, _) in here
+        )
         return [one for one in updates if one is not None]
 
     def _looked_at(
-        self, look: Transition, finding: Finding, answer: Finding | None, at: datetime
+        self,
+        look: Transition,
+        finding: Finding,
+        answer: Finding | None,
+        at: datetime,
+        *,
+        eased: bool,
     ) -> Transition | None:
         """One page made again; what receivers get of it.
 
-        ``answer``: to its question; None = it asked nothing.
+        ``answer``: to its question; None = it asked nothing. ``eased``: they get nothing.
         """
         before = self._open[look.incident.id]
         if before.page is None or before.told is None:
@@ -176,6 +187,8 @@ class _OpenPages:
             changes.insert(0, f"spread from {told.servers} to {now.servers} servers")
         if is_other_cause(now.cause, told.cause) and now.cause == told.last_cause:
             changes.insert(0, cause_changed(told.cause, now.cause, incident.page))
+        if eased:
+            changes.clear()
         if not changes:
             now = told.model_copy(update={"last_cause": now.cause, "load": load})
         if not changes or incident.page is None:
@@ -192,6 +205,16 @@ class _OpenPages:
             return True
         is_determined = finding.diagnosis.leaf != UNDETERMINED or page.leaf == UNDETERMINED
         return is_determined and bool(row.get("observed_10m_seconds"))
+
+    def _has_eased(self, look: Transition, found: Found) -> bool:
+        """Whether users are served again, and the incident only waits for its end or lost most of
+        what its last message said.
+        """
+        finding, row = found
+        told = self._open[look.incident.id].told
+        if row.get("target_missed"):
+            return False
+        return _is_false(self._evaluation, look) or (told is not None and is_better(told, finding))
 
     def _asks(self, look: Transition, found: Found) -> bool:
         """Whether a page needs another answer: it waits for one, or its own fits no longer."""
@@ -319,6 +342,13 @@ def _rows_at(transition: Transition, rows: pl.DataFrame) -> pl.DataFrame:
     servers = [one.key for one in transition.incident.servers]
     keys = pl.DataFrame(servers, schema=dict.fromkeys(_KEY, pl.String), orient="row")
     return rows.filter(pl.col("end") == transition.at).join(keys, on=_KEY, how="semi")
+
+
+def _is_false(evaluation: Evaluation, look: Transition) -> bool:
+    """Whether the incident's rule is false on each of its servers in this minute."""
+    true = evaluation.verdicts[look.incident.rule]
+    here = _rows_at(look, evaluation.rows.with_columns(true=true))["true"]
+    return len(here) > 0 and not here.fill_null(value=True).any()
 
 
 def _because(page: Page | None, here: pl.DataFrame) -> str:
