@@ -171,15 +171,18 @@ def _not_cured(case: Case, then: Candidate) -> tuple[str, ...]:
             f"a server handled {rate(was)} at the baseline's lengths; to handle as much at these "
             f"takes {more}"
         )
-    offered = case.situation.offered
+    offered, still = case.situation.offered, ""
+    if share is not None and share < case.share:
+        still = f"{percent(1 - share)} of requests still miss a target"
     if limit and limit < offered:
         lacking = replicas_for((have or 1) * offered, limit) - (have or 1)
         lines.append(
-            f"a server gets {rate(offered)} and then handles {rate(limit)}: "
-            f"{add_replicas(lacking, have)}"
+            f"a server gets {rate(offered)} and then handles {rate(limit)}"
+            + (f", so {still}: " if still else ": ")
+            + add_replicas(lacking, have)
         )
-    if share is not None and share < case.share:
-        lines.append(f"{percent(1 - share)} of the requests still miss a target")
+    elif still:
+        lines.append(still)
     return tuple(lines)
 
 
