@@ -178,6 +178,7 @@ class Advice(Document):
     # what helps where no setting does and can be done at once, the first choice first: "add 2
     # replicas: forecast 99 % of requests in target"
     instead: tuple[str, ...] = ()
+    replicas: int | None = None  # all together, where ``instead`` adds some
     later: tuple[str, ...] = ()  # what helps and is work for office hours: "use an fp8 KV cache"
     # the numbers behind ``effect``, by name with units, for the track record; None without a replay
     forecast: Mapping[str, Any] | None = None

@@ -79,11 +79,13 @@ def no_advice(advice: Advice | None) -> str:
 
 
 def says_less(before: Advice | None, now: Advice | None) -> bool:
-    """Whether an answer says less than the one before: none after "no knob helps", or the same
-    without a simulation.
+    """Whether an answer says less than the one before: none after "no knob helps", the same
+    without a simulation, or that fewer replicas would do.
     """
     if before is None or now is None or now.action == "insufficient":
         return before is not None and before.action == "none"
+    if before.replicas is not None and now.replicas is not None:
+        return now.replicas <= before.replicas
     is_alike = now.action == before.action and now.action in ("none", "change")
     return is_alike and before.basis == "simulation" != now.basis
 

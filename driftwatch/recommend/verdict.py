@@ -216,10 +216,12 @@ def no_knob(case: Case, gains: Sequence[Gain], what_ifs: Sequence[Candidate]) ->
         reason = Reason("not_worth_a_restart", f"{_suffices(case)}, {load}")
     else:
         reason = _none_helps(case, gains)
+    replicas = _replicas_that_help(case, what_ifs)
     return Advice(
         action="none",
         reason=reason,
-        instead=tuple(_now(case, what_ifs)),
+        instead=tuple(_now(case, replicas)),
+        replicas=None if replicas is None else round(replicas.knobs[REPLICAS]),
         later=tuple(_later(case, what_ifs)),
         basis="simulation",
     )
@@ -252,15 +254,23 @@ def _none_helps(case: Case, gains: Sequence[Gain]) -> Reason:
     )
 
 
-def _now(case: Case, what_ifs: Sequence[Candidate]) -> Iterator[str]:
-    """What can be done at any hour: more replicas, less load."""
-    limit, share = case.today.capacity_requests_per_second, case.today.in_target_ratio or 0.0
-    have = case.situation.question.replicas
+def _replicas_that_help(case: Case, what_ifs: Sequence[Candidate]) -> Candidate | None:
+    """The what-if with more replicas, where it brings what a restart would have to bring."""
+    share, have = case.today.in_target_ratio or 0.0, case.situation.question.replicas or 1
     for one in what_ifs:
-        more, then = round(one.knobs.get(REPLICAS, 0)) - (have or 1), one.in_target_ratio or 0.0
-        if more > 0 and (case.is_in_target or then > share + _REPLICAS_GAIN):
-            forecast = share_in_target(then, case.situation.slo)
-            yield f"{add_replicas(more, have)}: forecast {forecast}"
+        helps = case.is_in_target or (one.in_target_ratio or 0.0) > share + _REPLICAS_GAIN
+        if one.knobs.get(REPLICAS, 0) > have and helps:
+            return one
+    return None
+
+
+def _now(case: Case, replicas: Candidate | None) -> Iterator[str]:
+    """What can be done at any hour: more replicas, less load."""
+    limit, have = case.today.capacity_requests_per_second, case.situation.question.replicas
+    if replicas is not None:
+        more = round(replicas.knobs[REPLICAS]) - (have or 1)
+        forecast = share_in_target(replicas.in_target_ratio or 0.0, case.situation.slo)
+        yield f"{add_replicas(more, have)}: forecast {forecast}"
     if limit and limit < case.situation.offered:
         yield admit(limit, have, case.situation.offered)
 

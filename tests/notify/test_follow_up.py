@@ -68,6 +68,8 @@ def test_a_measured_answer_after_a_replayed_one_is_not_the_same_advice() -> None
         moves=(KnobMove("max_num_seqs", 8.0, 40.0, "inferred"),),
     )
     assert not says_less(replayed, change)
+    four, three = (replayed.model_copy(update={"replicas": n}) for n in (4, 3))
+    assert says_less(four, three) and not says_less(three, four)
 
 
 def test_an_update_of_an_acknowledged_incident() -> None:
