@@ -8,7 +8,7 @@ its Kubernetes option container, namespace, pod. A label with an empty value is 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from driftwatch.collect.gpus import (
     GpuField,
     empty_gpus,
 )
+from driftwatch.collect.registry import Labels, short_name
 
 DCGM_NAMES = frozenset(name for field in GPU_FIELDS for name in field.dcgm_names)
 
@@ -81,17 +82,15 @@ class Gpu(NamedTuple):
         return (self.exporter, self.uuid, self.namespace, self.pod)
 
 
-def gpu_of(
-    labels: Mapping[str, str], exporter: str, own: frozenset[str] = frozenset()
-) -> Gpu | str:
+def gpu_of(labels: Labels, exporter: str, own: frozenset[str] = frozenset()) -> Gpu | str:
     """The GPU of a series, or why it is unknown.
 
-    ``exporter``: host:port that it was read from; ``own``: pods of the exporter itself (see
-    :func:`own_pods`); none on a page that it wrote.
+    ``exporter``: host:port that it was read from; ``own``: pods of exporters themselves (see
+    :func:`own_pods`); none on a page that one wrote.
     """
     uuid = _first(labels, _UUID)
     if uuid is None:
-        return "no UUID label: it cannot be told which GPU it is of"
+        return f"{short_name(labels)}: no UUID label: it cannot be told which GPU it is of"
     if labels.get("GPU_I_ID"):
         return DIVIDED
     namespace, pod = _workload(labels, own)
@@ -109,10 +108,8 @@ def gpu_of(
     )
 
 
-def own_pods(
-    series: Iterable[Mapping[str, str]], up: Iterable[Mapping[str, str]]
-) -> frozenset[str]:
-    """Pods of one exporter itself, as Prometheus labelled its series.
+def own_pods(series: Iterable[Labels], up: Iterable[Labels]) -> frozenset[str]:
+    """Pods of exporters themselves, as Prometheus labelled their series.
 
     A scrape adds the labels of its target. With ``honorLabels: false`` those win, and the
     workload's come as ``exported_*``; a GPU that nobody uses has none, so that its series carry
@@ -120,16 +117,15 @@ def own_pods(
     carries the exporter's. In both cases the exporter's pod is the one that ``up`` of the same
     scrape carries, and with the first also any that stands beside ``exported_*``.
 
-    ``up``: labels of its ``up`` series.
+    ``up``: labels of their ``up`` series.
     """
-    pods = {pod for one in up if (pod := _first(one, ("pod", *_POD_OF_SCRAPE)))}
+    pods = {_first(one, ("pod", *_POD_OF_SCRAPE)) for one in up}
     for one in series:
         relabelled = _first(one, _POD_OF_SCRAPE)
         # a relabelled name takes nothing from the workload's: they stand beside each other
-        beside = any(one.get(name) for name in (*_EXPORTED, *(("pod",) if relabelled else ())))
-        if beside and (pod := relabelled or one.get("pod")):
-            pods.add(pod)
-    return frozenset(pods)
+        if any(one.get(name) for name in (*_EXPORTED, *(("pod",) if relabelled else ()))):
+            pods.add(relabelled or one.get("pod"))
+    return frozenset(pod for pod in pods if pod)
 
 
 def pod_of(labels: Mapping[str, str]) -> tuple[str | None, str | None]:
@@ -190,6 +186,37 @@ class GpuSamples:
         """Samples in :data:`SAMPLE_SCHEMA`."""
         self._frames.append(samples)
 
+    def read(
+        self,
+        series: Sequence[Labels],
+        samples: pl.DataFrame,
+        exporter: str | None = None,
+        own: frozenset[str] = frozenset(),
+    ) -> tuple[bool, list[str]]:
+        """Add the samples of series.
+
+        Several may show one value: two jobs that scrape one exporter, the replicas of a Prometheus,
+        two shares of a GPU in one pod. The first in the order of labels counts.
+
+        ``samples``: series (its number), time, value; ``exporter``: whose page it is, None = the
+        one that each series names; ``own``: from :func:`own_pods`.
+        Returns: whether any is of a GPU, and why others are not read.
+        """
+        rows, problems = [], []
+        numbered = [(n, one) for n, one in enumerate(series) if one["__name__"] in DCGM_NAMES]
+        for number, labels in sorted(numbered, key=lambda pair: sorted(pair[1].items())):
+            name = exporter or labels.get("instance") or labels.get("Hostname") or ""
+            gpu = gpu_of(labels, name, own)
+            if isinstance(gpu, str):
+                problems.append(gpu)
+            else:
+                rows.append((number, self.number(gpu), labels["__name__"]))
+        schema = {"series": pl.Int32, "gpu": pl.Int32, "name": pl.String}
+        named = pl.DataFrame(rows, schema, orient="row")
+        found = named.join(samples, on="series", maintain_order="left_right")
+        self.add(found.select(*SAMPLE_SCHEMA))
+        return bool(rows), problems
+
     def table(self, unread: str | None = None) -> pl.DataFrame:
         """A row per GPU, workload and time, of all samples since the last call.
 
@@ -204,7 +231,13 @@ class GpuSamples:
             pl.col("value").filter(pl.col("name") == name).first().alias(name) for name in names
         )
         whys = cells.select(_why(field, unread).alias(field.column) for field in GPU_FIELDS)
-        values = cells.select(_value(field).alias(field.column) for field in GPU_FIELDS)
+        values = cells.select(
+            # a share that rounding put above the whole is the whole
+            pl.when(whys[field.column].is_null())
+            .then(_value(field).clip(upper_bound=1.0 if field.is_share else None))
+            .alias(field.column)
+            for field in GPU_FIELDS
+        )
         live = pl.any_horizontal(pl.col(column).is_not_null() for column in _LIVE)
         schema = {name: GPU_SCHEMA[name] for name in Gpu._fields}
         listed = pl.DataFrame(self._gpus, schema=schema, orient="row")
@@ -221,21 +254,8 @@ class GpuSamples:
         return table.select(list(GPU_SCHEMA)).sort(_KEYS, maintain_order=True)
 
 
-def _is_blank(raw: pl.Expr) -> pl.Expr:
-    return raw.is_in(_BLANKS) | (raw.is_finite() & (raw >= BLANK_FROM))
-
-
-def _is_odd(field: GpuField, raw: pl.Expr) -> pl.Expr:
-    most = field.most + (SHARE_OVER if field.is_share else 0.0)
-    return ~_is_blank(raw) & (~raw.is_finite() | (raw < 0) | (raw * field.factor > most))
-
-
 def _value(field: GpuField) -> pl.Expr:
-    """In the base unit; a share that rounding put above the whole is the whole."""
-    raw = pl.coalesce(field.dcgm_names)
-    value = raw * field.factor
-    value = pl.min_horizontal(value, pl.lit(1.0)) if field.is_share else value
-    return pl.when(raw.is_not_null() & ~_is_blank(raw) & ~_is_odd(field, raw)).then(value)
+    return pl.coalesce(field.dcgm_names) * field.factor
 
 
 def _why(field: GpuField, unread: str | None) -> pl.Expr:
@@ -243,14 +263,16 @@ def _why(field: GpuField, unread: str | None) -> pl.Expr:
     name, raw = field.dcgm_names[0], pl.coalesce(field.dcgm_names)
     absent = f"{' or '.join(field.dcgm_names)} not exported"
     absent += f": {field.absent}" if field.absent else ""
-    odd = pl.when(_is_odd(field, raw)).then(raw)
-    texts = odd.map_elements(partial(_odd, field), return_dtype=pl.String)
+    is_blank = raw.is_in(_BLANKS) | (raw.is_finite() & (raw >= BLANK_FROM))
+    most = field.most + (SHARE_OVER if field.is_share else 0.0)
+    is_odd = ~raw.is_finite() | (raw < 0) | (_value(field) > most)
+    odd = pl.when(is_odd & ~is_blank).then(raw)
     return (
         pl.when(raw.is_null())
         .then(pl.lit(unread or absent))
-        .when(_is_blank(raw))
+        .when(is_blank)
         .then(pl.lit(f"not supported: {name} is DCGM's mark for no value"))
-        .otherwise(texts)
+        .otherwise(odd.map_elements(partial(_odd, field), return_dtype=pl.String))
     )
 
 
@@ -265,12 +287,9 @@ def _odd(field: GpuField, value: float) -> str:
 def _as_json(whys: pl.DataFrame) -> pl.Series:
     """The column ``reasons``; rows with the same gaps share one text."""
     distinct = whys.unique(maintain_order=True)
-    known = [
-        {k: v for k, v in row.items() if v is not None} for row in distinct.iter_rows(named=True)
-    ]
+    known = [{k: v for k, v in row.items() if v} for row in distinct.iter_rows(named=True)]
     texts = [orjson.dumps(one).decode() if one else None for one in known]
-    with_texts = distinct.with_columns(pl.Series("reasons", texts, dtype=pl.String))
-    on = whys.columns
-    return whys.join(with_texts, on=on, how="left", nulls_equal=True, maintain_order="left")[
+    told = distinct.with_columns(reasons=pl.Series(texts, dtype=pl.String))
+    return whys.join(told, on=whys.columns, how="left", nulls_equal=True, maintain_order="left")[
         "reasons"
     ]

@@ -10,23 +10,18 @@ import polars as pl
 
 from driftwatch.clock import Clock
 from driftwatch.collect.dcgm import (
-    DCGM_NAMES,
-    DIVIDED,
-    SAMPLE_SCHEMA,
     GpuSamples,
     canonical,
-    gpu_of,
     own_pods,
     pod_of,
 )
 from driftwatch.collect.gpus import GPU_FIELDS
 from driftwatch.collect.http import PageFetcher
 from driftwatch.collect.http_session import Bounds
-from driftwatch.collect.page_text import PageText, same
-from driftwatch.collect.prometheus.answer import RawSamples
+from driftwatch.collect.page_text import PageText
 from driftwatch.collect.prometheus.client import PrometheusAsker, error_text
 from driftwatch.collect.prometheus.query import matchers, select, time_of, unix_ms
-from driftwatch.collect.registry import Labels, short_name
+from driftwatch.collect.registry import Labels
 from driftwatch.collect.schema import Collected, SourceProblem, empty_scrapes, folded
 from driftwatch.errors import SourceError
 
@@ -47,7 +42,6 @@ class DcgmBatch:
     def __init__(self, text: PageText[Labels] | None = None) -> None:
         self._text = text or PageText(canonical)
         self._samples = GpuSamples()
-        self._rows: list[tuple[int, str, int, float]] = []
         self._problems: list[SourceProblem] = []
 
     def add(self, exporter: str, time: datetime, body: bytes) -> bool:
@@ -56,33 +50,14 @@ class DcgmBatch:
         if isinstance(page, str):
             self.problem(exporter, page, time)
             return False
-        for doubt in page.doubts:
-            self.problem(exporter, doubt, time)
-        micros = round(time.timestamp() * 1_000_000)
-        first: dict[tuple[int, str], float] = {}
-        read = [
-            (labels, value)
-            for labels, value in zip(page.series, page.values, strict=True)
-            if labels["__name__"] in DCGM_NAMES
-        ]
-        for labels, value in read:
-            gpu = gpu_of(labels, exporter)
-            if isinstance(gpu, str):
-                what = gpu if gpu == DIVIDED else f"{short_name(labels)}: {gpu}"
-                self.problem(exporter, what, time)
-                continue
-            cell = (self._samples.number(gpu), labels["__name__"])
-            if cell not in first:
-                first[cell] = value
-                self._rows.append((*cell, micros, value))
-            elif not same(first[cell], value):
-                twice = (
-                    f"is on the page twice, as {first[cell]:g} and {value:g}: the first is taken"
-                )
-                self.problem(exporter, f"{short_name(labels)} {twice}", time)
-        if not read:
-            self.problem(exporter, NOT_DCGM, time)
-        return bool(first)
+        values = pl.DataFrame({"value": page.values}, {"value": pl.Float64})
+        samples = values.with_row_index("series").cast({"series": pl.Int32})
+        samples = samples.with_columns(time=pl.lit(round(time.timestamp() * 1_000_000)))
+        any_gpu, reasons = self._samples.read(page.series, samples, exporter)
+        none = [] if any_gpu or reasons else [NOT_DCGM]
+        for reason in (*page.doubts, *reasons, *none):
+            self.problem(exporter, reason, time)
+        return any_gpu
 
     def problem(self, where: str, reason: str, time: datetime | None) -> None:
         """Something that could not be read."""
@@ -90,7 +65,6 @@ class DcgmBatch:
 
     def finish(self) -> tuple[pl.DataFrame, tuple[SourceProblem, ...]]:
         """The GPU table and the problems, repeats folded."""
-        self._samples.add(pl.DataFrame(self._rows, dict(SAMPLE_SCHEMA), orient="row"))
         return self._samples.table(), folded(self._problems)
 
 
@@ -137,10 +111,6 @@ class DcgmPagesSource:
 
 # fields that any GPU has, to find the exporters by
 _ANY_GPU = ("DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_SM_CLOCK", "DCGM_FI_PROF_GR_ENGINE_ACTIVE")
-_NO_SERIES = "no DCGM series any more: its scrape fails, or it is gone"
-_NAMED = 10  # exporters named that are gone; the others are counted
-
-Exporter = tuple[str, str]  # job and instance
 
 
 class DcgmPrometheusSource:
@@ -169,7 +139,6 @@ class DcgmPrometheusSource:
         names = dict.fromkeys(name for one in GPU_FIELDS for name in one.dcgm_names)
         self._any = select(tuple(names), matching, any_case=True)
         self._up = f"up and on (job, instance) {select(_ANY_GPU, matching, any_case=True)}"
-        self._listed: set[str] = set()  # exporters that had readings the last time
 
     def collect(self, since: datetime, until: datetime) -> Collected:
         """GPU readings with since <= time < until.
@@ -187,75 +156,24 @@ class DcgmPrometheusSource:
         own = self._own_pods([one for labels in every for one in labels], at, problems)
         samples = GpuSamples()
         for answer, labels in zip(answers, every, strict=True):
-            self._read(answer, labels, own, samples, at, problems)
+            columns = {"series": answer.series, "time": answer.time, "value": answer.value}
+            _, reasons = samples.read(labels, pl.DataFrame(columns), own=own)
+            problems += [SourceProblem(self.name, reason, at) for reason in reasons]
         gpus = samples.table(error_text(errors[0]) if errors else None)
-        if not errors:
-            problems += self._departed(gpus, at)
         return Collected(empty_scrapes(), {}, folded(problems), gpus=gpus)
 
     def close(self) -> None:
         """Give back the connection."""
         self._asker.close()
 
-    def _read(
-        self,
-        answer: RawSamples,
-        labels: Sequence[Labels],
-        own: Mapping[Exporter, frozenset[str]],
-        samples: GpuSamples,
-        at: datetime,
-        problems: list[SourceProblem],
-    ) -> None:
-        """Add the samples of an answer.
-
-        Of two jobs that scrape one exporter, the replicas of a Prometheus, a pod with two shares
-        of a GPU the first in the order of labels counts.
-        """
-        rows = []
-        order = sorted(range(len(labels)), key=lambda index: sorted(labels[index].items()))
-        for rank, index in enumerate(order):
-            one = labels[index]
-            name = one.get("instance") or one.get("Hostname") or ""
-            gpu = gpu_of(one, name, own[exporter_of(one)])
-            if isinstance(gpu, str):
-                text = DIVIDED if gpu == DIVIDED else f"{short_name(one)}: {gpu}"
-                problems.append(SourceProblem(self.name, text, at))
-            elif one["__name__"] in DCGM_NAMES:
-                rows.append((index, rank, samples.number(gpu), one["__name__"]))
-        schema = {"series": pl.Int32, "rank": pl.Int32, "gpu": pl.Int32, "name": pl.String}
-        columns = {"series": answer.series, "time": answer.time, "value": answer.value}
-        joined = pl.DataFrame(columns).join(pl.DataFrame(rows, schema, orient="row"), on="series")
-        ranked = joined.sort("rank", maintain_order=True)
-        samples.add(ranked.select("gpu", "name", "time", "value"))
-
     def _own_pods(
-        self, every: Sequence[Labels], at: datetime, problems: list[SourceProblem]
-    ) -> dict[Exporter, frozenset[str]]:
+        self, series: Sequence[Labels], at: datetime, problems: list[SourceProblem]
+    ) -> frozenset[str]:
         """The pods that are the exporters' own, and no workload's."""
-        series: dict[Exporter, list[Labels]] = {}
-        for one in every:
-            series.setdefault(exporter_of(one), []).append(one)
-        ups: dict[Exporter, list[Labels]] = {}
-        if any(pod_of(one)[1] and not one.get("exported_pod") for one in every):
+        ups: list[Labels] = []
+        if any(pod_of(one)[1] and not one.get("exported_pod") for one in series):
             try:
-                for labels, _ in self._asker.instant(self._up, at):
-                    ups.setdefault(exporter_of(labels), []).append(labels)
+                ups = [labels for labels, _ in self._asker.instant(self._up, at)]
             except SourceError as error:
                 problems.append(SourceProblem(self._up, error_text(error), at))
-        return {one: own_pods(of, ups.get(one, ())) for one, of in series.items()}
-
-    def _departed(self, gpus: pl.DataFrame, at: datetime) -> list[SourceProblem]:
-        """A problem for each exporter that had readings the last time and has none now."""
-        listed = set(gpus["exporter"].unique())
-        departed = sorted(self._listed - listed)
-        self._listed = listed
-        problems = [SourceProblem(one, _NO_SERIES, at) for one in departed[:_NAMED]]
-        if len(departed) > _NAMED:
-            more = f"and {len(departed) - _NAMED} more exporters: {_NO_SERIES}"
-            problems.append(SourceProblem(self.name, more, at))
-        return problems
-
-
-def exporter_of(labels: Labels) -> Exporter:
-    """The scrape that a series is of."""
-    return labels.get("job", ""), labels.get("instance", "")
+        return own_pods(series, ups)

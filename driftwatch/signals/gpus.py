@@ -17,8 +17,8 @@ from driftwatch.collect.gpus import GPU_IDLE, TIME, clock_events
 from driftwatch.signals.gpu_links import GPU_TARGET_SCHEMA, WAYS, linked, servers
 from driftwatch.signals.windows import MinuteWindows, Spans
 
-# GPUs read more rarely than the minute: so far back of the window's start the newest reading holds
-LOOK_BACK = timedelta(minutes=2)
+# GPUs read more rarely than the minute: so long the newest reading holds after its minute
+_HOLDS_MINUTES = 2
 # readings of one pass over a host's GPUs lie closer together than this
 _ONE_PASS = timedelta(seconds=5)
 # An idle GPU lowers its clock by itself, and the clock is read at one instant, which may fall
@@ -71,14 +71,14 @@ MIXED = "several pods have the target's name"
 
 
 def gpu_columns(
-    windows: pl.DataFrame, gpus: pl.DataFrame | None, targets: pl.DataFrame | None
+    minutes: pl.DataFrame, gpus: pl.DataFrame | None, targets: pl.DataFrame | None
 ) -> pl.DataFrame:
-    """The GPU columns of the evidence table, one row per window, in the windows' order.
+    """The GPU columns of the evidence table, one row per minute, in the minutes' order.
 
-    A reading of the window is one with start <= time < end; where there is none, those of the
-    newest pass in the 2 min before it. Means are over readings, then over GPUs.
+    A minute's readings are those in it; where there is none, those of the newest pass in the 2 min
+    before it. Means are over readings, then over GPUs.
 
-    ``windows``: instance, engine, start, end; ``gpus``: GPU table
+    ``minutes``: instance, engine, start of a whole minute; ``gpus``: GPU table
     (:data:`driftwatch.collect.gpus.GPU_SCHEMA`), None = none read; ``targets``:
     :data:`GPU_TARGET_SCHEMA`, None = nothing known.
     Returns: ``gpu_count`` (of the engine), ``gpu_count_source``, a mean per reading,
@@ -88,14 +88,14 @@ def gpu_columns(
     object, column → why it is unknown.
     """
     hosts = servers(pl.DataFrame(schema=dict(GPU_TARGET_SCHEMA)) if targets is None else targets)
-    spans = windows.select("instance", "start", "end")
+    spans = minutes.select("instance", "start")
     distinct = spans.unique(maintain_order=True).with_row_index("window")
     links = None
     if gpus is not None and len(gpus) and len(hosts) and len(distinct):
         # only older readings show the server of a lost GPU
         is_lost = pl.col("lost").fill_null(False).any().over("uuid")
-        since = (pl.col("time") >= _earliest(distinct)) | is_lost
-        links = linked(gpus.filter(since & (pl.col("time") < distinct["end"].max())), hosts)
+        earliest = distinct["start"].dt.offset_by(f"-{_HOLDS_MINUTES}m").min()
+        links = linked(gpus.filter((pl.col("time") >= earliest) | is_lost), hosts)
     rows = (
         distinct.join(hosts, on="instance", how="left", maintain_order="left")
         .join(_window_readings(distinct, links), on="window", how="left", maintain_order="left")
@@ -106,13 +106,9 @@ def gpu_columns(
             gpu_reasons=_reasons_json(_unread(links, gpus)),
         )
     )
-    wanted = ["gpus_found", "gpus_found_origin", *GPU_COLUMNS]
-    return spans.join(
-        rows.select("instance", "start", "end", *wanted),
-        on=["instance", "start", "end"],
-        how="left",
-        maintain_order="left",
-    ).select(wanted)
+    return spans.join(rows, on=["instance", "start"], how="left", maintain_order="left").select(
+        "gpus_found", "gpus_found_origin", *GPU_COLUMNS
+    )
 
 
 def gpu_counts(gpus: pl.DataFrame, targets: pl.DataFrame, until: datetime) -> pl.DataFrame:
@@ -123,16 +119,11 @@ def gpu_counts(gpus: pl.DataFrame, targets: pl.DataFrame, until: datetime) -> pl
     whole server; NULL = not declared, not read), ``contradicted`` (both known and different), and
     the columns of :func:`gpu_columns`.
     """
-    windows = targets.select(
-        "instance",
-        "engine",
-        start=pl.lit(until - LOOK_BACK, dtype=TIME),
-        end=pl.lit(until, dtype=TIME),
-    )
-    return (
-        targets.select("instance", "engine", "gpus_declared")
-        .with_columns(gpu_columns(windows, gpus, targets))
-        .with_columns(contradicted=pl.col("gpus_declared") != pl.col("gpus_found"))
+    own = targets.select("instance", "engine", "gpus_declared")
+    minutes = own.with_columns(start=pl.lit(until, dtype=TIME).dt.truncate("1m"))
+    contradicted = pl.col("gpus_declared") != pl.col("gpus_found")
+    return own.with_columns(gpu_columns(minutes, gpus, targets)).with_columns(
+        contradicted=contradicted
     )
 
 
@@ -155,51 +146,24 @@ def reasons_of(text: str | None) -> dict[str, str]:
     return {name: why for name, why in reasons.items() if why}
 
 
-def _earliest(windows: pl.DataFrame) -> datetime | None:
-    first = windows["start"].min()
-    return first - LOOK_BACK - _ONE_PASS if isinstance(first, datetime) else None
-
-
-def _window_readings(windows: pl.DataFrame, links: pl.DataFrame | None) -> pl.DataFrame:
-    """:data:`_WINDOW_SCHEMA` of the windows that have a reading."""
-    inside = None if links is None else _inside(windows, links)
+def _window_readings(minutes: pl.DataFrame, links: pl.DataFrame | None) -> pl.DataFrame:
+    """:data:`_WINDOW_SCHEMA` of the minutes that have a reading."""
+    inside = None if links is None else _inside(minutes, links)
     if inside is None or inside.is_empty():
         return pl.DataFrame(schema=_WINDOW_SCHEMA)
-    inside = _with_busy_clock(_with_whys(inside))
-    devices = _per_device(inside)
-    mixed = _mixed(devices)
-    rows = _per_window(devices.join(mixed, on="window", how="anti", maintain_order="left"))
-    both = pl.concat([pl.DataFrame(schema=_WINDOW_SCHEMA), rows, mixed], how="diagonal_relaxed")
-    return both.select(pl.col(name).cast(dtype) for name, dtype in _WINDOW_SCHEMA.items())
+    return _per_window(_per_device(_with_busy_clock(_with_whys(inside))))
 
 
-def _inside(windows: pl.DataFrame, links: pl.DataFrame) -> pl.DataFrame:
-    """Each window's readings: those in it, else the newest pass in the time before it."""
-    links = links.with_row_index("row")
-    times = links.select("instance", "row", at="time").sort("at")
-    last = windows.sort("end").join_asof(
-        times.rename({"row": "last"}),
-        left_on="end",
-        right_on="at",
-        by="instance",
-        strategy="backward",
-        allow_exact_matches=False,
-        check_sortedness=False,
-    )
-    start, at = pl.col("start"), pl.col("at")
-    since = pl.when(at >= start).then(start).when(at >= start - LOOK_BACK).then(at - _ONE_PASS)
-    last = last.select("window", "instance", "last", since=since).drop_nulls("since")
-    spans = last.sort("since").join_asof(
-        times.rename({"row": "first"}),
-        left_on="since",
-        right_on="at",
-        by="instance",
-        strategy="forward",
-        check_sortedness=False,
-    )
-    rows = spans.select("window", row=pl.int_ranges("first", pl.col("last") + 1))
-    rows = rows.explode("row", empty_as_null=True).cast({"row": links.schema["row"]})
-    return rows.join(links, on="row").sort("window", "row")
+def _inside(minutes: pl.DataFrame, links: pl.DataFrame) -> pl.DataFrame:
+    """Each minute's readings: those in it, else the newest pass of the 2 min before it."""
+    own = pl.col("time").dt.truncate("1m")
+    later = [own.dt.offset_by(f"{number}m") for number in range(_HOLDS_MINUTES + 1)]
+    near = links.with_columns(start=pl.concat_list(later)).explode("start", empty_as_null=True)
+    near = near.join(minutes, on=["instance", "start"])
+    inside = pl.col("time") >= pl.col("start")
+    newest = pl.col("time") > pl.col("time").max().over("window") - _ONE_PASS
+    held = pl.when(inside.any().over("window")).then(inside).otherwise(newest)
+    return near.filter(held).sort("window", "time", "reading")
 
 
 def _with_whys(inside: pl.DataFrame) -> pl.DataFrame:
@@ -226,9 +190,11 @@ def _with_busy_clock(inside: pl.DataFrame) -> pl.DataFrame:
         .when(busy.is_null())
         .then(pl.lit(_CLOCK_WITHOUT_UTILIZATION))
     )
-    minute = ["window", "device", "exporter", pl.col("time").dt.truncate("1m")]
     return inside.with_columns(
-        sm_clock_hertz=pl.when(why.is_null()).then(clock).max().over(minute),
+        sm_clock_hertz=pl.when(why.is_null())
+        .then(clock)
+        .max()
+        .over("window", "device", "exporter"),
         origin_sm_clock_hertz=why,
     )
 
@@ -256,56 +222,40 @@ def _per_device(inside: pl.DataFrame) -> pl.DataFrame:
     return each.unique(["window", "device"], keep="first", maintain_order=True)
 
 
-def _mixed(devices: pl.DataFrame) -> pl.DataFrame:
-    """Windows whose GPUs are of several pods of one name, and the ``exporters`` of those.
-
-    A pod is on one node. Two that show it at one time are of two clusters, as is a reading that
-    joins servers of two. A pod that moved was on the one first, and then on the other.
-    """
-    of_pods = devices.filter((pl.col("way") == 0) & pl.col("pod").is_not_null())
-    each = of_pods.group_by("window", "exporter").agg(
-        pl.col("first").min(), pl.col("last").max(), pl.col("clusters").max()
-    )
-    each = each.sort("window", "first", "exporter").with_columns(
-        before=pl.col("last").cum_max().shift(1).over("window")
-    )
-    both = (pl.col("first") < pl.col("before") + _ONE_PASS).fill_null(False)
-    return (
-        each.group_by("window", maintain_order=True)
-        .agg(
-            mixed=(both | (pl.col("clusters") > 1)).any(),
-            exporters=pl.col("exporter").sort().str.join(", "),
-        )
-        .filter("mixed")
-        .drop("mixed")
-    )
-
-
 def _per_window(devices: pl.DataFrame) -> pl.DataFrame:
-    """One row per window: means over its GPUs, how many there are, and why of no more."""
-    # a pod that was reborn on other GPUs within the window never had both
-    latest = pl.col("last") > pl.col("last").max().over("window") - _ONE_PASS
-    here = latest | (pl.col("first").min().over("window") == pl.col("first"))
-    found = pl.max_horizontal(latest.sum(), (here & ~latest).sum())
+    """One row per window: means over its GPUs, how many there are, and why of no more.
+
+    A pod is on one node. Two exporters that show it at one time are of two clusters, as is a
+    reading that joins servers of two: only ``exporters`` is known then. A pod that moved was on
+    the one first, and then on the other.
+    """
+    exporter = pl.col("exporter")
+    at_one_time = pl.col("first").max() < pl.col("last").min() + _ONE_PASS
+    of_two = ((exporter.n_unique() > 1) & at_one_time) | (pl.col("clusters").max() > 1)
     lost = _named().filter(pl.col("lost") > 0)
     rows = devices.group_by("window", maintain_order=True).agg(
         pl.col("way").first(),
         **{name: pl.col(column).mean() for name, column in _MEANS.items()},
-        gpus_found=found.cast(pl.Float64),
+        # a pod that was reborn on other GPUs within the window never had both
+        gpus_found=(pl.col("last") > pl.col("last").max() - _ONE_PASS).sum().cast(pl.Float64),
         gpus_found_origin=pl.col("origin").first(),
-        mask=pl.col("clock_event_reasons").drop_nulls().bitwise_or(),
-        is_masked=pl.col("clock_event_reasons").count() > 0,
+        gpu_clock_event_reasons=pl.col("clock_event_reasons").drop_nulls().bitwise_or(),
         gpus_lost=pl.when(pl.col("lost").count() > 0).then(pl.col("lost").sum()),
         gpus_lost_names=pl.when(lost.len() > 0).then(lost.sort().str.join("; ")),
+        exporters=pl.when(of_two & (pl.col("way").first() == 0)).then(
+            exporter.unique().sort().str.join(", ")
+        ),
         **{
             f"why_{name}": pl.col(f"origin_{column}").drop_nulls().first()
             for name, column in _SOURCES.items()
         },
     )
-    words = {mask: clock_events(mask) for mask in rows["mask"].drop_nulls().unique()}
-    told = pl.col("mask").replace_strict(words, return_dtype=pl.String)
-    return rows.with_columns(gpu_clock_event_reasons=pl.when("is_masked").then(told)).drop(
-        "mask", "is_masked"
+    told = pl.col("gpu_clock_event_reasons").map_elements(clock_events, return_dtype=pl.String)
+    rows = rows.with_columns(gpu_clock_event_reasons=told)
+    known = pl.col("exporters").is_null()
+    return rows.select(
+        (pl.col(n) if n in ("window", "exporters") else pl.when(known).then(n)).cast(dtype)
+        for n, dtype in _WINDOW_SCHEMA.items()
     )
 
 

@@ -53,15 +53,6 @@ def test_a_whole_page_with_its_workload() -> None:
     assert list(json.loads(row["reasons"])) == ["clock_event_reasons"]
 
 
-def test_a_gpu_that_is_told_twice_differently() -> None:
-    twice = [FakeGpu(0, "GPU-a", values={"DCGM_FI_DEV_POWER_USAGE": watts}) for watts in (300, 301)]
-    gpus, problems = read(dcgm_page(twice))
-    assert gpus["power_watts"].to_list() == [300.0]
-    (problem,) = problems
-    assert problem.reason.startswith("DCGM_FI_DEV_POWER_USAGE{")
-    assert problem.reason.endswith("is on the page twice, as 300 and 301: the first is taken")
-
-
 def test_one_exporter_fails_and_the_other_is_read() -> None:
     page = dcgm_page([FakeGpu(0, "GPU-a")])
     with DcgmExporter(page) as bad, DcgmExporter(page) as good:
@@ -141,23 +132,6 @@ def test_readings_are_those_of_the_scrapes_however_they_are_asked_for() -> None:
     assert whole.gpus["time"].to_list() == [T0 + timedelta(seconds=15 * i) for i in range(20)]
     assert whole.gpus["sm_clock_hertz"].to_list() == [1e6 * (40 + i) for i in range(20)]
     assert whole.gpus.equals(pieces[0].vstack(pieces[1]).vstack(pieces[2]))
-
-
-def test_who_the_exporter_is_that_went() -> None:
-    gone = series(CLOCK, 40, instance="node-2:9400")
-    with PrometheusApi([series(CLOCK, 40), Series(gone.labels, gone.points[:4], 15)]) as api:
-        source = source_of(api)
-        first = source.collect(T0, T0 + MINUTE)
-        second = source.collect(T0 + 2 * MINUTE, T0 + 3 * MINUTE)
-        third = source.collect(T0 + 3 * MINUTE, T0 + 4 * MINUTE)
-        source.close()
-    assert first.problems == ()
-    assert first.gpus["exporter"].unique(maintain_order=True).to_list() == [
-        "node-1:9400",
-        "node-2:9400",
-    ]
-    assert [p.where for p in second.problems] == ["node-2:9400"]
-    assert third.problems == ()
 
 
 def test_where_up_cannot_be_asked_there_is_a_problem() -> None:

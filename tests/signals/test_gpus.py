@@ -62,31 +62,15 @@ def targets(*rows: dict[str, Any]) -> pl.DataFrame:
     return pl.DataFrame(list(rows), schema=dict(GPU_TARGET_SCHEMA), orient="row")
 
 
-def windows(known: pl.DataFrame, *minutes: int, length: float = 60.0) -> pl.DataFrame:
-    spans = pl.DataFrame(
-        [
-            (NOON + timedelta(minutes=m), NOON + timedelta(minutes=m, seconds=length))
-            for m in minutes or (0,)
-        ],
-        schema={"start": TIME, "end": TIME},
-        orient="row",
-    )
-    return known.select("instance", "engine").join(spans, how="cross", maintain_order="left_right")
-
-
-def seen(
-    readings: list[dict[str, Any]], *rows: dict[str, Any], length: float = 60.0
-) -> list[dict[str, Any]]:
+def seen(readings: list[dict[str, Any]], *rows: dict[str, Any]) -> list[dict[str, Any]]:
     """The columns of the first minute, a row per target."""
     known = targets(*(rows or (target(),)))
-    found = gpu_columns(windows(known, length=length), gpu_frame(readings), known)
-    return found.to_dicts()
+    minutes = known.select("instance", "engine", start=pl.lit(NOON, dtype=TIME))
+    return gpu_columns(minutes, gpu_frame(readings), known).to_dicts()
 
 
-def one(
-    readings: list[dict[str, Any]], *rows: dict[str, Any], length: float = 60.0
-) -> dict[str, Any]:
-    (row,) = seen(readings, *rows, length=length)
+def one(readings: list[dict[str, Any]], *rows: dict[str, Any]) -> dict[str, Any]:
+    (row,) = seen(readings, *rows)
     return row
 
 
